@@ -1,0 +1,64 @@
+"""dgmark: the watermark for text written by diffusion language models.
+
+Keys and detection need numpy and tokenizers only; what needs torch is imported when it is first asked for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from dgmark.detector import Detection, Detector, ScoredToken, detect
+from dgmark.errors import DgmarkError
+from dgmark.key import KeyFilePermissionWarning, WatermarkKey
+from dgmark.tokenizer import Tokenizer, load_tokenizer
+from dgmark.version import __version__
+from dgmark.watermark import WatermarkSpec
+
+if TYPE_CHECKING:
+    from dgmark.decode import DecodeConfig, Generation, Trace, generate, select
+    from dgmark.models import Denoiser, load_model
+
+_NEED_TORCH = {
+    "DecodeConfig": "dgmark.decode",
+    "Denoiser": "dgmark.models",
+    "Generation": "dgmark.decode",
+    "Trace": "dgmark.decode",
+    "generate": "dgmark.decode",
+    "load_model": "dgmark.models",
+    "select": "dgmark.decode",
+}
+
+__all__ = [
+    "DecodeConfig",
+    "Denoiser",
+    "Detection",
+    "Detector",
+    "DgmarkError",
+    "Generation",
+    "KeyFilePermissionWarning",
+    "ScoredToken",
+    "Tokenizer",
+    "Trace",
+    "WatermarkKey",
+    "WatermarkSpec",
+    "__version__",
+    "detect",
+    "generate",
+    "load_model",
+    "load_tokenizer",
+    "select",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NEED_TORCH:
+        raise AttributeError(f"module 'dgmark' has no attribute {name!r}")
+    try:
+        value = getattr(import_module(_NEED_TORCH[name]), name)
+    except ModuleNotFoundError as error:
+        raise ImportError(f"dgmark.{name} needs torch and transformers: pip install 'dgmark[generate]'") from error
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

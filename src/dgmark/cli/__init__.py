@@ -1,0 +1,22 @@
+"""The command line: one thin module a command, over the library's own calls."""
+
+import typer
+
+from dgmark.cli.generate import generate
+from dgmark.cli.keys import key_app, keygen
+
+app = typer.Typer(
+    name="dgmark",
+    help="The watermark for text written by diffusion language models.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.command()(keygen)
+app.add_typer(key_app, name="key")
+app.command()(generate)
+
+
+def main() -> None:
+    """Entry point of the `dgmark` command."""
+    app()

@@ -1,0 +1,55 @@
+"""How every command speaks: results on stdout, the rest on stderr, errors as one line and an exit code."""
+
+import functools
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+import typer
+from rich.console import Console
+
+from dgmark.errors import DgmarkError
+from dgmark.key import WatermarkKey
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+INTERRUPTED = 130
+
+
+def stderr() -> Console:
+    """The console for progress, warnings and errors (honours NO_COLOR)."""
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def stdout() -> Console:
+    """The console for tables and highlighted text."""
+    return Console(highlight=False)
+
+
+def speaks(command: Callable[P, R]) -> Callable[P, R]:
+    """Give a command its errors: one line on stderr, and the exit code that `errors.py` states."""
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        warnings.showwarning = lambda message, *_rest, **_more: stderr().print(f"warning: {message}", markup=False)
+        try:
+            return command(*args, **kwargs)
+        except DgmarkError as error:
+            stderr().print(f"error: {error}", markup=False)
+            raise typer.Exit(error.exit_code) from None
+        except KeyboardInterrupt:
+            stderr().print("interrupted: what was finished is kept", markup=False)
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            sys.stderr.close()  # the reader of our output has gone; say nothing more
+            raise typer.Exit(0) from None
+
+    return run
+
+
+def load_key(path: Path, allow_open: bool) -> WatermarkKey:
+    """The key file that a command was given."""
+    return WatermarkKey.load(path, allow_open=allow_open)

@@ -1,0 +1,210 @@
+"""`dgmark generate`: prompts in, marked texts out."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dgmark.checkpoint import BUILTIN
+from dgmark.cli.console import load_key, speaks, stderr, stdout
+from dgmark.errors import DgmarkError, EmptyInput, InputError, MissingExtra, SettingsError
+from dgmark.key import WatermarkKey
+from dgmark.records import STDIN, BadRow, Row, RowFile, parse_rows, read_rows, to_line
+
+if TYPE_CHECKING:
+    from dgmark.decode import DecodeConfig
+    from dgmark.models import LladaDenoiser
+
+# (row id, prompt, seed), or what is wrong with the row
+Item = tuple[str, "str | list[int]", int] | BadRow
+
+
+@speaks
+def generate(
+    key: Annotated[Path | None, typer.Option(help="Key file to mark with.", show_default=False)] = None,
+    no_watermark: Annotated[bool, typer.Option("--no-watermark", help="The same loop without a mark.")] = False,
+    model: Annotated[str, typer.Option(help="Built-in model name, or a checkpoint folder.")] = BUILTIN,
+    prompt: Annotated[str | None, typer.Option(help="One prompt.", show_default=False)] = None,
+    prompts: Annotated[
+        str | None, typer.Option(help='JSON Lines with "id" and "prompt"; - is stdin.', show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Append rows to this file; finished rows are not made again.", show_default=False)
+    ] = None,
+    length: Annotated[int, typer.Option(help="Response tokens.")] = 256,
+    block_length: Annotated[int, typer.Option(help="Positions of a block.")] = 32,
+    strategy: Annotated[str, typer.Option(help="random, confidence, entropy or margin.")] = "confidence",
+    temperature: Annotated[float, typer.Option(help="0 takes the most likely token.")] = 1.0,
+    top_k: Annotated[int | None, typer.Option(help="Sample among the k most likely tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Sample among the tokens holding this probability.")] = None,
+    seed: Annotated[int, typer.Option(help="Row i is drawn with seed + i.")] = 0,
+    batch_size: Annotated[int, typer.Option(min=1, help="Most rows decoded at once.")] = 8,
+    device: Annotated[str | None, typer.Option(help="A torch device; by default the GPU if any.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="bf16 or fp32; by default the faster here.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Rows instead of plain text on stdout.")] = False,
+    trace: Annotated[bool, typer.Option(help="Put the order of commitment into the rows.")] = True,
+    allow_open_key: Annotated[bool, typer.Option(help="Accept a key file that every user can read.")] = False,
+) -> None:
+    """Generate text that carries the mark of a key.
+
+    Give --key FILE to mark, or --no-watermark for the same text generator without a mark.
+    """
+    if (key is None) != no_watermark:
+        raise SettingsError("give --key FILE to mark the text, or --no-watermark to leave it unmarked (one of the two)")
+    if prompt is not None and prompts is not None:
+        raise SettingsError("--prompt and --prompts exclude each other")
+    secret = None if key is None else load_key(key, allow_open_key)
+    items = number(_prompt_rows(prompt, prompts), seed)
+    config, denoiser = _prepare(
+        model, device, dtype, dict(length=length, block_length=block_length, strategy=strategy, temperature=temperature,
+        top_k=top_k, top_p=top_p)
+    )  # fmt: skip
+    if secret is not None:
+        secret.check_model(denoiser)
+    settings = config.to_dict()
+    must_agree: Row = {
+        "model": denoiser.name,
+        "key_fingerprint": None if secret is None else secret.fingerprint,
+        "settings": settings,
+    }
+    with RowFile(out, must_agree) if out is not None else nullcontext() as file:
+        todo = [item for item in items if file is None or _id(item) not in file.done]
+        if len(todo) < len(items):
+            stderr().print(f"{len(items) - len(todo)} of {len(items)} rows are already in {out}")
+        emit = _writer(file, as_json, single=len(items) == 1)
+        errors = _run(denoiser, config, secret, todo, batch_size, trace, emit)
+    if len(items) == 1 and errors:
+        raise errors[0]
+    if errors:
+        stderr().print(f"{len(errors)} of {len(todo)} rows have errors")
+
+
+def number(rows: Iterator[Row | BadRow], seed: int) -> list[Item]:
+    """Rows as (id, prompt, seed + index).
+
+    Raises:
+        EmptyInput: there is no row.
+        InputError: two rows have one id.
+    """
+    items: list[Item] = []
+    seen: set[str] = set()
+    for index, row in enumerate(rows):
+        item = row if isinstance(row, BadRow) else _item(row, seed + index)
+        if _id(item) in seen:
+            raise InputError(f"two rows have the id {_id(item)!r}: ids tell finished rows from open ones")
+        seen.add(_id(item))
+        items.append(item)
+    if not items:
+        raise EmptyInput("there is no prompt to continue")
+    return items
+
+
+def _item(row: Row, seed: int) -> Item:
+    prompt = row.get("prompt")
+    if isinstance(prompt, str) or (isinstance(prompt, list) and all(isinstance(i, int) for i in prompt)):
+        return row["id"], prompt, seed
+    return BadRow(row["id"], 'no "prompt" (a text, or a list of token ids)')
+
+
+def _id(item: Item) -> str:
+    return item.row_id if isinstance(item, BadRow) else item[0]
+
+
+def _prompt_rows(prompt: str | None, prompts: str | None) -> Iterator[Row | BadRow]:
+    if prompt is not None:
+        return iter([{"id": "0", "prompt": prompt}])
+    if prompts is not None:
+        return read_rows(prompts)
+    if sys.stdin.isatty():
+        raise SettingsError("give --prompt TEXT, --prompts FILE.jsonl, or a prompt on standard input")
+    content = sys.stdin.buffer.read()
+    if _looks_like_rows(content):
+        return parse_rows(content.splitlines(), "stdin")
+    text = content.decode("utf-8", "replace").rstrip("\n")
+    return iter([{"id": "0", "prompt": text}] if text else [])
+
+
+def _looks_like_rows(content: bytes) -> bool:
+    try:
+        return isinstance(json.loads(content.lstrip().split(b"\n", 1)[0]), dict)
+    except ValueError:
+        return False
+
+
+def _prepare(
+    model: str, device: str | None, dtype: str | None, settings: dict[str, object]
+) -> "tuple[DecodeConfig, LladaDenoiser]":
+    try:
+        from dgmark.decode import DecodeConfig
+        from dgmark.models import load_model
+    except ImportError as error:
+        raise MissingExtra(f"generating needs torch and transformers: pip install 'dgmark[generate]' ({error})") from None
+    config = DecodeConfig(**settings)  # type: ignore[arg-type]
+    return config, load_model(model, device=device, dtype=dtype)
+
+
+def _run(
+    model: "LladaDenoiser",
+    config: "DecodeConfig",
+    key: WatermarkKey | None,
+    items: list[Item],
+    batch_size: int,
+    with_trace: bool,
+    emit: Callable[[list[Row]], None],
+) -> list[DgmarkError]:
+    """Generate batch by batch, in order, handing each finished batch on; rows that cannot be done become errors."""
+    from dgmark.decode.generation import GENERATION_SCHEMA, encode_prompt, generate_batch
+
+    errors: list[DgmarkError] = []
+    with _bar(len(items) * config.length) as advance:
+        for start in range(0, len(items), batch_size):
+            batch, rows = items[start : start + batch_size], {}
+            for item in batch:
+                try:
+                    if isinstance(item, BadRow):
+                        raise InputError(item.error)
+                    encode_prompt(model, item[1], config.length)
+                except DgmarkError as error:
+                    errors.append(error)
+                    rows[_id(item)] = BadRow(_id(item), str(error)).to_row(GENERATION_SCHEMA)
+            good = [item for item in batch if not isinstance(item, BadRow) and item[0] not in rows]
+            made = generate_batch(model, [(text, seed) for _, text, seed in good], config, key, advance)
+            rows |= {
+                item[0]: text.to_row(item[0], with_trace=with_trace) for item, text in zip(good, made, strict=True)
+            }
+            emit([rows[_id(item)] for item in batch])
+    return errors
+
+
+@contextmanager
+def _bar(tokens: int) -> Iterator[Callable[[int], None] | None]:
+    console = stderr()
+    if not console.is_terminal:
+        yield None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.completed}/{task.total} tokens"), BarColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=tokens)
+        yield lambda count: bar.advance(task, count)
+
+
+def _writer(file: RowFile | None, as_json: bool, single: bool) -> Callable[[list[Row]], None]:
+    def emit(rows: list[Row]) -> None:
+        if file is not None:
+            file.append(rows)
+        if as_json:
+            for row in rows:
+                print(to_line(row), flush=True)
+        elif file is None:
+            for row in (row for row in rows if "error" not in row):
+                if not single:
+                    stdout().print(f"── {row['id']}", style="dim", markup=False)
+                print(row["text"], flush=True)
+
+    return emit

@@ -1,0 +1,54 @@
+"""`dgmark keygen` and `dgmark key show`."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+
+from dgmark.checkpoint import BUILTIN
+from dgmark.cli.console import load_key, speaks, stderr, stdout
+from dgmark.key import WatermarkKey
+from dgmark.watermark import PRF, SchemeName
+
+
+@speaks
+def keygen(
+    file: Annotated[Path, typer.Argument(help="Where to write the key (mode 0600; never overwritten).")],
+    model: Annotated[str, typer.Option(help="Model whose tokenizer the key is bound to.")] = BUILTIN,
+    modulus: Annotated[int, typer.Option(help="Number of token groups, 2 to 16.")] = 2,
+    rotate: Annotated[int, typer.Option(help="Positions after which the groups change; 0 is never.")] = 0,
+    scheme: Annotated[str, typer.Option(help="keyed, or token-id (the paper's keyless rule).")] = "keyed",
+) -> None:
+    """Make a secret key. Who has it can detect the mark, and forge it: keep it as you keep a signing key."""
+    key = WatermarkKey.generate(model, modulus=modulus, rotation=rotate, scheme=cast(SchemeName, scheme))
+    key.save(file)
+    if key.keyless:
+        stderr().print("warning: token-id has no secret; anybody can detect and forge it, and its p-values hold for no key")
+    print(f"{file}: key {key.fingerprint} for {model}")
+
+
+key_app = typer.Typer(no_args_is_help=True, help="Look at a key file.")
+
+
+@key_app.callback()
+def key_group() -> None:
+    """Look at a key file."""
+
+
+@key_app.command("show")
+@speaks
+def show(
+    file: Annotated[Path, typer.Argument(help="Key file.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    allow_open_key: Annotated[bool, typer.Option(help="Accept a key file that every user can read.")] = False,
+) -> None:
+    """Show what a key file says of itself; never the secret."""
+    key = load_key(file, allow_open_key)
+    public = {"key_fingerprint": key.fingerprint, "key_id": key.key_id, "prf": PRF, **asdict(key.spec), "schema": 1}
+    if as_json:
+        print(json.dumps(public))
+        return
+    for name, value in public.items():
+        stdout().print(f"{name:<22} {value}", markup=False)

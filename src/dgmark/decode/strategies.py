@@ -1,0 +1,93 @@
+"""The decoding strategy F: a candidate token v_j and a reward r_j for each masked position (paper section 3.1).
+
+Sees logits and random numbers only: nothing of keys, groups or the canvas.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from dgmark.decode.config import DecodeConfig
+
+
+@dataclass(frozen=True)
+class Proposals:
+    """Candidate tokens and their rewards, one a masked position."""
+
+    tokens: Int[Tensor, " k"]
+    rewards: Float[Tensor, " k"]
+
+
+def propose(
+    logits: Float[Tensor, "k vocab"],
+    uniforms: Float[Tensor, "k 2"],
+    forbidden: Int[Tensor, " f"],
+    config: DecodeConfig,
+) -> Proposals:
+    """Candidate and reward of k masked positions.
+
+    The reward is that of LLaDA's procedure: of the model's own distribution, neither tempered nor filtered, in
+    float32 or better. Candidates come from the tempered, filtered one and are never `forbidden`.
+
+    Args:
+        logits: the model's logits at these positions; not written to.
+        uniforms: numbers in [0, 1): the first draws the candidate, the second is the reward of strategy "random".
+        forbidden: ids that no position may take (the mask id, rows of padding).
+        config: strategy, temperature and filters.
+    """
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    permitted = logits.index_fill(-1, forbidden, -torch.inf)
+    if config.greedy:
+        tokens = permitted.argmax(-1)
+    else:
+        weights = filtered(torch.softmax(permitted / config.temperature, -1), config.top_k, config.top_p)
+        tokens = draw(weights, uniforms[:, 0])
+    return Proposals(tokens, _rewards(logits, permitted, tokens, uniforms[:, 1], config))
+
+
+def _rewards(logits: Tensor, permitted: Tensor, tokens: Tensor, uniforms: Tensor, config: DecodeConfig) -> Tensor:
+    match config.strategy:
+        case "random":
+            return uniforms.to(logits.dtype)
+        case "confidence":
+            # softmax at one token, without writing out the others
+            chosen = logits.gather(-1, tokens[:, None])[:, 0]
+            return (chosen - logits.logsumexp(-1)).exp()
+        case "entropy":
+            return -torch.special.entr(torch.softmax(logits, -1)).sum(-1)
+        case _:
+            best = permitted.topk(2, -1).values
+            return (best - logits.logsumexp(-1, keepdim=True)).exp() @ best.new_tensor([1.0, -1.0])
+
+
+def filtered(
+    weights: Float[Tensor, "k vocab"], top_k: int | None, top_p: float | None
+) -> Float[Tensor, "k vocab"]:
+    """Probabilities with those outside top-k, then top-p, set to 0; not renormalised.
+
+    Tokens tied with the k-th stay, as in transformers. Top-p counts the mass that top-k left.
+    """
+    if top_k is not None and top_k < weights.shape[-1]:
+        kth = weights.topk(top_k, -1).values[:, -1:]
+        weights = weights.where(weights >= kth, 0.0)
+    if top_p is not None and top_p < 1:
+        ordered, order = weights.sort(dim=-1, descending=True, stable=True)
+        mass = ordered.cumsum(-1, dtype=torch.float64)
+        before = mass - ordered
+        ordered = ordered.where(before < top_p * mass[:, -1:], 0.0)
+        weights = torch.zeros_like(weights).scatter(-1, order, ordered)
+    return weights
+
+
+def draw(weights: Float[Tensor, "k vocab"], uniforms: Float[Tensor, " k"]) -> Int[Tensor, " k"]:
+    """One token a row, by inverting the cumulative weights at `uniforms`; never a token of weight 0.
+
+    One random number a position instead of one a token of the vocabulary.
+    """
+    mass = weights.cumsum(-1, dtype=torch.float64)
+    total = mass[:, -1]
+    # u * total may round up to total, which no token lies above
+    target = torch.minimum(uniforms.to(torch.float64) * total, torch.nextafter(total, torch.zeros_like(total)))
+    return torch.searchsorted(mass, target[:, None], right=True)[:, 0]

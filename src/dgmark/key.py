@@ -1,0 +1,253 @@
+"""The secret key and its file: 32 secret bytes bound to a watermark spec.
+
+The secret never leaves this object except into the key file and the group tables: not into `repr`, logs, results
+or messages. Everything else names a key by its fingerprint.
+"""
+
+import base64
+import binascii
+import hashlib
+import json
+import os
+import secrets
+import stat
+import warnings
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from dgmark.checkpoint import BUILTIN, find_checkpoint
+from dgmark.errors import (
+    KeyFileExists,
+    KeyFileFormat,
+    KeyFileNotFound,
+    KeyFileOpen,
+    SettingsError,
+    TokenizerMismatch,
+    VocabularyMismatch,
+)
+from dgmark.tokenizer import Tokenizer, load_tokenizer
+from dgmark.watermark import PRF, SECRET_BYTES, GroupTables, SchemeName, WatermarkSpec
+
+KEY_FILE_VERSION = 1
+
+
+class KeyFilePermissionWarning(UserWarning):
+    """Users beside the owner can read the key file."""
+
+
+class ModelLike(Protocol):
+    """What a key needs to know of a model: its tokenizer and its padded vocabulary."""
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    def vocab_size(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class WatermarkKey:
+    """A secret and the spec it is used with.
+
+    `secret` is None only for the keyless scheme "token-id". `key_id` is random and public: a name to file it under.
+    """
+
+    spec: WatermarkSpec
+    key_id: str
+    secret: bytes | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if (self.secret is None) != (self.spec.scheme == "token-id"):
+            raise SettingsError("a keyed scheme needs a secret, and token-id takes none")
+        if self.secret is not None and len(self.secret) != SECRET_BYTES:
+            raise SettingsError(f"the secret has {len(self.secret)} bytes instead of {SECRET_BYTES}")
+
+    @classmethod
+    def generate(
+        cls,
+        model: "str | ModelLike" = BUILTIN,
+        *,
+        modulus: int = 2,
+        rotation: int = 0,
+        scheme: SchemeName = "keyed",
+    ) -> "WatermarkKey":
+        """A fresh key for `model` (a name, a folder, or a loaded model), its secret from the system's generator.
+
+        Args:
+            model: whose tokenizer and padded vocabulary the key is bound to.
+            modulus: number of groups, 2..16.
+            rotation: positions after which the groups change; 0 = never.
+            scheme: "keyed", or "token-id" for the paper's keyless rule.
+
+        Raises:
+            SettingsError: modulus, rotation or scheme out of range.
+            ModelNotFound: no such model.
+        """
+        if isinstance(model, str):
+            tokenizer, table_size = load_tokenizer(model), find_checkpoint(model).vocab_size
+        else:
+            tokenizer, table_size = model.tokenizer, model.vocab_size
+        spec = WatermarkSpec(
+            modulus=modulus,
+            rotation=rotation,
+            scheme=scheme,
+            table_size=table_size,
+            tokenizer=tokenizer.name,
+            tokenizer_fingerprint=tokenizer.fingerprint,
+        )
+        secret = secrets.token_bytes(SECRET_BYTES) if scheme == "keyed" else None
+        return cls(spec=spec, key_id=secrets.token_hex(8), secret=secret)
+
+    @property
+    def keyless(self) -> bool:
+        """Whether anybody can compute the groups, so that no p-value has a guarantee."""
+        return self.secret is None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """16 hex digits that name this secret and spec, and give neither away."""
+        public = json.dumps({"prf": PRF, **asdict(self.spec)}, sort_keys=True, separators=(",", ":")).encode()
+        return hashlib.blake2b(public, key=self.secret or b"", digest_size=8, person=b"dgmark/key/v1").hexdigest()
+
+    @cached_property
+    def tables(self) -> GroupTables:
+        """The groups of this key."""
+        return GroupTables(self.spec, self.secret or b"")
+
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """Refuse a tokenizer other than the one the key is bound to.
+
+        Raises:
+            TokenizerMismatch: the fingerprints differ.
+        """
+        if tokenizer.fingerprint != self.spec.tokenizer_fingerprint:
+            raise TokenizerMismatch(
+                f"key {self.fingerprint} is bound to tokenizer {self.spec.tokenizer!r} "
+                f"({self.spec.tokenizer_fingerprint}), not to {tokenizer.name!r} ({tokenizer.fingerprint}): "
+                "use the model and tokenizer that the key was made for, or make a key for this one"
+            )
+
+    def check_model(self, model: "ModelLike") -> None:
+        """Refuse a model whose tokenizer or padded vocabulary is not the key's.
+
+        Raises:
+            TokenizerMismatch: another tokenizer.
+            VocabularyMismatch: the same tokenizer, padded to another size.
+        """
+        self.check_tokenizer(model.tokenizer)
+        if model.vocab_size != self.spec.table_size:
+            raise VocabularyMismatch(
+                f"key {self.fingerprint} has groups for {self.spec.table_size} token ids, the model predicts "
+                f"{model.vocab_size}: make a key for this model with `dgmark keygen --model`"
+            )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the key file with mode 0600; an existing file is never overwritten.
+
+        Raises:
+            KeyFileExists: something stands at `path`.
+        """
+        content = _KeyFile(
+            format="dgmark-key",
+            version=KEY_FILE_VERSION,
+            key_id=self.key_id,
+            secret=None if self.secret is None else base64.b64encode(self.secret).decode(),
+            prf=PRF,
+            **asdict(self.spec),
+        )
+        _write_private(Path(path), content.model_dump_json(indent=2) + "\n")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, allow_open: bool = False) -> "WatermarkKey":
+        """Read a key file.
+
+        Args:
+            path: the file.
+            allow_open: accept a file that every user can read (a mounted secret, say), with a warning.
+
+        Raises:
+            KeyFileNotFound: no such file.
+            KeyFileOpen: every user of the machine can read it, and `allow_open` is not set.
+            KeyFileFormat: not a key file, a damaged one, or of a newer version.
+        """
+        path = Path(path)
+        try:
+            text = path.read_bytes()
+            mode = stat.S_IMODE(path.stat().st_mode)
+        except OSError as error:
+            raise KeyFileNotFound(
+                f"no key file can be read at {path} ({error.strerror}); make one with `dgmark keygen {path}`"
+            ) from error
+        key = _parse(text, path)
+        _check_mode(mode, path, allow_open or key.keyless)
+        return key
+
+
+class _KeyFile(BaseModel):
+    """Version 1 of the key file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    format: Literal["dgmark-key"]
+    version: Literal[1]
+    key_id: str
+    secret: str | None
+    prf: Literal["shake256-rank-v1"]
+    scheme: SchemeName
+    modulus: int
+    rotation: int
+    table_size: int
+    tokenizer: str
+    tokenizer_fingerprint: str
+
+
+def _parse(text: bytes, path: Path) -> WatermarkKey:
+    try:
+        content = _KeyFile.model_validate_json(text)
+        secret = None if content.secret is None else base64.b64decode(content.secret, validate=True)
+        fields = content.model_dump(exclude={"format", "version", "key_id", "secret", "prf"})
+        return WatermarkKey(spec=WatermarkSpec(**fields), key_id=content.key_id, secret=secret)
+    except ValidationError as error:
+        # Only the places of the errors: their inputs may hold the secret.
+        places = ", ".join(sorted({".".join(map(str, e["loc"])) or "the file" for e in error.errors()}))
+        raise KeyFileFormat(f"{path} is not a key file of version {KEY_FILE_VERSION} (wrong: {places})") from None
+    except (SettingsError, binascii.Error) as error:
+        raise KeyFileFormat(f"{path} is a damaged key file: {error}") from None
+
+
+def _check_mode(mode: int, path: Path, allow_open: bool) -> None:
+    if mode & stat.S_IROTH and not allow_open:
+        raise KeyFileOpen(
+            f"every user of this machine can read the key file {path} (mode {mode:04o}): "
+            f"run `chmod 600 {path}`, and replace the key if it may have been read"
+        )
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        warnings.warn(
+            f"the key file {path} has mode {mode:04o}; `chmod 600 {path}` keeps it yours alone",
+            KeyFilePermissionWarning,
+            stacklevel=3,
+        )
+
+
+def _write_private(path: Path, content: str) -> None:
+    """Create `path` with mode 0600 and `content`, or leave nothing behind."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise KeyFileExists(
+            f"{path} exists and is never overwritten: texts marked with a lost key cannot be proved; choose another path"
+        ) from None
+    except OSError as error:
+        raise KeyFileNotFound(f"no key file can be written at {path} ({error.strerror}); choose another path") from None
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        path.unlink()
+        raise
