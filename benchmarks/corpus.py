@@ -44,7 +44,14 @@ def main() -> None:
     for sampling in args.sampling or SAMPLING:
         for mark in args.mark or MARKS:
             command = [sys.executable, "-m", "dgmark", "generate", "--prompts", str(PROMPTS)]
-            command += ["--out", str(corpus_file(sampling, mark)), "--temperature", SAMPLING[sampling], "--batch-size", "4"]
+            command += [
+                "--out",
+                str(corpus_file(sampling, mark)),
+                "--temperature",
+                SAMPLING[sampling],
+                "--batch-size",
+                "4",
+            ]
             command += ["--key", str(key_file)] if mark == "marked" else ["--no-watermark"]
             print(" ".join(command), file=sys.stderr)
             subprocess.run(command, check=True)

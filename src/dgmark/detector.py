@@ -151,9 +151,7 @@ class Detector:
         items = list(texts_or_ids)
         encoded = iter(self.tokenizer.encode_batch([item for item in items if isinstance(item, str)]) or [])
         return [
-            self._detect_ids(
-                np.array(next(encoded), dtype=np.int64) if isinstance(item, str) else self._response(item)
-            )
+            self._detect_ids(np.array(next(encoded), dtype=np.int64) if isinstance(item, str) else self._response(item))
             for item in items
         ]
 
@@ -263,7 +261,7 @@ class Detector:
         )
 
     def _could_tell(self, plain: _Hypothesis, scored: int) -> bool:
-        """Whether a typical marked text, with half of the tokens steered that chance would miss, would be found here."""
+        """Whether a typical mark, which steers half of the tokens that chance would miss, would be found here."""
         chance = 1 / self.key.spec.modulus
         typical = min(int(np.ceil(scored * (1 + chance) / 2)), plain.null.largest)
         return plain.null.tail(typical) / plain.weight <= self.fpr

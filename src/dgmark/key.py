@@ -15,7 +15,7 @@ import warnings
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -39,14 +39,19 @@ class KeyFilePermissionWarning(UserWarning):
     """Users beside the owner can read the key file."""
 
 
+@runtime_checkable
 class ModelLike(Protocol):
     """What a key needs to know of a model: its tokenizer and its padded vocabulary."""
 
     @property
-    def tokenizer(self) -> Tokenizer: ...
+    def tokenizer(self) -> Tokenizer:
+        """Its tokenizer."""
+        ...
 
     @property
-    def vocab_size(self) -> int: ...
+    def vocab_size(self) -> int:
+        """Its padded vocabulary."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -153,10 +158,10 @@ class WatermarkKey:
         """
         content = _KeyFile(
             format="dgmark-key",
-            version=KEY_FILE_VERSION,
+            version=1,
             key_id=self.key_id,
             secret=None if self.secret is None else base64.b64encode(self.secret).decode(),
-            prf=PRF,
+            prf="shake256-rank-v1",
             **asdict(self.spec),
         )
         _write_private(Path(path), content.model_dump_json(indent=2) + "\n")
@@ -239,7 +244,7 @@ def _write_private(path: Path, content: str) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         raise KeyFileExists(
-            f"{path} exists and is never overwritten: texts marked with a lost key cannot be proved; choose another path"
+            f"{path} exists and is never overwritten (texts marked with a lost key cannot be proved): choose another path"
         ) from None
     except OSError as error:
         raise KeyFileNotFound(f"no key file can be written at {path} ({error.strerror}); choose another path") from None

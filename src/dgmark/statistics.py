@@ -169,7 +169,7 @@ class MatchNull:
         return float(min(0.0, log_mgf - theta * excess + np.log(terms.sum())))
 
     def _tilt(self, excess: int) -> float:
-        """theta >= 0 at which the tilted mean is `excess`; 0 where the plain mean is above it."""
+        """Theta >= 0 at which the tilted mean is `excess`; 0 where the plain mean is above it."""
 
         def mean(theta: float) -> float:
             weights = np.exp(theta * (self.kinds - self.kinds[:, -1:]))
@@ -188,7 +188,7 @@ class MatchNull:
     def _window(
         self, weights: Float[np.ndarray, "kinds modulus"], centre: int | None
     ) -> tuple[int, Float[np.ndarray, " width"]]:
-        """The sum's distribution around `centre` (its mean by default), wide enough that what lies outside is < 1e-19."""
+        """The sum's distribution around `centre` (its mean by default); what lies outside is < 1e-19."""
         mean = (weights * self.kinds).sum(axis=1)
         variance = float(self.sizes @ ((weights * self.kinds**2).sum(axis=1) - mean**2))
         largest = float(self.kinds.max())

@@ -104,7 +104,8 @@ class GroupTables:
         """
         check_ids(ids, self.spec.table_size)
         if not self.spec.rotation:
-            return self.table()[ids]
+            plain: UInt8[np.ndarray, " n"] = self.table()[ids]
+            return plain
         segments = self.spec.segment(positions)
         groups = np.empty(len(ids), dtype=np.uint8)
         for segment in np.unique(segments):
@@ -114,7 +115,8 @@ class GroupTables:
 
     def matching(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
         """Whether each token stands in its position's matching set: f(v, key) = i (mod m)."""
-        return self.groups(ids, positions) == positions % self.spec.modulus
+        matches: Bool[np.ndarray, " n"] = self.groups(ids, positions) == positions % self.spec.modulus
+        return matches
 
 
 def check_ids(ids: Int[np.ndarray, " n"], table_size: int) -> None:

@@ -2,6 +2,8 @@
 
 import typer
 
+from dgmark.cli.demo import demo
+from dgmark.cli.detect import detect
 from dgmark.cli.generate import generate
 from dgmark.cli.keys import key_app, keygen
 
@@ -15,6 +17,8 @@ app = typer.Typer(
 app.command()(keygen)
 app.add_typer(key_app, name="key")
 app.command()(generate)
+app.command()(detect)
+app.command()(demo)
 
 
 def main() -> None:

@@ -4,14 +4,13 @@ import functools
 import sys
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import typer
 from rich.console import Console
 
 from dgmark.errors import DgmarkError
-from dgmark.key import WatermarkKey
+from dgmark.key import KeyFilePermissionWarning
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,9 +33,13 @@ def speaks(command: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        warnings.showwarning = lambda message, *_rest, **_more: stderr().print(f"warning: {message}", markup=False)
         try:
-            return command(*args, **kwargs)
+            with warnings.catch_warnings():
+                # libraries' own warnings are for their developers
+                warnings.simplefilter("ignore")
+                warnings.simplefilter("always", KeyFilePermissionWarning)
+                warnings.showwarning = _show_warning
+                return command(*args, **kwargs)
         except DgmarkError as error:
             stderr().print(f"error: {error}", markup=False)
             raise typer.Exit(error.exit_code) from None
@@ -50,6 +53,5 @@ def speaks(command: Callable[P, R]) -> Callable[P, R]:
     return run
 
 
-def load_key(path: Path, allow_open: bool) -> WatermarkKey:
-    """The key file that a command was given."""
-    return WatermarkKey.load(path, allow_open=allow_open)
+def _show_warning(message: Warning | str, *_where: object, **_more: object) -> None:
+    stderr().print(f"warning: {message}", markup=False)

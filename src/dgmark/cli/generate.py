@@ -1,6 +1,5 @@
 """`dgmark generate`: prompts in, marked texts out."""
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -10,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dgmark.checkpoint import BUILTIN
-from dgmark.cli.console import load_key, speaks, stderr, stdout
+from dgmark.cli.console import speaks, stderr, stdout
 from dgmark.errors import DgmarkError, EmptyInput, InputError, MissingExtra, SettingsError
 from dgmark.key import WatermarkKey
-from dgmark.records import STDIN, BadRow, Row, RowFile, parse_rows, read_rows, to_line
+from dgmark.records import BadRow, Row, RowFile, parse_rows, read_rows, to_line
+from dgmark.texts import is_rows
 
 if TYPE_CHECKING:
     from dgmark.decode import DecodeConfig
@@ -33,7 +33,8 @@ def generate(
         str | None, typer.Option(help='JSON Lines with "id" and "prompt"; - is stdin.', show_default=False)
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Append rows to this file; finished rows are not made again.", show_default=False)
+        Path | None,
+        typer.Option(help="Append rows to this file; finished rows are not made again.", show_default=False),
     ] = None,
     length: Annotated[int, typer.Option(help="Response tokens.")] = 256,
     block_length: Annotated[int, typer.Option(help="Positions of a block.")] = 32,
@@ -57,12 +58,21 @@ def generate(
         raise SettingsError("give --key FILE to mark the text, or --no-watermark to leave it unmarked (one of the two)")
     if prompt is not None and prompts is not None:
         raise SettingsError("--prompt and --prompts exclude each other")
-    secret = None if key is None else load_key(key, allow_open_key)
+    secret = None if key is None else WatermarkKey.load(key, allow_open=allow_open_key)
     items = number(_prompt_rows(prompt, prompts), seed)
     config, denoiser = _prepare(
-        model, device, dtype, dict(length=length, block_length=block_length, strategy=strategy, temperature=temperature,
-        top_k=top_k, top_p=top_p)
-    )  # fmt: skip
+        model,
+        device,
+        dtype,
+        {
+            "length": length,
+            "block_length": block_length,
+            "strategy": strategy,
+            "temperature": temperature,
+            "top_k": top_k,
+            "top_p": top_p,
+        },
+    )
     if secret is not None:
         secret.check_model(denoiser)
     settings = config.to_dict()
@@ -122,17 +132,10 @@ def _prompt_rows(prompt: str | None, prompts: str | None) -> Iterator[Row | BadR
     if sys.stdin.isatty():
         raise SettingsError("give --prompt TEXT, --prompts FILE.jsonl, or a prompt on standard input")
     content = sys.stdin.buffer.read()
-    if _looks_like_rows(content):
+    if is_rows(content):
         return parse_rows(content.splitlines(), "stdin")
     text = content.decode("utf-8", "replace").rstrip("\n")
     return iter([{"id": "0", "prompt": text}] if text else [])
-
-
-def _looks_like_rows(content: bytes) -> bool:
-    try:
-        return isinstance(json.loads(content.lstrip().split(b"\n", 1)[0]), dict)
-    except ValueError:
-        return False
 
 
 def _prepare(
@@ -142,7 +145,9 @@ def _prepare(
         from dgmark.decode import DecodeConfig
         from dgmark.models import load_model
     except ImportError as error:
-        raise MissingExtra(f"generating needs torch and transformers: pip install 'dgmark[generate]' ({error})") from None
+        raise MissingExtra(
+            f"generating needs torch and transformers: pip install 'dgmark[generate]' ({error})"
+        ) from None
     config = DecodeConfig(**settings)  # type: ignore[arg-type]
     return config, load_model(model, device=device, dtype=dtype)
 

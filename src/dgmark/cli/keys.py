@@ -2,15 +2,23 @@
 
 import json
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 
 from dgmark.checkpoint import BUILTIN
-from dgmark.cli.console import load_key, speaks, stderr, stdout
+from dgmark.cli.console import speaks, stderr, stdout
 from dgmark.key import WatermarkKey
-from dgmark.watermark import PRF, SchemeName
+from dgmark.watermark import PRF
+
+
+class Scheme(StrEnum):
+    """Where the groups come from."""
+
+    KEYED = "keyed"
+    TOKEN_ID = "token-id"  # noqa: S105 (the name of a scheme)
 
 
 @speaks
@@ -19,13 +27,15 @@ def keygen(
     model: Annotated[str, typer.Option(help="Model whose tokenizer the key is bound to.")] = BUILTIN,
     modulus: Annotated[int, typer.Option(help="Number of token groups, 2 to 16.")] = 2,
     rotate: Annotated[int, typer.Option(help="Positions after which the groups change; 0 is never.")] = 0,
-    scheme: Annotated[str, typer.Option(help="keyed, or token-id (the paper's keyless rule).")] = "keyed",
+    scheme: Annotated[Scheme, typer.Option(help="token-id is the paper's rule, which has no key.")] = Scheme.KEYED,
 ) -> None:
     """Make a secret key. Who has it can detect the mark, and forge it: keep it as you keep a signing key."""
-    key = WatermarkKey.generate(model, modulus=modulus, rotation=rotate, scheme=cast(SchemeName, scheme))
+    key = WatermarkKey.generate(model, modulus=modulus, rotation=rotate, scheme=scheme.value)
     key.save(file)
     if key.keyless:
-        stderr().print("warning: token-id has no secret; anybody can detect and forge it, and its p-values hold for no key")
+        stderr().print(
+            "warning: token-id has no secret; anybody can detect and forge it, and its p-values hold for no key"
+        )
     print(f"{file}: key {key.fingerprint} for {model}")
 
 
@@ -45,7 +55,7 @@ def show(
     allow_open_key: Annotated[bool, typer.Option(help="Accept a key file that every user can read.")] = False,
 ) -> None:
     """Show what a key file says of itself; never the secret."""
-    key = load_key(file, allow_open_key)
+    key = WatermarkKey.load(file, allow_open=allow_open_key)
     public = {"key_fingerprint": key.fingerprint, "key_id": key.key_id, "prf": PRF, **asdict(key.spec), "schema": 1}
     if as_json:
         print(json.dumps(public))

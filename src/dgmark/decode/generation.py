@@ -63,7 +63,7 @@ class Generation:
 
 def generate(
     model: Denoiser,
-    prompts: Prompt | Sequence[Prompt],
+    prompts: str | Sequence[Prompt],
     *,
     key: WatermarkKey | None = None,
     length: int = 256,
@@ -80,9 +80,14 @@ def generate(
 
     Args:
         model: a loaded model.
-        prompts: texts or token ids; a single one is a list of one.
+        prompts: texts or lists of token ids; a single text is a list of one.
         key: must be bound to the model's tokenizer and vocabulary.
-        length, block_length, strategy, temperature, top_k, top_p: see `DecodeConfig`.
+        length: response tokens.
+        block_length: positions of a block.
+        strategy: "random", "confidence", "entropy" or "margin".
+        temperature: of the sampling distribution; 0 takes the most likely token.
+        top_k: sample among the k most likely tokens.
+        top_p: sample among the fewest tokens that hold this probability.
         seed: row i uses seed + i.
         batch_size: most rows decoded at once.
         progress: told the number of committed tokens after each step.
@@ -94,9 +99,9 @@ def generate(
         SettingsError: settings that cannot be meant, or a prompt that does not fit the context.
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """
-    prompts = [prompts] if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)) else prompts  # type: ignore[list-item]
+    rows = [prompts] if isinstance(prompts, str) else list(prompts)
     config = DecodeConfig(length, block_length, strategy, temperature, top_k, top_p)
-    numbered = [(prompt, seed + index) for index, prompt in enumerate(prompts)]
+    numbered = [(prompt, seed + index) for index, prompt in enumerate(rows)]
     return [
         generation
         for start in range(0, len(numbered), batch_size)
@@ -126,9 +131,7 @@ def generate_batch(
         ids = torch.tensor([encoded[row] for row in rows], dtype=torch.long, device=device_of(model))
         decoded = decode(model, ids, config, matching, [prompts[row][1] for row in rows], progress)
         responses.update(zip(rows, decoded, strict=True))
-    return [
-        _generation(model, prompt, seed, responses[row], config, key) for row, (prompt, seed) in enumerate(prompts)
-    ]
+    return [_generation(model, prompt, seed, responses[row], config, key) for row, (prompt, seed) in enumerate(prompts)]
 
 
 def encode_prompt(model: Denoiser, prompt: Prompt, length: int) -> list[int]:

@@ -13,7 +13,7 @@ from dgmark.key import WatermarkKey
 Matching = Callable[[Tensor, Tensor], Tensor]
 
 
-def everything(tokens: Int[Tensor, "batch block"], positions: Int[Tensor, " block"]) -> Bool[Tensor, "batch block"]:
+def everything(tokens: Int[Tensor, "batch block"], _positions: Int[Tensor, " block"]) -> Bool[Tensor, "batch block"]:
     """No mark: every candidate matches, so that the control is the same loop."""
     return torch.ones_like(tokens, dtype=torch.bool)
 

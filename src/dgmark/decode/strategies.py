@@ -56,15 +56,14 @@ def _rewards(logits: Tensor, permitted: Tensor, tokens: Tensor, uniforms: Tensor
             chosen = logits.gather(-1, tokens[:, None])[:, 0]
             return (chosen - logits.logsumexp(-1)).exp()
         case "entropy":
-            return -torch.special.entr(torch.softmax(logits, -1)).sum(-1)
+            surprise: Tensor = torch.special.entr(torch.softmax(logits, -1))
+            return -surprise.sum(-1)
         case _:
             best = permitted.topk(2, -1).values
             return (best - logits.logsumexp(-1, keepdim=True)).exp() @ best.new_tensor([1.0, -1.0])
 
 
-def filtered(
-    weights: Float[Tensor, "k vocab"], top_k: int | None, top_p: float | None
-) -> Float[Tensor, "k vocab"]:
+def filtered(weights: Float[Tensor, "k vocab"], top_k: int | None, top_p: float | None) -> Float[Tensor, "k vocab"]:
     """Probabilities with those outside top-k, then top-p, set to 0; not renormalised.
 
     Tokens tied with the k-th stay, as in transformers. Top-p counts the mass that top-k left.

@@ -13,30 +13,38 @@ from torch import Tensor
 from dgmark.tokenizer import Tokenizer
 
 
+@runtime_checkable
 class Denoiser(Protocol):
     """A masked diffusion model.
 
-    Attributes:
-        mask_id: the id that stands for a position not yet committed.
-        end_ids: ids that end a response.
-        vocab_size: padded vocabulary, the last axis of the logits.
-        context_length: most positions (prompt and response) in one canvas.
-        tokenizer: its tokenizer.
-
-    Two more are read where a model has them: `name` (what results call it; else its class) and `device` (where ids
+    Two more attributes are read where a model has them: `name` (what results call it; else its class) and `device` (where ids
     must lie; else the CPU).
     """
 
     @property
-    def mask_id(self) -> int: ...
+    def mask_id(self) -> int:
+        """The id that stands for a position not yet committed."""
+        ...
+
     @property
-    def end_ids(self) -> tuple[int, ...]: ...
+    def end_ids(self) -> tuple[int, ...]:
+        """Ids that end a response."""
+        ...
+
     @property
-    def vocab_size(self) -> int: ...
+    def vocab_size(self) -> int:
+        """Padded vocabulary: the last axis of the logits."""
+        ...
+
     @property
-    def context_length(self) -> int: ...
+    def context_length(self) -> int:
+        """Most positions, prompt and response, in one canvas."""
+        ...
+
     @property
-    def tokenizer(self) -> Tokenizer: ...
+    def tokenizer(self) -> Tokenizer:
+        """Its tokenizer."""
+        ...
 
     def __call__(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length vocab"]:
         """Logits aligned so that `logits[:, i]` predicts position i."""
@@ -47,9 +55,7 @@ class Denoiser(Protocol):
 class WindowDenoiser(Protocol):
     """A model that can spare the output matrix outside the positions [start, stop)."""
 
-    def window(
-        self, ids: Int[Tensor, "batch length"], start: int, stop: int
-    ) -> Float[Tensor, "batch window vocab"]:
+    def window(self, ids: Int[Tensor, "batch length"], start: int, stop: int) -> Float[Tensor, "batch window vocab"]:
         """`model(ids)[:, start:stop]`, computed for no more than that."""
         ...
 

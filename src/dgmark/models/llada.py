@@ -66,9 +66,7 @@ class LladaDenoiser:
         return self.window(ids, 0, ids.shape[1])
 
     @torch.inference_mode()
-    def window(
-        self, ids: Int[Tensor, "batch length"], start: int, stop: int
-    ) -> Float[Tensor, "batch window vocab"]:
+    def window(self, ids: Int[Tensor, "batch length"], start: int, stop: int) -> Float[Tensor, "batch window vocab"]:
         """Logits of the positions [start, stop): the output matrix is applied to these alone."""
         hidden = self.network.model(input_ids=ids, use_cache=False).last_hidden_state
         logits: Tensor = self.network.lm_head(hidden[:, start:stop])
@@ -99,7 +97,7 @@ def load_llada(checkpoint: Checkpoint, *, device: torch.device, dtype: torch.dty
         end_ids=tokenizer.end_ids,
         vocab_size=checkpoint.vocab_size,
         context_length=int(checkpoint.config["max_sequence_length"]),
-        network=network.eval().requires_grad_(False).to(device=device, dtype=dtype),
+        network=network.train(False).requires_grad_(False).to(device=device, dtype=dtype),
     )
 
 
@@ -128,7 +126,6 @@ def llama_config(checkpoint: Checkpoint) -> LlamaConfig:
             tie_word_embeddings=bool(source["weight_tying"]),
             attention_bias=False,
             mlp_bias=False,
-            attn_implementation="sdpa",
         )
     except KeyError as error:
         raise CheckpointFormat(f"{checkpoint.folder / 'config.json'} lacks {error}") from error
@@ -195,4 +192,4 @@ def _mask_id(checkpoint: Checkpoint, tokenizer: Tokenizer) -> int:
         raise CheckpointFormat(f"{checkpoint.folder} names no mask token; this is no masked diffusion model")
     if stated is not None and known is not None and stated != known:
         raise CheckpointFormat(f"{checkpoint.folder}: config.json says mask id {stated}, the tokenizer {known}")
-    return int(known if stated is None else stated)
+    return int(stated) if known is None else known

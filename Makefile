@@ -1,0 +1,44 @@
+# Everything runs from .venv, made on first use; set PYTHON to choose another interpreter (3.11 or newer).
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+
+.PHONY: demo test check bench bench-quick clean
+
+demo: .venv/.generate
+	$(BIN)/dgmark demo
+
+test: check
+
+check: .venv/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m pytest
+
+# The quality figures generate 400 texts (about two hours on two cores); the run resumes where it stopped.
+bench: bench-quick
+	$(BIN)/python benchmarks/corpus.py
+	$(BIN)/python benchmarks/quality.py
+
+bench-quick: .venv/.dev
+	$(BIN)/python benchmarks/detect_speed.py
+	$(BIN)/python benchmarks/decode_speed.py
+
+clean:
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.python:
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "dgmark needs Python 3.11 or newer; set PYTHON")'
+	$(PYTHON) -m venv .venv
+	touch $@
+
+.venv/.generate: pyproject.toml constraints.txt | .venv/.python
+	$(INSTALL) --editable '.[generate]'
+	touch $@
+
+.venv/.dev: pyproject.toml constraints.txt | .venv/.python
+	$(INSTALL) --editable '.[dev]'
+	touch $@

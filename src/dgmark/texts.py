@@ -1,0 +1,84 @@
+"""Texts to score, out of files, folders, JSON Lines and standard input; what cannot be used becomes a bad row."""
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dgmark.errors import NoTexts
+from dgmark.records import STDIN, BadRow, Row, parse_rows, read_rows
+
+TEXT_SUFFIXES = (".txt", ".md", ".jsonl")
+
+
+@dataclass(frozen=True)
+class Item:
+    """One text (or response's token ids) to score."""
+
+    row_id: str
+    content: str | list[int]
+
+
+def read_texts(source: str, *, prefer_ids: bool = False) -> Iterator[Item | BadRow]:
+    """The texts of one source.
+
+    Args:
+        source: a text file, a `.jsonl` file, a folder (its .txt, .md and .jsonl files, in order of name), or "-".
+        prefer_ids: of a row with both "text" and "token_ids", take the ids.
+
+    Raises:
+        NoTexts: no such file, or a folder without texts.
+    """
+    if source == STDIN:
+        yield from _from_bytes(sys.stdin.buffer.read(), "stdin", prefer_ids)
+        return
+    path = Path(source)
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.suffix in TEXT_SUFFIXES and file.is_file())
+        if not files:
+            raise NoTexts(f"the folder {source} holds no text: looked for {', '.join(TEXT_SUFFIXES)}")
+        for file in files:
+            yield from read_texts(str(file), prefer_ids=prefer_ids)
+    elif path.suffix == ".jsonl":
+        for row in read_rows(source):
+            yield _item(row, prefer_ids)
+    else:
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise NoTexts(f"{source} cannot be read: {error.strerror}; give a text file, a folder, or -") from error
+        yield _text(source, content.decode("utf-8", "replace"))
+
+
+def is_rows(content: bytes) -> bool:
+    """Whether standard input holds JSON Lines and not a text: its first line is a JSON object."""
+    try:
+        return isinstance(json.loads(content.lstrip().split(b"\n", 1)[0]), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _from_bytes(content: bytes, name: str, prefer_ids: bool) -> Iterator[Item | BadRow]:
+    if is_rows(content):
+        for row in parse_rows(content.split(b"\n"), name):
+            yield _item(row, prefer_ids)
+    else:
+        yield _text(name, content.decode("utf-8", "replace"))
+
+
+def _text(name: str, text: str) -> Item | BadRow:
+    return Item(name, text) if text.strip() else BadRow(name, "the text is empty")
+
+
+def _item(row: Row | BadRow, prefer_ids: bool) -> Item | BadRow:
+    if isinstance(row, BadRow):
+        return row
+    text, ids = row.get("text"), row.get("token_ids")
+    if isinstance(ids, list) and (prefer_ids or text is None):
+        if not all(type(i) is int and abs(i) < 2**31 for i in ids):
+            return BadRow(row["id"], '"token_ids" are not all whole numbers')
+        return Item(row["id"], ids) if ids else BadRow(row["id"], "the text is empty")
+    if not isinstance(text, str):
+        return BadRow(row["id"], str(row.get("error") or 'no "text" and no "token_ids"'))
+    return _text(row["id"], text)
