@@ -244,7 +244,8 @@ def _write_private(path: Path, content: str) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         raise KeyFileExists(
-            f"{path} exists and is never overwritten (texts marked with a lost key cannot be proved): choose another path"
+            f"{path} exists and is never overwritten, as texts marked with a lost key cannot be proved: "
+            "choose another path"
         ) from None
     except OSError as error:
         raise KeyFileNotFound(f"no key file can be written at {path} ({error.strerror}); choose another path") from None

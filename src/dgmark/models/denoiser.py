@@ -17,8 +17,8 @@ from dgmark.tokenizer import Tokenizer
 class Denoiser(Protocol):
     """A masked diffusion model.
 
-    Two more attributes are read where a model has them: `name` (what results call it; else its class) and `device` (where ids
-    must lie; else the CPU).
+    Two more attributes are read where a model has them: `name` (what results call it; else its class) and `device`
+    (where ids must lie; else the CPU).
     """
 
     @property

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from dgmark.checkpoint import Checkpoint
 from dgmark.errors import CheckpointFormat, ModelNotFound
@@ -81,14 +82,17 @@ def load_llada(checkpoint: Checkpoint, *, device: torch.device, dtype: torch.dty
         ModelNotFound: no safetensors weights in the folder.
     """
     config = llama_config(checkpoint)
-    network = LlamaForCausalLM(config)
-    state = _state(checkpoint, tied=config.tie_word_embeddings)
-    expected = set(network.state_dict())
-    _check_names(set(state), expected, checkpoint.folder)
+    with torch.device("meta"):  # no memory yet: the checkpoint's own tensors become the parameters
+        network = LlamaForCausalLM(config)
+    state = _state(checkpoint, device, dtype, tied=config.tie_word_embeddings)
+    _check_names(set(state), set(network.state_dict()), checkpoint.folder)
     try:
-        network.load_state_dict(state, strict=True)
+        network.load_state_dict(state, strict=True, assign=True)
     except RuntimeError as error:
         raise CheckpointFormat(f"{checkpoint.folder}: {error}; the config does not fit the weights") from error
+    network.tie_weights()
+    # computed, not loaded; its frequencies stay in float32 whatever the weights are
+    network.model.rotary_emb = LlamaRotaryEmbedding(config).to(device)
     tokenizer = load_tokenizer(checkpoint.name)
     return LladaDenoiser(
         name=checkpoint.name,
@@ -97,7 +101,7 @@ def load_llada(checkpoint: Checkpoint, *, device: torch.device, dtype: torch.dty
         end_ids=tokenizer.end_ids,
         vocab_size=checkpoint.vocab_size,
         context_length=int(checkpoint.config["max_sequence_length"]),
-        network=network.train(False).requires_grad_(False).to(device=device, dtype=dtype),
+        network=network.train(False).requires_grad_(False),
     )
 
 
@@ -147,13 +151,13 @@ def native_name(name: str) -> str:
     return f"model.layers.{match[1]}.{_BLOCK_NAMES[match[2]]}.weight"
 
 
-def _state(checkpoint: Checkpoint, *, tied: bool) -> dict[str, Tensor]:
+def _state(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype, *, tied: bool) -> dict[str, Tensor]:
     state: dict[str, Tensor] = {}
     for path in _weight_files(checkpoint.folder):
         try:
             with safe_open(path, framework="pt") as file:
                 for name in file.keys():  # noqa: SIM118 (no mapping: it has no iterator)
-                    state[native_name(name)] = file.get_tensor(name)
+                    state[native_name(name)] = file.get_tensor(name).to(device, dtype)
         except SafetensorError as error:
             raise CheckpointFormat(f"{path} cannot be read ({error}); fetch the checkpoint again") from error
         except KeyError as error:
