@@ -21,6 +21,9 @@ DETECTION_SCHEMA = 1
 DEFAULT_FPR = 1e-4
 DEFAULT_MAX_CROP = 1024
 
+# tokens at the front of a text that tell a rotating key's crop; more would not tell it better
+_SEARCHED = 4096
+
 Verdict = Literal["watermarked", "not_detected", "uncertain"]
 Phase = Literal["any", "start"]
 TextOrIds = str | Sequence[int] | np.ndarray
@@ -167,7 +170,10 @@ class Detector:
         ]
 
     def _response(self, ids: Sequence[int] | np.ndarray) -> Int[np.ndarray, " n"]:
-        array = np.asarray(ids)
+        try:
+            array = np.asarray(ids)
+        except (ValueError, OverflowError):  # ragged, or beyond any id
+            raise SettingsError("token ids are a flat list of whole numbers") from None
         if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
             raise SettingsError("token ids are a flat list of whole numbers")
         array = array.astype(np.int64)
@@ -201,20 +207,18 @@ class Detector:
         """The hypotheses worth a p-value, the first one standing for an uncropped text."""
         spec = self.key.spec
         if self.phase == "start" or (spec.rotation and not self.max_crop):
-            matched = int(np.count_nonzero(self.key.tables.matching(ids, positions)))
-            return [self._hypothesis(ids, positions, 0, matched, 1.0)]
+            return [self._hypothesis(ids, positions, 0, self._matched(ids, positions), 1.0)]
         if not spec.rotation:
             # the null is the same at all phases (the groups of a random key may be renumbered), so only the best counts
             phases = (self.key.tables.table()[ids] - positions) % spec.modulus
             counts = np.bincount(phases, minlength=spec.modulus)
             best = int(counts.argmax())
             return [self._hypothesis(ids, positions, best, int(counts[best]), 1 / spec.modulus)]
-        # Any one shift may be looked at after the fact, as each has its share of the rate: half for the uncropped text.
-        counts = self._rotated_counts(ids, positions)
-        best = 1 + int(counts[1:].argmax())
+        # Any one shift may be looked at after the fact, however it is found, as each has its share of the rate.
+        found = self._likeliest_crop(ids[:_SEARCHED], positions[:_SEARCHED])
         return [
-            self._hypothesis(ids, positions, 0, int(counts[0]), 0.5),
-            self._hypothesis(ids, positions, best, int(counts[best]), 0.5 / self.max_crop),
+            self._hypothesis(ids, positions, shift, self._matched(ids, positions + shift), weight)
+            for shift, weight in ((0, 0.5), (found, 0.5 / self.max_crop))
         ]
 
     def _hypothesis(
@@ -225,20 +229,20 @@ class Detector:
         counts = residue_counts(segments * spec.table_size + ids, positions % spec.modulus, spec.modulus)
         return _Hypothesis(shift, matched, weight, MatchNull.of(counts))
 
-    def _rotated_counts(
-        self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]
-    ) -> Int[np.ndarray, " shifts"]:
-        """Matches at each shift 0..max_crop of a rotating key."""
+    def _matched(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> int:
+        return int(np.count_nonzero(self.key.tables.matching(ids, positions)))
+
+    def _likeliest_crop(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> int:
+        """The shift in 1..max_crop at which most tokens match a rotating key."""
         spec, tables = self.key.spec, self.key.tables
         distinct, token = np.unique(ids, return_inverse=True)
         last = int(positions.max(initial=0)) + self.max_crop
         groups = np.stack([tables.table(segment)[distinct] for segment in range(last // spec.rotation + 1)])
-        return np.array(
-            [
-                np.count_nonzero(groups[at // spec.rotation, token] == at % spec.modulus)
-                for at in (positions + shift for shift in range(self.max_crop + 1))
-            ]
-        )
+        counts = [
+            np.count_nonzero(groups[at // spec.rotation, token] == at % spec.modulus)
+            for at in (positions + shift for shift in range(1, self.max_crop + 1))
+        ]
+        return 1 + int(np.argmax(counts))
 
     def _detection(self, best: _Hypothesis, plain: _Hypothesis, scored: int, tested: int) -> Detection:
         if best.p_value <= self.fpr:

@@ -5,7 +5,6 @@ or messages. Everything else names a key by its fingerprint.
 """
 
 import base64
-import binascii
 import hashlib
 import json
 import os
@@ -188,7 +187,8 @@ class WatermarkKey:
                 f"no key file can be read at {path} ({error.strerror}); make one with `dgmark keygen {path}`"
             ) from error
         key = _parse(text, path)
-        _check_mode(mode, path, allow_open or key.keyless)
+        if not key.keyless:
+            _check_mode(mode, path, allow_open)
         return key
 
 
@@ -220,7 +220,7 @@ def _parse(text: bytes, path: Path) -> WatermarkKey:
         # Only the places of the errors: their inputs may hold the secret.
         places = ", ".join(sorted({".".join(map(str, e["loc"])) or "the file" for e in error.errors()}))
         raise KeyFileFormat(f"{path} is not a key file of version {KEY_FILE_VERSION} (wrong: {places})") from None
-    except (SettingsError, binascii.Error) as error:
+    except (SettingsError, ValueError) as error:
         raise KeyFileFormat(f"{path} is a damaged key file: {error}") from None
 
 
@@ -251,9 +251,15 @@ def _write_private(path: Path, content: str) -> None:
         raise KeyFileNotFound(f"no key file can be written at {path} ({error.strerror}); choose another path") from None
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), 0o600)  # whatever the umask
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+    except OSError as error:
+        path.unlink()
+        raise KeyFileNotFound(
+            f"the key file {path} could not be written ({error.strerror}); nothing is left"
+        ) from error
     except BaseException:
         path.unlink()
         raise

@@ -17,6 +17,9 @@ from dgmark.errors import InputError, NoTexts, ResumeMismatch
 Row = dict[str, Any]
 STDIN = "-"
 
+# how each row that dgmark writes begins; a torn last line is known by it
+_ROW_START = b'{"id": '
+
 
 @dataclass(frozen=True)
 class BadRow:
@@ -108,6 +111,8 @@ class RowFile:
         end = 0
         for line in self._file:
             if not line.endswith(b"\n"):
+                if not (line.startswith(_ROW_START) or _ROW_START.startswith(line)):
+                    raise self._foreign()
                 break
             end += len(line)
             self._check(line, must_agree)
@@ -119,13 +124,16 @@ class RowFile:
             row = json.loads(line)
             self.done.add(row["id"])
         except (ValueError, TypeError, KeyError):
-            raise ResumeMismatch(f"{self.path} holds lines that are no rows of dgmark; choose another --out") from None
+            raise self._foreign() from None
         different = [name for name, value in must_agree.items() if "error" not in row and row.get(name) != value]
         if different:
             raise ResumeMismatch(
                 f"{self.path} holds rows made with another {', '.join(different)}; "
                 "choose another --out, or delete the file to start again"
             )
+
+    def _foreign(self) -> ResumeMismatch:
+        return ResumeMismatch(f"{self.path} holds lines that are no rows of dgmark; choose another --out")
 
     def append(self, rows: Iterable[Row]) -> None:
         """Write rows and see them onto the disk."""

@@ -5,6 +5,7 @@ A thin frozen face over the `tokenizers` package: no torch, no transformers, no 
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from dgmark.errors import CheckpointFormat, ModelNotFound
 
 # End of text and end of turn in the families that dgmark decodes; those a vocabulary lacks do not count.
 END_TOKENS = ("<|endoftext|>", "<|eot_id|>", "<|im_end|>", "<|role_end|>", "</s>")
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -101,9 +104,5 @@ def vocabulary_fingerprint(vocabulary: dict[str, int]) -> str:
 
 
 def well_formed(text: str) -> str:
-    """`text` with lone surrogates (legal in Python and JSON, not in Unicode) replaced by U+FFFD."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
+    """`text` with surrogates (legal in Python and JSON, not in Unicode) replaced by U+FFFD; offsets stay as they are."""
+    return _SURROGATES.sub("\ufffd", text)

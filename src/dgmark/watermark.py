@@ -7,6 +7,7 @@ Knows nothing of models, texts or files. Paper section 3.3 (groups f, matching s
 import hashlib
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ PRF = "shake256-rank-v1"
 SECRET_BYTES = 32
 MODULI = range(2, 17)
 _CACHED_SEGMENTS = 512
+_LARGEST = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -44,14 +46,14 @@ class WatermarkSpec:
     def __post_init__(self) -> None:
         if self.modulus not in MODULI:
             raise SettingsError(f"modulus {self.modulus} is not in 2..16")
-        if self.rotation < 0:
-            raise SettingsError(f"rotation {self.rotation} is negative; give a number of positions, or 0 for none")
+        if not 0 <= self.rotation <= _LARGEST:
+            raise SettingsError(f"rotation {self.rotation} is not in 0..{_LARGEST}; 0 is none")
         if self.scheme not in ("keyed", "token-id"):
             raise SettingsError(f"scheme {self.scheme!r} is not one of: keyed, token-id")
         if self.scheme == "token-id" and self.rotation:
             raise SettingsError("scheme token-id has no key, so its groups cannot rotate; use rotation 0")
-        if self.table_size < self.modulus:
-            raise SettingsError(f"table size {self.table_size} is smaller than the modulus {self.modulus}")
+        if not self.modulus <= self.table_size <= _LARGEST:
+            raise SettingsError(f"table size {self.table_size} is not in {self.modulus}..{_LARGEST}")
 
     def segment(self, positions: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
         """Segment of each position: 0 throughout without rotation."""
@@ -108,9 +110,9 @@ class GroupTables:
             return plain
         segments = self.spec.segment(positions)
         groups = np.empty(len(ids), dtype=np.uint8)
-        for segment in np.unique(segments):
-            here = segments == segment
-            groups[here] = self.table(int(segment))[ids[here]]
+        runs = np.flatnonzero(np.diff(segments, prepend=-1, append=-1))
+        for start, stop in pairwise(runs.tolist()):
+            groups[start:stop] = self.table(int(segments[start]))[ids[start:stop]]
         return groups
 
     def matching(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
