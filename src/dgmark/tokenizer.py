@@ -104,5 +104,5 @@ def vocabulary_fingerprint(vocabulary: dict[str, int]) -> str:
 
 
 def well_formed(text: str) -> str:
-    """`text` with surrogates (legal in Python and JSON, not in Unicode) replaced by U+FFFD; offsets stay as they are."""
+    """`text` with surrogates (legal in Python and JSON, not in Unicode) replaced by U+FFFD; offsets stay."""
     return _SURROGATES.sub("\ufffd", text)

@@ -5,6 +5,9 @@ from typing import Any
 
 from dgmark.errors import BlockLengthError, SettingsError, UnknownStrategy
 
+# beyond these, logits / temperature leaves the range in which float32 still tells tokens apart
+_COLDEST, _HOTTEST = 1e-6, 1e6
+
 STRATEGIES = ("random", "confidence", "entropy", "margin")
 
 
@@ -39,8 +42,8 @@ class DecodeConfig:
             )
         if self.strategy not in STRATEGIES:
             raise UnknownStrategy(f"strategy {self.strategy!r} is not one of: {', '.join(STRATEGIES)}")
-        if not 0 <= self.temperature < float("inf"):
-            raise SettingsError(f"temperature {self.temperature} is not a finite number >= 0")
+        if self.temperature != 0 and not _COLDEST <= self.temperature <= _HOTTEST:
+            raise SettingsError(f"temperature {self.temperature} is neither 0 nor in {_COLDEST:g}..{_HOTTEST:g}")
         if self.top_k is not None and self.top_k < 1:
             raise SettingsError(f"top-k {self.top_k} keeps no token; give at least 1")
         if self.top_p is not None and not 0 < self.top_p <= 1:

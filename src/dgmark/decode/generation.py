@@ -9,7 +9,7 @@ import torch
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.loop import Progress, Response, Trace, decode
 from dgmark.decode.matching import KeyMatching, Matching, everything
-from dgmark.errors import EmptyInput, PromptTooLong
+from dgmark.errors import EmptyInput, InputError, PromptTooLong, SettingsError
 from dgmark.key import WatermarkKey
 from dgmark.models.denoiser import Denoiser, device_of, name_of
 
@@ -99,6 +99,8 @@ def generate(
         SettingsError: settings that cannot be meant, or a prompt that does not fit the context.
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """
+    if batch_size < 1:
+        raise SettingsError(f"batch size {batch_size} is less than 1")
     rows = [prompts] if isinstance(prompts, str) else list(prompts)
     config = DecodeConfig(length, block_length, strategy, temperature, top_k, top_p)
     numbered = [(prompt, seed + index) for index, prompt in enumerate(rows)]
@@ -139,11 +141,15 @@ def encode_prompt(model: Denoiser, prompt: Prompt, length: int) -> list[int]:
 
     Raises:
         EmptyInput: the prompt has no token.
+        InputError: an id that the model does not have.
         PromptTooLong: it leaves no such room.
     """
     ids = model.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
     if not ids:
         raise EmptyInput("the prompt is empty: give the model at least one token to continue from")
+    wrong = next((i for i in ids if not 0 <= i < model.vocab_size), None)
+    if wrong is not None:
+        raise InputError(f"prompt id {wrong} is not among the {model.vocab_size} ids of {name_of(model)}")
     if len(ids) + length > model.context_length:
         raise PromptTooLong(
             f"the prompt has {len(ids)} tokens and the response {length}, but {name_of(model)} holds "

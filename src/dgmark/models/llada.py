@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from jaxtyping import Float, Int
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
@@ -113,6 +114,7 @@ def llama_config(checkpoint: Checkpoint) -> LlamaConfig:
     """
     source = checkpoint.config
     wanted = {"layer_norm_type": "rms", "block_type": "llama", "activation_type": "silu", "rope": True}
+    wanted |= dict.fromkeys(("alibi", "scale_logits", "input_emb_norm"), False)
     for name, value in wanted.items():
         if source.get(name, value) != value:
             raise CheckpointFormat(f"{checkpoint.folder}: {name} is {source[name]!r}, only {value!r} can be loaded")
@@ -133,6 +135,8 @@ def llama_config(checkpoint: Checkpoint) -> LlamaConfig:
         )
     except KeyError as error:
         raise CheckpointFormat(f"{checkpoint.folder / 'config.json'} lacks {error}") from error
+    except (ValueError, TypeError, StrictDataclassError) as error:
+        raise CheckpointFormat(f"{checkpoint.folder / 'config.json'} cannot be meant: {error}") from error
     config.is_causal = False
     return config
 
@@ -170,7 +174,10 @@ def _state(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype, *, 
 def _weight_files(folder: Path) -> list[Path]:
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        try:
+            shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointFormat(f"{index} is no index of weight files ({error}); fetch it again") from error
         files = [folder / shard for shard in shards]
     else:
         files = [folder / "model.safetensors"]
