@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.stats import chi2
 from torch import Tensor
@@ -79,7 +79,7 @@ def sample_counts(config: DecodeConfig, dtype: torch.dtype) -> list[int]:
         (1.0, None, 0.9),
         (1.3, None, 0.6),
         (1.0, None, 1.0),
-        (1.0, 3, 0.7),  # top-p counts the mass that top-k left
+        (1.0, 4, 0.7),
     ],
 )
 def test_candidates_have_the_law_of_the_exact_softmax(
@@ -125,6 +125,11 @@ def test_top_p_keeps_the_fewest_tokens_that_reach_it(top_p: float, kept: list[in
     assert filtered(weights, None, top_p)[0].nonzero()[:, 0].tolist() == kept
 
 
+def test_top_p_counts_the_mass_that_top_k_left() -> None:
+    weights = torch.tensor([[0.4, 0.3, 0.2, 0.1]], dtype=torch.float64)
+    assert filtered(weights, 2, 0.5)[0].nonzero()[:, 0].tolist() == [0]  # 0.4 of 0.7; of all it were less than half
+
+
 @pytest.mark.parametrize("top_p", [1e-300, 1e-9, 0.2])
 def test_top_p_always_keeps_the_most_likely_token(top_p: float) -> None:
     weights = torch.tensor([[0.2, 0.5, 0.3], [1.0, 0.0, 0.0]])
@@ -138,6 +143,7 @@ def test_top_p_always_keeps_the_most_likely_token(top_p: float) -> None:
     ).filter(any),
     st.sampled_from([0.0, ALMOST_ONE, 0.5]) | st.floats(0, 1, exclude_max=True),
 )
+@example([0.0, 5e-324, 0.0], ALMOST_ONE)  # here u * total rounds up to total
 def test_no_token_of_weight_zero_is_ever_drawn(weights: list[float], uniform: float) -> None:
     token = int(draw(torch.tensor([weights], dtype=torch.float64), torch.tensor([uniform], dtype=torch.float64)))
     assert weights[token] > 0
