@@ -21,12 +21,12 @@ def select(
     With quota 1 this is line 4 to 6 of Algorithm 2, its fall-back for an empty matching set included.
 
     Args:
-        rewards: r_j; read at masked positions only.
+        rewards: r_j; those of positions that are not masked have no effect.
         masked: positions not yet committed.
         matching: whether the candidate v_j lies in G_j.
         quota: positions to commit a row; rows with fewer masked positions commit them all.
     """
-    by_reward = rewards.where(masked, -torch.inf).sort(dim=-1, descending=True, stable=True).indices
+    by_reward = rewards.sort(dim=-1, descending=True, stable=True).indices
     preference = masked.to(torch.int8) + (masked & matching).to(torch.int8)
     by_preference = preference.gather(-1, by_reward).sort(dim=-1, descending=True, stable=True).indices
     order = by_reward.gather(-1, by_preference)

@@ -59,8 +59,8 @@ def _rewards(logits: Tensor, permitted: Tensor, tokens: Tensor, uniforms: Tensor
             surprise: Tensor = torch.special.entr(torch.softmax(logits, -1))
             return -surprise.sum(-1)
         case _:
-            best = permitted.topk(2, -1).values
-            return (best - logits.logsumexp(-1, keepdim=True)).exp() @ best.new_tensor([1.0, -1.0])
+            best = (permitted.topk(2, -1).values - logits.logsumexp(-1, keepdim=True)).exp()
+            return best[:, 0] - best[:, 1]
 
 
 def filtered(weights: Float[Tensor, "k vocab"], top_k: int | None, top_p: float | None) -> Float[Tensor, "k vocab"]:
