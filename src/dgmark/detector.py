@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Bool, Int
 
-from dgmark.errors import SettingsError
+from dgmark.errors import ModelNotFound, SettingsError
 from dgmark.key import WatermarkKey
 from dgmark.statistics import SMALLEST_P, MatchNull, residue_counts, z_score
 from dgmark.tokenizer import Tokenizer, load_tokenizer
@@ -131,7 +131,13 @@ class Detector:
     def tokenizer(self) -> Tokenizer:
         """The key's tokenizer, loaded when first needed."""
         if self._tokenizer is None:
-            tokenizer = load_tokenizer(self.key.spec.tokenizer)
+            try:
+                tokenizer = load_tokenizer(self.key.spec.tokenizer)
+            except ModelNotFound as error:
+                raise ModelNotFound(
+                    f"the key names the tokenizer {self.key.spec.tokenizer!r}, which is not here: give --tokenizer the "
+                    f"model's folder or tokenizer.json (vocabulary {self.key.spec.tokenizer_fingerprint})"
+                ) from error
             self.key.check_tokenizer(tokenizer)
             self._tokenizer = tokenizer
         return self._tokenizer

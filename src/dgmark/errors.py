@@ -1,6 +1,6 @@
 """Every error that dgmark raises on purpose, each with the exit code that the CLI gives it.
 
-DgmarkError
+DgmarkError                    70   (with faults of dgmark itself)
 ├── SettingsError               2   a setting that cannot be meant
 │   ├── UnknownStrategy
 │   ├── BlockLengthError
@@ -28,7 +28,7 @@ A message says what is wrong and what to do; it never holds key material.
 class DgmarkError(Exception):
     """Base of all errors raised on purpose; catch this one to catch them all."""
 
-    exit_code = 1
+    exit_code = 70
 
 
 class SettingsError(DgmarkError):

@@ -104,7 +104,9 @@ class WatermarkKey:
             tokenizer_fingerprint=tokenizer.fingerprint,
         )
         secret = secrets.token_bytes(SECRET_BYTES) if scheme == "keyed" else None
-        return cls(spec=spec, key_id=secrets.token_hex(8), secret=secret)
+        key = cls(spec=spec, key_id=secrets.token_hex(8), secret=secret)
+        key.check_tokenizer(tokenizer)
+        return key
 
     @property
     def keyless(self) -> bool:
@@ -127,12 +129,19 @@ class WatermarkKey:
 
         Raises:
             TokenizerMismatch: the fingerprints differ.
+            VocabularyMismatch: the key's group table does not reach as far as the tokenizer.
         """
         if tokenizer.fingerprint != self.spec.tokenizer_fingerprint:
             raise TokenizerMismatch(
                 f"key {self.fingerprint} is bound to tokenizer {self.spec.tokenizer!r} "
                 f"({self.spec.tokenizer_fingerprint}), not to {tokenizer.name!r} ({tokenizer.fingerprint}): "
                 "use the model and tokenizer that the key was made for, or make a key for this one"
+            )
+
+        if tokenizer.vocab_size > self.spec.table_size:
+            raise VocabularyMismatch(
+                f"key {self.fingerprint} has groups for {self.spec.table_size} token ids, its tokenizer "
+                f"{tokenizer.name!r} has {tokenizer.vocab_size}: the key file is damaged, or of another model"
             )
 
     def check_model(self, model: "ModelLike") -> None:
@@ -180,8 +189,8 @@ class WatermarkKey:
         """
         path = Path(path)
         try:
-            text = path.read_bytes()
-            mode = stat.S_IMODE(path.stat().st_mode)
+            with open(path, "rb") as file:
+                text, mode = file.read(), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
         except OSError as error:
             raise KeyFileNotFound(
                 f"no key file can be read at {path} ({error.strerror}); make one with `dgmark keygen {path}`"
@@ -217,11 +226,12 @@ def _parse(text: bytes, path: Path) -> WatermarkKey:
         fields = content.model_dump(exclude={"format", "version", "key_id", "secret", "prf"})
         return WatermarkKey(spec=WatermarkSpec(**fields), key_id=content.key_id, secret=secret)
     except ValidationError as error:
-        # Only the places of the errors: their inputs may hold the secret.
+        # only the places of the errors: their inputs may hold the secret
         places = ", ".join(sorted({".".join(map(str, e["loc"])) or "the file" for e in error.errors()}))
-        raise KeyFileFormat(f"{path} is not a key file of version {KEY_FILE_VERSION} (wrong: {places})") from None
+        problem = f"{path} is not a key file of version {KEY_FILE_VERSION} (wrong: {places})"
     except (SettingsError, ValueError) as error:
-        raise KeyFileFormat(f"{path} is a damaged key file: {error}") from None
+        problem = f"{path} is a damaged key file: {error}"
+    raise KeyFileFormat(problem)  # out here, so that it carries no exception that holds the secret
 
 
 def _check_mode(mode: int, path: Path, allow_open: bool) -> None:

@@ -5,14 +5,15 @@ Knows nothing of what the rows mean.
 
 import json
 import os
+import secrets
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from dgmark.errors import InputError, NoTexts, ResumeMismatch
+from dgmark.errors import DgmarkError, InputError, NoTexts, ResumeMismatch
 
 Row = dict[str, Any]
 STDIN = "-"
@@ -23,10 +24,11 @@ _ROW_START = b'{"id": '
 
 @dataclass(frozen=True)
 class BadRow:
-    """A line that cannot be used: what to call it, and what is wrong with it."""
+    """A line that cannot be used: what to call it, what is wrong with it, and the error it is if it stands alone."""
 
     row_id: str
     error: str
+    kind: type[DgmarkError] = InputError
 
     def to_row(self, schema: int) -> Row:
         """The line's place in the output."""
@@ -80,52 +82,82 @@ def to_line(row: Row) -> str:
 class RowFile:
     """A JSON Lines file that grows row by row and is taken up again where it stopped.
 
-    Rows are on disk when `append` returns; a line cut off by a crash is removed when the file is opened again.
+    Rows are on disk when `append` returns. When the file is opened again, a line cut off by a crash and rows with an
+    `error` are removed, to be made again.
+
+    Attributes:
+        done: the finished rows' `same` fields, by id.
     """
 
-    def __init__(self, path: Path, must_agree: Row) -> None:
+    def __init__(self, path: Path, must_agree: Row, same: Sequence[str] = ()) -> None:
         """Open or create `path`.
 
         Args:
             path: the file.
             must_agree: fields that every row of one file shares; rows that differ belong to another run.
+            same: fields of a finished row to remember.
 
         Raises:
             ResumeMismatch: the file holds rows of another run, or no rows.
             InputError: the file cannot be written.
         """
         self.path = path
-        self.done: set[str] = set()
+        self.done: dict[str, Row] = {}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file: IO[bytes] = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115
         except OSError as error:
             raise InputError(f"{path} cannot be written: {error.strerror}") from error
         try:
-            self._take_up(must_agree)
+            self._take_up(must_agree, same)
         except BaseException:
             self._file.close()
             raise
 
-    def _take_up(self, must_agree: Row) -> None:
+    def _take_up(self, must_agree: Row, same: Sequence[str]) -> None:
         end = 0
+        failed = False
         for line in self._file:
             if not line.endswith(b"\n"):
                 if not (line.startswith(_ROW_START) or _ROW_START.startswith(line)):
                     raise self._foreign()
                 break
             end += len(line)
-            self._check(line, must_agree)
+            row = self._parse(line)
+            if "error" in row:
+                failed = True
+            else:
+                self._check(row, must_agree)
+                self.done[row["id"]] = {name: row.get(name) for name in same}
         self._file.seek(end)
         self._file.truncate()
+        if failed:
+            self._drop_failed()
 
-    def _check(self, line: bytes, must_agree: Row) -> None:
+    def _parse(self, line: bytes) -> Row:
         try:
             row = json.loads(line)
-            self.done.add(row["id"])
+            if isinstance(row["id"], str):
+                return dict(row)
         except (ValueError, TypeError, KeyError):
-            raise self._foreign() from None
-        different = [name for name, value in must_agree.items() if "error" not in row and row.get(name) != value]
+            pass
+        raise self._foreign()
+
+    def _drop_failed(self) -> None:
+        """Write the file again without its error rows, all at once."""
+        beside = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}")
+        self._file.seek(0)
+        with open(beside, "wb") as kept:
+            kept.writelines(line for line in self._file if "error" not in self._parse(line))
+            kept.flush()
+            os.fsync(kept.fileno())
+        beside.replace(self.path)
+        self._file.close()
+        self._file = open(self.path, "r+b")  # noqa: SIM115 (closed on exit)
+        self._file.seek(0, os.SEEK_END)
+
+    def _check(self, row: Row, must_agree: Row) -> None:
+        different = [name for name, value in must_agree.items() if row.get(name) != value]
         if different:
             raise ResumeMismatch(
                 f"{self.path} holds rows made with another {', '.join(different)}; "

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dgmark.errors import NoTexts
+from dgmark.errors import EmptyInput, NoTexts
 from dgmark.records import STDIN, BadRow, Row, parse_rows, read_rows
 
 TEXT_SUFFIXES = (".txt", ".md", ".jsonl")
+_EMPTY = "the text is empty"
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,12 @@ def read_texts(source: str, *, prefer_ids: bool = False) -> Iterator[Item | BadR
         return
     path = Path(source)
     if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.suffix in TEXT_SUFFIXES and file.is_file())
+        files = sorted(file for file in path.rglob("*") if file.suffix.lower() in TEXT_SUFFIXES and file.is_file())
         if not files:
             raise NoTexts(f"the folder {source} holds no text: looked for {', '.join(TEXT_SUFFIXES)}")
         for file in files:
             yield from read_texts(str(file), prefer_ids=prefer_ids)
-    elif path.suffix == ".jsonl":
+    elif path.suffix.lower() == ".jsonl":
         for row in read_rows(source):
             yield _item(row, prefer_ids)
     else:
@@ -68,7 +69,7 @@ def _from_bytes(content: bytes, name: str, prefer_ids: bool) -> Iterator[Item | 
 
 
 def _text(name: str, text: str) -> Item | BadRow:
-    return Item(name, text) if text.strip() else BadRow(name, "the text is empty")
+    return Item(name, text) if text.strip() else BadRow(name, _EMPTY, EmptyInput)
 
 
 def _item(row: Row | BadRow, prefer_ids: bool) -> Item | BadRow:
@@ -78,7 +79,7 @@ def _item(row: Row | BadRow, prefer_ids: bool) -> Item | BadRow:
     if isinstance(ids, list) and (prefer_ids or text is None):
         if not all(type(i) is int and abs(i) < 2**31 for i in ids):
             return BadRow(row["id"], '"token_ids" are not all whole numbers')
-        return Item(row["id"], ids) if ids else BadRow(row["id"], "the text is empty")
+        return Item(row["id"], ids) if ids else BadRow(row["id"], _EMPTY, EmptyInput)
     if not isinstance(text, str):
         return BadRow(row["id"], str(row.get("error") or 'no "text" and no "token_ids"'))
     return _text(row["id"], text)

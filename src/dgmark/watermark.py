@@ -19,7 +19,7 @@ SchemeName = Literal["keyed", "token-id"]
 PRF = "shake256-rank-v1"
 SECRET_BYTES = 32
 MODULI = range(2, 17)
-_CACHED_SEGMENTS = 512
+_CACHED_BYTES = 2**28
 _LARGEST = 2**31 - 1
 
 
@@ -94,7 +94,7 @@ class GroupTables:
             table = group_table(self.secret, self.spec.modulus, self.spec.table_size, segment)
         table.flags.writeable = False
         self._cache[segment] = table
-        if len(self._cache) > _CACHED_SEGMENTS:
+        if len(self._cache) * self.spec.table_size > _CACHED_BYTES:
             self._cache.popitem(last=False)
         return table
 

@@ -2,6 +2,7 @@
 
 import functools
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
@@ -16,6 +17,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 INTERRUPTED = 130
+FAULT = DgmarkError.exit_code
 
 
 def stderr() -> Console:
@@ -46,9 +48,15 @@ def speaks(command: Callable[P, R]) -> Callable[P, R]:
         except KeyboardInterrupt:
             stderr().print("interrupted: what was finished is kept", markup=False)
             raise typer.Exit(INTERRUPTED) from None
+        except (typer.Exit, typer.Abort):
+            raise
         except BrokenPipeError:
             sys.stderr.close()  # the reader of our output has gone; say nothing more
             raise typer.Exit(0) from None
+        except Exception:
+            traceback.print_exc()
+            stderr().print("error: this is a fault of dgmark; please report it with the lines above", markup=False)
+            raise typer.Exit(FAULT) from None
 
     return run
 

@@ -29,6 +29,9 @@ def demo(
     prompt: Annotated[str, typer.Option(help="What the built-in model continues.")] = PROMPT,
     length: Annotated[int, typer.Option(help="Response tokens.")] = 128,
     seed: Annotated[int, typer.Option(help="The same draws for both texts.")] = 1,
+    key_file: Annotated[
+        Path | None, typer.Option("--key", help="Key file to use instead of a new one.", show_default=False)
+    ] = None,
     svg: Annotated[Path | None, typer.Option(help="Also save the picture of the terminal.", show_default=False)] = None,
 ) -> None:
     """Write one text without and one with the mark of a new key; detect both, then the marked one with a cut."""
@@ -40,12 +43,12 @@ def demo(
 
     console = Console(record=True, width=112) if svg else stdout()
     with tempfile.TemporaryDirectory() as folder:
-        key_file = Path(folder) / "key.json"
-        WatermarkKey.generate().save(key_file)
-        key = WatermarkKey.load(key_file)
-    console.print(
-        Text.assemble("key     ", (key.fingerprint, "bold"), "  (new, secret; this is its public fingerprint)")
-    )
+        path = Path(folder) / "key.json" if key_file is None else key_file
+        if key_file is None:
+            WatermarkKey.generate().save(path)
+        key = WatermarkKey.load(path)
+    origin = "new, secret" if key_file is None else "secret"
+    console.print(Text.assemble("key     ", (key.fingerprint, "bold"), f"  ({origin}; this is its public fingerprint)"))
     console.print(Text.assemble("prompt  ", (prompt, "italic")))
 
     model = load_model()

@@ -78,10 +78,18 @@ def detect(
     if not inputs and sys.stdin.isatty():
         raise SettingsError("give texts to score: files, folders, or - for standard input")
     sources = inputs or [STDIN]
-    items = (item for source in sources for item in read_texts(source, prefer_ids=ids))
+    items = (item for source in sources for item in _read(source, ids))
     tally = _Tally()
     _WRITERS[output](tally.count(score(detector, items)), detector, show)
     tally.close(check)
+
+
+def _read(source: str, prefer_ids: bool) -> Iterator[Item | BadRow]:
+    """The texts of one source; a source that cannot be read is a bad row beside the others."""
+    try:
+        yield from read_texts(source, prefer_ids=prefer_ids)
+    except InputError as error:
+        yield BadRow(source, str(error), type(error))
 
 
 def score(detector: Detector, items: Iterable[Item | BadRow]) -> Iterator[Scored]:
@@ -101,7 +109,7 @@ def _score_one(detector: Detector, item: Item) -> Scored:
     try:
         return item, detector.detect(item.content)
     except DgmarkError as error:
-        return BadRow(item.row_id, str(error))
+        return BadRow(item.row_id, str(error), type(error))
 
 
 class _Tally:
@@ -122,7 +130,7 @@ class _Tally:
     def close(self, check: bool) -> None:
         if self.bad and (check or not self.verdicts):
             first = self.bad[0]
-            raise InputError(f"{first.row_id}: {first.error}")
+            raise first.kind(f"{first.row_id}: {first.error}")
         if self.bad:
             stderr().print(f"{len(self.bad)} of {len(self.bad) + len(self.verdicts)} inputs cannot be used")
         if not self.bad and not self.verdicts:

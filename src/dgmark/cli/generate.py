@@ -10,7 +10,7 @@ import typer
 
 from dgmark.checkpoint import BUILTIN
 from dgmark.cli.console import speaks, stderr, stdout
-from dgmark.errors import DgmarkError, EmptyInput, InputError, MissingExtra, SettingsError
+from dgmark.errors import DgmarkError, EmptyInput, InputError, MissingExtra, ResumeMismatch, SettingsError
 from dgmark.key import WatermarkKey
 from dgmark.records import BadRow, Row, RowFile, parse_rows, read_rows, to_line
 from dgmark.texts import is_rows
@@ -18,6 +18,9 @@ from dgmark.texts import is_rows
 if TYPE_CHECKING:
     from dgmark.decode import DecodeConfig
     from dgmark.models import LladaDenoiser
+
+# fields by which a finished row is known to answer the same question
+_SAME = ("prompt", "seed")
 
 # (row id, prompt, seed), or what is wrong with the row
 Item = tuple[str, "str | list[int]", int] | BadRow
@@ -80,17 +83,34 @@ def generate(
         "model": denoiser.name,
         "key_fingerprint": None if secret is None else secret.fingerprint,
         "settings": settings,
+        "dtype": str(denoiser.dtype).removeprefix("torch."),
     }
-    with RowFile(out, must_agree) if out is not None else nullcontext() as file:
-        todo = [item for item in items if file is None or _id(item) not in file.done]
+    with RowFile(out, must_agree, _SAME) if out is not None else nullcontext() as file:
+        todo = items if file is None else _open_items(items, file)
         if len(todo) < len(items):
             stderr().print(f"{len(items) - len(todo)} of {len(items)} rows are already in {out}")
         emit = _writer(file, as_json, single=len(items) == 1)
         errors = _run(denoiser, config, secret, todo, batch_size, trace, emit)
-    if len(items) == 1 and errors:
+    if errors and len(errors) == len(todo):
         raise errors[0]
     if errors:
         stderr().print(f"{len(errors)} of {len(todo)} rows have errors")
+
+
+def _open_items(items: list[Item], file: RowFile) -> list[Item]:
+    """The items that the file has no row of.
+
+    Raises:
+        ResumeMismatch: it has a row of the same id that another prompt or seed made.
+    """
+    for item in items:
+        if isinstance(item, BadRow) or item[0] not in file.done:
+            continue
+        if file.done[item[0]] != dict(zip(_SAME, item[1:], strict=True)):
+            raise ResumeMismatch(
+                f"{file.path} holds a row {item[0]!r} made from another prompt or seed; choose another --out"
+            )
+    return [item for item in items if _id(item) not in file.done]
 
 
 def number(rows: Iterator[Row | BadRow], seed: int) -> list[Item]:
@@ -115,7 +135,7 @@ def number(rows: Iterator[Row | BadRow], seed: int) -> list[Item]:
 
 def _item(row: Row, seed: int) -> Item:
     prompt = row.get("prompt")
-    if isinstance(prompt, str) or (isinstance(prompt, list) and all(isinstance(i, int) for i in prompt)):
+    if isinstance(prompt, str) or (isinstance(prompt, list) and all(type(i) is int for i in prompt)):
         return row["id"], prompt, seed
     return BadRow(row["id"], 'no "prompt" (a text, or a list of token ids)')
 

@@ -11,7 +11,7 @@ from dgmark.decode.loop import Progress, Response, Trace, decode
 from dgmark.decode.matching import KeyMatching, Matching, everything
 from dgmark.errors import EmptyInput, InputError, PromptTooLong, SettingsError
 from dgmark.key import WatermarkKey
-from dgmark.models.denoiser import Denoiser, device_of, name_of
+from dgmark.models.denoiser import Denoiser, device_of, dtype_of, name_of
 
 GENERATION_SCHEMA = 1
 
@@ -29,6 +29,7 @@ class Generation:
         ended: whether there was an end token; otherwise the length ran out.
         seed: of this row alone: the same prompt and seed give the same row, whatever its neighbours.
         model: the model's name.
+        dtype: number format of the forward; None if the model does not tell.
         key_fingerprint: names the key; None without a mark.
         settings: the decoding settings.
         trace: the commits in their order.
@@ -40,6 +41,7 @@ class Generation:
     ended: bool
     seed: int
     model: str
+    dtype: str | None
     key_fingerprint: str | None
     settings: dict[str, Any]
     trace: Trace
@@ -53,6 +55,7 @@ class Generation:
             "token_ids": self.token_ids,
             "ended": self.ended,
             "model": self.model,
+            "dtype": self.dtype,
             "seed": self.seed,
             "key_fingerprint": self.key_fingerprint,
             "settings": self.settings,
@@ -103,6 +106,8 @@ def generate(
         raise SettingsError(f"batch size {batch_size} is less than 1")
     rows = [prompts] if isinstance(prompts, str) else list(prompts)
     config = DecodeConfig(length, block_length, strategy, temperature, top_k, top_p)
+    for prompt in rows:  # all of them before the first is decoded
+        encode_prompt(model, prompt, config.length)
     numbered = [(prompt, seed + index) for index, prompt in enumerate(rows)]
     return [
         generation
@@ -144,6 +149,10 @@ def encode_prompt(model: Denoiser, prompt: Prompt, length: int) -> list[int]:
         InputError: an id that the model does not have.
         PromptTooLong: it leaves no such room.
     """
+    if not isinstance(prompt, str | list):
+        raise InputError(
+            f"a prompt is a text or a list of token ids, not {prompt!r}; several prompts are a list of them"
+        )
     ids = model.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
     if not ids:
         raise EmptyInput("the prompt is empty: give the model at least one token to continue from")
@@ -177,6 +186,7 @@ def _generation(
         ended=response.ended,
         seed=seed,
         model=name_of(model),
+        dtype=dtype_of(model),
         key_fingerprint=None if key is None else key.fingerprint,
         settings=config.to_dict(),
         trace=response.trace,

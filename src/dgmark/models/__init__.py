@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 
 from dgmark.checkpoint import BUILTIN, Checkpoint, find_checkpoint
-from dgmark.errors import CheckpointFormat, ModelError, SettingsError
+from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.denoiser import Denoiser, WindowDenoiser, window_of
 from dgmark.models.llada import LladaDenoiser, load_llada
 
@@ -38,13 +38,16 @@ def load_model(name_or_path: str = BUILTIN, *, device: str | None = None, dtype:
 
 
 def faster_dtype(device: torch.device) -> torch.dtype:
-    """bf16 where the device has matrix units for it (a GPU, or a CPU with AMX), else fp32.
+    """bf16 where the device has matrix units for it (a GPU from Ampere on, or a CPU with AMX), else fp32.
 
     By capability and not by timing, so that one machine always gives the same text.
     """
-    if device.type != "cpu" or torch.cpu._is_amx_tile_supported():
-        return torch.bfloat16
-    return torch.float32
+    if device.type == "cuda":
+        native = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        amx = getattr(torch.cpu, "_is_amx_tile_supported", None)  # not yet public in torch
+        native = device.type == "cpu" and amx is not None and amx()
+    return torch.bfloat16 if native else torch.float32
 
 
 def _device(name: str | None) -> torch.device:
@@ -70,7 +73,6 @@ def _family(checkpoint: Checkpoint) -> Callable[..., LladaDenoiser]:
 __all__ = [
     "Denoiser",
     "LladaDenoiser",
-    "ModelError",
     "WindowDenoiser",
     "faster_dtype",
     "load_model",

@@ -17,8 +17,8 @@ from dgmark.tokenizer import Tokenizer
 class Denoiser(Protocol):
     """A masked diffusion model.
 
-    Two more attributes are read where a model has them: `name` (what results call it; else its class) and `device`
-    (where ids must lie; else the CPU).
+    More is read where a model has it: `name` (what results call it; else its class), `device` (where ids must lie; else
+    the CPU), `dtype` (number format of the forward, for the record).
     """
 
     @property
@@ -78,3 +78,9 @@ def name_of(model: Denoiser) -> str:
 def device_of(model: Denoiser) -> torch.device:
     """Where the model takes its ids."""
     return torch.device(getattr(model, "device", "cpu"))
+
+
+def dtype_of(model: Denoiser) -> str | None:
+    """Number format of the model's forward, like "float32"; None if it does not tell."""
+    dtype = getattr(model, "dtype", None)
+    return None if dtype is None else str(dtype).removeprefix("torch.")
