@@ -70,7 +70,7 @@ def demo(
     console.print(sides)
     console.print(legend())
     cut = without_first_sentence(texts[1])
-    console.print(_panel("with the mark, its first sentence cut off", cut, detector.detect(cut), detector, None))
+    console.print(_panel("with the mark, its front cut off", cut, detector.detect(cut), detector, None))
     console.print("Detection used the text and the key: no model, no prompt, no GPU.")
     if svg:
         # without rich's fonts, which lie on another host
