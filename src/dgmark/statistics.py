@@ -81,8 +81,9 @@ class MatchNull:
     """The match count of one fixed text over random keys: `offset` + a sum of independent items.
 
     Over keys, an item's group is uniform on the m groups, so it contributes `counts[r]` matches with r uniform.
-    Items that contribute alike form a kind. (A key's groups are exactly balanced, so the items are very slightly
-    negatively dependent; that makes the tail lighter, and the p-value errs on the safe side.)
+    Items that contribute alike form a kind. Groups are taken as independent; a key's are exactly balanced, so the true
+    tail may be larger by a factor of at most about (N / (N - U))^((m-1)/2) for U distinct tokens of N: 1.012 at 200 of
+    8,192 (docs/statistics.md).
 
     Attributes:
         kinds: (kinds, m) contributions of an item of each kind, ascending, the least taken off.
