@@ -201,7 +201,7 @@ class Detector:
         return table
 
     def _detect_ids(self, ids: Int[np.ndarray, " n"]) -> Detection:
-        check_ids(ids, self.key.spec.table_size)
+        """Score ids that the key's table covers: checked ones, or those of its own tokenizer."""
         positions = self._scored[ids].nonzero()[0]
         ids = ids[positions]
         hypotheses = self._hypotheses(ids, positions)

@@ -128,6 +128,7 @@ class _Tally:
             yield row
 
     def close(self, check: bool) -> None:
+        """Leave with the exit code that the counts call for."""
         if self.bad and (check or not self.verdicts):
             first = self.bad[0]
             raise first.kind(f"{first.row_id}: {first.error}")

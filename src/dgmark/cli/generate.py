@@ -76,14 +76,15 @@ def generate(
             "top_p": top_p,
         },
     )
+    from dgmark.models.denoiser import dtype_of
+
     if secret is not None:
         secret.check_model(denoiser)
-    settings = config.to_dict()
     must_agree: Row = {
         "model": denoiser.name,
         "key_fingerprint": None if secret is None else secret.fingerprint,
-        "settings": settings,
-        "dtype": str(denoiser.dtype).removeprefix("torch."),
+        "settings": config.to_dict(),
+        "dtype": dtype_of(denoiser),
     }
     with RowFile(out, must_agree, _SAME) if out is not None else nullcontext() as file:
         todo = items if file is None else _open_items(items, file)

@@ -14,7 +14,7 @@ from torch import Tensor
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.matching import Matching
 from dgmark.decode.select import select
-from dgmark.decode.strategies import propose
+from dgmark.decode.strategies import Proposals, propose
 from dgmark.models.denoiser import Denoiser, window_of
 
 # Called after each step with the number of rows that committed a token.
@@ -103,9 +103,7 @@ def decode(
         logits = window(canvas.ids, lo, hi)
         masked = canvas.masked[:, block]
         uniforms = _uniforms(generators, canvas.row, config.block_length).to(prompts.device)
-        proposals = propose(logits[masked], uniforms[masked], forbidden, config)
-        tokens = torch.zeros_like(masked, dtype=torch.long).masked_scatter(masked, proposals.tokens)
-        rewards = torch.zeros_like(masked, dtype=proposals.rewards.dtype).masked_scatter(masked, proposals.rewards)
+        tokens, rewards = _spread(masked, propose(logits[masked], uniforms[masked], forbidden, config))
 
         # 2. The mark: which candidates match. 3. Select and commit.
         matched = matching(tokens, positions)
@@ -154,6 +152,13 @@ def _new_canvas(prompts: Tensor, length: int, mask_id: int) -> _Canvas:
 def _uniforms(generators: list[torch.Generator], rows: Tensor, block_length: int) -> Tensor:
     draws = [torch.rand(block_length, 2, generator=generators[row], dtype=torch.float64) for row in rows.tolist()]
     return torch.stack(draws)
+
+
+def _spread(masked: Tensor, proposals: Proposals) -> tuple[Tensor, Tensor]:
+    """Candidates and rewards at their places in the block; 0 where nothing is masked."""
+    tokens = torch.zeros_like(masked, dtype=torch.long).masked_scatter(masked, proposals.tokens)
+    rewards = torch.zeros_like(masked, dtype=proposals.rewards.dtype).masked_scatter(masked, proposals.rewards)
+    return tokens, rewards
 
 
 def _ended(canvas: _Canvas, ends: Tensor) -> Bool[Tensor, " batch"]:
