@@ -15,7 +15,9 @@ def builtin_tokenizer() -> Tokenizer:
     return load_tokenizer()
 
 
-def known_spec(*, modulus: int = 2, rotation: int = 0, scheme: SchemeName = "keyed") -> WatermarkSpec:
+def known_spec(
+    *, modulus: int = 2, rotation: int = 0, scheme: SchemeName = "keyed", code_length: int = 0
+) -> WatermarkSpec:
     """A spec bound to the built-in model."""
     return WatermarkSpec(
         modulus=modulus,
@@ -24,13 +26,16 @@ def known_spec(*, modulus: int = 2, rotation: int = 0, scheme: SchemeName = "key
         table_size=find_checkpoint(BUILTIN).vocab_size,
         tokenizer=BUILTIN,
         tokenizer_fingerprint=builtin_tokenizer().fingerprint,
+        code_length=code_length,
     )
 
 
-def known_key(name: str, *, modulus: int = 2, rotation: int = 0, scheme: SchemeName = "keyed") -> WatermarkKey:
+def known_key(
+    name: str, *, modulus: int = 2, rotation: int = 0, scheme: SchemeName = "keyed", code_length: int = 0
+) -> WatermarkKey:
     """The key called `name`, bound to the built-in model."""
     return WatermarkKey(
-        spec=known_spec(modulus=modulus, rotation=rotation, scheme=scheme),
+        spec=known_spec(modulus=modulus, rotation=rotation, scheme=scheme, code_length=code_length),
         key_id=f"test-{name}",
         secret=hashlib.sha256(f"dgmark test key {name}".encode()).digest() if scheme == "keyed" else None,
     )

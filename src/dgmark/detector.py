@@ -41,7 +41,7 @@ class Detection:
         num_tokens_scored: tokens of the response, special ones left out.
         num_tokens_matched: those in their position's matching set, at the best phase.
         fpr: false-positive rate that the verdict was held to.
-        shift: how many tokens are taken to be missing at the front (modulo m without rotation).
+        shift: how many tokens are taken to be missing at the front (modulo the code's period without rotation).
         shifts_tested: how many were tried, and paid for in the p-value.
         key_fingerprint: names the key.
         guaranteed: whether the p-value rests on a secret key; false for scheme token-id.
@@ -206,7 +206,7 @@ class Detector:
         ids = ids[positions]
         hypotheses = self._hypotheses(ids, positions)
         best = min(hypotheses, key=lambda hypothesis: hypothesis.p_value)
-        tested = self.key.spec.modulus if not self.key.spec.rotation else self.max_crop + 1
+        tested = self.key.spec.period if not self.key.spec.rotation else self.max_crop + 1
         return self._detection(best, hypotheses[0], len(ids), 1 if self.phase == "start" else tested)
 
     def _hypotheses(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> list[_Hypothesis]:
@@ -214,13 +214,11 @@ class Detector:
         spec = self.key.spec
         if self.phase == "start" or (spec.rotation and not self.max_crop):
             return [self._hypothesis(ids, positions, 0, self._matched(ids, positions), 1.0)]
-        if not spec.rotation:
-            # the null is the same at all phases (the groups of a random key may be renumbered), so only the best counts
-            phases = (self.key.tables.table()[ids] - positions) % spec.modulus
-            counts = np.bincount(phases, minlength=spec.modulus)
-            best = int(counts.argmax())
-            return [self._hypothesis(ids, positions, best, int(counts[best]), 1 / spec.modulus)]
         # Any one shift may be looked at after the fact, however it is found, as each has its share of the rate.
+        if not spec.rotation:
+            counts = self._matched_by_phase(ids, positions)
+            best = int(counts.argmax())
+            return [self._hypothesis(ids, positions, best, int(counts[best]), 1 / spec.period)]
         found = self._likeliest_crop(ids[:_SEARCHED], positions[:_SEARCHED])
         return [
             self._hypothesis(ids, positions, shift, self._matched(ids, positions + shift), weight)
@@ -231,12 +229,22 @@ class Detector:
         self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], shift: int, matched: int, weight: float
     ) -> _Hypothesis:
         spec = self.key.spec
-        segments = spec.segment(positions + shift)
-        counts = residue_counts(segments * spec.table_size + ids, positions % spec.modulus, spec.modulus)
+        items = spec.segment(positions + shift) * spec.table_size + ids
+        counts = residue_counts(items, self.key.tables.residues(positions + shift), spec.modulus)
         return _Hypothesis(shift, matched, weight, MatchNull.of(counts))
 
     def _matched(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> int:
         return int(np.count_nonzero(self.key.tables.matching(ids, positions)))
+
+    def _matched_by_phase(
+        self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]
+    ) -> Int[np.ndarray, " period"]:
+        """Matches if the first token stood at a position = 0, 1, ... modulo the code's period."""
+        spec, tables = self.key.spec, self.key.tables
+        places = positions % spec.period * spec.modulus + tables.table()[ids]
+        counts = np.bincount(places, minlength=spec.period * spec.modulus).reshape(spec.period, spec.modulus)
+        matched: Int[np.ndarray, " period"] = counts[np.arange(spec.period), tables.shifted_codes].sum(axis=1)
+        return matched
 
     def _likeliest_crop(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> int:
         """The shift in 1..max_crop at which most tokens match a rotating key."""
@@ -245,7 +253,7 @@ class Detector:
         last = int(positions.max(initial=0)) + self.max_crop
         groups = np.stack([tables.table(segment)[distinct] for segment in range(last // spec.rotation + 1)])
         counts = [
-            np.count_nonzero(groups[at // spec.rotation, token] == at % spec.modulus)
+            np.count_nonzero(groups[at // spec.rotation, token] == tables.residues(at))
             for at in (positions + shift for shift in range(1, self.max_crop + 1))
         ]
         return 1 + int(np.argmax(counts))

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from dgmark.checkpoint import BUILTIN, find_checkpoint
 from dgmark.errors import (
@@ -31,7 +31,8 @@ from dgmark.errors import (
 from dgmark.tokenizer import Tokenizer, load_tokenizer
 from dgmark.watermark import PRF, SECRET_BYTES, GroupTables, SchemeName, WatermarkSpec
 
-KEY_FILE_VERSION = 1
+# version 2 is version 1 with a position code; a key without one is still written as version 1
+KEY_FILE_VERSIONS = (1, 2)
 
 
 class KeyFilePermissionWarning(UserWarning):
@@ -78,6 +79,7 @@ class WatermarkKey:
         modulus: int = 2,
         rotation: int = 0,
         scheme: SchemeName = "keyed",
+        code_length: int = 0,
     ) -> "WatermarkKey":
         """A fresh key for `model` (a name, a folder, or a loaded model), its secret from the system's generator.
 
@@ -86,9 +88,10 @@ class WatermarkKey:
             modulus: number of groups, 2..16.
             rotation: positions after which the groups change; 0 = never.
             scheme: "keyed", or "token-id" for the paper's keyless rule.
+            code_length: period of a keyed position code, a multiple of the modulus up to 64; 0 = the paper's i mod m.
 
         Raises:
-            SettingsError: modulus, rotation or scheme out of range.
+            SettingsError: modulus, rotation, scheme or code length out of range.
             ModelNotFound: no such model.
         """
         if isinstance(model, str):
@@ -102,6 +105,7 @@ class WatermarkKey:
             table_size=table_size,
             tokenizer=tokenizer.name,
             tokenizer_fingerprint=tokenizer.fingerprint,
+            code_length=code_length,
         )
         secret = secrets.token_bytes(SECRET_BYTES) if scheme == "keyed" else None
         key = cls(spec=spec, key_id=secrets.token_hex(8), secret=secret)
@@ -116,7 +120,10 @@ class WatermarkKey:
     @cached_property
     def fingerprint(self) -> str:
         """16 hex digits that name this secret and spec, and give neither away."""
-        public = json.dumps({"prf": PRF, **asdict(self.spec)}, sort_keys=True, separators=(",", ":")).encode()
+        spec = asdict(self.spec)
+        if not spec["code_length"]:
+            del spec["code_length"]  # fingerprints are older than position codes
+        public = json.dumps({"prf": PRF, **spec}, sort_keys=True, separators=(",", ":")).encode()
         return hashlib.blake2b(public, key=self.secret or b"", digest_size=8, person=b"dgmark/key/v1").hexdigest()
 
     @cached_property
@@ -166,13 +173,15 @@ class WatermarkKey:
         """
         content = _KeyFile(
             format="dgmark-key",
-            version=1,
+            version=2 if self.spec.code_length else 1,
             key_id=self.key_id,
             secret=None if self.secret is None else base64.b64encode(self.secret).decode(),
             prf="shake256-rank-v1",
             **asdict(self.spec),
         )
-        _write_private(Path(path), content.model_dump_json(indent=2) + "\n")
+        # version 1 knows no position code
+        absent = None if self.spec.code_length else {"code_length"}
+        _write_private(Path(path), content.model_dump_json(indent=2, exclude=absent) + "\n")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, allow_open: bool = False) -> "WatermarkKey":
@@ -202,12 +211,12 @@ class WatermarkKey:
 
 
 class _KeyFile(BaseModel):
-    """Version 1 of the key file."""
+    """Versions 1 and 2 of the key file."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     format: Literal["dgmark-key"]
-    version: Literal[1]
+    version: Literal[1, 2]
     key_id: str
     secret: str | None
     prf: Literal["shake256-rank-v1"]
@@ -217,6 +226,13 @@ class _KeyFile(BaseModel):
     table_size: int
     tokenizer: str
     tokenizer_fingerprint: str
+    code_length: int = 0
+
+    @model_validator(mode="after")
+    def _version_fits(self) -> "_KeyFile":
+        if (self.version == 2) != bool(self.code_length):
+            raise ValueError("version 2 has a code_length, version 1 has none")
+        return self
 
 
 def _parse(text: bytes, path: Path) -> WatermarkKey:
@@ -228,7 +244,8 @@ def _parse(text: bytes, path: Path) -> WatermarkKey:
     except ValidationError as error:
         # only the places of the errors: their inputs may hold the secret
         places = ", ".join(sorted({".".join(map(str, e["loc"])) or "the file" for e in error.errors()}))
-        problem = f"{path} is not a key file of version {KEY_FILE_VERSION} (wrong: {places})"
+        versions = " or ".join(map(str, KEY_FILE_VERSIONS))
+        problem = f"{path} is not a key file of version {versions} (wrong: {places})"
     except (SettingsError, ValueError) as error:
         problem = f"{path} is a damaged key file: {error}"
     raise KeyFileFormat(problem)  # out here, so that it carries no exception that holds the secret

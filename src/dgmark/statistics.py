@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, Int, Integer, UInt8
 
 SMALLEST_P = float(np.finfo(np.float64).tiny)
 
@@ -62,7 +62,7 @@ def phase_counts(
 
 
 def residue_counts(
-    items: Int[np.ndarray, " n"], residues: Int[np.ndarray, " n"], modulus: int
+    items: Int[np.ndarray, " n"], residues: Integer[np.ndarray, " n"], modulus: int
 ) -> Int[np.ndarray, "distinct modulus"]:
     """How often each distinct item stands at each residue; an item is a token, or (with rotation) token and segment."""
     # sort (item, residue) as one number: a sort of values is several times faster than one of indices

@@ -1,12 +1,13 @@
 """The watermark's rule: which group each token belongs to, and which residue each position wants.
 
 Knows nothing of models, texts or files. Paper section 3.3 (groups f, matching sets G_i), appendix (modulus m),
-"Security considerations" (rotation).
+"Security considerations" (rotation). Position codes longer than the modulus are ours.
 """
 
 import hashlib
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
@@ -19,6 +20,8 @@ SchemeName = Literal["keyed", "token-id"]
 PRF = "shake256-rank-v1"
 SECRET_BYTES = 32
 MODULI = range(2, 17)
+LONGEST_CODE = 64
+_CODE_DRAWS = 64
 _CACHED_BYTES = 2**28
 _LARGEST = 2**31 - 1
 
@@ -28,12 +31,13 @@ class WatermarkSpec:
     """What generator and detector must agree on, all of it public.
 
     Attributes:
-        modulus: number of groups m, 2..16; position i wants group i mod m.
+        modulus: number of groups m, 2..16; position i wants group i mod m, or as the position code says.
         rotation: positions after which the groups change (segment = position // rotation); 0 = never.
         scheme: "keyed" (groups from the secret), or "token-id" (group = id mod m, as in the paper's code; keyless).
         table_size: the padded vocabulary; every id below it has a group.
         tokenizer: name of the tokenizer, to find it again.
         tokenizer_fingerprint: hash of its vocabulary; another one is an error.
+        code_length: period of a keyed position code, a multiple of m up to 64; 0 = the paper's i mod m.
     """
 
     modulus: int = 2
@@ -42,6 +46,7 @@ class WatermarkSpec:
     table_size: int = 0
     tokenizer: str = ""
     tokenizer_fingerprint: str = ""
+    code_length: int = 0
 
     def __post_init__(self) -> None:
         if self.modulus not in MODULI:
@@ -52,8 +57,20 @@ class WatermarkSpec:
             raise SettingsError(f"scheme {self.scheme!r} is not one of: keyed, token-id")
         if self.scheme == "token-id" and self.rotation:
             raise SettingsError("scheme token-id has no key, so its groups cannot rotate; use rotation 0")
+        if self.scheme == "token-id" and self.code_length:
+            raise SettingsError("scheme token-id has no key to draw a position code from; use code length 0")
+        if not 0 <= self.code_length <= LONGEST_CODE or self.code_length % self.modulus:
+            raise SettingsError(
+                f"code length {self.code_length} is not a multiple of modulus {self.modulus} up to {LONGEST_CODE}; "
+                "0 is the paper's position mod m"
+            )
         if not self.modulus <= self.table_size <= _LARGEST:
             raise SettingsError(f"table size {self.table_size} is not in {self.modulus}..{_LARGEST}")
+
+    @property
+    def period(self) -> int:
+        """Positions after which the wanted residues repeat: the number of phases of a text without rotation."""
+        return self.code_length or self.modulus
 
     def segment(self, positions: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
         """Segment of each position: 0 throughout without rotation."""
@@ -68,11 +85,34 @@ def group_table(secret: bytes, modulus: int, table_size: int, segment: int = 0) 
     for every key, and the table depends on nothing but these arguments.
     """
     header = modulus.to_bytes(1, "little") + table_size.to_bytes(4, "little") + segment.to_bytes(8, "little")
-    stream = hashlib.shake_256(b"dgmark/groups/" + PRF.encode() + b"\0" + header + secret).digest(8 * table_size)
+    return _balanced(b"groups", header + secret, table_size, modulus)
+
+
+def position_code(secret: bytes, modulus: int, length: int) -> UInt8[np.ndarray, " length"]:
+    """The residues r(0), ..., r(length - 1) that positions want in turn, each residue equally often.
+
+    Of 64 keyed draws (made like the group table) the one that agrees least with itself shifted, so that a loop of
+    tokens is not rewarded whatever its period: compared by the largest number of agreements over all cyclic shifts,
+    then the second largest, and so on; the first draw of equals.
+    """
+    header = modulus.to_bytes(1, "little") + length.to_bytes(1, "little")
+    draws = [
+        _balanced(b"code", header + draw.to_bytes(1, "little") + secret, length, modulus) for draw in range(_CODE_DRAWS)
+    ]
+    return min(draws, key=_self_agreement)
+
+
+def _balanced(domain: bytes, message: bytes, size: int, modulus: int) -> UInt8[np.ndarray, " size"]:
+    stream = hashlib.shake_256(b"dgmark/" + domain + b"/" + PRF.encode() + b"\0" + message).digest(8 * size)
     order = np.argsort(np.frombuffer(stream, dtype="<u8"), kind="stable")
-    groups = np.empty(table_size, dtype=np.uint8)
-    groups[order] = np.arange(table_size, dtype=np.int64) % modulus
-    return groups
+    residues = np.empty(size, dtype=np.uint8)
+    residues[order] = np.arange(size, dtype=np.int64) % modulus
+    return residues
+
+
+def _self_agreement(code: UInt8[np.ndarray, " length"]) -> list[int]:
+    shifted = (np.count_nonzero(code == np.roll(code, shift)) for shift in range(1, len(code)))
+    return sorted((int(count) for count in shifted), reverse=True)
 
 
 @dataclass(eq=False)
@@ -98,6 +138,28 @@ class GroupTables:
             self._cache.popitem(last=False)
         return table
 
+    @cached_property
+    def code(self) -> UInt8[np.ndarray, " period"]:
+        """The wanted residues of one period, read-only."""
+        if self.spec.code_length:
+            code = position_code(self.secret, self.spec.modulus, self.spec.code_length)
+        else:
+            code = np.arange(self.spec.modulus, dtype=np.uint8)
+        code.flags.writeable = False
+        return code
+
+    @cached_property
+    def shifted_codes(self) -> UInt8[np.ndarray, "period period"]:
+        """Row s holds the residues wanted from position s on: r(s), r(s + 1), ..."""
+        place = np.arange(self.spec.period)
+        rows: UInt8[np.ndarray, "period period"] = self.code[(place + place[:, None]) % self.spec.period]
+        return rows
+
+    def residues(self, positions: Int[np.ndarray, " n"]) -> UInt8[np.ndarray, " n"]:
+        """The residue r(i) that each position wants."""
+        wanted: UInt8[np.ndarray, " n"] = self.code[positions % self.spec.period]
+        return wanted
+
     def groups(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> UInt8[np.ndarray, " n"]:
         """Group of each token at its position.
 
@@ -116,8 +178,8 @@ class GroupTables:
         return groups
 
     def matching(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
-        """Whether each token stands in its position's matching set: f(v, key) = i (mod m)."""
-        matches: Bool[np.ndarray, " n"] = self.groups(ids, positions) == positions % self.spec.modulus
+        """Whether each token stands in its position's matching set: f(v, key) = r(i)."""
+        matches: Bool[np.ndarray, " n"] = self.groups(ids, positions) == self.residues(positions)
         return matches
 
 

@@ -28,9 +28,12 @@ def keygen(
     modulus: Annotated[int, typer.Option(help="Number of token groups, 2 to 16.")] = 2,
     rotate: Annotated[int, typer.Option(help="Positions after which the groups change; 0 is never.")] = 0,
     scheme: Annotated[Scheme, typer.Option(help="token-id is the paper's rule, which has no key.")] = Scheme.KEYED,
+    code_length: Annotated[
+        int, typer.Option(help="Period of a keyed position code, a multiple of the modulus; 0 is the paper's i mod m.")
+    ] = 0,
 ) -> None:
     """Make a secret key. Who has it can detect the mark, and forge it: keep it as you keep a signing key."""
-    key = WatermarkKey.generate(model, modulus=modulus, rotation=rotate, scheme=scheme.value)
+    key = WatermarkKey.generate(model, modulus=modulus, rotation=rotate, scheme=scheme.value, code_length=code_length)
     key.save(file)
     if key.keyless:
         stderr().print(

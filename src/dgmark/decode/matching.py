@@ -24,13 +24,14 @@ class KeyMatching:
     def __init__(self, key: WatermarkKey, device: torch.device) -> None:
         self._key = key
         self._device = device
+        self._code = torch.from_numpy(key.tables.code.copy()).to(device)
         self._segments: tuple[int, ...] = ()
         self._tables = torch.empty(0)
 
     def __call__(
         self, tokens: Int[Tensor, "batch block"], positions: Int[Tensor, " block"]
     ) -> Bool[Tensor, "batch block"]:
-        """Whether each candidate's group is its position's residue."""
+        """Whether each candidate's group is the residue that its position wants."""
         spec = self._key.spec
         segments = spec.segment(positions.cpu().numpy()) if spec.rotation else np.zeros(len(positions), dtype=np.int64)
         needed, row = np.unique(segments, return_inverse=True)
@@ -39,4 +40,4 @@ class KeyMatching:
             tables = np.stack([self._key.tables.table(int(segment)) for segment in needed])
             self._tables = torch.from_numpy(tables).to(self._device)
         groups = self._tables[torch.from_numpy(row).to(self._device), tokens]
-        return groups == positions % spec.modulus
+        return groups == self._code[positions % spec.period]
