@@ -6,7 +6,7 @@ import torch
 
 from dgmark.checkpoint import BUILTIN, Checkpoint, find_checkpoint
 from dgmark.errors import CheckpointFormat, SettingsError
-from dgmark.models.denoiser import Denoiser, WindowDenoiser, window_of
+from dgmark.models.denoiser import Denoiser, Session, SessionDenoiser, WindowDenoiser, open_session, window_of
 from dgmark.models.llada import LladaDenoiser, load_llada
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
@@ -73,8 +73,11 @@ def _family(checkpoint: Checkpoint) -> Callable[..., LladaDenoiser]:
 __all__ = [
     "Denoiser",
     "LladaDenoiser",
+    "Session",
+    "SessionDenoiser",
     "WindowDenoiser",
     "faster_dtype",
     "load_model",
+    "open_session",
     "window_of",
 ]

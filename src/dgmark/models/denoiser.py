@@ -4,12 +4,14 @@ A family's shift, block mask, padding or dtype is the model's own business; the 
 """
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from dgmark.errors import SettingsError
 from dgmark.tokenizer import Tokenizer
 
 
@@ -58,6 +60,81 @@ class WindowDenoiser(Protocol):
     def window(self, ids: Int[Tensor, "batch length"], start: int, stop: int) -> Float[Tensor, "batch window vocab"]:
         """`model(ids)[:, start:stop]`, computed for no more than that."""
         ...
+
+
+CacheMode = Literal["none", "prefix", "dual"]
+CACHES: tuple[CacheMode, ...] = ("none", "prefix", "dual")
+
+
+@runtime_checkable
+class Session(Protocol):
+    """The forwards of one decode, free to remember between them what the cache setting allows.
+
+    A block is begun once, then stepped through. All canvases of a decode have one length.
+    """
+
+    def begin(self, ids: Int[Tensor, "batch length"], start: int, stop: int) -> Float[Tensor, "batch window vocab"]:
+        """Logits of [start, stop) for the canvases as they are before anything of this block is committed."""
+        ...
+
+    def step(
+        self, ids: Int[Tensor, "canvases length"], owner: Int[Tensor, " canvases"], start: int, stop: int
+    ) -> Float[Tensor, "canvases window vocab"]:
+        """Logits of [start, stop) for canvases that differ from those of the last `begin` in [start, stop) alone.
+
+        Args:
+            ids: canvases; several may stem from one row (the candidates of a lookahead).
+            owner: the row of the last `begin` that each stems from, ascending.
+            start: as in `begin`.
+            stop: as in `begin`.
+        """
+        ...
+
+    def keep(self, rows: Int[Tensor, " kept"]) -> None:
+        """Only these rows of the last `begin` go on; the next `begin` has them in this order."""
+        ...
+
+
+@runtime_checkable
+class SessionDenoiser(Protocol):
+    """A model that has sessions of its own, and so may cache."""
+
+    def session(self, cache: CacheMode) -> Session:
+        """A session with this cache.
+
+        Raises:
+            SettingsError: the model has no such cache.
+        """
+        ...
+
+
+def open_session(model: Denoiser, cache: CacheMode = "none") -> Session:
+    """A session of `model`; one that offers none of its own is asked for whole forwards.
+
+    Raises:
+        SettingsError: the model has no such cache.
+    """
+    if isinstance(model, SessionDenoiser):
+        return model.session(cache)
+    if cache != "none":
+        raise SettingsError(f"{name_of(model)} has no cache {cache!r}: it offers no session; use cache none")
+    return _WholeForwards(model)
+
+
+@dataclass(frozen=True)
+class _WholeForwards:
+    """The session of a model without one."""
+
+    model: Denoiser
+
+    def begin(self, ids: Tensor, start: int, stop: int) -> Tensor:
+        return window_of(self.model)(ids, start, stop)
+
+    def step(self, ids: Tensor, owner: Tensor, start: int, stop: int) -> Tensor:  # noqa: ARG002
+        return self.begin(ids, start, stop)
+
+    def keep(self, rows: Tensor) -> None:
+        pass
 
 
 Window = Callable[[Tensor, int, int], Tensor]

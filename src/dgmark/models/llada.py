@@ -20,6 +20,8 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from dgmark.checkpoint import Checkpoint
 from dgmark.errors import CheckpointFormat, ModelNotFound
+from dgmark.models.denoiser import CacheMode, Session
+from dgmark.models.session import NetworkSession
 from dgmark.tokenizer import Tokenizer, load_tokenizer
 
 _BLOCK_NAMES = {
@@ -42,7 +44,7 @@ _TOP_NAMES = {
 
 @dataclass(frozen=True)
 class LladaDenoiser:
-    """A LLaDA model as a `Denoiser` and `WindowDenoiser`."""
+    """A LLaDA model as a `Denoiser`, `WindowDenoiser` and `SessionDenoiser`."""
 
     name: str
     tokenizer: Tokenizer
@@ -70,9 +72,11 @@ class LladaDenoiser:
     @torch.inference_mode()
     def window(self, ids: Int[Tensor, "batch length"], start: int, stop: int) -> Float[Tensor, "batch window vocab"]:
         """Logits of the positions [start, stop): the output matrix is applied to these alone."""
-        hidden = self.network.model(input_ids=ids, use_cache=False).last_hidden_state
-        logits: Tensor = self.network.lm_head(hidden[:, start:stop])
-        return logits
+        return self.session("none").begin(ids, start, stop)
+
+    def session(self, cache: CacheMode) -> Session:
+        """The forwards of one decode; the caches are approximations, as attention is bidirectional."""
+        return NetworkSession(self.network, cache)
 
 
 def load_llada(checkpoint: Checkpoint, *, device: torch.device, dtype: torch.dtype) -> LladaDenoiser:
