@@ -3,9 +3,9 @@
 A family's shift, block mask, padding or dtype is the model's own business; the loop sees only this.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -19,8 +19,8 @@ from dgmark.tokenizer import Tokenizer
 class Denoiser(Protocol):
     """A masked diffusion model.
 
-    More is read where a model has it: `name` (what results call it; else its class), `device` (where ids must lie; else
-    the CPU), `dtype` (number format of the forward, for the record).
+    More is read where a model has it, each through the function `*_of` below that says what it means: `name`, `device`,
+    `dtype`, `defaults`, `confidence_source`, `block_origin`, `block_multiple`, `pads`.
     """
 
     @property
@@ -62,6 +62,10 @@ class WindowDenoiser(Protocol):
         ...
 
 
+# The distribution that rewards are taken from.
+ConfidenceSource = Literal["model", "sampling"]
+# What the first block starts at.
+BlockOrigin = Literal["response", "canvas"]
 CacheMode = Literal["none", "prefix", "dual"]
 CACHES: tuple[CacheMode, ...] = ("none", "prefix", "dual")
 
@@ -70,7 +74,8 @@ CACHES: tuple[CacheMode, ...] = ("none", "prefix", "dual")
 class Session(Protocol):
     """The forwards of one decode, free to remember between them what the cache setting allows.
 
-    A block is begun once, then stepped through. All canvases of a decode have one length.
+    A block is begun once, then stepped through. All canvases of a decode have one length, and one number of columns of
+    padding a row, fixed when the session is opened. Nothing before a block that is begun changes after it.
     """
 
     def begin(self, ids: Int[Tensor, "batch length"], start: int, stop: int) -> Float[Tensor, "batch window vocab"]:
@@ -91,7 +96,10 @@ class Session(Protocol):
         ...
 
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
-        """Only these rows of the last `begin` go on; the next `begin` has them in this order."""
+        """Only these rows of the last `begin` go on; the next `begin` has them in this order.
+
+        Until then `step` counts rows as the last `begin` did. Of several calls the last holds.
+        """
         ...
 
 
@@ -99,8 +107,13 @@ class Session(Protocol):
 class SessionDenoiser(Protocol):
     """A model that has sessions of its own, and so may cache."""
 
-    def session(self, cache: CacheMode) -> Session:
+    def session(self, cache: CacheMode, padding: Int[Tensor, " batch"] | None = None) -> Session:
         """A session with this cache.
+
+        Args:
+            cache: what is remembered between forwards.
+            padding: columns at the left of each row that are no part of it: nothing attends to them, and positions
+                are counted from behind them. Passed only to a model whose `pads` is true. None for no padding.
 
         Raises:
             SettingsError: the model has no such cache.
@@ -108,14 +121,23 @@ class SessionDenoiser(Protocol):
         ...
 
 
-def open_session(model: Denoiser, cache: CacheMode = "none") -> Session:
+def open_session(model: Denoiser, cache: CacheMode = "none", padding: Int[Tensor, " batch"] | None = None) -> Session:
     """A session of `model`; one that offers none of its own is asked for whole forwards.
 
+    Args:
+        model: the model.
+        cache: what its session remembers between forwards.
+        padding: columns of padding at the left of each row of the first `begin`; None, or all 0, for none.
+
     Raises:
-        SettingsError: the model has no such cache.
+        SettingsError: the model has no such cache, or cannot leave padding out.
     """
+    if padding is not None and not padding.any():
+        padding = None
+    if padding is not None and not pads_of(model):
+        raise SettingsError(f"{name_of(model)} cannot leave padding out: decode prompts of one length together")
     if isinstance(model, SessionDenoiser):
-        return model.session(cache)
+        return model.session(cache) if padding is None else model.session(cache, padding)
     if cache != "none":
         raise SettingsError(f"{name_of(model)} has no cache {cache!r}: it offers no session; use cache none")
     return _WholeForwards(model)
@@ -161,3 +183,51 @@ def dtype_of(model: Denoiser) -> str | None:
     """Number format of the model's forward, like "float32"; None if it does not tell."""
     dtype = getattr(model, "dtype", None)
     return None if dtype is None else str(dtype).removeprefix("torch.")
+
+
+def defaults_of(model: Denoiser) -> Mapping[str, Any]:
+    """Decoding settings to use where the user gives none: what the paper ran this family with.
+
+    Keys are arguments of `dgmark.generate`, such as `block_length` and `cache`; {} if the model states none.
+    """
+    defaults: Mapping[str, Any] = getattr(model, "defaults", {})
+    return defaults
+
+
+def confidence_of(model: Denoiser) -> ConfidenceSource:
+    """The distribution that rewards are taken from.
+
+    "model" (LLaDA, and the default): softmax of the logits, neither tempered nor filtered. "sampling" (Dream, LLaDA2):
+    the very distribution that the token is drawn from: logits / temperature, top-k and top-p applied, renormalised.
+    At temperature 0 both are the softmax of the logits.
+    """
+    source: ConfidenceSource = getattr(model, "confidence_source", "model")
+    return source
+
+
+def block_origin_of(model: Denoiser) -> BlockOrigin:
+    """What the first block starts at.
+
+    "response" (the default): the first generated position. "canvas" (LLaDA2): position 0 of the canvas, so that block b
+    is the positions [b * block_length, (b + 1) * block_length) of prompt and response together: the first block that is
+    decoded begins in the prompt unless the prompt is a whole number of blocks, and the last may be cut short by the end
+    of the canvas.
+    """
+    origin: BlockOrigin = getattr(model, "block_origin", "response")
+    return origin
+
+
+def block_multiple_of(model: Denoiser) -> int | None:
+    """Positions of a block of the model's own attention mask (LLaDA2: 32); None if it attends to the whole canvas.
+
+    Such blocks lie from position 0 of the canvas on, and a position sees its own and earlier ones. A block that is
+    decoded must lie inside one of them: `block_length` divides this number, and `block_origin` is "canvas". The length
+    of the canvas is free: the model itself fills its last block up with masks.
+    """
+    multiple: int | None = getattr(model, "block_multiple", None)
+    return multiple
+
+
+def pads_of(model: Denoiser) -> bool:
+    """Whether sessions of the model take padding: rows with prompts of different lengths in one batch."""
+    return bool(getattr(model, "pads", False))
