@@ -270,9 +270,9 @@ def test_the_strategy_sees_the_models_logits_bit_for_bit(
 ) -> None:
     seen: list[Tensor] = []
 
-    def spy(logits: Tensor, uniforms: Tensor, forbidden: Tensor, config: DecodeConfig) -> Proposals:
+    def spy(logits: Tensor, uniforms: Tensor, forbidden: Tensor, config: DecodeConfig, *, tempered: bool) -> Proposals:
         seen.append(logits.clone())
-        return propose(logits, uniforms, forbidden, config)
+        return propose(logits, uniforms, forbidden, config, tempered=tempered)
 
     monkeypatch.setattr(loop, "propose", spy)
     model = RecordingToy(dtype=dtype, end_ids=())
@@ -294,8 +294,8 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 def test_before_the_first_commit_the_mark_changes_no_candidate_and_no_reward(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[Proposals] = []
 
-    def spy(logits: Tensor, uniforms: Tensor, forbidden: Tensor, config: DecodeConfig) -> Proposals:
-        found.append(propose(logits, uniforms, forbidden, config))
+    def spy(logits: Tensor, uniforms: Tensor, forbidden: Tensor, config: DecodeConfig, *, tempered: bool) -> Proposals:
+        found.append(propose(logits, uniforms, forbidden, config, tempered=tempered))
         return found[-1]
 
     monkeypatch.setattr(loop, "propose", spy)

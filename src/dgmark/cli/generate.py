@@ -39,12 +39,48 @@ def generate(
         Path | None,
         typer.Option(help="Append rows to this file; finished rows are not made again.", show_default=False),
     ] = None,
-    length: Annotated[int, typer.Option(help="Response tokens.")] = 256,
-    block_length: Annotated[int, typer.Option(help="Positions of a block.")] = 32,
-    strategy: Annotated[str, typer.Option(help="random, confidence, entropy or margin.")] = "confidence",
-    temperature: Annotated[float, typer.Option(help="0 takes the most likely token.")] = 1.0,
+    length: Annotated[int | None, typer.Option(help="Response tokens.", show_default="256")] = None,
+    block_length: Annotated[int | None, typer.Option(help="Positions of a block.", show_default="32")] = None,
+    strategy: Annotated[
+        str | None, typer.Option(help="random, confidence, entropy or margin.", show_default="confidence")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="0 takes the most likely token.", show_default="1.0")
+    ] = None,
     top_k: Annotated[int | None, typer.Option(help="Sample among the k most likely tokens.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Sample among the tokens holding this probability.")] = None,
+    lookahead: Annotated[
+        int | None,
+        typer.Option(help="Candidates a step tries one step ahead; costs as many forwards.", show_default="1"),
+    ] = None,
+    lookahead_scope: Annotated[
+        str | None, typer.Option(help="block or canvas: the matches that lookahead counts.", show_default="block")
+    ] = None,
+    lookahead_proposals: Annotated[
+        str | None, typer.Option(help="redrawn or kept: the winner's draws, when sampling.", show_default="redrawn")
+    ] = None,
+    commit: Annotated[
+        str | None, typer.Option(help="quota, threshold or factor: how many tokens a step.", show_default="quota")
+    ] = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="Confidence above which commit threshold takes all.", show_default="0.9")
+    ] = None,
+    factor: Annotated[float | None, typer.Option(help="Of commit factor.", show_default="1.0")] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Forwards of a response, for commit quota.", show_default="one a token")
+    ] = None,
+    schedule: Annotated[
+        str | None, typer.Option(help="llada or dream: how tokens fall to steps.", show_default="llada")
+    ] = None,
+    cache: Annotated[
+        str | None, typer.Option(help="none, prefix or dual (approximations for most models).", show_default="none")
+    ] = None,
+    guard: Annotated[
+        float | None, typer.Option(help="Prefer a match only at this share of the best reward.", show_default="0")
+    ] = None,
+    repetition_guard: Annotated[
+        bool | None, typer.Option(help="Prefer no match that prolongs a loop.", show_default="off")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Row i is drawn with seed + i.")] = 0,
     batch_size: Annotated[int, typer.Option(min=1, help="Most rows decoded at once.")] = 8,
     device: Annotated[str | None, typer.Option(help="A torch device; by default the GPU if any.")] = None,
@@ -74,6 +110,17 @@ def generate(
             "temperature": temperature,
             "top_k": top_k,
             "top_p": top_p,
+            "lookahead": lookahead,
+            "lookahead_scope": lookahead_scope,
+            "lookahead_proposals": lookahead_proposals,
+            "commit": commit,
+            "threshold": threshold,
+            "factor": factor,
+            "steps": steps,
+            "schedule": schedule,
+            "cache": cache,
+            "guard": guard,
+            "repetition_guard": repetition_guard,
         },
     )
     from dgmark.models.denoiser import dtype_of
@@ -169,8 +216,9 @@ def _prepare(
         raise MissingExtra(
             f"generating needs torch and transformers: pip install 'dgmark[generate]' ({error})"
         ) from None
-    config = DecodeConfig(**settings)  # type: ignore[arg-type]
-    return config, load_model(model, device=device, dtype=dtype)
+    loaded = load_model(model, device=device, dtype=dtype)
+    given = {name: value for name, value in settings.items() if value is not None}
+    return DecodeConfig.of(loaded, **given), loaded  # type: ignore[arg-type]
 
 
 def _run(

@@ -1,14 +1,41 @@
 """The settings of one decode, refused at once where they cannot be meant."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, TypedDict, Unpack
 
 from dgmark.errors import BlockLengthError, SettingsError, UnknownStrategy
+from dgmark.models.denoiser import CACHES, CacheMode, Denoiser, block_multiple_of, defaults_of, name_of
 
 # beyond these, logits / temperature leaves the range in which float32 still tells tokens apart
 _COLDEST, _HOTTEST = 1e-6, 1e6
 
 STRATEGIES = ("random", "confidence", "entropy", "margin")
+SCOPES = ("block", "canvas")
+LOOKAHEAD_PROPOSALS = ("redrawn", "kept")
+COMMITS = ("quota", "threshold", "factor")
+SCHEDULES = ("llada", "dream")
+
+
+class Settings(TypedDict, total=False):
+    """The fields of `DecodeConfig` as keyword arguments."""
+
+    length: int
+    block_length: int
+    strategy: str
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    lookahead: int
+    lookahead_scope: Literal["block", "canvas"]
+    lookahead_proposals: Literal["redrawn", "kept"]
+    commit: Literal["quota", "threshold", "factor"]
+    threshold: float
+    factor: float
+    steps: int | None
+    schedule: Literal["llada", "dream"]
+    cache: CacheMode
+    guard: float
+    repetition_guard: bool
 
 
 @dataclass(frozen=True)
@@ -22,6 +49,21 @@ class DecodeConfig:
         temperature: of the sampling distribution; 0 takes the most likely token.
         top_k: sample among the k most likely tokens (and those tied with the k-th).
         top_p: sample among the fewest most likely tokens that hold at least this probability.
+        lookahead: k of the one-step lookahead (paper section 3.4); 1 is none. Without a mark nothing is looked ahead.
+        lookahead_scope: which masked positions the lookahead counts: those of the "block", or of the whole "canvas".
+        lookahead_proposals: under sampling, the winner's draws of the lookahead are "kept" for the next step, or
+            "redrawn", so that the score is an estimate as in the paper.
+        commit: how many positions a step commits: a "quota" that follows from `steps`; every preferred candidate whose
+            confidence is above `threshold`, or those that pass the `factor` rule, and at least one (Fast-dLLM).
+        threshold: of commit "threshold", in (0, 1).
+        factor: of commit "factor", in (0, 2]: the n-th best is taken while its confidence >= 1 - factor / (n + 1).
+        steps: forwards of a whole response under commit "quota"; None is one a token. Blocks share them evenly.
+        schedule: how a block's tokens fall to its steps: as even as can be ("llada"), or as Dream's ("dream").
+        cache: "none"; "prefix" or "dual" keep keys and values outside the block between its steps. An approximation
+            for bidirectional models.
+        guard: tau in [0, 1]: a match is preferred only if its reward is at least tau times the best reward (strategy
+            entropy: if it is at most ln(1/tau) below). 0 is the paper.
+        repetition_guard: a match that would prolong a loop of the position code's period earns no preference.
     """
 
     length: int = 256
@@ -30,8 +72,58 @@ class DecodeConfig:
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float | None = None
+    lookahead: int = 1
+    lookahead_scope: Literal["block", "canvas"] = "block"
+    lookahead_proposals: Literal["redrawn", "kept"] = "redrawn"
+    commit: Literal["quota", "threshold", "factor"] = "quota"
+    threshold: float = 0.9
+    factor: float = 1.0
+    steps: int | None = None
+    schedule: Literal["llada", "dream"] = "llada"
+    cache: CacheMode = "none"
+    guard: float = 0.0
+    repetition_guard: bool = False
 
     def __post_init__(self) -> None:
+        self._check_blocks()
+        self._check_proposals()
+        self._check_lookahead()
+        self._check_commits()
+        _one_of("cache", self.cache, CACHES)
+        if not 0 <= self.guard <= 1:
+            raise SettingsError(f"guard {self.guard} is not in 0..1; 0 is none")
+        if self.guard and self.strategy == "random":
+            raise SettingsError("the rewards of strategy random are noise, so a guard has nothing to compare: guard 0")
+
+    @classmethod
+    def of(cls, model: Denoiser, **given: Unpack[Settings]) -> "DecodeConfig":
+        """The given settings, else the model's own defaults, else those of this class.
+
+        Raises:
+            SettingsError: a setting that is none, or that cannot be meant, for this model or any.
+        """
+        unknown = sorted(given.keys() - {field.name for field in fields(cls)})
+        if unknown:
+            raise SettingsError(f"there is no setting {', '.join(unknown)}; the settings are those of DecodeConfig")
+        config = cls(**{**defaults_of(model), **given})
+        multiple = block_multiple_of(model)
+        if multiple is not None and multiple % config.block_length:
+            raise BlockLengthError(
+                f"{name_of(model)} attends in blocks of {multiple}: block length {config.block_length} does not divide "
+                "that"
+            )
+        return config
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the most likely token is taken instead of a sample."""
+        return self.temperature == 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as plain JSON values."""
+        return asdict(self)
+
+    def _check_blocks(self) -> None:
         if self.length < 1 or self.block_length < 1:
             raise SettingsError(f"length {self.length} and block length {self.block_length} must be at least 1")
         if self.length % self.block_length:
@@ -40,6 +132,8 @@ class DecodeConfig:
                 f"length {self.length} is not a multiple of block length {self.block_length}: "
                 f"use {below * self.block_length or self.block_length} or {above * self.block_length}"
             )
+
+    def _check_proposals(self) -> None:
         if self.strategy not in STRATEGIES:
             raise UnknownStrategy(f"strategy {self.strategy!r} is not one of: {', '.join(STRATEGIES)}")
         if self.temperature != 0 and not _COLDEST <= self.temperature <= _HOTTEST:
@@ -53,11 +147,43 @@ class DecodeConfig:
         if self.strategy == "margin" and not self.greedy:
             raise SettingsError("strategy margin proposes the most likely token: it needs temperature 0")
 
-    @property
-    def greedy(self) -> bool:
-        """Whether the most likely token is taken instead of a sample."""
-        return self.temperature == 0
+    def _check_lookahead(self) -> None:
+        _one_of("lookahead scope", self.lookahead_scope, SCOPES)
+        _one_of("lookahead proposals", self.lookahead_proposals, LOOKAHEAD_PROPOSALS)
+        if self.lookahead < 1:
+            raise SettingsError(f"lookahead {self.lookahead} looks at no candidate; 1 is no lookahead")
+        if self.lookahead == 1:
+            return
+        if self.strategy == "random":
+            raise SettingsError(
+                "the rewards of strategy random are noise, so lookahead has no best candidates: use lookahead 1"
+            )
+        if self.lookahead_scope == "canvas" and self.cache == "dual":
+            raise SettingsError(
+                "cache dual computes the block alone, so lookahead cannot count the canvas: use cache prefix or none, "
+                "or lookahead scope block"
+            )
 
-    def to_dict(self) -> dict[str, Any]:
-        """The settings as plain JSON values."""
-        return asdict(self)
+    def _check_commits(self) -> None:
+        _one_of("commit", self.commit, COMMITS)
+        _one_of("schedule", self.schedule, SCHEDULES)
+        if not 0 < self.threshold < 1:
+            raise SettingsError(f"threshold {self.threshold} is not between 0 and 1")
+        if not 0 < self.factor <= 2:
+            raise SettingsError(f"factor {self.factor} is not in (0, 2]")
+        if self.commit != "quota" and self.strategy != "confidence":
+            raise SettingsError(f"commit {self.commit} compares confidences: it needs strategy confidence")
+        if self.commit != "quota" and self.steps is not None:
+            raise SettingsError(f"commit {self.commit} takes as many steps as it needs: leave steps out")
+        if self.steps is None:
+            return
+        blocks = self.length // self.block_length
+        if not blocks <= self.steps <= self.length or self.steps % blocks:
+            raise SettingsError(
+                f"steps {self.steps} must be a multiple of the {blocks} blocks, and at most one a token ({self.length})"
+            )
+
+
+def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise SettingsError(f"{name} {value!r} is not one of: {', '.join(known)}")

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
-from dgmark.decode.config import DecodeConfig
+from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.loop import Progress, Response, Trace, decode
 from dgmark.decode.matching import KeyMatching, Matching, everything
 from dgmark.errors import EmptyInput, InputError, PromptTooLong, SettingsError
@@ -69,15 +69,10 @@ def generate(
     prompts: str | Sequence[Prompt],
     *,
     key: WatermarkKey | None = None,
-    length: int = 256,
-    block_length: int = 32,
-    strategy: str = "confidence",
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
     seed: int = 0,
     batch_size: int = 8,
     progress: Progress | None = None,
+    **settings: Unpack[Settings],
 ) -> list[Generation]:
     """Generate one text a prompt, marked with `key`; without one, the same loop leaves no mark.
 
@@ -85,15 +80,11 @@ def generate(
         model: a loaded model.
         prompts: texts or lists of token ids; a single text is a list of one.
         key: must be bound to the model's tokenizer and vocabulary.
-        length: response tokens.
-        block_length: positions of a block.
-        strategy: "random", "confidence", "entropy" or "margin".
-        temperature: of the sampling distribution; 0 takes the most likely token.
-        top_k: sample among the k most likely tokens.
-        top_p: sample among the fewest tokens that hold this probability.
         seed: row i uses seed + i.
         batch_size: most rows decoded at once.
         progress: told the number of committed tokens after each step.
+        settings: `length`, `temperature`, `lookahead` and all others of `DecodeConfig`; what is left out is the
+            model's own default, or that of `DecodeConfig`.
 
     Returns:
         Generations in the order of the prompts.
@@ -105,7 +96,7 @@ def generate(
     if batch_size < 1:
         raise SettingsError(f"batch size {batch_size} is less than 1")
     rows = [prompts] if isinstance(prompts, str) else list(prompts)
-    config = DecodeConfig(length, block_length, strategy, temperature, top_k, top_p)
+    config = DecodeConfig.of(model, **settings)
     for prompt in rows:  # all of them before the first is decoded
         encode_prompt(model, prompt, config.length)
     numbered = [(prompt, seed + index) for index, prompt in enumerate(rows)]

@@ -1,23 +1,26 @@
-"""The decoding loop: blocks left to right, one forward a step, one commit a row and step (paper Alg. 1 and 2).
+"""The decoding loop: blocks left to right, some commits a row and step (paper Alg. 1 and 2, and the lookahead's).
 
 Knows ids only: no text, no key (it is told what matches), no family of models. Marked and unmarked text come out
-of the same lines.
+of the same lines. A step's forward is run on the canvases it chooses among; the winner's is the next step's, so a
+lookahead of k costs k forwards a step.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.matching import Matching
-from dgmark.decode.select import select
-from dgmark.decode.strategies import Proposals, propose
-from dgmark.models.denoiser import Denoiser, window_of
+from dgmark.decode.guards import good_enough, prolongs_loop
+from dgmark.decode.matching import Matching, everything
+from dgmark.decode.schedule import blocks, confident, quotas
+from dgmark.decode.select import alternatives, select
+from dgmark.decode.strategies import propose
+from dgmark.models.denoiser import Denoiser, block_origin_of, confidence_of, open_session
 
-# Called after each step with the number of rows that committed a token.
+# Called after each step with the number of tokens that were committed.
 Progress = Callable[[int], None]
 
 
@@ -26,7 +29,7 @@ class Trace:
     """The commits of one row in their order; parallel lists.
 
     Attributes:
-        step: the step (forward) of the commit.
+        step: the step of the commit; steps that commit several tokens at once have several entries.
         position: 0-based, from the first generated token.
         token_id: what was committed.
         reward: its reward r_j.
@@ -49,20 +52,63 @@ class Response:
     trace: Trace
 
 
-@dataclass
-class _Canvas:
-    """Rows still being decoded. `row` is each one's index among the prompts."""
+@dataclass(frozen=True)
+class Commits:
+    """What one step committed, over all rows.
 
-    ids: Tensor
-    masked: Tensor
-    row: Tensor
-    prompt_length: int
+    Attributes:
+        step: number of the step.
+        block: number of the block.
+        row: of each commit, its row.
+        place: of each commit, its place in the region.
+        token: of each commit, its token.
+        reward: of each commit, its reward.
+        matched: of each commit, whether it lay in the matching set.
+        finished: rows that are complete with this step.
+        forwards: canvases that were run through the model since the last commits.
+    """
 
-    def keep(self, wanted: Tensor) -> None:
-        self.ids, self.masked, self.row = self.ids[wanted], self.masked[wanted], self.row[wanted]
+    step: int
+    block: int
+    row: Int[Tensor, " commits"]
+    place: Int[Tensor, " commits"]
+    token: Int[Tensor, " commits"]
+    reward: Tensor
+    matched: Bool[Tensor, " commits"]
+    finished: Int[Tensor, " finished"]
+    forwards: int
 
 
-@torch.inference_mode()
+@dataclass(frozen=True)
+class Canvas:
+    """What is to be decoded: rows of one layout.
+
+    Attributes:
+        ids: prompt and masks, or a text with holes.
+        start: where the region begins that blocks are cut from.
+        masked: the places of the region to be filled.
+        positions: the position of each place, as the mark counts them.
+        stops: whether a row ends with the first end token (else none is ever committed).
+    """
+
+    ids: Int[Tensor, "batch length"]
+    start: int
+    masked: Bool[Tensor, " region"]
+    positions: Int[Tensor, " region"]
+    stops: bool = True
+
+    @classmethod
+    def after(cls, prompts: Int[Tensor, "batch prompt"], length: int, mask_id: int) -> "Canvas":
+        """Prompts of one length, each followed by `length` masks."""
+        response = prompts.new_full((prompts.shape[0], length), mask_id)
+        return cls(
+            ids=torch.cat([prompts, response], 1),
+            start=prompts.shape[1],
+            masked=torch.ones(length, dtype=torch.bool, device=prompts.device),
+            positions=torch.arange(length, device=prompts.device),
+        )
+
+
 def decode(
     model: Denoiser,
     prompts: Int[Tensor, "batch prompt"],
@@ -73,9 +119,9 @@ def decode(
 ) -> list[Response]:
     """Decode one response a row, all prompts of one length.
 
-    Each row has its own generator, seeded with its own seed: two uniforms a position of the active block and step,
-    so what a row draws depends neither on its neighbours nor on what is already committed. A row stops once all
-    positions up to an end token are committed.
+    Each row has its own generator, seeded with its own seed, and draws two uniforms a position of the active block
+    and forward, so what a row draws depends neither on its neighbours nor on what is already committed. A row stops
+    once all positions up to an end token are committed.
 
     Args:
         model: the denoiser.
@@ -85,52 +131,40 @@ def decode(
         seeds: one a row.
         progress: told the number of commits after each step.
     """
-    window = window_of(model)
-    ends = torch.tensor(model.end_ids, device=prompts.device, dtype=torch.long)
-    forbidden = forbidden_ids(model).to(prompts.device)
-    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-    canvas = _new_canvas(prompts, config.length, model.mask_id)
-    finished = canvas.ids.clone()
-    commits: list[tuple[Tensor, ...]] = []
+    canvas = Canvas.after(prompts, config.length, model.mask_id)
+    return collect(model, canvas, decode_steps(model, canvas, config, matching, seeds), progress)
 
-    for step in range(config.length):
-        start = step // config.block_length * config.block_length
-        block = slice(start, start + config.block_length)
-        positions = torch.arange(block.start, block.stop, device=prompts.device)
-        lo, hi = canvas.prompt_length + block.start, canvas.prompt_length + block.stop
 
-        # 1. Candidates and rewards, at the masked positions of the block only.
-        logits = window(canvas.ids, lo, hi)
-        masked = canvas.masked[:, block]
-        uniforms = _uniforms(generators, canvas.row, config.block_length).to(prompts.device)
-        tokens, rewards = _spread(masked, propose(logits[masked], uniforms[masked], forbidden, config))
-
-        # 2. The mark: which candidates match. 3. Select and commit.
-        matched = matching(tokens, positions)
-        chosen = select(rewards, masked, matched, torch.ones_like(canvas.row))
-        canvas.ids[:, lo:hi] = torch.where(chosen, tokens, canvas.ids[:, lo:hi])
-        canvas.masked[:, block] = masked & ~chosen
-
-        where = chosen.nonzero()[:, 1]
-        at = (torch.arange(len(where), device=where.device), where)
-        commits.append((canvas.row, torch.full_like(where, step), start + where, tokens[at], rewards[at], matched[at]))
+def collect(
+    model: Denoiser, canvas: Canvas, steps: Iterator[Commits], progress: Progress | None = None
+) -> list[Response]:
+    """The responses that the steps add up to."""
+    region = canvas.ids[:, canvas.start : canvas.start + len(canvas.masked)].clone()
+    done: list[Commits] = []
+    for commits in steps:
+        region[commits.row, commits.place] = commits.token
+        done.append(commits)
         if progress is not None:
-            progress(len(where))
+            progress(len(commits.row))
+    ends = set(model.end_ids) if canvas.stops else set()
+    traces = _traces(done, len(region), canvas.positions)
+    return [_response(ids, ends, trace) for ids, trace in zip(region.tolist(), traces, strict=True)]
 
-        # 4. Rows that are complete up to an end token leave.
-        done = _ended(canvas, ends)
-        if done.any():
-            finished[canvas.row[done]] = canvas.ids[done]
-            canvas.keep(~done)
-            if not len(canvas.row):
-                break
 
-    finished[canvas.row] = canvas.ids
-    responses = finished[:, canvas.prompt_length :].tolist()
-    return [
-        _response(ids, set(model.end_ids), trace)
-        for ids, trace in zip(responses, _traces(commits, len(prompts)), strict=True)
-    ]
+def decode_steps(
+    model: Denoiser, canvas: Canvas, config: DecodeConfig, matching: Matching, seeds: Sequence[int]
+) -> Iterator[Commits]:
+    """Decode a canvas, telling after each step what it committed.
+
+    Args:
+        model: the denoiser.
+        canvas: not written to.
+        config: decoding settings; its length is the canvas's business.
+        matching: which candidates match.
+        seeds: one a row.
+    """
+    with torch.inference_mode():
+        yield from _Loop(model, canvas, config, matching, seeds).run()
 
 
 def forbidden_ids(model: Denoiser) -> Int[Tensor, " f"]:
@@ -138,33 +172,228 @@ def forbidden_ids(model: Denoiser) -> Int[Tensor, " f"]:
     return torch.tensor(sorted({model.mask_id, *range(model.tokenizer.vocab_size, model.vocab_size)}))
 
 
-def _new_canvas(prompts: Tensor, length: int, mask_id: int) -> _Canvas:
-    batch, device = prompts.shape[0], prompts.device
-    response = torch.full((batch, length), mask_id, dtype=torch.long, device=device)
-    return _Canvas(
-        ids=torch.cat([prompts, response], 1),
-        masked=torch.ones(batch, length, dtype=torch.bool, device=device),
-        row=torch.arange(batch, device=device),
-        prompt_length=prompts.shape[1],
-    )
+@dataclass
+class _Candidates:
+    """Proposals at a window of several canvases, and whether each matches."""
+
+    tokens: Int[Tensor, "canvases window"]
+    rewards: Float[Tensor, "canvases window"]
+    matched: Bool[Tensor, "canvases window"]
+
+    def at(self, rows: Tensor, places: slice = slice(None)) -> "_Candidates":
+        return _Candidates(self.tokens[rows, places], self.rewards[rows, places], self.matched[rows, places])
+
+    def put(self, rows: Tensor, new: "_Candidates") -> None:
+        self.tokens[rows], self.rewards[rows], self.matched[rows] = new.tokens, new.rewards, new.matched
 
 
-def _uniforms(generators: list[torch.Generator], rows: Tensor, block_length: int) -> Tensor:
-    draws = [torch.rand(block_length, 2, generator=generators[row], dtype=torch.float64) for row in rows.tolist()]
-    return torch.stack(draws)
+@dataclass(frozen=True)
+class _Block:
+    """Block [low, high) of the region; candidates are computed for [low, window)."""
+
+    number: int
+    low: int
+    high: int
+    window: int
+    carries: bool  # whether the candidates of its last step serve the next block
 
 
-def _spread(masked: Tensor, proposals: Proposals) -> tuple[Tensor, Tensor]:
-    """Candidates and rewards at their places in the block; 0 where nothing is masked."""
-    tokens = torch.zeros_like(masked, dtype=torch.long).masked_scatter(masked, proposals.tokens)
-    rewards = torch.zeros_like(masked, dtype=proposals.rewards.dtype).masked_scatter(masked, proposals.rewards)
-    return tokens, rewards
+class _Loop:
+    """One decode. `row`, `ids`, `masked` and `seat` are of the rows that still have tokens to come."""
 
+    def __init__(
+        self, model: Denoiser, canvas: Canvas, config: DecodeConfig, matching: Matching, seeds: Sequence[int]
+    ) -> None:
+        device = canvas.ids.device
+        self.config = config
+        self.matching = matching
+        self.session = open_session(model, config.cache)
+        self.tempered = confidence_of(model) == "sampling"
+        self.origin = block_origin_of(model)
+        self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        forbidden = forbidden_ids(model).to(device)
+        ends = torch.tensor(model.end_ids, device=device, dtype=torch.long)
+        self.ends = ends if canvas.stops else ends[:0]
+        self.forbidden = forbidden if canvas.stops else torch.cat([forbidden, ends])
+        # the candidates of unmarked text all match: there is nothing to look ahead for, and no loop to be wary of
+        marked = matching is not everything
+        self.lookahead = config.lookahead if marked else 1
+        self.period = getattr(matching, "period", None) if marked and config.repetition_guard else None
 
-def _ended(canvas: _Canvas, ends: Tensor) -> Bool[Tensor, " batch"]:
-    """Rows with an end token before which nothing is masked."""
-    leading = canvas.masked.cumsum(1) == 0
-    return (torch.isin(canvas.ids[:, canvas.prompt_length :], ends) & leading).any(1)
+        self.start, self.positions, self.layout = canvas.start, canvas.positions, canvas.masked
+        self.ids = canvas.ids.clone()
+        self.masked = canvas.masked.repeat(len(canvas.ids), 1)
+        self.row = torch.arange(len(canvas.ids), device=device)
+        self.seat = self.row  # its place in the session's last `begin`
+        self.steps = self.forwards = 0
+
+    def run(self) -> Iterator[Commits]:
+        plan = self._plan()
+        candidates: _Candidates | None = None
+        for block in plan:
+            if candidates is None:
+                candidates = self._begin(block)
+            counts = iter(quotas(int(self.layout[block.low : block.high].sum()), len(plan), self.config))
+            alive = torch.ones_like(self.row, dtype=torch.bool)
+            while len(live := (alive & self.masked[:, block.low : block.high].any(1)).nonzero()[:, 0]):
+                commits, over = self._step(block, live, candidates, next(counts, 1))
+                alive[over] = False
+                yield commits
+            if not alive.any():
+                return
+            candidates = candidates.at(alive, slice(block.high - block.low, None)) if block.carries else None
+            self._keep(alive)
+
+    def _plan(self) -> list[_Block]:
+        """The blocks that have something to fill."""
+        length, block_length = len(self.layout), self.config.block_length
+        offset = self.start % block_length if self.origin == "canvas" else 0
+        edges = [(low, high) for low, high in blocks(length, block_length, offset) if self.layout[low:high].any()]
+        whole = self.lookahead > 1 and self.config.lookahead_scope == "canvas"
+        carries = whole and self.config.cache == "none"
+        return [
+            _Block(number, low, high, length if whole else high, carries and number + 1 < len(edges))
+            for number, (low, high) in enumerate(edges)
+        ]
+
+    def _keep(self, alive: Tensor) -> None:
+        if not alive.all():
+            self.session.keep(self.seat[alive])
+            self.row, self.ids, self.masked = self.row[alive], self.ids[alive], self.masked[alive]
+            self.seat = torch.arange(len(self.row), device=self.row.device)
+
+    # --- candidates ---
+
+    def _begin(self, block: _Block) -> _Candidates:
+        logits = self.session.begin(self.ids, self.start + block.low, self.start + block.window)
+        self.forwards += len(self.ids)
+        every = torch.arange(len(self.row), device=self.row.device)
+        return self._propose(block, logits, self.masked[:, block.low : block.window], every)
+
+    def _propose(self, block: _Block, logits: Tensor, masked: Tensor, rows: Tensor) -> _Candidates:
+        """Candidates at the masked places of the window, for canvases of these rows; 0 where nothing is masked."""
+        owners, counts = torch.unique_consecutive(self.row[rows], return_counts=True)
+        draws = [
+            torch.rand(count, masked.shape[1], 2, generator=self.generators[owner], dtype=torch.float64)
+            for owner, count in zip(owners.tolist(), counts.tolist(), strict=True)
+        ]
+        uniforms = torch.cat(draws).to(logits.device)
+        proposals = propose(logits[masked], uniforms[masked], self.forbidden, self.config, tempered=self.tempered)
+        tokens = torch.zeros_like(masked, dtype=torch.long).masked_scatter(masked, proposals.tokens)
+        rewards = torch.zeros_like(masked, dtype=proposals.rewards.dtype).masked_scatter(masked, proposals.rewards)
+        return _Candidates(tokens, rewards, self.matching(tokens, self.positions[block.low : block.window]))
+
+    # --- one step ---
+
+    def _step(self, block: _Block, live: Tensor, candidates: _Candidates, count: int) -> tuple[Commits, Tensor]:
+        """Commit in the live rows, renew their candidates, and tell which rows are over.
+
+        `n` is the axis of the canvases that the step chooses among: those of row 0, best first, those of row 1, ...
+        """
+        now = candidates.at(live, slice(block.high - block.low))
+        sets, exists = self._alternatives(block, live, now, count)
+        several = exists.sum(1)
+        of, rank = exists.nonzero(as_tuple=True)
+        chosen = sets[of, rank]
+        ids, masked = self._committed(block, live[of], now.tokens[of], chosen)
+        over = self._over(ids, masked)
+
+        ahead = self._worth_a_forward(block, masked, over, several[of] > 1).nonzero()[:, 0]
+        first = several.cumsum(0) - several
+        winner = first
+        if len(ahead):
+            new, logits = self._forward(block, live[of[ahead]], ids[ahead], masked[ahead])
+            score = torch.full_like(sets[:, :, 0], -1, dtype=torch.long)
+            score[of[ahead], rank[ahead]] = (new.matched & masked[ahead, block.low : block.window]).sum(1)
+            winner = first + score.argmax(1)  # the first of equals: the best reward, then the lowest position
+            self._renew(block, live, candidates, winner, ahead, new, logits, masked, several)
+
+        self.ids[live], self.masked[live] = ids[winner], masked[winner]
+        return self._commits(block, live, now, chosen[winner], over[winner]), live[over[winner]]
+
+    def _alternatives(self, block: _Block, live: Tensor, now: _Candidates, count: int) -> tuple[Tensor, Tensor]:
+        """The sets of places among which this step chooses, and which of them there are."""
+        masked = self.masked[live, block.low : block.high]
+        preferred = now.matched
+        if self.config.guard:
+            entropy = self.config.strategy == "entropy"
+            preferred = preferred & good_enough(now.rewards, masked, self.config.guard, logarithmic=entropy)
+        if self.period is not None:
+            preferred = preferred & ~prolongs_loop(now.tokens, self.ids[live], self.start + block.low, self.period)
+        if self.config.commit == "quota":
+            quota, width = torch.full_like(live, count), torch.full_like(live, self.lookahead)
+        else:
+            sure = confident(now.rewards, masked, preferred, self.config)
+            quota, width = sure.clamp(min=1), torch.where(sure == 0, self.lookahead, 1)
+        if self.lookahead == 1:
+            only = select(now.rewards, masked, preferred, quota)[:, None]
+            return only, torch.ones_like(only[:, :, 0])
+        return alternatives(now.rewards, masked, preferred, quota, width)
+
+    def _committed(self, block: _Block, rows: Tensor, tokens: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows' canvases with the chosen candidates committed, and what is masked then."""
+        ids, masked = self.ids[rows], self.masked[rows]
+        columns = slice(self.start + block.low, self.start + block.high)
+        ids[:, columns] = torch.where(chosen, tokens, ids[:, columns])
+        masked[:, block.low : block.high] &= ~chosen
+        return ids, masked
+
+    def _over(self, ids: Tensor, masked: Tensor) -> Bool[Tensor, " n"]:
+        """Canvases that are complete, or have an end token before which nothing is masked."""
+        leading = masked.cumsum(1) == 0
+        region = ids[:, self.start : self.start + masked.shape[1]]
+        return (torch.isin(region, self.ends) & leading).any(1) | leading[:, -1]
+
+    def _worth_a_forward(self, block: _Block, masked: Tensor, over: Tensor, contested: Tensor) -> Bool[Tensor, " n"]:
+        """Canvases whose forward serves the next step of the block, or a choice among several."""
+        goes_on = masked[:, block.low : block.high].any(1)
+        if block.window > block.high:
+            serves = contested | torch.full_like(contested, block.carries)
+            goes_on = goes_on | (masked[:, block.high : block.window].any(1) & serves)
+        return goes_on & ~(over & ~contested)
+
+    def _forward(self, block: _Block, rows: Tensor, ids: Tensor, masked: Tensor) -> tuple[_Candidates, Tensor]:
+        logits = self.session.step(ids, self.seat[rows], self.start + block.low, self.start + block.window)
+        self.forwards += len(ids)
+        return self._propose(block, logits, masked[:, block.low : block.window], rows), logits
+
+    def _renew(
+        self,
+        block: _Block,
+        live: Tensor,
+        candidates: _Candidates,
+        winner: Tensor,
+        ahead: Tensor,
+        new: _Candidates,
+        logits: Tensor,
+        masked: Tensor,
+        several: Tensor,
+    ) -> None:
+        """The winners' candidates are the next step's; under sampling drawn anew, unless they are to be kept."""
+        which = torch.searchsorted(ahead, winner).clamp(max=len(ahead) - 1)
+        computed = ahead[which] == winner
+        candidates.put(live[computed], new.at(which[computed]))
+        again = computed & (several > 1)
+        if self.config.greedy or self.config.lookahead_proposals == "kept" or not again.any():
+            return
+        window = masked[winner[again], block.low : block.window]
+        candidates.put(live[again], self._propose(block, logits[which[again]], window, live[again]))
+
+    def _commits(self, block: _Block, live: Tensor, now: _Candidates, chosen: Tensor, over: Tensor) -> Commits:
+        of, place = chosen.nonzero(as_tuple=True)
+        commits = Commits(
+            step=self.steps,
+            block=block.number,
+            row=self.row[live[of]],
+            place=block.low + place,
+            token=now.tokens[of, place],
+            reward=now.rewards[of, place],
+            matched=now.matched[of, place],
+            finished=self.row[live[over]],
+            forwards=self.forwards,
+        )
+        self.steps, self.forwards = self.steps + 1, 0
+        return commits
 
 
 def _response(ids: list[int], ends: set[int], trace: Trace) -> Response:
@@ -172,8 +401,9 @@ def _response(ids: list[int], ends: set[int], trace: Trace) -> Response:
     return Response(token_ids=ids[:stop], ended=stop is not None, trace=trace)
 
 
-def _traces(commits: list[tuple[Tensor, ...]], batch: int) -> list[Trace]:
-    row, step, position, token, reward, matched = (torch.cat(column).cpu() for column in zip(*commits, strict=True))
+def _traces(done: list[Commits], batch: int, positions: Tensor) -> list[Trace]:
+    columns = [(c.row, torch.full_like(c.row, c.step), positions[c.place], c.token, c.reward, c.matched) for c in done]
+    row, step, position, token, reward, matched = (torch.cat(column).cpu() for column in zip(*columns, strict=True))
     traces = []
     for index in range(batch):
         mine = row == index

@@ -28,6 +28,11 @@ class KeyMatching:
         self._segments: tuple[int, ...] = ()
         self._tables = torch.empty(0)
 
+    @property
+    def period(self) -> int:
+        """Positions after which the wanted residues repeat."""
+        return self._key.spec.period
+
     def __call__(
         self, tokens: Int[Tensor, "batch block"], positions: Int[Tensor, " block"]
     ) -> Bool[Tensor, "batch block"]:

@@ -25,17 +25,21 @@ def propose(
     uniforms: Float[Tensor, "k 2"],
     forbidden: Int[Tensor, " f"],
     config: DecodeConfig,
+    *,
+    tempered: bool = False,
 ) -> Proposals:
     """Candidate and reward of k masked positions.
 
-    The reward is that of LLaDA's procedure: of the model's own distribution, neither tempered nor filtered, in
-    float32 or better. Candidates come from the tempered, filtered one and are never `forbidden`.
+    Candidates come from the tempered, filtered distribution and are never `forbidden`. The reward is that of LLaDA's
+    procedure: of the model's own distribution, neither tempered nor filtered, in float32 or better; or, as in Dream's
+    and LLaDA 2's, of the very distribution that was sampled.
 
     Args:
         logits: the model's logits at these positions; not written to.
         uniforms: numbers in [0, 1): the first draws the candidate, the second is the reward of strategy "random".
         forbidden: ids that no position may take (the mask id, rows of padding).
         config: strategy, temperature and filters.
+        tempered: take the reward from the sampled distribution. At temperature 0 that is the model's own.
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     permitted = logits.index_fill(-1, forbidden, -torch.inf)
@@ -44,6 +48,8 @@ def propose(
     else:
         weights = filtered(torch.softmax(permitted / config.temperature, -1), config.top_k, config.top_p)
         tokens = draw(weights, uniforms[:, 0])
+        if tempered:
+            logits = permitted = weights.log()
     return Proposals(tokens, _rewards(logits, permitted, tokens, uniforms[:, 1], config))
 
 
