@@ -169,6 +169,62 @@ def test_with_a_shift_position_0_keeps_its_own_logits(network: LlamaForCausalLM)
     assert torch.equal(shifted, plain[:, [0, 0, 1]])
 
 
+PADDING = torch.tensor([0, 4, 2])
+
+
+def padded(ids: Tensor, padding: Tensor) -> Tensor:
+    """Canvases whose first columns are junk."""
+    junk = torch.arange(LENGTH) < padding[:, None]
+    return torch.where(junk, canvases(11, len(ids)), ids)
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+@pytest.mark.parametrize("mode", ["none", "prefix", "dual"])
+def test_padded_rows_answer_as_they_do_alone(network: LlamaForCausalLM, mode: CacheMode, shift: int) -> None:
+    before = padded(canvases(9, 3), PADDING)
+    owner = torch.tensor([0, 0, 1, 2, 2, 2])
+    after = changed(before[owner], seed=10)
+    session = NetworkSession(network, mode, shift=shift, padding=PADDING)
+    first, second = session.begin(before, START, STOP), session.step(after, owner, START, STOP)
+    subset = session.step(after[[3, 4]], torch.tensor([2, 2]), START, STOP)
+    for row, count in enumerate(PADDING.tolist()):
+        alone = NetworkSession(network, mode, shift=shift)
+        start, stop = START - count, STOP - count
+        assert torch.allclose(first[row], alone.begin(before[row, None, count:], start, stop)[0], atol=CLOSE)
+        for index in (owner == row).nonzero()[:, 0].tolist():
+            expected = alone.step(after[index, None, count:], torch.tensor([0]), start, stop)[0]
+            assert torch.allclose(second[index], expected, atol=CLOSE)
+            if index in (3, 4):
+                assert torch.allclose(subset[index - 3], expected, atol=CLOSE)
+
+
+@pytest.mark.parametrize("mode", ["none", "prefix", "dual"])
+def test_rows_that_go_on_take_their_padding_with_them(network: LlamaForCausalLM, mode: CacheMode) -> None:
+    before = padded(canvases(12, 3), PADDING)
+    session = NetworkSession(network, mode, padding=PADDING)
+    session.begin(before, 6, START)
+    session.keep(torch.tensor([1, 2]))
+    # until the block ends, rows are those of its begin
+    assert torch.allclose(
+        session.step(before[[0]], torch.tensor([0]), 6, START),
+        NetworkSession(network, "none").begin(before[[0]], 6, START),
+        atol=CLOSE,
+    )
+    first = session.begin(before[1:], START, STOP)
+    second = session.step(before[1:], torch.arange(2), START, STOP)
+    for place, count in enumerate(PADDING[1:].tolist()):
+        alone = NetworkSession(network, "none").begin(before[place + 1, None, count:], START - count, STOP - count)[0]
+        assert torch.allclose(first[place], alone, atol=CLOSE)
+        assert torch.allclose(second[place], alone, atol=CLOSE)
+
+
+def test_no_padding_is_the_forward_without_a_mask(network: LlamaForCausalLM) -> None:
+    ids = canvases(13, 2)
+    plain = NetworkSession(network, "none").begin(ids, START, STOP)
+    zeros = NetworkSession(network, "none", padding=torch.zeros(2, dtype=torch.long)).begin(ids, START, STOP)
+    assert torch.allclose(plain, zeros, atol=CLOSE)
+
+
 def test_the_storyteller_has_sessions_and_its_window_is_one(story_model: LladaDenoiser) -> None:
     ids = torch.randint(4, 8000, (2, 40), generator=torch.Generator().manual_seed(0))
     session = open_session(story_model, "dual")
