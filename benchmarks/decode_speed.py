@@ -12,7 +12,7 @@ import torch
 
 from corpus import PROMPTS, bench_key
 from dgmark import WatermarkKey, generate, load_model
-from dgmark.models import LladaDenoiser
+from dgmark.models import NetworkDenoiser
 
 
 def main() -> None:
@@ -39,7 +39,7 @@ def main() -> None:
     print(f"outside the model's forward: {1 - inside / whole:.1%} of a marked step")
 
 
-def seconds(model: LladaDenoiser, prompt: str, key: WatermarkKey | None, length: int, seed: int) -> float:
+def seconds(model: NetworkDenoiser, prompt: str, key: WatermarkKey | None, length: int, seed: int) -> float:
     """CPU seconds of one text; ending early is prevented, so that all texts take as many steps."""
     begin = time.process_time()
     made = generate(_endless(model), prompt, key=key, length=length, seed=seed)
@@ -48,11 +48,11 @@ def seconds(model: LladaDenoiser, prompt: str, key: WatermarkKey | None, length:
     return took
 
 
-def forward_share(model: LladaDenoiser, key: WatermarkKey, prompt: str, length: int) -> tuple[float, float]:
+def forward_share(model: NetworkDenoiser, key: WatermarkKey, prompt: str, length: int) -> tuple[float, float]:
     """CPU seconds spent in the model's forward, and in all."""
     inside = 0.0
 
-    class Timed(LladaDenoiser):
+    class Timed(NetworkDenoiser):
         def window(self, ids: torch.Tensor, start: int, stop: int) -> torch.Tensor:
             nonlocal inside
             begin = time.process_time()
@@ -66,8 +66,8 @@ def forward_share(model: LladaDenoiser, key: WatermarkKey, prompt: str, length: 
     return inside, time.process_time() - begin
 
 
-def _endless(model: LladaDenoiser) -> LladaDenoiser:
-    return LladaDenoiser(**{**vars(model), "end_ids": ()})
+def _endless(model: NetworkDenoiser) -> NetworkDenoiser:
+    return NetworkDenoiser(**{**vars(model), "end_ids": ()})
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from dgmark.errors import (
     UnknownStrategy,
     VocabularyMismatch,
 )
-from dgmark.models import LladaDenoiser
+from dgmark.models import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark import WatermarkSpec
 
@@ -27,7 +27,9 @@ SHORT: dict[str, Any] = {"length": 12, "block_length": 4}
 PROMPTS = ["w1 w2", "w3", "w4 w5", "w6 w7 w8", "w9", "w10 w11", "w1 w2"]
 
 
-def fixed_key(model: ToyDenoiser | LladaDenoiser, secret: int = 0, modulus: int = 2, rotation: int = 0) -> WatermarkKey:
+def fixed_key(
+    model: ToyDenoiser | NetworkDenoiser, secret: int = 0, modulus: int = 2, rotation: int = 0
+) -> WatermarkKey:
     """A key that is the same in every run of the tests."""
     spec = WatermarkSpec(
         modulus=modulus,
@@ -256,22 +258,22 @@ STORY_PROMPT = "They crossed a hill. At the foot of the hill flowed a brook,"
 
 
 @pytest.fixture(scope="module")
-def storyteller() -> LladaDenoiser:
+def storyteller() -> NetworkDenoiser:
     return load_model(dtype="fp32", device="cpu")
 
 
 @pytest.fixture(scope="module")
-def story_key(storyteller: LladaDenoiser) -> WatermarkKey:
+def story_key(storyteller: NetworkDenoiser) -> WatermarkKey:
     return fixed_key(storyteller)
 
 
 @pytest.fixture(scope="module")
-def marked(storyteller: LladaDenoiser, story_key: WatermarkKey) -> list[Generation]:
+def marked(storyteller: NetworkDenoiser, story_key: WatermarkKey) -> list[Generation]:
     return generate(storyteller, [STORY_PROMPT] * 3, key=story_key, **STORY)
 
 
 @pytest.fixture(scope="module")
-def unmarked(storyteller: LladaDenoiser) -> list[Generation]:
+def unmarked(storyteller: NetworkDenoiser) -> list[Generation]:
     return generate(storyteller, [STORY_PROMPT] * 3, **STORY)
 
 
@@ -307,14 +309,14 @@ def test_unmarked_stories_are_not_detected(unmarked: list[Generation], story_key
 
 
 @pytest.mark.slow
-def test_another_key_does_not_detect_the_mark(storyteller: LladaDenoiser, marked: list[Generation]) -> None:
+def test_another_key_does_not_detect_the_mark(storyteller: NetworkDenoiser, marked: list[Generation]) -> None:
     detector = Detector(fixed_key(storyteller, secret=1))
     assert all(detector.detect(row.token_ids).verdict != "watermarked" for row in marked)
 
 
 @pytest.mark.parametrize("temperature", [0, 1.0])
 def test_the_same_seed_writes_the_same_story_again(
-    storyteller: LladaDenoiser, story_key: WatermarkKey, temperature: float
+    storyteller: NetworkDenoiser, story_key: WatermarkKey, temperature: float
 ) -> None:
     def write(seed: int) -> list[Generation]:
         return generate(

@@ -13,8 +13,8 @@ HEAVY = {"torch", "transformers", "safetensors", "scipy", "sympy"}
 LOADED = "\nimport json, sys; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
 
 DETECTION_HALF = [
-    "dgmark.errors", "dgmark.checkpoint", "dgmark.tokenizer", "dgmark.watermark", "dgmark.key", "dgmark.statistics",
-    "dgmark.detector", "dgmark.records", "dgmark.cli",
+    "dgmark.errors", "dgmark.hub", "dgmark.checkpoint", "dgmark.families", "dgmark.byte_bpe", "dgmark.tokenizer",
+    "dgmark.watermark", "dgmark.key", "dgmark.statistics", "dgmark.detector", "dgmark.records", "dgmark.cli",
 ]  # fmt: skip
 
 

@@ -15,9 +15,10 @@ from transformers import LlamaForCausalLM
 
 from dgmark.checkpoint import Checkpoint, find_checkpoint
 from dgmark.errors import CheckpointFormat, ModelNotFound, SettingsError
-from dgmark.models import Denoiser, LladaDenoiser, WindowDenoiser, load_model, window_of
-from dgmark.models.llada import llama_config, native_name
+from dgmark.models import Denoiser, NetworkDenoiser, WindowDenoiser, load_model, window_of
+from dgmark.models.llada import RENAMINGS, llama_config
 from dgmark.models.toy import ToyDenoiser
+from dgmark.models.weights import native_name
 
 CONFIG: dict[str, Any] = {
     "model_type": "llada",
@@ -91,7 +92,7 @@ class Folder:
     def write_weights(self, state: State) -> None:
         save_file(state, self.path / "model.safetensors")
 
-    def load(self, dtype: str = "fp32") -> LladaDenoiser:
+    def load(self, dtype: str = "fp32") -> NetworkDenoiser:
         return load_model(str(self.path), dtype=dtype, device="cpu")
 
 
@@ -106,12 +107,12 @@ def folder(tmp_path: Path) -> Folder:
 
 
 @pytest.fixture(scope="module")
-def storyteller() -> LladaDenoiser:
+def storyteller() -> NetworkDenoiser:
     return load_model(dtype="fp32", device="cpu")
 
 
 @pytest.fixture(scope="module")
-def story_ids(storyteller: LladaDenoiser) -> Tensor:
+def story_ids(storyteller: NetworkDenoiser) -> Tensor:
     ids = storyteller.tokenizer.encode("The old woman looked up from the fire, and said nothing for a while.")
     return torch.tensor([ids + [storyteller.mask_id] * 20, ids[::-1] + [storyteller.mask_id] * 20])
 
@@ -163,7 +164,7 @@ def random_ids(length: int, batch: int = 2) -> Tensor:
     return torch.randint(0, 26, (batch, length), generator=torch.Generator().manual_seed(3))
 
 
-def test_the_built_in_model_is_llada_as_described(storyteller: LladaDenoiser, story_ids: Tensor) -> None:
+def test_the_built_in_model_is_llada_as_described(storyteller: NetworkDenoiser, story_ids: Tensor) -> None:
     checkpoint = find_checkpoint("storyteller")
     state = load_file(checkpoint.folder / "model.safetensors")
     expected = llada_logits(state, checkpoint.config, story_ids)
@@ -211,7 +212,7 @@ def test_the_key_map_is_a_bijection_onto_the_llama_state_dict(tied: bool) -> Non
     llada = {f"model.transformer.blocks.{n}.{name}.weight" for n in range(3) for name in BLOCK_TENSORS}
     llada |= {f"model.transformer.{name}.weight" for name in ("wte", "ln_f", "ff_out")}
     llama = set(LlamaForCausalLM(llama_config(Checkpoint("tiny", Path(), config))).state_dict())
-    native = {native_name(name) for name in llada}
+    native = {native_name(name, RENAMINGS) for name in llada}
     assert len(native) == len(llada)
     assert native == llama
 
@@ -226,18 +227,20 @@ def test_the_key_map_is_a_bijection_onto_the_llama_state_dict(tied: bool) -> Non
         "model.layers.0.self_attn.q_proj.weight",
     ],
 )
-def test_a_name_outside_the_layout_has_no_native_name(name: str) -> None:
-    with pytest.raises(KeyError):
-        native_name(name)
+def test_a_tensor_outside_the_layout_is_refused(folder: Folder, name: str) -> None:
+    tensor = folder.state["model.transformer.blocks.0.q_proj.weight"].clone()
+    folder.write_weights(folder.state | {name: tensor})
+    with pytest.raises(CheckpointFormat, match=native_name(name, RENAMINGS)):
+        folder.load()
 
 
-def test_a_later_token_changes_an_earlier_logit(storyteller: LladaDenoiser, story_ids: Tensor) -> None:
+def test_a_later_token_changes_an_earlier_logit(storyteller: NetworkDenoiser, story_ids: Tensor) -> None:
     other = story_ids.clone()
     other[:, -1] = 100
     assert (storyteller(other)[:, 0] - storyteller(story_ids)[:, 0]).abs().max() > 1e-3
 
 
-def test_the_window_holds_the_logits_of_its_positions(storyteller: LladaDenoiser, story_ids: Tensor) -> None:
+def test_the_window_holds_the_logits_of_its_positions(storyteller: NetworkDenoiser, story_ids: Tensor) -> None:
     whole = storyteller(story_ids)
     assert whole.shape == (*story_ids.shape, storyteller.vocab_size)
     for start, stop in [(0, story_ids.shape[1]), (5, 6), (story_ids.shape[1] - 8, story_ids.shape[1])]:
@@ -264,7 +267,7 @@ def test_a_model_with_a_window_is_asked_for_no_more_than_that() -> None:
     assert torch.equal(window_of(Windowed())(ids, 1, 3), ToyDenoiser()(ids)[:, 1:3])
 
 
-def test_the_models_of_this_package_meet_the_protocol(storyteller: LladaDenoiser) -> None:
+def test_the_models_of_this_package_meet_the_protocol(storyteller: NetworkDenoiser) -> None:
     denoisers: list[Denoiser] = [storyteller, ToyDenoiser()]
     for model in denoisers:
         logits = model(torch.tensor([[5, 6, model.mask_id]]))
@@ -273,7 +276,7 @@ def test_the_models_of_this_package_meet_the_protocol(storyteller: LladaDenoiser
         assert all(end < model.tokenizer.vocab_size for end in model.end_ids)
 
 
-def test_the_built_in_model_says_what_it_is(storyteller: LladaDenoiser) -> None:
+def test_the_built_in_model_says_what_it_is(storyteller: NetworkDenoiser) -> None:
     assert storyteller.name == "storyteller"
     assert (storyteller.mask_id, storyteller.end_ids) == (2, (0,))
     assert (storyteller.vocab_size, storyteller.context_length) == (8192, 320)
@@ -299,7 +302,7 @@ def test_bf16_computes_rotary_angles_in_float32(folder: Folder) -> None:
     assert (sin[0, :, :4] - exact.sin()).abs().max() < 2**-8
 
 
-def test_bf16_logits_are_near_those_of_float32(storyteller: LladaDenoiser, story_ids: Tensor) -> None:
+def test_bf16_logits_are_near_those_of_float32(storyteller: NetworkDenoiser, story_ids: Tensor) -> None:
     rounded = load_model(dtype="bf16", device="cpu")(story_ids).float()
     exact = storyteller(story_ids)
     assert (rounded - exact).abs().mean() < 0.02 * exact.std()
@@ -341,10 +344,12 @@ def of_other_sizes(folder: Folder) -> None:
 
 
 def index_not_json(folder: Folder) -> None:
+    (folder.path / "model.safetensors").unlink()
     (folder.path / "model.safetensors.index.json").write_text("{")
 
 
 def index_without_map(folder: Folder) -> None:
+    (folder.path / "model.safetensors").unlink()
     (folder.path / "model.safetensors.index.json").write_text("{}")
 
 
@@ -454,6 +459,7 @@ def test_a_folder_that_lacks_a_file_is_not_found_by_its_name(folder: Folder, mis
 
 
 def test_a_shard_named_by_the_index_and_not_there_is_named(folder: Folder) -> None:
+    (folder.path / "model.safetensors").unlink()
     index = {"weight_map": dict.fromkeys(folder.state, "model-00001-of-00001.safetensors")}
     (folder.path / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(ModelNotFound, match="model-00001-of-00001"):

@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from dgmark.errors import SettingsError
-from dgmark.models import LladaDenoiser, load_model, open_session
+from dgmark.models import NetworkDenoiser, load_model, open_session
 from dgmark.models.denoiser import CacheMode
 from dgmark.models.session import NetworkSession
 from dgmark.models.toy import ToyDenoiser
@@ -225,14 +225,14 @@ def test_no_padding_is_the_forward_without_a_mask(network: LlamaForCausalLM) -> 
     assert torch.allclose(plain, zeros, atol=CLOSE)
 
 
-def test_the_storyteller_has_sessions_and_its_window_is_one(story_model: LladaDenoiser) -> None:
+def test_the_storyteller_has_sessions_and_its_window_is_one(story_model: NetworkDenoiser) -> None:
     ids = torch.randint(4, 8000, (2, 40), generator=torch.Generator().manual_seed(0))
     session = open_session(story_model, "dual")
     assert torch.equal(session.begin(ids, 30, 40), story_model.window(ids, 30, 40))
 
 
 @pytest.fixture(scope="module")
-def story_model() -> LladaDenoiser:
+def story_model() -> NetworkDenoiser:
     return load_model()
 
 

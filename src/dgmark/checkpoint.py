@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dgmark.errors import CheckpointFormat, ModelNotFound
+from dgmark.hub import is_hub_id, snapshot
 
 BUILTIN = "storyteller"
 _BUILTIN_FOLDER = Path(__file__).parent / "storyteller"
@@ -28,29 +29,60 @@ class Checkpoint:
     @property
     def vocab_size(self) -> int:
         """Rows of the output matrix (LLaDA pads `vocab_size` to `embedding_size`)."""
-        size = self.config.get("embedding_size") or self.config.get("vocab_size")
-        if not isinstance(size, int) or size < 2:
+        sizes = [self.config.get("vocab_size")]
+        if self.config.get("model_type") == "llada":
+            sizes.append(self.config.get("embedding_size"))
+        size = max((size for size in sizes if isinstance(size, int)), default=0)
+        if size < 2:
             raise CheckpointFormat(f"{self.folder / 'config.json'} states no vocab_size; is this a language model?")
         return size
 
+    def require(self, *names: str) -> list[Any]:
+        """Values of the configuration.
 
-def find_checkpoint(name_or_path: str) -> Checkpoint:
-    """The built-in model by its name, or a local folder by its path.
+        Raises:
+            CheckpointFormat: it lacks one of them.
+        """
+        missing = [name for name in names if name not in self.config]
+        if missing:
+            raise CheckpointFormat(f"{self.folder / 'config.json'} lacks {', '.join(map(repr, missing))}")
+        return [self.config[name] for name in names]
+
+
+def find_checkpoint(name_or_path: str, revision: str | None = None, *, weights: bool = False) -> Checkpoint:
+    """The built-in model by its name, a local folder by its path, or a checkpoint by its hub id.
+
+    Args:
+        name_or_path: a folder is preferred to a hub id of the same form.
+        revision: of a hub id; branch, tag or commit.
+        weights: whether to fetch the weights of a hub id, too.
 
     Raises:
-        ModelNotFound: neither the built-in name nor a folder with a `config.json`.
+        ModelNotFound: neither the built-in name, nor a folder with a `config.json`, nor a hub id that can be had.
         CheckpointFormat: the folder's `config.json` cannot be read.
     """
     folder = _BUILTIN_FOLDER if name_or_path == BUILTIN else Path(name_or_path).expanduser()
+    if not folder.is_dir() and is_hub_id(name_or_path):
+        folder = snapshot(name_or_path, revision, weights=weights)
     path = folder / "config.json"
     if not path.is_file():
         raise ModelNotFound(
-            f"no model {name_or_path!r}: give the built-in name {BUILTIN!r} or a folder that holds a config.json"
+            f"no model {name_or_path!r}: give the built-in name {BUILTIN!r}, a folder that holds a config.json, or a "
+            "hub id such as 'GSAI-ML/LLaDA-8B-Instruct'"
         )
+    return Checkpoint(name=name_or_path, folder=folder, config=read_object(path))
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file of a checkpoint.
+
+    Raises:
+        CheckpointFormat: it holds none.
+    """
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
         raise CheckpointFormat(f"{path} is not valid JSON ({error}); fetch the checkpoint again") from error
-    if not isinstance(config, dict):
+    if not isinstance(content, dict):
         raise CheckpointFormat(f"{path} holds no JSON object; fetch the checkpoint again")
-    return Checkpoint(name=name_or_path, folder=folder, config=config)
+    return content

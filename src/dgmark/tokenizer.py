@@ -1,6 +1,6 @@
 """Text to token ids and back, with the special ids and the fingerprint that a key is bound to.
 
-A thin frozen face over the `tokenizers` package: no torch, no transformers, no network.
+A thin frozen face over the `tokenizers` package: no torch, no transformers.
 """
 
 import hashlib
@@ -11,11 +11,12 @@ from pathlib import Path
 
 import tokenizers
 
+from dgmark.byte_bpe import is_byte_bpe, read_byte_bpe
 from dgmark.checkpoint import BUILTIN, find_checkpoint
 from dgmark.errors import CheckpointFormat, ModelNotFound
 
 # End of text and end of turn in the families that dgmark decodes; those a vocabulary lacks do not count.
-END_TOKENS = ("<|endoftext|>", "<|eot_id|>", "<|im_end|>", "<|role_end|>", "</s>")
+END_TOKENS = ("<|endoftext|>", "<|eot_id|>", "<|im_end|>", "<|role_end|>", "</s>", "[SEP]")
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -62,24 +63,36 @@ class Tokenizer:
         return str(self.backend.decode(ids, skip_special_tokens=True))
 
 
-def load_tokenizer(name_or_path: str = BUILTIN) -> Tokenizer:
-    """The tokenizer of a model name, a model folder, or a `tokenizer.json` file.
+def load_tokenizer(name_or_path: str = BUILTIN, revision: str | None = None) -> Tokenizer:
+    """The tokenizer of a model name, a model folder, a hub id, or a `tokenizer.json` file.
 
     Raises:
         ModelNotFound: nothing of this name.
         CheckpointFormat: the file is not a fast tokenizer.
     """
     path = Path(name_or_path).expanduser()
-    if not path.is_file():
-        folder = path if (path / "tokenizer.json").is_file() else find_checkpoint(name_or_path).folder
-        path = folder / "tokenizer.json"
-    if not path.is_file():
-        raise ModelNotFound(f"{path.parent} holds no tokenizer.json; give --tokenizer a folder or file that does")
+    if path.is_file() or (path / "tokenizer.json").is_file():
+        return read_tokenizer(path, name_or_path)
+    return read_tokenizer(find_checkpoint(name_or_path, revision).folder, name_or_path)
+
+
+def read_tokenizer(path: Path, name: str) -> Tokenizer:
+    """The tokenizer in a model folder (tokenizer.json, or vocab.json and merges.txt), or in a `tokenizer.json` file.
+
+    Raises:
+        ModelNotFound: the folder holds none.
+        CheckpointFormat: the file is not a fast tokenizer.
+    """
+    file = path if path.is_file() else path / "tokenizer.json"
+    if not file.is_file() and is_byte_bpe(path):
+        return wrap(read_byte_bpe(path), name)
+    if not file.is_file():
+        raise ModelNotFound(f"{path} holds no tokenizer.json; give --tokenizer a folder or file that does")
     try:
-        backend = tokenizers.Tokenizer.from_file(str(path))
+        backend = tokenizers.Tokenizer.from_file(str(file))
     except Exception as error:  # the Rust side raises bare Exception
-        raise CheckpointFormat(f"{path} is not a tokenizer that can be read: {error}") from error
-    return wrap(backend, name_or_path)
+        raise CheckpointFormat(f"{file} is not a tokenizer that can be read: {error}") from error
+    return wrap(backend, name)
 
 
 def wrap(backend: tokenizers.Tokenizer, name: str) -> Tokenizer:

@@ -1,39 +1,83 @@
 """Masked diffusion models by name, as `Denoiser`s."""
 
-from collections.abc import Callable
-
 import torch
+from transformers import PretrainedConfig
 
-from dgmark.checkpoint import BUILTIN, Checkpoint, find_checkpoint
-from dgmark.errors import CheckpointFormat, SettingsError
+from dgmark.checkpoint import BUILTIN, find_checkpoint
+from dgmark.errors import SettingsError
+from dgmark.families import MASKED_LM, Family, family_of
+from dgmark.models import dream, llada, llada2, masked_lm
+from dgmark.models.architecture import Architecture
+from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import Denoiser, Session, SessionDenoiser, WindowDenoiser, open_session, window_of
-from dgmark.models.llada import LladaDenoiser, load_llada
+from dgmark.models.masked_lm import first_position
+from dgmark.models.network import NetworkDenoiser
+from dgmark.models.special_ids import check_vocabulary, find_end_ids, find_mask_id
+from dgmark.models.weights import load_network
+from dgmark.tokenizer import read_tokenizer
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
-# config.json's model_type -> loader; a new family is one module and one line here.
-FAMILIES: dict[str, Callable[..., LladaDenoiser]] = {"llada": load_llada}
+# A new family is one entry in `dgmark.families`, one module here, and one line.
+ARCHITECTURES: dict[str, Architecture] = {
+    module.ARCHITECTURE.family.name: module.ARCHITECTURE for module in (llada, dream, llada2, masked_lm)
+}
+
+LladaDenoiser = NetworkDenoiser
 
 
-def load_model(name_or_path: str = BUILTIN, *, device: str | None = None, dtype: str | None = None) -> LladaDenoiser:
-    """Load a model by the built-in name or from a local folder; no code from the folder is run.
+def load_model(
+    name_or_path: str = BUILTIN,
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    revision: str | None = None,
+    family: str | None = None,
+    quantization: str | None = None,
+    device_map: str | None = None,
+) -> NetworkDenoiser:
+    """Load a model by the built-in name, from a local folder, or by its hub id; no code of a checkpoint is ever run.
 
     Args:
-        name_or_path: "storyteller", or a folder with config.json, tokenizer.json and safetensors weights.
+        name_or_path: "storyteller"; a folder with config.json, tokenizer files and safetensors weights; or a hub id
+            like "GSAI-ML/LLaDA-8B-Instruct", which is taken from huggingface_hub's cache or fetched.
         device: a torch device; by default the GPU where there is one.
         dtype: "bf16" or "fp32"; by default bf16 where the device multiplies it natively, else fp32.
+        revision: branch, tag or commit of a hub id.
+        family: one of `dgmark.families.FAMILIES`, where config.json does not tell.
+        quantization: "int8" or "int4" quantizes the linear layers while loading; needs bitsandbytes.
+        device_map: "auto" spreads a model over all devices; needs accelerate.
 
     Raises:
-        ModelNotFound: no such model.
-        CheckpointFormat: the checkpoint is of no family that can be loaded, or damaged.
-        SettingsError: unknown device or dtype.
+        ModelNotFound: no such model, or no safetensors weights.
+        CheckpointFormat: the checkpoint is of no family that can be loaded, or damaged, or its parts do not fit.
+        MissingExtra: a package is wanted that is not installed.
+        SettingsError: unknown device, dtype, family or quantization.
     """
-    checkpoint = find_checkpoint(name_or_path)
+    checkpoint = find_checkpoint(name_or_path, revision, weights=True)
     target = _device(device)
     if dtype is not None and dtype not in DTYPES:
         raise SettingsError(f"dtype {dtype!r} is not one of: {', '.join(DTYPES)}")
-    return _family(checkpoint)(
-        checkpoint, device=target, dtype=DTYPES[dtype] if dtype is not None else faster_dtype(target)
+    architecture = ARCHITECTURES[family_of(checkpoint, family).name]
+    tokenizer = read_tokenizer(checkpoint.folder, checkpoint.name)
+    check_vocabulary(checkpoint, tokenizer)
+    network = load_network(
+        checkpoint,
+        architecture,
+        device=target,
+        dtype=DTYPES[dtype] if dtype is not None else faster_dtype(target),
+        quantization=quantization,
+        device_map=device_map,
+    )
+    return NetworkDenoiser(
+        name=checkpoint.name,
+        tokenizer=tokenizer,
+        mask_id=find_mask_id(checkpoint, tokenizer, architecture.family),
+        end_ids=find_end_ids(checkpoint, tokenizer, architecture.family),
+        vocab_size=checkpoint.vocab_size,
+        context_length=_context_length(network.config, architecture.family),
+        network=network,
+        architecture=architecture,
     )
 
 
@@ -61,21 +105,22 @@ def _device(name: str | None) -> torch.device:
     return device
 
 
-def _family(checkpoint: Checkpoint) -> Callable[..., LladaDenoiser]:
-    model_type = checkpoint.config.get("model_type")
-    if model_type not in FAMILIES:
-        raise CheckpointFormat(
-            f"{checkpoint.folder} is of model_type {model_type!r}; families that can be loaded: {', '.join(FAMILIES)}"
-        )
-    return FAMILIES[model_type]
+def _context_length(config: PretrainedConfig, family: Family) -> int:
+    positions = int(config.max_position_embeddings)
+    if family is MASKED_LM:
+        positions -= first_position(config)
+    return min(positions, family.context_length or positions)
 
 
 __all__ = [
+    "ARCHITECTURES",
     "Denoiser",
     "LladaDenoiser",
+    "NetworkDenoiser",
     "Session",
     "SessionDenoiser",
     "WindowDenoiser",
+    "chat_prompt",
     "faster_dtype",
     "load_model",
     "open_session",

@@ -1,0 +1,74 @@
+"""Byte-level BPE tokenizers that are published as vocab.json and merges.txt, without a tokenizer.json (Dream).
+
+Dream ships a Python class of its own for them, which is not run; it splits text as Qwen2 does, and so does this.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
+from tokenizers.models import BPE
+
+from dgmark.errors import CheckpointFormat
+
+# How Qwen2 cuts text into words: contractions, letters with one mark before them, single digits, punctuation, spaces.
+_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+def is_byte_bpe(folder: Path) -> bool:
+    """Whether the folder holds a vocabulary and merges."""
+    return (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file()
+
+
+def read_byte_bpe(folder: Path) -> Tokenizer:
+    """The tokenizer of a folder with vocab.json and merges.txt.
+
+    Tokens beside the vocabulary come from tokenizer_config.json, or else from added_tokens.json.
+
+    Raises:
+        CheckpointFormat: a file cannot be read, or ids of added tokens leave gaps.
+    """
+    try:
+        model = BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
+        added = _added_tokens(folder)
+    except CheckpointFormat:
+        raise
+    except Exception as error:  # the Rust side raises bare Exception
+        raise CheckpointFormat(f"{folder}: vocab.json and merges.txt are no tokenizer ({error})") from error
+    backend = Tokenizer(model)
+    backend.normalizer = normalizers.NFC()
+    words = pre_tokenizers.Split(Regex(_WORDS), "isolated")
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [words, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    backend.decoder = decoders.ByteLevel()
+    for token_id, token in sorted(added.items()):
+        backend.add_special_tokens([token]) if token.special else backend.add_tokens([token])
+        if backend.token_to_id(token.content) != token_id:
+            raise CheckpointFormat(f"{folder}: token {token.content!r} cannot have id {token_id}: ids before it lack")
+    return backend
+
+
+def _added_tokens(folder: Path) -> dict[int, AddedToken]:
+    stated = _object(folder / "tokenizer_config.json").get("added_tokens_decoder")
+    if stated:
+        flags = ("special", "lstrip", "rstrip", "single_word", "normalized")
+        return {
+            int(token_id): AddedToken(token["content"], **{flag: bool(token.get(flag, False)) for flag in flags})
+            for token_id, token in stated.items()
+        }
+    return {
+        int(token_id): AddedToken(token, special=True, normalized=False)
+        for token, token_id in _object(folder / "added_tokens.json").items()
+    }
+
+
+def _object(path: Path) -> dict[str, Any]:
+    content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if not isinstance(content, dict):
+        raise CheckpointFormat(f"{path} holds no JSON object; fetch the checkpoint again")
+    return content

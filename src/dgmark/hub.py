@@ -1,0 +1,41 @@
+"""Checkpoints by their hub id, through huggingface_hub's own cache and download. Data files only: code never comes."""
+
+import re
+from pathlib import Path
+
+from dgmark.errors import ModelNotFound
+
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_TEXT_FILES = ("*.json", "merges.txt")
+_WEIGHT_FILES = ("*.safetensors",)
+
+
+def is_hub_id(name: str) -> bool:
+    """Whether a name has the form "organisation/model"."""
+    return _HUB_ID.fullmatch(name) is not None and ".." not in name
+
+
+def snapshot(hub_id: str, revision: str | None = None, *, weights: bool = False) -> Path:
+    """The folder of a checkpoint in the local cache, fetched if it is not there.
+
+    Args:
+        hub_id: "organisation/model".
+        revision: branch, tag or commit; None for the main branch.
+        weights: whether the weights are wanted, too; tokenizer and configuration always are.
+
+    Raises:
+        ModelNotFound: it is neither in the cache nor can it be fetched.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    wanted = [*_TEXT_FILES, *(_WEIGHT_FILES if weights else ())]
+    try:
+        return Path(snapshot_download(hub_id, revision=revision, allow_patterns=wanted))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        at = f" --revision {revision}" if revision else ""
+        include = " ".join(f"--include '{pattern}'" for pattern in [*_TEXT_FILES, *_WEIGHT_FILES])
+        raise ModelNotFound(
+            f"{hub_id} is not in the local cache and could not be fetched ({str(error).splitlines()[0]}); where the "
+            f"network is at hand: hf download {hub_id}{at} {include}"
+        ) from error

@@ -1,0 +1,37 @@
+"""One turn of chat as token ids, from the template of the model's family."""
+
+import re
+
+from dgmark.errors import SettingsError
+from dgmark.families import Family
+from dgmark.models.denoiser import Denoiser, name_of
+
+_MARKERS = re.compile(r"<\|[^|]+\|>")
+
+
+def chat_prompt(model: Denoiser, text: str) -> list[int]:
+    """Token ids of a user's message as a chat model expects it, up to where its answer begins.
+
+    The template's own tokens are recognised, and none is added to them. A marker in `text` counts as one, as in
+    transformers' chat templates.
+
+    Args:
+        model: a model with a `family` that has a template.
+        text: the message; white space around it is left out.
+
+    Raises:
+        SettingsError: the model has no chat template, or its tokenizer lacks the template's tokens.
+    """
+    family = getattr(model, "family", None)
+    template = family.chat if isinstance(family, Family) else None
+    if template is None:
+        raise SettingsError(f"{name_of(model)} has no chat template: give it the prompt as plain text or token ids")
+    special = model.tokenizer.special_ids
+    lacking = sorted(
+        marker
+        for marker in set(_MARKERS.findall(template))
+        if model.tokenizer.backend.token_to_id(marker) not in special
+    )
+    if lacking:
+        raise SettingsError(f"the tokenizer of {name_of(model)} has no special token {lacking[0]}: it is no chat model")
+    return model.tokenizer.encode(template.replace("{prompt}", text.strip()))

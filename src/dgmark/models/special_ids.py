@@ -1,0 +1,79 @@
+"""The mask id and the end ids of a checkpoint: read from its files, and held against what is known of its family."""
+
+from typing import Any
+
+from dgmark.checkpoint import Checkpoint, read_object
+from dgmark.errors import CheckpointFormat
+from dgmark.families import Family
+from dgmark.tokenizer import Tokenizer
+
+
+def find_mask_id(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -> int:
+    """The id of a position not yet committed.
+
+    Taken from the tokenizer by name, from config.json, or (iLLaDA states neither) from what is known of checkpoints
+    of this vocabulary.
+
+    Raises:
+        CheckpointFormat: there is none, or the sources differ.
+    """
+    stated = checkpoint.config.get("mask_token_id")
+    named = _mask_token_id(checkpoint, tokenizer, family)
+    known = family.known_ids.get(checkpoint.vocab_size)
+    if stated is not None and named is not None and stated != named:
+        raise CheckpointFormat(f"{checkpoint.folder}: config.json says mask id {stated}, the tokenizer {named}")
+    mask_id = named if named is not None else stated
+    if mask_id is None and known is not None:
+        return known.mask_id
+    if mask_id is None:
+        raise CheckpointFormat(f"{checkpoint.folder} names no mask token; this is no masked diffusion model")
+    if known is not None and mask_id != known.mask_id:
+        raise CheckpointFormat(
+            f"{checkpoint.folder}: the mask id is {mask_id}, but {known.mask_id} in every published checkpoint with "
+            f"{checkpoint.vocab_size} ids; config.json and tokenizer are not of one checkpoint"
+        )
+    if not isinstance(mask_id, int) or not 0 <= mask_id < checkpoint.vocab_size:
+        raise CheckpointFormat(f"{checkpoint.folder}: mask id {mask_id} is none of {checkpoint.vocab_size} ids")
+    return mask_id
+
+
+def find_end_ids(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -> tuple[int, ...]:
+    """The ids that end a response: the tokenizer's ends of text and turn, and config.json's end of text.
+
+    Raises:
+        CheckpointFormat: one that every published checkpoint of this vocabulary has is not among them.
+    """
+    stated: Any = checkpoint.config.get("eos_token_id")
+    stated = stated if isinstance(stated, list) else [stated]
+    ends = {*tokenizer.end_ids, *(i for i in stated if isinstance(i, int) and 0 <= i < tokenizer.vocab_size)}
+    known = family.known_ids.get(checkpoint.vocab_size)
+    missing = set(known.end_ids) - ends if known is not None else set()
+    if missing:
+        raise CheckpointFormat(
+            f"{checkpoint.folder}: ids {sorted(missing)} end a response in every published checkpoint with "
+            f"{checkpoint.vocab_size} ids, but not here ({sorted(ends)}); config.json and tokenizer are not of one "
+            "checkpoint"
+        )
+    return tuple(sorted(ends))
+
+
+def check_vocabulary(checkpoint: Checkpoint, tokenizer: Tokenizer) -> None:
+    """Refuse a tokenizer of another model.
+
+    Raises:
+        CheckpointFormat: it has ids that the model has no logit for.
+    """
+    if tokenizer.vocab_size > checkpoint.vocab_size:
+        raise CheckpointFormat(
+            f"{checkpoint.folder}: the tokenizer has {tokenizer.vocab_size} ids, the model {checkpoint.vocab_size}; "
+            "they are not of one checkpoint"
+        )
+
+
+def _mask_token_id(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -> int | None:
+    names = list(family.mask_tokens)
+    path = checkpoint.folder / "tokenizer_config.json"
+    token = read_object(path).get("mask_token") if path.is_file() else None
+    content = token.get("content") if isinstance(token, dict) else token
+    ids = (tokenizer.backend.token_to_id(name) for name in ([content] if isinstance(content, str) else []) + names)
+    return next((i for i in ids if i is not None), None)

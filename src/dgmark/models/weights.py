@@ -1,0 +1,197 @@
+"""From safetensors files to a network of transformers: strict about names and sizes, never a pickle, never code.
+
+transformers reads the shards one by one into the parameters and renames, splits and stacks tensors on the way; what it
+would fill in or leave out with a warning is an error here.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from transformers import BitsAndBytesConfig, PreTrainedModel
+from transformers.utils import logging
+
+from dgmark.checkpoint import Checkpoint, read_object
+from dgmark.errors import CheckpointFormat, MissingExtra, ModelNotFound, SettingsError
+from dgmark.families import CONVERTED
+from dgmark.models.architecture import Architecture
+
+QUANTIZATIONS = ("int8", "int4")
+
+
+def load_network(
+    checkpoint: Checkpoint,
+    architecture: Architecture,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    quantization: str | None = None,
+    device_map: str | None = None,
+) -> PreTrainedModel:
+    """The network of a checkpoint, ready for inference.
+
+    Args:
+        checkpoint: the checkpoint.
+        architecture: of its family.
+        device: where the weights go, unless `device_map` says.
+        dtype: number format of the weights; rotary frequencies and the router's bias stay in float32.
+        quantization: "int8" or "int4" quantizes the linear layers while loading (bitsandbytes).
+        device_map: "auto" spreads the layers over all devices (accelerate).
+
+    Raises:
+        CheckpointFormat: damaged files, or tensors that are missing, too many, or of other sizes than config.json says.
+        ModelNotFound: no safetensors weights, or a missing shard.
+        MissingExtra: accelerate or bitsandbytes is wanted and not installed.
+        SettingsError: no such quantization.
+    """
+    renamings = {} if checkpoint.config.get(CONVERTED) else architecture.renamings
+    config = architecture.native_config(checkpoint)
+    _check_names(tensor_names(checkpoint.folder), renamings, checkpoint.folder)
+    placement = _placement(checkpoint, device, dtype, quantization, device_map)
+    network_class: Any = architecture.network(config)
+    try:
+        with _quiet():
+            loaded, report = network_class.from_pretrained(
+                checkpoint.folder,
+                config=config,
+                key_mapping=dict(renamings),
+                dtype=dtype,
+                attn_implementation="sdpa",
+                use_safetensors=True,
+                local_files_only=True,
+                ignore_mismatched_sizes=True,  # to name them below
+                output_loading_info=True,
+                **placement,
+            )
+    except ImportError as error:
+        raise MissingExtra(f"{checkpoint.name} needs a package to load: {_first_line(error)}") from error
+    except (RuntimeError, ValueError, SafetensorError) as error:
+        raise CheckpointFormat(f"{checkpoint.folder} cannot be loaded: {_first_line(error)}") from error
+    _check_report(report, architecture.unused, checkpoint.folder)
+    network: PreTrainedModel = loaded.train(False).requires_grad_(False)
+    if not placement:
+        torch.nn.Module.to(network, device)
+    return network
+
+
+def tensor_names(folder: Path) -> list[str]:
+    """Names of all tensors of a checkpoint; reads the files' headers, which state their sizes.
+
+    Raises:
+        CheckpointFormat: a file is damaged or truncated.
+        ModelNotFound: no safetensors weights, or a missing shard.
+    """
+    names: list[str] = []
+    for path in _weight_files(folder):
+        try:
+            with safe_open(path, framework="pt") as file:
+                names.extend(file.keys())
+        except (SafetensorError, OSError) as error:
+            raise CheckpointFormat(f"{path} cannot be read ({error}); fetch the checkpoint again") from error
+    return names
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    index = folder / "model.safetensors.index.json"
+    if (folder / "model.safetensors").is_file() or not index.is_file():
+        files = [folder / "model.safetensors"]
+    else:
+        shards = read_object(index).get("weight_map")
+        if not isinstance(shards, dict) or not all(isinstance(shard, str) for shard in shards.values()):
+            raise CheckpointFormat(f"{index} is no index of weight files; fetch it again")
+        files = [folder / shard for shard in sorted(set(shards.values()))]
+    missing = [file.name for file in files if not file.is_file()]
+    if missing:
+        others = sorted(path.name for path in folder.iterdir() if path.suffix in (".bin", ".pt", ".pth", ".gguf"))
+        instead = f" (not {', '.join(others[:3])})" if others else ""
+        raise ModelNotFound(f"{folder} lacks {', '.join(missing)}; only safetensors weights are loaded{instead}")
+    return files
+
+
+def _check_names(names: list[str], renamings: Any, folder: Path) -> None:
+    """Refuse two tensors that would become one; transformers would keep either."""
+    becomes = Counter(native_name(name, renamings) for name in names)
+    twice = sorted(name for name, count in becomes.items() if count > 1)
+    if twice:
+        raise CheckpointFormat(
+            f"{folder} holds {twice[0]!r} twice, once under another name; fetch the checkpoint again"
+        )
+
+
+def native_name(name: str, renamings: Any) -> str:
+    """A tensor's name in transformers' class, from its name in the published layout."""
+    for pattern, replacement in renamings.items():
+        name = re.sub(pattern, replacement, name, count=1)
+    return name
+
+
+def _placement(
+    checkpoint: Checkpoint,
+    device: torch.device,
+    dtype: torch.dtype,
+    quantization: str | None,
+    device_map: str | None,
+) -> dict[str, Any]:
+    """Arguments of `from_pretrained` that need accelerate; {} loads to the CPU."""
+    if quantization is not None and quantization not in QUANTIZATIONS:
+        raise SettingsError(f"quantization {quantization!r} is not one of: {', '.join(QUANTIZATIONS)}")
+    quantized = "quantization_config" in checkpoint.config
+    if quantization is not None and quantized:
+        raise SettingsError(f"{checkpoint.name} is quantized already: leave quantization out")
+    needed = ["bitsandbytes"] if quantization else []
+    if device_map is not None or quantization or quantized:
+        needed.append("accelerate")
+    missing = [package for package in needed if find_spec(package) is None]
+    if missing:
+        raise MissingExtra(f"this needs {' and '.join(missing)}: pip install 'dgmark[large]'")
+    if not needed and (device.type == "cpu" or find_spec("accelerate") is None):
+        return {}
+    placement: dict[str, Any] = {"device_map": device_map or {"": device}}
+    if quantization == "int8":
+        placement["quantization_config"] = BitsAndBytesConfig(load_in_8bit=True)  # type: ignore[no-untyped-call]
+    if quantization == "int4":
+        placement["quantization_config"] = BitsAndBytesConfig(  # type: ignore[no-untyped-call]
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype
+        )
+    return placement
+
+
+def _check_report(report: dict[str, Any], unused: str | None, folder: Path) -> None:
+    missing, extra = sorted(report["missing_keys"]), sorted(report["unexpected_keys"])
+    extra = [name for name in extra if unused is None or re.search(unused, name) is None]
+    if missing or extra:
+        raise CheckpointFormat(
+            f"{folder}: tensors missing {missing[:3] or 'none'}, not expected {extra[:3] or 'none'}; "
+            "config.json and weights are not of one checkpoint"
+        )
+    for name, found, wanted in sorted(report["mismatched_keys"])[:1]:
+        raise CheckpointFormat(
+            f"{folder}: {name} has the sizes {list(found)} instead of {list(wanted)}; "
+            "the config does not fit the weights"
+        )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without transformers' progress bar and report: what they tell is an error here, or nothing."""
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else json.dumps(type(error).__name__)

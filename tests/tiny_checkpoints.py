@@ -1,0 +1,408 @@
+"""Tiny random checkpoints of every family in its published layout, and the families once more from their description.
+
+The forwards share nothing with the package or with transformers: plain sums over the published tensors.
+"""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+import torch
+from safetensors.torch import save_file
+from tokenizers import AddedToken, models, pre_tokenizers
+from torch import Tensor
+
+State = dict[str, Tensor]
+Config = dict[str, Any]
+
+WORDS = 60
+SPECIAL = {
+    "llada": (
+        "<|mdm_mask|>", "<|endoftext|>", "<|eot_id|>", "<|startoftext|>", "<|start_header_id|>", "<|end_header_id|>",
+    ),
+    "dream": ("<|mask|>", "<|endoftext|>", "<|im_end|>", "<|im_start|>"),
+    "llada2": ("<|mask|>", "<|endoftext|>", "<|role_end|>", "<role>", "</role>"),
+    "bert": ("[MASK]", "[SEP]", "[CLS]", "[PAD]"),
+    "roberta": ("<mask>", "</s>", "<s>", "<pad>"),
+    "modernbert": ("[MASK]", "[SEP]", "[CLS]", "[PAD]"),
+}  # fmt: skip
+VOCABULARY = 80
+
+CONFIGS: dict[str, Config] = {
+    "llada": {
+        "model_type": "llada",
+        "architectures": ["LLaDAModelLM"],
+        "auto_map": {"AutoModel": "modeling_llada.LLaDAModelLM"},
+        "d_model": 32,
+        "n_heads": 4,
+        "n_kv_heads": 2,
+        "n_layers": 3,
+        "mlp_hidden_size": 48,
+        "vocab_size": VOCABULARY - 2,
+        "embedding_size": VOCABULARY,
+        "weight_tying": False,
+        "rope": True,
+        "rope_theta": 500000.0,
+        "rms_norm_eps": 1e-5,
+        "layer_norm_type": "rms",
+        "block_type": "llama",
+        "activation_type": "silu",
+        "max_sequence_length": 512,
+    },
+    "dream": {
+        "model_type": "Dream",
+        "architectures": ["DreamModel"],
+        "auto_map": {"AutoModel": "modeling_dream.DreamModel"},
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 131072,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 1000000.0,
+        "rope_scaling": None,
+        "tie_word_embeddings": False,
+        "use_sliding_window": False,
+        "hidden_act": "silu",
+        "vocab_size": VOCABULARY,
+    },
+    "llada2": {
+        "model_type": "llada2_moe",
+        "architectures": ["LLaDA2MoeModelLM"],
+        "auto_map": {"AutoModelForCausalLM": "modeling_llada2_moe.LLaDA2MoeModelLM"},
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "moe_intermediate_size": 16,
+        "num_hidden_layers": 3,
+        "first_k_dense_replace": 1,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "num_experts": 8,
+        "num_experts_per_tok": 3,
+        "num_shared_experts": 1,
+        "n_group": 4,
+        "topk_group": 2,
+        "routed_scaling_factor": 2.5,
+        "norm_topk_prob": True,
+        "score_function": "sigmoid",
+        "hidden_act": "silu",
+        "partial_rotary_factor": 0.5,
+        "rope_theta": 600000,
+        "rope_scaling": None,
+        "rms_norm_eps": 1e-6,
+        "max_position_embeddings": 512,
+        "tie_word_embeddings": False,
+        "use_bias": False,
+        "use_qkv_bias": False,
+        "vocab_size": VOCABULARY,
+    },
+    "bert": {
+        "model_type": "bert",
+        "architectures": ["BertForMaskedLM"],
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "max_position_embeddings": 256,
+        "type_vocab_size": 2,
+        "layer_norm_eps": 1e-12,
+        "hidden_act": "gelu",
+        "pad_token_id": 3,
+        "vocab_size": VOCABULARY,
+    },
+}
+
+
+def tokenizer(family: str) -> tokenizers.Tokenizer:
+    """Words split at spaces; the mask is id 0, the end of text id 1."""
+    special = SPECIAL[family]
+    names = [*special, *(f"w{word}" for word in range(WORDS))]
+    backend = tokenizers.Tokenizer(models.WordLevel({name: i for i, name in enumerate(names)}, unk_token="w0"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    backend.add_special_tokens([AddedToken(token, normalized=False) for token in special])
+    return backend
+
+
+def write(folder: Path, family: str, state: State | None = None, **changes: Any) -> State:
+    """A checkpoint folder; fields of config.json set to ... are left out. Returns the tensors."""
+    config = {name: value for name, value in (CONFIGS[family] | changes).items() if value is not ...}
+    state = STATES[family](config) if state is None else state
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file(state, folder / "model.safetensors")
+    tokenizer(family).save(str(folder / "tokenizer.json"))
+    return state
+
+
+def write_shards(folder: Path, state: State, shards: int = 2) -> None:
+    """The same tensors in several files with an index."""
+    (folder / "model.safetensors").unlink()
+    names = sorted(state)
+    files = {f"model-{i + 1:05}-of-{shards:05}.safetensors": names[i::shards] for i in range(shards)}
+    for file, part in files.items():
+        save_file({name: state[name] for name in part}, folder / file)
+    index = {"metadata": {}, "weight_map": {name: file for file, part in files.items() for name in part}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+class Random:
+    """Random tensors; norms differ from 1 and from each other, so that no two can be swapped."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def matrix(self, rows: int, columns: int, scale: float = 1.0) -> Tensor:
+        return scale * torch.randn(rows, columns, generator=self.generator) / math.sqrt(columns)
+
+    def norm(self, width: int) -> Tensor:
+        return 0.5 + torch.rand(width, generator=self.generator)
+
+    def bias(self, width: int, scale: float = 0.3) -> Tensor:
+        return scale * torch.randn(width, generator=self.generator)
+
+
+def llada_state(config: Config) -> State:
+    r, width, hidden, rows = Random(), config["d_model"], config["mlp_hidden_size"], config["embedding_size"]
+    kv_width = width // config["n_heads"] * config["n_kv_heads"]
+    state = {"wte": r.matrix(rows, width, math.sqrt(width)), "ln_f": r.norm(width), "ff_out": r.matrix(rows, width, 3)}
+    for n in range(config["n_layers"]):
+        block = {
+            "attn_norm": r.norm(width),
+            "ff_norm": r.norm(width),
+            "q_proj": r.matrix(width, width, 2),
+            "k_proj": r.matrix(kv_width, width, 2),
+            "v_proj": r.matrix(kv_width, width),
+            "attn_out": r.matrix(width, width),
+            "ff_proj": r.matrix(hidden, width),
+            "up_proj": r.matrix(hidden, width),
+            "ff_out": r.matrix(width, hidden),
+        }
+        state |= {f"blocks.{n}.{name}": tensor for name, tensor in block.items()}
+    return {f"model.transformer.{name}.weight": tensor for name, tensor in state.items()}
+
+
+def dream_state(config: Config) -> State:
+    r, width, hidden, rows = Random(1), config["hidden_size"], config["intermediate_size"], config["vocab_size"]
+    kv_width = width // config["num_attention_heads"] * config["num_key_value_heads"]
+    state = {
+        "model.embed_tokens.weight": r.matrix(rows, width, math.sqrt(width)),
+        "model.norm.weight": r.norm(width),
+        "lm_head.weight": r.matrix(rows, width, 3),
+    }
+    for n in range(config["num_hidden_layers"]):
+        layer = {
+            "input_layernorm.weight": r.norm(width),
+            "post_attention_layernorm.weight": r.norm(width),
+            "self_attn.q_proj.weight": r.matrix(width, width, 2),
+            "self_attn.k_proj.weight": r.matrix(kv_width, width, 2),
+            "self_attn.v_proj.weight": r.matrix(kv_width, width),
+            "self_attn.q_proj.bias": r.bias(width),
+            "self_attn.k_proj.bias": r.bias(kv_width),
+            "self_attn.v_proj.bias": r.bias(kv_width),
+            "self_attn.o_proj.weight": r.matrix(width, width),
+            "mlp.gate_proj.weight": r.matrix(hidden, width),
+            "mlp.up_proj.weight": r.matrix(hidden, width),
+            "mlp.down_proj.weight": r.matrix(width, hidden),
+        }
+        state |= {f"model.layers.{n}.{name}": tensor for name, tensor in layer.items()}
+    return state
+
+
+def llada2_state(config: Config) -> State:
+    r, width, rows, dim = Random(2), config["hidden_size"], config["vocab_size"], config["head_dim"]
+    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+    state = {
+        "model.word_embeddings.weight": r.matrix(rows, width, math.sqrt(width)),
+        "model.norm.weight": r.norm(width),
+        "lm_head.weight": r.matrix(rows, width, 3),
+    }
+
+    def mlp(prefix: str, hidden: int) -> State:
+        return {
+            f"{prefix}.gate_proj.weight": r.matrix(hidden, width),
+            f"{prefix}.up_proj.weight": r.matrix(hidden, width),
+            f"{prefix}.down_proj.weight": r.matrix(width, hidden),
+        }
+
+    for n in range(config["num_hidden_layers"]):
+        at = f"model.layers.{n}."
+        state |= {
+            at + "input_layernorm.weight": r.norm(width),
+            at + "post_attention_layernorm.weight": r.norm(width),
+            at + "attention.query_key_value.weight": r.matrix((heads + 2 * kv_heads) * dim, width),
+            at + "attention.dense.weight": r.matrix(width, heads * dim),
+            at + "attention.query_layernorm.weight": r.norm(dim),
+            at + "attention.key_layernorm.weight": r.norm(dim),
+        }
+        if n < config["first_k_dense_replace"]:
+            state |= mlp(at + "mlp", config["intermediate_size"])
+            continue
+        state[at + "mlp.gate.weight"] = r.matrix(config["num_experts"], width, 3)
+        state[at + "mlp.gate.expert_bias"] = r.bias(config["num_experts"])
+        state |= mlp(at + "mlp.shared_experts", config["moe_intermediate_size"] * config["num_shared_experts"])
+        for expert in range(config["num_experts"]):
+            state |= mlp(f"{at}mlp.experts.{expert}", config["moe_intermediate_size"])
+    return state
+
+
+def bert_state(config: Config) -> State:
+    r, width, hidden, rows = Random(3), config["hidden_size"], config["intermediate_size"], config["vocab_size"]
+
+    def norm(prefix: str) -> State:
+        return {f"{prefix}.weight": r.norm(width), f"{prefix}.bias": r.bias(width)}
+
+    def linear(prefix: str, outputs: int, inputs: int) -> State:
+        return {f"{prefix}.weight": r.matrix(outputs, inputs, 2), f"{prefix}.bias": r.bias(outputs)}
+
+    embeddings = {
+        "word_embeddings.weight": r.matrix(rows, width, math.sqrt(width)),
+        "position_embeddings.weight": r.matrix(config["max_position_embeddings"], width, math.sqrt(width)),
+        "token_type_embeddings.weight": r.matrix(config["type_vocab_size"], width),
+        **norm("LayerNorm"),
+    }
+    state = {f"bert.embeddings.{name}": tensor for name, tensor in embeddings.items()}
+    for n in range(config["num_hidden_layers"]):
+        layer = {
+            **linear("attention.self.query", width, width),
+            **linear("attention.self.key", width, width),
+            **linear("attention.self.value", width, width),
+            **linear("attention.output.dense", width, width),
+            **norm("attention.output.LayerNorm"),
+            **linear("intermediate.dense", hidden, width),
+            **linear("output.dense", width, hidden),
+            **norm("output.LayerNorm"),
+        }
+        state |= {f"bert.encoder.layer.{n}.{name}": tensor for name, tensor in layer.items()}
+    state |= linear("cls.predictions.transform.dense", width, width) | norm("cls.predictions.transform.LayerNorm")
+    return state | {"cls.predictions.bias": r.bias(rows)}
+
+
+STATES = {"llada": llada_state, "dream": dream_state, "llada2": llada2_state, "bert": bert_state}
+
+
+# ---- the families once more ----
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    return x / torch.sqrt((x * x).mean(-1, keepdim=True) + eps) * weight
+
+
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    centred = x - x.mean(-1, keepdim=True)
+    return centred / torch.sqrt((centred * centred).mean(-1, keepdim=True) + eps) * weight + bias
+
+
+def rotated(x: Tensor, theta: float) -> Tensor:
+    """Rotary embedding: pairs (i, i + half) turned by position / theta**(i / half)."""
+    length, half = x.shape[-2], x.shape[-1] // 2
+    angles = torch.arange(length)[:, None] / theta ** (torch.arange(half) / half)
+    first, second = x[..., :half], x[..., half:]
+    cos, sin = angles.cos(), angles.sin()
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
+
+
+def silu(x: Tensor) -> Tensor:
+    return x * torch.sigmoid(x)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None = None) -> Tensor:
+    """Softmax attention of (batch, heads, length, dim), heads side by side again; `allowed` is (query, key)."""
+    k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
+    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed, -torch.inf)
+    return (torch.softmax(scores, -1) @ v).transpose(1, 2).flatten(2)
+
+
+def heads_of(x: Tensor, count: int) -> Tensor:
+    return x.view(*x.shape[:2], count, -1).transpose(1, 2)
+
+
+def dream_logits(state: State, config: Config, ids: Tensor) -> Tensor:
+    """Qwen2 with bidirectional attention; position i is predicted by the output at i - 1, position 0 by its own."""
+    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+    eps, theta = config["rms_norm_eps"], config["rope_theta"]
+    x = state["model.embed_tokens.weight"][ids]
+    for n in range(config["num_hidden_layers"]):
+        w = {name.removeprefix(f"model.layers.{n}."): t for name, t in state.items() if f"model.layers.{n}." in name}
+        h = rms_norm(x, w["input_layernorm.weight"], eps)
+        q, k, v = (h @ w[f"self_attn.{p}_proj.weight"].T + w[f"self_attn.{p}_proj.bias"] for p in "qkv")
+        q, k = rotated(heads_of(q, heads), theta), rotated(heads_of(k, kv_heads), theta)
+        x = x + attend(q, k, heads_of(v, kv_heads)) @ w["self_attn.o_proj.weight"].T
+        h = rms_norm(x, w["post_attention_layernorm.weight"], eps)
+        h = silu(h @ w["mlp.gate_proj.weight"].T) * (h @ w["mlp.up_proj.weight"].T)
+        x = x + h @ w["mlp.down_proj.weight"].T
+    logits = rms_norm(x, state["model.norm.weight"], eps) @ state["lm_head.weight"].T
+    return torch.cat([logits[:, :1], logits[:, :-1]], 1)
+
+
+def llada2_logits(state: State, config: Config, ids: Tensor, mask_id: int = 0, block: int = 32) -> Tensor:
+    """Blocks see themselves and earlier blocks; the last is filled up with masks. Norms on queries and keys, half a
+    rotary embedding, experts chosen by groups from sigmoid scores with a bias that only chooses."""
+    heads, kv_heads, dim = config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]
+    eps, turned = config["rms_norm_eps"], int(dim * config["partial_rotary_factor"])
+    length = ids.shape[1]
+    ids = torch.cat([ids, torch.full((len(ids), -length % block), mask_id)], 1)
+    place = torch.arange(ids.shape[1]) // block
+    allowed = place[None, :] <= place[:, None]
+
+    def turn(x: Tensor) -> Tensor:
+        return torch.cat([rotated(x[..., :turned], config["rope_theta"]), x[..., turned:]], -1)
+
+    def mlp(h: Tensor, prefix: str) -> Tensor:
+        gate, up, down = (state[f"{prefix}.{name}_proj.weight"] for name in ("gate", "up", "down"))
+        return (silu(h @ gate.T) * (h @ up.T)) @ down.T
+
+    def experts(h: Tensor, prefix: str) -> Tensor:
+        out = mlp(h, f"{prefix}.shared_experts")
+        for row, token in ((row, t) for row in range(h.shape[0]) for t in range(h.shape[1])):
+            scores = torch.sigmoid(state[f"{prefix}.gate.weight"] @ h[row, token])
+            choice = (scores + state[f"{prefix}.gate.expert_bias"]).view(config["n_group"], -1)
+            groups = choice.topk(2, -1).values.sum(-1).topk(config["topk_group"]).indices
+            barred = torch.full_like(choice, -torch.inf)
+            barred[groups] = choice[groups]
+            chosen = barred.flatten().topk(config["num_experts_per_tok"]).indices
+            weights = scores[chosen] / scores[chosen].sum() * config["routed_scaling_factor"]
+            for expert, weight in zip(chosen.tolist(), weights, strict=True):
+                out[row, token] += weight * mlp(h[row, token], f"{prefix}.experts.{expert}")
+        return out
+
+    x = state["model.word_embeddings.weight"][ids]
+    for n in range(config["num_hidden_layers"]):
+        at = f"model.layers.{n}."
+        h = rms_norm(x, state[at + "input_layernorm.weight"], eps)
+        fused = h @ state[at + "attention.query_key_value.weight"].T
+        q, k, v = torch.split(fused, [heads * dim, kv_heads * dim, kv_heads * dim], -1)
+        q = turn(rms_norm(heads_of(q, heads), state[at + "attention.query_layernorm.weight"], eps))
+        k = turn(rms_norm(heads_of(k, kv_heads), state[at + "attention.key_layernorm.weight"], eps))
+        x = x + attend(q, k, heads_of(v, kv_heads), allowed) @ state[at + "attention.dense.weight"].T
+        h = rms_norm(x, state[at + "post_attention_layernorm.weight"], eps)
+        x = x + (mlp(h, at + "mlp") if n < config["first_k_dense_replace"] else experts(h, at + "mlp"))
+    return (rms_norm(x, state["model.norm.weight"], eps) @ state["lm_head.weight"].T)[:, :length]
+
+
+def bert_logits(state: State, config: Config, ids: Tensor) -> Tensor:
+    """Post-norm encoder with learned positions; the output matrix is the embedding."""
+    heads, eps = config["num_attention_heads"], config["layer_norm_eps"]
+    gelu = torch.nn.functional.gelu
+
+    def linear(x: Tensor, name: str) -> Tensor:
+        return x @ state[f"{name}.weight"].T + state[f"{name}.bias"]
+
+    def norm(x: Tensor, name: str) -> Tensor:
+        return layer_norm(x, state[f"{name}.weight"], state[f"{name}.bias"], eps)
+
+    at = "bert.embeddings."
+    x = state[at + "word_embeddings.weight"][ids] + state[at + "position_embeddings.weight"][: ids.shape[1]]
+    x = norm(x + state[at + "token_type_embeddings.weight"][0], at + "LayerNorm")
+    for n in range(config["num_hidden_layers"]):
+        at = f"bert.encoder.layer.{n}."
+        q, k, v = (heads_of(linear(x, f"{at}attention.self.{p}"), heads) for p in ("query", "key", "value"))
+        x = norm(x + linear(attend(q, k, v), at + "attention.output.dense"), at + "attention.output.LayerNorm")
+        x = norm(x + linear(gelu(linear(x, at + "intermediate.dense")), at + "output.dense"), at + "output.LayerNorm")
+    x = norm(gelu(linear(x, "cls.predictions.transform.dense")), "cls.predictions.transform.LayerNorm")
+    return x @ state["bert.embeddings.word_embeddings.weight"].T + state["cls.predictions.bias"]
