@@ -71,7 +71,7 @@ def load_tokenizer(name_or_path: str = BUILTIN, revision: str | None = None) -> 
         CheckpointFormat: the file is not a fast tokenizer.
     """
     path = Path(name_or_path).expanduser()
-    if path.is_file() or (path / "tokenizer.json").is_file():
+    if path.is_file() or (path / "tokenizer.json").is_file() or is_byte_bpe(path):
         return read_tokenizer(path, name_or_path)
     return read_tokenizer(find_checkpoint(name_or_path, revision).folder, name_or_path)
 
