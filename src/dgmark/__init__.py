@@ -14,6 +14,7 @@ from dgmark.version import __version__
 from dgmark.watermark import WatermarkSpec
 
 if TYPE_CHECKING:
+    from dgmark.conversion import convert
     from dgmark.decode import DecodeConfig, Generation, Trace, generate, select
     from dgmark.models import Denoiser, load_model
 
@@ -22,6 +23,7 @@ _NEED_TORCH = {
     "Denoiser": "dgmark.models",
     "Generation": "dgmark.decode",
     "Trace": "dgmark.decode",
+    "convert": "dgmark.conversion",
     "generate": "dgmark.decode",
     "load_model": "dgmark.models",
     "select": "dgmark.decode",
@@ -41,6 +43,7 @@ __all__ = [
     "WatermarkKey",
     "WatermarkSpec",
     "__version__",
+    "convert",
     "detect",
     "generate",
     "load_model",

@@ -10,8 +10,8 @@ from typing import Any, Literal
 from dgmark.checkpoint import Checkpoint
 from dgmark.errors import CheckpointFormat, SettingsError
 
-# Set in config.json by `dgmark convert`: the tensors bear the names of transformers' own class.
-CONVERTED = "dgmark_native_names"
+# Set in config.json by `dgmark convert`: the family's name, and that tensors bear the names of transformers' class.
+CONVERTED = "dgmark_family"
 
 BYTES_PER_PARAMETER = {"fp32": 4.0, "bf16": 2.0, "int8": 1.0, "int4": 0.5}
 
@@ -168,12 +168,13 @@ def family_of(checkpoint: Checkpoint, name: str | None = None) -> Family:
 
     Args:
         checkpoint: the checkpoint.
-        name: the family's name where config.json is not to be asked.
+        name: the family's name, where config.json does not tell.
 
     Raises:
         CheckpointFormat: it is of no family that can be loaded.
         SettingsError: no family has this name.
     """
+    name = name or checkpoint.config.get(CONVERTED)
     if name is not None:
         if name not in FAMILIES:
             raise SettingsError(f"family {name!r} is not one of: {', '.join(FAMILIES)}")

@@ -2,10 +2,12 @@
 
 import typer
 
+from dgmark.cli.convert import convert
 from dgmark.cli.demo import demo
 from dgmark.cli.detect import detect
 from dgmark.cli.generate import generate
 from dgmark.cli.keys import key_app, keygen
+from dgmark.cli.models import models
 
 app = typer.Typer(
     name="dgmark",
@@ -18,6 +20,8 @@ app.command()(keygen)
 app.add_typer(key_app, name="key")
 app.command()(generate)
 app.command()(detect)
+app.command()(models)
+app.command()(convert)
 app.command()(demo)
 
 

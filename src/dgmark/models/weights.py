@@ -89,7 +89,7 @@ def tensor_names(folder: Path) -> list[str]:
         ModelNotFound: no safetensors weights, or a missing shard.
     """
     names: list[str] = []
-    for path in _weight_files(folder):
+    for path in weight_files(folder):
         try:
             with safe_open(path, framework="pt") as file:
                 names.extend(file.keys())
@@ -98,7 +98,13 @@ def tensor_names(folder: Path) -> list[str]:
     return names
 
 
-def _weight_files(folder: Path) -> list[Path]:
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a checkpoint.
+
+    Raises:
+        CheckpointFormat: the index of the shards is damaged.
+        ModelNotFound: there are none, or a shard is missing.
+    """
     index = folder / "model.safetensors.index.json"
     if (folder / "model.safetensors").is_file() or not index.is_file():
         files = [folder / "model.safetensors"]

@@ -1,0 +1,60 @@
+"""`dgmark models`: what can be decoded, and with which settings."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from dgmark.checkpoint import BUILTIN
+from dgmark.cli.console import speaks
+from dgmark.families import BYTES_PER_PARAMETER, FAMILIES, Family
+
+MODELS_SCHEMA = 1
+
+
+@speaks
+def models(as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False) -> None:
+    """List the families of models, their published checkpoints, the memory their weights take, and the defaults."""
+    rows = [family_row(family) for family in FAMILIES.values()]
+    if as_json:
+        print(json.dumps({"builtin": BUILTIN, "families": rows, "schema": MODELS_SCHEMA}))
+        return
+    lines = [("family", "checkpoint", "GB bf16", "GB int4", "block", "licence")]
+    for row in rows:
+        for entry in row["checkpoints"]:
+            bf16, int4 = (f"{entry['weight_bytes'][dtype] / 1e9:.1f}" for dtype in ("bf16", "int4"))
+            lines.append(
+                (row["family"], entry["id"], bf16, int4, str(row["defaults"]["block_length"]), entry["licence"])
+            )
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = (
+            cell.rjust(width) if 2 <= place <= 4 else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        print("  ".join(cells).rstrip())
+    print(f"built in: {BUILTIN}; any checkpoint of these families loads, from a folder or by its hub id")
+
+
+def family_row(family: Family) -> dict[str, Any]:
+    """A family as plain JSON values; sizes of weights in bytes by number format."""
+    return {
+        "family": family.name,
+        "title": family.title,
+        "defaults": dict(family.defaults),
+        "confidence_source": family.confidence_source,
+        "block_multiple": family.block_multiple,
+        "chat": family.chat is not None,
+        "known_ids": {
+            str(size): {"mask_id": ids.mask_id, "end_ids": list(ids.end_ids)} for size, ids in family.known_ids.items()
+        },
+        "checkpoints": [
+            {
+                "id": published.hub_id,
+                "parameters": published.parameters,
+                "weight_bytes": {dtype: published.weight_bytes(dtype) for dtype in BYTES_PER_PARAMETER},
+                "licence": published.licence,
+            }
+            for published in family.published
+        ],
+    }
