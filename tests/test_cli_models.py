@@ -23,7 +23,7 @@ def rows(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-@pytest.fixture(params=["llada", "dream", "llada2", "bert", "modernbert"])
+@pytest.fixture(params=["llada", "dream", "llada2", "llada-moe", "bert", "modernbert"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A tiny checkpoint that seldom ends a text."""
     path, family = tmp_path / "model", request.param
@@ -57,9 +57,9 @@ def test_a_mark_is_made_and_found_with_every_family(
     monkeypatch.setattr("secrets.token_bytes", lambda count: bytes(range(count)))  # the same key in every run
     key, prompts = tmp_path / "key.json", tmp_path / "in.jsonl"
     assert run("keygen", key, "--model", folder).exit_code == 0
-    # prompts of two lengths, neither a whole number of LLaDA 2's blocks
+    # prompts of several lengths, none a whole number of LLaDA 2's blocks
     prompts.write_text(
-        "".join(json.dumps({"id": f"p{i}", "prompt": " ".join(["w1", "w2"] * (3 + i))}) + "\n" for i in range(2))
+        "".join(json.dumps({"id": f"p{i}", "prompt": " ".join(["w1", "w2"] * (3 + i))}) + "\n" for i in range(4))
     )
     # hot and in any order, or the tiny random model says the same few words again and again
     temperature = 8 if json.loads((folder / "config.json").read_text())["model_type"] == "bert" else 3
@@ -67,7 +67,7 @@ def test_a_mark_is_made_and_found_with_every_family(
     marked = run("generate", "--model", folder, "--key", key, "--prompts", prompts, "--json", *settings)
     assert marked.exit_code == 0, marked.stderr
     made = rows(marked.stdout)
-    assert [row["model"] for row in made] == [str(folder)] * 2
+    assert [row["model"] for row in made] == [str(folder)] * 4
     assert not {0, *range(64, 80)} & {token for row in made for token in row["token_ids"]} - {64, 65}
     # ids, as a text leaves out the special tokens that such a model says now and then
     (tmp_path / "marked.jsonl").write_text(
@@ -110,7 +110,7 @@ def test_the_list_is_the_same_as_json() -> None:
     assert content["schema"] == 1
     assert content["builtin"] == "storyteller"
     assert [row["family"] for row in content["families"]] == list(FAMILIES)
-    llada, dream, llada2, _ = content["families"]
+    llada, dream, llada2, *_ = content["families"]
     assert llada["known_ids"]["126464"] == {"mask_id": 126336, "end_ids": [126081, 126348]}
     assert dream["defaults"]["block_length"] == 8
     assert (llada2["block_multiple"], llada2["confidence_source"]) == (32, "sampling")

@@ -78,7 +78,13 @@ def encoders() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("family", "plain"), [("dream", tiny.dream_logits), ("llada2", tiny.llada2_logits), ("bert", tiny.bert_logits)]
+    ("family", "plain"),
+    [
+        ("dream", tiny.dream_logits),
+        ("llada2", tiny.llada2_logits),
+        ("llada-moe", tiny.llada_moe_logits),
+        ("bert", tiny.bert_logits),
+    ],
 )
 @pytest.mark.parametrize("length", [40, 64, 75])
 def test_a_family_is_what_its_description_says(
@@ -113,7 +119,7 @@ def test_a_padding_token_in_a_text_is_a_token(models: dict[str, NetworkDenoiser]
     torch.testing.assert_close(models["roberta"](ids), expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("family", ["llada", "dream", "llada2", "bert", "roberta", "modernbert"])
+@pytest.mark.parametrize("family", ["llada", "dream", "llada2", "llada-moe", "bert", "roberta", "modernbert"])
 def test_the_window_holds_the_logits_of_its_positions(models: dict[str, NetworkDenoiser], family: str) -> None:
     model, ids = models[family], random_ids(70)
     whole = model(ids)
@@ -157,7 +163,7 @@ def test_every_tensor_of_dream_keeps_its_name(
     assert all(torch.equal(native_state[name], tensor) for name, tensor in states["dream"].items())
 
 
-@pytest.mark.parametrize("family", ["llada", "dream", "llada2", "bert"])
+@pytest.mark.parametrize("family", list(tiny.STATES))
 def test_shards_are_the_same_model(models: dict[str, NetworkDenoiser], tmp_path: Path, family: str) -> None:
     tiny.write_shards(tmp_path, tiny.write(tmp_path, family), shards=3)
     assert torch.equal(load(tmp_path)(random_ids(40)), models[family](random_ids(40)))
@@ -186,6 +192,7 @@ def test_each_family_tells_the_loop_its_ways(models: dict[str, NetworkDenoiser])
         "llada": ("model", "response", None, True),
         "dream": ("sampling", "response", None, True),
         "llada2": ("sampling", "canvas", BLOCK, False),
+        "llada-moe": ("model", "response", None, True),
         "bert": ("model", "response", None, True),
         "roberta": ("model", "response", None, True),
         "modernbert": ("model", "response", None, True),
@@ -194,6 +201,7 @@ def test_each_family_tells_the_loop_its_ways(models: dict[str, NetworkDenoiser])
         "llada": 32,
         "dream": 8,
         "llada2": 32,
+        "llada-moe": 32,
         "bert": 32,
         "modernbert": 32,
     }
@@ -206,13 +214,16 @@ def test_special_ids_and_sizes_are_read_from_the_checkpoint(models: dict[str, Ne
         "llada": (1, 2),
         "dream": (1, 2),
         "llada2": (1, 2),
+        "llada-moe": (1, 2),
         "bert": (1,),
         "roberta": (1, 2),  # its config.json says that 2 ends a text
         "modernbert": ends["modernbert"],
     }
     assert 1 in ends["modernbert"]
     contexts = {name: model.context_length for name, model in models.items()}
-    assert contexts == {"llada": 512, "dream": 2048, "llada2": 512, "bert": 256, "roberta": 256, "modernbert": 256}
+    assert contexts == {"llada": 512, "dream": 2048, "llada2": 512, "llada-moe": 512} | dict.fromkeys(
+        ("bert", "roberta", "modernbert"), 256
+    )
 
 
 # ---- the block-causal cache ----
@@ -283,7 +294,7 @@ def test_caches_that_a_family_does_not_have_are_refused(models: dict[str, Networ
 @pytest.mark.parametrize(
     ("family", "cache"),
     [
-        *((family, "none") for family in ("llada", "dream", "bert", "roberta", "modernbert")),
+        *((family, "none") for family in ("llada", "dream", "llada-moe", "bert", "roberta", "modernbert")),
         ("llada", "dual"),
         ("dream", "prefix"),
     ],
@@ -406,21 +417,25 @@ def refused(folder: Path, family: str, message: str, error: type[Exception] = Ch
 def test_code_of_a_checkpoint_is_never_run(tmp_path: Path) -> None:
     (tmp_path / "modeling_other.py").write_text("raise SystemExit('ran')")
     changes: dict[str, Any] = {"model_type": "other", "architectures": ["OtherForMaskedLM"]}
-    message = "'other'; families that can be loaded: llada, dream, llada2, masked-lm; its auto_map .* runs no code"
+    message = (
+        "'other'; families that can be loaded: llada, dream, llada2, llada-moe, masked-lm; its auto_map .* runs no code"
+    )
     refused(tmp_path, "dream", message, **changes, auto_map={"AutoModel": "modeling_other.OtherModel"})
 
 
 @pytest.mark.parametrize(
     ("family", "changes", "message"),
     [
-        ("llada", {"architectures": ["LLaDAMoEModelLM"]}, "LLaDA-MoE has another architecture"),
-        ("bert", {"model_type": "diffusion_gemma"}, r"re-predicts every position .*docs/models.md"),
+        ("llada", {"architectures": ["LLaDAMoEModelLM"]}, "lacks "),
+        ("bert", {"model_type": "diffusion_gemma"}, r"predicts every position anew .*docs/models.md"),
         ("bert", {"model_type": "unheard-of"}, "no masked language model of model_type 'unheard-of'"),
         ("bert", {"architectures": ["BertModel"]}, "model_type 'bert'; families"),
         ("bert", {"architectures": ...}, "model_type 'bert'; families"),
         ("llada", {"include_bias": True}, "include_bias is True, only False"),
         ("dream", {"use_sliding_window": True}, "sliding windows"),
         ("dream", {"rope_theta": ...}, "lacks 'rope_theta'"),
+        ("llada-moe", {"moe_layer_freq": [0, 1, 1]}, "layers without experts"),
+        ("llada-moe", {"clip_qkv": 8.0}, "clip_qkv is 8.0, only None"),
         ("llada2", {"score_function": "softmax"}, "score_function is 'softmax', only 'sigmoid'"),
         ("llada2", {"rope_scaling": {"type": "yarn"}}, "rope_scaling"),
         ("llada2", {"num_experts": ..., "n_group": ...}, "lacks 'num_experts'"),
@@ -432,7 +447,7 @@ def test_what_is_not_the_family_is_refused(tmp_path: Path, family: str, changes:
     refused(tmp_path, family, message, state=state, **changes)
 
 
-@pytest.mark.parametrize("family", ["dream", "llada2", "bert"])
+@pytest.mark.parametrize("family", ["dream", "llada2", "llada-moe", "bert"])
 def test_missing_extra_and_resized_tensors_are_named(tmp_path: Path, family: str) -> None:
     state = tiny.write(tmp_path, family)
     name = next(name for name in sorted(state) if "layer.1" in name or "layers.1" in name)
@@ -562,6 +577,27 @@ def test_quantizations_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
         load(tmp_path, quantization="int4")
     with pytest.raises(SettingsError, match="'int3' is not one of: int8, int4"):
         load(tmp_path, quantization="int3")
+
+
+@pytest.mark.parametrize("options", [{"device_map": "auto"}, {"quantization": "int8"}, {"quantization": "int4"}])
+@pytest.mark.parametrize("family", ["llada", "llada2"])
+def test_where_the_packages_are_there_they_place_and_quantize(
+    models: dict[str, NetworkDenoiser], tmp_path: Path, family: str, options: dict[str, str]
+) -> None:
+    pytest.importorskip("accelerate")
+    if "quantization" in options:
+        pytest.importorskip("bitsandbytes")
+    tiny.write(tmp_path, family)
+    model, ids = load(tmp_path, **options), random_ids(40)
+    kinds = {type(module).__name__ for module in model.network.modules()}
+    assert ("Linear8bitLt" in kinds, "Linear4bit" in kinds) == (
+        options.get("quantization") == "int8",
+        options.get("quantization") == "int4",
+    )
+    if options == {"device_map": "auto"}:
+        assert torch.equal(model(ids), models[family](ids))
+    else:
+        assert model(ids).isfinite().all()
 
 
 def test_loading_says_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -24,6 +24,7 @@ SPECIAL = {
     ),
     "dream": ("<|mask|>", "<|endoftext|>", "<|im_end|>", "<|im_start|>"),
     "llada2": ("<|mask|>", "<|endoftext|>", "<|role_end|>", "<role>", "</role>"),
+    "llada-moe": ("<|mask|>", "<|endoftext|>", "<|role_end|>", "<role>", "</role>"),
     "bert": ("[MASK]", "[SEP]", "[CLS]", "[PAD]"),
     "roberta": ("<mask>", "</s>", "<s>", "<pad>"),
     "modernbert": ("[MASK]", "[SEP]", "[CLS]", "[PAD]"),
@@ -98,6 +99,29 @@ CONFIGS: dict[str, Config] = {
         "tie_word_embeddings": False,
         "use_bias": False,
         "use_qkv_bias": False,
+        "vocab_size": VOCABULARY,
+    },
+    "llada-moe": {
+        "model_type": "llada",
+        "architectures": ["LLaDAMoEModelLM"],
+        "auto_map": {"AutoModelForCausalLM": "modeling_lladamoe.LLaDAMoEModelLM"},
+        "hidden_size": 32,
+        "expert_intermediate_size": 16,
+        "dense_intermediate_size": 48,
+        "shared_expert_intermediate_size": None,
+        "moe_layer_freq": [1, 1, 1],
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "num_experts": 6,
+        "num_experts_per_tok": 2,
+        "qk_layernorm": True,
+        "clip_qkv": None,
+        "norm_topk_prob": None,
+        "rope_theta": 50000.0,
+        "rms_norm_eps": 1e-5,
+        "max_position_embeddings": 512,
+        "tie_word_embeddings": False,
         "vocab_size": VOCABULARY,
     },
     "bert": {
@@ -249,6 +273,34 @@ def llada2_state(config: Config) -> State:
     return state
 
 
+def llada_moe_state(config: Config) -> State:
+    r, width, rows = Random(4), config["hidden_size"], config["vocab_size"]
+    dim = width // config["num_attention_heads"]
+    state = {
+        "model.embed_tokens.weight": r.matrix(rows, width, math.sqrt(width)),
+        "model.norm.weight": r.norm(width),
+        "lm_head.weight": r.matrix(rows, width, 3),
+    }
+    for n in range(config["num_hidden_layers"]):
+        layer = {
+            "input_layernorm": r.norm(width),
+            "post_attention_layernorm": r.norm(width),
+            "self_attn.q_proj": r.matrix(width, width),
+            "self_attn.k_proj": r.matrix(config["num_key_value_heads"] * dim, width),
+            "self_attn.v_proj": r.matrix(config["num_key_value_heads"] * dim, width),
+            "self_attn.o_proj": r.matrix(width, width),
+            "self_attn.q_norm": r.norm(dim),
+            "self_attn.k_norm": r.norm(dim),
+            "mlp.gate": r.matrix(config["num_experts"], width, 3),
+        }
+        for expert in range(config["num_experts"]):
+            layer[f"mlp.experts.{expert}.gate_proj"] = r.matrix(config["expert_intermediate_size"], width)
+            layer[f"mlp.experts.{expert}.up_proj"] = r.matrix(config["expert_intermediate_size"], width)
+            layer[f"mlp.experts.{expert}.down_proj"] = r.matrix(width, config["expert_intermediate_size"])
+        state |= {f"model.layers.{n}.{name}.weight": tensor for name, tensor in layer.items()}
+    return state
+
+
 def bert_state(config: Config) -> State:
     r, width, hidden, rows = Random(3), config["hidden_size"], config["intermediate_size"], config["vocab_size"]
 
@@ -281,7 +333,13 @@ def bert_state(config: Config) -> State:
     return state | {"cls.predictions.bias": r.bias(rows)}
 
 
-STATES = {"llada": llada_state, "dream": dream_state, "llada2": llada2_state, "bert": bert_state}
+STATES = {
+    "llada": llada_state,
+    "dream": dream_state,
+    "llada2": llada2_state,
+    "llada-moe": llada_moe_state,
+    "bert": bert_state,
+}
 
 
 # ---- the families once more ----
@@ -383,6 +441,29 @@ def llada2_logits(state: State, config: Config, ids: Tensor, mask_id: int = 0, b
         h = rms_norm(x, state[at + "post_attention_layernorm.weight"], eps)
         x = x + (mlp(h, at + "mlp") if n < config["first_k_dense_replace"] else experts(h, at + "mlp"))
     return (rms_norm(x, state["model.norm.weight"], eps) @ state["lm_head.weight"].T)[:, :length]
+
+
+def llada_moe_logits(state: State, config: Config, ids: Tensor) -> Tensor:
+    """Bidirectional attention with norms on queries and keys; experts weighted by a softmax over all of them."""
+    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+    eps, theta = config["rms_norm_eps"], config["rope_theta"]
+    x = state["model.embed_tokens.weight"][ids]
+    for n in range(config["num_hidden_layers"]):
+        w = {
+            name[len(f"model.layers.{n}.") : -len(".weight")]: t for name, t in state.items() if f"layers.{n}." in name
+        }
+        h = rms_norm(x, w["input_layernorm"], eps)
+        q = rotated(rms_norm(heads_of(h @ w["self_attn.q_proj"].T, heads), w["self_attn.q_norm"], eps), theta)
+        k = rotated(rms_norm(heads_of(h @ w["self_attn.k_proj"].T, kv_heads), w["self_attn.k_norm"], eps), theta)
+        x = x + attend(q, k, heads_of(h @ w["self_attn.v_proj"].T, kv_heads)) @ w["self_attn.o_proj"].T
+        h = rms_norm(x, w["post_attention_layernorm"], eps)
+        weights = torch.softmax(h @ w["mlp.gate"].T, -1)
+        least = weights.topk(config["num_experts_per_tok"], -1).values[..., -1:]
+        for expert in range(config["num_experts"]):
+            gate, up, down = (w[f"mlp.experts.{expert}.{name}_proj"] for name in ("gate", "up", "down"))
+            weight = torch.where(weights >= least, weights, 0.0)[..., expert, None]
+            x = x + weight * ((silu(h @ gate.T) * (h @ up.T)) @ down.T)
+    return rms_norm(x, state["model.norm.weight"], eps) @ state["lm_head.weight"].T
 
 
 def bert_logits(state: State, config: Config, ids: Tensor) -> Tensor:

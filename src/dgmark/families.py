@@ -13,7 +13,7 @@ from dgmark.errors import CheckpointFormat, SettingsError
 # Set in config.json by `dgmark convert`: the family's name, and that tensors bear the names of transformers' class.
 CONVERTED = "dgmark_family"
 
-BYTES_PER_PARAMETER = {"fp32": 4.0, "bf16": 2.0, "int8": 1.0, "int4": 0.5}
+BYTES_PER_PARAMETER = {"bf16": 2, "fp32": 4}
 
 
 @dataclass(frozen=True)
@@ -139,6 +139,21 @@ LLADA2 = Family(
     ),
 )
 
+LLADA_MOE = Family(
+    name="llada-moe",
+    title="LLaDA-MoE",
+    model_types=("llada_moe", "lladamoe"),
+    architectures=("LLaDAMoEModelLM", "LLaDAMoEModel"),
+    mask_tokens=("<|mask|>",),
+    known_ids={157184: KnownIds(mask_id=156895, end_ids=(156892,))},
+    defaults={"length": 256, "block_length": 32, "strategy": "confidence"},
+    chat=LLADA2.chat,
+    published=(
+        Published("inclusionAI/LLaDA-MoE-7B-A1B-Instruct", 7.36e9, "see its card"),
+        Published("inclusionAI/LLaDA-MoE-7B-A1B-Base", 7.36e9, "see its card"),
+    ),
+)
+
 MASKED_LM = Family(
     name="masked-lm",
     title="BERT, RoBERTa, ModernBERT and others",
@@ -152,14 +167,12 @@ MASKED_LM = Family(
     ),
 )
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (LLADA, DREAM, LLADA2, MASKED_LM)}
+FAMILIES: dict[str, Family] = {family.name: family for family in (LLADA, DREAM, LLADA2, LLADA_MOE, MASKED_LM)}
 
 # What people try and dgmark does not decode, by model_type or architecture: the reason.
 REFUSED = {
-    "diffusion_gemma": "DiffusionGemma re-predicts every position at every step and outputs the last prediction, so no "
-    "choice of positions reaches the text and none can mark it (docs/models.md)",
-    "LLaDAMoEModelLM": "LLaDA-MoE has another architecture than LLaDA, which dgmark does not load yet",
-    "LLaDAMoEModel": "LLaDA-MoE has another architecture than LLaDA, which dgmark does not load yet",
+    "diffusion_gemma": "DiffusionGemma predicts every position anew at every step and outputs the last prediction, so "
+    "the choice of positions decides no token of the text, and leaves no mark there (docs/models.md)",
 }
 
 
@@ -184,9 +197,10 @@ def family_of(checkpoint: Checkpoint, name: str | None = None) -> Family:
     for known in (model_type, *architectures):
         if known in REFUSED:
             raise CheckpointFormat(f"{checkpoint.folder} cannot be decoded: {REFUSED[known]}")
-    for family in FAMILIES.values():
-        if model_type in family.model_types or set(architectures) & set(family.architectures):
-            return family
+    by_architecture = [family for family in FAMILIES.values() if set(architectures) & set(family.architectures)]
+    by_model_type = [family for family in FAMILIES.values() if model_type in family.model_types]
+    for family in (*by_architecture, *by_model_type):  # LLaDA-MoE bears LLaDA's model_type
+        return family
     if "auto_map" not in checkpoint.config and any(name.endswith("ForMaskedLM") for name in architectures):
         return MASKED_LM
     code = "; its auto_map names Python files, and dgmark runs no code of a checkpoint"

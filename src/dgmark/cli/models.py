@@ -19,13 +19,12 @@ def models(as_json: Annotated[bool, typer.Option("--json", help="One JSON object
     if as_json:
         print(json.dumps({"builtin": BUILTIN, "families": rows, "schema": MODELS_SCHEMA}))
         return
-    lines = [("family", "checkpoint", "GB bf16", "GB int4", "block", "licence")]
+    lines = [("family", "checkpoint", "parameters", "GB bf16", "block", "licence")]
     for row in rows:
         for entry in row["checkpoints"]:
-            bf16, int4 = (f"{entry['weight_bytes'][dtype] / 1e9:.1f}" for dtype in ("bf16", "int4"))
-            lines.append(
-                (row["family"], entry["id"], bf16, int4, str(row["defaults"]["block_length"]), entry["licence"])
-            )
+            size, block = f"{entry['weight_bytes']['bf16'] / 1e9:.1f}", str(row["defaults"]["block_length"])
+            parameters = f"{entry['parameters'] / 1e9:.2f}e9"
+            lines.append((row["family"], entry["id"], parameters, size, block, entry["licence"]))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         cells = (

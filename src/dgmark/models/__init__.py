@@ -6,7 +6,7 @@ from transformers import PretrainedConfig
 from dgmark.checkpoint import BUILTIN, find_checkpoint
 from dgmark.errors import SettingsError
 from dgmark.families import MASKED_LM, Family, family_of
-from dgmark.models import dream, llada, llada2, masked_lm
+from dgmark.models import dream, llada, llada2, llada_moe, masked_lm
 from dgmark.models.architecture import Architecture
 from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import Denoiser, Session, SessionDenoiser, WindowDenoiser, open_session, window_of
@@ -20,7 +20,7 @@ DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 # A new family is one entry in `dgmark.families`, one module here, and one line.
 ARCHITECTURES: dict[str, Architecture] = {
-    module.ARCHITECTURE.family.name: module.ARCHITECTURE for module in (llada, dream, llada2, masked_lm)
+    module.ARCHITECTURE.family.name: module.ARCHITECTURE for module in (llada, dream, llada2, llada_moe, masked_lm)
 }
 
 LladaDenoiser = NetworkDenoiser
