@@ -13,12 +13,20 @@ import torch
 from safetensors.torch import save_file
 from tokenizers.models import WordLevel
 from torch import Tensor
-from transformers import BertForMaskedLM, ModernBertConfig, ModernBertForMaskedLM, RobertaConfig, RobertaForMaskedLM
+from transformers import (
+    BertForMaskedLM,
+    DistilBertConfig,
+    DistilBertForMaskedLM,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
+    RobertaConfig,
+    RobertaForMaskedLM,
+)
 
 import tiny_checkpoints as tiny
 from dgmark import generate
 from dgmark.checkpoint import Checkpoint, find_checkpoint
-from dgmark.errors import CheckpointFormat, MissingExtra, ModelNotFound, PromptTooLong, SettingsError
+from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, ModelNotFound, PromptTooLong, SettingsError
 from dgmark.families import DREAM, FAMILIES, LLADA, LLADA2, MASKED_LM, family_of
 from dgmark.models import NetworkDenoiser, chat_prompt, load_model, open_session
 from dgmark.models.denoiser import block_multiple_of, block_origin_of, confidence_of, defaults_of, pads_of
@@ -315,6 +323,19 @@ def test_padded_rows_answer_as_they_do_alone(models: dict[str, NetworkDenoiser],
             assert (third[row - 1] - alone[40 - columns :]).abs().max() < CLOSE
 
 
+def test_an_encoder_whose_positions_are_its_own_business_takes_no_padding(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"vocab_size": 80, "dim": 32, "hidden_dim": 48, "n_layers": 2, "n_heads": 4}
+    DistilBertForMaskedLM(DistilBertConfig(**sizes, max_position_embeddings=64)).save_pretrained(tmp_path)
+    tiny.tokenizer("bert").save(str(tmp_path / "tokenizer.json"))
+    model, ids = load(tmp_path), random_ids(40)
+    with torch.inference_mode():
+        torch.testing.assert_close(model(ids), model.network(input_ids=ids).logits, rtol=0, atol=1e-5)
+    assert not pads_of(model)
+    with pytest.raises(SettingsError, match="prompts of one length"):
+        open_session(model, "none", torch.tensor([0, 3]))
+
+
 def test_llada2_takes_no_padding(models: dict[str, NetworkDenoiser]) -> None:
     with pytest.raises(SettingsError, match="prompts of one length"):
         open_session(models["llada2"], "prefix", torch.tensor([0, 3]))
@@ -598,6 +619,17 @@ def test_where_the_packages_are_there_they_place_and_quantize(
         assert torch.equal(model(ids), models[family](ids))
     else:
         assert model(ids).isfinite().all()
+
+
+def test_a_model_that_does_not_fit_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny.write(tmp_path, "dream")
+
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(torch.nn.Module, "to", full)
+    with pytest.raises(ModelError, match="does not fit the memory of cpu: choose dtype bf16"):
+        load(tmp_path)
 
 
 def test_loading_says_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -118,6 +118,9 @@ DREAM = Family(
     ),
 )
 
+# of its attention mask in training; config.json does not state it
+LLADA2_BLOCK = 32
+
 LLADA2 = Family(
     name="llada2",
     title="LLaDA 2.0, LLaDA 2.1",
@@ -127,7 +130,7 @@ LLADA2 = Family(
     known_ids={157184: KnownIds(mask_id=156895, end_ids=(156892,))},
     defaults={"length": 256, "block_length": 32, "strategy": "confidence", "cache": "prefix"},
     confidence_source="sampling",
-    block_multiple=32,
+    block_multiple=LLADA2_BLOCK,
     chat=(
         "<role>SYSTEM</role>detailed thinking off<|role_end|><role>HUMAN</role>{prompt}<|role_end|>"
         "<role>ASSISTANT</role>"

@@ -35,7 +35,8 @@ def snapshot(hub_id: str, revision: str | None = None, *, weights: bool = False)
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         at = f" --revision {revision}" if revision else ""
         include = " ".join(f"--include '{pattern}'" for pattern in [*_TEXT_FILES, *_WEIGHT_FILES])
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise ModelNotFound(
-            f"{hub_id} is not in the local cache and could not be fetched ({str(error).splitlines()[0]}); where the "
+            f"{hub_id} is not in the local cache and could not be fetched ({reason}); where the "
             f"network is at hand: hf download {hub_id}{at} {include}"
         ) from error

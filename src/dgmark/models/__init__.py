@@ -4,7 +4,7 @@ import torch
 from transformers import PretrainedConfig
 
 from dgmark.checkpoint import BUILTIN, find_checkpoint
-from dgmark.errors import SettingsError
+from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.families import MASKED_LM, Family, family_of
 from dgmark.models import dream, llada, llada2, llada_moe, masked_lm
 from dgmark.models.architecture import Architecture
@@ -106,7 +106,9 @@ def _device(name: str | None) -> torch.device:
 
 
 def _context_length(config: PretrainedConfig, family: Family) -> int:
-    positions = int(config.max_position_embeddings)
+    positions = getattr(config, "max_position_embeddings", None)
+    if not isinstance(positions, int):
+        raise CheckpointFormat(f"a {config.model_type} states no max_position_embeddings: its context is not known")
     if family is MASKED_LM:
         positions -= first_position(config)
     return min(positions, family.context_length or positions)

@@ -108,4 +108,4 @@ class BlockCausalSession:
 
     def _logits(self, hidden: Tensor) -> Tensor:
         logits: Tensor = self._network.get_output_embeddings()(hidden)  # type: ignore[no-untyped-call]
-        return logits
+        return logits.to(self._network.device)

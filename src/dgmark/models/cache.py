@@ -16,7 +16,7 @@ class WindowCache(Cache):
     """Keys and values of settled positions, with room behind them for those of a window.
 
     Keys carry their position, so their order is free. What a forward writes into the room is forgotten with the next
-    forward unless it is settled: nothing of the cache is ever copied for a window.
+    forward unless it is settled: nothing of the cache is ever copied for a window. Layers may lie on several devices.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class WindowCache(Cache):
 
     def select(self, rows: Int[Tensor, " kept"]) -> None:
         """Only these rows stay, in this order."""
-        self._pairs = [[tensor[rows] for tensor in pair] for pair in self._pairs]
+        self._pairs = [[tensor[rows.to(tensor.device)] for tensor in pair] for pair in self._pairs]
         self._part = None
 
     def over(self, rows: Int[Tensor, " rows"]) -> "WindowCache":
@@ -66,7 +66,7 @@ class WindowCache(Cache):
         if self._part is None or not torch.equal(self._part[0], rows):
             part = WindowCache()
             part.settled = self.settled
-            part._pairs = [[tensor[rows] for tensor in pair] for pair in self._pairs]
+            part._pairs = [[tensor[rows.to(tensor.device)] for tensor in pair] for pair in self._pairs]
             self._part = (rows, part)
         return self._part[1]
 
@@ -120,7 +120,7 @@ def forward_windows(
         attention_mask=mask,
         past_key_values=cache.over(rows),
         use_cache=True,
-    ).last_hidden_state
+    ).last_hidden_state.to(windows.device)
     return hidden.view(len(rows), several, width, -1)[row, place]
 
 

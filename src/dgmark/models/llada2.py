@@ -14,7 +14,7 @@ from transformers.core_model_loading import Concatenate, MergeModulelist, Split,
 
 from dgmark.checkpoint import Checkpoint
 from dgmark.errors import CheckpointFormat, SettingsError
-from dgmark.families import LLADA2
+from dgmark.families import LLADA2, LLADA2_BLOCK
 from dgmark.models.architecture import Architecture
 from dgmark.models.block_session import BlockCausalSession
 from dgmark.models.denoiser import CacheMode, Session
@@ -123,7 +123,7 @@ def glm4_moe_config(checkpoint: Checkpoint) -> Glm4MoeConfig:
 def _open(network: PreTrainedModel, cache: CacheMode, mask_id: int, padding: Tensor | None) -> Session:
     if padding is not None:
         raise SettingsError("LLaDA 2 counts blocks from the first column: decode prompts of one length together")
-    return BlockCausalSession(network, cache, block=LLADA2.block_multiple or 1, mask_id=mask_id)
+    return BlockCausalSession(network, cache, block=LLADA2_BLOCK, mask_id=mask_id)
 
 
 ARCHITECTURE = Architecture(LLADA2, glm4_moe_config, lambda _: Llada2Network, _open, RENAMINGS, pads=lambda _: False)

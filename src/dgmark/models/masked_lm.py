@@ -4,7 +4,6 @@ Any class that transformers has as AutoModelForMaskedLM: encoders predict masked
 a decode asks.
 """
 
-import inspect
 from typing import Any
 
 import torch
@@ -18,8 +17,9 @@ from dgmark.families import CONVERTED, MASKED_LM
 from dgmark.models.architecture import Architecture
 from dgmark.models.denoiser import CacheMode, Session
 
-# The position ids of these begin behind the padding token's id.
-_BEHIND_PADDING = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "roberta-prelayernorm")
+# Where the position ids of a class begin: at 0, or behind the padding token's id. Others count for themselves.
+_FROM_ZERO = ("bert", "modernbert")
+_BEHIND_PADDING = ("roberta", "xlm-roberta", "camembert")
 
 
 class MaskedLmSession:
@@ -63,12 +63,12 @@ class MaskedLmSession:
             # RoBERTa would count from the ids, and take a padding token in a text for padding
             inputs["position_ids"] = column.clamp(min=0) + first_position(self._network.config)
         logits: Tensor = self._network(**inputs).logits
-        return logits[:, start:stop]
+        return logits[:, start:stop].to(ids.device)
 
 
 def takes_positions(network: PreTrainedModel) -> bool:
     """Whether the positions of tokens can be stated; where they cannot, rows must not be padded."""
-    return "position_ids" in inspect.signature(network.forward).parameters
+    return network.config.model_type in (*_FROM_ZERO, *_BEHIND_PADDING)
 
 
 def first_position(config: PretrainedConfig) -> int:

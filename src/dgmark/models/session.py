@@ -86,7 +86,7 @@ class NetworkSession:
 
     def _logits(self, hidden: Tensor) -> Tensor:
         logits: Tensor = self._network.get_output_embeddings()(hidden)  # type: ignore[no-untyped-call]
-        return logits
+        return logits.to(self._network.device)
 
 
 def padded_inputs(padding: Int[Tensor, " batch"], length: int) -> dict[str, Tensor]:

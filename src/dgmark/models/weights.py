@@ -19,7 +19,7 @@ from transformers import BitsAndBytesConfig, PreTrainedModel
 from transformers.utils import logging
 
 from dgmark.checkpoint import Checkpoint, read_object
-from dgmark.errors import CheckpointFormat, MissingExtra, ModelNotFound, SettingsError
+from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, ModelNotFound, SettingsError
 from dgmark.families import CONVERTED
 from dgmark.models.architecture import Architecture
 
@@ -48,6 +48,7 @@ def load_network(
     Raises:
         CheckpointFormat: damaged files, or tensors that are missing, too many, or of other sizes than config.json says.
         ModelNotFound: no safetensors weights, or a missing shard.
+        ModelError: it does not fit the device.
         MissingExtra: accelerate or bitsandbytes is wanted and not installed.
         SettingsError: no such quantization.
     """
@@ -70,14 +71,19 @@ def load_network(
                 output_loading_info=True,
                 **placement,
             )
+        _check_report(report, architecture.unused, checkpoint.folder)
+        network: PreTrainedModel = loaded.train(False).requires_grad_(False)
+        if not placement:
+            torch.nn.Module.to(network, device)
     except ImportError as error:
         raise MissingExtra(f"{checkpoint.name} needs a package to load: {_first_line(error)}") from error
+    except torch.OutOfMemoryError as error:
+        raise ModelError(
+            f"{checkpoint.name} does not fit the memory of {device}: choose dtype bf16, a quantization, or "
+            "device_map auto"
+        ) from error
     except (RuntimeError, ValueError, SafetensorError) as error:
         raise CheckpointFormat(f"{checkpoint.folder} cannot be loaded: {_first_line(error)}") from error
-    _check_report(report, architecture.unused, checkpoint.folder)
-    network: PreTrainedModel = loaded.train(False).requires_grad_(False)
-    if not placement:
-        torch.nn.Module.to(network, device)
     return network
 
 
