@@ -376,6 +376,14 @@ def test_another_id_than_the_published_one_is_an_error(family: Any, size: int, m
     assert find_end_ids(checkpoint(size + 1), stub_tokenizer(None, (3,)), family) == (3,)
 
 
+def test_an_end_of_turn_counts_whether_or_not_it_is_marked_special() -> None:
+    tokenizer = stub_tokenizer(None, ())
+    tokenizer.backend.add_tokens(["<|eot_id|>"])
+    eot = tokenizer.backend.token_to_id("<|eot_id|>")
+    assert eot not in tokenizer.special_ids
+    assert find_end_ids(checkpoint(80), tokenizer, LLADA) == (eot,)
+
+
 def test_illada_is_known_by_its_vocabulary() -> None:
     """Its tokenizer names no mask; where config.json says nothing, the published id holds."""
     assert find_mask_id(checkpoint(155136), stub_tokenizer(None, ()), LLADA) == 5
@@ -422,7 +430,7 @@ def test_a_model_without_a_template_is_no_chat_model(models: dict[str, NetworkDe
 
 
 def test_a_tokenizer_without_the_templates_tokens_is_no_chat_models() -> None:
-    with pytest.raises(SettingsError, match=r"storyteller has no special token <\|"):
+    with pytest.raises(SettingsError, match=r"storyteller has no token <\|"):
         chat_prompt(load_model(device="cpu"), "Once upon a time")
 
 

@@ -26,12 +26,8 @@ def chat_prompt(model: Denoiser, text: str) -> list[int]:
     template = family.chat if isinstance(family, Family) else None
     if template is None:
         raise SettingsError(f"{name_of(model)} has no chat template: give it the prompt as plain text or token ids")
-    special = model.tokenizer.special_ids
-    lacking = sorted(
-        marker
-        for marker in set(_MARKERS.findall(template))
-        if model.tokenizer.backend.token_to_id(marker) not in special
-    )
+    added = {token.content for token in model.tokenizer.backend.get_added_tokens_decoder().values()}
+    lacking = sorted(set(_MARKERS.findall(template)) - added)
     if lacking:
-        raise SettingsError(f"the tokenizer of {name_of(model)} has no special token {lacking[0]}: it is no chat model")
+        raise SettingsError(f"the tokenizer of {name_of(model)} has no token {lacking[0]}: it is no chat model")
     return model.tokenizer.encode(template.replace("{prompt}", text.strip()))

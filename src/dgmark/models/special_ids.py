@@ -5,7 +5,7 @@ from typing import Any
 from dgmark.checkpoint import Checkpoint, read_object
 from dgmark.errors import CheckpointFormat
 from dgmark.families import Family
-from dgmark.tokenizer import Tokenizer
+from dgmark.tokenizer import END_TOKENS, Tokenizer
 
 
 def find_mask_id(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -> int:
@@ -38,14 +38,16 @@ def find_mask_id(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -
 
 
 def find_end_ids(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -> tuple[int, ...]:
-    """The ids that end a response: the tokenizer's ends of text and turn, and config.json's end of text.
+    """The ids that end a response: the tokenizer's ends of text and turn, marked special or not, and config.json's.
 
     Raises:
         CheckpointFormat: one that every published checkpoint of this vocabulary has is not among them.
     """
     stated: Any = checkpoint.config.get("eos_token_id")
     stated = stated if isinstance(stated, list) else [stated]
-    ends = {*tokenizer.end_ids, *(i for i in stated if isinstance(i, int) and 0 <= i < tokenizer.vocab_size)}
+    ends = {i for i in stated if isinstance(i, int) and 0 <= i < tokenizer.vocab_size}
+    added = tokenizer.backend.get_added_tokens_decoder()
+    ends |= {*tokenizer.end_ids, *(i for i, token in added.items() if token.content in END_TOKENS)}
     known = family.known_ids.get(checkpoint.vocab_size)
     missing = set(known.end_ids) - ends if known is not None else set()
     if missing:
