@@ -15,6 +15,8 @@ from tokenizers.models import WordLevel
 from torch import Tensor
 from transformers import (
     BertForMaskedLM,
+    DebertaV2Config,
+    DebertaV2ForMaskedLM,
     DistilBertConfig,
     DistilBertForMaskedLM,
     ModernBertConfig,
@@ -323,15 +325,30 @@ def test_padded_rows_answer_as_they_do_alone(models: dict[str, NetworkDenoiser],
             assert (third[row - 1] - alone[40 - columns :]).abs().max() < CLOSE
 
 
-def test_an_encoder_whose_positions_are_its_own_business_takes_no_padding(tmp_path: Path) -> None:
+def own_positions() -> dict[str, Any]:
+    """Encoders that count positions, or distances, in ways of their own."""
     torch.manual_seed(0)
-    sizes: dict[str, Any] = {"vocab_size": 80, "dim": 32, "hidden_dim": 48, "n_layers": 2, "n_heads": 4}
-    DistilBertForMaskedLM(DistilBertConfig(**sizes, max_position_embeddings=64)).save_pretrained(tmp_path)
+    distilbert: dict[str, Any] = {"dim": 32, "hidden_dim": 48, "n_layers": 2, "n_heads": 4}
+    deberta: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    rows: dict[str, Any] = {"vocab_size": 80, "max_position_embeddings": 64}
+    return {
+        "distilbert": DistilBertForMaskedLM(DistilBertConfig(**rows, **distilbert)),
+        "deberta-v2": DebertaV2ForMaskedLM(
+            DebertaV2Config(
+                **rows, **deberta, num_attention_heads=4, relative_attention=True, pos_att_type=["p2c", "c2p"]
+            )
+        ),
+    }
+
+
+@pytest.mark.parametrize("kind", ["distilbert", "deberta-v2"])
+def test_an_encoder_whose_positions_are_its_own_business_takes_no_padding(tmp_path: Path, kind: str) -> None:
+    own_positions()[kind].save_pretrained(tmp_path)
     tiny.tokenizer("bert").save(str(tmp_path / "tokenizer.json"))
     model, ids = load(tmp_path), random_ids(40)
     with torch.inference_mode():
         torch.testing.assert_close(model(ids), model.network(input_ids=ids).logits, rtol=0, atol=1e-5)
-    assert not pads_of(model)
+    assert (model.context_length, pads_of(model)) == (64, False)
     with pytest.raises(SettingsError, match="prompts of one length"):
         open_session(model, "none", torch.tensor([0, 3]))
 

@@ -64,7 +64,7 @@ def load_network(
                 config=config,
                 key_mapping=dict(renamings),
                 dtype=dtype,
-                attn_implementation="sdpa",
+                attn_implementation="sdpa" if network_class._supports_sdpa else "eager",
                 use_safetensors=True,
                 local_files_only=True,
                 ignore_mismatched_sizes=True,  # to name them below
