@@ -1,7 +1,6 @@
 """A checkpoint rewritten to load fastest: one safetensors file, tensors named as transformers' class has them."""
 
 import json
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -47,11 +46,14 @@ def convert(source: str | Path, target: str | Path, *, revision: str | None = No
     check_vocabulary(checkpoint, tokenizer)
     network = load_network(checkpoint, architecture, device=torch.device("cpu"), dtype=stored_dtype(checkpoint.folder))
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as partial:
-        _write(Path(partial), checkpoint, network, tokenizer, architecture.family.name)
-        Path(partial).chmod(0o755)
-        os.rename(partial, folder)
-        Path(partial).mkdir()  # for TemporaryDirectory to remove
+    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        _write(partial, checkpoint, network, tokenizer, architecture.family.name)
+        partial.chmod(0o755)
+        partial.rename(folder)
+    except BaseException:
+        shutil.rmtree(partial)
+        raise
 
 
 def stored_dtype(folder: Path) -> torch.dtype:

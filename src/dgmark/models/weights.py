@@ -7,7 +7,7 @@ would fill in or leave out with a warning is an error here.
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -52,7 +52,7 @@ def load_network(
         MissingExtra: accelerate or bitsandbytes is wanted and not installed.
         SettingsError: no such quantization.
     """
-    renamings = {} if checkpoint.config.get(CONVERTED) else architecture.renamings
+    renamings: Mapping[str, str] = {} if checkpoint.config.get(CONVERTED) else architecture.renamings
     config = architecture.native_config(checkpoint)
     _check_names(tensor_names(checkpoint.folder), renamings, checkpoint.folder)
     placement = _placement(checkpoint, device, dtype, quantization, device_map)
@@ -127,7 +127,7 @@ def weight_files(folder: Path) -> list[Path]:
     return files
 
 
-def _check_names(names: list[str], renamings: Any, folder: Path) -> None:
+def _check_names(names: list[str], renamings: Mapping[str, str], folder: Path) -> None:
     """Refuse two tensors that would become one; transformers would keep either."""
     becomes = Counter(native_name(name, renamings) for name in names)
     twice = sorted(name for name, count in becomes.items() if count > 1)
@@ -137,7 +137,7 @@ def _check_names(names: list[str], renamings: Any, folder: Path) -> None:
         )
 
 
-def native_name(name: str, renamings: Any) -> str:
+def native_name(name: str, renamings: Mapping[str, str]) -> str:
     """A tensor's name in transformers' class, from its name in the published layout."""
     for pattern, replacement in renamings.items():
         name = re.sub(pattern, replacement, name, count=1)
