@@ -31,11 +31,18 @@ from dgmark.checkpoint import Checkpoint, find_checkpoint
 from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, ModelNotFound, PromptTooLong, SettingsError
 from dgmark.families import DREAM, FAMILIES, LLADA, LLADA2, MASKED_LM, family_of
 from dgmark.models import NetworkDenoiser, chat_prompt, load_model, open_session
-from dgmark.models.denoiser import block_multiple_of, block_origin_of, confidence_of, defaults_of, pads_of
+from dgmark.models.denoiser import (
+    block_multiple_of,
+    block_origin_of,
+    confidence_of,
+    defaults_of,
+    dtype_of,
+    pads_of,
+)
 from dgmark.models.llada2 import RENAMINGS
 from dgmark.models.special_ids import find_end_ids, find_mask_id
 from dgmark.models.toy import ToyDenoiser
-from dgmark.models.weights import native_name
+from dgmark.models.weights import native_name, quantization_of
 from dgmark.tokenizer import Tokenizer, wrap
 
 CLOSE = 1e-4
@@ -617,6 +624,14 @@ def test_packages_that_are_not_there_are_named(tmp_path: Path, monkeypatch: pyte
         load(tmp_path)
 
 
+def test_results_name_the_quantization(models: dict[str, NetworkDenoiser]) -> None:
+    model = models["dream"]
+    assert dtype_of(model) == "float32"
+    assert dtype_of(replace(model, quantization="int4")) == "float32+int4"
+    assert quantization_of(checkpoint(80, quantization_config={"quant_method": "awq"})) == "awq"
+    assert quantization_of(checkpoint(80)) is None
+
+
 def test_quantizations_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
     tiny.write(tmp_path, "dream", quantization_config={"quant_method": "awq", "bits": 4})
     with pytest.raises(SettingsError, match="quantized already"):
@@ -640,6 +655,7 @@ def test_where_the_packages_are_there_they_place_and_quantize(
         options.get("quantization") == "int8",
         options.get("quantization") == "int4",
     )
+    assert model.quantization == options.get("quantization")
     if options == {"device_map": "auto"}:
         assert torch.equal(model(ids), models[family](ids))
     else:

@@ -13,7 +13,7 @@ from dgmark.models.denoiser import Denoiser, Session, SessionDenoiser, WindowDen
 from dgmark.models.masked_lm import first_position
 from dgmark.models.network import NetworkDenoiser
 from dgmark.models.special_ids import check_vocabulary, find_end_ids, find_mask_id
-from dgmark.models.weights import load_network
+from dgmark.models.weights import load_network, quantization_of
 from dgmark.tokenizer import read_tokenizer
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
@@ -78,6 +78,7 @@ def load_model(
         context_length=_context_length(network.config, architecture.family),
         network=network,
         architecture=architecture,
+        quantization=quantization or quantization_of(checkpoint),
     )
 
 

@@ -20,7 +20,7 @@ class Denoiser(Protocol):
     """A masked diffusion model.
 
     More is read where a model has it, each through the function `*_of` below that says what it means: `name`, `device`,
-    `dtype`, `defaults`, `confidence_source`, `block_origin`, `block_multiple`, `pads`.
+    `dtype`, `quantization`, `defaults`, `confidence_source`, `block_origin`, `block_multiple`, `pads`.
     """
 
     @property
@@ -180,9 +180,15 @@ def device_of(model: Denoiser) -> torch.device:
 
 
 def dtype_of(model: Denoiser) -> str | None:
-    """Number format of the model's forward, like "float32"; None if it does not tell."""
+    """Number format of the model's forward, like "float32", or "bfloat16+int4" with its `quantization`.
+
+    None if it does not tell.
+    """
     dtype = getattr(model, "dtype", None)
-    return None if dtype is None else str(dtype).removeprefix("torch.")
+    quantization = getattr(model, "quantization", None)
+    if dtype is None:
+        return None
+    return str(dtype).removeprefix("torch.") + (f"+{quantization}" if quantization else "")
 
 
 def defaults_of(model: Denoiser) -> Mapping[str, Any]:

@@ -27,6 +27,7 @@ class NetworkDenoiser:
     context_length: int
     network: PreTrainedModel = field(repr=False)
     architecture: Architecture = field(repr=False)
+    quantization: str | None = None
 
     @property
     def family(self) -> Family:

@@ -144,6 +144,12 @@ def native_name(name: str, renamings: Mapping[str, str]) -> str:
     return name
 
 
+def quantization_of(checkpoint: Checkpoint) -> str | None:
+    """How the weights were quantized before they were published, like "awq"; None if they were not."""
+    stated = checkpoint.config.get("quantization_config")
+    return str(stated.get("quant_method")) if isinstance(stated, dict) else None
+
+
 def _placement(
     checkpoint: Checkpoint,
     device: torch.device,
@@ -154,7 +160,7 @@ def _placement(
     """Arguments of `from_pretrained` that need accelerate; {} loads to the CPU."""
     if quantization is not None and quantization not in QUANTIZATIONS:
         raise SettingsError(f"quantization {quantization!r} is not one of: {', '.join(QUANTIZATIONS)}")
-    quantized = "quantization_config" in checkpoint.config
+    quantized = quantization_of(checkpoint) is not None
     if quantization is not None and quantized:
         raise SettingsError(f"{checkpoint.name} is quantized already: leave quantization out")
     needed = ["bitsandbytes"] if quantization else []
