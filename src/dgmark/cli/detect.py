@@ -15,7 +15,7 @@ from rich.text import Text
 
 from dgmark.cli.console import speaks, stderr, stdout
 from dgmark.cli.highlight import highlight, legend
-from dgmark.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, DETECTION_SCHEMA, Detection, Detector
+from dgmark.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, DETECTION_SCHEMA, Detection, Detector, Ranges
 from dgmark.errors import DgmarkError, InputError, SettingsError
 from dgmark.key import WatermarkKey
 from dgmark.records import STDIN, BadRow, to_line
@@ -37,6 +37,14 @@ class Format(StrEnum):
     CSV = "csv"
 
 
+class Mode(StrEnum):
+    """Which tests decide."""
+
+    AUTO = "auto"
+    INTACT = "intact"
+    EDITED = "edited"
+
+
 class Phase(StrEnum):
     """Whether the front of a text may be missing."""
 
@@ -49,6 +57,10 @@ def detect(
     inputs: Annotated[list[str] | None, typer.Argument(help="Text files, .jsonl files, folders; - is stdin.")] = None,
     key: Annotated[Path | None, typer.Option(help="Key file to look for.", show_default=False)] = None,
     fpr: Annotated[float, typer.Option(help="False-positive rate to hold.")] = DEFAULT_FPR,
+    mode: Annotated[
+        Mode,
+        typer.Option(help="auto: as intact and as edited text; intact: a crop at most; edited: edits allowed for."),
+    ] = Mode.AUTO,
     phase: Annotated[
         Phase, typer.Option(help="any: the front may be missing; start: the text is complete.")
     ] = Phase.ANY,
@@ -59,6 +71,10 @@ def detect(
     ids: Annotated[bool, typer.Option("--ids", help='Of rows with "text" and "token_ids", score the ids.')] = False,
     show: Annotated[bool, typer.Option("--show", help="Show which tokens match.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit 0 if watermarked, 1 if not, 3 if uncertain.")] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="START:END", help="Score these characters (of ids: indices) only; may be repeated."),
+    ] = None,
     max_crop: Annotated[int, typer.Option(help="Rotating keys: most tokens missing at the front.")] = DEFAULT_MAX_CROP,
     allow_open_key: Annotated[bool, typer.Option(help="Accept a key file that every user can read.")] = False,
 ) -> None:
@@ -71,6 +87,7 @@ def detect(
         WatermarkKey.load(key, allow_open=allow_open_key),
         tokenizer=tokenizer,
         fpr=fpr,
+        mode=mode.value,
         phase=phase.value,
         max_crop=max_crop,
     )
@@ -80,7 +97,7 @@ def detect(
     sources = inputs or [STDIN]
     items = (item for source in sources for item in _read(source, ids))
     tally = _Tally()
-    _WRITERS[output](tally.count(score(detector, items)), detector, show)
+    _WRITERS[output](tally.count(score(detector, items, _ranges(only or []))), detector, show)
     tally.close(check)
 
 
@@ -92,22 +109,37 @@ def _read(source: str, prefer_ids: bool) -> Iterator[Item | BadRow]:
         yield BadRow(source, str(error), type(error))
 
 
-def score(detector: Detector, items: Iterable[Item | BadRow]) -> Iterator[Scored]:
+def _ranges(only: list[str]) -> list[tuple[int, int]]:
+    ranges = []
+    for text in only:
+        start, colon, end = text.partition(":")
+        if not (colon and start.isdecimal() and end.isdecimal()):
+            raise SettingsError(f"--only {text} is not START:END, two whole numbers")
+        ranges.append((int(start), int(end)))
+    return ranges
+
+
+def score(detector: Detector, items: Iterable[Item | BadRow], only: Ranges = ()) -> Iterator[Scored]:
     """Detections in the order of the items, a chunk at a time; an item that cannot be scored becomes a bad row."""
     items = iter(items)
     while chunk := list(islice(items, _CHUNK)):
         good = [item for item in chunk if isinstance(item, Item)]
-        try:
-            scored: list[Scored] = list(zip(good, detector.detect_many([item.content for item in good]), strict=True))
-        except DgmarkError:
-            scored = [_score_one(detector, item) for item in good]
+        scored = _score_together(detector, good) if not only else None
+        scored = scored or [_score_one(detector, item, only) for item in good]
         rest = iter(scored)
         yield from (item if isinstance(item, BadRow) else next(rest) for item in chunk)
 
 
-def _score_one(detector: Detector, item: Item) -> Scored:
+def _score_together(detector: Detector, items: list[Item]) -> list[Scored] | None:
     try:
-        return item, detector.detect(item.content)
+        return list(zip(items, detector.detect_many([item.content for item in items]), strict=True))
+    except DgmarkError:
+        return None
+
+
+def _score_one(detector: Detector, item: Item, only: Ranges) -> Scored:
+    try:
+        return item, detector.detect(item.content, only=only or None)
     except DgmarkError as error:
         return BadRow(item.row_id, str(error), type(error))
 
