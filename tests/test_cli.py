@@ -327,6 +327,29 @@ def test_show_underlines_matching_tokens(key_file: Path, tmp_path: Path, monkeyp
     assert 1 < underlined <= tokens.num_tokens_matched + 1  # the legend is one; neighbours share a span
 
 
+def test_spans_are_told_on_request(key_file: Path, marked: list[int]) -> None:
+    row = json.dumps({"id": "a", "token_ids": [*range(300, 400), *marked[:100], *range(5000, 5100)]})
+    (found,) = rows(run("detect", "--key", key_file, "--format", "jsonl", "--spans", stdin=row).stdout)
+    (span,) = found["spans"]
+    assert abs(span["start"] - 100) < 8
+    assert abs(span["end"] - 200) < 8
+    assert rows(run("detect", "--key", key_file, "--format", "jsonl", stdin=row).stdout)[0]["spans"] is None
+    assert f"{span['start']}-{span['end']} (p" in run("detect", "--key", key_file, "--spans", stdin=row).stdout
+
+
+def test_which_of_many_keys_is_told(tmp_path: Path, marked: list[int]) -> None:
+    keys = [known_key("command line"), known_key("another"), known_key("third")]
+    for number, key in enumerate(keys):
+        key.save(tmp_path / f"{number}.json")
+    row = json.dumps({"id": "a", "token_ids": marked})
+    (found,) = rows(run("detect", "--keys", tmp_path, "--format", "jsonl", stdin=row).stdout)
+    assert (found["verdict"], found["key_fingerprint"]) == ("watermarked", keys[0].fingerprint)
+    assert found["keys_tested"] == 3
+    assert run("detect", "--keys", tmp_path, "--key", tmp_path / "0.json", stdin=row).exit_code == 2
+    assert run("detect", "--keys", tmp_path, "--spans", stdin=row).exit_code == 2
+    assert run("detect", "--keys", tmp_path / "none", stdin=row).exit_code == 5
+
+
 def test_only_scores_ranges_at_their_positions(key_file: Path, marked: list[int]) -> None:
     row = json.dumps({"id": "a", "token_ids": marked})
     out = run("detect", "--key", key_file, "--format", "jsonl", "--only", "10:60", "--only", "80:90", stdin=row)

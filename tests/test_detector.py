@@ -30,7 +30,7 @@ FIRST = 4  # the ids below are special
 ROW = [
     "id", "verdict", "p_value", "z_score", "green_fraction", "num_tokens_scored", "num_tokens_matched", "fpr", "shift",
     "shifts_tested", "key_fingerprint", "guaranteed", "summary", "mode", "p_intact", "p_edited", "draws",
-    "edited_fraction", "z_window", "normalised", "spans", "schema",
+    "edited_fraction", "z_window", "normalised", "spans", "keys_tested", "schema",
 ]  # fmt: skip
 
 

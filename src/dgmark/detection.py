@@ -51,6 +51,7 @@ class Detection:
         z_window: the paper's window statistic (mean squared z of 8 tokens); for comparison; mean 1 on fair coins.
         normalised: what was changed in the text before it was scored; empty for the text as it is.
         spans: the stretches that carry the mark; None if not asked for.
+        keys_tested: how many keys were tried, and paid for in the p-value; the one named is the likeliest.
     """
 
     verdict: Verdict
@@ -73,6 +74,7 @@ class Detection:
     z_window: float = 1.0
     normalised: tuple[str, ...] = ()
     spans: tuple[Span, ...] | None = None
+    keys_tested: int = 1
 
     def to_row(self, row_id: str) -> dict[str, Any]:
         """The detection as a JSON row."""
@@ -91,9 +93,11 @@ class ScoredToken:
     matched: bool | None
 
 
-def summary(verdict: Verdict, *, p_value: float, fpr: float, scored: int, key: str, keyless: bool) -> str:
+def summary(
+    verdict: Verdict, *, p_value: float, fpr: float, scored: int, key: str, keyless: bool, keys: int = 1
+) -> str:
     """The verdict in one plain sentence."""
-    name = f"key {key}"
+    name = f"key {key}" if keys == 1 or verdict == "watermarked" else f"any of {keys} keys"
     if keyless:
         name += " (keyless: anybody can make or remove this mark, and the p-value holds for no secret)"
     match verdict:

@@ -5,17 +5,19 @@ Two tests share the false-positive rate, for any text chosen without knowledge o
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import get_args
 
 import numpy as np
 from jaxtyping import Bool, Int
 
-from dgmark.detection import DETECTION_SCHEMA, Detection, Mode, ScoredToken, Verdict, summary
+from dgmark.detection import DETECTION_SCHEMA, Detection, Mode, ScoredToken, Span, Verdict, summary
 from dgmark.edited import edited_test
 from dgmark.errors import ModelNotFound, SettingsError
 from dgmark.intact import Hypothesis, IntactTest, Phase
 from dgmark.key import WatermarkKey
+from dgmark.spans import find_stretches
 from dgmark.statistics import z_score
 from dgmark.tokenizer import Tokenizer, load_tokenizer
 from dgmark.watermark import check_ids
@@ -31,6 +33,7 @@ __all__ = [
     "Phase",
     "Ranges",
     "ScoredToken",
+    "Span",
     "TextOrIds",
     "Verdict",
     "detect",
@@ -43,6 +46,15 @@ INTACT_WEIGHT = 0.5
 
 TextOrIds = str | Sequence[int] | np.ndarray
 Ranges = Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class ScoredIds:
+    """The tokens that count: their ids, their positions among all tokens, and the characters (indices) they cover."""
+
+    ids: Int[np.ndarray, " n"]
+    positions: Int[np.ndarray, " n"]
+    offsets: Int[np.ndarray, "n 2"]
 
 
 class Detector:
@@ -122,14 +134,46 @@ class Detector:
         """
         if only is None:
             return self._detect_ids(self._encode(text_or_ids))
+        tokens = self.scored_tokens(text_or_ids)
+        length = len(text_or_ids)
+        inside = np.zeros(len(tokens.ids), dtype=bool)
+        for start, end in only:
+            if not 0 <= start < end <= length:
+                raise SettingsError(
+                    f"range {start}:{end} is not START:END with 0 <= START < END <= {length}, "
+                    "the length of what is scored"
+                )
+            inside |= (tokens.offsets[:, 0] >= start) & (tokens.offsets[:, 1] <= end)
+        return self._detect_scored(tokens.ids[inside], tokens.positions[inside])
+
+    def spans(self, text_or_ids: TextOrIds) -> tuple[Span, ...]:
+        """The stretches of a text (or of ids) that carry the mark, in order.
+
+        The chance to report any stretch without marked text is at most `fpr`; where a stretch begins and ends is an
+        estimate.
+        """
+        tokens = self.scored_tokens(text_or_ids)
+        return tuple(
+            Span(
+                start=int(tokens.offsets[stretch.first, 0]),
+                end=int(tokens.offsets[stretch.last - 1, 1]),
+                num_tokens_scored=stretch.last - stretch.first,
+                p_value=stretch.p_value,
+            )
+            for stretch in find_stretches(self._intact, tokens.ids, tokens.positions, self.fpr)
+        )
+
+    def scored_tokens(self, text_or_ids: TextOrIds) -> ScoredIds:
+        """The tokens that count of a text, or of the ids of one response."""
         if isinstance(text_or_ids, str):
             encoding = self.tokenizer.encode_with_offsets(text_or_ids)
-            ids, offsets = np.array(encoding.ids, dtype=np.int64), np.array(encoding.offsets).reshape(-1, 2)
-            length = len(text_or_ids)
+            ids = np.array(encoding.ids, dtype=np.int64)
+            offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
         else:
-            ids, length = self._encode(text_or_ids), len(text_or_ids)
-            offsets = np.arange(len(ids))[:, None] + np.array([0, 1])
-        return self._detect_ids(ids, _inside(offsets, only, length))
+            ids = self._response(text_or_ids)
+            offsets = np.arange(len(ids))[:, None] + np.arange(2)
+        positions = self._scored[ids].nonzero()[0]
+        return ScoredIds(ids[positions], positions, offsets[positions])
 
     def detect_many(self, texts_or_ids: Iterable[TextOrIds]) -> list[Detection]:
         """Score many; the same detections as one by one, texts encoded together."""
@@ -181,11 +225,12 @@ class Detector:
         table[list(ids)] = True
         return table
 
-    def _detect_ids(self, ids: Int[np.ndarray, " n"], inside: Bool[np.ndarray, " n"] | None = None) -> Detection:
+    def _detect_ids(self, ids: Int[np.ndarray, " n"]) -> Detection:
         """Score ids that the key's table covers: checked ones, or those of its own tokenizer."""
-        scored = self._scored[ids] if inside is None else self._scored[ids] & inside
-        positions = scored.nonzero()[0]
-        ids = ids[positions]
+        positions = self._scored[ids].nonzero()[0]
+        return self._detect_scored(ids[positions], positions)
+
+    def _detect_scored(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> Detection:
         hypotheses = self._intact.hypotheses(ids, positions)
         best = min(hypotheses, key=lambda hypothesis: hypothesis.p_value)
         p, weight = best.p_value, 1.0
@@ -229,18 +274,6 @@ class Detector:
         chance = 1 / self.key.spec.modulus
         typical = min(int(np.ceil(scored * (1 + chance) / 2)), plain.null.largest)
         return plain.null.tail(typical) / (plain.weight * weight) <= self.fpr
-
-
-def _inside(offsets: Int[np.ndarray, "n 2"], only: Ranges, length: int) -> Bool[np.ndarray, " n"]:
-    """Which tokens lie within one of the ranges."""
-    inside = np.zeros(len(offsets), dtype=bool)
-    for start, end in only:
-        if not 0 <= start < end <= length:
-            raise SettingsError(
-                f"range {start}:{end} is not START:END with 0 <= START < END <= {length}, the length of what is scored"
-            )
-        inside |= (offsets[:, 0] >= start) & (offsets[:, 1] <= end) & (offsets[:, 0] < offsets[:, 1])
-    return inside
 
 
 def detect(

@@ -1,0 +1,111 @@
+"""Spans: found where they are, and never more often than the rate where there are none."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dgmark.alignment import Alignment
+from dgmark.detector import Detector
+from dgmark.spans import ENTER, JUMP, LEAVE, STRENGTH, _moves, mark_probability
+from known_keys import builtin_tokenizer, known_key
+from test_detector import marked_text, whole_words
+from test_level import texts
+from unchecked import unchecked
+
+PROSE = (Path(__file__).parent / "texts" / "willows.txt").read_text(encoding="utf-8")
+
+
+def detector_of(name: str = "words", fpr: float = 1e-3) -> Detector:
+    return Detector(known_key(name), tokenizer=builtin_tokenizer(), fpr=fpr)
+
+
+def pasted(length: int = 80, at: int = 700) -> tuple[str, str]:
+    """A paragraph of a book with marked words put into it, and the marked words."""
+    marked = marked_text(known_key("words"), length)
+    return PROSE[:at] + "\n" + marked + "\n" + PROSE[at : at + 900], marked
+
+
+def test_a_marked_paragraph_is_found_where_it_stands() -> None:
+    text, marked = pasted()
+    (span,) = detector_of().spans(text)
+    start = text.index(marked)
+    assert abs(span.start - start) < 30
+    assert abs(span.end - start - len(marked)) < 60
+    assert span.p_value < 1e-8
+    assert 70 <= span.num_tokens_scored <= 95
+
+
+def test_two_paragraphs_are_two_spans_in_order() -> None:
+    one, marked = pasted(60)
+    text = one + "\n" + marked + "\n" + PROSE[1600:2400]
+    first, second = detector_of().spans(text)
+    assert first.end < second.start
+    assert text[first.start : first.end] in one
+
+
+def test_a_wholly_marked_text_is_one_span_of_all_its_characters() -> None:
+    text = marked_text(known_key("words"), 100)
+    (span,) = detector_of().spans(text)
+    assert (span.start, span.end) == (0, len(text))
+
+
+def test_a_cut_within_a_span_does_not_end_it() -> None:
+    key = known_key("words")
+    table = key.tables.table()
+    words = [word for word in whole_words() if table[word] in (0, 1)]
+    dice = np.random.default_rng(0)
+    ids = [int(dice.choice([w for w in words if table[w] == i % 2])) for i in range(121)]
+    del ids[60]
+    (span,) = detector_of().spans(ids)
+    assert (span.start, span.end) == (0, 120)
+
+
+@pytest.mark.parametrize("content", ["", "a", PROSE, "sir, " * 300])
+def test_text_without_the_mark_has_no_span(content: str) -> None:
+    assert detector_of().spans(content) == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["CSV", "looped text", "prose"])
+def test_unmarked_text_rarely_has_a_span_over_keys(kind: str) -> None:
+    """At a family-wise rate of .2, of 150 keys at most .2 + 4 standard errors report any stretch."""
+    turns = texts(kind, 150)
+    with unchecked():
+        hits = sum(bool(detector_of(f"span {k}", 0.2).spans(turns[k % len(turns)])) for k in range(150))
+    assert hits / 150 <= 0.2 + 4 * np.sqrt(0.2 * 0.8 / 150)
+
+
+def test_the_chain_moves_with_probability_one() -> None:
+    assert _moves(5).sum(axis=1) == pytest.approx(np.ones(6))
+
+
+def test_the_posterior_is_that_of_all_paths() -> None:
+    import itertools
+
+    tables = known_key("words").tables
+    model = Alignment.of(np.array([50, 60, 50, 70, 80]), np.arange(5), tables)
+    groups = model.groups(tables)
+    start = np.array([ENTER / 2, ENTER / 2, LEAVE]) / (ENTER + LEAVE)
+    flip = JUMP * 0.875
+    stay = (1 - LEAVE) * (1 - flip)
+
+    def step(a: int, b: int) -> float:
+        if a == 2:
+            return 1 - ENTER if b == 2 else ENTER / 2
+        return LEAVE if b == 2 else (stay if a == b else (1 - LEAVE) * flip)
+
+    def factor(i: int, s: int) -> float:
+        if s == 2:
+            return 1.0
+        return 1 + STRENGTH if groups[model.items[i, 0]] == model.wanted[i, s] else 1 - STRENGTH
+
+    inside: NDArray[np.float64] = np.zeros(5)
+    total = 0.0
+    for path in itertools.product(range(3), repeat=5):
+        weight = start[path[0]] * float(np.prod([step(a, b) for a, b in itertools.pairwise(path)]))
+        weight *= float(np.prod([factor(i, s) for i, s in enumerate(path)]))
+        total += weight
+        inside += weight * (np.array(path) < 2)
+    assert mark_probability(model, groups) == pytest.approx(inside / total, rel=1e-9)
