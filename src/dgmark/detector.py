@@ -5,7 +5,7 @@ Two tests share the false-positive rate, for any text chosen without knowledge o
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import get_args
 
@@ -17,6 +17,7 @@ from dgmark.edited import edited_test
 from dgmark.errors import ModelNotFound, SettingsError
 from dgmark.intact import Hypothesis, IntactTest, Phase
 from dgmark.key import WatermarkKey
+from dgmark.normalise import check_steps, normalise
 from dgmark.spans import find_stretches
 from dgmark.statistics import z_score
 from dgmark.tokenizer import Tokenizer, load_tokenizer
@@ -68,8 +69,11 @@ class Detector:
             "edited" allows for edits and leaves the exact test out.
         phase: "any" allows for tokens missing at the front and pays for it; "start" takes the text as complete.
         max_crop: with a rotating key and phase "any", the most tokens that may be missing.
+        normalise: steps of `normalise.STEPS` to undo disguises with, if the text as it is does not show the mark;
+            a text that they change pays for both tries. Ids are never changed.
 
     Raises:
+        SettingsError: a setting that cannot be meant.
         TokenizerMismatch: the tokenizer is not the key's.
     """
 
@@ -82,6 +86,7 @@ class Detector:
         mode: Mode = "auto",
         phase: Phase = "any",
         max_crop: int = DEFAULT_MAX_CROP,
+        normalise: Sequence[str] = (),
     ) -> None:
         if not 0 < fpr < 1:
             raise SettingsError(f"fpr {fpr} is not between 0 and 1")
@@ -96,6 +101,8 @@ class Detector:
         self.mode = mode
         self.phase = phase
         self.max_crop = max_crop
+        check_steps(normalise)
+        self.normalise = tuple(normalise)
         self._intact = IntactTest(key.tables, phase, max_crop)
         self._tokenizer: Tokenizer | None = None
         if tokenizer is not None:
@@ -133,7 +140,11 @@ class Detector:
             SettingsError: a range that is empty or lies outside the text.
         """
         if only is None:
+            if self.normalise and isinstance(text_or_ids, str):
+                return self._detect_normalised(text_or_ids)
             return self._detect_ids(self._encode(text_or_ids))
+        if self.normalise:
+            raise SettingsError("ranges are of the text as it is: leave normalisation out")
         tokens = self.scored_tokens(text_or_ids)
         length = len(text_or_ids)
         inside = np.zeros(len(tokens.ids), dtype=bool)
@@ -178,6 +189,8 @@ class Detector:
     def detect_many(self, texts_or_ids: Iterable[TextOrIds]) -> list[Detection]:
         """Score many; the same detections as one by one, texts encoded together."""
         items = list(texts_or_ids)
+        if self.normalise:
+            return [self.detect(item) for item in items]
         encoded = iter(self.tokenizer.encode_batch([item for item in items if isinstance(item, str)]) or [])
         return [
             self._detect_ids(np.array(next(encoded), dtype=np.int64) if isinstance(item, str) else self._response(item))
@@ -225,26 +238,34 @@ class Detector:
         table[list(ids)] = True
         return table
 
-    def _detect_ids(self, ids: Int[np.ndarray, " n"]) -> Detection:
+    def _detect_normalised(self, text: str) -> Detection:
+        """Try the text as it is first, then normalised, half of the rate each; one test if they are the same."""
+        changed, steps = normalise(text, self.normalise)
+        share = 0.5 if steps else 1.0
+        found = self._detect_ids(self._encode(text), share)
+        if not steps or found.verdict == "watermarked":
+            return found
+        other = replace(self._detect_ids(self._encode(changed), share), normalised=steps)
+        return min(found, other, key=lambda detection: detection.p_value)
+
+    def _detect_ids(self, ids: Int[np.ndarray, " n"], share: float = 1.0) -> Detection:
         """Score ids that the key's table covers: checked ones, or those of its own tokenizer."""
         positions = self._scored[ids].nonzero()[0]
-        return self._detect_scored(ids[positions], positions)
+        return self._detect_scored(ids[positions], positions, share)
 
-    def _detect_scored(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> Detection:
+    def _detect_scored(
+        self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], share: float = 1.0
+    ) -> Detection:
+        """Score tokens that count; `share` of the false-positive rate is theirs."""
         hypotheses = self._intact.hypotheses(ids, positions)
         best = min(hypotheses, key=lambda hypothesis: hypothesis.p_value)
-        p, weight = best.p_value, 1.0
+        weight = share * {"auto": INTACT_WEIGHT, "intact": 1.0, "edited": 0.0}[self.mode]
+        p = min(1.0, best.p_value / weight) if weight else 1.0
         edited = None
-        if self.mode == "auto":
-            weight = INTACT_WEIGHT
-            p = min(1.0, p / weight)
-            if p > self.fpr:
-                edited = edited_test(self.key, ids, positions, self.phase, self.fpr * (1 - weight))
-                p = min(p, edited.p_value / (1 - weight))
-        elif self.mode == "edited":
-            edited = edited_test(self.key, ids, positions, self.phase, self.fpr)
-            p = edited.p_value
-        tells = p <= self.fpr or self._could_tell(hypotheses[0], len(ids), weight)
+        if p > self.fpr and share > weight:
+            edited = edited_test(self.key, ids, positions, self.phase, self.fpr * (share - weight))
+            p = min(p, edited.p_value / (share - weight))
+        tells = p <= self.fpr or self._could_tell(hypotheses[0], len(ids), weight or share)
         verdict: Verdict = "watermarked" if p <= self.fpr else "not_detected" if tells else "uncertain"
         matched = self.key.tables.matching(ids, positions + best.shift)
         fingerprint, keyless = self.key.fingerprint, self.key.keyless
