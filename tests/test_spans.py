@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dgmark.alignment import Alignment
+from dgmark.alignment import ENTER, LEAVE, Alignment
 from dgmark.detector import Detector
-from dgmark.spans import ENTER, JUMP, LEAVE, STRENGTH, _moves, mark_probability
+from dgmark.spans import JUMP, STRENGTH, _moves, mark_probability
 from known_keys import builtin_tokenizer, known_key
 from test_detector import marked_text, whole_words
 from test_level import texts

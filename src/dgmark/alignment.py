@@ -16,8 +16,11 @@ from jaxtyping import Float, Int, UInt8
 from dgmark.watermark import GroupTables
 
 # (strength, jump rate): share of the tokens that chance would miss and the mark makes match (at m = 2 match rates of
-# .7 to .8), and the chance that the phase changes between two tokens; equal weights
-MIXTURE = ((0.4, 0.01), (0.5, 0.06), (0.6, 0.2))
+# .7 to .8), and the chance that the phase changes between two tokens; equal weights. The last part stands for mixed
+# text: between two tokens it may leave the mark, and come back to it.
+MIXTURE = ((0.4, 0.01), (0.5, 0.06), (0.6, 0.2), (0.6, 0.03))
+LEAVE, ENTER = 1 / 50, 1 / 200
+OUTSIDE = LEAVE / (ENTER + LEAVE)  # of it, in the long run
 # of the jumps: to the phase before or after (one token put in or cut out), and to any phase
 NEAR, FAR = 0.75, 0.25
 # with rotation the hidden state is the shift itself, from -REACH to REACH
@@ -105,7 +108,10 @@ class Alignment:
         missed, gain = emissions(self.modulus, dtype)
         alpha = np.empty((len(MIXTURE), self.states, groups.shape[1]), dtype=dtype)
         alpha[:] = self.first[:, None]
+        mixed, outside = alpha[-1:], np.full((1, 1, groups.shape[1]), OUTSIDE, dtype=dtype)
+        mixed *= 1 - OUTSIDE
         logs = np.zeros((len(MIXTURE), groups.shape[1]))
+        last = len(self.wanted) - 1
         block = max(1, _BLOCK // max(1, alpha.size))
         for begin in range(0, len(self.wanted), block):
             part = slice(begin, begin + block)
@@ -113,17 +119,23 @@ class Alignment:
             for i, factor in enumerate(missed + gain * matched[:, None], begin):
                 if i:
                     alpha = prior.step(alpha)
+                    mixed = alpha[-1:]
+                    left = mixed.sum(axis=1, keepdims=True) * dtype(LEAVE)
+                    mixed *= dtype(1 - LEAVE)
+                    mixed += outside * dtype(ENTER / self.states)
+                    outside = outside * dtype(1 - ENTER) + left
                 alpha *= factor
-                if i % _RESCALED_EVERY == 0:
-                    total = alpha.sum(axis=1)
-                    alpha /= total[:, None]
-                    logs += np.log(total)
-        logs += np.log(alpha.sum(axis=1))
+                if i % _RESCALED_EVERY == 0 or i == last:
+                    total = alpha.sum(axis=1, keepdims=True)
+                    total[-1:] += outside
+                    alpha /= total
+                    outside /= total[-1:]
+                    logs += np.log(total[:, 0])
         ratios: Float[np.ndarray, " keys"] = np.logaddexp.reduce(logs, axis=0) - np.log(len(MIXTURE))
         return ratios
 
     def posterior(self, groups: UInt8[np.ndarray, " rows"], known: np.ndarray | None = None) -> "Posterior":
-        """What one key says of each token's state if the mark is there, by forward-backward.
+        """What one key says of each token's state if the mark is there throughout, by forward-backward.
 
         Args:
             groups: the key's group of each row of `distinct`.

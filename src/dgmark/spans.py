@@ -11,14 +11,13 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-from dgmark.alignment import FAR, NEAR, Alignment
+from dgmark.alignment import ENTER, FAR, LEAVE, MIXTURE, NEAR, OUTSIDE, Alignment
 from dgmark.evalue import log_e_value
 from dgmark.intact import IntactTest
 from dgmark.statistics import SMALLEST_P
 
-# the chain: strength of the mark, jump rate within it, and chances to enter and to leave it between two tokens
-STRENGTH, JUMP = 0.6, 0.03
-ENTER, LEAVE = 1 / 200, 1 / 50
+# the chain is the mixture's part for mixed text
+STRENGTH, JUMP = MIXTURE[-1]
 # fewer tokens than this cannot reach a p-value of .01, paid for
 SHORTEST = 8
 
@@ -69,8 +68,7 @@ def mark_probability(model: Alignment, groups: UInt8[np.ndarray, " rows"]) -> Fl
     factors[:, :-1] = np.where(matched, 1 + (model.modulus - 1) * STRENGTH, 1 - STRENGTH)
     moves = _moves(states)
     forward, backward = np.empty_like(factors), np.empty_like(factors)
-    marked = ENTER / (ENTER + LEAVE)  # in the long run
-    alpha = np.append(np.full(states, marked / states), 1 - marked)
+    alpha = np.append(np.full(states, (1 - OUTSIDE) / states), OUTSIDE)
     for i in range(n):
         forward[i] = alpha = alpha * factors[i] / (alpha @ factors[i])
         alpha = alpha @ moves
