@@ -1,6 +1,7 @@
 """The alignment statistic against sums over all phase paths, and its e-value against enumeration of all keys."""
 
 import itertools
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dgmark.alignment import ENTER, FAR, LEAVE, MIXTURE, NEAR, OUTSIDE, Alignment
+from dgmark.alignment import ENTER, FAR, LEAVE, MIXTURE, NEAR, OUTSIDE, Alignment, transitions
 from dgmark.evalue import log_e_value
 from dgmark.watermark import GroupTables, WatermarkSpec
 
@@ -28,10 +29,9 @@ def all_groups(model: Alignment) -> NDArray[np.uint8]:
     return np.array(list(itertools.product(range(model.modulus), repeat=len(model.distinct))), dtype=np.uint8).T
 
 
-def paths_ratio(model: Alignment, groups: NDArray[np.uint8]) -> float:
-    """The likelihood ratio from its definition: every path of states in turn, the state outside the mark included."""
+def weighted_paths(model: Alignment, groups: NDArray[np.uint8]) -> Iterator[tuple[int, tuple[int, ...], float]]:
+    """Every path of states in turn, the state outside the mark included, with its share of the likelihood ratio."""
     states, m = model.states, model.modulus
-    total = 0.0
     for part, (strength, rate) in enumerate(MIXTURE):
         match = (1 + (m - 1) * strength) / m
         mixed = part == len(MIXTURE) - 1
@@ -50,8 +50,12 @@ def paths_ratio(model: Alignment, groups: NDArray[np.uint8]) -> float:
                 if s < states:
                     row = model.items[i, s if model.items.shape[1] > 1 else 0]
                     weight *= m * match if groups[row] == model.wanted[i, s] else m * (1 - match) / (m - 1)
-            total += weight / len(MIXTURE)
-    return float(total)
+            yield part, path, float(weight) / len(MIXTURE)
+
+
+def paths_ratio(model: Alignment, groups: NDArray[np.uint8]) -> float:
+    """The likelihood ratio from its definition."""
+    return sum(weight for _, _, weight in weighted_paths(model, groups))
 
 
 @pytest.mark.parametrize("phase", ["any", "start"])
@@ -77,30 +81,27 @@ def test_hardly_any_text_says_next_to_nothing(length: int) -> None:
     assert abs(model.log_ratios(all_groups(model))).max(initial=0.0) < np.log(2)
 
 
-def test_the_posterior_is_that_of_all_paths() -> None:
-    tables = tables_of()
-    model = model_of([7, 9, 7, 12, 40], tables)
+def test_the_moves_are_probabilities() -> None:
+    assert transitions(5).sum(axis=2) == pytest.approx(np.ones((len(MIXTURE), 6)))
+
+
+@pytest.mark.parametrize("modulus", [2, 3])
+def test_the_posterior_is_that_of_all_paths(modulus: int) -> None:
+    tables = tables_of(modulus)
+    model = model_of([7, 9, 7, 12], tables)
     groups = model.groups(tables)
     posterior = model.posterior(groups)
-    wanted = model.wanted[:, 0]
-    # clamp one token's state by making the other impossible for it: the ratio of the sums is its posterior
-    for i in range(5):
-        kept = []
-        for state in (0, 1):
-            total = 0.0
-            for strength, rate in MIXTURE:
-                flip = rate * (NEAR + FAR / 2)
-                for path in itertools.product((0, 1), repeat=5):
-                    if path[i] == state:
-                        steps = [flip if a != b else 1 - flip for a, b in itertools.pairwise(path)]
-                        hits = [
-                            1 + strength if groups[model.items[j, 0]] == (wanted[j] ^ path[j]) else 1 - strength
-                            for j in range(5)
-                        ]
-                        total += float(np.prod(steps) * np.prod(hits))
-            kept.append(total)
-        assert posterior.states[i] == pytest.approx(np.array(kept) / sum(kept), rel=1e-9)
-    assert posterior.jumps[0] == 0
+    states = np.zeros((4, modulus + 1))
+    mixed = np.zeros((4, modulus + 1))
+    jumps = np.zeros(4)
+    for part, path, weight in weighted_paths(model, groups):
+        states[np.arange(4), path] += weight
+        mixed[np.arange(4), path] += weight * (part == len(MIXTURE) - 1)
+        jumps[1:] += weight * (np.diff(path) != 0)
+    total = states[0].sum()
+    assert posterior.states == pytest.approx(states[:, :-1] / total, rel=1e-9)
+    assert posterior.jumps == pytest.approx(jumps / total, rel=1e-9)
+    assert posterior.mixed == pytest.approx(1 - mixed[:, -1] / mixed.sum(axis=1), rel=1e-9)
 
 
 def test_a_cut_shows_where_it_was_made() -> None:

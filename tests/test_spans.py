@@ -4,11 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from dgmark.alignment import ENTER, LEAVE, Alignment
 from dgmark.detector import Detector
-from dgmark.spans import JUMP, STRENGTH, _moves, mark_probability
 from known_keys import builtin_tokenizer, known_key
 from test_detector import marked_text, whole_words
 from test_level import texts
@@ -75,37 +72,3 @@ def test_unmarked_text_rarely_has_a_span_over_keys(kind: str) -> None:
     with unchecked():
         hits = sum(bool(detector_of(f"span {k}", 0.2).spans(turns[k % len(turns)])) for k in range(150))
     assert hits / 150 <= 0.2 + 4 * np.sqrt(0.2 * 0.8 / 150)
-
-
-def test_the_chain_moves_with_probability_one() -> None:
-    assert _moves(5).sum(axis=1) == pytest.approx(np.ones(6))
-
-
-def test_the_posterior_is_that_of_all_paths() -> None:
-    import itertools
-
-    tables = known_key("words").tables
-    model = Alignment.of(np.array([50, 60, 50, 70, 80]), np.arange(5), tables)
-    groups = model.groups(tables)
-    start = np.array([ENTER / 2, ENTER / 2, LEAVE]) / (ENTER + LEAVE)
-    flip = JUMP * 0.875
-    stay = (1 - LEAVE) * (1 - flip)
-
-    def step(a: int, b: int) -> float:
-        if a == 2:
-            return 1 - ENTER if b == 2 else ENTER / 2
-        return LEAVE if b == 2 else (stay if a == b else (1 - LEAVE) * flip)
-
-    def factor(i: int, s: int) -> float:
-        if s == 2:
-            return 1.0
-        return 1 + STRENGTH if groups[model.items[i, 0]] == model.wanted[i, s] else 1 - STRENGTH
-
-    inside: NDArray[np.float64] = np.zeros(5)
-    total = 0.0
-    for path in itertools.product(range(3), repeat=5):
-        weight = start[path[0]] * float(np.prod([step(a, b) for a, b in itertools.pairwise(path)]))
-        weight *= float(np.prod([factor(i, s) for i, s in enumerate(path)]))
-        total += weight
-        inside += weight * (np.array(path) < 2)
-    assert mark_probability(model, groups) == pytest.approx(inside / total, rel=1e-9)

@@ -7,7 +7,6 @@ window (`windows.py`).
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -104,13 +103,10 @@ class Alignment:
             groups: each key's group of each row of `distinct`.
             dtype: float64, or float32 to rank many keys in half of the time.
         """
-        prior = _Prior.of(self.states, dtype)
         missed, gain = emissions(self.modulus, dtype)
-        alpha = np.empty((len(MIXTURE), self.states, groups.shape[1]), dtype=dtype)
-        alpha[:] = self.first[:, None]
-        mixed, outside = alpha[-1:], np.full((1, 1, groups.shape[1]), OUTSIDE, dtype=dtype)
-        mixed *= 1 - OUTSIDE
-        logs = np.zeros((len(MIXTURE), groups.shape[1]))
+        moves = transitions(self.states).swapaxes(1, 2).astype(dtype)  # from the right: columns are keys
+        alpha = np.repeat(_start(self.first).astype(dtype)[..., None], groups.shape[1], axis=2)
+        logs = np.zeros((len(MIXTURE), 1, groups.shape[1]))
         last = len(self.wanted) - 1
         block = max(1, _BLOCK // max(1, alpha.size))
         for begin in range(0, len(self.wanted), block):
@@ -118,33 +114,27 @@ class Alignment:
             matched = groups[self.items[part]] == self.wanted[part, :, None]
             for i, factor in enumerate(missed + gain * matched[:, None], begin):
                 if i:
-                    alpha = prior.step(alpha)
-                    mixed = alpha[-1:]
-                    left = mixed.sum(axis=1, keepdims=True) * dtype(LEAVE)
-                    mixed *= dtype(1 - LEAVE)
-                    mixed += outside * dtype(ENTER / self.states)
-                    outside = outside * dtype(1 - ENTER) + left
-                alpha *= factor
+                    alpha = np.matmul(moves, alpha)
+                alpha[:, :-1] *= factor
                 if i % _RESCALED_EVERY == 0 or i == last:
                     total = alpha.sum(axis=1, keepdims=True)
-                    total[-1:] += outside
                     alpha /= total
-                    outside /= total[-1:]
-                    logs += np.log(total[:, 0])
-        ratios: Float[np.ndarray, " keys"] = np.logaddexp.reduce(logs, axis=0) - np.log(len(MIXTURE))
+                    logs += np.log(total)
+        ratios: Float[np.ndarray, " keys"] = np.logaddexp.reduce(logs[:, 0], axis=0) - np.log(len(MIXTURE))
         return ratios
 
     def posterior(self, groups: UInt8[np.ndarray, " rows"], known: np.ndarray | None = None) -> "Posterior":
-        """What one key says of each token's state if the mark is there throughout, by forward-backward.
+        """What one key says of each token's state if the mark is there, by forward-backward.
 
         Args:
             groups: the key's group of each row of `distinct`.
             known: (rows,) which groups to use; all by default.
         """
         missed, gain = emissions(self.modulus, np.float64)
-        factors = (missed + gain * (groups[self.items] == self.wanted)[:, None, :, None])[..., 0]
+        factors = np.ones((len(self.wanted), len(MIXTURE), self.states + 1))
+        factors[..., :-1] = (missed + gain * (groups[self.items] == self.wanted)[:, None, :, None])[..., 0]
         if known is not None:
-            factors = np.where(known[self.items][:, None], factors, 1.0)
+            factors[..., :-1] = np.where(known[self.items][:, None], factors[..., :-1], 1.0)
         return forward_backward(factors, self.first)
 
 
@@ -157,34 +147,63 @@ def emissions(
     return missed.astype(dtype), (modulus * rates - missed).astype(dtype)
 
 
+def transitions(states: int) -> Float[np.ndarray, "mixture from to"]:
+    """How the state moves from one token to the next, in each part of the mixture; the last is outside the mark."""
+    moves = np.zeros((len(MIXTURE), states + 1, states + 1))
+    here = np.arange(states)
+    for part, (_, rate) in enumerate(MIXTURE):
+        within = moves[part, :-1, :-1]
+        within[:] = rate * FAR / states
+        within[here, here] += 1 - rate
+        within[here, (here + 1) % states] += rate * NEAR / 2
+        within[here, (here - 1) % states] += rate * NEAR / 2
+    moves[:-1, -1, -1] = 1
+    moves[-1, :-1, :-1] *= 1 - LEAVE
+    moves[-1, :-1, -1] = LEAVE
+    moves[-1, -1, :-1] = ENTER / states
+    moves[-1, -1, -1] = 1 - ENTER
+    return moves
+
+
+def _start(first: Float[np.ndarray, " states"]) -> Float[np.ndarray, "mixture states+1"]:
+    """Distribution of the first token's state in each part of the mixture."""
+    start = np.zeros((len(MIXTURE), len(first) + 1))
+    start[:, :-1] = first
+    start[-1, :-1] *= 1 - OUTSIDE
+    start[-1, -1] = OUTSIDE
+    return start
+
+
 @dataclass(frozen=True)
 class Posterior:
     """Where each token is taken to stand, given that the mark is there.
 
     Attributes:
-        states: (n, states) probability of each state for each token.
+        states: (n, states) probability of each state for each token; what is missing to 1 is outside the mark.
         jumps: (n,) probability that the state has changed since the token before; 0 for the first.
+        mixed: (n,) probability to stand in the mark, by the mixture's part for mixed text alone.
     """
 
     states: Float[np.ndarray, "n states"]
     jumps: Float[np.ndarray, " n"]
+    mixed: Float[np.ndarray, " n"]
 
 
-def forward_backward(factors: Float[np.ndarray, "n mixture states"], first: Float[np.ndarray, " states"]) -> Posterior:
+def forward_backward(factors: Float[np.ndarray, "n mixture all"], first: Float[np.ndarray, " states"]) -> Posterior:
     """Posterior of the states from each token's likelihood in each state, both directions in one pass.
 
     Args:
-        factors: likelihood ratio of token i in each state, for each part of the mixture.
+        factors: likelihood ratio of token i in each state and outside the mark, for each part of the mixture.
         first: distribution of the first token's state.
     """
     n, mixture, states = factors.shape
     if not n:
-        return Posterior(np.empty((0, states)), np.empty(0))
-    prior = _Prior.of(states, np.float64)
-    both = np.stack([factors, factors[::-1]], axis=-1)
+        return Posterior(np.empty((0, states - 1)), np.empty(0), np.empty(0))
+    forth = transitions(states - 1)
+    moves = np.concatenate([forth.swapaxes(1, 2), forth])
+    both = np.concatenate([factors, factors[::-1]], axis=1)[..., None]
     predicted = np.empty_like(both)
-    alpha = np.empty((mixture, states, 2))
-    alpha[..., 0], alpha[..., 1] = first, 1 / states
+    alpha = np.concatenate([_start(first), np.ones((mixture, states))])[..., None]
     evidence = np.zeros(mixture)
     for i, factor in enumerate(both):
         predicted[i] = alpha
@@ -192,64 +211,16 @@ def forward_backward(factors: Float[np.ndarray, "n mixture states"], first: Floa
         if i % _RESCALED_EVERY == 0 or i == n - 1:
             total = alpha.sum(axis=1, keepdims=True)
             alpha /= total
-            evidence += np.log(total[:, 0, 0])
-        alpha = prior.step(alpha)
+            evidence += np.log(total[:mixture, 0, 0])
+        alpha = np.matmul(moves, alpha)
     weights = np.exp(evidence - evidence.max())
     weights /= weights.sum()
 
-    ahead, behind = predicted[..., 0], predicted[::-1, ..., 1]
+    ahead, behind = predicted[:, :mixture, :, 0], predicted[::-1, mixture:, :, 0]
     joint = ahead * factors * behind
     joint /= joint.sum(axis=2, keepdims=True)
     here, there = (ahead * factors)[:-1], (behind * factors)[1:]
-    moved = np.ones((n, mixture))
-    stepped = prior.step(here.transpose(1, 2, 0)).transpose(2, 0, 1)
-    moved[1:] = (here * there).sum(axis=2) * prior.same / (stepped * there).sum(axis=2)
-    return Posterior(weights @ joint, (1 - moved) @ weights)
-
-
-@dataclass(frozen=True)
-class _Prior:
-    """How the state moves from one token to the next, for each part of the mixture: symmetric in the states."""
-
-    stay: Float[np.ndarray, "mixture 1 1"]
-    near: Float[np.ndarray, "mixture 1 1"]
-    far: Float[np.ndarray, "mixture 1 1"]
-    states: int
-
-    @classmethod
-    def of(cls, states: int, dtype: type[np.floating[Any]]) -> "_Prior":
-        rates = np.array(MIXTURE, dtype=dtype)[:, 1, None, None]
-        return cls(1 - rates, rates * dtype(NEAR / 2), rates * dtype(FAR / states), states)
-
-    @cached_property
-    def flip(self) -> Float[np.ndarray, "mixture 1 1"]:
-        """Of two states: chance to be in the other one at the next token."""
-        flip: Float[np.ndarray, "mixture 1 1"] = 2 * self.near + self.far
-        return flip
-
-    @cached_property
-    def keep(self) -> Float[np.ndarray, "mixture 1 1"]:
-        """Of two states: 1 less twice `flip`."""
-        return 1 - 2 * self.flip
-
-    @property
-    def same(self) -> Float[np.ndarray, " mixture"]:
-        """Chance to be in the same state at the next token."""
-        return np.asarray(np.ravel(1 - self.flip if self.states == 2 else self.stay + self.far))
-
-    def step(self, alpha: Float[np.ndarray, "mixture states keys"]) -> Float[np.ndarray, "mixture states keys"]:
-        """One step of the state, without what the next token says."""
-        if self.states == 2:  # the state before and the one after are the same
-            both = alpha[:, :1] + alpha[:, 1:]
-            both *= self.flip
-            kept: Float[np.ndarray, "mixture states keys"] = alpha * self.keep
-            kept += both
-            return kept
-        moved: Float[np.ndarray, "mixture states keys"] = self.stay * alpha + self.far * alpha.sum(
-            axis=1, keepdims=True
-        )
-        moved[:, 1:] += self.near * alpha[:, :-1]
-        moved[:, :-1] += self.near * alpha[:, 1:]
-        moved[:, 0] += self.near[:, 0] * alpha[:, -1]
-        moved[:, -1] += self.near[:, 0] * alpha[:, 0]
-        return moved
+    arrived = np.einsum("nks,kst->nkt", here, forth)
+    same = np.ones((n, mixture))
+    same[1:] = (here * np.einsum("kss->ks", forth) * there).sum(axis=2) / (arrived * there).sum(axis=2)
+    return Posterior(weights @ joint[..., :-1], (1 - same) @ weights, 1 - joint[:, -1, -1])
