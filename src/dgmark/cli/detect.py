@@ -12,12 +12,13 @@ import typer
 
 from dgmark.batch import append_rows, in_order, take_up
 from dgmark.cli.console import speaks, stderr
-from dgmark.cli.results import WRITERS, Format, Scored, to_row
+from dgmark.cli.results import WRITERS, Format, Scored, draw, to_row
 from dgmark.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, Detection, Detector, Ranges
 from dgmark.errors import DgmarkError, InputError, SettingsError
 from dgmark.key import WatermarkKey
 from dgmark.keyring import Keyring, load_keys
 from dgmark.normalise import STEPS
+from dgmark.plots import save
 from dgmark.records import STDIN, BadRow
 from dgmark.texts import Item, read_texts
 
@@ -63,6 +64,9 @@ def detect(
     out: Annotated[
         Path | None, typer.Option(help="Write JSON Lines here, and go on where this file stops.", show_default=False)
     ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Write a picture of one text's matches (.png, .svg).", show_default=False)
+    ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
     spans: Annotated[bool, typer.Option("--spans", help="Tell which stretches carry the mark.")] = False,
     show: Annotated[bool, typer.Option("--show", help="Show which tokens match.")] = False,
@@ -83,15 +87,13 @@ def detect(
     options: dict[str, Any] = {"tokenizer": tokenizer, "fpr": fpr, "phase": phase.value, "max_crop": max_crop}
     detector: Detector | Keyring
     if key is not None:
-        if steps and (spans or show or only):
-            raise SettingsError("--normalise changes the text: leave --spans, --show and --only out")
+        if steps and (spans or show or only or plot):
+            raise SettingsError("--normalise changes the text: leave --spans, --show, --only and --plot out")
         options |= {"mode": mode.value, "normalise": steps}
         detector = Detector(WatermarkKey.load(key, allow_open=allow_open_key), **options)
     elif keys is not None:
-        if mode is not Mode.AUTO or show or spans or only:
-            raise SettingsError(
-                "--keys goes with mode auto, and without --show, --spans and --only: find the key first"
-            )
+        if mode is not Mode.AUTO or show or spans or only or steps or plot:
+            raise SettingsError("--keys goes with mode auto, and without what needs the one key: find the key first")
         detector = Keyring(load_keys(keys, allow_open=allow_open_key), **options)
     detector.tokenizer  # noqa: B018 (a wrong tokenizer is an error of the key, not of each row)
     if not inputs and sys.stdin.isatty():
@@ -106,6 +108,8 @@ def detect(
         stderr().print(f"{skipped} rows are already in {out}")
     tally = _Tally()
     scored = tally.count(score(detector, items, Task(_ranges(only or []), spans), workers))
+    if plot and isinstance(detector, Detector):
+        scored = _plotted(scored, detector, plot)
     if out:
         deque(append_rows(out, map(to_row, scored)), maxlen=0)
         stderr().print(tally.sentence(out))
@@ -147,6 +151,16 @@ def score(
     made = in_order(_score_chunk, items, workers=workers, prepare=_prepare, given=(detector, task))
     for item, found in made:
         yield found if isinstance(found, BadRow) else (item, found)  # type: ignore[misc]
+
+
+def _plotted(scored: Iterable[Scored], detector: Detector, path: Path) -> Iterator[Scored]:
+    """Draw the one text that there is."""
+    rows = list(scored)
+    if len(rows) != 1:
+        raise SettingsError(f"--plot draws one text, and there are {len(rows)}")
+    if not isinstance(rows[0], BadRow):
+        save(draw(detector, *rows[0]), path)
+    yield from rows
 
 
 _PREPARED: list[tuple[Detector | Keyring, Task]] = []

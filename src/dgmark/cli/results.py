@@ -5,7 +5,9 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
+import numpy as np
 from rich.table import Table
 from rich.text import Text
 
@@ -13,8 +15,12 @@ from dgmark.cli.console import stdout
 from dgmark.cli.highlight import highlight, legend
 from dgmark.detector import DETECTION_SCHEMA, Detection, Detector
 from dgmark.keyring import Keyring
+from dgmark.plots import match_strip
 from dgmark.records import BadRow, to_line
 from dgmark.texts import Item
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _STYLES = {"watermarked": "bold green", "not_detected": "bold", "uncertain": "bold yellow"}
 _COLUMNS = ["id", *Detection.__dataclass_fields__, "schema", "error"]
@@ -66,6 +72,18 @@ def _write_table(scored: Iterator[Scored], detector: Detector | Keyring, show: b
             if not isinstance(row, BadRow) and isinstance(row[0].content, str) and isinstance(detector, Detector):
                 stdout().print(Text(f"\n── {row[0].row_id}  ", style="dim"), legend())
                 stdout().print(highlight(row[0].content, detector.tokens(row[0].content, row[1])))
+
+
+def draw(detector: Detector, item: Item, detection: Detection) -> "Figure":
+    """The matches along one text, with its spans."""
+    tokens = detector.scored_tokens(item.content)
+    matched = detector.key.tables.matching(tokens.ids, tokens.positions + detection.shift)
+    spans = [
+        (int(np.searchsorted(tokens.offsets[:, 0], span.start)), int(np.searchsorted(tokens.offsets[:, 0], span.end)))
+        for span in detection.spans or ()
+    ]
+    title = f"{item.row_id}: {detection.verdict}, p = {detection.p_value:.2g}, key {detection.key_fingerprint}"
+    return match_strip(matched, detector.key.spec.modulus, spans=spans, title=title)
 
 
 def card(detection: Detection) -> Table:
