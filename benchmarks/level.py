@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Int
 
 from corpus import RUNS, bench_key
+from dgmark.plots import qq, save
 from dgmark.records import BadRow, read_rows
 from dgmark.tokenizer import load_tokenizer
 from scoring import Scores, fair_window_draws, random_key, score
@@ -81,6 +82,7 @@ def main() -> None:
     parser.add_argument("--passages", type=int, default=120, help="passages of each kind; 0 is all")
     parser.add_argument("--keys", type=int, default=20)
     parser.add_argument("--out", type=Path, default=RUNS / "level.npz")
+    parser.add_argument("--plot", type=Path, help="where to draw the p-values against uniform")
     args = parser.parse_args()
     spec = bench_key().spec
     keys = [random_key(spec, number) for number in range(args.keys)]
@@ -102,6 +104,8 @@ def main() -> None:
         print(line(name, texts, scores), flush=True)
     args.out.parent.mkdir(exist_ok=True)
     np.savez_compressed(args.out, **kept)
+    if args.plot:
+        save(qq({name: p.ravel() for name, p in kept.items()}, title="p-values of unmarked text, mode auto"), args.plot)
 
 
 def kinds(human: Path, most: int) -> dict[str, list[Int[np.ndarray, " n"]]]:

@@ -97,7 +97,7 @@ def qq(p_values: Mapping[str, Float[np.ndarray, " n"]], *, title: str = "") -> "
         p_values: of unmarked texts, by kind.
         title: what to write above.
     """
-    figure = _figure(5.5, 5)
+    figure = _figure(7.5, 4.8)
     axes = figure.subplots()
     smallest = 0.5 / max((len(p) for p in p_values.values()), default=1)
     axes.plot([smallest, 1], [smallest, 1], color="0.5", linewidth=1, label="uniform")
@@ -117,7 +117,7 @@ def qq(p_values: Mapping[str, Float[np.ndarray, " n"]], *, title: str = "") -> "
     axes.set_xlabel("level")
     axes.set_ylabel("share of p-values at or below it")
     axes.set_title(title, fontsize="medium")
-    axes.legend(loc="upper left", fontsize="x-small")
+    figure.legend(loc="outside right upper", fontsize="x-small")
     return figure
 
 

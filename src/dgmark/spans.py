@@ -17,7 +17,7 @@ from dgmark.evalue import log_e_value
 from dgmark.intact import IntactTest
 from dgmark.statistics import SMALLEST_P
 
-# Stretches are tested at ends that are multiples of g = 1, 2, 4, ..., where they are UNITS of g long: about 12 n / g of
+# Stretches are tested at ends that are multiples of g = 1, 2, 4, ..., where they are UNITS of g long: about 11 n / g of
 # them for each g, far fewer than the n^2 / 2 of all stretches.
 UNITS = range(7, 18)
 
