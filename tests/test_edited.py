@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dgmark.detector import Detection, Detector, Mode
-from dgmark.edited import LONGEST, edited_test
+from dgmark.edited import FEW_DRAWS, LONGEST, edited_test
 from dgmark.errors import SettingsError
 from dgmark.key import WatermarkKey
 from known_keys import builtin_tokenizer, known_key
@@ -115,6 +115,27 @@ def test_the_front_of_a_very_long_text_is_aligned() -> None:
     with unchecked():
         whole = edited_test(key, ids, positions, "any", 0.2)
         assert whole == edited_test(key, ids[:LONGEST], positions[:LONGEST], "any", 0.2)
+
+
+@pytest.mark.slow
+def test_a_million_tokens_have_a_verdict() -> None:
+    """A mark of one in a hundred tokens, in a text whose null is far too wide to convolve."""
+    detector = detector_of()
+    ids = np.random.default_rng(1).integers(300, 8000, 1_000_000)
+    wrong = np.flatnonzero(~detector.key.tables.matching(ids, np.arange(len(ids))))[::50]
+    table = detector.key.tables.table()
+    some = [np.flatnonzero(table[300:8000] == parity)[:50] + 300 for parity in (0, 1)]
+    ids[wrong] = [some[at % 2][at % 50] for at in wrong]
+    with unchecked():
+        assert detector.detect(ids).verdict == "watermarked"
+        assert detector_of("another").detect(ids).verdict == "not_detected"
+
+
+def test_where_a_rank_cannot_decide_few_keys_are_drawn() -> None:
+    found = detector_of(mode="edited", fpr=1e-9).detect(cut(marked_ids(known_key("edited"), 60), 0.1))
+    assert found.verdict != "watermarked"
+    assert found.draws <= FEW_DRAWS
+    assert found.p_value < 0.05
 
 
 def test_a_loop_with_a_slip_in_it_is_no_mark() -> None:

@@ -19,8 +19,9 @@ from dgmark.redraw import ENOUGH, FIRST_DRAWS, GroupDraws, draws_needed, redrawn
 from dgmark.statistics import SMALLEST_P
 
 RANK_WEIGHT, E_VALUE_WEIGHT = 0.9, 0.1
-# beyond this many draws (half a second for 256 tokens) the e-value alone can decide
-MOST_DRAWS = 100_000
+# where a rank needs more draws than this to decide (half a second for 256 tokens), the e-value alone can, and only as
+# many are made as give a p-value to report
+MOST_DRAWS, FEW_DRAWS = 100_000, 1000
 # scored tokens at the front of a text that are aligned
 LONGEST = 16_384
 
@@ -63,7 +64,8 @@ def edited_test(
     def statistic(groups: np.ndarray) -> np.ndarray:
         return model.log_ratios(groups, np.float32)
 
-    most = min(MOST_DRAWS, draws_needed(RANK_WEIGHT * level))
+    needed = draws_needed(RANK_WEIGHT * level)
+    most = needed if needed <= MOST_DRAWS else FEW_DRAWS
     rank = redrawn_p(statistic, observed, draws, modulus, most=min(FIRST_DRAWS, most))
     p = rank.p_value / RANK_WEIGHT
     if rank.reached < ENOUGH:

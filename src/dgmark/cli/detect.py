@@ -148,9 +148,13 @@ def score(
     detector: Detector | Keyring, items: Iterable[Item | BadRow], task: Task = Task(), workers: int = 1
 ) -> Iterator[Scored]:
     """Detections in the order of the items, a chunk at a time; an item that cannot be scored becomes a bad row."""
-    made = in_order(_score_chunk, items, workers=workers, prepare=_prepare, given=(detector, task))
-    for item, found in made:
-        yield found if isinstance(found, BadRow) else (item, found)  # type: ignore[misc]
+    for item, found in in_order(_score_chunk, items, workers=workers, prepare=_prepare, given=(detector, task)):
+        if isinstance(item, BadRow):
+            yield item
+        elif isinstance(found, BadRow):
+            yield found
+        else:
+            yield item, found
 
 
 def _plotted(scored: Iterable[Scored], detector: Detector, path: Path) -> Iterator[Scored]:
