@@ -122,7 +122,7 @@ def test_splitting_agrees_with_all_keys_of_a_text_that_repeats_itself() -> None:
         values = np.concatenate([statistic(groups_of(part)) for part in np.array_split(codes, 32)])
         best = int(np.argsort(values)[-4])
         exact = float(np.mean(values >= values[best] - TOLERANCE))
-        found = splitting_tail(statistic, groups_of(codes[best : best + 1])[:, 0], draws_for("alignment"), 2, runs=8)
+        found = splitting_tail(statistic, groups_of(codes[best : best + 1])[:, 0], draws_for("alignment"), 2, runs=5)
     assert exact < 1e-4
     assert abs(found.p - exact) < 5 * found.standard_error + 0.02 * exact
     assert found.standard_error < exact
