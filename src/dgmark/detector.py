@@ -18,11 +18,12 @@ from dgmark.errors import ModelNotFound, SettingsError
 from dgmark.intact import Hypothesis, IntactTest, Phase
 from dgmark.key import WatermarkKey
 from dgmark.normalise import check_steps, normalise
+from dgmark.redraw import GroupDraws
 from dgmark.spans import find_stretches
 from dgmark.statistics import z_score
 from dgmark.tokenizer import Tokenizer, load_tokenizer
 from dgmark.watermark import check_ids
-from dgmark.windows import window_statistic
+from dgmark.windows import DEFAULT_WINDOW, WindowTest, window_statistic, window_test
 
 __all__ = [
     "DEFAULT_FPR",
@@ -173,6 +174,18 @@ class Detector:
             )
             for stretch in find_stretches(self._intact, tokens.ids, tokens.positions, self.fpr)
         )
+
+    def windows(self, text_or_ids: TextOrIds, window: int = DEFAULT_WINDOW) -> WindowTest:
+        """The paper's sliding-window statistic of a text, for comparison, with a p-value by re-drawn keys.
+
+        Raises:
+            SettingsError: a window of no token.
+        """
+        if window < 1:
+            raise SettingsError(f"window {window} is not at least 1 token")
+        tokens = self.scored_tokens(text_or_ids)
+        draws = GroupDraws(self.key.secret, tokens.ids, tokens.positions)
+        return window_test(self.key.tables, tokens.ids, tokens.positions, draws, window=window)
 
     def scored_tokens(self, text_or_ids: TextOrIds) -> ScoredIds:
         """The tokens that count of a text, or of the ids of one response."""

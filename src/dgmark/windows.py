@@ -4,10 +4,32 @@ Each window of w tokens has its z-score; the statistic is the mean of their squa
 (`redraw.py`); the moments and the paper's threshold are for comparison.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int, UInt8
+
+from dgmark.redraw import GroupDraws, redrawn_p
+from dgmark.watermark import GroupTables
 
 DEFAULT_WINDOW = 8
+
+
+@dataclass(frozen=True)
+class WindowTest:
+    """The paper's window statistic of one text.
+
+    Attributes:
+        z_scores: of each window, n - w + 1 of them.
+        statistic: mean of their squares, z_win.
+        p_value: rank of the statistic among re-drawn keys; true for any text, at least 1 / (draws + 1).
+        draws: keys re-drawn.
+    """
+
+    z_scores: tuple[float, ...]
+    statistic: float
+    p_value: float
+    draws: int
 
 
 def window_z_scores(
@@ -43,3 +65,40 @@ def fair_coin_moments(scored: int, window: int = DEFAULT_WINDOW) -> tuple[float,
     lags = np.arange(1 - min(window, windows), min(window, windows))
     shared = window - np.abs(lags)
     return 1.0, float(((windows - np.abs(lags)) * 2 * (shared**2 - shared)).sum() / (window * windows) ** 2)
+
+
+def window_test(
+    tables: GroupTables,
+    ids: Int[np.ndarray, " n"],
+    positions: Int[np.ndarray, " n"],
+    draws: GroupDraws,
+    *,
+    window: int = DEFAULT_WINDOW,
+    most: int = 9999,
+) -> WindowTest:
+    """The window statistic with its p-value by re-drawn keys.
+
+    Args:
+        tables: the key's groups and position code.
+        ids: scored token ids.
+        positions: where they stand. At m = 2 a shift of all changes nothing; at other m they are taken as they are.
+        draws: where random keys come from.
+        window: tokens in a window.
+        most: draws after which to stop.
+    """
+    spec = tables.spec
+    items = spec.segment(positions) * spec.table_size + ids
+    _, first, rows = np.unique(items, return_index=True, return_inverse=True)
+    groups, wanted = tables.groups(ids, positions), tables.residues(positions)[:, None]
+
+    def statistic(groups: UInt8[np.ndarray, "rows keys"]) -> Float[np.ndarray, " keys"]:
+        return window_statistic(groups[rows] == wanted, spec.modulus, window)
+
+    found = redrawn_p(statistic, groups[first], draws, spec.modulus, most=most)
+    scores = window_z_scores(groups == wanted[:, 0], spec.modulus, window)
+    return WindowTest(
+        z_scores=tuple(scores.tolist()),
+        statistic=float(statistic(groups[first][:, None])[0]),
+        p_value=found.p_value,
+        draws=found.draws,
+    )

@@ -58,7 +58,9 @@ def _write_csv(scored: Iterator[Scored], _detector: Detector | Keyring, _show: b
     writer = csv.DictWriter(sys.stdout, _COLUMNS, lineterminator="\n")
     writer.writeheader()
     for row in scored:
-        writer.writerow(to_row(row))
+        writer.writerow(
+            {name: json.dumps(value) if isinstance(value, list) else value for name, value in to_row(row).items()}
+        )
 
 
 def _write_table(scored: Iterator[Scored], detector: Detector | Keyring, show: bool) -> None:
