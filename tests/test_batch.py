@@ -173,3 +173,17 @@ def test_two_processes_write_what_one_does(key_file: Path, table: Path, tmp_path
     run("detect", "--key", key_file, "--out", one, table)
     assert run("detect", "--key", key_file, "--out", two, "--workers", 2, table).exit_code == 0
     assert one.read_bytes() == two.read_bytes()
+
+
+def test_another_ring_of_keys_does_not_go_on_with_the_file(table: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.mkdir()
+    known_key("batch").save(keys / "0.json")
+    out = tmp_path / "out.jsonl"
+    short = tmp_path / "short.jsonl"
+    short.write_text(json.dumps({"id": "a", "text": TEXTS[0]}) + "\n")
+    assert run("detect", "--keys", keys, "--out", out, short).exit_code == 0
+    known_key("more").save(keys / "1.json")
+    again = run("detect", "--keys", keys, "--out", out, short)
+    assert again.exit_code == 4
+    assert "another keys_tested" in again.stderr

@@ -100,9 +100,11 @@ def detect(
         raise SettingsError("give texts to score: files, folders, or - for standard input")
     sources = inputs or [STDIN]
     items = (item for source in sources for item in _read(source, ids))
-    agree = {"fpr": fpr, "mode": mode.value}
+    agree: dict[str, object] = {"fpr": fpr, "mode": mode.value}
     if isinstance(detector, Detector):
         agree["key_fingerprint"] = detector.key.fingerprint
+    else:
+        agree["keys_tested"] = len(detector.keys)
     skipped = take_up(out, items, agree) if out else 0
     if skipped:
         stderr().print(f"{skipped} rows are already in {out}")
