@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test check bench bench-quick clean
+.PHONY: demo test check bench bench-quick bench-detect clean
 
 demo: .venv/.generate
 	$(BIN)/dgmark demo
@@ -25,6 +25,14 @@ bench: bench-quick
 bench-quick: .venv/.dev
 	$(BIN)/python benchmarks/detect_speed.py
 	$(BIN)/python benchmarks/decode_speed.py
+
+# HUMAN is a JSON Lines file of unmarked text with id, domain, lang and text; none comes with the package.
+bench-detect: .venv/.dev
+	$(BIN)/python benchmarks/corpus.py --sampling multinomial
+	$(BIN)/python benchmarks/detect_speed.py
+	$(BIN)/python benchmarks/level.py $(HUMAN)
+	$(BIN)/python benchmarks/robustness.py runs/multinomial-marked.jsonl runs/multinomial-unmarked.jsonl --human $(HUMAN)
+	$(BIN)/python benchmarks/spans.py runs/multinomial-marked.jsonl $(HUMAN)
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -8,14 +8,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from statistics import median
+from statistics import mean, median
 
 import numpy as np
 
 from corpus import PROMPTS, bench_key
-from dgmark import Detector
+from dgmark import Detector, Keyring, WatermarkKey
 from dgmark.statistics import MatchNull, phase_counts, residue_counts
 from dgmark.watermark import SECRET_BYTES, group_table
+from scoring import random_key
 
 ROUNDS = 15
 
@@ -23,7 +24,7 @@ ROUNDS = 15
 def main() -> None:
     """Print the figures."""
     key = bench_key()
-    detector = Detector(key)
+    detector = Detector(key, mode="intact")
     tokenizer = detector.tokenizer
     rng = np.random.default_rng(0)
 
@@ -49,7 +50,29 @@ def main() -> None:
     print(f"exact p-value, n = 256: {1e3 * took / len(windows):.3f} ms")
 
     took = rounds(lambda: [detector.detect(ids) for ids in windows])
-    print(f"ids to verdict, n = 256: {1e3 * took / len(windows):.3f} ms ({len(windows) / took:.0f} texts/s)")
+    print(
+        f"ids to verdict, mode intact, n = 256: {1e3 * took / len(windows):.3f} ms ({len(windows) / took:.0f} texts/s)"
+    )
+
+    auto = Detector(key)
+    each = [median(once(lambda: auto.detect(ids)) for _ in range(5)) for ids in windows]  # noqa: B023 (called at once)
+    print(
+        f"ids to verdict, mode auto, unmarked, n = 256: median {1e3 * median(each):.1f}, mean {1e3 * mean(each):.1f} ms"
+    )
+
+    marked = [np.array(ids) for ids in marked_ids(key, 40)]
+    for cut in (0, 0.05, 0.1, 0.2, 0.3):
+        texts_cut = [ids[rng.random(256) >= cut] for ids in marked]
+        each = [once(lambda: auto.detect(ids)) for ids in texts_cut]  # noqa: B023
+        print(f"mode auto, {cut:.0%} cut out: median {1e3 * median(each):.1f} ms, max {1e3 * max(each):.0f} ms")
+
+    ring = Keyring([random_key(key.spec, number) for number in range(1000)])
+    took = median(once(lambda: ring.detect(windows[0])) for _ in range(3))
+    print(f"1,000 keys, n = 256: {took:.2f} s")
+
+    million = np.resize(np.array(prose), 1_000_000)
+    took = median(once(lambda: auto.detect(million)) for _ in range(3))
+    print(f"a text of 1,000,000 tokens, mode auto: {took:.2f} s")
 
     texts = [tokenizer.decode(ids.tolist()) for ids in windows]
     fast = tokenizer.backend.encode_batch_fast
@@ -68,6 +91,19 @@ def main() -> None:
         lambda: detector.detect_many(texts),
         lambda: tokenizer.backend.encode_batch(texts),
     )
+
+
+def marked_ids(key: WatermarkKey, texts: int) -> list[list[int]]:
+    """Ids that match with chance .8, words by a power law."""
+    rng = np.random.default_rng(1)
+    words = rng.permutation(np.arange(300, 8000))[:900]
+    groups = key.tables.table()[words]
+    weights = [np.where(groups == parity, 1 / np.arange(1, 901), 0) for parity in (0, 1)]
+    made = []
+    for _ in range(texts):
+        wanted = (np.arange(256) + (rng.random(256) > 0.8)) % 2
+        made.append([int(rng.choice(words, p=weights[r] / weights[r].sum())) for r in wanted])
+    return made
 
 
 def ratio(name: str, ours: Callable[[], object], bare: Callable[[], object]) -> None:

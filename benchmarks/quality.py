@@ -21,10 +21,12 @@ RATES = (1e-2, 1e-4)
 
 def main() -> None:
     """Print the table and write its figures to runs/quality.json."""
-    detector = Detector(bench_key())
+    detector = Detector(bench_key(), mode="intact")
     rng = np.random.default_rng(0)
     others = [
-        Detector(WatermarkKey(bench_key().spec, "null", rng.bytes(SECRET_BYTES)), tokenizer=detector.tokenizer)
+        Detector(
+            WatermarkKey(bench_key().spec, "null", rng.bytes(SECRET_BYTES)), tokenizer=detector.tokenizer, mode="intact"
+        )
         for _ in range(NULL_KEYS)
     ]
     figures = {}

@@ -278,7 +278,7 @@ def test_detect_writes_the_contracts_fields_in_order_of_input(
     assert "error" in out[3]
     wanted = {"p_value", "z_score", "green_fraction", "num_tokens_scored", "num_tokens_matched", "fpr"}
     assert wanted <= set(out[0])
-    assert out[0]["schema"] == 1
+    assert out[0]["schema"] == 2
     assert "2 of 4 inputs cannot be used" in result.stderr
 
 
@@ -327,10 +327,55 @@ def test_show_underlines_matching_tokens(key_file: Path, tmp_path: Path, monkeyp
     assert 1 < underlined <= tokens.num_tokens_matched + 1  # the legend is one; neighbours share a span
 
 
+def test_a_picture_of_one_text_is_drawn(key_file: Path, marked: list[int], tmp_path: Path) -> None:
+    row = json.dumps({"id": "a", "token_ids": [*range(300, 350), *marked[:100]]})
+    picture = tmp_path / "strip.png"
+    result = run("detect", "--key", key_file, "--spans", "--plot", picture, stdin=row)
+    assert result.exit_code == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert run("detect", "--key", key_file, "--plot", picture, stdin=row + "\n" + row).exit_code == 2
+
+
+def test_spans_are_told_on_request(key_file: Path, marked: list[int]) -> None:
+    row = json.dumps({"id": "a", "token_ids": [*range(300, 400), *marked[:100], *range(5000, 5100)]})
+    (found,) = rows(run("detect", "--key", key_file, "--format", "jsonl", "--spans", stdin=row).stdout)
+    (span,) = found["spans"]
+    assert abs(span["start"] - 100) < 8
+    assert abs(span["end"] - 200) < 8
+    assert rows(run("detect", "--key", key_file, "--format", "jsonl", stdin=row).stdout)[0]["spans"] is None
+    assert f"{span['start']}-{span['end']} (p" in run("detect", "--key", key_file, "--spans", stdin=row).stdout
+
+
+def test_which_of_many_keys_is_told(tmp_path: Path, marked: list[int]) -> None:
+    keys = [known_key("command line"), known_key("another"), known_key("third")]
+    for number, key in enumerate(keys):
+        key.save(tmp_path / f"{number}.json")
+    row = json.dumps({"id": "a", "token_ids": marked})
+    (found,) = rows(run("detect", "--keys", tmp_path, "--format", "jsonl", stdin=row).stdout)
+    assert (found["verdict"], found["key_fingerprint"]) == ("watermarked", keys[0].fingerprint)
+    assert found["keys_tested"] == 3
+    assert run("detect", "--keys", tmp_path, "--key", tmp_path / "0.json", stdin=row).exit_code == 2
+    assert run("detect", "--keys", tmp_path, "--spans", stdin=row).exit_code == 2
+    assert run("detect", "--keys", tmp_path / "none", stdin=row).exit_code == 5
+
+
+def test_only_scores_ranges_at_their_positions(key_file: Path, marked: list[int]) -> None:
+    row = json.dumps({"id": "a", "token_ids": marked})
+    out = run("detect", "--key", key_file, "--format", "jsonl", "--only", "10:60", "--only", "80:90", stdin=row)
+    found = rows(out.stdout)[0]
+    assert (found["num_tokens_scored"], found["num_tokens_matched"]) == (60, 60)
+    beyond = run("detect", "--key", key_file, "--format", "jsonl", "--only", "0:999", stdin=row)
+    assert "the length of what is scored" in beyond.stderr
+    assert beyond.exit_code == 2
+    unreadable = run("detect", "--key", key_file, "--only", "ten", stdin=row)
+    assert unreadable.exit_code == 2
+    assert "START:END" in unreadable.stderr
+
+
 def test_phase_start_buys_power_and_any_survives_a_crop(key_file: Path, marked: list[int]) -> None:
     def p(ids: list[int], phase: str) -> float:
         row = json.dumps({"id": "a", "token_ids": ids})
-        out = run("detect", "--key", key_file, "--format", "jsonl", "--phase", phase, stdin=row)
+        out = run("detect", "--key", key_file, "--format", "jsonl", "--mode", "intact", "--phase", phase, stdin=row)
         return float(rows(out.stdout)[0]["p_value"])
 
     assert p(marked, "start") == pytest.approx(p(marked, "any") / 2)

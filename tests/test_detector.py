@@ -1,4 +1,4 @@
-"""The detector: three verdicts, any crop, ids and texts, and no text that makes it stumble.
+"""The detector: three verdicts, any crop, ids and texts, and no text that makes it stumble. Mode "intact" unless said.
 
 That its p-value is exact stands in `test_statistics.py`, that it holds its level in `test_level.py`.
 """
@@ -29,7 +29,8 @@ END, START, MASK = 0, 1, 2  # of the built-in tokenizer
 FIRST = 4  # the ids below are special
 ROW = [
     "id", "verdict", "p_value", "z_score", "green_fraction", "num_tokens_scored", "num_tokens_matched", "fpr", "shift",
-    "shifts_tested", "key_fingerprint", "guaranteed", "summary", "schema",
+    "shifts_tested", "key_fingerprint", "guaranteed", "summary", "mode", "p_intact", "p_edited", "draws",
+    "edited_fraction", "z_window", "normalised", "spans", "keys_tested", "schema",
 ]  # fmt: skip
 
 
@@ -37,7 +38,7 @@ def detector_of(
     name: str = "detector", *, modulus: int = 2, rotation: int = 0, scheme: SchemeName = "keyed", **options: Any
 ) -> Detector:
     key = known_key(name, modulus=modulus, rotation=rotation, scheme=scheme)
-    return Detector(key, tokenizer=builtin_tokenizer(), **options)
+    return Detector(key, tokenizer=builtin_tokenizer(), **{"mode": "intact", **options})
 
 
 def marked_ids(key: WatermarkKey, length: int, *, rate: float = 0.8, seed: int = 0) -> Ids:
@@ -140,10 +141,10 @@ def test_the_verdict_is_watermarked_exactly_when_p_is_at_most_fpr(
 def test_the_same_text_changes_its_verdict_with_the_rate() -> None:
     key = known_key("rates")
     ids = marked_ids(key, 100, rate=0.7)
-    p = detect(ids, key).p_value
-    assert detect(ids, key, fpr=p).verdict == "watermarked"
-    assert detect(ids, key, fpr=p * 0.999).verdict == "not_detected"
-    assert detect(ids, key, fpr=1e-12).verdict == "uncertain"
+    p = detect(ids, key, mode="intact").p_value
+    assert detect(ids, key, mode="intact", fpr=p).verdict == "watermarked"
+    assert detect(ids, key, mode="intact", fpr=p * 0.999).verdict == "not_detected"
+    assert detect(ids, key, mode="intact", fpr=1e-12).verdict == "uncertain"
 
 
 def test_a_p_value_below_the_range_of_floats_stays_positive() -> None:
@@ -389,7 +390,7 @@ def test_many_texts_may_come_from_a_generator() -> None:
 
 def test_the_function_detect_is_the_detectors() -> None:
     text = marked_text(known_key("words"), 40)
-    options: Any = {"fpr": 1e-3, "phase": "start"}
+    options: Any = {"fpr": 1e-3, "phase": "start", "mode": "auto"}
     assert detect(text, known_key("words"), **options) == detector_of("words", **options).detect(text)
 
 
@@ -446,10 +447,10 @@ def test_special_tokens_are_shown_as_not_scored() -> None:
 # --- what is reported ----------------------------------------------------------------------------
 
 
-def test_a_row_has_the_fields_of_schema_1_in_their_order() -> None:
+def test_a_row_has_the_fields_of_schema_2_in_their_order() -> None:
     row = detector_of().detect("some text").to_row("row 7")
     assert list(row) == ROW
-    assert (row["id"], row["schema"]) == ("row 7", 1)
+    assert (row["id"], row["schema"]) == ("row 7", 2)
 
 
 @pytest.mark.parametrize(
@@ -459,13 +460,13 @@ def test_a_row_has_the_fields_of_schema_1_in_their_order() -> None:
 def test_a_row_is_plain_json(content: Any, modulus: int, rotation: int) -> None:
     row = detector_of(modulus=modulus, rotation=rotation, max_crop=5).detect(content).to_row("x")
     assert json.loads(json.dumps(row, allow_nan=False)) == row
-    assert {type(value) for value in row.values()} <= {str, int, float, bool}
+    assert {type(value) for value in row.values()} <= {str, int, float, bool, list, type(None)}
 
 
 def test_the_row_says_what_the_detection_says() -> None:
     found = detector_of().detect("some text")
     row = found.to_row("x")
-    assert Detection(**{name: row[name] for name in ROW[1:-1]}) == found
+    assert Detection(**{**{name: row[name] for name in ROW[1:-1]}, "normalised": ()}) == found
 
 
 def test_the_key_is_named_by_its_fingerprint() -> None:

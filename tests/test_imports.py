@@ -9,12 +9,14 @@ import pytest
 import dgmark
 from fresh_process import run_fresh
 
-HEAVY = {"torch", "transformers", "safetensors", "scipy", "sympy"}
+HEAVY = {"torch", "transformers", "safetensors", "scipy", "sympy", "pyarrow", "matplotlib", "confusable_homoglyphs"}
 LOADED = "\nimport json, sys; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
 
 DETECTION_HALF = [
     "dgmark.errors", "dgmark.hub", "dgmark.checkpoint", "dgmark.families", "dgmark.byte_bpe", "dgmark.tokenizer",
-    "dgmark.watermark", "dgmark.key", "dgmark.statistics", "dgmark.detector", "dgmark.records", "dgmark.cli",
+    "dgmark.watermark", "dgmark.key", "dgmark.statistics", "dgmark.alignment", "dgmark.evalue", "dgmark.redraw",
+    "dgmark.splitting", "dgmark.windows", "dgmark.normalise", "dgmark.intact", "dgmark.edited", "dgmark.spans",
+    "dgmark.detector", "dgmark.keyring", "dgmark.plots", "dgmark.records", "dgmark.texts", "dgmark.batch", "dgmark.cli",
 ]  # fmt: skip
 
 

@@ -6,9 +6,10 @@ Keys and detection need numpy and tokenizers only; what needs torch is imported 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dgmark.detector import Detection, Detector, ScoredToken, detect
+from dgmark.detector import Detection, Detector, ScoredToken, Span, detect
 from dgmark.errors import DgmarkError
 from dgmark.key import KeyFilePermissionWarning, WatermarkKey
+from dgmark.keyring import Keyring, load_keys
 from dgmark.tokenizer import Tokenizer, load_tokenizer
 from dgmark.version import __version__
 from dgmark.watermark import WatermarkSpec
@@ -37,7 +38,9 @@ __all__ = [
     "DgmarkError",
     "Generation",
     "KeyFilePermissionWarning",
+    "Keyring",
     "ScoredToken",
+    "Span",
     "Tokenizer",
     "Trace",
     "WatermarkKey",
@@ -46,6 +49,7 @@ __all__ = [
     "convert",
     "detect",
     "generate",
+    "load_keys",
     "load_model",
     "load_tokenizer",
     "select",

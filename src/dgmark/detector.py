@@ -1,92 +1,62 @@
 """From a text and a key to a verdict with a stated error rate. No model, no prompt, no torch.
 
-The p-value is that of `statistics.MatchNull`: true for any text chosen without knowledge of the key.
+Two tests share the false-positive rate, for any text chosen without knowledge of the key: `intact.py` (exact) and
+`edited.py` (allows for tokens cut out and put in).
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import get_args
 
 import numpy as np
 from jaxtyping import Bool, Int
 
+from dgmark.detection import DETECTION_SCHEMA, Detection, Mode, ScoredToken, Span, Verdict, summary
+from dgmark.edited import edited_test
 from dgmark.errors import ModelNotFound, SettingsError
+from dgmark.intact import Hypothesis, IntactTest, Phase
 from dgmark.key import WatermarkKey
-from dgmark.statistics import SMALLEST_P, MatchNull, residue_counts, z_score
+from dgmark.normalise import check_steps, normalise
+from dgmark.redraw import GroupDraws
+from dgmark.spans import find_stretches
+from dgmark.statistics import z_score
 from dgmark.tokenizer import Tokenizer, load_tokenizer
 from dgmark.watermark import check_ids
+from dgmark.windows import DEFAULT_WINDOW, WindowTest, window_statistic, window_test
 
-DETECTION_SCHEMA = 1
+__all__ = [
+    "DEFAULT_FPR",
+    "DEFAULT_MAX_CROP",
+    "DETECTION_SCHEMA",
+    "Detection",
+    "Detector",
+    "Mode",
+    "Phase",
+    "Ranges",
+    "ScoredToken",
+    "Span",
+    "TextOrIds",
+    "Verdict",
+    "detect",
+]
+
 DEFAULT_FPR = 1e-4
 DEFAULT_MAX_CROP = 1024
+# in mode "auto", the share of the false-positive rate that belongs to the test for intact text
+INTACT_WEIGHT = 0.5
 
-# tokens at the front of a text that tell a rotating key's crop; more would not tell it better
-_SEARCHED = 4096
-
-Verdict = Literal["watermarked", "not_detected", "uncertain"]
-Phase = Literal["any", "start"]
 TextOrIds = str | Sequence[int] | np.ndarray
+Ranges = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True)
-class Detection:
-    """What one text says of one key.
+class ScoredIds:
+    """The tokens that count: their ids, their positions among all tokens, and the characters (indices) they cover."""
 
-    Attributes:
-        verdict: "watermarked" (p <= fpr), "not_detected", or "uncertain" (too short or too repetitive to tell).
-        p_value: chance that a random key matches this very text as well at any phase tried; in (0, 1].
-        z_score: the paper's, at the best phase; for comparison, not for the verdict.
-        green_fraction: matched / scored.
-        num_tokens_scored: tokens of the response, special ones left out.
-        num_tokens_matched: those in their position's matching set, at the best phase.
-        fpr: false-positive rate that the verdict was held to.
-        shift: how many tokens are taken to be missing at the front (modulo the code's period without rotation).
-        shifts_tested: how many were tried, and paid for in the p-value.
-        key_fingerprint: names the key.
-        guaranteed: whether the p-value rests on a secret key; false for scheme token-id.
-        summary: the verdict in one plain sentence.
-    """
-
-    verdict: Verdict
-    p_value: float
-    z_score: float
-    green_fraction: float
-    num_tokens_scored: int
-    num_tokens_matched: int
-    fpr: float
-    shift: int
-    shifts_tested: int
-    key_fingerprint: str
-    guaranteed: bool
-    summary: str
-
-    def to_row(self, row_id: str) -> dict[str, Any]:
-        """The detection as a JSON row."""
-        return {"id": row_id, **asdict(self), "schema": DETECTION_SCHEMA}
-
-
-@dataclass(frozen=True)
-class ScoredToken:
-    """One token of a text for display: its characters [start, end), and whether it matched (None: not scored)."""
-
-    start: int
-    end: int
-    matched: bool | None
-
-
-@dataclass(frozen=True)
-class _Hypothesis:
-    """The mark is there, `shift` tokens into its text; `weight` is its share of the false-positive rate."""
-
-    shift: int
-    matched: int
-    weight: float
-    null: MatchNull
-
-    @cached_property
-    def p_value(self) -> float:
-        return min(1.0, max(SMALLEST_P, self.null.tail(self.matched) / self.weight))
+    ids: Int[np.ndarray, " n"]
+    positions: Int[np.ndarray, " n"]
+    offsets: Int[np.ndarray, "n 2"]
 
 
 class Detector:
@@ -96,10 +66,15 @@ class Detector:
         key: the key.
         tokenizer: the model's tokenizer, or where to find it; by default the one the key names.
         fpr: false-positive rate to hold, in (0, 1).
+        mode: "auto" tests the text as intact and as edited, and pays for both; "intact" allows for a crop alone;
+            "edited" allows for edits and leaves the exact test out.
         phase: "any" allows for tokens missing at the front and pays for it; "start" takes the text as complete.
         max_crop: with a rotating key and phase "any", the most tokens that may be missing.
+        normalise: steps of `normalise.STEPS` to undo disguises with, if the text as it is does not show the mark;
+            a text that they change pays for both tries. Ids are never changed.
 
     Raises:
+        SettingsError: a setting that cannot be meant.
         TokenizerMismatch: the tokenizer is not the key's.
     """
 
@@ -109,19 +84,27 @@ class Detector:
         *,
         tokenizer: Tokenizer | str | None = None,
         fpr: float = DEFAULT_FPR,
+        mode: Mode = "auto",
         phase: Phase = "any",
         max_crop: int = DEFAULT_MAX_CROP,
+        normalise: Sequence[str] = (),
     ) -> None:
         if not 0 < fpr < 1:
             raise SettingsError(f"fpr {fpr} is not between 0 and 1")
+        if mode not in get_args(Mode):
+            raise SettingsError(f"mode {mode!r} is not one of: {', '.join(get_args(Mode))}")
         if phase not in ("any", "start"):
             raise SettingsError(f"phase {phase!r} is not one of: any, start")
         if max_crop < 0:
             raise SettingsError(f"max crop {max_crop} is negative")
         self.key = key
         self.fpr = fpr
+        self.mode = mode
         self.phase = phase
         self.max_crop = max_crop
+        check_steps(normalise)
+        self.normalise = tuple(normalise)
+        self._intact = IntactTest(key.tables, phase, max_crop)
         self._tokenizer: Tokenizer | None = None
         if tokenizer is not None:
             self._tokenizer = load_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
@@ -142,22 +125,85 @@ class Detector:
             self._tokenizer = tokenizer
         return self._tokenizer
 
-    def detect(self, text_or_ids: TextOrIds) -> Detection:
+    def detect(self, text_or_ids: TextOrIds, *, only: Ranges | None = None) -> Detection:
         """Score one text, or the token ids of one response.
 
         Ids are scored up to the first end token. A text is not cut there: whoever can put an end token into a text
         could hide everything behind it.
 
+        Args:
+            text_or_ids: the text or ids.
+            only: ranges [start, end) to score, of characters (of ids: of indices); tokens that straddle an edge are
+                not scored. Positions still count from the first token of all: for text that was filled in.
+
         Raises:
             VocabularyMismatch: an id lies outside the key's vocabulary.
+            SettingsError: a range that is empty or lies outside the text.
         """
+        if only is None:
+            if self.normalise and isinstance(text_or_ids, str):
+                return self._detect_normalised(text_or_ids)
+            return self._detect_ids(self._encode(text_or_ids))
+        if self.normalise:
+            raise SettingsError("ranges are of the text as it is: leave normalisation out")
+        tokens = self.scored_tokens(text_or_ids)
+        length = len(text_or_ids)
+        inside = np.zeros(len(tokens.ids), dtype=bool)
+        for start, end in only:
+            if not 0 <= start < end <= length:
+                raise SettingsError(
+                    f"range {start}:{end} is not START:END with 0 <= START < END <= {length}, "
+                    "the length of what is scored"
+                )
+            inside |= (tokens.offsets[:, 0] >= start) & (tokens.offsets[:, 1] <= end)
+        return self._detect_scored(tokens.ids[inside], tokens.positions[inside])
+
+    def spans(self, text_or_ids: TextOrIds) -> tuple[Span, ...]:
+        """The stretches of a text (or of ids) that carry the mark, in order.
+
+        The chance to report any stretch without marked text is at most `fpr`; where a stretch begins and ends is an
+        estimate.
+        """
+        tokens = self.scored_tokens(text_or_ids)
+        return tuple(
+            Span(
+                start=int(tokens.offsets[stretch.first, 0]),
+                end=int(tokens.offsets[stretch.last - 1, 1]),
+                num_tokens_scored=stretch.last - stretch.first,
+                p_value=stretch.p_value,
+            )
+            for stretch in find_stretches(self._intact, tokens.ids, tokens.positions, self.fpr)
+        )
+
+    def windows(self, text_or_ids: TextOrIds, window: int = DEFAULT_WINDOW) -> WindowTest:
+        """The paper's sliding-window statistic of a text, for comparison, with a p-value by re-drawn keys.
+
+        Raises:
+            SettingsError: a window of no token.
+        """
+        if window < 1:
+            raise SettingsError(f"window {window} is not at least 1 token")
+        tokens = self.scored_tokens(text_or_ids)
+        draws = GroupDraws(self.key.secret, tokens.ids, tokens.positions)
+        return window_test(self.key.tables, tokens.ids, tokens.positions, draws, window=window)
+
+    def scored_tokens(self, text_or_ids: TextOrIds) -> ScoredIds:
+        """The tokens that count of a text, or of the ids of one response."""
         if isinstance(text_or_ids, str):
-            return self._detect_ids(np.array(self.tokenizer.encode(text_or_ids), dtype=np.int64))
-        return self._detect_ids(self._response(text_or_ids))
+            encoding = self.tokenizer.encode_with_offsets(text_or_ids)
+            ids = np.array(encoding.ids, dtype=np.int64)
+            offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+        else:
+            ids = self._response(text_or_ids)
+            offsets = np.arange(len(ids))[:, None] + np.arange(2)
+        positions = self._scored[ids].nonzero()[0]
+        return ScoredIds(ids[positions], positions, offsets[positions])
 
     def detect_many(self, texts_or_ids: Iterable[TextOrIds]) -> list[Detection]:
         """Score many; the same detections as one by one, texts encoded together."""
         items = list(texts_or_ids)
+        if self.normalise:
+            return [self.detect(item) for item in items]
         encoded = iter(self.tokenizer.encode_batch([item for item in items if isinstance(item, str)]) or [])
         return [
             self._detect_ids(np.array(next(encoded), dtype=np.int64) if isinstance(item, str) else self._response(item))
@@ -174,6 +220,11 @@ class Detector:
             ScoredToken(start, end, bool(match) if counts else None)
             for (start, end), match, counts in zip(encoding.offsets, matched, scored, strict=True)
         ]
+
+    def _encode(self, text_or_ids: TextOrIds) -> Int[np.ndarray, " n"]:
+        if isinstance(text_or_ids, str):
+            return np.array(self.tokenizer.encode(text_or_ids), dtype=np.int64)
+        return self._response(text_or_ids)
 
     def _response(self, ids: Sequence[int] | np.ndarray) -> Int[np.ndarray, " n"]:
         try:
@@ -200,110 +251,63 @@ class Detector:
         table[list(ids)] = True
         return table
 
-    def _detect_ids(self, ids: Int[np.ndarray, " n"]) -> Detection:
+    def _detect_normalised(self, text: str) -> Detection:
+        """Try the text as it is first, then normalised, half of the rate each; one test if they are the same."""
+        changed, steps = normalise(text, self.normalise)
+        share = 0.5 if steps else 1.0
+        found = self._detect_ids(self._encode(text), share)
+        if not steps or found.verdict == "watermarked":
+            return found
+        other = replace(self._detect_ids(self._encode(changed), share), normalised=steps)
+        return min(found, other, key=lambda detection: detection.p_value)
+
+    def _detect_ids(self, ids: Int[np.ndarray, " n"], share: float = 1.0) -> Detection:
         """Score ids that the key's table covers: checked ones, or those of its own tokenizer."""
         positions = self._scored[ids].nonzero()[0]
-        ids = ids[positions]
-        hypotheses = self._hypotheses(ids, positions)
+        return self._detect_scored(ids[positions], positions, share)
+
+    def _detect_scored(
+        self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], share: float = 1.0
+    ) -> Detection:
+        """Score tokens that count; `share` of the false-positive rate is theirs."""
+        hypotheses = self._intact.hypotheses(ids, positions)
         best = min(hypotheses, key=lambda hypothesis: hypothesis.p_value)
-        tested = self.key.spec.period if not self.key.spec.rotation else self.max_crop + 1
-        return self._detection(best, hypotheses[0], len(ids), 1 if self.phase == "start" else tested)
-
-    def _hypotheses(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> list[_Hypothesis]:
-        """The hypotheses worth a p-value, the first one standing for an uncropped text."""
-        spec = self.key.spec
-        if self.phase == "start" or (spec.rotation and not self.max_crop):
-            return [self._hypothesis(ids, positions, 0, self._matched(ids, positions), 1.0)]
-        # Any one shift may be looked at after the fact, however it is found, as each has its share of the rate.
-        if not spec.rotation:
-            counts = self._matched_by_phase(ids, positions)
-            best = int(counts.argmax())
-            return [self._hypothesis(ids, positions, best, int(counts[best]), 1 / spec.period)]
-        found = self._likeliest_crop(ids[:_SEARCHED], positions[:_SEARCHED])
-        return [
-            self._hypothesis(ids, positions, shift, self._matched(ids, positions + shift), weight)
-            for shift, weight in ((0, 0.5), (found, 0.5 / self.max_crop))
-        ]
-
-    def _hypothesis(
-        self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], shift: int, matched: int, weight: float
-    ) -> _Hypothesis:
-        spec = self.key.spec
-        items = spec.segment(positions + shift) * spec.table_size + ids
-        counts = residue_counts(items, self.key.tables.residues(positions + shift), spec.modulus)
-        return _Hypothesis(shift, matched, weight, MatchNull.of(counts))
-
-    def _matched(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> int:
-        return int(np.count_nonzero(self.key.tables.matching(ids, positions)))
-
-    def _matched_by_phase(
-        self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]
-    ) -> Int[np.ndarray, " period"]:
-        """Matches if the first token stood at a position = 0, 1, ... modulo the code's period."""
-        spec, tables = self.key.spec, self.key.tables
-        places = positions % spec.period * spec.modulus + tables.table()[ids]
-        counts = np.bincount(places, minlength=spec.period * spec.modulus).reshape(spec.period, spec.modulus)
-        matched: Int[np.ndarray, " period"] = counts[np.arange(spec.period), tables.shifted_codes].sum(axis=1)
-        return matched
-
-    def _likeliest_crop(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> int:
-        """The shift in 1..max_crop at which most tokens match a rotating key."""
-        spec, tables = self.key.spec, self.key.tables
-        distinct, token = np.unique(ids, return_inverse=True)
-        last = int(positions.max(initial=0)) + self.max_crop
-        groups = np.stack([tables.table(segment)[distinct] for segment in range(last // spec.rotation + 1)])
-        counts = [
-            np.count_nonzero(groups[at // spec.rotation, token] == tables.residues(at))
-            for at in (positions + shift for shift in range(1, self.max_crop + 1))
-        ]
-        return 1 + int(np.argmax(counts))
-
-    def _detection(self, best: _Hypothesis, plain: _Hypothesis, scored: int, tested: int) -> Detection:
-        if best.p_value <= self.fpr:
-            verdict: Verdict = "watermarked"
-        else:
-            verdict = "not_detected" if self._could_tell(plain, scored) else "uncertain"
+        weight = share * {"auto": INTACT_WEIGHT, "intact": 1.0, "edited": 0.0}[self.mode]
+        p = min(1.0, best.p_value / weight) if weight else 1.0
+        edited = None
+        if p > self.fpr and share > weight:
+            edited = edited_test(self.key, ids, positions, self.phase, self.fpr * (share - weight))
+            p = min(p, edited.p_value / (share - weight))
+        tells = p <= self.fpr or self._could_tell(hypotheses[0], len(ids), weight or share)
+        verdict: Verdict = "watermarked" if p <= self.fpr else "not_detected" if tells else "uncertain"
+        matched = self.key.tables.matching(ids, positions + best.shift)
+        fingerprint, keyless = self.key.fingerprint, self.key.keyless
         return Detection(
             verdict=verdict,
-            p_value=best.p_value,
-            z_score=z_score(best.matched, scored, self.key.spec.modulus),
-            green_fraction=best.matched / scored if scored else 0.0,
-            num_tokens_scored=scored,
+            p_value=p,
+            z_score=z_score(best.matched, len(ids), self.key.spec.modulus),
+            green_fraction=best.matched / len(ids) if len(ids) else 0.0,
+            num_tokens_scored=len(ids),
             num_tokens_matched=best.matched,
             fpr=self.fpr,
             shift=best.shift,
-            shifts_tested=tested,
-            key_fingerprint=self.key.fingerprint,
-            guaranteed=not self.key.keyless,
-            summary=self._summary(verdict, best, scored),
+            shifts_tested=self._intact.shifts_tested,
+            key_fingerprint=fingerprint,
+            guaranteed=not keyless,
+            summary=summary(verdict, p_value=p, fpr=self.fpr, scored=len(ids), key=fingerprint, keyless=keyless),
+            mode=self.mode,
+            p_intact=None if self.mode == "edited" else best.p_value,
+            p_edited=edited.p_value if edited else None,
+            draws=edited.draws if edited else 0,
+            edited_fraction=edited.edited_fraction if edited and verdict == "watermarked" else None,
+            z_window=float(window_statistic(matched, self.key.spec.modulus)),
         )
 
-    def _could_tell(self, plain: _Hypothesis, scored: int) -> bool:
-        """Whether a typical mark, which steers half of the tokens that chance would miss, would be found here."""
+    def _could_tell(self, plain: Hypothesis, scored: int, weight: float) -> bool:
+        """Whether a typical mark, which steers half of the tokens that chance would miss, would be found if intact."""
         chance = 1 / self.key.spec.modulus
         typical = min(int(np.ceil(scored * (1 + chance) / 2)), plain.null.largest)
-        return plain.null.tail(typical) / plain.weight <= self.fpr
-
-    def _summary(self, verdict: Verdict, best: _Hypothesis, scored: int) -> str:
-        name = f"key {self.key.fingerprint}"
-        if self.key.keyless:
-            name += " (keyless: anybody can make or remove this mark, and the p-value holds for no secret)"
-        match verdict:
-            case "watermarked":
-                return (
-                    f"The text carries the mark of {name}: a text without it matches this well with "
-                    f"probability {best.p_value:.2g} or less, below the false-positive rate {self.fpr:g}."
-                )
-            case "not_detected":
-                return (
-                    f"No mark of {name} was found at the false-positive rate {self.fpr:g}; "
-                    "this does not tell who or what wrote the text."
-                )
-            case _:
-                return (
-                    f"Too little to tell: {scored} tokens, as they repeat here, could not show even a typical mark of "
-                    f"{name} at the false-positive rate {self.fpr:g}."
-                )
+        return plain.null.tail(typical) / (plain.weight * weight) <= self.fpr
 
 
 def detect(
@@ -312,7 +316,8 @@ def detect(
     *,
     tokenizer: Tokenizer | str | None = None,
     fpr: float = DEFAULT_FPR,
+    mode: Mode = "auto",
     phase: Phase = "any",
 ) -> Detection:
     """Score one text or one response's ids against one key; see `Detector`."""
-    return Detector(key, tokenizer=tokenizer, fpr=fpr, phase=phase).detect(text_or_ids)
+    return Detector(key, tokenizer=tokenizer, fpr=fpr, mode=mode, phase=phase).detect(text_or_ids)

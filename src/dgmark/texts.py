@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dgmark.errors import EmptyInput, NoTexts
+from dgmark.errors import EmptyInput, MissingExtra, NoTexts
 from dgmark.records import STDIN, BadRow, Row, parse_rows, read_rows
 
-TEXT_SUFFIXES = (".txt", ".md", ".jsonl")
+TEXT_SUFFIXES = (".txt", ".md", ".jsonl", ".parquet")
+_PARQUET_BATCH = 256
 _EMPTY = "the text is empty"
 
 
@@ -25,7 +26,8 @@ def read_texts(source: str, *, prefer_ids: bool = False) -> Iterator[Item | BadR
     """The texts of one source.
 
     Args:
-        source: a text file, a `.jsonl` file, a folder (its .txt, .md and .jsonl files, in order of name), or "-".
+        source: a text file, a `.jsonl` or `.parquet` file, a folder (its files of these kinds, .txt and .md, in order
+            of name), or "-".
         prefer_ids: of a row with both "text" and "token_ids", take the ids.
 
     Raises:
@@ -44,12 +46,42 @@ def read_texts(source: str, *, prefer_ids: bool = False) -> Iterator[Item | BadR
     elif path.suffix.lower() == ".jsonl":
         for row in read_rows(source):
             yield _item(row, prefer_ids)
+    elif path.suffix.lower() == ".parquet":
+        for row in read_parquet(source):
+            yield _item(row, prefer_ids)
     else:
         try:
             content = path.read_bytes()
         except OSError as error:
             raise NoTexts(f"{source} cannot be read: {error.strerror}; give a text file, a folder, or -") from error
         yield _text(source, content.decode("utf-8", "replace"))
+
+
+def read_parquet(path: str) -> Iterator[Row]:
+    """Rows of a Parquet file, a batch at a time: its columns id, text and token_ids.
+
+    Raises:
+        NoTexts: the file cannot be read as Parquet, or has neither "text" nor "token_ids".
+        MissingExtra: pyarrow is not installed.
+    """
+    try:
+        import pyarrow as arrow
+        import pyarrow.parquet as parquet
+    except ModuleNotFoundError as error:
+        raise MissingExtra("Parquet files need pyarrow: pip install 'dgmark[parquet]'") from error
+    try:
+        file = parquet.ParquetFile(path)
+    except (OSError, arrow.ArrowException) as error:
+        raise NoTexts(f"{path} cannot be read as Parquet: {error}") from error
+    with file:
+        columns = [name for name in ("id", "text", "token_ids") if name in file.schema_arrow.names]
+        if not {"text", "token_ids"} & set(columns):
+            raise NoTexts(f'{path} has neither a column "text" nor a column "token_ids"')
+        number = 0
+        for batch in file.iter_batches(batch_size=_PARQUET_BATCH, columns=columns):
+            for row in batch.to_pylist():
+                number += 1
+                yield {**row, "id": str(row["id"]) if row.get("id") is not None else f"{path}:{number}"}
 
 
 def is_rows(content: bytes) -> bool:

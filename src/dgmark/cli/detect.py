@@ -1,40 +1,34 @@
 """`dgmark detect`: texts and a key in, verdicts with their error rate out."""
 
-import csv
-import json
 import sys
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
-from dgmark.cli.console import speaks, stderr, stdout
-from dgmark.cli.highlight import highlight, legend
-from dgmark.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, DETECTION_SCHEMA, Detection, Detector
+from dgmark.batch import append_rows, in_order, take_up
+from dgmark.cli.console import speaks, stderr
+from dgmark.cli.results import WRITERS, Format, Scored, draw, to_row
+from dgmark.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, Detection, Detector, Ranges
 from dgmark.errors import DgmarkError, InputError, SettingsError
 from dgmark.key import WatermarkKey
-from dgmark.records import STDIN, BadRow, to_line
+from dgmark.keyring import Keyring, load_keys
+from dgmark.normalise import STEPS
+from dgmark.plots import save
+from dgmark.records import STDIN, BadRow
 from dgmark.texts import Item, read_texts
 
-_CHUNK = 64
-_STYLES = {"watermarked": "bold green", "not_detected": "bold", "uncertain": "bold yellow"}
-_COLUMNS = ["id", *Detection.__dataclass_fields__, "schema", "error"]
 
-Scored = tuple[Item, Detection] | BadRow
+class Mode(StrEnum):
+    """Which tests decide."""
 
-
-class Format(StrEnum):
-    """How results are written."""
-
-    TABLE = "table"
-    JSON = "json"
-    JSONL = "jsonl"
-    CSV = "csv"
+    AUTO = "auto"
+    INTACT = "intact"
+    EDITED = "edited"
 
 
 class Phase(StrEnum):
@@ -48,7 +42,14 @@ class Phase(StrEnum):
 def detect(
     inputs: Annotated[list[str] | None, typer.Argument(help="Text files, .jsonl files, folders; - is stdin.")] = None,
     key: Annotated[Path | None, typer.Option(help="Key file to look for.", show_default=False)] = None,
+    keys: Annotated[
+        Path | None, typer.Option(help="Folder of key files: which of them, if any?", show_default=False)
+    ] = None,
     fpr: Annotated[float, typer.Option(help="False-positive rate to hold.")] = DEFAULT_FPR,
+    mode: Annotated[
+        Mode,
+        typer.Option(help="auto: as intact and as edited text; intact: a crop at most; edited: edits allowed for."),
+    ] = Mode.AUTO,
     phase: Annotated[
         Phase, typer.Option(help="any: the front may be missing; start: the text is complete.")
     ] = Phase.ANY,
@@ -57,31 +58,66 @@ def detect(
         str | None, typer.Option(help="Tokenizer folder or file; by default the one the key names.", show_default=False)
     ] = None,
     ids: Annotated[bool, typer.Option("--ids", help='Of rows with "text" and "token_ids", score the ids.')] = False,
+    normalise: Annotated[
+        list[str] | None, typer.Option(help=f"If needed, undo disguises: all, or {', '.join(STEPS)}; may be repeated.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write JSON Lines here, and go on where this file stops.", show_default=False)
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Write a picture of one text's matches (.png, .svg).", show_default=False)
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    spans: Annotated[bool, typer.Option("--spans", help="Tell which stretches carry the mark.")] = False,
     show: Annotated[bool, typer.Option("--show", help="Show which tokens match.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit 0 if watermarked, 1 if not, 3 if uncertain.")] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="START:END", help="Score these characters (of ids: indices) only; may be repeated."),
+    ] = None,
     max_crop: Annotated[int, typer.Option(help="Rotating keys: most tokens missing at the front.")] = DEFAULT_MAX_CROP,
     allow_open_key: Annotated[bool, typer.Option(help="Accept a key file that every user can read.")] = False,
 ) -> None:
     """Tell whether texts carry the mark of a key, with a p-value that is true for any text."""
-    if key is None:
-        raise SettingsError("give --key FILE, the key to look for")
+    if (key is None) == (keys is None):
+        raise SettingsError("give --key FILE, the key to look for, or --keys FOLDER, but not both")
     if show and output is not Format.TABLE:
         raise SettingsError("--show is for --format table")
-    detector = Detector(
-        WatermarkKey.load(key, allow_open=allow_open_key),
-        tokenizer=tokenizer,
-        fpr=fpr,
-        phase=phase.value,
-        max_crop=max_crop,
-    )
+    steps = tuple(STEPS) if normalise == ["all"] else tuple(normalise or ())
+    options: dict[str, Any] = {"tokenizer": tokenizer, "fpr": fpr, "phase": phase.value, "max_crop": max_crop}
+    detector: Detector | Keyring
+    if key is not None:
+        if steps and (spans or show or only or plot):
+            raise SettingsError("--normalise changes the text: leave --spans, --show, --only and --plot out")
+        options |= {"mode": mode.value, "normalise": steps}
+        detector = Detector(WatermarkKey.load(key, allow_open=allow_open_key), **options)
+    elif keys is not None:
+        if mode is not Mode.AUTO or show or spans or only or steps or plot:
+            raise SettingsError("--keys goes with mode auto, and without what needs the one key: find the key first")
+        detector = Keyring(load_keys(keys, allow_open=allow_open_key), **options)
     detector.tokenizer  # noqa: B018 (a wrong tokenizer is an error of the key, not of each row)
     if not inputs and sys.stdin.isatty():
         raise SettingsError("give texts to score: files, folders, or - for standard input")
     sources = inputs or [STDIN]
     items = (item for source in sources for item in _read(source, ids))
+    agree: dict[str, object] = {"fpr": fpr, "mode": mode.value}
+    if isinstance(detector, Detector):
+        agree["key_fingerprint"] = detector.key.fingerprint
+    else:
+        agree["keys_tested"] = len(detector.keys)
+    skipped = take_up(out, items, agree) if out else 0
+    if skipped:
+        stderr().print(f"{skipped} rows are already in {out}")
     tally = _Tally()
-    _WRITERS[output](tally.count(score(detector, items)), detector, show)
-    tally.close(check)
+    scored = tally.count(score(detector, items, Task(_ranges(only or []), spans), workers))
+    if plot and isinstance(detector, Detector):
+        scored = _plotted(scored, detector, plot)
+    if out:
+        deque(append_rows(out, map(to_row, scored)), maxlen=0)
+        stderr().print(tally.sentence(out))
+    else:
+        WRITERS[output](scored, detector, show)
+    tally.close(check, skipped)
 
 
 def _read(source: str, prefer_ids: bool) -> Iterator[Item | BadRow]:
@@ -92,128 +128,115 @@ def _read(source: str, prefer_ids: bool) -> Iterator[Item | BadRow]:
         yield BadRow(source, str(error), type(error))
 
 
-def score(detector: Detector, items: Iterable[Item | BadRow]) -> Iterator[Scored]:
+def _ranges(only: list[str]) -> list[tuple[int, int]]:
+    ranges = []
+    for text in only:
+        start, colon, end = text.partition(":")
+        if not (colon and start.isdecimal() and end.isdecimal()):
+            raise SettingsError(f"--only {text} is not START:END, two whole numbers")
+        ranges.append((int(start), int(end)))
+    return ranges
+
+
+@dataclass(frozen=True)
+class Task:
+    """What to do with each text beside the detection: the ranges to score, and whether to find spans."""
+
+    only: Ranges = ()
+    spans: bool = False
+
+
+def score(
+    detector: Detector | Keyring, items: Iterable[Item | BadRow], task: Task = Task(), workers: int = 1
+) -> Iterator[Scored]:
     """Detections in the order of the items, a chunk at a time; an item that cannot be scored becomes a bad row."""
-    items = iter(items)
-    while chunk := list(islice(items, _CHUNK)):
-        good = [item for item in chunk if isinstance(item, Item)]
-        try:
-            scored: list[Scored] = list(zip(good, detector.detect_many([item.content for item in good]), strict=True))
-        except DgmarkError:
-            scored = [_score_one(detector, item) for item in good]
-        rest = iter(scored)
-        yield from (item if isinstance(item, BadRow) else next(rest) for item in chunk)
+    for item, found in in_order(_score_chunk, items, workers=workers, prepare=_prepare, given=(detector, task)):
+        if isinstance(item, BadRow):
+            yield item
+        elif isinstance(found, BadRow):
+            yield found
+        else:
+            yield item, found
 
 
-def _score_one(detector: Detector, item: Item) -> Scored:
+def _plotted(scored: Iterable[Scored], detector: Detector, path: Path) -> Iterator[Scored]:
+    """Draw the one text that there is."""
+    rows = list(scored)
+    if len(rows) != 1:
+        raise SettingsError(f"--plot draws one text, and there are {len(rows)}")
+    if not isinstance(rows[0], BadRow):
+        save(draw(detector, *rows[0]), path)
+    yield from rows
+
+
+_PREPARED: list[tuple[Detector | Keyring, Task]] = []
+
+
+def _prepare(detector: Detector | Keyring, task: Task) -> None:
+    """What each process scores with."""
+    _PREPARED[:] = [(detector, task)]
+
+
+def _score_chunk(chunk: list[Item | BadRow]) -> list[Detection | BadRow]:
+    """Detections of a few items, encoded together where that goes."""
+    ((detector, task),) = _PREPARED
+    good = [item for item in chunk if isinstance(item, Item)]
+    together = _score_together(detector, good) if task == Task() else None
+    rest = iter(together or [_score_one(detector, item, task) for item in good])
+    return [item if isinstance(item, BadRow) else next(rest) for item in chunk]
+
+
+def _score_together(detector: Detector | Keyring, items: list[Item]) -> list[Detection | BadRow] | None:
     try:
-        return item, detector.detect(item.content)
+        return [*detector.detect_many([item.content for item in items])]
+    except DgmarkError:
+        return None
+
+
+def _score_one(detector: Detector | Keyring, item: Item, task: Task) -> Detection | BadRow:
+    try:
+        if isinstance(detector, Keyring):
+            return detector.detect(item.content)
+        detection = detector.detect(item.content, only=task.only or None)
+        if task.spans:
+            detection = replace(detection, spans=detector.spans(item.content))
     except DgmarkError as error:
         return BadRow(item.row_id, str(error), type(error))
+    return detection
 
 
 class _Tally:
     """Counts verdicts and bad rows as they pass, and turns them into the exit code."""
 
     def __init__(self) -> None:
-        self.verdicts: list[str] = []
-        self.bad: list[BadRow] = []
+        self.verdicts: Counter[str] = Counter()
+        self.first: BadRow | None = None
+        self.bad = 0
 
     def count(self, scored: Iterable[Scored]) -> Iterator[Scored]:
         for row in scored:
             if isinstance(row, BadRow):
-                self.bad.append(row)
+                self.first = self.first or row
+                self.bad += 1
             else:
-                self.verdicts.append(row[1].verdict)
+                self.verdicts[row[1].verdict] += 1
             yield row
 
-    def close(self, check: bool) -> None:
-        """Leave with the exit code that the counts call for."""
-        if self.bad and (check or not self.verdicts):
-            first = self.bad[0]
-            raise first.kind(f"{first.row_id}: {first.error}")
+    def sentence(self, out: Path) -> str:
+        """What was written."""
+        counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(self.verdicts.items()))
+        return f"{out}: {self.verdicts.total()} scored ({counts or 'none'}), {self.bad} cannot be used"
+
+    def close(self, check: bool, skipped: int = 0) -> None:
+        """Leave with the exit code that the counts call for; `skipped` rows were there before."""
+        scored = self.verdicts.total()
+        if self.first and (check or not scored + skipped):
+            raise self.first.kind(f"{self.first.row_id}: {self.first.error}")
         if self.bad:
-            stderr().print(f"{len(self.bad)} of {len(self.bad) + len(self.verdicts)} inputs cannot be used")
-        if not self.bad and not self.verdicts:
+            stderr().print(f"{self.bad} of {self.bad + scored} inputs cannot be used")
+        if not self.bad and not scored and not skipped:
             raise InputError("there is no text to score")
         if check and "not_detected" in self.verdicts:
             raise typer.Exit(1)
         if check and "uncertain" in self.verdicts:
             raise typer.Exit(3)
-
-
-def _row(scored: Scored) -> dict[str, object]:
-    if isinstance(scored, BadRow):
-        return scored.to_row(DETECTION_SCHEMA)
-    item, detection = scored
-    return detection.to_row(item.row_id)
-
-
-def _write_jsonl(scored: Iterator[Scored], _detector: Detector, _show: bool) -> None:
-    for row in scored:
-        print(to_line(_row(row)), flush=True)
-
-
-def _write_json(scored: Iterator[Scored], _detector: Detector, _show: bool) -> None:
-    print(json.dumps([_row(row) for row in scored], indent=2, allow_nan=False))
-
-
-def _write_csv(scored: Iterator[Scored], _detector: Detector, _show: bool) -> None:
-    writer = csv.DictWriter(sys.stdout, _COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for row in scored:
-        writer.writerow(_row(row))
-
-
-def _write_table(scored: Iterator[Scored], detector: Detector, show: bool) -> None:
-    rows = list(scored)
-    if len(rows) == 1 and not isinstance(rows[0], BadRow):
-        stdout().print(card(rows[0][1]))
-    elif len(rows) > 1:
-        stdout().print(_table(rows))
-    if show:
-        for row in rows:
-            if not isinstance(row, BadRow) and isinstance(row[0].content, str):
-                stdout().print(Text(f"\n── {row[0].row_id}  ", style="dim"), legend())
-                stdout().print(highlight(row[0].content, detector.tokens(row[0].content, row[1])))
-
-
-def card(detection: Detection) -> Table:
-    """One detection for a person to read."""
-    table = Table.grid(padding=(0, 2))
-    table.add_row("verdict", Text(detection.verdict, style=_STYLES[detection.verdict]))
-    table.add_row("p-value", f"{detection.p_value:.3g}  (held to a false-positive rate of {detection.fpr:g})")
-    table.add_row("z-score", f"{detection.z_score:.2f}  (fair coins; for comparison only)")
-    matches = f"{detection.num_tokens_matched} of {detection.num_tokens_scored} tokens"
-    table.add_row("green fraction", f"{detection.green_fraction:.3f}  ({matches})")
-    table.add_row("key", detection.key_fingerprint)
-    table.add_row("", Text(detection.summary))
-    return table
-
-
-def _table(rows: list[Scored]) -> Table:
-    table = Table("id", "verdict")
-    for name in ("p-value", "z", "green", "tokens"):
-        table.add_column(name, justify="right")
-    for row in rows:
-        if isinstance(row, BadRow):
-            table.add_row(Text(row.row_id), Text(row.error, style="red"))
-            continue
-        item, found = row
-        table.add_row(
-            Text(item.row_id),
-            Text(found.verdict, style=_STYLES[found.verdict]),
-            Text(f"{found.p_value:.3g}"),
-            Text(f"{found.z_score:.2f}"),
-            Text(f"{found.green_fraction:.3f}"),
-            Text(str(found.num_tokens_scored)),
-        )
-    return table
-
-
-_WRITERS = {
-    Format.TABLE: _write_table,
-    Format.JSON: _write_json,
-    Format.JSONL: _write_jsonl,
-    Format.CSV: _write_csv,
-}

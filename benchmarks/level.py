@@ -1,0 +1,156 @@
+"""How often unmarked text is called marked: p-values beside the paper's z and z_win at their nominal thresholds.
+
+Run `python benchmarks/level.py HUMAN.jsonl` with rows of `id`, `domain`, `lang`, `text`. Built text (CSV, tables, JSON,
+code, verse, loops) is scored beside it. Human text meets a few keys that are the same for all, so that the worst key
+shows; built texts of a kind share so many tokens that a key that is lucky on one is lucky on all, so each (text, key)
+pair has its own key. The rows are printed as Markdown, the p-values are kept in `--out` for the plots.
+"""
+
+import argparse
+import json
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from math import erfc, sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from corpus import RUNS, bench_key
+from dgmark.plots import qq, save
+from dgmark.records import BadRow, read_rows
+from dgmark.tokenizer import load_tokenizer
+from scoring import Scores, fair_window_draws, random_key, score
+
+ALPHAS = (0.1, 0.01, 0.001, 0.0001)
+FPR = 1e-4
+TOKENS = 256
+LEAST = 50
+
+
+def csv(dice: random.Random) -> str:
+    """Rows of small whole numbers."""
+    return "\n".join(",".join(str(dice.randint(0, 99)) for _ in range(5)) for _ in range(60))
+
+
+def markdown(dice: random.Random) -> str:
+    """A table of marks and figures."""
+    rows = (f"| item {n} | {dice.choice('xo-')} | {dice.randint(0, 20)} |" for n in range(60))
+    return "| name | mark | count |\n|---|---|---|\n" + "\n".join(rows)
+
+
+def json_rows(dice: random.Random) -> str:
+    """Objects of one shape."""
+    return json.dumps([{"id": n, "x": dice.random(), "ok": dice.random() < 0.5} for n in range(40)], indent=1)
+
+
+def code(dice: random.Random) -> str:
+    """Functions of one shape."""
+    names = [dice.choice(["width", "count", "total", "index", "limit"]) for _ in range(20)]
+    return "\n\n".join(f"def get_{n}(self):\n    if self.{n} < {dice.randint(0, 9)}:\n        return 0" for n in names)
+
+
+def verse(dice: random.Random) -> str:
+    """Couplets with a refrain."""
+    ends = ["day", "way", "bay", "may", "sea", "tree", "lee", "me"]
+    lines = (f"And all the {dice.choice(ends)} went down the {dice.choice(ends)},\nO, sing hey ho!" for _ in range(40))
+    return "\n".join(lines)
+
+
+def loop(dice: random.Random) -> str:
+    """One sentence again and again."""
+    words = ["the", "cat", "sat", "on", "a", "mat", "and", "saw", "it", "rain", "while", "old", "men", "sang"]
+    return (" ".join(dice.sample(words, dice.randint(3, 12))).capitalize() + ". ") * 80
+
+
+BUILT: dict[str, Callable[[random.Random], str]] = {
+    "built: CSV": csv,
+    "built: Markdown tables": markdown,
+    "built: JSON": json_rows,
+    "built: code": code,
+    "built: verse": verse,
+    "built: a repeated sentence": loop,
+}
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("human", type=Path, help="JSON Lines with domain, lang and text")
+    parser.add_argument("--passages", type=int, default=120, help="passages of each kind; 0 is all")
+    parser.add_argument("--keys", type=int, default=20)
+    parser.add_argument("--out", type=Path, default=RUNS / "level.npz")
+    parser.add_argument("--plot", type=Path, help="where to draw the p-values against uniform")
+    args = parser.parse_args()
+    spec = bench_key().spec
+    keys = [random_key(spec, number) for number in range(args.keys)]
+    kept: dict[str, Any] = {}
+    print(f"{args.keys} keys, at most {args.passages or 'all'} passages of a kind, first {TOKENS} tokens each\n")
+    header = [f"{name} {alpha:g}" for name in ("p", "p edited", "z", "z_win 8") for alpha in ALPHAS]
+    print("| text | pairs | worst key p .01 | " + " | ".join(header) + " |")
+    print("|---|" + "---|" * (len(header) + 2))
+    for name, texts in kinds(args.human, args.passages).items():
+        if name in BUILT:
+            numbers = np.arange(args.keys * len(texts)).reshape(args.keys, -1) + 1000
+            scores = [
+                [score(random_key(spec, int(n)), ids, FPR) for n, ids in zip(row, texts, strict=True)]
+                for row in numbers
+            ]
+        else:
+            scores = [[score(key, ids, FPR) for ids in texts] for key in keys]
+        kept[name] = np.array([[s.p_auto for s in of_key] for of_key in scores])
+        print(line(name, texts, scores), flush=True)
+    args.out.parent.mkdir(exist_ok=True)
+    np.savez_compressed(args.out, **kept)
+    if args.plot:
+        save(qq({name: p.ravel() for name, p in kept.items()}, title="p-values of unmarked text, mode auto"), args.plot)
+
+
+def kinds(human: Path, most: int) -> dict[str, list[Int[np.ndarray, " n"]]]:
+    """Token ids of each kind of text, cut to length; texts of fewer than 50 tokens are left out."""
+    texts = defaultdict(list)
+    for passage in read_rows(str(human)):
+        if isinstance(passage, BadRow):
+            raise SystemExit(f"{passage.row_id}: {passage.error}")
+        name = passage["domain"] if passage["lang"] == "en" else f"{passage['domain']}, {passage['lang']}"
+        texts[name].append(passage["text"])
+    for name, build in BUILT.items():
+        texts[name] = [build(random.Random(f"{name} {n}")) for n in range(most or 120)]
+    tokenizer = load_tokenizer()
+    result = {}
+    for name, passages in texts.items():
+        random.Random(name).shuffle(passages)
+        encoded = [np.array(ids[:TOKENS]) for ids in tokenizer.encode_batch(passages[: most or None])]
+        result[name] = [ids for ids in encoded if len(ids) >= LEAST]
+    return result
+
+
+def line(name: str, texts: list[Int[np.ndarray, " n"]], scores: list[list[Scores]]) -> str:
+    """One line of the table: the share of (text, key) pairs called marked at each nominal level."""
+    p_auto = np.array([[s.p_auto for s in of_key] for of_key in scores])
+    p_edited = np.array([[s.p_edited for s in of_key] for of_key in scores])
+    # two-sided, as the phase is not known
+    p_z = np.array([[min(1.0, erfc(s.z / sqrt(2))) for s in of_key] for of_key in scores])
+    p_window = np.array(
+        [[nominal(s.windows[0], len(t)) for s, t in zip(of_key, texts, strict=True)] for of_key in scores]
+    )
+    worst = "" if name in BUILT else f"{np.mean(p_auto <= 0.01, axis=1).max(initial=0.0):.4f}"
+    cells = [str(p_auto.size), worst]
+    for p in (p_auto, p_edited, p_z, p_window):
+        for alpha in ALPHAS:
+            share = np.mean(p <= alpha)
+            over = share > alpha + 4 * sqrt(alpha * (1 - alpha) / p.size)
+            cells.append(f"**{share:.4g}**" if over else f"{share:.4g}")
+    return f"| {name} | " + " | ".join(cells) + " |"
+
+
+def nominal(statistic: float, length: int) -> float:
+    """p-value of z_win at w = 8 under fair coins, by 20,000 draws."""
+    fair = fair_window_draws(length, 8)
+    return float((1 + len(fair) - np.searchsorted(fair, statistic)) / (1 + len(fair)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Every statistic of one text at once, for the tables of `level.py` and `robustness.py`."""
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from dgmark.detector import INTACT_WEIGHT
+from dgmark.edited import edited_test
+from dgmark.intact import IntactTest
+from dgmark.key import WatermarkKey
+from dgmark.statistics import z_score
+from dgmark.watermark import SECRET_BYTES, WatermarkSpec
+from dgmark.windows import window_statistic
+
+WINDOWS = (8, 16, 32)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Larger is more likely marked for z and windows; smaller for the p-values."""
+
+    z: float
+    windows: tuple[float, ...]
+    p_intact: float
+    p_edited: float
+
+    @property
+    def p_auto(self) -> float:
+        """The combined p-value of mode "auto", both tests always made."""
+        return min(1.0, self.p_intact / INTACT_WEIGHT, self.p_edited / (1 - INTACT_WEIGHT))
+
+
+def score(key: WatermarkKey, ids: Int[np.ndarray, " n"], fpr: float) -> Scores:
+    """Score ids that start at position 0; the paper's statistics are given that, ours find the phase."""
+    positions = np.arange(len(ids))
+    matched = key.tables.matching(ids, positions)
+    best = min(IntactTest(key.tables, "any", 0).hypotheses(ids, positions), key=lambda h: h.p_value)
+    return Scores(
+        z=abs(z_score(int(matched.sum()), len(ids), key.spec.modulus)),
+        windows=tuple(float(window_statistic(matched, key.spec.modulus, w)) for w in WINDOWS),
+        p_intact=best.p_value,
+        p_edited=edited_test(key, ids, positions, "any", fpr * (1 - INTACT_WEIGHT)).p_value,
+    )
+
+
+def random_key(spec: WatermarkSpec, number: int) -> WatermarkKey:
+    """Key `number` of a fixed series."""
+    return WatermarkKey(spec, f"bench-{number}", np.random.default_rng([5, number]).bytes(SECRET_BYTES))
+
+
+@cache
+def fair_window_draws(length: int, window: int) -> Float[np.ndarray, " draws"]:
+    """20,000 sorted values of the window statistic over fair coins."""
+    coins = np.random.default_rng([length, window]).random((length, 20_000), dtype=np.float32) < 0.5
+    return np.sort(window_statistic(coins, 2, window))

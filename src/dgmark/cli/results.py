@@ -1,0 +1,146 @@
+"""Detections as a person or a program wants them: a card, a table, JSON, JSON Lines, CSV."""
+
+import csv
+import json
+import sys
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+
+from dgmark.cli.console import stdout
+from dgmark.cli.highlight import highlight, legend
+from dgmark.detector import DETECTION_SCHEMA, Detection, Detector
+from dgmark.keyring import Keyring
+from dgmark.plots import match_strip
+from dgmark.records import BadRow, to_line
+from dgmark.texts import Item
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_STYLES = {"watermarked": "bold green", "not_detected": "bold", "uncertain": "bold yellow"}
+_COLUMNS = ["id", *Detection.__dataclass_fields__, "schema", "error"]
+
+Scored = tuple[Item, Detection] | BadRow
+
+
+class Format(StrEnum):
+    """How results are written."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+    CSV = "csv"
+
+
+def to_row(scored: Scored) -> dict[str, object]:
+    """A detection or a bad row, as a row of the output."""
+    if isinstance(scored, BadRow):
+        return scored.to_row(DETECTION_SCHEMA)
+    item, detection = scored
+    return detection.to_row(item.row_id)
+
+
+def _write_jsonl(scored: Iterator[Scored], _detector: Detector | Keyring, _show: bool) -> None:
+    for row in scored:
+        print(to_line(to_row(row)), flush=True)
+
+
+def _write_json(scored: Iterator[Scored], _detector: Detector | Keyring, _show: bool) -> None:
+    print(json.dumps([to_row(row) for row in scored], indent=2, allow_nan=False))
+
+
+def _write_csv(scored: Iterator[Scored], _detector: Detector | Keyring, _show: bool) -> None:
+    writer = csv.DictWriter(sys.stdout, _COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for row in scored:
+        writer.writerow(
+            {name: json.dumps(value) if isinstance(value, list) else value for name, value in to_row(row).items()}
+        )
+
+
+def _write_table(scored: Iterator[Scored], detector: Detector | Keyring, show: bool) -> None:
+    rows = list(scored)
+    if len(rows) == 1 and not isinstance(rows[0], BadRow):
+        stdout().print(card(rows[0][1]))
+    elif len(rows) > 1:
+        stdout().print(_table(rows))
+    if show:
+        for row in rows:
+            if not isinstance(row, BadRow) and isinstance(row[0].content, str) and isinstance(detector, Detector):
+                stdout().print(Text(f"\n── {row[0].row_id}  ", style="dim"), legend())
+                stdout().print(highlight(row[0].content, detector.tokens(row[0].content, row[1])))
+
+
+def draw(detector: Detector, item: Item, detection: Detection) -> "Figure":
+    """The matches along one text, with its spans."""
+    tokens = detector.scored_tokens(item.content)
+    matched = detector.key.tables.matching(tokens.ids, tokens.positions + detection.shift)
+    spans = [
+        (int(np.searchsorted(tokens.offsets[:, 0], span.start)), int(np.searchsorted(tokens.offsets[:, 0], span.end)))
+        for span in detection.spans or ()
+    ]
+    title = f"{item.row_id}: {detection.verdict}, p = {detection.p_value:.2g}, key {detection.key_fingerprint}"
+    return match_strip(matched, detector.key.spec.modulus, spans=spans, title=title)
+
+
+def card(detection: Detection) -> Table:
+    """One detection for a person to read."""
+    table = Table.grid(padding=(0, 2))
+    table.add_row("verdict", Text(detection.verdict, style=_STYLES[detection.verdict]))
+    table.add_row("p-value", f"{detection.p_value:.3g}  (held to a false-positive rate of {detection.fpr:g})")
+    table.add_row("z-score", f"{detection.z_score:.2f}  (fair coins; for comparison only)")
+    matches = f"{detection.num_tokens_matched} of {detection.num_tokens_scored} tokens"
+    table.add_row("green fraction", f"{detection.green_fraction:.3f}  ({matches})")
+    table.add_row("tests", _tests(detection))
+    if detection.spans is not None:
+        spans = ", ".join(f"{span.start}-{span.end} (p {span.p_value:.2g})" for span in detection.spans)
+        table.add_row("spans", spans or "none found")
+    tried = f"  (the likeliest of {detection.keys_tested})" if detection.keys_tested > 1 else ""
+    table.add_row("key", detection.key_fingerprint + tried)
+    table.add_row("", Text(detection.summary))
+    return table
+
+
+def _tests(detection: Detection) -> str:
+    """The p-value of each test made."""
+    made = []
+    if detection.p_intact is not None:
+        made.append(f"intact {detection.p_intact:.3g}")
+    if detection.p_edited is not None:
+        made.append(f"edited {detection.p_edited:.3g} ({detection.draws} keys drawn)")
+    if detection.edited_fraction is not None:
+        made.append(f"about {detection.edited_fraction:.0%} of tokens put in or cut out")
+    return ", ".join(made)
+
+
+def _table(rows: list[Scored]) -> Table:
+    table = Table("id", "verdict")
+    for name in ("p-value", "z", "green", "tokens"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        if isinstance(row, BadRow):
+            table.add_row(Text(row.row_id), Text(row.error, style="red"))
+            continue
+        item, found = row
+        table.add_row(
+            Text(item.row_id),
+            Text(found.verdict, style=_STYLES[found.verdict]),
+            Text(f"{found.p_value:.3g}"),
+            Text(f"{found.z_score:.2f}"),
+            Text(f"{found.green_fraction:.3f}"),
+            Text(str(found.num_tokens_scored)),
+        )
+    return table
+
+
+WRITERS: dict[Format, Callable[[Iterator[Scored], Detector | Keyring, bool], None]] = {
+    Format.TABLE: _write_table,
+    Format.JSON: _write_json,
+    Format.JSONL: _write_jsonl,
+    Format.CSV: _write_csv,
+}

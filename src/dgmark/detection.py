@@ -1,0 +1,118 @@
+"""What a detection says: its fields, its row, its sentence. Knows nothing of how it was come by."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+DETECTION_SCHEMA = 2
+
+Verdict = Literal["watermarked", "not_detected", "uncertain"]
+Mode = Literal["auto", "intact", "edited"]
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of a text that carries the mark.
+
+    Attributes:
+        start: its first character (of ids: its first index).
+        end: the character (index) after its last.
+        num_tokens_scored: tokens in it.
+        p_value: chance that a random key finds as good a stretch anywhere in this very text.
+    """
+
+    start: int
+    end: int
+    num_tokens_scored: int
+    p_value: float
+
+
+@dataclass(frozen=True)
+class Detection:
+    """What one text says of one key.
+
+    Attributes:
+        verdict: "watermarked" (p <= fpr), "not_detected", or "uncertain" (too short or too repetitive to tell).
+        p_value: chance that a random key fits this very text as well, all that was tried paid for; in (0, 1].
+        z_score: the paper's, at the best phase; for comparison, not for the verdict.
+        green_fraction: matched / scored.
+        num_tokens_scored: tokens of the response, special ones left out.
+        num_tokens_matched: those in their position's matching set, at the best phase.
+        fpr: false-positive rate that the verdict was held to.
+        shift: how many tokens are taken to be missing at the front (modulo the code's period without rotation).
+        shifts_tested: how many were tried, and paid for in the p-value.
+        key_fingerprint: names the key.
+        guaranteed: whether the p-value rests on a secret key; false for scheme token-id.
+        summary: the verdict in one plain sentence.
+        mode: which tests the p-value combines: "intact" (matches at one shift), "edited" (alignment), or "auto" (both).
+        p_intact: p-value of the matches at one shift alone; None in mode "edited".
+        p_edited: p-value of the alignment test alone; None where it was not needed or not asked for.
+        draws: keys re-drawn for it.
+        edited_fraction: tokens put in or cut out, estimated, per scored token; None if no mark was found by alignment.
+        z_window: the paper's window statistic (mean squared z of 8 tokens); for comparison; mean 1 on fair coins.
+        normalised: what was changed in the text before it was scored; empty for the text as it is.
+        spans: the stretches that carry the mark; None if not asked for.
+        keys_tested: how many keys were tried, and paid for in the p-value; the one named is the likeliest.
+    """
+
+    verdict: Verdict
+    p_value: float
+    z_score: float
+    green_fraction: float
+    num_tokens_scored: int
+    num_tokens_matched: int
+    fpr: float
+    shift: int
+    shifts_tested: int
+    key_fingerprint: str
+    guaranteed: bool
+    summary: str
+    mode: Mode = "intact"
+    p_intact: float | None = None
+    p_edited: float | None = None
+    draws: int = 0
+    edited_fraction: float | None = None
+    z_window: float = 1.0
+    normalised: tuple[str, ...] = ()
+    spans: tuple[Span, ...] | None = None
+    keys_tested: int = 1
+
+    def to_row(self, row_id: str) -> dict[str, Any]:
+        """The detection as a JSON row."""
+        row = asdict(self)
+        row["normalised"] = list(self.normalised)
+        row["spans"] = None if self.spans is None else [asdict(span) for span in self.spans]
+        return {"id": row_id, **row, "schema": DETECTION_SCHEMA}
+
+
+@dataclass(frozen=True)
+class ScoredToken:
+    """One token of a text for display: its characters [start, end), and whether it matched (None: not scored)."""
+
+    start: int
+    end: int
+    matched: bool | None
+
+
+def summary(
+    verdict: Verdict, *, p_value: float, fpr: float, scored: int, key: str, keyless: bool, keys: int = 1
+) -> str:
+    """The verdict in one plain sentence."""
+    name = f"key {key}" if keys == 1 or verdict == "watermarked" else f"any of {keys} keys"
+    if keyless:
+        name += " (keyless: anybody can make or remove this mark, and the p-value holds for no secret)"
+    match verdict:
+        case "watermarked":
+            return (
+                f"The text carries the mark of {name}: a text without it matches this well with "
+                f"probability {p_value:.2g} or less, below the false-positive rate {fpr:g}."
+            )
+        case "not_detected":
+            return (
+                f"No mark of {name} was found at the false-positive rate {fpr:g}; "
+                "this does not tell who or what wrote the text."
+            )
+        case _:
+            return (
+                f"Too little to tell: {scored} tokens, as they repeat here, could not show even a typical mark of "
+                f"{name} at the false-positive rate {fpr:g}."
+            )

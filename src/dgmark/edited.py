@@ -1,0 +1,77 @@
+"""The test for edited text: the alignment statistic's p-value, proven where it is small, by rank where it is not.
+
+Two p-values share the false-positive rate: the rank of the likelihood ratio among re-drawn keys, and 1/e-value. The
+second is only computed if the first draws leave the mark possible, and no more keys are drawn if it decides. Neither
+rule makes the p-value too small: leaving one of the two out can only make their minimum larger.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int
+
+from dgmark.alignment import Alignment
+from dgmark.evalue import log_e_value
+from dgmark.intact import Phase
+from dgmark.key import WatermarkKey
+from dgmark.redraw import ENOUGH, FIRST_DRAWS, GroupDraws, draws_needed, redrawn_p
+from dgmark.statistics import SMALLEST_P
+
+RANK_WEIGHT, E_VALUE_WEIGHT = 0.9, 0.1
+# where a rank needs more draws than this to decide (half a second for 256 tokens), the e-value alone can, and only as
+# many are made as give a p-value to report
+MOST_DRAWS, FEW_DRAWS = 100_000, 1000
+# scored tokens at the front of a text that are aligned
+LONGEST = 16_384
+
+
+@dataclass(frozen=True)
+class EditedResult:
+    """What alignment says of one text.
+
+    Attributes:
+        p_value: chance that a random key aligns as well with this very text; in (0, 1].
+        draws: keys re-drawn.
+        edited_fraction: jumps of the phase per token, expected if the mark is there: tokens put in or cut out.
+    """
+
+    p_value: float
+    draws: int
+    edited_fraction: float
+
+
+def edited_test(
+    key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], phase: Phase, level: float
+) -> EditedResult:
+    """Test scored `ids` at `positions` with edits allowed for.
+
+    Args:
+        key: the key.
+        ids: scored token ids; those after the first 16,384 are left out.
+        positions: where they stand, counted from the first token that is there.
+        phase: "start" if the text is taken to begin at position 0.
+        level: the p-value that decides; more draws than it needs are not made.
+    """
+    if not len(ids):
+        return EditedResult(1.0, 0, 0.0)
+    ids, positions = ids[:LONGEST], positions[:LONGEST]
+    model = Alignment.of(ids, positions, key.tables, phase)
+    observed = model.groups(key.tables)
+    draws = GroupDraws(key.secret, ids, positions)
+    modulus = key.spec.modulus
+
+    def statistic(groups: np.ndarray) -> np.ndarray:
+        return model.log_ratios(groups, np.float32)
+
+    needed = draws_needed(RANK_WEIGHT * level)
+    most = needed if needed <= MOST_DRAWS else FEW_DRAWS
+    rank = redrawn_p(statistic, observed, draws, modulus, most=min(FIRST_DRAWS, most))
+    p = rank.p_value / RANK_WEIGHT
+    if rank.reached < ENOUGH:
+        p = math.exp(min(0.0, -log_e_value(model, observed))) / E_VALUE_WEIGHT
+        if p > level:
+            rank = redrawn_p(statistic, observed, draws, modulus, most=most, previous=rank)
+            p = min(p, rank.p_value / RANK_WEIGHT)
+    jumps = float(model.posterior(observed).jumps.sum()) if p <= level else 0.0
+    return EditedResult(min(1.0, max(SMALLEST_P, p)), rank.draws, jumps / len(ids))

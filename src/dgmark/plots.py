@@ -1,0 +1,134 @@
+"""Pictures of detections: the matches along a text, ROC curves, p-values against uniform. Needs matplotlib.
+
+Colours are told apart without colour vision (Okabe and Ito), and never carry the meaning alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from dgmark.errors import MissingExtra
+from dgmark.windows import DEFAULT_WINDOW, window_z_scores
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_DASHES = ("-", "--", "-.", ":")
+
+
+def match_strip(
+    matched: Bool[np.ndarray, " n"],
+    modulus: int,
+    *,
+    spans: Sequence[tuple[int, int]] = (),
+    window: int = DEFAULT_WINDOW,
+    title: str = "",
+) -> "Figure":
+    """Each scored token's match at the best shift, the z-score of each window, and the spans found.
+
+    Args:
+        matched: whether each scored token matches.
+        modulus: m.
+        spans: scored tokens [first, last) of each span.
+        window: tokens in a window.
+        title: what to write above.
+    """
+    figure = _figure(9, 3)
+    strip, curve = figure.subplots(2, 1, sharex=True, height_ratios=[1, 3])
+    at = np.arange(len(matched))
+    strip.vlines(at[matched], 0.5, 1, colors=_COLOURS[0], linewidth=1)
+    strip.vlines(at[~matched], 0, 0.5, colors=_COLOURS[1], linewidth=1)
+    strip.set_yticks([0.25, 0.75], ["other", "match"])
+    strip.set_title(title, fontsize="medium")
+    scores = window_z_scores(matched, modulus, window)
+    curve.axhline(0, color="0.6", linewidth=0.8)
+    curve.plot(np.arange(len(scores)) + (window - 1) / 2, scores, color=_COLOURS[6], linewidth=1)
+    for number, (first, last) in enumerate(spans):
+        curve.axvspan(first - 0.5, last - 0.5, color=_COLOURS[5], alpha=0.3, label="" if number else "span")
+    if spans:
+        curve.legend(loc="lower right")
+    curve.set_xlim(-1, max(len(matched), 1))
+    curve.set_xlabel("scored token")
+    curve.set_ylabel(f"z of {window} tokens")
+    return figure
+
+
+def roc(
+    scores: Mapping[str, tuple[Float[np.ndarray, " marked"], Float[np.ndarray, " unmarked"]]], *, title: str = ""
+) -> "Figure":
+    """ROC curves, false-positive rate on a logarithmic axis.
+
+    Args:
+        scores: of each statistic the scores of marked and of unmarked texts; larger means marked.
+        title: what to write above.
+    """
+    figure = _figure(5, 4)
+    axes = figure.subplots()
+    for number, (name, (yes, no)) in enumerate(scores.items()):
+        thresholds = np.unique(np.concatenate([yes, no]))[::-1]
+        rates = [(np.mean(no >= t), np.mean(yes >= t)) for t in thresholds]
+        fpr, tpr = np.array([(0.0, 0.0), *rates]).T
+        axes.step(
+            np.maximum(fpr, 0.5 / len(no)),
+            tpr,
+            where="post",
+            color=_COLOURS[number % len(_COLOURS)],
+            linestyle=_DASHES[number % len(_DASHES)],
+            label=name,
+        )
+    axes.set_xscale("log")
+    axes.set_xlim(right=1)
+    axes.set_ylim(0, 1.02)
+    axes.set_xlabel("false-positive rate")
+    axes.set_ylabel("true-positive rate")
+    axes.set_title(title, fontsize="medium")
+    axes.legend(loc="lower right")
+    return figure
+
+
+def qq(p_values: Mapping[str, Float[np.ndarray, " n"]], *, title: str = "") -> "Figure":
+    """Shares of p-values at or below each level against the level; above the diagonal the level is not held.
+
+    Args:
+        p_values: of unmarked texts, by kind.
+        title: what to write above.
+    """
+    figure = _figure(7.5, 4.8)
+    axes = figure.subplots()
+    smallest = 0.5 / max((len(p) for p in p_values.values()), default=1)
+    axes.plot([smallest, 1], [smallest, 1], color="0.5", linewidth=1, label="uniform")
+    levels = np.geomspace(smallest, 1, 200)
+    for number, (name, p) in enumerate(p_values.items()):
+        share = np.searchsorted(np.sort(p), levels, side="right") / len(p)
+        axes.plot(
+            levels[share > 0],
+            share[share > 0],
+            color=_COLOURS[number % len(_COLOURS)],
+            linestyle=_DASHES[number // len(_COLOURS) % len(_DASHES)],
+            linewidth=1,
+            label=name,
+        )
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("level")
+    axes.set_ylabel("share of p-values at or below it")
+    axes.set_title(title, fontsize="medium")
+    figure.legend(loc="outside right upper", fontsize="x-small")
+    return figure
+
+
+def save(figure: "Figure", path: Path) -> None:
+    """Write a picture in the format of the path's suffix."""
+    figure.savefig(path, dpi=130)
+
+
+def _figure(width: float, height: float) -> "Figure":
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise MissingExtra("pictures need matplotlib: pip install 'dgmark[report]'") from error
+    return Figure(figsize=(width, height), layout="constrained")
