@@ -14,7 +14,7 @@ LOADED = "\nimport json, sys; print(json.dumps(sorted({name.partition('.')[0] fo
 
 DETECTION_HALF = [
     "dgmark.errors", "dgmark.checkpoint", "dgmark.tokenizer", "dgmark.watermark", "dgmark.key", "dgmark.statistics",
-    "dgmark.detector", "dgmark.records", "dgmark.cli",
+    "dgmark.detector", "dgmark.records", "dgmark.repetition", "dgmark.cli",
 ]  # fmt: skip
 
 
