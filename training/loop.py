@@ -240,6 +240,7 @@ class Trainer:
             data=self.shards.manifest,
             family=self.network.family,
             network=self.network.config,
+            device=device_name(self.device),
             tensors=tensors,
         )
         save_state(state, self.out / STATE)
@@ -254,3 +255,10 @@ class Trainer:
             context=self.config.rows.length,
         )
         draw_curve(read_history(self.out / LOG), self.out / CURVE, self.config.card.name)
+
+
+def device_name(device: torch.device) -> str:
+    """What a model card calls the machine: the GPU's name, or how many CPU threads there were."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{torch.get_num_threads()} {device.type.upper()} threads"

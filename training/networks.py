@@ -4,6 +4,7 @@ A family tells apart the trunk (ids to hidden states) and the head (hidden state
 computed only where the objective needs them.
 """
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -129,14 +130,15 @@ def llama_settings(wanted: LlamaNetwork, vocab_size: int, special: SpecialIds) -
     }
 
 
-def load_network(folder: Path) -> Network:
-    """A trained network from a model folder: LLaDA's layout, or transformers' for Llama and BERT. In float32, on CPU.
+def load_network(name_or_path: str | Path) -> Network:
+    """A trained network, in float32 on the CPU, by a model's name or folder (LLaDA's layout, or transformers').
 
     Raises:
         ModelNotFound: no model folder.
         CheckpointFormat: another family, or damaged.
     """
-    family = find_checkpoint(str(folder)).config.get("model_type")
+    checkpoint = find_checkpoint(str(name_or_path))
+    family, folder = checkpoint.config.get("model_type"), checkpoint.folder
     if family == "llada":
         return Network("llada", load_model(str(folder), device="cpu", dtype="fp32").network.requires_grad_(True))
     classes: dict[Any, Any] = {"llama": LlamaForCausalLM, "bert": BertForMaskedLM}
@@ -147,6 +149,15 @@ def load_network(folder: Path) -> Network:
     except (OSError, RuntimeError, ValueError) as error:
         raise CheckpointFormat(f"{folder} cannot be loaded: {error}") from error
     return Network(str(family), module)
+
+
+def weights_fingerprint(network: Network) -> str:
+    """SHA-256 over the tensors in order of name, as float32: the same however a folder stores them."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(network.module.state_dict().items()):
+        digest.update(f"{name} {tuple(tensor.shape)}\0".encode())
+        digest.update(tensor.detach().to("cpu", torch.float32).contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _encoder(folder: Path, wanted: BertNetwork, vocab_size: int) -> Network:

@@ -31,6 +31,7 @@ class State:
         data: the shards' manifest.
         family: of the network.
         network: its transformers configuration.
+        device: what it was last trained on.
         tensors: state dicts of "module", "average", "muon", "adamw".
     """
 
@@ -41,6 +42,7 @@ class State:
     data: dict[str, Any]
     family: str
     network: dict[str, Any]
+    device: str
     tensors: dict[str, Any]
 
 
