@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test check bench bench-quick clean
+.PHONY: demo test check bench bench-quick train-storyteller train-judge clean
 
 demo: .venv/.generate
 	$(BIN)/dgmark demo
@@ -25,6 +25,12 @@ bench: bench-quick
 bench-quick: .venv/.dev
 	$(BIN)/python benchmarks/detect_speed.py
 	$(BIN)/python benchmarks/decode_speed.py
+
+# DATA is required; HELDOUT, CONFIG, OUT, SECONDS and MORE (further options) are understood. Run again to continue.
+train-storyteller train-judge: train-%: .venv/.dev
+	$(if $(DATA),,$(error give DATA=documents.jsonl.xz, see training/README.md))
+	$(BIN)/python -m training.$* --data $(DATA) --out $(or $(OUT),runs/$*) $(if $(HELDOUT),--heldout $(HELDOUT)) \
+		$(if $(CONFIG),--config $(CONFIG)) $(if $(SECONDS),--max-seconds $(SECONDS)) $(MORE)
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

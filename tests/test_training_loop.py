@@ -1,5 +1,6 @@
 """Training: it resumes bit by bit, refuses what does not belong together, learns, and leaves a model that loads."""
 
+import functools
 import json
 import os
 import signal
@@ -129,6 +130,14 @@ def test_parts_of_a_batch_train_as_the_whole(shards: Shards, tmp_path: Path) -> 
     whole, parts = (read_history(tmp_path / name / "log.jsonl")[0] for name in ("whole", "parts"))
     assert parts["loss"] == pytest.approx(whole["loss"], rel=1e-5)
     assert parts["cross_entropy"] == pytest.approx(whole["cross_entropy"], rel=1e-5)
+
+
+def test_a_compiled_trunk_trains_as_the_plain_one(shards: Shards, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))  # needs no C++ compiler
+    rows = {"short_share": 0.5, "short_lengths": [24]}
+    for name, compiled in (("plain", False), ("compiled", True)):
+        trainer(tiny(speed={"compile": compiled}, rows=rows), shards, tmp_path / name).train()
+    assert same_tensors(final(tmp_path / "plain"), final(tmp_path / "compiled"))
 
 
 # ---- learning ----

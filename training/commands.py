@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import torch
 import typer
-from transformers.utils.logging import disable_progress_bar
 
 from dgmark.cli.console import speaks, stderr, stdout
 from dgmark.errors import SettingsError
@@ -18,6 +17,7 @@ from training.config import Kind, TrainingConfig, read_config
 from training.corpus import read_documents
 from training.loop import Report, Trainer
 from training.nelbo import HeldOut, held_out_rows
+from training.networks import quiet_transformers
 from training.prepare import prepare
 from training.shards import Shards
 
@@ -88,7 +88,7 @@ def run(
         DgmarkError: settings, data or folders that cannot be used; each says what to do.
     """
     began = time.monotonic()
-    disable_progress_bar()  # type: ignore[no-untyped-call]
+    quiet_transformers()
     target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if target.type == "cuda":
         torch.set_float32_matmul_precision("high")

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import typer
-from transformers.utils.logging import disable_progress_bar
 
 from dgmark.cli.console import speaks, stderr, stdout
 from dgmark.errors import SettingsError
@@ -25,7 +24,7 @@ from training.corpus import Document, file_hash, read_documents
 from training.files import replacing_file, write_json
 from training.judging import perplexity, response_nats
 from training.nelbo import Bound, cross_entropy, held_out_rows, nelbo
-from training.networks import Network, load_network, weights_fingerprint
+from training.networks import Network, load_network, quiet_transformers, weights_fingerprint
 from training.report import markdown, page
 from training.samples import Plan, cells, generate_cell, held_out_prompts
 from training.tokens import special_ids, training_tokenizer
@@ -143,7 +142,7 @@ def main(
     device: Annotated[str | None, typer.Option(help="A torch device; by default the GPU if any.")] = None,
 ) -> None:
     """Evaluate a model on held-out documents."""
-    disable_progress_bar()  # type: ignore[no-untyped-call]
+    quiet_transformers()
     target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     documents = list(read_documents(data))
     figures: dict[str, Any] = {

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import torch
 import typer
-from transformers.utils.logging import disable_progress_bar
 
 from dgmark.cli.console import speaks, stdout
 from dgmark.errors import CheckpointFormat, InputError, SettingsError
@@ -19,7 +18,7 @@ from training.config import TrainingConfig
 from training.files import replacing_folder
 from training.layout import DEFAULT_FILE_SIZE, save_model
 from training.loop import STATE
-from training.networks import Network, build_network, load_network, weights_fingerprint
+from training.networks import Network, build_network, load_network, quiet_transformers, weights_fingerprint
 from training.report import markdown
 from training.state import State, load_state
 from training.tokens import special_ids, training_tokenizer
@@ -166,7 +165,7 @@ def main(
     allow_large: Annotated[bool, typer.Option(help="Write more than 60 MB.")] = False,
 ) -> None:
     """Export a run's averaged weights with a model card."""
-    disable_progress_bar()  # type: ignore[no-untyped-call]
+    quiet_transformers()
     size = export(run, out, evaluation=evaluation, dtype=dtype, file_size=file_size, allow_large=allow_large)
     stdout().print(f"{out}: {size:,} bytes, read back and compared", markup=False, soft_wrap=True)
 

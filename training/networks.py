@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import AutoConfig, BertConfig, BertForMaskedLM, LlamaConfig, LlamaForCausalLM, PretrainedConfig
+from transformers.utils import logging
 
 from dgmark.checkpoint import find_checkpoint
 from dgmark.errors import CheckpointFormat, SettingsError
@@ -52,7 +53,8 @@ class Network:
     def hidden(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length width"]:
         """Hidden states of every position."""
         caching = {} if self.family == "bert" else {"use_cache": False}
-        states: Tensor = (self.forward or self.trunk)(input_ids=ids, **caching).last_hidden_state
+        forward = self.trunk if self.forward is None else self.forward  # a compiled module has no truth value
+        states: Tensor = forward(input_ids=ids, **caching).last_hidden_state
         return states
 
     def logits(self, hidden: Float[Tensor, "... width"]) -> Float[Tensor, "... vocab"]:
@@ -149,6 +151,12 @@ def load_network(name_or_path: str | Path) -> Network:
     except (OSError, RuntimeError, ValueError) as error:
         raise CheckpointFormat(f"{folder} cannot be loaded: {error}") from error
     return Network(str(family), module)
+
+
+def quiet_transformers() -> None:
+    """No progress bars and loading reports; errors still show."""
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def weights_fingerprint(network: Network) -> str:
