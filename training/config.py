@@ -2,7 +2,7 @@
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
 
@@ -28,7 +28,7 @@ class LlamaNetwork(_Section):
     rope_theta: PositiveFloat = 10_000.0
 
     @model_validator(mode="after")
-    def _heads_divide(self) -> Self:
+    def _heads_divide(self) -> "LlamaNetwork":
         if self.width % (2 * self.heads):
             raise ValueError(f"width {self.width} is not an even number of dimensions for each of {self.heads} heads")
         return self
@@ -58,7 +58,7 @@ class Rows(_Section):
     short_lengths: tuple[PositiveInt, ...] = ()
 
     @model_validator(mode="after")
-    def _lengths(self) -> Self:
+    def _lengths(self) -> "Rows":
         if any(short > self.length for short in self.short_lengths):
             raise ValueError(f"short_lengths {list(self.short_lengths)} must not exceed length {self.length}")
         if (self.short_share > 0) != bool(self.short_lengths):
@@ -75,7 +75,7 @@ class Masking(_Section):
     prefix_max: PositiveInt = 96
 
     @model_validator(mode="after")
-    def _prefix(self) -> Self:
+    def _prefix(self) -> "Masking":
         if self.prefix_min > self.prefix_max:
             raise ValueError(f"prefix_min {self.prefix_min} is more than prefix_max {self.prefix_max}")
         return self
@@ -89,7 +89,7 @@ class Schedule(_Section):
     decay_steps: PositiveInt
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _fits(self) -> "Schedule":
         if self.warmup_steps + self.decay_steps > self.steps:
             raise ValueError(f"warm-up {self.warmup_steps} and decay {self.decay_steps} exceed {self.steps} steps")
         return self
@@ -156,7 +156,7 @@ class TrainingConfig(_Section):
     card: Card
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _fits(self) -> "TrainingConfig":
         if (self.network.type == "llama") != (self.kind == "judge"):
             raise ValueError(f"network.type {self.network.type!r} is no {self.kind}: llada or bert, llama for a judge")
         if (self.masking is not None) != (self.kind == "storyteller"):

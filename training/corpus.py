@@ -12,6 +12,7 @@ from typing import IO, Any
 
 from dgmark.errors import InputError, NoTexts
 
+Compressed = bz2.BZ2File | gzip.GzipFile | lzma.LZMAFile
 _OPENERS: dict[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
 
 
@@ -62,9 +63,9 @@ def file_hash(path: Path) -> str:
         raise NoTexts(f"{path} cannot be read: {error.strerror}; give a .jsonl or .jsonl.xz file") from error
 
 
-def _open(path: Path) -> IO[bytes]:
+def _open(path: Path) -> IO[bytes] | Compressed:
     try:
-        file: IO[bytes] = _OPENERS.get(path.suffix, open)(path, "rb")
+        file: IO[bytes] | Compressed = _OPENERS.get(path.suffix, open)(path, "rb")
     except OSError as error:
         raise NoTexts(f"{path} cannot be read: {error.strerror}; give a .jsonl or .jsonl.xz file") from error
     return file

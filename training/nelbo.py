@@ -147,8 +147,8 @@ def _row_sums(network: Network, batch: Batch) -> Float[np.ndarray, " rows"]:
         losses = functional.cross_entropy(network.logits_at(inputs, positions).float(), targets, reduction="none")
     nats = (losses * weights).double().cpu().numpy()
     rows, length = batch.inputs.shape
-    sums: Float[np.ndarray, " rows"] = np.bincount(batch.positions // length, weights=nats, minlength=rows)
-    return sums
+    # where nothing was masked, bincount forgets that the weights are floats
+    return np.bincount(batch.positions // length, weights=nats, minlength=rows).astype(np.float64)
 
 
 def _bound(sums: Float[np.ndarray, "repeats rows"], held_out: HeldOut, monte_carlo_error: float | None) -> Bound:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, UInt16
 
 from training.config import Rows
 from training.shards import Shards
@@ -113,7 +113,7 @@ class RowSource:
             self._cached[epoch] = self.epoch(epoch)
         return self._cached[epoch]
 
-    def _cut(self, text: Int[np.ndarray, " length"], at: float) -> int:
+    def _cut(self, text: UInt16[np.ndarray, " length"], at: float) -> int:
         """Where to end a row: after the first sentence end behind a random place, else the last one before it."""
         ends = np.flatnonzero(self.sentence_end[text]) + 1
         if not len(ends):

@@ -36,7 +36,7 @@ class Shards:
     """
 
     folder: Path
-    tokens: list[UInt16[np.ndarray, " tokens"]] = field(repr=False)
+    tokens: list[UInt16[np.ndarray, " _"]] = field(repr=False)
     documents: Int[np.ndarray, "documents 3"] = field(repr=False)
     manifest: dict[str, Any]
 
