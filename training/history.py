@@ -62,7 +62,9 @@ def draw_curve(rows: list[Row], path: Path, title: str) -> None:
     held_out = [(row["tokens"], row["heldout"]) for row in rows if "heldout" in row]
     if not trained:
         return
-    from matplotlib.figure import Figure  # a second that only this needs; no pyplot: no display, no global state
+    # a second that only this needs; no pyplot: no display, no global state
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
 
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot()
@@ -71,6 +73,7 @@ def draw_curve(rows: list[Row], path: Path, title: str) -> None:
         axes.plot(*zip(*held_out, strict=True), marker="o", markersize=3, label="held out, averaged weights")
     axes.set(xlabel="tokens", ylabel="nats a token", title=title)
     axes.set_ylim(top=min(max(loss for _, loss in trained), 2 * trained[-1][1]))
+    axes.xaxis.set_major_formatter(EngFormatter())
     axes.grid(alpha=0.3)
     axes.legend()
     with replacing_file(path) as beside:
