@@ -6,10 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 from tokenizers import Tokenizer as Backend
+from tokenizers.models import WordLevel
+from tokenizers.normalizers import StripAccents
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from typer.testing import CliRunner
 
 from dgmark.errors import CheckpointFormat, InputError, NoTexts
 from dgmark.tokenizer import load_tokenizer, wrap
+from training import prepare
 from training.config import Rows
 from training.corpus import Document, read_documents
 from training.nelbo import held_out_rows
@@ -142,6 +148,31 @@ def test_missing_and_damaged_shards_say_what_to_do(tmp_path: Path) -> None:
     (shards.folder / "tokens-00000.npy").unlink()
     with pytest.raises(InputError, match="prepare the data again"):
         open_shards(shards.folder)
+
+
+def test_a_document_of_which_nothing_is_left_is_left_out(tmp_path: Path) -> None:
+    data = tmp_path / "some.jsonl"
+    data.write_text('{"id": 1, "paragraphs": ["a fox"]}\n{"id": 2, "paragraphs": ["\\u0301"]}\n')
+    backend = Backend(WordLevel({"a": 0, "fox": 1, "[SEP]": 2}))
+    backend.normalizer = StripAccents()
+    backend.pre_tokenizer = WhitespaceSplit()
+    shards = prepare_shards(data, tmp_path / "tokens", tokenizer=wrap(backend, "words"))
+    assert shards.documents.tolist() == [[0, 0, 2]]
+
+
+def test_the_command_prepares_shards(tmp_path: Path) -> None:
+    app = typer.Typer()
+    app.command()(prepare.main)
+    data = write_tales(tmp_path / "tales.jsonl", 3)
+    done = CliRunner().invoke(
+        app, ["--data", str(data), "--out", str(tmp_path / "out"), "--tokenizer", "new", "--vocab-size", "300"]
+    )
+    assert done.exit_code == 0, done.output
+    shards = open_shards(tmp_path / "out")
+    assert shards.tokenizer.vocab_size == 300
+    assert f"3 documents, {shards.manifest['tokens']} tokens" in done.stderr
+    missing = CliRunner().invoke(app, ["--data", str(data), "--out", str(tmp_path), "--tokenizer", "no such model"])
+    assert missing.exit_code == 6
 
 
 def test_a_shipped_tokenizer_is_kept(tmp_path: Path) -> None:

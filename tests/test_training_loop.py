@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,18 @@ from dgmark.tokenizer import load_tokenizer
 from training import judge, storyteller
 from training.commands import run, with_overrides
 from training.config import Schedule, check_config, read_config
+from training.corpus import read_documents
+from training.evaluate import bound_of
 from training.history import draw_curve, read_history
 from training.layout import llada_state, save_model
 from training.loop import Trainer
 from training.muon import Muon, orthogonalised
-from training.networks import load_network
+from training.nelbo import held_out_rows, nelbo
+from training.networks import Network, load_network
 from training.optimization import Average, split_parameters, trapezoid
-from training.shards import Shards
+from training.shards import Shards, open_shards, prepare_shards
 from training.state import load_state
+from training.tokens import training_tokenizer
 from training_setup import CPU, same_tensors, settings, tiny, tiny_shards, trainer, write_tales
 
 
@@ -103,8 +108,6 @@ def test_other_settings_or_data_are_refused_by_name(shards: Shards, tmp_path: Pa
         trainer(other, shards, tmp_path / "run")
     (tmp_path / "other").mkdir()
     write_tales(tmp_path / "other/tales.jsonl", 7)
-    from training.shards import prepare_shards
-
     others = prepare_shards(tmp_path / "other/tales.jsonl", tmp_path / "other/tokens", tokenizer=shards.tokenizer)
     with pytest.raises(ResumeMismatch, match="other data or another tokenizer"):
         trainer(tiny(), others, tmp_path / "run")
@@ -169,10 +172,6 @@ def test_a_loss_that_is_no_number_stops_the_run_and_spares_the_state(shards: Sha
 
 
 def test_held_out_rows_are_measured_with_the_averaged_weights(shards: Shards, tmp_path: Path) -> None:
-    from training.corpus import read_documents
-    from training.nelbo import held_out_rows, nelbo
-    from training.networks import Network
-
     documents = list(read_documents(shards.folder.parent / "tales.jsonl"))
     held_out = held_out_rows(documents, shards.tokenizer, 48, 4)
     piece = trainer(tiny(), shards, tmp_path, held_out=held_out)
@@ -282,10 +281,10 @@ def test_an_encoder_starts_a_masked_diffusion_model(encoder: Path, tmp_path: Pat
     report = run(bert_settings(), data, tmp_path / "run", device="cpu")  # the folder is not needed again
     assert report.done
     shards = tmp_path / "run/tokens"
+    documents = list(read_documents(data))
+    held_out = held_out_rows(documents, training_tokenizer(str(encoder)), 24, 4)
     assert max(np.load(shards / "documents.npy")[:, 2]) > 8  # not truncated as the encoder's file says
     source = BertModel.from_pretrained(encoder)
-    from training.shards import open_shards
-
     fresh = trainer(bert_settings(), open_shards(shards), tmp_path / "fresh", init=encoder)
     kept = fresh.network.module.bert.state_dict()
     assert same_tensors(dict(kept), {name: tensor for name, tensor in source.state_dict().items() if name in kept})
@@ -293,6 +292,9 @@ def test_an_encoder_starts_a_masked_diffusion_model(encoder: Path, tmp_path: Pat
     trained = load_network(tmp_path / "run/model")
     assert trained.family == "bert"
     assert not same_tensors(dict(trained.module.bert.state_dict()), dict(kept))
+    bound = bound_of(str(tmp_path / "run/model"), documents, length=24, rows=4, repeats=2, device=CPU)
+    assert 0 < bound.per_token < np.log(120) + 1
+    assert bound.per_character == pytest.approx(bound.per_token * 4 * 24 / sum(held_out.characters))
 
 
 def test_an_encoder_must_be_given_and_fit(encoder: Path, shards: Shards, tmp_path: Path) -> None:
@@ -398,7 +400,7 @@ def test_settings_files_that_cannot_be_read(tmp_path: Path) -> None:
         read_config(tmp_path / "bad.toml", "judge")
 
 
-@pytest.mark.parametrize("name", ["storyteller", "storyteller-cpu", "encoder", "judge", "judge-cpu"])
+@pytest.mark.parametrize("name", ["storyteller", "storyteller-cpu", "encoder", "encoder-cpu", "judge", "judge-cpu"])
 def test_the_settings_in_the_repository_are_valid(name: str) -> None:
     path = Path(storyteller.__file__).parent / f"{name}.toml"
     kind, other = ("judge", "storyteller") if name.startswith("judge") else ("storyteller", "judge")
@@ -429,6 +431,16 @@ def test_the_log_s_rows_and_the_curve(shards: Shards, tmp_path: Path) -> None:
     assert (tmp_path / "held.png").read_bytes() != picture
     draw_curve([], tmp_path / "none.png", "tiny")
     assert not (tmp_path / "none.png").exists()
+
+
+def test_a_machine_without_matplotlib_trains_and_says_so(
+    shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    trainer(tiny(), shards, tmp_path).train(max_seconds=0)
+    assert "matplotlib is not installed" in capsys.readouterr().err
+    assert not (tmp_path / "curve.png").exists()
+    assert (tmp_path / "model/config.json").is_file()
 
 
 def test_a_tokenizer_without_a_mask_trains_no_storyteller(shards: Shards, tmp_path: Path, monkeypatch: Any) -> None:

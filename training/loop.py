@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.nn.utils import clip_grad_norm_
 
+from dgmark.cli.console import stderr
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models import faster_dtype
 from training.config import Masking, TrainingConfig
@@ -254,7 +255,10 @@ class Trainer:
             self.out / MODEL,
             context=self.config.rows.length,
         )
-        draw_curve(read_history(self.out / LOG), self.out / CURVE, self.config.card.name)
+        try:
+            draw_curve(read_history(self.out / LOG), self.out / CURVE, self.config.card.name)
+        except ModuleNotFoundError:  # a machine that only trains may lack it, and the log has it all
+            stderr().print(f"{self.out / CURVE} is not drawn: matplotlib is not installed", markup=False)
 
 
 def device_name(device: torch.device) -> str:

@@ -125,7 +125,7 @@ def _write(documents: Iterable[Document], tokenizer: Tokenizer, folder: Path, sh
     while some := list(islice(remaining, _DOCUMENTS_AT_ONCE)):
         encoded = tokenizer.encode_batch([document.text for document in some])
         characters += sum(len(document.text) for document in some)
-        for ids in encoded:
+        for ids in filter(len, encoded):  # a tokenizer may make nothing of a text
             table.append((len(names), held, len(ids)))
             pending.append(np.array(ids, np.uint16))
             held += len(ids)
