@@ -16,7 +16,8 @@ DETECTION_HALF = [
     "dgmark.errors", "dgmark.hub", "dgmark.checkpoint", "dgmark.families", "dgmark.byte_bpe", "dgmark.tokenizer",
     "dgmark.watermark", "dgmark.key", "dgmark.statistics", "dgmark.alignment", "dgmark.evalue", "dgmark.redraw",
     "dgmark.splitting", "dgmark.windows", "dgmark.normalise", "dgmark.intact", "dgmark.edited", "dgmark.spans",
-    "dgmark.detector", "dgmark.keyring", "dgmark.plots", "dgmark.records", "dgmark.texts", "dgmark.batch", "dgmark.cli",
+    "dgmark.detector", "dgmark.keyring", "dgmark.plots", "dgmark.records", "dgmark.texts", "dgmark.batch",
+    "dgmark.repetition", "dgmark.cli",
 ]  # fmt: skip
 
 

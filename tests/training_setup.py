@@ -1,0 +1,87 @@
+"""A small world to train in: tales of few words, settings of a few thousand parameters, shards, a fresh trainer."""
+
+import json
+import lzma
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from training.config import TrainingConfig, check_config
+from training.loop import Trainer
+from training.shards import Shards, prepare_shards
+
+CPU = torch.device("cpu")
+NAMES = ("The fox", "The king", "A girl", "The old man", "My sister", "A bear")
+DEEDS = ("went to the wood", "ate the bread", "saw a ship", "sang all night", "found a golden key", "slept by the fire")
+
+Content = dict[str, Any]
+
+
+def tale(rng: np.random.Generator, paragraphs: int) -> list[str]:
+    """Paragraphs of a few sentences over few words."""
+    return [
+        " ".join(f"{rng.choice(NAMES)} {rng.choice(DEEDS)}." for _ in range(int(rng.integers(2, 6))))
+        for _ in range(paragraphs)
+    ]
+
+
+def write_tales(path: Path, documents: int = 40, seed: int = 0) -> Path:
+    """A JSON Lines file of tales, compressed where the name says so."""
+    rng = np.random.default_rng(seed)
+    rows = [{"id": f"tale-{n}", "paragraphs": tale(rng, int(rng.integers(1, 9)))} for n in range(documents)]
+    content = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    path.write_bytes(lzma.compress(content) if path.suffix == ".xz" else content)
+    return path
+
+
+def settings(kind: str = "storyteller", **sections: Any) -> Content:
+    """A run of seconds as parsed TOML; `sections` replace values, section by section."""
+    content: Content = {
+        "kind": kind,
+        "network": {
+            "type": "llada" if kind == "storyteller" else "llama",
+            "width": 32,
+            "blocks": 2,
+            "heads": 2,
+            "hidden": 48,
+            "context": 48,
+        },
+        "tokenizer": {"source": "new", "vocab_size": 320},
+        "rows": {"length": 48, "batch": 8},
+        "schedule": {"steps": 12, "warmup_steps": 2, "decay_steps": 4},
+        "record": {"log_steps": 1, "evaluate_steps": 4, "evaluate_rows": 4},
+        "card": {"name": "tiny", "purpose": "Tests.", "data": "Made-up tales.", "data_licence": "none"},
+    }
+    if kind == "storyteller":
+        content["masking"] = {"prefix_min": 4, "prefix_max": 12}
+    for name, values in sections.items():
+        content[name] = {**content.get(name, {}), **values} if isinstance(values, dict) else values
+    return content
+
+
+def tiny(kind: str = "storyteller", **sections: Any) -> TrainingConfig:
+    """The same, checked."""
+    return check_config(settings(kind, **sections), "settings")
+
+
+def tiny_shards(folder: Path) -> Shards:
+    """Shards of forty tales with a tokenizer of their own."""
+    return prepare_shards(write_tales(folder / "tales.jsonl"), folder / "tokens", tokenizer=None, vocab_size=320)
+
+
+def trainer(config: TrainingConfig, shards: Shards, out: Path, **more: Any) -> Trainer:
+    """A trainer on the CPU."""
+    return Trainer(config, shards, out, CPU, **more)
+
+
+def same_tensors(left: Any, right: Any) -> bool:
+    """Whether two nested structures hold the same values, tensors bit by bit."""
+    if isinstance(left, torch.Tensor):
+        return isinstance(right, torch.Tensor) and left.dtype == right.dtype and torch.equal(left, right)
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same_tensors(left[key], right[key]) for key in left)
+    if isinstance(left, list | tuple):
+        return len(left) == len(right) and all(map(same_tensors, left, right))
+    return bool(left == right)

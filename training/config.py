@@ -1,0 +1,220 @@
+"""The settings of a training run: one TOML file, checked before anything starts."""
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
+
+from dgmark.errors import SettingsError
+
+Kind = Literal["storyteller", "judge"]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LlamaNetwork(_Section):
+    """A Llama: as masked diffusion model ("llada", bidirectional) or as autoregressive one ("llama")."""
+
+    type: Literal["llada", "llama"]
+    width: PositiveInt
+    blocks: PositiveInt
+    heads: PositiveInt
+    hidden: PositiveInt = Field(description="width of the SwiGLU layer")
+    context: PositiveInt = Field(description="most positions")
+    rope_theta: PositiveFloat = 10_000.0
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> "LlamaNetwork":
+        if self.width % (2 * self.heads):
+            raise ValueError(f"width {self.width} is not an even number of dimensions for each of {self.heads} heads")
+        return self
+
+
+class BertNetwork(_Section):
+    """A BERT-class masked language model; its sizes, blocks and embeddings come from the --init folder."""
+
+    type: Literal["bert"]
+    context: PositiveInt = Field(description="most positions; at most the encoder's")
+
+
+class TokenizerSettings(_Section):
+    """Whose tokens: the built-in model's, those of the --init folder, or new ones trained on the data."""
+
+    source: Literal["storyteller", "init", "new"] = "storyteller"
+    vocab_size: int = Field(default=8192, ge=300, le=65_536, description="of a new tokenizer")
+
+
+class Rows(_Section):
+    """How documents become rows."""
+
+    length: PositiveInt = Field(description="tokens of a row")
+    batch: PositiveInt = Field(description="rows of a step")
+    end_share: Share = Field(default=0.12, description="full rows cut after a sentence and filled with the end token")
+    short_share: Share = Field(default=0.0, description="steps whose rows are cut to one of short_lengths")
+    short_lengths: tuple[PositiveInt, ...] = ()
+
+    @model_validator(mode="after")
+    def _lengths(self) -> "Rows":
+        if any(short > self.length for short in self.short_lengths):
+            raise ValueError(f"short_lengths {list(self.short_lengths)} must not exceed length {self.length}")
+        if (self.short_share > 0) != bool(self.short_lengths):
+            raise ValueError("short_share and short_lengths go together: give both or neither")
+        return self
+
+
+class Masking(_Section):
+    """The masked diffusion objective."""
+
+    smallest_t: float = Field(default=1e-3, ge=0, lt=1, description="times are drawn from (smallest_t, 1]")
+    prefix_share: Share = Field(default=0.5, description="rows that keep a prefix unmasked")
+    prefix_min: PositiveInt = 8
+    prefix_max: PositiveInt = 96
+
+    @model_validator(mode="after")
+    def _prefix(self) -> "Masking":
+        if self.prefix_min > self.prefix_max:
+            raise ValueError(f"prefix_min {self.prefix_min} is more than prefix_max {self.prefix_max}")
+        return self
+
+
+class Schedule(_Section):
+    """Trapezoid: linear warm-up, flat, linear decay to zero. All in steps."""
+
+    steps: PositiveInt
+    warmup_steps: PositiveInt
+    decay_steps: PositiveInt
+
+    @model_validator(mode="after")
+    def _fits(self) -> "Schedule":
+        if self.warmup_steps + self.decay_steps > self.steps:
+            raise ValueError(f"warm-up {self.warmup_steps} and decay {self.decay_steps} exceed {self.steps} steps")
+        return self
+
+    @property
+    def decay_start(self) -> int:
+        """The first step of the decay."""
+        return self.steps - self.decay_steps
+
+
+class OptimizerSettings(_Section):
+    """Muon for the matrices of the blocks, AdamW for the rest."""
+
+    muon_lr: PositiveFloat = 0.02
+    muon_momentum: Share = 0.95
+    adamw_lr: PositiveFloat = 2e-3
+    adamw_betas: tuple[Share, Share] = (0.9, 0.95)
+    weight_decay: float = Field(default=0.0, ge=0)
+    clip_norm: PositiveFloat = 1.0
+    ema_decay: float = Field(default=0.999, ge=0, lt=1)
+
+
+class Speed(_Section):
+    """What changes the speed and not the method; may differ between the pieces of one run."""
+
+    micro_rows: PositiveInt | None = Field(default=None, description="rows of one forward; by default the whole batch")
+    autocast: Literal["auto", "bf16", "off"] = "auto"
+    compile: bool = False
+    workers: PositiveInt = Field(default=2, description="threads that prepare batches ahead")
+
+
+class Record(_Section):
+    """What is written down, and how often."""
+
+    log_steps: PositiveInt = 10
+    evaluate_steps: PositiveInt = 500
+    evaluate_rows: PositiveInt = 64
+    save_seconds: PositiveFloat = 300.0
+
+
+class Card(_Section):
+    """What the model card states and no measurement tells."""
+
+    name: str
+    purpose: str
+    data: str
+    data_licence: str
+    licence: str = "Apache-2.0"
+
+
+class TrainingConfig(_Section):
+    """A whole run."""
+
+    kind: Kind
+    seed: int = Field(default=0, ge=0)
+    network: Annotated[LlamaNetwork | BertNetwork, Field(discriminator="type")]
+    tokenizer: TokenizerSettings = TokenizerSettings()
+    rows: Rows
+    masking: Masking | None = None
+    schedule: Schedule
+    optimizer: OptimizerSettings = OptimizerSettings()
+    speed: Speed = Speed()
+    record: Record = Record()
+    card: Card
+
+    @model_validator(mode="after")
+    def _fits(self) -> "TrainingConfig":
+        if (self.network.type == "llama") != (self.kind == "judge"):
+            raise ValueError(f"network.type {self.network.type!r} is no {self.kind}: llada or bert, llama for a judge")
+        if (self.masking is not None) != (self.kind == "storyteller"):
+            raise ValueError("a storyteller needs the section [masking]; a judge has none")
+        if self.rows.length > self.network.context:
+            raise ValueError(f"rows of {self.rows.length} tokens exceed the context {self.network.context}")
+        if self.speed.micro_rows is not None and self.rows.batch % self.speed.micro_rows:
+            raise ValueError(f"speed.micro_rows {self.speed.micro_rows} does not divide rows.batch {self.rows.batch}")
+        shortest = min((*self.rows.short_lengths, self.rows.length))
+        if self.masking is not None and self.masking.prefix_max >= shortest:
+            raise ValueError(
+                f"prefix_max {self.masking.prefix_max} leaves nothing to mask in rows of {shortest} tokens"
+            )
+        return self
+
+
+# Sections in which the pieces of one run may differ.
+FREE_SECTIONS = ("speed", "record", "card")
+
+
+def read_config(path: Path, kind: Kind) -> TrainingConfig:
+    """The settings of a TOML file.
+
+    Raises:
+        SettingsError: no such file, no TOML, a key or value that cannot be meant, or another kind of model.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}; give --config a TOML file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} is not valid TOML: {error}") from error
+    config = check_config(content, str(path))
+    if config.kind != kind:
+        raise SettingsError(f"{path} describes a {config.kind}: run python -m training.{config.kind} with it")
+    return config
+
+
+def check_config(content: dict[str, Any], source: str) -> TrainingConfig:
+    """The settings in a parsed TOML file.
+
+    Raises:
+        SettingsError: with every key that cannot be meant and why.
+    """
+    try:
+        return TrainingConfig.model_validate(content)
+    except ValidationError as error:
+        wrong = [f"{'.'.join(map(str, one['loc'])) or 'file'}: {one['msg']}" for one in error.errors()]
+        raise SettingsError(f"{source}: " + "; ".join(wrong)) from error
+
+
+def differing_keys(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
+    """Dotted names of the values in which two settings, as plain dicts, differ."""
+    names: list[str] = []
+    for key in [*old, *(key for key in new if key not in old)]:
+        before, after = old.get(key), new.get(key)
+        if isinstance(before, dict) and isinstance(after, dict):
+            names += differing_keys(before, after, f"{prefix}{key}.")
+        elif before != after:
+            names.append(prefix + key)
+    return names

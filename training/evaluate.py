@@ -1,0 +1,180 @@
+"""`python -m training.evaluate`: what a model is worth: held-out bound, judged samples, repetition, lengths.
+
+Writes `evaluation.json`, `evaluation.md` and `samples.html` into a folder, and the samples beside them; what is there
+already is not made again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+
+from dgmark.cli.console import speaks, stderr, stdout
+from dgmark.errors import SettingsError
+from dgmark.models import load_model
+from dgmark.records import Row
+from dgmark.repetition import distinct_ngrams, periodic, repeated_ngrams
+from dgmark.tokenizer import load_tokenizer
+from training.corpus import Document, file_hash, read_documents
+from training.files import replacing_file, write_json
+from training.judging import perplexity, response_nats
+from training.nelbo import Bound, cross_entropy, held_out_rows, nelbo
+from training.networks import Network, load_network, quiet_transformers, weights_fingerprint
+from training.report import markdown, page
+from training.samples import Plan, cells, generate_cell, held_out_prompts
+from training.tokens import special_ids, training_tokenizer
+
+SCHEMA = 1
+
+# even periods are those that alternating groups reward, odd ones the control
+PERIODS = (1, 2, 3, 4)
+
+
+def bound_of(
+    folder: str, documents: list[Document], *, length: int, rows: int, repeats: int, device: torch.device
+) -> Bound:
+    """The held-out bound of a model folder (its cross entropy, for an autoregressive model).
+
+    Raises:
+        ModelError: no such model.
+        InputError: no document is as long as a row.
+    """
+    network = load_network(folder)
+    network.module.to(device).train(False)
+    tokenizer = training_tokenizer(folder)
+    held_out = held_out_rows(documents, tokenizer, length, rows)
+    mask = special_ids(tokenizer).mask
+    if network.family == "llama" or mask is None:
+        return cross_entropy(network, held_out)
+    return nelbo(network, held_out, mask, repeats=repeats)
+
+
+def figures_of(rows: Sequence[Row]) -> dict[str, Any]:
+    """Lengths and repetition of one cell's texts, from their token ids; shares are means over texts."""
+    ids = [row["token_ids"] for row in rows]
+    lengths = [len(one) for one in ids]
+    shares = {period: [periodic(one, period) for one in ids] for period in PERIODS}
+    quartiles = np.quantile(lengths, [0.25, 0.5, 0.75]).tolist()
+    return {
+        "texts": len(rows),
+        "ended": fmean(row["ended"] for row in rows),
+        "lengths": {
+            "min": min(lengths),
+            **dict(zip(("lower_quartile", "median", "upper_quartile"), quartiles, strict=True)),
+            "max": max(lengths),
+        },
+        "repeated_4_grams": fmean(map(repeated_ngrams, ids)),
+        **{f"distinct_{n}": fmean(distinct_ngrams(one, n) for one in ids) for n in (1, 2, 3, 4)},
+        "echoes": {str(period): fmean(one.echoes for one in found) for period, found in shares.items()},
+        "in_runs": {str(period): fmean(one.in_runs for one in found) for period, found in shares.items()},
+    }
+
+
+def sample_cells(
+    folder: str, documents: list[Document], plan: Plan, out: Path, device: str | None
+) -> dict[str, list[Row]]:
+    """The rows of the four cells.
+
+    Raises:
+        ModelError: the folder is no masked diffusion model that dgmark loads.
+    """
+    model = load_model(folder, device=device)
+    # rows name the weights, so that those of an earlier state of the folder are not taken for this one's
+    name = f"{Path(folder).name} {weights_fingerprint(load_network(folder))[:12]}"
+    model = replace(model, name=name)
+    prompts = held_out_prompts(documents, model.tokenizer, plan.texts)
+    made = {}
+    for cell in cells():
+        made[cell] = generate_cell(model, prompts, cell, plan, out / f"{cell}.jsonl")
+        stderr().print(f"{cell}: {len(made[cell])} texts", markup=False)
+    return made
+
+
+def load_judge(judge: str) -> Network:
+    """The judge's network.
+
+    Raises:
+        SettingsError: it is no autoregressive model.
+        ModelError: there is no such model.
+    """
+    network = load_network(judge)
+    if network.family != "llama":
+        raise SettingsError(f"--judge {judge} is a {network.family} model: give an autoregressive one")
+    return network
+
+
+def judge_cells(judge: str, made: dict[str, list[Row]], device: torch.device) -> dict[str, dict[str, Any]]:
+    """Perplexity of each cell's texts after their prompts.
+
+    Raises:
+        InputError: a text exceeds the judge's context.
+    """
+    network = load_judge(judge)
+    network.module.to(device).train(False)
+    tokenizer, context = load_tokenizer(judge), network.module.config.max_position_embeddings
+    return {
+        cell: perplexity(
+            [response_nats(network, tokenizer, row["prompt"], row["text"], context) for row in rows]
+        ).to_dict()
+        for cell, rows in made.items()
+    }
+
+
+@speaks
+def main(
+    model: Annotated[str, typer.Option(help="Built-in model name, or a model folder.")],
+    data: Annotated[Path, typer.Option(help="Held-out documents (.jsonl, .xz).")],
+    out: Annotated[Path, typer.Option(help="Folder of the results.")],
+    judge: Annotated[str | None, typer.Option(help="Autoregressive model folder; none leaves perplexity out.")] = None,
+    against: Annotated[
+        list[str] | None, typer.Option(help="NAME=FOLDER: another model to bound on the same documents.")
+    ] = None,
+    rows: Annotated[int, typer.Option(min=2, help="Held-out rows.")] = 256,
+    length: Annotated[int, typer.Option(min=8, help="Tokens of a held-out row.")] = 320,
+    repeats: Annotated[int, typer.Option(min=2, help="Independent draws of times and masks.")] = 4,
+    texts: Annotated[int, typer.Option(min=0, help="Samples of each cell; 0 measures the bound alone.")] = 20,
+    tokens: Annotated[int, typer.Option(min=32, help="Tokens of a sample.")] = 256,
+    device: Annotated[str | None, typer.Option(help="A torch device; by default the GPU if any.")] = None,
+) -> None:
+    """Evaluate a model on held-out documents."""
+    quiet_transformers()
+    target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    documents = list(read_documents(data))
+    figures: dict[str, Any] = {
+        "schema": SCHEMA,
+        "weights": weights_fingerprint(load_network(model)),
+        "judge_weights": weights_fingerprint(load_judge(judge)) if judge else None,
+        "heldout_sha256": file_hash(data),
+    }
+    named = {"this model": model, **({"the judge": judge} if judge else {}), **_named(against or [])}
+    figures["bounds"] = {
+        name: bound_of(folder, documents, length=length, rows=rows, repeats=repeats, device=target).to_dict()
+        for name, folder in named.items()
+    }
+    if texts:
+        made = sample_cells(model, documents, Plan(texts=texts, length=tokens), out, device)
+        judged = judge_cells(judge, made, target) if judge else {}
+        figures["cells"] = {cell: {**figures_of(made[cell]), "judge": judged.get(cell)} for cell in made}
+        with replacing_file(out / "samples.html") as beside:
+            beside.write_text(page(f"Samples of {Path(model).name}", made), encoding="utf-8")
+    write_json(out / "evaluation.json", figures)
+    with replacing_file(out / "evaluation.md") as beside:
+        beside.write_text(markdown(figures), encoding="utf-8")
+    stdout().print(markdown(figures), markup=False, soft_wrap=True, end="")
+
+
+def _named(models: Sequence[str]) -> dict[str, str]:
+    pairs = [one.partition("=") for one in models]
+    wrong = next((one for one, (name, _, folder) in zip(models, pairs, strict=True) if not (name and folder)), None)
+    if wrong is not None:
+        raise SettingsError(f"--against {wrong!r}: give NAME=FOLDER, the name under which the report shows it")
+    return {name: folder for name, _, folder in pairs}
+
+
+if __name__ == "__main__":
+    typer.run(main)

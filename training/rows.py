@@ -1,0 +1,121 @@
+"""Rows out of documents: the rows of a step are a function of (seed, step) alone, so a run resumes by its step.
+
+An epoch cuts every document into consecutive windows of the row length, in even epochs from its first token, in odd
+ones from a random offset, and shuffles them. A row never crosses from one document into the next: behind a
+document's end it is filled with the end token.
+"""
+
+from dataclasses import dataclass, field
+from threading import Lock
+
+import numpy as np
+from jaxtyping import Bool, Int, UInt16
+
+from training.config import Rows
+from training.shards import Shards
+
+# a last window with fewer tokens of text than this is left out
+SHORTEST = 32
+
+# one random stream for each purpose, so that one setting does not shift another's draws
+_EPOCH, _STEP, _MASKS = range(3)
+
+Windows = Int[np.ndarray, "windows 3"]
+
+
+@dataclass(frozen=True)
+class RowBatch:
+    """Rows of token ids and how many of each are text; the others are end tokens."""
+
+    ids: Int[np.ndarray, "batch length"]
+    sizes: Int[np.ndarray, " batch"]
+
+
+@dataclass
+class RowSource:
+    """The rows of every step.
+
+    Attributes:
+        shards: the documents.
+        settings: row length, rows of a step, shares.
+        end_id: fills rows that end early.
+        sentence_end: which ids a row may be cut after, by id.
+        seed: of the whole run.
+    """
+
+    shards: Shards
+    settings: Rows
+    end_id: int
+    sentence_end: Bool[np.ndarray, " vocab"]
+    seed: int
+    _epoch_sizes: list[int] = field(default_factory=list)
+    _cached: dict[int, Windows] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)  # steps are prepared by several threads
+
+    def step(self, step: int) -> RowBatch:
+        """The rows of a step (from 0)."""
+        rng = np.random.default_rng((self.seed, _STEP, step))
+        batch = self.settings.batch
+        with self._lock:
+            windows = np.stack([self._window(step * batch + row) for row in range(batch)])
+        length = self.settings.length
+        if rng.random() < self.settings.short_share:
+            length = int(rng.choice(self.settings.short_lengths))
+        ids = np.full((batch, length), self.end_id, np.int64)
+        sizes = np.minimum(windows[:, 2], length)
+        early = rng.random(batch) < self.settings.end_share
+        cuts = rng.random(batch)
+        for row, (shard, start, _) in enumerate(windows):
+            text = self.shards.tokens[shard][start : start + sizes[row]]
+            if early[row] and len(text) == length:
+                text = text[: self._cut(text, cuts[row])]
+            ids[row, : len(text)] = text
+            sizes[row] = len(text)
+        return RowBatch(ids, sizes)
+
+    def masks_rng(self, step: int) -> np.random.Generator:
+        """The generator of a step's masks."""
+        return np.random.default_rng((self.seed, _MASKS, step))
+
+    def epoch(self, epoch: int) -> Windows:
+        """(shard, start, tokens) of every window of an epoch, in the order in which they are read."""
+        rng = np.random.default_rng((self.seed, _EPOCH, epoch))
+        shard, first, size = self.shards.documents.T
+        length = self.settings.length
+        offset = np.zeros_like(size)
+        if epoch % 2:
+            offset = np.where(size > length, rng.integers(0, length, len(size)), 0)
+        count = np.maximum(1, -(-(size - offset - SHORTEST + 1) // length))
+        document = np.repeat(np.arange(len(size)), count)
+        within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+        start = offset[document] + within * length
+        windows = np.stack(
+            [shard[document], first[document] + start, np.minimum(length, size[document] - start)], axis=1
+        )
+        return rng.permutation(windows)
+
+    def _window(self, index: int) -> Int[np.ndarray, " 3"]:
+        """The index-th window of the endless sequence of epochs."""
+        epoch = 0
+        while True:
+            if epoch == len(self._epoch_sizes):
+                self._epoch_sizes.append(len(self._windows(epoch)))
+            if index < self._epoch_sizes[epoch]:
+                window: Int[np.ndarray, " 3"] = self._windows(epoch)[index]
+                return window
+            index -= self._epoch_sizes[epoch]
+            epoch += 1
+
+    def _windows(self, epoch: int) -> Windows:
+        if epoch not in self._cached:
+            for old in [known for known in self._cached if known < epoch - 1]:
+                del self._cached[old]
+            self._cached[epoch] = self.epoch(epoch)
+        return self._cached[epoch]
+
+    def _cut(self, text: UInt16[np.ndarray, " length"], at: float) -> int:
+        """Where to end a row: after the first sentence end behind a random place, else the last one before it."""
+        ends = np.flatnonzero(self.sentence_end[text]) + 1
+        if not len(ends):
+            return len(text)
+        return int(ends[min(int(np.searchsorted(ends, at * len(text))), len(ends) - 1)])

@@ -1,0 +1,106 @@
+"""Texts of a model after held-out beginnings: at T = 1 and greedy, marked and unmarked, at equal settings and seeds.
+
+Rows go to one JSON Lines file per cell and are not made twice.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dgmark.decode import DecodeConfig
+from dgmark.decode.generation import generate_batch
+from dgmark.errors import InputError
+from dgmark.key import WatermarkKey
+from dgmark.models import LladaDenoiser
+from dgmark.records import Row, RowFile
+from dgmark.tokenizer import Tokenizer
+from dgmark.watermark import WatermarkSpec
+from training.corpus import Document
+
+SAMPLING = {"t1": 1.0, "greedy": 0.0}
+MARKS = ("unmarked", "marked")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to generate.
+
+    Attributes:
+        texts: per cell.
+        length: response tokens.
+        block_length: positions of a block.
+        batch: rows decoded at once.
+    """
+
+    texts: int = 20
+    length: int = 256
+    block_length: int = 32
+    batch: int = 4
+
+
+def cells() -> list[str]:
+    """Names of the four cells, "t1-unmarked" first."""
+    return [f"{sampling}-{mark}" for sampling in SAMPLING for mark in MARKS]
+
+
+def evaluation_key(model: LladaDenoiser) -> WatermarkKey:
+    """A key bound to the model, from a published phrase: anybody gets the same texts, and it protects nothing."""
+    tokenizer = model.tokenizer
+    spec = WatermarkSpec(
+        table_size=model.vocab_size, tokenizer="evaluated", tokenizer_fingerprint=tokenizer.fingerprint
+    )
+    secret = hashlib.sha256(b"dgmark training evaluation: not a secret").digest()
+    return WatermarkKey(spec=spec, key_id="evaluation", secret=secret)
+
+
+def held_out_prompts(documents: Sequence[Document], tokenizer: Tokenizer, count: int, tokens: int = 32) -> list[str]:
+    """Beginnings of paragraphs of held-out documents: whole words, about `tokens` tokens, one document after another.
+
+    Raises:
+        InputError: too few paragraphs are long enough.
+    """
+    rng = np.random.default_rng(0)
+    found: list[str] = []
+    order = rng.permutation(len(documents))
+    for attempt in range(8):  # another paragraph of every document each time
+        for index in order:
+            long = [one for one in documents[index].paragraphs if len(one) > 8 * tokens]
+            if len(found) < count and attempt < len(long):
+                paragraph = long[int(rng.integers(len(long)))]
+                prompt = tokenizer.decode(tokenizer.encode(paragraph)[:tokens]).rpartition(" ")[0]
+                if prompt and prompt not in found:
+                    found.append(prompt)
+    if len(found) < count:
+        raise InputError(f"only {len(found)} held-out paragraphs are long enough for {count} prompts; ask for fewer")
+    return found
+
+
+def generate_cell(model: LladaDenoiser, prompts: Sequence[str], cell: str, plan: Plan, path: Path) -> list[Row]:
+    """The rows of one cell (prompt, text, token_ids, ended); those in `path` already are kept.
+
+    Raises:
+        ResumeMismatch: the file holds rows of another model or other settings.
+    """
+    sampling, mark = cell.split("-")
+    key = evaluation_key(model) if mark == "marked" else None
+    config = DecodeConfig(plan.length, plan.block_length, temperature=SAMPLING[sampling])
+    agree: dict[str, Any] = {
+        "model": model.name,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "key_fingerprint": key.fingerprint if key else None,
+        "settings": config.to_dict(),
+    }
+    names = [f"{cell}-{index}" for index in range(len(prompts))]
+    with RowFile(path, agree, same=("prompt", "text", "token_ids", "ended")) as file:
+        missing = [index for index, name in enumerate(names) if file.done.get(name, {}).get("prompt") != prompts[index]]
+        for start in range(0, len(missing), plan.batch):
+            indices = missing[start : start + plan.batch]
+            made = generate_batch(model, [(prompts[index], index) for index in indices], config, key)
+            rows = [one.to_row(names[index], with_trace=False) for one, index in zip(made, indices, strict=True)]
+            file.append(rows)
+            file.done.update({row["id"]: row for row in rows})
+        return [file.done[name] for name in names]

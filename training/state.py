@@ -1,0 +1,88 @@
+"""The one file that a run resumes from: weights, their average, both optimizers, step, settings, data.
+
+There is no random state to keep: the rows and masks of a step are a function of seed and step.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dgmark.errors import ResumeMismatch
+from training.config import FREE_SECTIONS, Schedule, TrainingConfig, differing_keys
+from training.files import replacing_file
+
+SCHEMA = 1
+
+# The trapezoid's end may move while the run is on its flat part: the steps so far would have been the same.
+_END_KEYS = {"schedule.steps", "schedule.decay_steps"}
+
+
+@dataclass(frozen=True)
+class State:
+    """A run at the end of a step.
+
+    Attributes:
+        step: steps done.
+        tokens: tokens seen.
+        seconds: spent in training, over all pieces.
+        config: the settings, as plain values.
+        data: the shards' manifest.
+        family: of the network.
+        network: its transformers configuration.
+        device: what it was last trained on.
+        tensors: state dicts of "module", "average", "muon", "adamw".
+    """
+
+    step: int
+    tokens: int
+    seconds: float
+    config: dict[str, Any]
+    data: dict[str, Any]
+    family: str
+    network: dict[str, Any]
+    device: str
+    tensors: dict[str, Any]
+
+
+def save_state(state: State, path: Path) -> None:
+    """Write the file; a crash leaves the one before."""
+    with replacing_file(path) as beside:
+        torch.save({"schema": SCHEMA, **vars(state)}, beside)
+
+
+def load_state(path: Path) -> State:
+    """Read the file, tensors on the CPU.
+
+    Raises:
+        ResumeMismatch: the file is damaged, or of another version.
+    """
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        if content.pop("schema") != SCHEMA:
+            raise ValueError("another version")
+        return State(**content)
+    except Exception as error:  # torch, pickle and zipfile each have their own
+        raise ResumeMismatch(f"{path} cannot be resumed from ({error}); delete it to start again") from error
+
+
+def check_same_run(state: State, config: TrainingConfig, data: dict[str, Any], path: Path) -> None:
+    """Refuse to go on with other settings or data than the run began with.
+
+    Raises:
+        ResumeMismatch: naming the keys that differ.
+    """
+    new = config.model_dump(mode="json")
+    different = [key for key in differing_keys(state.config, new) if key.split(".")[0] not in FREE_SECTIONS]
+    flat = state.step <= min(Schedule(**state.config["schedule"]).decay_start, config.schedule.decay_start)
+    if flat:
+        different = [key for key in different if key not in _END_KEYS]
+    if different:
+        moved = _END_KEYS.intersection(different)
+        hint = " (the end may move before the decay begins, not after)" if moved else ""
+        raise ResumeMismatch(
+            f"{path} was made with another {', '.join(different)}{hint}; take back the change, or choose another --out"
+        )
+    if state.data["made_from"] != data["made_from"]:
+        raise ResumeMismatch(f"{path} was trained on other data or another tokenizer; choose another --out")

@@ -1,0 +1,89 @@
+"""Tokenizers for training: a new byte-level BPE, or one out of a model's folder, and the ids the objective needs."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tokenizers
+from jaxtyping import Bool
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from dgmark.errors import CheckpointFormat
+from dgmark.tokenizer import Tokenizer, load_tokenizer
+
+# In order of id, as in the built-in model; the names are LLaDA's.
+SPECIAL_TOKENS = ("<|endoftext|>", "<|startoftext|>", "<|mdm_mask|>", "<|pad|>")
+_MASKS = ("<|mdm_mask|>", "[MASK]")
+_ENDS = ("<|endoftext|>", "[SEP]")
+_CLOSING = "\"'”’)] "
+
+
+@dataclass(frozen=True)
+class SpecialIds:
+    """Ids with a part in the objective; `mask` is None where the vocabulary has none (an autoregressive model's)."""
+
+    mask: int | None
+    end: int
+
+
+def train_bpe(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
+    """A byte-level BPE of `vocab_size` tokens, in which runs of newlines are cut off from the words around them."""
+    backend = tokenizers.Tokenizer(models.BPE())
+    newlines = pre_tokenizers.Split(tokenizers.Regex(r"\n+"), behavior="isolated")
+    backend.pre_tokenizer = pre_tokenizers.Sequence([newlines, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(SPECIAL_TOKENS),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    backend.train_from_iterator(texts, trainer)
+    return backend
+
+
+def training_tokenizer(name_or_path: str) -> Tokenizer:
+    """The tokenizer of a model, without the truncation and padding that encoders' files carry.
+
+    Raises:
+        ModelNotFound: nothing of this name.
+        CheckpointFormat: no fast tokenizer, or more tokens than a shard can hold.
+    """
+    tokenizer = load_tokenizer(name_or_path)
+    tokenizer.backend.no_truncation()
+    tokenizer.backend.no_padding()
+    if tokenizer.vocab_size > 2**16:
+        raise CheckpointFormat(f"{name_or_path} has {tokenizer.vocab_size} tokens; shards hold ids below 65,536")
+    return tokenizer
+
+
+def special_ids(tokenizer: Tokenizer) -> SpecialIds:
+    """The mask and end ids of a vocabulary.
+
+    Raises:
+        CheckpointFormat: it has no end token.
+    """
+    end = _first(tokenizer, _ENDS)
+    if end is None:
+        raise CheckpointFormat(f"{tokenizer.name} has none of the end tokens {', '.join(_ENDS)}; train a new tokenizer")
+    return SpecialIds(mask=_first(tokenizer, _MASKS), end=end)
+
+
+def sentence_ends(tokenizer: Tokenizer) -> Bool[np.ndarray, " vocab"]:
+    """Which tokens end a sentence or a line: those whose text ends with . ! ? (and closing quotes), or a newline."""
+    ends = np.zeros(tokenizer.vocab_size, np.bool_)
+    for token_id in range(tokenizer.vocab_size):
+        text = tokenizer.decode([token_id])
+        ends[token_id] = "\n" in text or text.rstrip(_CLOSING).endswith((".", "!", "?"))
+    return ends
+
+
+def save_tokenizer(backend: tokenizers.Tokenizer, folder: Path) -> None:
+    """Write `tokenizer.json` into a folder that is still being made."""
+    backend.save(str(folder / "tokenizer.json"))
+
+
+def _first(tokenizer: Tokenizer, names: tuple[str, ...]) -> int | None:
+    found = (tokenizer.backend.token_to_id(name) for name in names)
+    return next((token_id for token_id in found if token_id is not None), None)
