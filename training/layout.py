@@ -1,6 +1,7 @@
 """Model folders out of networks: LLaDA's layout for masked diffusion models, transformers' own for the others."""
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from dgmark.errors import SettingsError
-from dgmark.models.llada import native_name
+from dgmark.models.llada import RENAMINGS
 from dgmark.tokenizer import Tokenizer
 from training.files import replacing_folder, write_json
 from training.networks import Network
@@ -109,10 +110,14 @@ def llada_config(module: LlamaForCausalLM, special: SpecialIds, context: int, dt
 
 
 def _llada_names(blocks: int) -> dict[str, str]:
-    """LLaDA's name of each tensor of the Llama class: `native_name` turned round."""
+    """LLaDA's name of each tensor of the Llama class: the loader's renamings turned round."""
     names = [f"model.transformer.{name}.weight" for name in _TOP]
     names += [f"model.transformer.blocks.{block}.{name}.weight" for block in range(blocks) for name in _BLOCK]
-    return {native_name(name): name for name in names}
+    return {_native_name(name): name for name in names}
+
+
+def _native_name(name: str) -> str:
+    return next(new for old, ours in RENAMINGS.items() if (new := re.sub(old, ours, name)) != name)
 
 
 def _tokenizer_config(tokenizer: Tokenizer, context: int) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from dgmark.decode import DecodeConfig
 from dgmark.decode.generation import generate_batch
 from dgmark.errors import InputError
 from dgmark.key import WatermarkKey
-from dgmark.models import LladaDenoiser
+from dgmark.models import NetworkDenoiser
 from dgmark.records import Row, RowFile
 from dgmark.tokenizer import Tokenizer
 from dgmark.watermark import WatermarkSpec
@@ -47,7 +47,7 @@ def cells() -> list[str]:
     return [f"{sampling}-{mark}" for sampling in SAMPLING for mark in MARKS]
 
 
-def evaluation_key(model: LladaDenoiser) -> WatermarkKey:
+def evaluation_key(model: NetworkDenoiser) -> WatermarkKey:
     """A key bound to the model, from a published phrase: anybody gets the same texts, and it protects nothing."""
     tokenizer = model.tokenizer
     spec = WatermarkSpec(
@@ -79,7 +79,7 @@ def held_out_prompts(documents: Sequence[Document], tokenizer: Tokenizer, count:
     return found
 
 
-def generate_cell(model: LladaDenoiser, prompts: Sequence[str], cell: str, plan: Plan, path: Path) -> list[Row]:
+def generate_cell(model: NetworkDenoiser, prompts: Sequence[str], cell: str, plan: Plan, path: Path) -> list[Row]:
     """The rows of one cell (prompt, text, token_ids, ended); those in `path` already are kept.
 
     Raises:

@@ -16,18 +16,21 @@ from dgmark.watermark import WatermarkSpec
 
 if TYPE_CHECKING:
     from dgmark.conversion import convert
-    from dgmark.decode import DecodeConfig, Generation, Trace, generate, select
+    from dgmark.decode import DecodeConfig, Generation, Infilling, Trace, generate, infill, select, stream
     from dgmark.models import Denoiser, load_model
 
 _NEED_TORCH = {
     "DecodeConfig": "dgmark.decode",
     "Denoiser": "dgmark.models",
     "Generation": "dgmark.decode",
+    "Infilling": "dgmark.decode",
     "Trace": "dgmark.decode",
     "convert": "dgmark.conversion",
     "generate": "dgmark.decode",
+    "infill": "dgmark.decode",
     "load_model": "dgmark.models",
     "select": "dgmark.decode",
+    "stream": "dgmark.decode",
 }
 
 __all__ = [
@@ -37,6 +40,7 @@ __all__ = [
     "Detector",
     "DgmarkError",
     "Generation",
+    "Infilling",
     "KeyFilePermissionWarning",
     "Keyring",
     "ScoredToken",
@@ -49,10 +53,12 @@ __all__ = [
     "convert",
     "detect",
     "generate",
+    "infill",
     "load_keys",
     "load_model",
     "load_tokenizer",
     "select",
+    "stream",
 ]
 
 

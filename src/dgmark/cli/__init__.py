@@ -6,6 +6,7 @@ from dgmark.cli.convert import convert
 from dgmark.cli.demo import demo
 from dgmark.cli.detect import detect
 from dgmark.cli.generate import generate
+from dgmark.cli.infill import infill
 from dgmark.cli.keys import key_app, keygen
 from dgmark.cli.models import models
 
@@ -19,6 +20,7 @@ app = typer.Typer(
 app.command()(keygen)
 app.add_typer(key_app, name="key")
 app.command()(generate)
+app.command()(infill)
 app.command()(detect)
 app.command()(models)
 app.command()(convert)

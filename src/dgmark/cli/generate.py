@@ -10,6 +10,7 @@ import typer
 
 from dgmark.checkpoint import BUILTIN
 from dgmark.cli.console import speaks, stderr, stdout
+from dgmark.cli.live import show_stream
 from dgmark.errors import DgmarkError, EmptyInput, InputError, MissingExtra, ResumeMismatch, SettingsError
 from dgmark.key import WatermarkKey
 from dgmark.records import BadRow, Row, RowFile, parse_rows, read_rows, to_line
@@ -17,7 +18,7 @@ from dgmark.texts import is_rows
 
 if TYPE_CHECKING:
     from dgmark.decode import DecodeConfig
-    from dgmark.models import LladaDenoiser
+    from dgmark.models import NetworkDenoiser
 
 # fields by which a finished row is known to answer the same question
 _SAME = ("prompt", "seed")
@@ -85,6 +86,18 @@ def generate(
     batch_size: Annotated[int, typer.Option(min=1, help="Most rows decoded at once.")] = 8,
     device: Annotated[str | None, typer.Option(help="A torch device; by default the GPU if any.")] = None,
     dtype: Annotated[str | None, typer.Option(help="bf16 or fp32; by default the faster here.")] = None,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub id.", show_default=False)] = None,
+    family: Annotated[
+        str | None, typer.Option(help="Model family, where config.json does not tell.", show_default=False)
+    ] = None,
+    quantization: Annotated[str | None, typer.Option(help="int8 or int4 while loading.", show_default=False)] = None,
+    device_map: Annotated[
+        str | None, typer.Option(help="auto spreads the model over all devices.", show_default=False)
+    ] = None,
+    chat: Annotated[bool, typer.Option("--chat", help="Put prompts into the model's chat template.")] = False,
+    live: Annotated[
+        bool, typer.Option("--stream", help="Show the text on stderr as it is decoded (one prompt).")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Rows instead of plain text on stdout.")] = False,
     trace: Annotated[bool, typer.Option(help="Put the order of commitment into the rows.")] = True,
     allow_open_key: Annotated[bool, typer.Option(help="Accept a key file that every user can read.")] = False,
@@ -101,8 +114,14 @@ def generate(
     items = number(_prompt_rows(prompt, prompts), seed)
     config, denoiser = _prepare(
         model,
-        device,
-        dtype,
+        {
+            "device": device,
+            "dtype": dtype,
+            "revision": revision,
+            "family": family,
+            "quantization": quantization,
+            "device_map": device_map,
+        },
         {
             "length": length,
             "block_length": block_length,
@@ -132,13 +151,19 @@ def generate(
         "key_fingerprint": None if secret is None else secret.fingerprint,
         "settings": config.to_dict(),
         "dtype": dtype_of(denoiser),
+        "chat": chat,
     }
     with RowFile(out, must_agree, _SAME) if out is not None else nullcontext() as file:
         todo = items if file is None else _open_items(items, file)
         if len(todo) < len(items):
             stderr().print(f"{len(items) - len(todo)} of {len(items)} rows are already in {out}")
         emit = _writer(file, as_json, single=len(items) == 1)
-        errors = _run(denoiser, config, secret, todo, batch_size, trace, emit)
+        if live:
+            if len(items) != 1 or file is not None:
+                raise SettingsError("--stream shows one text: give one prompt, and no --out")
+            show_stream(denoiser, config, secret, todo[0], trace, chat, emit)
+            return
+        errors = _run(denoiser, config, secret, todo, batch_size, trace, chat, emit)
     if errors and len(errors) == len(todo):
         raise errors[0]
     if errors:
@@ -207,8 +232,8 @@ def _prompt_rows(prompt: str | None, prompts: str | None) -> Iterator[Row | BadR
 
 
 def _prepare(
-    model: str, device: str | None, dtype: str | None, settings: dict[str, object]
-) -> "tuple[DecodeConfig, LladaDenoiser]":
+    model: str, loading: dict[str, str | None], settings: dict[str, object]
+) -> "tuple[DecodeConfig, NetworkDenoiser]":
     try:
         from dgmark.decode import DecodeConfig
         from dgmark.models import load_model
@@ -216,18 +241,19 @@ def _prepare(
         raise MissingExtra(
             f"generating needs torch and transformers: pip install 'dgmark[generate]' ({error})"
         ) from None
-    loaded = load_model(model, device=device, dtype=dtype)
+    loaded = load_model(model, **loading)
     given = {name: value for name, value in settings.items() if value is not None}
     return DecodeConfig.of(loaded, **given), loaded  # type: ignore[arg-type]
 
 
 def _run(
-    model: "LladaDenoiser",
+    model: "NetworkDenoiser",
     config: "DecodeConfig",
     key: WatermarkKey | None,
     items: list[Item],
     batch_size: int,
     with_trace: bool,
+    chat: bool,
     emit: Callable[[list[Row]], None],
 ) -> list[DgmarkError]:
     """Generate batch by batch, in order, handing each finished batch on; rows that cannot be done become errors."""
@@ -241,12 +267,12 @@ def _run(
                 try:
                     if isinstance(item, BadRow):
                         raise InputError(item.error)
-                    encode_prompt(model, item[1], config.length)
+                    encode_prompt(model, item[1], config.length, chat=chat)
                 except DgmarkError as error:
                     errors.append(error)
                     rows[_id(item)] = BadRow(_id(item), str(error)).to_row(GENERATION_SCHEMA)
             good = [item for item in batch if not isinstance(item, BadRow) and item[0] not in rows]
-            made = generate_batch(model, [(text, seed) for _, text, seed in good], config, key, advance)
+            made = generate_batch(model, [(text, seed) for _, text, seed in good], config, key, advance, chat=chat)
             rows |= {
                 item[0]: text.to_row(item[0], with_trace=with_trace) for item, text in zip(good, made, strict=True)
             }

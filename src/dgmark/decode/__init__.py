@@ -2,25 +2,38 @@
 
 from dgmark.decode.config import STRATEGIES, DecodeConfig
 from dgmark.decode.generation import Generation, generate, generate_batch
-from dgmark.decode.loop import Progress, Response, Trace, decode
+from dgmark.decode.infill import Infilling, infill
+from dgmark.decode.loop import Canvas, Commits, Progress, Response, Trace, decode, decode_steps
 from dgmark.decode.matching import KeyMatching, Matching, everything
-from dgmark.decode.select import select
+from dgmark.decode.select import alternatives, select
 from dgmark.decode.strategies import Proposals, propose
+from dgmark.decode.stream import BlockFinished, Committed, Event, RowFinished, stream
 
 __all__ = [
     "STRATEGIES",
+    "BlockFinished",
+    "Canvas",
+    "Commits",
+    "Committed",
     "DecodeConfig",
+    "Event",
     "Generation",
+    "Infilling",
     "KeyMatching",
     "Matching",
     "Progress",
     "Proposals",
     "Response",
+    "RowFinished",
     "Trace",
+    "alternatives",
     "decode",
+    "decode_steps",
     "everything",
     "generate",
     "generate_batch",
+    "infill",
     "propose",
     "select",
+    "stream",
 ]

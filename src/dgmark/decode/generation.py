@@ -5,13 +5,15 @@ from dataclasses import asdict, dataclass
 from typing import Any, Unpack
 
 import torch
+from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig, Settings
-from dgmark.decode.loop import Progress, Response, Trace, decode
+from dgmark.decode.loop import Canvas, Progress, Response, Trace, collect, decode_steps
 from dgmark.decode.matching import KeyMatching, Matching, everything
 from dgmark.errors import EmptyInput, InputError, PromptTooLong, SettingsError
 from dgmark.key import WatermarkKey
-from dgmark.models.denoiser import Denoiser, device_of, dtype_of, name_of
+from dgmark.models.chat import chat_prompt
+from dgmark.models.denoiser import Denoiser, device_of, dtype_of, name_of, pads_of
 
 GENERATION_SCHEMA = 1
 
@@ -33,6 +35,7 @@ class Generation:
         key_fingerprint: names the key; None without a mark.
         settings: the decoding settings.
         trace: the commits in their order.
+        chat: whether the prompt was put into the model's chat template.
     """
 
     prompt: Prompt
@@ -45,12 +48,14 @@ class Generation:
     key_fingerprint: str | None
     settings: dict[str, Any]
     trace: Trace
+    chat: bool = False
 
     def to_row(self, row_id: str, *, with_trace: bool = True) -> dict[str, Any]:
         """The generation as a JSON row; `trace` holds the step, position, token id, reward and match of each commit."""
         row: dict[str, Any] = {
             "id": row_id,
             "prompt": self.prompt,
+            "chat": self.chat,
             "text": self.text,
             "token_ids": self.token_ids,
             "ended": self.ended,
@@ -71,6 +76,8 @@ def generate(
     key: WatermarkKey | None = None,
     seed: int = 0,
     batch_size: int = 8,
+    chat: bool = False,
+    pad: bool | None = None,
     progress: Progress | None = None,
     **settings: Unpack[Settings],
 ) -> list[Generation]:
@@ -82,6 +89,8 @@ def generate(
         key: must be bound to the model's tokenizer and vocabulary.
         seed: row i uses seed + i.
         batch_size: most rows decoded at once.
+        chat: take texts as messages to a chat model, and put them into its template.
+        pad: decode prompts of different lengths together, padded; by default on accelerators, if the model can.
         progress: told the number of committed tokens after each step.
         settings: `length`, `temperature`, `lookahead` and all others of `DecodeConfig`; what is left out is the
             model's own default, or that of `DecodeConfig`.
@@ -98,12 +107,14 @@ def generate(
     rows = [prompts] if isinstance(prompts, str) else list(prompts)
     config = DecodeConfig.of(model, **settings)
     for prompt in rows:  # all of them before the first is decoded
-        encode_prompt(model, prompt, config.length)
+        encode_prompt(model, prompt, config.length, chat=chat)
     numbered = [(prompt, seed + index) for index, prompt in enumerate(rows)]
     return [
         generation
         for start in range(0, len(numbered), batch_size)
-        for generation in generate_batch(model, numbered[start : start + batch_size], config, key, progress)
+        for generation in generate_batch(
+            model, numbered[start : start + batch_size], config, key, progress, chat=chat, pad=pad
+        )
     ]
 
 
@@ -113,27 +124,56 @@ def generate_batch(
     config: DecodeConfig,
     key: WatermarkKey | None = None,
     progress: Progress | None = None,
+    *,
+    chat: bool = False,
+    pad: bool | None = None,
 ) -> list[Generation]:
-    """Generate one text for each (prompt, seed), those with prompts of one length together.
+    """Generate one text for each (prompt, seed); arguments as of `generate`.
 
     Raises:
         SettingsError: a prompt does not fit the context.
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """
-    if key is not None:
-        key.check_model(model)
-    encoded = [encode_prompt(model, prompt, config.length) for prompt, _ in prompts]
-    matching: Matching = everything if key is None else KeyMatching(key, device_of(model))
     responses: dict[int, Response] = {}
-    for rows in _by_length(encoded):
-        ids = torch.tensor([encoded[row] for row in rows], dtype=torch.long, device=device_of(model))
-        decoded = decode(model, ids, config, matching, [prompts[row][1] for row in rows], progress)
-        responses.update(zip(rows, decoded, strict=True))
-    return [_generation(model, prompt, seed, responses[row], config, key) for row, (prompt, seed) in enumerate(prompts)]
+    matching = matching_of(model, key)
+    for rows, canvas in canvases(model, prompts, config, chat=chat, pad=pad):
+        steps = decode_steps(model, canvas, config, matching, [prompts[row][1] for row in rows])
+        responses.update(zip(rows, collect(model, canvas, steps, progress), strict=True))
+    return [
+        generation_of(model, prompt, seed, responses[row], config, key, chat=chat)
+        for row, (prompt, seed) in enumerate(prompts)
+    ]
 
 
-def encode_prompt(model: Denoiser, prompt: Prompt, length: int) -> list[int]:
-    """Token ids of a prompt that leaves room for `length` more.
+def matching_of(model: Denoiser, key: WatermarkKey | None) -> Matching:
+    """What matches on this model: the key's matching sets, or everything.
+
+    Raises:
+        KeyFileError: the key is bound to another tokenizer or vocabulary.
+    """
+    if key is None:
+        return everything
+    key.check_model(model)
+    return KeyMatching(key, device_of(model))
+
+
+def canvases(
+    model: Denoiser, prompts: Sequence[tuple[Prompt, int]], config: DecodeConfig, *, chat: bool, pad: bool | None
+) -> Iterator[tuple[list[int], Canvas]]:
+    """The prompts as canvases, each with the indexes of its rows.
+
+    Padding is computed like anything else, so on a CPU there is nothing to gain by it.
+    """
+    encoded = [encode_prompt(model, prompt, config.length, chat=chat) for prompt, _ in prompts]
+    if pad is None:
+        pad = pads_of(model) and device_of(model).type != "cpu"
+    for rows in [list(range(len(encoded)))] if pad else _by_length(encoded):
+        ids, padding = _left_padded([encoded[row] for row in rows], model)
+        yield rows, Canvas.after(ids, config.length, model.mask_id, padding)
+
+
+def encode_prompt(model: Denoiser, prompt: Prompt, length: int, *, chat: bool = False) -> list[int]:
+    """Token ids of a prompt, or of a message in the model's chat template, that leaves room for `length` more.
 
     Raises:
         EmptyInput: the prompt has no token.
@@ -144,7 +184,10 @@ def encode_prompt(model: Denoiser, prompt: Prompt, length: int) -> list[int]:
         raise InputError(
             f"a prompt is a text or a list of token ids, not {prompt!r}; several prompts are a list of them"
         )
-    ids = model.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+    if isinstance(prompt, str):
+        ids = chat_prompt(model, prompt) if chat else model.tokenizer.encode(prompt)
+    else:
+        ids = prompt
     if not ids:
         raise EmptyInput("the prompt is empty: give the model at least one token to continue from")
     wrong = next((i for i in ids if not 0 <= i < model.vocab_size), None)
@@ -159,6 +202,14 @@ def encode_prompt(model: Denoiser, prompt: Prompt, length: int) -> list[int]:
     return ids
 
 
+def _left_padded(prompts: list[list[int]], model: Denoiser) -> tuple[Tensor, Tensor]:
+    """Prompts as one tensor, and how many columns of each row are padding (masks, which equal no candidate)."""
+    longest = max(map(len, prompts))
+    padding = torch.tensor([longest - len(ids) for ids in prompts], device=device_of(model))
+    rows = [[model.mask_id] * (longest - len(ids)) + ids for ids in prompts]
+    return torch.tensor(rows, dtype=torch.long, device=device_of(model)), padding
+
+
 def _by_length(encoded: list[list[int]]) -> Iterator[list[int]]:
     """Rows with prompts of one length: decoded together they need no padding, which would touch their logits."""
     groups: dict[int, list[int]] = {}
@@ -167,9 +218,17 @@ def _by_length(encoded: list[list[int]]) -> Iterator[list[int]]:
     yield from groups.values()
 
 
-def _generation(
-    model: Denoiser, prompt: Prompt, seed: int, response: Response, config: DecodeConfig, key: WatermarkKey | None
+def generation_of(
+    model: Denoiser,
+    prompt: Prompt,
+    seed: int,
+    response: Response,
+    config: DecodeConfig,
+    key: WatermarkKey | None,
+    *,
+    chat: bool,
 ) -> Generation:
+    """The result of one row."""
     return Generation(
         prompt=prompt,
         text=model.tokenizer.decode(response.token_ids),
@@ -181,4 +240,5 @@ def _generation(
         key_fingerprint=None if key is None else key.fingerprint,
         settings=config.to_dict(),
         trace=response.trace,
+        chat=chat,
     )

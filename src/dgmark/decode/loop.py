@@ -89,6 +89,7 @@ class Canvas:
         masked: the places of the region to be filled.
         positions: the position of each place, as the mark counts them.
         stops: whether a row ends with the first end token (else none is ever committed).
+        padding: columns at the left of each row that are no part of it; None for none.
     """
 
     ids: Int[Tensor, "batch length"]
@@ -96,16 +97,24 @@ class Canvas:
     masked: Bool[Tensor, " region"]
     positions: Int[Tensor, " region"]
     stops: bool = True
+    padding: Int[Tensor, " batch"] | None = None
 
     @classmethod
-    def after(cls, prompts: Int[Tensor, "batch prompt"], length: int, mask_id: int) -> "Canvas":
-        """Prompts of one length, each followed by `length` masks."""
+    def after(
+        cls,
+        prompts: Int[Tensor, "batch prompt"],
+        length: int,
+        mask_id: int,
+        padding: Int[Tensor, " batch"] | None = None,
+    ) -> "Canvas":
+        """Prompts of one length, padding included, each followed by `length` masks."""
         response = prompts.new_full((prompts.shape[0], length), mask_id)
         return cls(
             ids=torch.cat([prompts, response], 1),
             start=prompts.shape[1],
             masked=torch.ones(length, dtype=torch.bool, device=prompts.device),
             positions=torch.arange(length, device=prompts.device),
+            padding=padding,
         )
 
 
@@ -116,8 +125,9 @@ def decode(
     matching: Matching,
     seeds: Sequence[int],
     progress: Progress | None = None,
+    padding: Int[Tensor, " batch"] | None = None,
 ) -> list[Response]:
-    """Decode one response a row, all prompts of one length.
+    """Decode one response a row, all prompts of one length (padding included).
 
     Each row has its own generator, seeded with its own seed, and draws two uniforms a position of the active block
     and forward, so what a row draws depends neither on its neighbours nor on what is already committed. A row stops
@@ -130,8 +140,9 @@ def decode(
         matching: which candidates match; `everything` for no mark.
         seeds: one a row.
         progress: told the number of commits after each step.
+        padding: columns of padding at the left of each prompt, for models that take it.
     """
-    canvas = Canvas.after(prompts, config.length, model.mask_id)
+    canvas = Canvas.after(prompts, config.length, model.mask_id, padding)
     return collect(model, canvas, decode_steps(model, canvas, config, matching, seeds), progress)
 
 
@@ -207,7 +218,7 @@ class _Loop:
         device = canvas.ids.device
         self.config = config
         self.matching = matching
-        self.session = open_session(model, config.cache)
+        self.session = open_session(model, config.cache, canvas.padding)
         self.tempered = confidence_of(model) == "sampling"
         self.origin = block_origin_of(model)
         self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]

@@ -23,8 +23,6 @@ ARCHITECTURES: dict[str, Architecture] = {
     module.ARCHITECTURE.family.name: module.ARCHITECTURE for module in (llada, dream, llada2, llada_moe, masked_lm)
 }
 
-LladaDenoiser = NetworkDenoiser
-
 
 def load_model(
     name_or_path: str = BUILTIN,
@@ -118,7 +116,6 @@ def _context_length(config: PretrainedConfig, family: Family) -> int:
 __all__ = [
     "ARCHITECTURES",
     "Denoiser",
-    "LladaDenoiser",
     "NetworkDenoiser",
     "Session",
     "SessionDenoiser",

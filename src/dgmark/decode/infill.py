@@ -1,0 +1,179 @@
+"""Infilling: text with holes in, the holes filled with marked tokens out. What was given stays as it was."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Unpack
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from dgmark.decode.config import DecodeConfig, Settings
+from dgmark.decode.generation import matching_of
+from dgmark.decode.loop import Canvas, Progress, Trace, collect, decode_steps
+from dgmark.errors import InputError, PromptTooLong, SettingsError
+from dgmark.key import WatermarkKey
+from dgmark.models.denoiser import Denoiser, defaults_of, device_of, dtype_of, name_of
+
+INFILLING_SCHEMA = 1
+
+# A text, and between its pieces the number of tokens to fill in.
+Parts = Sequence[str | int]
+CountFrom = Literal["text", "hole"]
+
+_HOLE = re.compile(r"\[mask:(\d{1,6})\]")
+
+
+@dataclass(frozen=True)
+class Infilling:
+    """A text whose holes were filled.
+
+    Attributes:
+        parts: as given.
+        text: the whole text.
+        token_ids: of the whole text.
+        holes: of each hole its tokens [start, end) in `token_ids`.
+        spans: of each hole its characters [start, end) in `text`; the detector scores these with `only=spans`.
+        count_from: where positions are counted from.
+        seed: of this text.
+        model: the model's name.
+        dtype: number format of the forward.
+        key_fingerprint: names the key; None without a mark.
+        settings: the decoding settings.
+        trace: the commits in their order.
+    """
+
+    parts: list[str | int]
+    text: str
+    token_ids: list[int]
+    holes: list[tuple[int, int]]
+    spans: list[tuple[int, int]]
+    count_from: CountFrom
+    seed: int
+    model: str
+    dtype: str | None
+    key_fingerprint: str | None
+    settings: dict[str, Any]
+    trace: Trace
+
+    def to_row(self, row_id: str) -> dict[str, Any]:
+        """The infilling as a JSON row, without the trace."""
+        names = ("parts", "text", "token_ids", "holes", "spans", "count_from", "seed", "model", "dtype")
+        row = {"id": row_id} | {name: getattr(self, name) for name in names}
+        return row | {
+            "key_fingerprint": self.key_fingerprint,
+            "settings": self.settings,
+            "schema": INFILLING_SCHEMA,
+        }
+
+
+def holes_in(text: str) -> list[str | int]:
+    """The parts of a text in which `[mask:N]` stands for a hole of N tokens."""
+    pieces = _HOLE.split(text)
+    return [int(piece) if index % 2 else piece for index, piece in enumerate(pieces) if index % 2 or piece]
+
+
+def infill(
+    model: Denoiser,
+    texts: Sequence[Parts],
+    *,
+    key: WatermarkKey | None = None,
+    count_from: CountFrom = "text",
+    seed: int = 0,
+    progress: Progress | None = None,
+    **settings: Unpack[Settings],
+) -> list[Infilling]:
+    """Fill the holes of texts, marked with `key`.
+
+    Blocks are cut from the first hole to the end of the last and filled left to right; every step sees the whole
+    text, what stands behind a hole included. End tokens are never filled in.
+
+    Args:
+        model: a loaded model.
+        texts: each a list of strings and hole lengths in tokens, like ["Once upon", 24, "happily ever after."].
+        key: must be bound to the model's tokenizer and vocabulary.
+        count_from: count the mark's positions from the first token of the "text" (so that one detection serves all
+            holes), or anew in each "hole" (so that a hole may be scored without its surroundings).
+        seed: text i uses seed + i.
+        progress: told the number of committed tokens after each step.
+        settings: those of `DecodeConfig` except length and steps, which the holes decide.
+
+    Raises:
+        InputError: a text without a hole, or without a word.
+        PromptTooLong: a text that does not fit the context.
+        SettingsError: settings that cannot be meant.
+        KeyFileError: the key is bound to another tokenizer or vocabulary.
+    """
+    if count_from not in ("text", "hole"):
+        raise SettingsError(f"count from {count_from!r} is not one of: text, hole")
+    for name in ("length", "steps"):
+        if settings.get(name) is not None:
+            raise SettingsError(f"infilling takes no {name}: the holes say how many tokens there are")
+    block_length = settings.get("block_length", defaults_of(model).get("block_length", DecodeConfig.block_length))
+    settings["length"] = block_length  # any multiple will do
+    config = DecodeConfig.of(model, **settings)
+    matching = matching_of(model, key)
+    encoded = [_encode(model, parts) for parts in texts]
+    made = []
+    for index, (parts, (ids, holes)) in enumerate(zip(texts, encoded, strict=True)):
+        canvas = _canvas(ids.to(device_of(model)), holes, count_from)
+        steps = decode_steps(model, canvas, config, matching, [seed + index])
+        (response,) = collect(model, canvas, steps, progress)
+        stop = canvas.start + len(canvas.masked)
+        whole = ids[: canvas.start].tolist() + response.token_ids + ids[stop:].tolist()
+        made.append(
+            Infilling(
+                parts=list(parts),
+                text=model.tokenizer.decode(whole),
+                token_ids=whole,
+                holes=holes,
+                spans=[(_characters(model, whole[:start]), _characters(model, whole[:end])) for start, end in holes],
+                count_from=count_from,
+                seed=seed + index,
+                model=name_of(model),
+                dtype=dtype_of(model),
+                key_fingerprint=None if key is None else key.fingerprint,
+                settings={name: value for name, value in config.to_dict().items() if name not in ("length", "steps")},
+                trace=response.trace,
+            )
+        )
+    return made
+
+
+def _encode(model: Denoiser, parts: Parts) -> tuple[Int[Tensor, " length"], list[tuple[int, int]]]:
+    """The text's ids with masks in the holes, and where the holes are."""
+    ids: list[int] = []
+    holes: list[tuple[int, int]] = []
+    for part in parts:
+        if isinstance(part, str):
+            ids += model.tokenizer.encode(part)
+        elif isinstance(part, int) and not isinstance(part, bool) and part > 0:
+            holes.append((len(ids), len(ids) + part))
+            ids += [model.mask_id] * part
+        else:
+            raise InputError(f"a part of a text to fill is a string or a number of tokens, not {part!r}")
+    if not holes:
+        raise InputError("there is no hole to fill: give a number of tokens between the strings, or [mask:N]")
+    if len(ids) == sum(end - start for start, end in holes):
+        raise InputError("there is no text around the holes: give the model at least one token to go by")
+    if len(ids) > model.context_length:
+        raise PromptTooLong(
+            f"text and holes have {len(ids)} tokens, but {name_of(model)} holds {model.context_length}: shorten them"
+        )
+    return torch.tensor(ids, dtype=torch.long), holes
+
+
+def _canvas(ids: Int[Tensor, " length"], holes: list[tuple[int, int]], count_from: CountFrom) -> Canvas:
+    start, stop = holes[0][0], holes[-1][1]
+    masked = torch.zeros(stop - start, dtype=torch.bool, device=ids.device)
+    positions = torch.arange(start, stop, device=ids.device)
+    for low, high in holes:
+        masked[low - start : high - start] = True
+        if count_from == "hole":
+            positions[low - start : high - start] = torch.arange(high - low, device=ids.device)
+    return Canvas(ids=ids[None], start=start, masked=masked, positions=positions, stops=False)
+
+
+def _characters(model: Denoiser, ids: list[int]) -> int:
+    return len(model.tokenizer.decode(ids))

@@ -1,0 +1,164 @@
+"""Decoding as it happens: an event for each step's commits, each finished block and each finished row."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Unpack
+
+from dgmark.decode.config import DecodeConfig, Settings
+from dgmark.decode.generation import Generation, Prompt, canvases, encode_prompt, generation_of, matching_of
+from dgmark.decode.loop import Canvas, Commits, Response, Trace, decode_steps
+from dgmark.errors import SettingsError
+from dgmark.key import WatermarkKey
+from dgmark.models.denoiser import Denoiser
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What one step committed in one row; parallel lists as in `Trace`."""
+
+    row: int
+    step: int
+    positions: list[int]
+    token_ids: list[int]
+    rewards: list[float]
+    matched: list[bool]
+
+
+@dataclass(frozen=True)
+class BlockFinished:
+    """Nothing in the rows' block of this number, or before it, will change any more."""
+
+    rows: list[int]
+    block: int
+
+
+@dataclass(frozen=True)
+class RowFinished:
+    """A row is complete."""
+
+    row: int
+    generation: Generation
+
+
+Event = Committed | BlockFinished | RowFinished
+
+
+def stream(
+    model: Denoiser,
+    prompts: str | Sequence[Prompt],
+    *,
+    key: WatermarkKey | None = None,
+    seed: int = 0,
+    batch_size: int = 8,
+    chat: bool = False,
+    pad: bool | None = None,
+    **settings: Unpack[Settings],
+) -> Iterator[Event]:
+    """`generate`, told step by step: the same texts for the same arguments.
+
+    Bad arguments raise when `stream` is called, not at the first event.
+
+    Yields:
+        For each step a `Committed` a row that it touched; `BlockFinished` after the last step of a block;
+        `RowFinished` as soon as a row is complete. Rows are numbered as the prompts are.
+
+    Raises:
+        SettingsError: as `generate`.
+        KeyFileError: as `generate`.
+    """
+    if batch_size < 1:
+        raise SettingsError(f"batch size {batch_size} is less than 1")
+    rows = [prompts] if isinstance(prompts, str) else list(prompts)
+    config = DecodeConfig.of(model, **settings)
+    matching_of(model, key)
+    for prompt in rows:
+        encode_prompt(model, prompt, config.length, chat=chat)
+    return _events(model, [(prompt, seed + row) for row, prompt in enumerate(rows)], batch_size, config, key, chat, pad)
+
+
+def _events(
+    model: Denoiser,
+    prompts: list[tuple[Prompt, int]],
+    batch_size: int,
+    config: DecodeConfig,
+    key: WatermarkKey | None,
+    chat: bool,
+    pad: bool | None,
+) -> Iterator[Event]:
+    matching = matching_of(model, key)
+    for start in range(0, len(prompts), batch_size):
+        batch = prompts[start : start + batch_size]
+        for rows, canvas in canvases(model, batch, config, chat=chat, pad=pad):
+            steps = decode_steps(model, canvas, config, matching, [batch[row][1] for row in rows])
+            for event in _told(steps, canvas, [start + row for row in rows], model.end_ids):
+                if isinstance(event, _Over):
+                    prompt, seed = prompts[event.row]
+                    made = generation_of(model, prompt, seed, event.response, config, key, chat=chat)
+                    yield RowFinished(event.row, made)
+                else:
+                    yield event
+
+
+@dataclass(frozen=True)
+class _Over:
+    row: int
+    response: Response
+
+
+@dataclass
+class _Row:
+    """What is known of a row so far."""
+
+    ids: dict[int, int] = field(default_factory=dict)
+    trace: Trace = field(default_factory=lambda: Trace([], [], [], [], []))
+
+    def add(self, event: Committed) -> None:
+        self.ids.update(zip(event.positions, event.token_ids, strict=True))
+        self.trace.step.extend([event.step] * len(event.positions))
+        self.trace.position.extend(event.positions)
+        self.trace.token_id.extend(event.token_ids)
+        self.trace.reward.extend(event.rewards)
+        self.trace.matched.extend(event.matched)
+
+    def response(self, ends: tuple[int, ...]) -> Response:
+        ids = [self.ids[position] for position in sorted(self.ids)]
+        stop = next((position for position in sorted(self.ids) if self.ids[position] in ends), None)
+        return Response(ids[:stop], stop is not None, self.trace)
+
+
+def _told(
+    steps: Iterator[Commits], canvas: Canvas, numbers: list[int], ends: tuple[int, ...]
+) -> Iterator[Committed | BlockFinished | _Over]:
+    known = [_Row() for _ in numbers]
+    going = set(range(len(numbers)))
+    block = 0
+    for commits in steps:
+        if commits.block != block:
+            yield BlockFinished([numbers[row] for row in sorted(going)], block)
+            block = commits.block
+        for row, event in _by_row(commits, canvas, numbers):
+            known[row].add(event)
+            yield event
+        for row in commits.finished.tolist():
+            going.discard(row)
+            yield _Over(numbers[row], known[row].response(ends))
+
+
+def _by_row(commits: Commits, canvas: Canvas, numbers: list[int]) -> Iterator[tuple[int, Committed]]:
+    """One event for each row of a step."""
+    rows = commits.row.tolist()
+    columns = (canvas.positions[commits.place], commits.token, commits.reward, commits.matched)
+    positions, tokens, rewards, matched = (column.tolist() for column in columns)
+    for row in dict.fromkeys(rows):
+        mine = [index for index, other in enumerate(rows) if other == row]
+        yield (
+            row,
+            Committed(
+                row=numbers[row],
+                step=commits.step,
+                positions=[positions[index] for index in mine],
+                token_ids=[tokens[index] for index in mine],
+                rewards=[rewards[index] for index in mine],
+                matched=[matched[index] for index in mine],
+            ),
+        )
