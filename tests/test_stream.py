@@ -1,0 +1,86 @@
+"""Streaming: the events add up to what `generate` returns, in an order that a reader can rely on."""
+
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import dgmark
+from dgmark.cli import app
+from dgmark.decode import BlockFinished, Committed, RowFinished
+from dgmark.errors import PromptTooLong, SettingsError
+from dgmark.models.toy import ToyDenoiser
+
+TOY = ToyDenoiser(end_bias=0.4)
+PROMPTS = ["w1 w2", "w3 w4", "w5", "w6 w7", "w8"]
+SHORT: dict[str, Any] = {"length": 12, "block_length": 4}
+KEY = dgmark.WatermarkKey(dgmark.WatermarkKey.generate(TOY).spec, "stream", bytes(range(32)))
+
+
+@pytest.mark.parametrize("key", [None, KEY], ids=["unmarked", "marked"])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"temperature": 0}, {"lookahead": 3}, {"commit": "threshold", "threshold": 0.2}, {"steps": 6}],
+    ids=str,
+)
+def test_the_events_add_up_to_the_generations(key: Any, settings: dict[str, Any]) -> None:
+    made = dgmark.generate(TOY, PROMPTS, key=key, seed=2, batch_size=3, **SHORT, **settings)
+    assert {row.ended for row in made} == {True, False}
+    events = list(dgmark.stream(TOY, PROMPTS, key=key, seed=2, batch_size=3, **SHORT, **settings))
+    finished = {event.row: event.generation for event in events if isinstance(event, RowFinished)}
+    assert [finished[row] for row in range(len(PROMPTS))] == made
+    for row, generation in enumerate(made):
+        mine = [event for event in events if isinstance(event, Committed) and event.row == row]
+        assert [p for event in mine for p in event.positions] == generation.trace.position
+        assert [t for event in mine for t in event.token_ids] == generation.trace.token_id
+        assert [m for event in mine for m in event.matched] == generation.trace.matched
+
+
+def test_a_finished_block_changes_no_more_and_a_finished_row_is_silent() -> None:
+    over: set[int] = set()
+    blocks: dict[int, int] = {}
+    for event in dgmark.stream(TOY, PROMPTS, key=KEY, batch_size=5, **SHORT):
+        if isinstance(event, Committed):
+            assert event.row not in over
+            assert all(position // 4 > blocks.get(event.row, -1) for position in event.positions)
+        elif isinstance(event, BlockFinished):
+            for row in event.rows:
+                assert row not in over
+                assert blocks.get(row, -1) == event.block - 1
+                blocks[row] = event.block
+        else:
+            over.add(event.row)
+    assert over == set(range(5))
+    assert max(blocks.values()) == 1  # the last block ends with its rows
+
+
+def test_bad_arguments_raise_at_once() -> None:
+    with pytest.raises(SettingsError):
+        dgmark.stream(TOY, "w1", length=10, block_length=4)
+    with pytest.raises(PromptTooLong):
+        dgmark.stream(TOY, "w1 " * 600, **SHORT)
+    with pytest.raises(SettingsError, match="no setting colour"):
+        dgmark.stream(TOY, "w1", **{"colour": "red", **SHORT})
+
+
+def test_padding_changes_no_row() -> None:
+    """Prompts of different lengths in one padded batch of a real network, against one by one."""
+    model = dgmark.load_model(dtype="fp32")
+    prompts = ["Once", "There was once a king who had", "The sea was calm and"]
+    padded = dgmark.generate(model, prompts, pad=True, temperature=0, length=8, block_length=8)
+    apart = [dgmark.generate(model, prompt, temperature=0, length=8, block_length=8)[0] for prompt in prompts]
+    assert [row.token_ids for row in padded] == [row.token_ids for row in apart]
+
+
+def test_a_model_that_takes_no_padding_says_so() -> None:
+    with pytest.raises(SettingsError, match="cannot leave padding out"):
+        dgmark.generate(TOY, ["w1", "w1 w2"], pad=True, **SHORT)
+
+
+def test_the_command_streams_one_text_and_prints_it() -> None:
+    run = CliRunner().invoke
+    options = ["--no-watermark", "--length", "8", "--block-length", "4", "--prompt", "Once upon a time"]
+    live = run(app, ["generate", "--stream", *options])
+    assert live.exit_code == 0, live.stderr
+    assert live.stdout == run(app, ["generate", *options]).stdout
+    assert run(app, ["generate", "--stream", *options, "--out", "rows.jsonl"]).exit_code == 2
