@@ -1,73 +1,195 @@
-"""What the mark costs in decoding: the same prompts and seeds with and without it; where a step's time goes.
+"""What each way of decoding costs, as ratios within one run; where a step's time goes; the published loop beside ours.
 
-Times are CPU seconds of this process, which other work on the machine disturbs less than the clock on the wall.
+Every mode decodes the same prompts (64 tokens) on the same canvas (256 tokens to come, blocks of 32) and is stopped
+after the same number of tokens; the modes take turns, and a mode's figure is the median over prompts of its time over
+that of the uncached, unmarked decode of the same prompt. Times are CPU seconds of this process, which other work on
+the machine disturbs less than the clock on the wall.
 """
 
 import argparse
 import json
 import time
+from collections.abc import Callable
 from statistics import median
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from corpus import PROMPTS, bench_key
-from dgmark import WatermarkKey, generate, load_model
-from dgmark.models import NetworkDenoiser
+from dgmark import DecodeConfig, load_model
+from dgmark.decode import Canvas, KeyMatching, decode_steps, everything
+from dgmark.models import NetworkDenoiser, Session
+
+PROMPT, LENGTH, BLOCK = 64, 256, 32
+PLAIN = "unmarked"
+# mode -> (marked, settings)
+MODES: dict[str, tuple[bool, dict[str, Any]]] = {
+    PLAIN: (False, {}),
+    "k = 1": (True, {}),
+    "k = 3": (True, {"lookahead": 3}),
+    "k = 5": (True, {"lookahead": 5}),
+    "k = 3, canvas": (True, {"lookahead": 3, "lookahead_scope": "canvas"}),
+    "unmarked, prefix": (False, {"cache": "prefix"}),
+    "k = 3, prefix": (True, {"cache": "prefix", "lookahead": 3}),
+    "unmarked, dual": (False, {"cache": "dual"}),
+    "k = 1, dual": (True, {"cache": "dual"}),
+    "k = 3, dual": (True, {"cache": "dual", "lookahead": 3}),
+    "k = 5, dual": (True, {"cache": "dual", "lookahead": 5}),
+    "k = 1, threshold .9": (True, {"commit": "threshold"}),
+    "k = 1, threshold .9, dual": (True, {"commit": "threshold", "cache": "dual"}),
+}
 
 
 def main() -> None:
-    """Print both figures."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--prompts", type=int, default=8)
-    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--prompts", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=64, help="tokens after which a decode is stopped")
+    parser.add_argument("--batch", type=int, default=1, help="rows of a batch")
     args = parser.parse_args()
-    model, key = load_model(), bench_key()
-    prompts = [json.loads(line)["prompt"] for line in PROMPTS.read_text().splitlines()][: args.prompts]
-    seconds(model, prompts[0], None, 32, 0)
-    pairs = []
-    for seed, prompt in enumerate(prompts):
-        order = [None, key] if seed % 2 else [key, None]
-        took = {one is not None: seconds(model, prompt, one, args.length, seed) for one in order}
-        pairs.append((took[True], took[False]))
-    ratios = [marked / plain for marked, plain in pairs]
-    print(f"{len(pairs)} prompts, {args.length} tokens, {torch.get_num_threads()} threads, {model.dtype}")
-    print(f"ms a token without the mark: {1e3 * median(plain for _, plain in pairs) / args.length:.1f}")
+    model = load_model()
+    prompts = _prompts(model, args.prompts, args.batch)
+    print(f"{args.prompts} prompts, batch {args.batch}, {args.tokens} tokens, {torch.get_num_threads()} threads")
+    _modes(model, prompts, args.tokens)
+    _published(model, prompts, args.tokens)
+
+
+def _modes(model: NetworkDenoiser, prompts: list[Tensor], tokens: int) -> None:
+    seconds: dict[str, list[float]] = {name: [] for name in MODES}
+    forwards: dict[str, list[float]] = {name: [] for name in MODES}
+    _decode(model, prompts[0], 8, *MODES[PLAIN])
+    for prompt in prompts:
+        for name, mode in MODES.items():
+            took, run = _decode(model, prompt, tokens, *mode)
+            seconds[name].append(took)
+            forwards[name].append(run / tokens / len(prompt))
     print(
-        f"marked / unmarked, pair by pair: median {median(ratios):.4f} (min {min(ratios):.4f}, max {max(ratios):.4f})"
+        "| mode | time / unmarked, uncached | min | max | canvases through the model a token |\n|---|---|---|---|---|"
     )
-    inside, whole = forward_share(model, key, prompts[0], args.length)
-    print(f"outside the model's forward: {1 - inside / whole:.1%} of a marked step")
+    for name, took_by_mode in seconds.items():
+        ratios = [one / plain for one, plain in zip(took_by_mode, seconds[PLAIN], strict=True)]
+        print(
+            f"| {name} | {median(ratios):.3f} | {min(ratios):.3f} | {max(ratios):.3f} | {median(forwards[name]):.2f} |"
+        )
+    timed = _Timed(model)
+    whole, _ = _decode(timed, prompts[0], tokens, *MODES["k = 1"])
+    print(f"outside the model's forward: {1 - timed.inside / whole:.1%} of a step at k = 1")
+    print(f"ms a token, unmarked: {1e3 * median(seconds[PLAIN]) / tokens / len(prompts[0]):.1f}")
 
 
-def seconds(model: NetworkDenoiser, prompt: str, key: WatermarkKey | None, length: int, seed: int) -> float:
-    """CPU seconds of one text; ending early is prevented, so that all texts take as many steps."""
-    begin = time.process_time()
-    made = generate(_endless(model), prompt, key=key, length=length, seed=seed)
-    took = time.process_time() - begin
-    assert len(made[0].trace.step) == length
-    return took
+def _decode(
+    model: NetworkDenoiser, prompt: Tensor, tokens: int, marked: bool, settings: dict[str, Any]
+) -> tuple[float, int]:
+    """CPU seconds and canvases of the first `tokens` tokens a row."""
+    config = DecodeConfig(length=LENGTH, block_length=BLOCK, **settings)
+    canvas = Canvas.after(prompt, LENGTH, model.mask_id)
+    matching = KeyMatching(bench_key(), model.device) if marked else everything
+    begin, committed, run = time.process_time(), 0, 0
+    # no row ends early, so that all modes do the same work
+    for commits in decode_steps(_endless(model), canvas, config, matching, list(range(len(prompt)))):
+        committed, run = committed + len(commits.row), run + commits.forwards
+        if committed >= tokens * len(prompt):
+            break
+    return time.process_time() - begin, run
 
 
-def forward_share(model: NetworkDenoiser, key: WatermarkKey, prompt: str, length: int) -> tuple[float, float]:
-    """CPU seconds spent in the model's forward, and in all."""
-    inside = 0.0
-
-    class Timed(NetworkDenoiser):
-        def window(self, ids: torch.Tensor, start: int, stop: int) -> torch.Tensor:
-            nonlocal inside
+def _published(model: NetworkDenoiser, prompts: list[Tensor], tokens: int) -> None:
+    """Our unmarked loop against LLaDA's published one, greedy and sampling: time and, where greedy, tokens."""
+    for temperature in (0.0, 1.0):
+        ratios, same = [], []
+        for prompt in prompts:
             begin = time.process_time()
-            logits = super().window(ids, start, stop)
-            inside += time.process_time() - begin
-            return logits
+            theirs = published(model, prompt, tokens, temperature)
+            took = time.process_time() - begin
+            ours, _ = _decode(model, prompt, tokens, False, {"temperature": temperature})
+            ratios.append(took / ours)
+            same.append(torch.equal(theirs, _committed(model, prompt, tokens)) if not temperature else True)
+        told = "" if temperature else f"; same tokens in {sum(same)} of {len(same)}"
+        print(f"published loop / ours at T = {temperature:g}: {median(ratios):.2f}{told}")
 
-    timed = Timed(**vars(_endless(model)))
-    begin = time.process_time()
-    generate(timed, prompt, key=key, length=length)
-    return inside, time.process_time() - begin
+
+def published(model: Callable[[Tensor], Tensor], prompt: Tensor, tokens: int, temperature: float) -> Tensor:
+    """The procedure of LLaDA's repository in our words: noise and softmax in float64, for every position of the canvas.
+
+    One token a step, stopped after `tokens`; blocks of 32.
+    """
+    mask_id: int = getattr(model, "mask_id")  # noqa: B009 (any callable with a mask id)
+    x = torch.cat([prompt, prompt.new_full((len(prompt), LENGTH), mask_id)], 1)
+    for step in range(tokens):
+        stop = prompt.shape[1] + (step // BLOCK + 1) * BLOCK
+        masked = x == mask_id
+        logits = model(x)
+        noised = logits
+        if temperature:
+            double = logits.to(torch.float64)
+            noised = double.exp() / (-torch.log(torch.rand_like(double))) ** temperature
+        proposal = noised.argmax(-1)
+        confidence = logits.to(torch.float64).softmax(-1).gather(-1, proposal[..., None])[..., 0]
+        confidence[:, stop:] = -torch.inf
+        confidence = confidence.where(masked, -torch.inf)
+        best = confidence.topk(1, -1).indices
+        x.scatter_(1, best, proposal.gather(1, best))
+    return x
+
+
+def _committed(model: NetworkDenoiser, prompt: Tensor, tokens: int) -> Tensor:
+    """The canvas after our greedy loop's first tokens."""
+    canvas = Canvas.after(prompt, LENGTH, model.mask_id)
+    x = canvas.ids.clone()
+    config = DecodeConfig(length=LENGTH, block_length=BLOCK, temperature=0)
+    for commits in decode_steps(_endless(model), canvas, config, everything, [0] * len(prompt)):
+        x[commits.row, canvas.start + commits.place] = commits.token
+        if commits.step + 1 == tokens:
+            break
+    return x
+
+
+class _Timed(NetworkDenoiser):
+    """A model that adds up the CPU seconds of its forwards."""
+
+    def __init__(self, model: NetworkDenoiser) -> None:
+        super().__init__(**vars(model))
+        object.__setattr__(self, "inside", 0.0)
+
+    inside: float
+
+    def session(self, *args: Any, **options: Any) -> Session:
+        session = super().session(*args, **options)
+        outer = self
+
+        class Timed:
+            def begin(self, *call: Any) -> Tensor:
+                return outer.timed(session.begin, *call)
+
+            def step(self, *call: Any) -> Tensor:
+                return outer.timed(session.step, *call)
+
+            def keep(self, rows: Tensor) -> None:
+                session.keep(rows)
+
+        return Timed()
+
+    def timed(self, forward: Callable[..., Tensor], *call: Any) -> Tensor:
+        begin = time.process_time()
+        logits = forward(*call)
+        object.__setattr__(self, "inside", self.inside + time.process_time() - begin)
+        return logits
+
+
+def _prompts(model: NetworkDenoiser, count: int, batch: int) -> list[Tensor]:
+    """Batches of prompts of 64 tokens."""
+    rows = []
+    for line in PROMPTS.read_text().splitlines():
+        ids = model.tokenizer.encode(json.loads(line)["prompt"])
+        if len(ids) < PROMPT:
+            ids = (ids * PROMPT)[:PROMPT]
+        rows.append(ids[:PROMPT])
+    return [torch.tensor([rows[(i * batch + j) % len(rows)] for j in range(batch)]) for i in range(count)]
 
 
 def _endless(model: NetworkDenoiser) -> NetworkDenoiser:
-    return NetworkDenoiser(**{**vars(model), "end_ids": ()})
+    return model if isinstance(model, _Timed) else NetworkDenoiser(**{**vars(model), "end_ids": ()})
 
 
 if __name__ == "__main__":
