@@ -1,0 +1,127 @@
+"""What each decoding option buys and costs in text: strength, repetition, judged perplexity, over the same prompts.
+
+Run `python benchmarks/decoding.py --prompts 16 --judge JUDGE` (the folder of a causal model with the built-in tokenizer;
+left out, no perplexity). Texts are kept under runs/ and not made again.
+"""
+
+import argparse
+import hashlib
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from corpus import PROMPTS, RUNS, bench_key
+from dgmark import Detector, WatermarkKey
+from dgmark.repetition import periodic, repeated_ngrams
+from dgmark.watermark import WatermarkSpec
+
+RATE = 1e-4
+# cell -> (what the key is, else the benchmark's; None for no mark), options of `dgmark generate`
+CELLS: dict[str, tuple[dict[str, int] | None, str]] = {
+    "unmarked": (None, ""),
+    "k = 1": ({}, ""),
+    "k = 3": ({}, "--lookahead 3"),
+    "k = 3, kept": ({}, "--lookahead 3 --lookahead-proposals kept"),
+    "k = 3, canvas": ({}, "--lookahead 3 --lookahead-scope canvas"),
+    "k = 1, dual": ({}, "--cache dual"),
+    "k = 3, dual": ({}, "--lookahead 3 --cache dual"),
+    "guard .3": ({}, "--guard 0.3"),
+    "guard .7": ({}, "--guard 0.7"),
+    "repetition guard": ({}, "--repetition-guard"),
+    "code 2": ({"code_length": 2}, ""),
+    "code 8": ({"code_length": 8}, ""),
+    "code 16": ({"code_length": 16}, ""),
+    "code 32": ({"code_length": 32}, ""),
+    "m = 4": ({"modulus": 4}, ""),
+    "threshold .9": ({}, "--commit threshold"),
+    "greedy, unmarked": (None, "--temperature 0"),
+    "greedy, k = 1": ({}, "--temperature 0"),
+    "greedy, code 32": ({"code_length": 32}, "--temperature 0"),
+    "greedy, repetition guard": ({}, "--temperature 0 --repetition-guard"),
+}
+
+
+def main() -> None:
+    """Generate what is missing, then print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--prompts", type=int, default=16)
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--judge", type=Path)
+    parser.add_argument("--cell", choices=CELLS, action="append", help="only these")
+    args = parser.parse_args()
+    folder = RUNS / f"decoding-{args.length}"
+    folder.mkdir(parents=True, exist_ok=True)
+    prompts = folder / f"prompts-{args.prompts}.jsonl"
+    prompts.write_text("".join(PROMPTS.read_text().splitlines(keepends=True)[: args.prompts]))
+    judge = None if args.judge is None else AutoModelForCausalLM.from_pretrained(args.judge, dtype=torch.float32)
+    print(
+        "| option | texts | match ratio | p <= 1e-4 | 4-grams again | echoes of 2 | in runs of 2 | judge perplexity |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    for name in args.cell or CELLS:
+        spec, options = CELLS[name]
+        rows = _texts(folder, name, spec, options, prompts, args.length)
+        print(_line(name, rows[: args.prompts], cell_key(spec or {}), judge), flush=True)
+
+
+def cell_key(changes: dict[str, Any]) -> WatermarkKey:
+    """The benchmark's key with another modulus or code."""
+    key = bench_key()
+    spec: WatermarkSpec = replace(key.spec, **changes)
+    return replace(key, spec=spec, key_id="-".join(["decoding", *map(str, changes.values())]))
+
+
+def _texts(
+    folder: Path, name: str, spec: dict[str, int] | None, options: str, prompts: Path, length: int
+) -> list[dict[str, Any]]:
+    stem = hashlib.sha256(name.encode()).hexdigest()[:8]
+    out, key_file = folder / f"{stem}.jsonl", folder / f"{stem}.key"
+    command = [sys.executable, "-m", "dgmark", "generate", "--prompts", str(prompts), "--out", str(out)]
+    command += ["--length", str(length), "--batch-size", "4", *options.split()]
+    if spec is None:
+        command += ["--no-watermark"]
+    else:
+        if not key_file.exists():
+            cell_key(spec).save(key_file)
+        command += ["--key", str(key_file)]
+    subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+    return [json.loads(line) for line in out.read_text().splitlines()]
+
+
+def _line(name: str, rows: list[dict[str, Any]], key: WatermarkKey, judge: Any) -> str:
+    """One row of the table; repetition and perplexity are of the model's own token ids."""
+    ids = [row["token_ids"] for row in rows if len(row["token_ids"]) > 4]
+    found = Detector(key, fpr=RATE, mode="intact", phase="start").detect_many(ids)
+    loops = [periodic(one, 2) for one in ids]
+    perplexity = "" if judge is None else f"{_perplexity(judge, rows):.1f}"
+    return (
+        f"| {name} | {len(ids)} | {fmean(one.green_fraction for one in found):.3f} "
+        f"| {sum(one.p_value <= RATE for one in found)} | {fmean(repeated_ngrams(one) for one in ids):.1%} "
+        f"| {fmean(one.echoes for one in loops):.1%} | {fmean(one.in_runs for one in loops):.1%} | {perplexity} |"
+    )
+
+
+@torch.inference_mode()
+def _perplexity(judge: Any, rows: list[dict[str, Any]]) -> float:
+    """Of all response tokens together, after their prompts."""
+    detector = Detector(bench_key())
+    total, count = 0.0, 0
+    for row in rows:
+        prompt = detector.tokenizer.encode(row["prompt"])
+        ids = torch.tensor([prompt + row["token_ids"]])
+        logits = judge(ids[:, :-1]).logits[0].log_softmax(-1)
+        scores = logits.gather(1, ids[0, 1:, None])[len(prompt) - 1 :]
+        total, count = total - float(scores.sum()), count + len(scores)
+    return math.exp(total / count)
+
+
+if __name__ == "__main__":
+    main()
