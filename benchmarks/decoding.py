@@ -1,7 +1,7 @@
 """What each decoding option buys and costs in text: strength, repetition, judged perplexity, over the same prompts.
 
-Run `python benchmarks/decoding.py --prompts 16 --judge JUDGE` (the folder of a causal model with the built-in tokenizer;
-left out, no perplexity). Texts are kept under runs/ and not made again.
+Run `python benchmarks/decoding.py --prompts 16 --judge JUDGE`, where JUDGE is the folder of a causal model with the
+built-in tokenizer (left out, no perplexity). Texts are kept under runs/ and not made again.
 """
 
 import argparse
