@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dgmark.decode import select
+from dgmark.decode.select import alternatives
 
 INF = float("inf")
 # few values, so that ties are the rule
@@ -117,3 +119,138 @@ def test_the_arguments_are_left_as_they_were() -> None:
     before = [tensor.clone() for tensor in (rewards, masked, matching)]
     select(rewards, masked, matching, torch.tensor([1]))
     assert all(torch.equal(a, b) for a, b in zip(before, (rewards, masked, matching), strict=True))
+
+
+# ---- alternatives: the sets among which a lookahead chooses ----
+
+
+def sets_of(step: Step, width: list[int]) -> list[list[list[bool]]]:
+    """Of each row, the sets that there are."""
+    sets, exists = alternatives(
+        torch.tensor(step.rewards),
+        torch.tensor(step.masked),
+        torch.tensor(step.matching),
+        torch.tensor(step.quota),
+        torch.tensor(width),
+    )
+    assert sets.shape[:2] == exists.shape
+    return [
+        [chosen for chosen, there in zip(row, flags, strict=True) if there]
+        for row, flags in zip(sets.tolist(), exists.tolist(), strict=True)
+    ]
+
+
+WIDTHS = st.lists(st.integers(1, 6), min_size=4, max_size=4)
+
+
+@given(steps(), WIDTHS)
+def test_the_first_alternative_is_what_select_takes(step: Step, width: list[int]) -> None:
+    for sets, chosen, masked in zip(sets_of(step, width[: len(step.quota)]), step.select(), step.masked, strict=True):
+        if any(masked):
+            assert sets[0] == chosen
+
+
+@given(steps(), WIDTHS)
+def test_alternatives_are_different_sets_of_one_size_all_masked(step: Step, width: list[int]) -> None:
+    width = width[: len(step.quota)]
+    for sets, masked, quota, most in zip(sets_of(step, width), step.masked, step.quota, width, strict=True):
+        assert len({tuple(chosen) for chosen in sets}) == len(sets) <= most
+        assert {sum(chosen) for chosen in sets} <= {min(quota, sum(masked))}
+        assert not any(c and not m for chosen in sets for c, m in zip(chosen, masked, strict=True))
+        if any(masked):
+            assert sets
+
+
+@given(steps(), WIDTHS)
+def test_at_quota_1_the_alternatives_are_the_top_k_of_the_candidate_set(step: Step, width: list[int]) -> None:
+    """C is what is masked and matches, or else what is masked; T its k best, ties to the lower position."""
+    width = width[: len(step.quota)]
+    one = Step(step.rewards, step.masked, step.matching, [1] * len(step.quota))
+    for row, sets in enumerate(sets_of(one, width)):
+        masked = [j for j, flag in enumerate(step.masked[row]) if flag]
+        c = [j for j in masked if step.matching[row][j]] or masked
+        t = sorted(c, key=lambda j: (-step.rewards[row][j], j))[: width[row]]
+        if masked:
+            assert [chosen.index(True) for chosen in sets] == t
+
+
+@given(steps(), WIDTHS)
+def test_alternatives_differ_in_the_last_place_alone_and_never_give_a_match_away(step: Step, width: list[int]) -> None:
+    for row, sets in enumerate(sets_of(step, width[: len(step.quota)])):
+        matches = {sum(c and m for c, m in zip(chosen, step.matching[row], strict=True)) for chosen in sets}
+        assert len(matches) <= 1
+        fewer = Step(step.rewards, step.masked, step.matching, [quota - 1 for quota in step.quota]).select()[row]
+        for chosen in sets:
+            if any(step.masked[row]) and step.quota[row] <= sum(step.masked[row]):
+                assert sum(c and not f for c, f in zip(chosen, fewer, strict=True)) == 1
+
+
+@given(steps(), WIDTHS)
+def test_a_row_has_the_alternatives_that_it_has_alone(step: Step, width: list[int]) -> None:
+    width = width[: len(step.quota)]
+    together = sets_of(step, width)
+    for i, sets in enumerate(together):
+        if any(step.masked[i]):
+            alone = Step([step.rewards[i]], [step.masked[i]], [step.matching[i]], [step.quota[i]])
+            assert sets_of(alone, [width[i]]) == [sets]
+
+
+def test_equal_rewards_give_the_alternatives_from_left_to_right() -> None:
+    step = Step([[0.5] * 6], [[False, True, True, True, True, True]], [[True, True, False, True, False, True]], [2])
+    assert [[j for j, c in enumerate(chosen) if c] for chosen in sets_of(step, [4])[0]] == [[1, 3], [1, 5]]
+    assert len(sets_of(step, [1])[0]) == 1
+
+
+class Blocks(RuleBasedStateMachine):
+    """Blocks filled step by step with whatever candidates, rewards and quotas come up."""
+
+    masked: list[bool]
+
+    @initialize(block=st.integers(1, 7), data=st.data())
+    def first_block(self, block: int, data: st.DataObject) -> None:
+        self.begin(block, data)
+
+    @precondition(lambda self: not any(self.masked))
+    @rule(block=st.integers(1, 7), data=st.data())
+    def next_block(self, block: int, data: st.DataObject) -> None:
+        self.begin(block, data)
+
+    def begin(self, block: int, data: st.DataObject) -> None:
+        # places of a hole may be given, but a block without any mask is never begun
+        self.masked = data.draw(st.lists(st.booleans(), min_size=block, max_size=block).filter(any))
+        self.first = [*self.masked]
+        self.committed: list[int] = []
+        self.spent = 0
+
+    @precondition(lambda self: any(self.masked))
+    @rule(data=st.data(), quota=st.integers(1, 3), width=st.integers(1, 4))
+    def step(self, data: st.DataObject, quota: int, width: int) -> None:
+        block = len(self.masked)
+        rewards = data.draw(st.lists(REWARDS, min_size=block, max_size=block))
+        matching = data.draw(st.lists(st.booleans(), min_size=block, max_size=block))
+        one = Step([rewards], [self.masked], [matching], [quota])
+        sets = sets_of(one, [width])[0]
+        assert sets[0] == one.select()[0]
+        chosen = [j for j, taken in enumerate(data.draw(st.sampled_from(sets))) if taken]
+
+        left = [j for j, flag in enumerate(self.masked) if flag]
+        assert len(chosen) == min(quota, len(left))
+        assert {*chosen} <= {*left}
+        # no position that does not match goes while a match is left behind
+        assert all(matching[j] for j in chosen) or not any(matching[j] for j in left if j not in chosen)
+        for j in chosen:
+            self.masked[j] = False
+        self.committed += chosen
+        self.spent += 1
+
+    @invariant()
+    def every_place_is_committed_once_and_given_ones_never(self) -> None:
+        assert len({*self.committed}) == len(self.committed)
+        assert sorted([*self.committed, *(j for j, flag in enumerate(self.masked) if flag)]) == [
+            j for j, flag in enumerate(self.first) if flag
+        ]
+        assert self.spent <= len(self.committed)
+
+
+TestBlocks = Blocks.TestCase
+TestBlocks.settings = settings(max_examples=40, stateful_step_count=8, deadline=None)

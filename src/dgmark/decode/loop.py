@@ -252,7 +252,10 @@ class _Loop:
                 yield commits
             if not alive.any():
                 return
-            candidates = candidates.at(alive, slice(block.high - block.low, None)) if block.carries else None
+            if block.carries:  # blocks without anything to fill may lie between
+                candidates = candidates.at(alive, slice(plan[block.number + 1].low - block.low, None))
+            else:
+                candidates = None
             self._keep(alive)
 
     def _plan(self) -> list[_Block]:

@@ -30,7 +30,8 @@ def quotas(masked: int, block_count: int, config: DecodeConfig) -> list[int]:
     "llada" is LLaDA's get_num_transfer_tokens: the remainder falls to the first steps. "dream" is the share 1 - s/t of
     what is still masked, t running linearly from 1 to 0.001; the last step takes all.
     """
-    steps = masked if config.steps is None else config.steps // block_count
+    # a prompt may cut the response into one block more than there are steps for
+    steps = masked if config.steps is None else max(config.steps // block_count, 1)
     if config.schedule == "llada":
         counts = [masked // steps + (step < masked % steps) for step in range(steps)] if steps else []
     else:

@@ -1,0 +1,162 @@
+"""Greedy decoding in plain Python: slow, obvious, one row at a time. Shares no line with the package's loop."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from dgmark.decode import DecodeConfig
+
+InMatchingSet = Callable[[int, int], bool]
+
+
+class Forwards(Protocol):
+    """Logits of the positions [start, stop) of one canvas."""
+
+    def begin(self, canvas: list[int], start: int, stop: int) -> list[list[float]]:
+        """Of a canvas whose block is about to be filled."""
+        ...
+
+    def step(self, canvas: list[int], start: int, stop: int) -> list[list[float]]:
+        """Of a canvas that differs from the last that was begun inside the window alone."""
+        ...
+
+
+@dataclass
+class Plain:
+    """What a decode wrote: the response, and the places that each step committed."""
+
+    y: list[int]
+    steps: list[list[int]] = field(default_factory=list)
+
+
+def proposal(logits: list[float], permitted: list[int], strategy: str) -> tuple[float, int]:
+    """Reward and most likely token of one position."""
+    peak = max(logits)
+    weights = [math.exp(x - peak) for x in logits]
+    p = [w / sum(weights) for w in weights]
+    token = max(permitted, key=lambda v: logits[v])
+    if strategy == "confidence":
+        return p[token], token
+    if strategy == "entropy":
+        return sum(q * math.log(q) for q in p if q), token
+    first, second = sorted((p[v] for v in permitted), reverse=True)[:2]
+    return first - second, token
+
+
+def get_num_transfer_tokens(masked: int, steps: int) -> list[int]:
+    """LLaDA's: an even share, and one more in the first steps for the remainder."""
+    counts = [masked // steps] * steps
+    for step in range(masked % steps):
+        counts[step] += 1
+    return counts
+
+
+def dream_counts(masked: int, steps: int) -> list[int]:
+    """Dream's: a share 1 - s/t of what is left, t falling linearly from 1 to 0.001; the last step takes all."""
+    counts = []
+    for i in range(steps):
+        t = 1 - i * 0.999 / steps
+        s = 1 - (i + 1) * 0.999 / steps
+        count = int(masked * (1 - s / t)) if i < steps - 1 else masked
+        counts.append(count)
+        masked -= count
+    return counts
+
+
+def in_loop(token: int, place: int, canvas: list[int], period: int) -> bool:
+    """Whether two or more of the tokens one and two periods to the left and to the right are the same."""
+    same = 0
+    for other in (place - 2 * period, place - period, place + period, place + 2 * period):
+        if 0 <= other < len(canvas) and canvas[other] == token:
+            same += 1
+    return same >= 2
+
+
+def decode_plainly(
+    forwards: Forwards,
+    x: list[int],
+    blocks: list[range],
+    config: DecodeConfig,
+    contains: InMatchingSet,
+    *,
+    mask_id: int,
+    permitted: list[int],
+    end_ids: tuple[int, ...] = (),
+    period: int | None = None,
+) -> Plain:
+    """Decode greedily; every candidate of a lookahead costs a forward, and so does the step after it.
+
+    Args:
+        forwards: the model.
+        x: the prompt.
+        blocks: places of the response, block by block.
+        config: the settings that a step obeys.
+        contains: whether (token, position) matches.
+        mask_id: the mask.
+        permitted: tokens that may be committed.
+        end_ids: tokens that end the response.
+        period: of the position code, for the repetition guard.
+    """
+    length = blocks[-1].stop
+    plain = Plain([mask_id] * length)
+    y, n = plain.y, len(x)
+    for block in blocks:
+        steps = len(block) if config.steps is None else max(config.steps // len(blocks), 1)
+        rule = get_num_transfer_tokens if config.schedule == "llada" else dream_counts
+        counts = [count for count in rule(len(block), steps) if count]
+        counted = range(block.start, length) if config.lookahead_scope == "canvas" else block
+        stop = counted.stop if config.lookahead > 1 else block.stop
+        fresh = True
+        while any(y[j] == mask_id for j in block):
+            whole = forwards.begin if fresh else forwards.step
+            fresh = False
+            logits = whole(x + y, n + block.start, n + stop)
+            found = {j: proposal(logits[j - block.start], permitted, config.strategy) for j in block if y[j] == mask_id}
+            best = max(reward for reward, _ in found.values())
+            preferred = []
+            for j, (reward, token) in found.items():
+                good = reward >= best * config.guard
+                if config.strategy == "entropy":
+                    good = config.guard == 0 or reward >= best - math.log(1 / config.guard)
+                looping = config.repetition_guard and period is not None and in_loop(token, n + j, x + y, period)
+                if contains(token, j) and good and not looping:
+                    preferred.append(j)
+            order = sorted(found, key=lambda j: (j not in preferred, -found[j][0], j))
+            pool = sorted(preferred or [*found], key=lambda j: (-found[j][0], j))
+            if config.commit == "threshold":
+                sure = [j for j in pool if found[j][0] > config.threshold]
+            elif config.commit == "factor":
+                sure = []
+                for rank, j in enumerate(pool, start=1):
+                    if found[j][0] < 1 - config.factor / (rank + 1):
+                        break
+                    sure.append(j)
+            else:
+                sure = order[: counts.pop(0)]
+            sure_alone = config.commit != "quota" and bool(sure)
+            chosen = sure or pool[:1]
+
+            # the last place of the step is open to the next ones of its kind
+            kind = [j for j in order if (j in preferred) == (chosen[-1] in preferred)]
+            others = kind[kind.index(chosen[-1]) :][: config.lookahead]
+            if not sure_alone and len(others) > 1:
+                scores = {}
+                for j in others:
+                    text = [*y]
+                    for place in [*chosen[:-1], j]:
+                        text[place] = found[place][1]
+                    logits = forwards.step(x + text, n + block.start, n + stop)
+                    scores[j] = sum(
+                        contains(proposal(logits[place - block.start], permitted, config.strategy)[1], place)
+                        for place in counted
+                        if text[place] == mask_id
+                    )
+                chosen[-1] = max(others, key=lambda j: scores[j])  # the first of equals
+
+            for j in chosen:
+                y[j] = found[j][1]
+            plain.steps.append(sorted(chosen))
+            if any(token in end_ids and mask_id not in y[:place] for place, token in enumerate(y)):
+                return plain
+    return plain
