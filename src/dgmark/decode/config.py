@@ -112,6 +112,11 @@ class DecodeConfig:
                 f"{name_of(model)} attends in blocks of {multiple}: block length {config.block_length} does not divide "
                 "that"
             )
+        if multiple is not None and config.lookahead > 1 and config.lookahead_scope == "canvas":
+            raise SettingsError(
+                f"{name_of(model)} sees nothing behind a block, so lookahead cannot count the canvas: use lookahead scope "
+                "block"
+            )
         return config
 
     @property
