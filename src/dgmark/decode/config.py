@@ -114,8 +114,8 @@ class DecodeConfig:
             )
         if multiple is not None and config.lookahead > 1 and config.lookahead_scope == "canvas":
             raise SettingsError(
-                f"{name_of(model)} sees nothing behind a block, so lookahead cannot count the canvas: use lookahead scope "
-                "block"
+                f"{name_of(model)} sees nothing behind a block, so lookahead cannot count the canvas: "
+                "use lookahead scope block"
             )
         return config
 
