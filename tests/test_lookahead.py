@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -39,7 +40,14 @@ class CountingToy(ToyDenoiser):
         return super().__call__(ids)
 
 
-def marked(model: ToyDenoiser, modulus: int = 2, code_length: int = 0) -> KeyMatching:
+def marked(_model: ToyDenoiser, modulus: int = 2, code_length: int = 0) -> KeyMatching:
+    return matching_of(modulus, code_length)
+
+
+@cache
+def matching_of(modulus: int, code_length: int) -> KeyMatching:
+    # all toys share a vocabulary
+    model = ENDLESS
     spec = WatermarkSpec(
         modulus=modulus,
         table_size=model.vocab_size,
