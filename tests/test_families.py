@@ -393,11 +393,23 @@ def test_another_id_than_the_published_one_is_an_error(family: Any, size: int, m
         find_mask_id(checkpoint(size), stub_tokenizer((mask, 7), right.end_ids), family)
     with pytest.raises(CheckpointFormat, match=f"mask id {right.mask_id}, the tokenizer 7"):
         find_mask_id(checkpoint(size, mask_token_id=right.mask_id), stub_tokenizer((mask, 7), ()), family)
-    with pytest.raises(CheckpointFormat, match=f"{right.end_ids[-1]}.* end a response"):
-        find_end_ids(checkpoint(size), stub_tokenizer(None, right.end_ids[:-1]), family)
+    with pytest.raises(CheckpointFormat, match=f"{right.end_of_text} ends a text"):
+        find_end_ids(checkpoint(size), stub_tokenizer(None, tuple(right.turn_ends.values())), family)
     # another size is another model: nothing is known of it
     assert find_mask_id(checkpoint(size + 1), stub_tokenizer((mask, 7), ()), family) == 7
     assert find_end_ids(checkpoint(size + 1), stub_tokenizer(None, (3,)), family) == (3,)
+
+
+@pytest.mark.parametrize(("family", "size"), [(LLADA, 126464), (DREAM, 152064)])
+def test_a_base_model_may_lack_the_end_of_turn_but_not_have_it_elsewhere(family: Any, size: int) -> None:
+    right = family.known_ids[size]
+    tokenizer = stub_tokenizer(None, (right.end_of_text,))
+    assert find_end_ids(checkpoint(size), tokenizer, family) == (right.end_of_text,)
+    turn = next(iter(right.turn_ends))
+    tokenizer.backend.add_special_tokens([turn])
+    elsewhere = tokenizer.backend.token_to_id(turn)
+    with pytest.raises(CheckpointFormat, match=rf"has the id {elsewhere}, but {right.turn_ends[turn]}"):
+        find_end_ids(checkpoint(size), tokenizer, family)
 
 
 def test_an_end_of_turn_counts_whether_or_not_it_is_marked_special() -> None:

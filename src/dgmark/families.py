@@ -21,7 +21,14 @@ class KnownIds:
     """Special ids of the published checkpoints that have this padded vocabulary."""
 
     mask_id: int
-    end_ids: tuple[int, ...]
+    end_of_text: int
+    # ends of a turn by token; a base model's tokenizer may lack them
+    turn_ends: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def end_ids(self) -> tuple[int, ...]:
+        """All ids that end a response in one checkpoint or another."""
+        return (self.end_of_text, *self.turn_ends.values())
 
 
 @dataclass(frozen=True)
@@ -79,8 +86,8 @@ LLADA = Family(
     architectures=("LLaDAModelLM",),
     mask_tokens=("<|mdm_mask|>",),
     known_ids={
-        126464: KnownIds(mask_id=126336, end_ids=(126081, 126348)),
-        155136: KnownIds(mask_id=5, end_ids=(2,)),
+        126464: KnownIds(mask_id=126336, end_of_text=126081, turn_ends={"<|eot_id|>": 126348}),
+        155136: KnownIds(mask_id=5, end_of_text=2),
     },
     defaults={"length": 256, "block_length": 32, "strategy": "confidence"},
     chat=(
@@ -102,7 +109,7 @@ DREAM = Family(
     model_types=("Dream", "dream"),
     architectures=("DreamModel",),
     mask_tokens=("<|mask|>",),
-    known_ids={152064: KnownIds(mask_id=151666, end_ids=(151643, 151645))},
+    known_ids={152064: KnownIds(mask_id=151666, end_of_text=151643, turn_ends={"<|im_end|>": 151645})},
     defaults={"length": 256, "block_length": 8, "strategy": "confidence"},
     confidence_source="sampling",
     shift=1,
@@ -127,7 +134,7 @@ LLADA2 = Family(
     model_types=("llada2_moe",),
     architectures=("LLaDA2MoeModelLM",),
     mask_tokens=("<|mask|>",),
-    known_ids={157184: KnownIds(mask_id=156895, end_ids=(156892,))},
+    known_ids={157184: KnownIds(mask_id=156895, end_of_text=156892)},
     defaults={"length": 256, "block_length": 32, "strategy": "confidence", "cache": "prefix"},
     confidence_source="sampling",
     block_multiple=LLADA2_BLOCK,
@@ -148,7 +155,7 @@ LLADA_MOE = Family(
     model_types=("llada_moe", "lladamoe"),
     architectures=("LLaDAMoEModelLM", "LLaDAMoEModel"),
     mask_tokens=("<|mask|>",),
-    known_ids={157184: KnownIds(mask_id=156895, end_ids=(156892,))},
+    known_ids={157184: KnownIds(mask_id=156895, end_of_text=156892)},
     defaults={"length": 256, "block_length": 32, "strategy": "confidence"},
     chat=LLADA2.chat,
     published=(
