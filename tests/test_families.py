@@ -15,12 +15,20 @@ from tokenizers.models import WordLevel
 from torch import Tensor
 from transformers import (
     BertForMaskedLM,
+    Data2VecTextConfig,
+    Data2VecTextForMaskedLM,
     DebertaV2Config,
     DebertaV2ForMaskedLM,
     DistilBertConfig,
     DistilBertForMaskedLM,
+    EsmConfig,
+    EsmForMaskedLM,
+    LongformerConfig,
+    LongformerForMaskedLM,
     ModernBertConfig,
     ModernBertForMaskedLM,
+    MPNetConfig,
+    MPNetForMaskedLM,
     RobertaConfig,
     RobertaForMaskedLM,
 )
@@ -31,6 +39,7 @@ from dgmark.checkpoint import Checkpoint, find_checkpoint
 from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, ModelNotFound, PromptTooLong, SettingsError
 from dgmark.families import DREAM, FAMILIES, LLADA, LLADA2, MASKED_LM, family_of
 from dgmark.models import NetworkDenoiser, chat_prompt, load_model, open_session
+from dgmark.models.architecture import quantization_of
 from dgmark.models.denoiser import (
     block_multiple_of,
     block_origin_of,
@@ -42,7 +51,7 @@ from dgmark.models.denoiser import (
 from dgmark.models.llada2 import RENAMINGS
 from dgmark.models.special_ids import find_end_ids, find_mask_id
 from dgmark.models.toy import ToyDenoiser
-from dgmark.models.weights import native_name, quantization_of
+from dgmark.models.weights import native_name
 from dgmark.tokenizer import Tokenizer, wrap
 
 CLOSE = 1e-4
@@ -360,6 +369,32 @@ def test_an_encoder_whose_positions_are_its_own_business_takes_no_padding(tmp_pa
         open_session(model, "none", torch.tensor([0, 3]))
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        (EsmConfig, EsmForMaskedLM),
+        (Data2VecTextConfig, Data2VecTextForMaskedLM),
+        (LongformerConfig, LongformerForMaskedLM),
+        (MPNetConfig, MPNetForMaskedLM),
+    ],
+    ids=["esm", "data2vec-text", "longformer", "mpnet"],
+)
+def test_positions_behind_padding_shorten_the_context(tmp_path: Path, made: tuple[Any, Any]) -> None:
+    """One more token than the context would index behind the table of positions."""
+    config, network = made
+    window = {"attention_window": 8} if config is LongformerConfig else {}
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4} | window
+    network(config(vocab_size=80, max_position_embeddings=64, pad_token_id=1, **sizes)).save_pretrained(tmp_path)
+    tiny.tokenizer("roberta").save(str(tmp_path / "tokenizer.json"))
+    model = load(tmp_path)
+    assert model.context_length == 62
+    # RoBERTa's kin take the padding token in a text for padding, and ESM treats the mask as such
+    ids = random_ids(62).clamp(min=4)
+    assert model(ids).isfinite().all()
+    with pytest.raises(PromptTooLong, match="holds 62 in all"):
+        generate(model, [[5] * 31], length=32)
+
+
 def test_llada2_takes_no_padding(models: dict[str, NetworkDenoiser]) -> None:
     with pytest.raises(SettingsError, match="prompts of one length"):
         open_session(models["llada2"], "prefix", torch.tensor([0, 3]))
@@ -504,6 +539,11 @@ def test_code_of_a_checkpoint_is_never_run(tmp_path: Path) -> None:
         ("llada2", {"score_function": "softmax"}, "score_function is 'softmax', only 'sigmoid'"),
         ("llada2", {"rope_scaling": {"type": "yarn"}}, "rope_scaling"),
         ("llada2", {"num_experts": ..., "n_group": ...}, "lacks 'num_experts'"),
+        ("bert", {"is_decoder": True}, "is_decoder is true"),
+        *((family, {"transformers_weights": "adapter_model.bin"}, "transformers_weights") for family in tiny.STATES),
+        ("dream", {"quantization_config": "awq"}, "quantization_config is no JSON object"),
+        ("dream", {"quantization_config": {"quant_method": "fp8"}}, "quantized by 'fp8'; loaded are: awq, bits"),
+        ("bert", {"quantization_config": {"bits": 4}}, "quantized by None"),
         ("llada2", {"num_experts": 7}, "does not fit the weights|cannot be loaded"),
     ],
 )
@@ -564,6 +604,20 @@ def test_other_weights_than_safetensors_are_not_loaded(tmp_path: Path, name: str
     torch.save(state, tmp_path / name)
     with pytest.raises(ModelNotFound, match=rf"only safetensors weights are loaded \(not {name}\)"):
         load(tmp_path)
+
+
+def test_an_adapter_is_not_put_on_top(tmp_path: Path) -> None:
+    tiny.write(tmp_path, "dream")
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(CheckpointFormat, match=r"adapter_config\.json: merge"):
+        load(tmp_path)
+
+
+def test_an_encoder_answers_with_logits_whatever_its_config_says(
+    tmp_path: Path, models: dict[str, NetworkDenoiser]
+) -> None:
+    tiny.write(tmp_path, "bert", return_dict=False, quantization_config={}, _attn_implementation="own/kernel")
+    assert torch.equal(load(tmp_path)(random_ids(20)), models["bert"](random_ids(20)))
 
 
 def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:

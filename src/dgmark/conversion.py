@@ -14,6 +14,7 @@ from dgmark.checkpoint import Checkpoint, find_checkpoint
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.families import CONVERTED, family_of
 from dgmark.models import ARCHITECTURES
+from dgmark.models.architecture import quantization_of
 from dgmark.models.special_ids import check_vocabulary
 from dgmark.models.weights import load_network, weight_files
 from dgmark.tokenizer import Tokenizer, read_tokenizer
@@ -39,7 +40,7 @@ def convert(source: str | Path, target: str | Path, *, revision: str | None = No
     if folder.exists():
         raise SettingsError(f"{folder} is there already; name a folder that is not")
     checkpoint = find_checkpoint(str(source), revision, weights=True)
-    if "quantization_config" in checkpoint.config:
+    if quantization_of(checkpoint) is not None:
         raise SettingsError(f"{checkpoint.name} is quantized: it is loaded as it is, and cannot be converted")
     architecture = ARCHITECTURES[family_of(checkpoint, family).name]
     tokenizer = read_tokenizer(checkpoint.folder, checkpoint.name)

@@ -7,13 +7,13 @@ from dgmark.checkpoint import BUILTIN, find_checkpoint
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.families import MASKED_LM, Family, family_of
 from dgmark.models import dream, llada, llada2, llada_moe, masked_lm
-from dgmark.models.architecture import Architecture
+from dgmark.models.architecture import Architecture, quantization_of
 from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import Denoiser, Session, SessionDenoiser, WindowDenoiser, open_session, window_of
 from dgmark.models.masked_lm import first_position
 from dgmark.models.network import NetworkDenoiser
 from dgmark.models.special_ids import check_vocabulary, find_end_ids, find_mask_id
-from dgmark.models.weights import load_network, quantization_of
+from dgmark.models.weights import load_network
 from dgmark.tokenizer import read_tokenizer
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}

@@ -15,6 +15,21 @@ from dgmark.models.denoiser import CacheMode, Session
 # (network, cache, mask id, padding) -> the forwards of one decode; the mask id is for filling a canvas up.
 OpenSession = Callable[[PreTrainedModel, CacheMode, int, Tensor | None], Session]
 
+# `quant_method` of config.json that is loaded
+PUBLISHED_QUANTIZATIONS = ("awq", "bitsandbytes")
+
+# What transformers' classes raise at values that cannot be meant, of a wrong type, or 0.
+CONFIG_ERRORS = (
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    ArithmeticError,
+    OSError,
+    StrictDataclassError,
+)
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -44,10 +59,38 @@ class Architecture:
         Raises:
             CheckpointFormat: the checkpoint's own lacks a field, or states what the class cannot be.
         """
+        if checkpoint.config.get("transformers_weights") is not None:
+            # transformers would load the file it names, a pickle, too
+            raise CheckpointFormat(
+                f"{checkpoint.folder / 'config.json'} names a file of weights (transformers_weights); only "
+                "model.safetensors and its shards are loaded"
+            )
+        quantized = quantization_of(checkpoint) is not None
         try:
             config = self.config(checkpoint)
-        except (ValueError, TypeError, StrictDataclassError) as error:
-            raise CheckpointFormat(f"{checkpoint.folder / 'config.json'} cannot be meant: {error}") from error
-        if "quantization_config" in checkpoint.config:
+        except CONFIG_ERRORS as error:
+            reason = str(error) or type(error).__name__
+            raise CheckpointFormat(f"{checkpoint.folder / 'config.json'} cannot be meant: {reason}") from error
+        if quantized:
             config.quantization_config = checkpoint.config["quantization_config"]
         return config
+
+
+def quantization_of(checkpoint: Checkpoint) -> str | None:
+    """How the weights were quantized before they were published, like "awq"; None if they were not.
+
+    Raises:
+        CheckpointFormat: in no way that is loaded; some would have transformers fetch and import code.
+    """
+    stated = checkpoint.config.get("quantization_config")
+    if stated is None or stated == {}:
+        return None
+    path = checkpoint.folder / "config.json"
+    if not isinstance(stated, dict):
+        raise CheckpointFormat(f"{path}: quantization_config is no JSON object")
+    method = stated.get("quant_method")
+    if method not in PUBLISHED_QUANTIZATIONS:
+        raise CheckpointFormat(
+            f"{path}: the weights are quantized by {method!r}; loaded are: {', '.join(PUBLISHED_QUANTIZATIONS)}"
+        )
+    return str(method)

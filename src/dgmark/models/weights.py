@@ -21,7 +21,7 @@ from transformers.utils import logging
 from dgmark.checkpoint import Checkpoint, read_object
 from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, ModelNotFound, SettingsError
 from dgmark.families import CONVERTED
-from dgmark.models.architecture import Architecture
+from dgmark.models.architecture import CONFIG_ERRORS, Architecture, quantization_of
 
 QUANTIZATIONS = ("int8", "int4")
 
@@ -54,6 +54,9 @@ def load_network(
     """
     renamings: Mapping[str, str] = {} if checkpoint.config.get(CONVERTED) else architecture.renamings
     config = architecture.native_config(checkpoint)
+    if (checkpoint.folder / "adapter_config.json").exists():
+        # transformers would have peft put the adapter's weights on top
+        raise CheckpointFormat(f"{checkpoint.folder} holds adapter_config.json: merge the adapter into the weights")
     _check_names(tensor_names(checkpoint.folder), renamings, checkpoint.folder)
     placement = _placement(checkpoint, device, dtype, quantization, device_map)
     network_class: Any = architecture.network(config)
@@ -82,7 +85,9 @@ def load_network(
             f"{checkpoint.name} does not fit the memory of {device}: choose dtype bf16, a quantization, or "
             "device_map auto"
         ) from error
-    except (RuntimeError, ValueError, SafetensorError) as error:
+    except CheckpointFormat:
+        raise
+    except (RuntimeError, SafetensorError, *CONFIG_ERRORS) as error:
         raise CheckpointFormat(f"{checkpoint.folder} cannot be loaded: {_first_line(error)}") from error
     return network
 
@@ -142,12 +147,6 @@ def native_name(name: str, renamings: Mapping[str, str]) -> str:
     for pattern, replacement in renamings.items():
         name = re.sub(pattern, replacement, name, count=1)
     return name
-
-
-def quantization_of(checkpoint: Checkpoint) -> str | None:
-    """How the weights were quantized before they were published, like "awq"; None if they were not."""
-    stated = checkpoint.config.get("quantization_config")
-    return str(stated.get("quant_method")) if isinstance(stated, dict) else None
 
 
 def _placement(
