@@ -544,7 +544,7 @@ def test_code_of_a_checkpoint_is_never_run(tmp_path: Path) -> None:
         ("dream", {"quantization_config": "awq"}, "quantization_config is no JSON object"),
         ("dream", {"quantization_config": {"quant_method": "fp8"}}, "quantized by 'fp8'; loaded are: awq, bits"),
         ("bert", {"quantization_config": {"bits": 4}}, "quantized by None"),
-        ("llada2", {"num_experts": 7}, "does not fit the weights|cannot be loaded"),
+        ("llada2", {"num_experts": 7}, r"not expected .*experts\.7\.down_proj"),
     ],
 )
 def test_what_is_not_the_family_is_refused(tmp_path: Path, family: str, changes: Any, message: str) -> None:
@@ -565,6 +565,34 @@ def test_missing_extra_and_resized_tensors_are_named(tmp_path: Path, family: str
     norm = next(name for name in sorted(state) if "norm" in name.lower())
     save_file(state | {norm: torch.ones(9)}, tmp_path / "model.safetensors")
     with pytest.raises(CheckpointFormat, match=r"\[9\] instead of"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("family", ["llada2", "llada-moe"])
+def test_every_expert_has_its_place_and_its_sizes(tmp_path: Path, family: str) -> None:
+    state = tiny.write(tmp_path, family)
+    name = "model.layers.1.mlp.experts.{}.up_proj.weight"
+
+    def message(state: tiny.State) -> str:
+        save_file(state, tmp_path / "model.safetensors")
+        with pytest.raises(CheckpointFormat) as caught:
+            load(tmp_path)
+        return str(caught.value)
+
+    without = {other: tensor for other, tensor in state.items() if other != name.format(3)}
+    assert f"missing ['{name.format(3)}'], not expected none" in message(without)
+    last = name.format(tiny.CONFIGS[family]["num_experts"])
+    assert f"not expected ['{last}']" in message(without | {last: state[name.format(3)]})
+    assert f"{name.format(3)} has the sizes [8, 32] instead of [16, 32]" in message(
+        without | {name.format(3): torch.ones(8, 32)}
+    )
+
+
+def test_queries_keys_and_values_of_another_size_are_named(tmp_path: Path) -> None:
+    state = tiny.write(tmp_path, "llada2")
+    name = "model.layers.1.attention.query_key_value.weight"
+    save_file(state | {name: torch.ones(129, 32)}, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointFormat, match=r"query_key_value\.weight has the sizes \[129, 32\] instead of \[128"):
         load(tmp_path)
 
 
@@ -704,6 +732,8 @@ def test_quantizations_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
         load(tmp_path, quantization="int4")
     with pytest.raises(SettingsError, match="'int3' is not one of: int8, int4"):
         load(tmp_path, quantization="int3")
+    with pytest.raises(SettingsError, match="device_map 'all' is not one of: auto, "):
+        load(tmp_path, device_map="all")
 
 
 @pytest.mark.parametrize("options", [{"device_map": "auto"}, {"quantization": "int8"}, {"quantization": "int4"}])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
@@ -31,6 +32,15 @@ CONFIG_ERRORS = (
 )
 
 
+def expert_sizes(config: Any) -> dict[str, tuple[int, ...]]:
+    """Sizes of the matrices of one expert."""
+    inner, width = config.moe_intermediate_size, config.hidden_size
+    return {
+        r"\.mlp\.experts\.\d+\.(gate|up)_proj\.weight$": (inner, width),
+        r"\.mlp\.experts\.\d+\.down_proj\.weight$": (width, inner),
+    }
+
+
 @dataclass(frozen=True)
 class Architecture:
     """How the checkpoints of a family become networks.
@@ -42,6 +52,8 @@ class Architecture:
         open_session: the forwards of a decode.
         renamings: names of tensors in the published layout (regular expressions) to those of the class.
         unused: names of tensors (a regular expression) that a checkpoint may hold for other uses than decoding.
+        sizes: of tensors (regular expressions of their native names) that are split or stacked while loading, and so
+            would not be named if they differ.
         pads: whether sessions of a network take padding.
     """
 
@@ -51,6 +63,7 @@ class Architecture:
     open_session: OpenSession
     renamings: Mapping[str, str] = field(default_factory=dict)
     unused: str | None = None
+    sizes: Callable[[Any], Mapping[str, tuple[int, ...]]] = lambda _: {}
     pads: Callable[[PreTrainedModel], bool] = lambda _: True
 
     def native_config(self, checkpoint: Checkpoint) -> PretrainedConfig:

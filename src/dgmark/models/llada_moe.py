@@ -11,7 +11,7 @@ from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 from dgmark.checkpoint import Checkpoint
 from dgmark.errors import CheckpointFormat
 from dgmark.families import LLADA_MOE
-from dgmark.models.architecture import Architecture
+from dgmark.models.architecture import Architecture, expert_sizes
 from dgmark.models.session import NetworkSession
 
 # What the Qwen3Moe class is not, or does not have.
@@ -73,4 +73,5 @@ ARCHITECTURE = Architecture(
     qwen3_moe_config,
     lambda _: Qwen3MoeForCausalLM,
     lambda network, cache, _, padding: NetworkSession(network, cache, padding=padding),
+    sizes=expert_sizes,
 )
