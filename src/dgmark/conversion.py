@@ -10,10 +10,10 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
-from dgmark.checkpoint import Checkpoint, find_checkpoint
+from dgmark.checkpoint import Checkpoint
 from dgmark.errors import CheckpointFormat, SettingsError
-from dgmark.families import CONVERTED, family_of
-from dgmark.models import ARCHITECTURES
+from dgmark.families import CONVERTED
+from dgmark.models import find_with_weights
 from dgmark.models.architecture import quantization_of
 from dgmark.models.special_ids import check_vocabulary
 from dgmark.models.weights import load_network, weight_files
@@ -39,10 +39,9 @@ def convert(source: str | Path, target: str | Path, *, revision: str | None = No
     folder = Path(target).expanduser()
     if folder.exists():
         raise SettingsError(f"{folder} is there already; name a folder that is not")
-    checkpoint = find_checkpoint(str(source), revision, weights=True)
+    checkpoint, architecture = find_with_weights(str(source), revision, family)
     if quantization_of(checkpoint) is not None:
         raise SettingsError(f"{checkpoint.name} is quantized: it is loaded as it is, and cannot be converted")
-    architecture = ARCHITECTURES[family_of(checkpoint, family).name]
     tokenizer = read_tokenizer(checkpoint.folder, checkpoint.name)
     check_vocabulary(checkpoint, tokenizer)
     network = load_network(checkpoint, architecture, device=torch.device("cpu"), dtype=stored_dtype(checkpoint.folder))
