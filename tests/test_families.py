@@ -539,12 +539,31 @@ def test_code_of_a_checkpoint_is_never_run(tmp_path: Path) -> None:
         ("llada2", {"score_function": "softmax"}, "score_function is 'softmax', only 'sigmoid'"),
         ("llada2", {"rope_scaling": {"type": "yarn"}}, "rope_scaling"),
         ("llada2", {"num_experts": ..., "n_group": ...}, "lacks 'num_experts'"),
+        ("dream", {"model_type": ["Dream"]}, "model_type is .*, which is no name"),
+        ("dream", {"dgmark_family": 3}, "dgmark_family is 3, which is no name"),
+        ("dream", {"dgmark_family": "gpt"}, "dgmark_family is 'gpt', not one of: llada"),
+        ("dream", {"architectures": 5}, "architectures is 5, which is no list of names"),
+        ("llada", {"n_heads": 0}, "cannot be meant"),
+        ("dream", {"num_attention_heads": 0}, "cannot be"),
+        ("dream", {"hidden_size": "wide"}, "cannot be meant"),
+        ("dream", {"hidden_act": "unheard-of"}, "cannot be"),
+        ("bert", {"hidden_act": "unheard-of"}, "cannot be"),
+        ("bert", {"num_attention_heads": 0}, "cannot be"),
+        ("llada", {"clip_qkv": 8.0}, "clip_qkv is 8.0, only None"),
+        ("llada2", {"num_attention_heads": 0, "head_dim": None}, "cannot be meant"),
+        ("llada2", {"n_group": 0}, "n_group is 0, not between 1 and 4"),
+        ("llada2", {"n_group": 3}, "n_group is 3, which does not divide 8"),
+        ("llada2", {"topk_group": 5}, "topk_group is 5, not between 1 and 4"),
+        ("llada2", {"num_experts_per_tok": 5}, "num_experts_per_tok is 5, not between 1 and 4"),
+        ("llada2", {"partial_rotary_factor": 1.5}, "partial_rotary_factor is 1.5"),
+        ("llada2", {"partial_rotary_factor": "half"}, "partial_rotary_factor is 'half'"),
+        ("llada-moe", {"num_experts_per_tok": 7}, "num_experts_per_tok is 7, not between 1 and 6"),
         ("bert", {"is_decoder": True}, "is_decoder is true"),
         *((family, {"transformers_weights": "adapter_model.bin"}, "transformers_weights") for family in tiny.STATES),
         ("dream", {"quantization_config": "awq"}, "quantization_config is no JSON object"),
         ("dream", {"quantization_config": {"quant_method": "fp8"}}, "quantized by 'fp8'; loaded are: awq, bits"),
         ("bert", {"quantization_config": {"bits": 4}}, "quantized by None"),
-        ("llada2", {"num_experts": 7}, r"not expected .*experts\.7\.down_proj"),
+        ("llada2", {"num_experts": 7, "n_group": 1, "topk_group": 1}, r"not expected .*experts\.7\.down_proj"),
     ],
 )
 def test_what_is_not_the_family_is_refused(tmp_path: Path, family: str, changes: Any, message: str) -> None:
@@ -632,6 +651,15 @@ def test_other_weights_than_safetensors_are_not_loaded(tmp_path: Path, name: str
     torch.save(state, tmp_path / name)
     with pytest.raises(ModelNotFound, match=rf"only safetensors weights are loaded \(not {name}\)"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize("head_dim", [None, ...])
+def test_heads_share_the_width_where_their_size_is_not_stated(tmp_path: Path, head_dim: Any) -> None:
+    config = tiny.CONFIGS["llada2"] | {"head_dim": 8}
+    state = tiny.llada2_state(config)
+    tiny.write(tmp_path, "llada2", state, head_dim=head_dim)
+    ids = random_ids(40)
+    assert (load(tmp_path)(ids) - tiny.llada2_logits(state, config, ids)).abs().max() < CLOSE
 
 
 def test_an_adapter_is_not_put_on_top(tmp_path: Path) -> None:

@@ -197,13 +197,22 @@ def family_of(checkpoint: Checkpoint, name: str | None = None) -> Family:
         CheckpointFormat: it is of no family that can be loaded.
         SettingsError: no family has this name.
     """
-    name = name or checkpoint.config.get(CONVERTED)
     if name is not None:
         if name not in FAMILIES:
             raise SettingsError(f"family {name!r} is not one of: {', '.join(FAMILIES)}")
         return FAMILIES[name]
-    model_type = checkpoint.config.get("model_type")
-    architectures = [str(name) for name in checkpoint.config.get("architectures") or ()]
+    path = checkpoint.folder / "config.json"
+    converted, model_type = checkpoint.config.get(CONVERTED), checkpoint.config.get("model_type")
+    architectures = checkpoint.config.get("architectures") or []
+    for key, value in ((CONVERTED, converted), ("model_type", model_type)):
+        if value is not None and not isinstance(value, str):
+            raise CheckpointFormat(f"{path}: {key} is {value!r}, which is no name")
+    if not isinstance(architectures, list) or not all(isinstance(known, str) for known in architectures):
+        raise CheckpointFormat(f"{path}: architectures is {architectures!r}, which is no list of names")
+    if converted is not None:
+        if converted not in FAMILIES:
+            raise CheckpointFormat(f"{path}: {CONVERTED} is {converted!r}, not one of: {', '.join(FAMILIES)}")
+        return FAMILIES[converted]
     for known in (model_type, *architectures):
         if known in REFUSED:
             raise CheckpointFormat(f"{checkpoint.folder} cannot be decoded: {REFUSED[known]}")

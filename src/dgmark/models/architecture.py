@@ -32,6 +32,23 @@ CONFIG_ERRORS = (
 )
 
 
+def check_counts(checkpoint: Checkpoint, ranges: Mapping[str, tuple[Any, int, int]]) -> None:
+    """Refuse numbers outside their range; transformers' classes would fail in the first forward.
+
+    Args:
+        checkpoint: the checkpoint.
+        ranges: by their name in config.json, the number, and the least and the most that it can be.
+
+    Raises:
+        CheckpointFormat: one is no whole number in its range.
+    """
+    for name, (value, least, most) in ranges.items():
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise CheckpointFormat(
+                f"{checkpoint.folder / 'config.json'}: {name} is {value!r}, not between {least} and {most}"
+            )
+
+
 def expert_sizes(config: Any) -> dict[str, tuple[int, ...]]:
     """Sizes of the matrices of one expert."""
     inner, width = config.moe_intermediate_size, config.hidden_size
@@ -81,6 +98,8 @@ class Architecture:
         quantized = quantization_of(checkpoint) is not None
         try:
             config = self.config(checkpoint)
+        except CheckpointFormat:
+            raise
         except CONFIG_ERRORS as error:
             reason = str(error) or type(error).__name__
             raise CheckpointFormat(f"{checkpoint.folder / 'config.json'} cannot be meant: {reason}") from error
