@@ -98,6 +98,7 @@ LLADA = Family(
         Published("GSAI-ML/LLaDA-8B-Instruct", 8.02e9, "MIT"),
         Published("GSAI-ML/LLaDA-8B-Base", 8.02e9, "MIT"),
         Published("GSAI-ML/LLaDA-1.5", 8.02e9, "MIT"),
+        # unverified: iLLaDA's count of parameters, and whether its chat template is LLaDA's
         Published("GSAI-ML/iLLaDA-8B-Instruct", 7.62e9, "see its card"),
         Published("GSAI-ML/iLLaDA-8B-Base", 7.62e9, "see its card"),
     ),
@@ -157,7 +158,7 @@ LLADA_MOE = Family(
     mask_tokens=("<|mask|>",),
     known_ids={157184: KnownIds(mask_id=156895, end_of_text=156892)},
     defaults={"length": 256, "block_length": 32, "strategy": "confidence"},
-    chat=LLADA2.chat,
+    chat=LLADA2.chat,  # unverified: taken over from LLaDA 2, whose tokenizer it shares
     published=(
         Published("inclusionAI/LLaDA-MoE-7B-A1B-Instruct", 7.36e9, "see its card"),
         Published("inclusionAI/LLaDA-MoE-7B-A1B-Base", 7.36e9, "see its card"),
