@@ -631,6 +631,14 @@ def test_heads_that_berts_checkpoints_carry_for_other_uses_are_passed_over(
     assert torch.equal(load(tmp_path)(random_ids(20)), models["bert"](random_ids(20)))
 
 
+def test_the_count_of_positions_that_old_berts_carry_is_passed_over(
+    tmp_path: Path, models: dict[str, NetworkDenoiser]
+) -> None:
+    state = tiny.write(tmp_path, "bert")
+    save_file(state | {"bert.embeddings.position_ids": torch.arange(256)[None]}, tmp_path / "model.safetensors")
+    assert torch.equal(load(tmp_path)(random_ids(20)), models["bert"](random_ids(20)))
+
+
 def test_damaged_and_missing_files_are_named(tmp_path: Path) -> None:
     state = tiny.write(tmp_path, "llada2")
     tiny.write_shards(tmp_path, state)
