@@ -43,7 +43,9 @@ def dream(files: Path, size: int) -> Tokenizer:
         for i, token in enumerate(SPECIAL)
     }
     added[str(size + len(SPECIAL))] = {"content": "<tool_call>", "special": False, "normalized": False}
-    (files / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": added}))
+    (files / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "DreamTokenizer", "added_tokens_decoder": added})
+    )
     return load_tokenizer(str(files))
 
 
@@ -84,6 +86,7 @@ def test_texts_are_cut_as_qwen2_cuts_them(dream: Tokenizer, qwen2: Qwen2Tokenize
 def test_added_tokens_alone_are_special(tmp_path: Path, files: Path, size: int) -> None:
     for name in ("vocab.json", "merges.txt"):
         (tmp_path / name).write_bytes((files / name).read_bytes())
+    (tmp_path / "config.json").write_text('{"model_type": "Dream"}')
     (tmp_path / "added_tokens.json").write_text(json.dumps({"<|mask|>": size + 1, "<|endoftext|>": size}))
     assert load_tokenizer(str(tmp_path / ".")).special_ids == {size, size + 1}
 
@@ -102,7 +105,7 @@ def test_damaged_files_are_refused(tmp_path: Path, files: Path, name: str, conte
     for kept in ("vocab.json", "merges.txt"):
         (tmp_path / kept).write_bytes((files / kept).read_bytes())
     (tmp_path / name).write_text(content)
-    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "config.json").write_text('{"model_type": "Dream"}')
     with pytest.raises(CheckpointFormat, match=message):
         load_tokenizer(str(tmp_path))
 
@@ -110,5 +113,15 @@ def test_damaged_files_are_refused(tmp_path: Path, files: Path, name: str, conte
 def test_a_folder_with_half_of_it_has_no_tokenizer(tmp_path: Path, files: Path) -> None:
     (tmp_path / "vocab.json").write_bytes((files / "vocab.json").read_bytes())
     (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ModelNotFound, match=r"holds no tokenizer\.json"):
+        load_tokenizer(str(tmp_path))
+
+
+@pytest.mark.parametrize("files_say", [{"tokenizer_class": "RobertaTokenizer"}, {"tokenizer_class": None}])
+def test_vocabulary_and_merges_of_others_are_not_cut_as_qwen2(tmp_path: Path, files: Path, files_say: Any) -> None:
+    for name in ("vocab.json", "merges.txt"):
+        (tmp_path / name).write_bytes((files / name).read_bytes())
+    (tmp_path / "config.json").write_text('{"model_type": "roberta"}')
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(files_say))
     with pytest.raises(ModelNotFound, match=r"holds no tokenizer\.json"):
         load_tokenizer(str(tmp_path))

@@ -1,6 +1,7 @@
 """`convert`: the same logits out of one file with native names; never half a folder, never over another."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -69,9 +70,40 @@ def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         raise OSError("no space left on device")
 
     monkeypatch.setattr("dgmark.conversion.save_file", full)
-    with pytest.raises(OSError, match="no space left"):
+    with pytest.raises(SettingsError, match="cannot be written: no space left"):
         convert(tmp_path / "source", tmp_path / "target")
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_a_target_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    tiny.write(tmp_path / "source", "dream")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SettingsError, match="cannot be written"):
+        convert(tmp_path / "source", tmp_path / "file" / "target")
+
+
+def test_of_several_number_formats_the_widest_is_kept(tmp_path: Path) -> None:
+    """The first shard alone would say bf16, and round the rest."""
+    state = tiny.llada_state(tiny.CONFIGS["llada"])
+    first = sorted(state)[::2]
+    state |= {name: state[name].bfloat16() for name in first}
+    tiny.write(tmp_path / "source", "llada", state)
+    tiny.write_shards(tmp_path / "source", state)
+    convert(tmp_path / "source", tmp_path / "target")
+    before, after = (load_model(str(tmp_path / name), dtype="fp32", device="cpu") for name in ("source", "target"))
+    assert torch.equal(before(IDS), after(IDS))
+
+
+@pytest.mark.parametrize(("umask", "folder_mode", "file_mode"), [(0o027, 0o750, 0o640), (0o077, 0o700, 0o600)])
+def test_who_may_read_it_is_as_the_umask_says(tmp_path: Path, umask: int, folder_mode: int, file_mode: int) -> None:
+    tiny.write(tmp_path / "source", "dream")
+    before = os.umask(umask)
+    try:
+        convert(tmp_path / "source", tmp_path / "target")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "target").stat().st_mode & 0o777 == folder_mode
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "target").iterdir()} == {file_mode}
 
 
 def test_what_cannot_be_converted_is_refused(tmp_path: Path) -> None:

@@ -15,12 +15,20 @@ from tokenizers.models import WordLevel
 from torch import Tensor
 from transformers import (
     BertForMaskedLM,
+    Data2VecTextConfig,
+    Data2VecTextForMaskedLM,
     DebertaV2Config,
     DebertaV2ForMaskedLM,
     DistilBertConfig,
     DistilBertForMaskedLM,
+    EsmConfig,
+    EsmForMaskedLM,
+    LongformerConfig,
+    LongformerForMaskedLM,
     ModernBertConfig,
     ModernBertForMaskedLM,
+    MPNetConfig,
+    MPNetForMaskedLM,
     RobertaConfig,
     RobertaForMaskedLM,
 )
@@ -31,6 +39,7 @@ from dgmark.checkpoint import Checkpoint, find_checkpoint
 from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, ModelNotFound, PromptTooLong, SettingsError
 from dgmark.families import DREAM, FAMILIES, LLADA, LLADA2, MASKED_LM, family_of
 from dgmark.models import NetworkDenoiser, chat_prompt, load_model, open_session
+from dgmark.models.architecture import quantization_of
 from dgmark.models.denoiser import (
     block_multiple_of,
     block_origin_of,
@@ -42,7 +51,7 @@ from dgmark.models.denoiser import (
 from dgmark.models.llada2 import RENAMINGS
 from dgmark.models.special_ids import find_end_ids, find_mask_id
 from dgmark.models.toy import ToyDenoiser
-from dgmark.models.weights import native_name, quantization_of
+from dgmark.models.weights import native_name
 from dgmark.tokenizer import Tokenizer, wrap
 
 CLOSE = 1e-4
@@ -360,6 +369,32 @@ def test_an_encoder_whose_positions_are_its_own_business_takes_no_padding(tmp_pa
         open_session(model, "none", torch.tensor([0, 3]))
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        (EsmConfig, EsmForMaskedLM),
+        (Data2VecTextConfig, Data2VecTextForMaskedLM),
+        (LongformerConfig, LongformerForMaskedLM),
+        (MPNetConfig, MPNetForMaskedLM),
+    ],
+    ids=["esm", "data2vec-text", "longformer", "mpnet"],
+)
+def test_positions_behind_padding_shorten_the_context(tmp_path: Path, made: tuple[Any, Any]) -> None:
+    """One more token than the context would index behind the table of positions."""
+    config, network = made
+    window = {"attention_window": 8} if config is LongformerConfig else {}
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4} | window
+    network(config(vocab_size=80, max_position_embeddings=64, pad_token_id=1, **sizes)).save_pretrained(tmp_path)
+    tiny.tokenizer("roberta").save(str(tmp_path / "tokenizer.json"))
+    model = load(tmp_path)
+    assert model.context_length == 62
+    # RoBERTa's kin take the padding token in a text for padding, and ESM treats the mask as such
+    ids = random_ids(62).clamp(min=4)
+    assert model(ids).isfinite().all()
+    with pytest.raises(PromptTooLong, match="holds 62 in all"):
+        generate(model, [[5] * 31], length=32)
+
+
 def test_llada2_takes_no_padding(models: dict[str, NetworkDenoiser]) -> None:
     with pytest.raises(SettingsError, match="prompts of one length"):
         open_session(models["llada2"], "prefix", torch.tensor([0, 3]))
@@ -393,11 +428,23 @@ def test_another_id_than_the_published_one_is_an_error(family: Any, size: int, m
         find_mask_id(checkpoint(size), stub_tokenizer((mask, 7), right.end_ids), family)
     with pytest.raises(CheckpointFormat, match=f"mask id {right.mask_id}, the tokenizer 7"):
         find_mask_id(checkpoint(size, mask_token_id=right.mask_id), stub_tokenizer((mask, 7), ()), family)
-    with pytest.raises(CheckpointFormat, match=f"{right.end_ids[-1]}.* end a response"):
-        find_end_ids(checkpoint(size), stub_tokenizer(None, right.end_ids[:-1]), family)
+    with pytest.raises(CheckpointFormat, match=f"{right.end_of_text} ends a text"):
+        find_end_ids(checkpoint(size), stub_tokenizer(None, tuple(right.turn_ends.values())), family)
     # another size is another model: nothing is known of it
     assert find_mask_id(checkpoint(size + 1), stub_tokenizer((mask, 7), ()), family) == 7
     assert find_end_ids(checkpoint(size + 1), stub_tokenizer(None, (3,)), family) == (3,)
+
+
+@pytest.mark.parametrize(("family", "size"), [(LLADA, 126464), (DREAM, 152064)])
+def test_a_base_model_may_lack_the_end_of_turn_but_not_have_it_elsewhere(family: Any, size: int) -> None:
+    right = family.known_ids[size]
+    tokenizer = stub_tokenizer(None, (right.end_of_text,))
+    assert find_end_ids(checkpoint(size), tokenizer, family) == (right.end_of_text,)
+    turn = next(iter(right.turn_ends))
+    tokenizer.backend.add_special_tokens([turn])
+    elsewhere = tokenizer.backend.token_to_id(turn)
+    with pytest.raises(CheckpointFormat, match=rf"has the id {elsewhere}, but {right.turn_ends[turn]}"):
+        find_end_ids(checkpoint(size), tokenizer, family)
 
 
 def test_an_end_of_turn_counts_whether_or_not_it_is_marked_special() -> None:
@@ -492,7 +539,31 @@ def test_code_of_a_checkpoint_is_never_run(tmp_path: Path) -> None:
         ("llada2", {"score_function": "softmax"}, "score_function is 'softmax', only 'sigmoid'"),
         ("llada2", {"rope_scaling": {"type": "yarn"}}, "rope_scaling"),
         ("llada2", {"num_experts": ..., "n_group": ...}, "lacks 'num_experts'"),
-        ("llada2", {"num_experts": 7}, "does not fit the weights|cannot be loaded"),
+        ("dream", {"model_type": ["Dream"]}, "model_type is .*, which is no name"),
+        ("dream", {"dgmark_family": 3}, "dgmark_family is 3, which is no name"),
+        ("dream", {"dgmark_family": "gpt"}, "dgmark_family is 'gpt', not one of: llada"),
+        ("dream", {"architectures": 5}, "architectures is 5, which is no list of names"),
+        ("llada", {"n_heads": 0}, "cannot be meant"),
+        ("dream", {"num_attention_heads": 0}, "cannot be"),
+        ("dream", {"hidden_size": "wide"}, "cannot be meant"),
+        ("dream", {"hidden_act": "unheard-of"}, "cannot be"),
+        ("bert", {"hidden_act": "unheard-of"}, "cannot be"),
+        ("bert", {"num_attention_heads": 0}, "cannot be"),
+        ("llada", {"clip_qkv": 8.0}, "clip_qkv is 8.0, only None"),
+        ("llada2", {"num_attention_heads": 0, "head_dim": None}, "cannot be meant"),
+        ("llada2", {"n_group": 0}, "n_group is 0, not between 1 and 4"),
+        ("llada2", {"n_group": 3}, "n_group is 3, which does not divide 8"),
+        ("llada2", {"topk_group": 5}, "topk_group is 5, not between 1 and 4"),
+        ("llada2", {"num_experts_per_tok": 5}, "num_experts_per_tok is 5, not between 1 and 4"),
+        ("llada2", {"partial_rotary_factor": 1.5}, "partial_rotary_factor is 1.5"),
+        ("llada2", {"partial_rotary_factor": "half"}, "partial_rotary_factor is 'half'"),
+        ("llada-moe", {"num_experts_per_tok": 7}, "num_experts_per_tok is 7, not between 1 and 6"),
+        ("bert", {"is_decoder": True}, "is_decoder is true"),
+        *((family, {"transformers_weights": "adapter_model.bin"}, "transformers_weights") for family in tiny.STATES),
+        ("dream", {"quantization_config": "awq"}, "quantization_config is no JSON object"),
+        ("dream", {"quantization_config": {"quant_method": "fp8"}}, "quantized by 'fp8'; loaded are: awq, bits"),
+        ("bert", {"quantization_config": {"bits": 4}}, "quantized by None"),
+        ("llada2", {"num_experts": 7, "n_group": 1, "topk_group": 1}, r"not expected .*experts\.7\.down_proj"),
     ],
 )
 def test_what_is_not_the_family_is_refused(tmp_path: Path, family: str, changes: Any, message: str) -> None:
@@ -516,6 +587,34 @@ def test_missing_extra_and_resized_tensors_are_named(tmp_path: Path, family: str
         load(tmp_path)
 
 
+@pytest.mark.parametrize("family", ["llada2", "llada-moe"])
+def test_every_expert_has_its_place_and_its_sizes(tmp_path: Path, family: str) -> None:
+    state = tiny.write(tmp_path, family)
+    name = "model.layers.1.mlp.experts.{}.up_proj.weight"
+
+    def message(state: tiny.State) -> str:
+        save_file(state, tmp_path / "model.safetensors")
+        with pytest.raises(CheckpointFormat) as caught:
+            load(tmp_path)
+        return str(caught.value)
+
+    without = {other: tensor for other, tensor in state.items() if other != name.format(3)}
+    assert f"missing ['{name.format(3)}'], not expected none" in message(without)
+    last = name.format(tiny.CONFIGS[family]["num_experts"])
+    assert f"not expected ['{last}']" in message(without | {last: state[name.format(3)]})
+    assert f"{name.format(3)} has the sizes [8, 32] instead of [16, 32]" in message(
+        without | {name.format(3): torch.ones(8, 32)}
+    )
+
+
+def test_queries_keys_and_values_of_another_size_are_named(tmp_path: Path) -> None:
+    state = tiny.write(tmp_path, "llada2")
+    name = "model.layers.1.attention.query_key_value.weight"
+    save_file(state | {name: torch.ones(129, 32)}, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointFormat, match=r"query_key_value\.weight has the sizes \[129, 32\] instead of \[128"):
+        load(tmp_path)
+
+
 def test_a_tensor_of_a_layer_that_glm_would_pass_over_is_refused(tmp_path: Path) -> None:
     state = tiny.write(tmp_path, "llada2")
     save_file(state | {"model.layers.46.odd.weight": torch.zeros(2)}, tmp_path / "model.safetensors")
@@ -529,6 +628,14 @@ def test_heads_that_berts_checkpoints_carry_for_other_uses_are_passed_over(
     state = tiny.write(tmp_path, "bert")
     heads = {"bert.pooler.dense.weight": torch.zeros(32, 32), "cls.seq_relationship.bias": torch.zeros(2)}
     save_file(state | heads, tmp_path / "model.safetensors")
+    assert torch.equal(load(tmp_path)(random_ids(20)), models["bert"](random_ids(20)))
+
+
+def test_the_count_of_positions_that_old_berts_carry_is_passed_over(
+    tmp_path: Path, models: dict[str, NetworkDenoiser]
+) -> None:
+    state = tiny.write(tmp_path, "bert")
+    save_file(state | {"bert.embeddings.position_ids": torch.arange(256)[None]}, tmp_path / "model.safetensors")
     assert torch.equal(load(tmp_path)(random_ids(20)), models["bert"](random_ids(20)))
 
 
@@ -552,6 +659,29 @@ def test_other_weights_than_safetensors_are_not_loaded(tmp_path: Path, name: str
     torch.save(state, tmp_path / name)
     with pytest.raises(ModelNotFound, match=rf"only safetensors weights are loaded \(not {name}\)"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize("head_dim", [None, ...])
+def test_heads_share_the_width_where_their_size_is_not_stated(tmp_path: Path, head_dim: Any) -> None:
+    config = tiny.CONFIGS["llada2"] | {"head_dim": 8}
+    state = tiny.llada2_state(config)
+    tiny.write(tmp_path, "llada2", state, head_dim=head_dim)
+    ids = random_ids(40)
+    assert (load(tmp_path)(ids) - tiny.llada2_logits(state, config, ids)).abs().max() < CLOSE
+
+
+def test_an_adapter_is_not_put_on_top(tmp_path: Path) -> None:
+    tiny.write(tmp_path, "dream")
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(CheckpointFormat, match=r"adapter_config\.json: merge"):
+        load(tmp_path)
+
+
+def test_an_encoder_answers_with_logits_whatever_its_config_says(
+    tmp_path: Path, models: dict[str, NetworkDenoiser]
+) -> None:
+    tiny.write(tmp_path, "bert", return_dict=False, quantization_config={}, _attn_implementation="own/kernel")
+    assert torch.equal(load(tmp_path)(random_ids(20)), models["bert"](random_ids(20)))
 
 
 def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
@@ -638,6 +768,8 @@ def test_quantizations_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
         load(tmp_path, quantization="int4")
     with pytest.raises(SettingsError, match="'int3' is not one of: int8, int4"):
         load(tmp_path, quantization="int3")
+    with pytest.raises(SettingsError, match="device_map 'all' is not one of: auto, "):
+        load(tmp_path, device_map="all")
 
 
 @pytest.mark.parametrize("options", [{"device_map": "auto"}, {"quantization": "int8"}, {"quantization": "int4"}])

@@ -9,9 +9,9 @@ import torch
 from huggingface_hub import constants
 
 import tiny_checkpoints as tiny
-from dgmark import WatermarkKey, load_model, load_tokenizer
+from dgmark import WatermarkKey, convert, load_model, load_tokenizer
 from dgmark.checkpoint import find_checkpoint
-from dgmark.errors import ModelNotFound
+from dgmark.errors import CheckpointFormat, ModelNotFound
 from dgmark.hub import is_hub_id, snapshot
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -46,6 +46,9 @@ def put(cache: Path, hub_id: str, family: str) -> Path:
         ("../llada", False),
         ("a/b/c", False),
         ("~/llada", False),
+        ("./llada", False),
+        ("lab/.hidden", False),
+        ("-x/llada", False),
     ],
 )
 def test_a_hub_id_is_two_names(name: str, expected: bool) -> None:
@@ -81,6 +84,36 @@ def test_what_is_not_there_says_how_to_fetch_it(cache: Path) -> None:
         load_model("lab/absent", revision="v1")
 
 
+def test_a_connection_that_breaks_is_told_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    class BrokenConnection(Exception):  # as httpx's errors, which are no OSError
+        pass
+
+    def breaks(*_: object, **__: object) -> str:
+        raise BrokenConnection("peer closed connection")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", breaks)
+    with pytest.raises(ModelNotFound, match=r"lab/absent is no folder here; .*\(peer closed connection\)"):
+        load_model("lab/absent")
+
+
+@pytest.mark.parametrize("convert_it", [False, True])
+def test_weights_are_fetched_only_of_what_can_be_loaded(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, convert_it: bool
+) -> None:
+    folder = put(cache, "lab/gpt", "dream")
+    (folder / "config.json").write_text('{"model_type": "gpt2", "vocab_size": 80}')
+    asked: list[list[str]] = []
+
+    def download(hub_id: str, **options: Any) -> str:
+        asked.append(options["allow_patterns"])
+        return str(folder)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    with pytest.raises(CheckpointFormat, match="'gpt2'"):
+        convert("lab/gpt", tmp_path / "target") if convert_it else load_model("lab/gpt")
+    assert asked == [["*.json", "merges.txt"]]
+
+
 def test_code_and_pickles_are_never_fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: dict[str, Any] = {}
 
@@ -90,6 +123,10 @@ def test_code_and_pickles_are_never_fetched(monkeypatch: pytest.MonkeyPatch, tmp
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     assert snapshot("lab/model", "v2", weights=True) == tmp_path
-    assert asked["lab/model"] == {"revision": "v2", "allow_patterns": ["*.json", "merges.txt", "*.safetensors"]}
+    assert asked["lab/model"] == {
+        "revision": "v2",
+        "allow_patterns": ["*.json", "merges.txt", "*.safetensors"],
+        "ignore_patterns": ["*/*"],
+    }
     snapshot("lab/model")
     assert "*.safetensors" not in asked["lab/model"]["allow_patterns"]

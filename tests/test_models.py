@@ -460,9 +460,39 @@ def test_a_folder_that_lacks_a_file_is_not_found_by_its_name(folder: Folder, mis
 
 def test_a_shard_named_by_the_index_and_not_there_is_named(folder: Folder) -> None:
     (folder.path / "model.safetensors").unlink()
-    index = {"weight_map": dict.fromkeys(folder.state, "model-00001-of-00001.safetensors")}
+    index = {"metadata": {}, "weight_map": dict.fromkeys(folder.state, "model-00001-of-00001.safetensors")}
     (folder.path / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(ModelNotFound, match="model-00001-of-00001"):
+        folder.load()
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        ({"metadata": {}, "weight_map": {"w": "../model-00001.safetensors"}}, "no safetensors file beside it"),
+        ({"metadata": {}, "weight_map": {"w": "/tmp/model-00001.safetensors"}}, "no safetensors file beside it"),
+        ({"metadata": {}, "weight_map": {"w": "pytorch_model.bin"}}, "no safetensors file beside it"),
+        ({"metadata": {}, "weight_map": {}}, "is no index"),
+        ({"weight_map": {"w": "model-00001.safetensors"}}, "is no index"),
+    ],
+)
+def test_an_index_names_safetensors_files_of_its_folder(folder: Folder, index: Any, message: str) -> None:
+    (folder.path / "model.safetensors").rename(folder.path / "model-00001.safetensors")
+    (folder.path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(CheckpointFormat, match=message):
+        folder.load()
+
+
+def test_an_output_matrix_beside_a_tie_is_one_too_many(folder: Folder) -> None:
+    folder.write_config(weight_tying=True)
+    with pytest.raises(CheckpointFormat, match=r"transformer\.ff_out\.weight is the embedding, .* one more"):
+        folder.load()
+
+
+@pytest.mark.parametrize(("dtype", "name"), [(torch.int8, "I8"), (torch.float64, "F64"), (torch.float8_e4m3fn, "F8_")])
+def test_number_formats_that_no_network_computes_in_are_refused(folder: Folder, dtype: torch.dtype, name: str) -> None:
+    folder.write_weights(folder.state | {"model.transformer.ln_f.weight": torch.ones(32).to(dtype)})
+    with pytest.raises(CheckpointFormat, match=rf"ln_f\.weight holds {name}"):
         folder.load()
 
 

@@ -169,6 +169,15 @@ def test_with_a_shift_position_0_keeps_its_own_logits(network: LlamaForCausalLM)
     assert torch.equal(shifted, plain[:, [0, 0, 1]])
 
 
+@pytest.mark.parametrize("mode", ["prefix", "dual"])
+@pytest.mark.parametrize("shift", [0, 1])
+def test_a_cached_block_may_begin_at_position_0(network: LlamaForCausalLM, mode: CacheMode, shift: int) -> None:
+    ids = canvases(8, 2)
+    session = NetworkSession(network, mode, shift=shift)
+    first = session.begin(ids, 0, 5)
+    assert torch.allclose(session.step(ids, torch.arange(2), 0, 5), first, atol=CLOSE)
+
+
 PADDING = torch.tensor([0, 4, 2])
 
 

@@ -18,10 +18,25 @@ _WORDS = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
+_CLASSES = ("DreamTokenizer", "Qwen2Tokenizer")
+_MODEL_TYPES = ("dream", "qwen2")
+
 
 def is_byte_bpe(folder: Path) -> bool:
-    """Whether the folder holds a vocabulary and merges."""
-    return (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file()
+    """Whether the folder holds a vocabulary and merges, and says that they are Dream's or Qwen2's.
+
+    RoBERTa and GPT-2 are published in files of these names, too, and cut text otherwise.
+
+    Raises:
+        CheckpointFormat: tokenizer_config.json or config.json cannot be read.
+    """
+    if not ((folder / "vocab.json").is_file() and (folder / "merges.txt").is_file()):
+        return False
+    tokenizer_class = _object(folder / "tokenizer_config.json").get("tokenizer_class")
+    if isinstance(tokenizer_class, str):
+        return tokenizer_class.removesuffix("Fast") in _CLASSES
+    model_type = _object(folder / "config.json").get("model_type")
+    return isinstance(model_type, str) and model_type.lower() in _MODEL_TYPES
 
 
 def read_byte_bpe(folder: Path) -> Tokenizer:
@@ -68,7 +83,10 @@ def _added_tokens(folder: Path) -> dict[int, AddedToken]:
 
 
 def _object(path: Path) -> dict[str, Any]:
-    content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except (ValueError, OSError) as error:
+        raise CheckpointFormat(f"{path}: no tokenizer, or no valid JSON ({error}); fetch it again") from error
     if not isinstance(content, dict):
         raise CheckpointFormat(f"{path} holds no JSON object; fetch the checkpoint again")
     return content

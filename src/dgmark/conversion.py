@@ -1,28 +1,33 @@
 """A checkpoint rewritten to load fastest: one safetensors file, tensors named as transformers' class has them."""
 
 import json
+import secrets
 import shutil
-import tempfile
+from functools import reduce
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
-from dgmark.checkpoint import Checkpoint, find_checkpoint
+from dgmark.checkpoint import Checkpoint
 from dgmark.errors import CheckpointFormat, SettingsError
-from dgmark.families import CONVERTED, family_of
-from dgmark.models import ARCHITECTURES
+from dgmark.families import CONVERTED
+from dgmark.models import find_with_weights
+from dgmark.models.architecture import quantization_of
 from dgmark.models.special_ids import check_vocabulary
-from dgmark.models.weights import load_network, weight_files
+from dgmark.models.weights import NUMBER_FORMATS, load_network, read_headers
 from dgmark.tokenizer import Tokenizer, read_tokenizer
+
+_ROUTERS_BIAS = ("expert_bias", "e_score_correction_bias")
 
 
 def convert(source: str | Path, target: str | Path, *, revision: str | None = None, family: str | None = None) -> None:
     """Write a checkpoint as one that loads without renaming, splitting or stacking.
 
-    The number format stays, and so do the logits, bit for bit. The target appears whole or not at all.
+    The number format stays (of several the widest), and so do the logits, bit for bit. The target appears whole or
+    not at all.
 
     Args:
         source: a model name, a folder, or a hub id, as `load_model` takes it.
@@ -31,46 +36,45 @@ def convert(source: str | Path, target: str | Path, *, revision: str | None = No
         family: where config.json does not tell.
 
     Raises:
-        SettingsError: the target is there already, or the source is quantized.
+        SettingsError: the target is there already or cannot be written, or the source is quantized.
         ModelNotFound: no such model, or no safetensors weights.
         CheckpointFormat: the checkpoint is of no family that can be loaded, or damaged.
     """
     folder = Path(target).expanduser()
     if folder.exists():
         raise SettingsError(f"{folder} is there already; name a folder that is not")
-    checkpoint = find_checkpoint(str(source), revision, weights=True)
-    if "quantization_config" in checkpoint.config:
+    checkpoint, architecture = find_with_weights(str(source), revision, family)
+    if quantization_of(checkpoint) is not None:
         raise SettingsError(f"{checkpoint.name} is quantized: it is loaded as it is, and cannot be converted")
-    architecture = ARCHITECTURES[family_of(checkpoint, family).name]
     tokenizer = read_tokenizer(checkpoint.folder, checkpoint.name)
     check_vocabulary(checkpoint, tokenizer)
     network = load_network(checkpoint, architecture, device=torch.device("cpu"), dtype=stored_dtype(checkpoint.folder))
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    partial = folder.parent / f".{folder.name}.{secrets.token_hex(4)}"
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        partial.mkdir()  # and not mkdtemp, so that its mode is as the umask says
         _write(partial, checkpoint, network, tokenizer, architecture.family.name)
-        partial.chmod(0o755)
         partial.rename(folder)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise SettingsError(f"{folder} cannot be written: {error}") from error
     except BaseException:
-        shutil.rmtree(partial)
+        shutil.rmtree(partial, ignore_errors=True)
         raise
 
 
 def stored_dtype(folder: Path) -> torch.dtype:
-    """Number format of a checkpoint's matrices.
+    """The number format that holds all of a checkpoint's tensors exactly; the router's bias is in float32 in any case.
 
     Raises:
-        CheckpointFormat: it is none that a network computes in.
+        CheckpointFormat: it is none that a network computes in, or a file is damaged.
         ModelNotFound: no safetensors weights.
     """
-    with safe_open(weight_files(folder)[0], framework="pt") as file:
-        dtypes = {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 (no mapping)
-    names = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
-    # the router's bias is in float32 in any case
-    known = [names[dtype] for dtype in names if dtype in dtypes]
-    if not known:
-        raise CheckpointFormat(f"{folder} holds {', '.join(sorted(dtypes))}; only bf16, fp16 and fp32 are converted")
-    return known[0]
+    found = {header.dtype for header in read_headers(folder) if not header.name.endswith(_ROUTERS_BIAS)}
+    formats = [NUMBER_FORMATS[name] for name in sorted(found) if name in NUMBER_FORMATS]
+    if not formats:
+        raise CheckpointFormat(f"{folder} holds {', '.join(sorted(found))}; only bf16, fp16 and fp32 are converted")
+    return reduce(torch.promote_types, formats)  # of bf16 and fp16: fp32
 
 
 def _write(folder: Path, checkpoint: Checkpoint, network: PreTrainedModel, tokenizer: Tokenizer, family: str) -> None:
@@ -78,7 +82,10 @@ def _write(folder: Path, checkpoint: Checkpoint, network: PreTrainedModel, token
     state = {name: tensor.contiguous() for name, tensor in network.state_dict().items() if name not in tied}
     save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps({**checkpoint.config, CONVERTED: family}, indent=1) + "\n")
-    tokenizer.backend.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer.json").write_text(tokenizer.backend.to_str(pretty=True), encoding="utf-8")
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         if (checkpoint.folder / name).is_file():
             shutil.copyfile(checkpoint.folder / name, folder / name)
+    mode = folder.stat().st_mode & 0o666
+    for path in folder.iterdir():
+        path.chmod(mode)

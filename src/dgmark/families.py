@@ -21,7 +21,14 @@ class KnownIds:
     """Special ids of the published checkpoints that have this padded vocabulary."""
 
     mask_id: int
-    end_ids: tuple[int, ...]
+    end_of_text: int
+    # ends of a turn by token; a base model's tokenizer may lack them
+    turn_ends: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def end_ids(self) -> tuple[int, ...]:
+        """All ids that end a response in one checkpoint or another."""
+        return (self.end_of_text, *self.turn_ends.values())
 
 
 @dataclass(frozen=True)
@@ -79,8 +86,8 @@ LLADA = Family(
     architectures=("LLaDAModelLM",),
     mask_tokens=("<|mdm_mask|>",),
     known_ids={
-        126464: KnownIds(mask_id=126336, end_ids=(126081, 126348)),
-        155136: KnownIds(mask_id=5, end_ids=(2,)),
+        126464: KnownIds(mask_id=126336, end_of_text=126081, turn_ends={"<|eot_id|>": 126348}),
+        155136: KnownIds(mask_id=5, end_of_text=2),
     },
     defaults={"length": 256, "block_length": 32, "strategy": "confidence"},
     chat=(
@@ -91,6 +98,7 @@ LLADA = Family(
         Published("GSAI-ML/LLaDA-8B-Instruct", 8.02e9, "MIT"),
         Published("GSAI-ML/LLaDA-8B-Base", 8.02e9, "MIT"),
         Published("GSAI-ML/LLaDA-1.5", 8.02e9, "MIT"),
+        # unverified: iLLaDA's count of parameters, and whether its chat template is LLaDA's
         Published("GSAI-ML/iLLaDA-8B-Instruct", 7.62e9, "see its card"),
         Published("GSAI-ML/iLLaDA-8B-Base", 7.62e9, "see its card"),
     ),
@@ -102,7 +110,7 @@ DREAM = Family(
     model_types=("Dream", "dream"),
     architectures=("DreamModel",),
     mask_tokens=("<|mask|>",),
-    known_ids={152064: KnownIds(mask_id=151666, end_ids=(151643, 151645))},
+    known_ids={152064: KnownIds(mask_id=151666, end_of_text=151643, turn_ends={"<|im_end|>": 151645})},
     defaults={"length": 256, "block_length": 8, "strategy": "confidence"},
     confidence_source="sampling",
     shift=1,
@@ -127,7 +135,7 @@ LLADA2 = Family(
     model_types=("llada2_moe",),
     architectures=("LLaDA2MoeModelLM",),
     mask_tokens=("<|mask|>",),
-    known_ids={157184: KnownIds(mask_id=156895, end_ids=(156892,))},
+    known_ids={157184: KnownIds(mask_id=156895, end_of_text=156892)},
     defaults={"length": 256, "block_length": 32, "strategy": "confidence", "cache": "prefix"},
     confidence_source="sampling",
     block_multiple=LLADA2_BLOCK,
@@ -148,9 +156,9 @@ LLADA_MOE = Family(
     model_types=("llada_moe", "lladamoe"),
     architectures=("LLaDAMoEModelLM", "LLaDAMoEModel"),
     mask_tokens=("<|mask|>",),
-    known_ids={157184: KnownIds(mask_id=156895, end_ids=(156892,))},
+    known_ids={157184: KnownIds(mask_id=156895, end_of_text=156892)},
     defaults={"length": 256, "block_length": 32, "strategy": "confidence"},
-    chat=LLADA2.chat,
+    chat=LLADA2.chat,  # unverified: taken over from LLaDA 2, whose tokenizer it shares
     published=(
         Published("inclusionAI/LLaDA-MoE-7B-A1B-Instruct", 7.36e9, "see its card"),
         Published("inclusionAI/LLaDA-MoE-7B-A1B-Base", 7.36e9, "see its card"),
@@ -190,13 +198,22 @@ def family_of(checkpoint: Checkpoint, name: str | None = None) -> Family:
         CheckpointFormat: it is of no family that can be loaded.
         SettingsError: no family has this name.
     """
-    name = name or checkpoint.config.get(CONVERTED)
     if name is not None:
         if name not in FAMILIES:
             raise SettingsError(f"family {name!r} is not one of: {', '.join(FAMILIES)}")
         return FAMILIES[name]
-    model_type = checkpoint.config.get("model_type")
-    architectures = [str(name) for name in checkpoint.config.get("architectures") or ()]
+    path = checkpoint.folder / "config.json"
+    converted, model_type = checkpoint.config.get(CONVERTED), checkpoint.config.get("model_type")
+    architectures = checkpoint.config.get("architectures") or []
+    for key, value in ((CONVERTED, converted), ("model_type", model_type)):
+        if value is not None and not isinstance(value, str):
+            raise CheckpointFormat(f"{path}: {key} is {value!r}, which is no name")
+    if not isinstance(architectures, list) or not all(isinstance(known, str) for known in architectures):
+        raise CheckpointFormat(f"{path}: architectures is {architectures!r}, which is no list of names")
+    if converted is not None:
+        if converted not in FAMILIES:
+            raise CheckpointFormat(f"{path}: {CONVERTED} is {converted!r}, not one of: {', '.join(FAMILIES)}")
+        return FAMILIES[converted]
     for known in (model_type, *architectures):
         if known in REFUSED:
             raise CheckpointFormat(f"{checkpoint.folder} cannot be decoded: {REFUSED[known]}")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dgmark.errors import ModelNotFound
 
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _TEXT_FILES = ("*.json", "merges.txt")
 _WEIGHT_FILES = ("*.safetensors",)
 
@@ -27,16 +27,15 @@ def snapshot(hub_id: str, revision: str | None = None, *, weights: bool = False)
         ModelNotFound: it is neither in the cache nor can it be fetched.
     """
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     wanted = [*_TEXT_FILES, *(_WEIGHT_FILES if weights else ())]
     try:
-        return Path(snapshot_download(hub_id, revision=revision, allow_patterns=wanted))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        return Path(snapshot_download(hub_id, revision=revision, allow_patterns=wanted, ignore_patterns=["*/*"]))
+    except Exception as error:  # a connection that breaks raises errors of httpx, which are no OSError
         at = f" --revision {revision}" if revision else ""
         include = " ".join(f"--include '{pattern}'" for pattern in [*_TEXT_FILES, *_WEIGHT_FILES])
-        reason = (str(error) or type(error).__name__).splitlines()[0]
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ModelNotFound(
-            f"{hub_id} is not in the local cache and could not be fetched ({reason}); where the "
-            f"network is at hand: hf download {hub_id}{at} {include}"
+            f"{hub_id} is no folder here; as a hub id it is not in the local cache and could not be fetched "
+            f"({reason}); where the network is at hand: hf download {hub_id}{at} {include}"
         ) from error

@@ -31,7 +31,7 @@ Item = tuple[str, "str | list[int]", int] | BadRow
 def generate(
     key: Annotated[Path | None, typer.Option(help="Key file to mark with.", show_default=False)] = None,
     no_watermark: Annotated[bool, typer.Option("--no-watermark", help="The same loop without a mark.")] = False,
-    model: Annotated[str, typer.Option(help="Built-in model name, or a checkpoint folder.")] = BUILTIN,
+    model: Annotated[str, typer.Option(help="Built-in model name, checkpoint folder, or hub id.")] = BUILTIN,
     prompt: Annotated[str | None, typer.Option(help="One prompt.", show_default=False)] = None,
     prompts: Annotated[
         str | None, typer.Option(help='JSON Lines with "id" and "prompt"; - is stdin.', show_default=False)
@@ -41,7 +41,9 @@ def generate(
         typer.Option(help="Append rows to this file; finished rows are not made again.", show_default=False),
     ] = None,
     length: Annotated[int | None, typer.Option(help="Response tokens.", show_default="256")] = None,
-    block_length: Annotated[int | None, typer.Option(help="Positions of a block.", show_default="32")] = None,
+    block_length: Annotated[
+        int | None, typer.Option(help="Positions of a block.", show_default="the model's own, or 32")
+    ] = None,
     strategy: Annotated[
         str | None, typer.Option(help="random, confidence, entropy or margin.", show_default="confidence")
     ] = None,
@@ -74,7 +76,10 @@ def generate(
         str | None, typer.Option(help="llada or dream: how tokens fall to steps.", show_default="llada")
     ] = None,
     cache: Annotated[
-        str | None, typer.Option(help="none, prefix or dual (approximations for most models).", show_default="none")
+        str | None,
+        typer.Option(
+            help="none, prefix or dual (approximations for most models).", show_default="the model's own, or none"
+        ),
     ] = None,
     guard: Annotated[
         float | None, typer.Option(help="Prefer a match only at this share of the best reward.", show_default="0")

@@ -3,17 +3,17 @@
 import torch
 from transformers import PretrainedConfig
 
-from dgmark.checkpoint import BUILTIN, find_checkpoint
+from dgmark.checkpoint import BUILTIN, Checkpoint, find_checkpoint
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.families import MASKED_LM, Family, family_of
 from dgmark.models import dream, llada, llada2, llada_moe, masked_lm
-from dgmark.models.architecture import Architecture
+from dgmark.models.architecture import Architecture, quantization_of
 from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import Denoiser, Session, SessionDenoiser, WindowDenoiser, open_session, window_of
 from dgmark.models.masked_lm import first_position
 from dgmark.models.network import NetworkDenoiser
 from dgmark.models.special_ids import check_vocabulary, find_end_ids, find_mask_id
-from dgmark.models.weights import load_network, quantization_of
+from dgmark.models.weights import load_network
 from dgmark.tokenizer import read_tokenizer
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
@@ -52,11 +52,10 @@ def load_model(
         MissingExtra: a package is wanted that is not installed.
         SettingsError: unknown device, dtype, family or quantization.
     """
-    checkpoint = find_checkpoint(name_or_path, revision, weights=True)
     target = _device(device)
     if dtype is not None and dtype not in DTYPES:
         raise SettingsError(f"dtype {dtype!r} is not one of: {', '.join(DTYPES)}")
-    architecture = ARCHITECTURES[family_of(checkpoint, family).name]
+    checkpoint, architecture = find_with_weights(name_or_path, revision, family)
     tokenizer = read_tokenizer(checkpoint.folder, checkpoint.name)
     check_vocabulary(checkpoint, tokenizer)
     network = load_network(
@@ -78,6 +77,22 @@ def load_model(
         architecture=architecture,
         quantization=quantization or quantization_of(checkpoint),
     )
+
+
+def find_with_weights(
+    name_or_path: str, revision: str | None = None, family: str | None = None
+) -> tuple[Checkpoint, Architecture]:
+    """A checkpoint with its weights; of a hub id they are fetched only once its config.json is known to load.
+
+    Raises:
+        ModelNotFound: no such model.
+        CheckpointFormat: the checkpoint is of no family that can be loaded.
+        SettingsError: no family has this name.
+    """
+    checkpoint = find_checkpoint(name_or_path, revision)
+    architecture = ARCHITECTURES[family_of(checkpoint, family).name]
+    architecture.native_config(checkpoint)
+    return find_checkpoint(name_or_path, revision, weights=True), architecture
 
 
 def faster_dtype(device: torch.device) -> torch.dtype:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
@@ -15,6 +16,47 @@ from dgmark.models.denoiser import CacheMode, Session
 # (network, cache, mask id, padding) -> the forwards of one decode; the mask id is for filling a canvas up.
 OpenSession = Callable[[PreTrainedModel, CacheMode, int, Tensor | None], Session]
 
+# `quant_method` of config.json that is loaded
+PUBLISHED_QUANTIZATIONS = ("awq", "bitsandbytes")
+
+# What transformers' classes raise at values that cannot be meant, of a wrong type, or 0.
+CONFIG_ERRORS = (
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    ArithmeticError,
+    OSError,
+    StrictDataclassError,
+)
+
+
+def check_counts(checkpoint: Checkpoint, ranges: Mapping[str, tuple[Any, int, int]]) -> None:
+    """Refuse numbers outside their range; transformers' classes would fail in the first forward.
+
+    Args:
+        checkpoint: the checkpoint.
+        ranges: by their name in config.json, the number, and the least and the most that it can be.
+
+    Raises:
+        CheckpointFormat: one is no whole number in its range.
+    """
+    for name, (value, least, most) in ranges.items():
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise CheckpointFormat(
+                f"{checkpoint.folder / 'config.json'}: {name} is {value!r}, not between {least} and {most}"
+            )
+
+
+def expert_sizes(config: Any) -> dict[str, tuple[int, ...]]:
+    """Sizes of the matrices of one expert."""
+    inner, width = config.moe_intermediate_size, config.hidden_size
+    return {
+        r"\.mlp\.experts\.\d+\.(gate|up)_proj\.weight$": (inner, width),
+        r"\.mlp\.experts\.\d+\.down_proj\.weight$": (width, inner),
+    }
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -27,6 +69,8 @@ class Architecture:
         open_session: the forwards of a decode.
         renamings: names of tensors in the published layout (regular expressions) to those of the class.
         unused: names of tensors (a regular expression) that a checkpoint may hold for other uses than decoding.
+        sizes: of tensors (regular expressions of their native names) that are split or stacked while loading, and so
+            would not be named if they differ.
         pads: whether sessions of a network take padding.
     """
 
@@ -36,6 +80,7 @@ class Architecture:
     open_session: OpenSession
     renamings: Mapping[str, str] = field(default_factory=dict)
     unused: str | None = None
+    sizes: Callable[[Any], Mapping[str, tuple[int, ...]]] = lambda _: {}
     pads: Callable[[PreTrainedModel], bool] = lambda _: True
 
     def native_config(self, checkpoint: Checkpoint) -> PretrainedConfig:
@@ -44,10 +89,40 @@ class Architecture:
         Raises:
             CheckpointFormat: the checkpoint's own lacks a field, or states what the class cannot be.
         """
+        if checkpoint.config.get("transformers_weights") is not None:
+            # transformers would load the file it names, a pickle, too
+            raise CheckpointFormat(
+                f"{checkpoint.folder / 'config.json'} names a file of weights (transformers_weights); only "
+                "model.safetensors and its shards are loaded"
+            )
+        quantized = quantization_of(checkpoint) is not None
         try:
             config = self.config(checkpoint)
-        except (ValueError, TypeError, StrictDataclassError) as error:
-            raise CheckpointFormat(f"{checkpoint.folder / 'config.json'} cannot be meant: {error}") from error
-        if "quantization_config" in checkpoint.config:
+        except CheckpointFormat:
+            raise
+        except CONFIG_ERRORS as error:
+            reason = str(error) or type(error).__name__
+            raise CheckpointFormat(f"{checkpoint.folder / 'config.json'} cannot be meant: {reason}") from error
+        if quantized:
             config.quantization_config = checkpoint.config["quantization_config"]
         return config
+
+
+def quantization_of(checkpoint: Checkpoint) -> str | None:
+    """How the weights were quantized before they were published, like "awq"; None if they were not.
+
+    Raises:
+        CheckpointFormat: in no way that is loaded; some would have transformers fetch and import code.
+    """
+    stated = checkpoint.config.get("quantization_config")
+    if stated is None or stated == {}:
+        return None
+    path = checkpoint.folder / "config.json"
+    if not isinstance(stated, dict):
+        raise CheckpointFormat(f"{path}: quantization_config is no JSON object")
+    method = stated.get("quant_method")
+    if method not in PUBLISHED_QUANTIZATIONS:
+        raise CheckpointFormat(
+            f"{path}: the weights are quantized by {method!r}; loaded are: {', '.join(PUBLISHED_QUANTIZATIONS)}"
+        )
+    return str(method)

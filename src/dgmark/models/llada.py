@@ -4,6 +4,8 @@ Only names differ between the two: `model.transformer.blocks.N.ff_proj` is `mode
 on. Logits are aligned with positions (no shift).
 """
 
+from typing import Any
+
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from dgmark.checkpoint import Checkpoint
@@ -31,9 +33,14 @@ RENAMINGS = {
 } | {rf"^model\.transformer\.{theirs}\.": f"{ours}." for theirs, ours in _TOP_NAMES.items()}
 
 # What the Llama class is not, or does not have.
-_ONLY = {"layer_norm_type": "rms", "block_type": "llama", "activation_type": "silu", "rope": True} | dict.fromkeys(
-    ("alibi", "scale_logits", "input_emb_norm", "include_bias", "include_qkv_bias"), False
-)
+_ONLY: dict[str, Any] = {
+    "layer_norm_type": "rms",
+    "block_type": "llama",
+    "activation_type": "silu",
+    "rope": True,
+    "clip_qkv": None,
+    **dict.fromkeys(("alibi", "scale_logits", "input_emb_norm", "include_bias", "include_qkv_bias"), False),
+}
 
 
 def llama_config(checkpoint: Checkpoint) -> LlamaConfig:

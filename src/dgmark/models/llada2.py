@@ -15,7 +15,7 @@ from transformers.core_model_loading import Concatenate, MergeModulelist, Split,
 from dgmark.checkpoint import Checkpoint
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.families import LLADA2, LLADA2_BLOCK
-from dgmark.models.architecture import Architecture
+from dgmark.models.architecture import Architecture, check_counts, expert_sizes
 from dgmark.models.block_session import BlockCausalSession
 from dgmark.models.denoiser import CacheMode, Session
 
@@ -99,8 +99,23 @@ def glm4_moe_config(checkpoint: Checkpoint) -> Glm4MoeConfig:
         "routed_scaling_factor",
     )
     theta, experts, shared = checkpoint.require("rope_theta", "num_experts", "num_shared_experts")
+    taken = dict(zip(same, checkpoint.require(*same), strict=True))
+    head_dim = source.get("head_dim") or taken["hidden_size"] // taken["num_attention_heads"]
+    rotary = source.get("partial_rotary_factor", 0.5)
+    groups, chosen = taken["n_group"], taken["topk_group"]
+    check_counts(checkpoint, {"num_experts": (experts, 2, 10**6)})
+    check_counts(checkpoint, {"n_group": (groups, 1, experts // 2)})  # a group is judged by its best two
+    check_counts(checkpoint, {"topk_group": (chosen, 1, groups)})
+    most = experts // groups * chosen
+    check_counts(checkpoint, {"num_experts_per_tok": (taken["num_experts_per_tok"], 1, most)})
+    if experts % groups:
+        raise CheckpointFormat(f"{checkpoint.folder}: n_group is {groups}, which does not divide {experts} experts")
+    if not isinstance(rotary, int | float) or not 0 < rotary <= 1 or int(head_dim * rotary) % 2:
+        raise CheckpointFormat(
+            f"{checkpoint.folder}: partial_rotary_factor is {rotary!r}, which is no even part of {head_dim}"
+        )
     config = Glm4MoeConfig(
-        **dict(zip(same, checkpoint.require(*same), strict=True)),
+        **taken,
         vocab_size=checkpoint.vocab_size,
         n_routed_experts=experts,
         n_shared_experts=shared,
@@ -108,12 +123,12 @@ def glm4_moe_config(checkpoint: Checkpoint) -> Glm4MoeConfig:
         norm_topk_prob=True,
         num_mtp_layers=0,
         attention_bias=False,
-        head_dim=source.get("head_dim"),  # type: ignore[call-arg]
+        head_dim=head_dim,  # type: ignore[call-arg]
         tie_word_embeddings=bool(source.get("tie_word_embeddings", False)),
         rope_parameters={
             "rope_type": "default",
             "rope_theta": float(theta),
-            "partial_rotary_factor": float(source.get("partial_rotary_factor", 0.5)),
+            "partial_rotary_factor": float(rotary),
         },
     )
     config.is_causal = False
@@ -126,4 +141,17 @@ def _open(network: PreTrainedModel, cache: CacheMode, mask_id: int, padding: Ten
     return BlockCausalSession(network, cache, block=LLADA2_BLOCK, mask_id=mask_id)
 
 
-ARCHITECTURE = Architecture(LLADA2, glm4_moe_config, lambda _: Llada2Network, _open, RENAMINGS, pads=lambda _: False)
+def _sizes(config: Any) -> dict[str, tuple[int, ...]]:
+    rows = (config.num_attention_heads + 2 * config.num_key_value_heads) * config.head_dim
+    return {r"\.self_attn\.query_key_value\.weight$": (rows, config.hidden_size), **expert_sizes(config)}
+
+
+ARCHITECTURE = Architecture(
+    LLADA2,
+    glm4_moe_config,
+    lambda _: Llada2Network,
+    _open,
+    RENAMINGS,
+    sizes=_sizes,
+    pads=lambda _: False,
+)

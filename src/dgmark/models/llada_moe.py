@@ -11,7 +11,7 @@ from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 from dgmark.checkpoint import Checkpoint
 from dgmark.errors import CheckpointFormat
 from dgmark.families import LLADA_MOE
-from dgmark.models.architecture import Architecture
+from dgmark.models.architecture import Architecture, check_counts, expert_sizes
 from dgmark.models.session import NetworkSession
 
 # What the Qwen3Moe class is not, or does not have.
@@ -55,6 +55,8 @@ def qwen3_moe_config(checkpoint: Checkpoint) -> Qwen3MoeConfig:
     )
     hidden, theta = checkpoint.require("expert_intermediate_size", "rope_theta")
     taken = dict(zip(same, checkpoint.require(*same), strict=True))
+    check_counts(checkpoint, {"num_experts": (taken["num_experts"], 1, 10**6)})
+    check_counts(checkpoint, {"num_experts_per_tok": (taken["num_experts_per_tok"], 1, taken["num_experts"])})
     config = Qwen3MoeConfig(
         **taken,
         vocab_size=checkpoint.vocab_size,
@@ -73,4 +75,5 @@ ARCHITECTURE = Architecture(
     qwen3_moe_config,
     lambda _: Qwen3MoeForCausalLM,
     lambda network, cache, _, padding: NetworkSession(network, cache, padding=padding),
+    sizes=expert_sizes,
 )

@@ -20,6 +20,29 @@ from dgmark.models.denoiser import CacheMode, Session
 # Where the position ids of a class begin: at 0, or behind the padding token's id. Others count for themselves.
 _FROM_ZERO = ("bert", "modernbert")
 _BEHIND_PADDING = ("roberta", "xlm-roberta", "camembert")
+# Those that count for themselves, from behind the padding token's id; their table of positions is shorter by as much.
+_COUNT_BEHIND_PADDING = (
+    "data2vec-text",
+    "esm",
+    "ibert",
+    "longformer",
+    "luke",
+    "mpnet",
+    "roberta-prelayernorm",
+    "xlm-roberta-xl",
+    "xmod",
+)
+
+# Fields of config.json that are dgmark's own or that say what to load and run rather than what the network is.
+_NOT_PASSED_ON = (
+    CONVERTED,
+    "quantization_config",
+    "transformers_weights",
+    "attn_implementation",
+    "_attn_implementation",
+    "experts_implementation",
+    "_experts_implementation",
+)
 
 
 class MaskedLmSession:
@@ -62,7 +85,7 @@ class MaskedLmSession:
         if self._counts:
             # RoBERTa would count from the ids, and take a padding token in a text for padding
             inputs["position_ids"] = column.clamp(min=0) + first_position(self._network.config)
-        logits: Tensor = self._network(**inputs).logits
+        logits: Tensor = self._network(**inputs, return_dict=True).logits
         return logits[:, start:stop].to(ids.device)
 
 
@@ -73,7 +96,10 @@ def takes_positions(network: PreTrainedModel) -> bool:
 
 def first_position(config: PretrainedConfig) -> int:
     """The position id of the first token."""
-    return (config.pad_token_id or 0) + 1 if config.model_type in _BEHIND_PADDING else 0
+    if config.model_type == "mpnet":
+        return 2  # whatever its padding token is
+    behind = config.model_type in (*_BEHIND_PADDING, *_COUNT_BEHIND_PADDING)
+    return (config.pad_token_id or 0) + 1 if behind else 0
 
 
 def masked_lm_config(checkpoint: Checkpoint) -> PretrainedConfig:
@@ -87,7 +113,9 @@ def masked_lm_config(checkpoint: Checkpoint) -> PretrainedConfig:
         raise CheckpointFormat(
             f"{checkpoint.folder}: transformers has no masked language model of model_type {model_type!r}"
         )
-    own = {name: value for name, value in checkpoint.config.items() if name != CONVERTED}
+    if checkpoint.config.get("is_decoder"):
+        raise CheckpointFormat(f"{checkpoint.folder}: is_decoder is true, so it attends to what stands before alone")
+    own = {name: value for name, value in checkpoint.config.items() if name not in _NOT_PASSED_ON}
     config: PretrainedConfig = CONFIG_MAPPING[model_type].from_dict(own)
     return config
 

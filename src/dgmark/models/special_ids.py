@@ -41,7 +41,8 @@ def find_end_ids(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -
     """The ids that end a response: the tokenizer's ends of text and turn, marked special or not, and config.json's.
 
     Raises:
-        CheckpointFormat: one that every published checkpoint of this vocabulary has is not among them.
+        CheckpointFormat: the end of text of every published checkpoint of this vocabulary is not among them, or its
+            end of turn has another id.
     """
     stated: Any = checkpoint.config.get("eos_token_id")
     stated = stated if isinstance(stated, list) else [stated]
@@ -49,13 +50,19 @@ def find_end_ids(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -
     added = tokenizer.backend.get_added_tokens_decoder()
     ends |= {*tokenizer.end_ids, *(i for i, token in added.items() if token.content in END_TOKENS)}
     known = family.known_ids.get(checkpoint.vocab_size)
-    missing = set(known.end_ids) - ends if known is not None else set()
-    if missing:
+    if known is not None and known.end_of_text not in ends:
         raise CheckpointFormat(
-            f"{checkpoint.folder}: ids {sorted(missing)} end a response in every published checkpoint with "
+            f"{checkpoint.folder}: id {known.end_of_text} ends a text in every published checkpoint with "
             f"{checkpoint.vocab_size} ids, but not here ({sorted(ends)}); config.json and tokenizer are not of one "
             "checkpoint"
         )
+    for token, wanted in known.turn_ends.items() if known is not None else ():
+        found = tokenizer.backend.token_to_id(token)
+        if found not in (None, wanted):
+            raise CheckpointFormat(
+                f"{checkpoint.folder}: {token} has the id {found}, but {wanted} in every published checkpoint with "
+                f"{checkpoint.vocab_size} ids; config.json and tokenizer are not of one checkpoint"
+            )
     return tuple(sorted(ends))
 
 

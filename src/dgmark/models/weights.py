@@ -9,21 +9,24 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from transformers import BitsAndBytesConfig, PreTrainedModel
+from transformers import BitsAndBytesConfig, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from dgmark.checkpoint import Checkpoint, read_object
 from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, ModelNotFound, SettingsError
-from dgmark.families import CONVERTED
-from dgmark.models.architecture import Architecture
+from dgmark.families import CONVERTED, MASKED_LM
+from dgmark.models.architecture import CONFIG_ERRORS, Architecture, quantization_of
 
 QUANTIZATIONS = ("int8", "int4")
+DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
+NUMBER_FORMATS = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
 
 
 def load_network(
@@ -54,7 +57,10 @@ def load_network(
     """
     renamings: Mapping[str, str] = {} if checkpoint.config.get(CONVERTED) else architecture.renamings
     config = architecture.native_config(checkpoint)
-    _check_names(tensor_names(checkpoint.folder), renamings, checkpoint.folder)
+    if (checkpoint.folder / "adapter_config.json").exists():
+        # transformers would have peft put the adapter's weights on top
+        raise CheckpointFormat(f"{checkpoint.folder} holds adapter_config.json: merge the adapter into the weights")
+    _check_headers(checkpoint, architecture, config, renamings)
     placement = _placement(checkpoint, device, dtype, quantization, device_map)
     network_class: Any = architecture.network(config)
     try:
@@ -82,26 +88,39 @@ def load_network(
             f"{checkpoint.name} does not fit the memory of {device}: choose dtype bf16, a quantization, or "
             "device_map auto"
         ) from error
-    except (RuntimeError, ValueError, SafetensorError) as error:
+    except CheckpointFormat:
+        raise
+    except (RuntimeError, SafetensorError, *CONFIG_ERRORS) as error:
         raise CheckpointFormat(f"{checkpoint.folder} cannot be loaded: {_first_line(error)}") from error
     return network
 
 
-def tensor_names(folder: Path) -> list[str]:
-    """Names of all tensors of a checkpoint; reads the files' headers, which state their sizes.
+@dataclass(frozen=True)
+class Header:
+    """What a file's header states of one tensor."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+def read_headers(folder: Path) -> list[Header]:
+    """Headers of all tensors of a checkpoint.
 
     Raises:
         CheckpointFormat: a file is damaged or truncated.
         ModelNotFound: no safetensors weights, or a missing shard.
     """
-    names: list[str] = []
+    headers: list[Header] = []
     for path in weight_files(folder):
         try:
             with safe_open(path, framework="pt") as file:
-                names.extend(file.keys())
+                for name in file.keys():  # noqa: SIM118 (no mapping)
+                    tensor = file.get_slice(name)
+                    headers.append(Header(name, tensor.get_dtype(), tuple(tensor.get_shape())))
         except (SafetensorError, OSError) as error:
             raise CheckpointFormat(f"{path} cannot be read ({error}); fetch the checkpoint again") from error
-    return names
+    return headers
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -115,9 +134,18 @@ def weight_files(folder: Path) -> list[Path]:
     if (folder / "model.safetensors").is_file() or not index.is_file():
         files = [folder / "model.safetensors"]
     else:
-        shards = read_object(index).get("weight_map")
-        if not isinstance(shards, dict) or not all(isinstance(shard, str) for shard in shards.values()):
+        content = read_object(index)
+        shards = content.get("weight_map")
+        if (
+            not isinstance(shards, dict)
+            or not shards
+            or not all(isinstance(shard, str) for shard in shards.values())
+            or not isinstance(content.get("metadata"), dict)  # which transformers asks for
+        ):
             raise CheckpointFormat(f"{index} is no index of weight files; fetch it again")
+        for shard in shards.values():
+            if Path(shard).name != shard or not shard.endswith(".safetensors"):
+                raise CheckpointFormat(f"{index} names {shard!r}, which is no safetensors file beside it")
         files = [folder / shard for shard in sorted(set(shards.values()))]
     missing = [file.name for file in files if not file.is_file()]
     if missing:
@@ -127,13 +155,51 @@ def weight_files(folder: Path) -> list[Path]:
     return files
 
 
-def _check_names(names: list[str], renamings: Mapping[str, str], folder: Path) -> None:
-    """Refuse two tensors that would become one; transformers would keep either."""
-    becomes = Counter(native_name(name, renamings) for name in names)
-    twice = sorted(name for name, count in becomes.items() if count > 1)
-    if twice:
+def _check_headers(
+    checkpoint: Checkpoint, architecture: Architecture, config: PretrainedConfig, renamings: Mapping[str, str]
+) -> None:
+    """Refuse what transformers would pass over, or would not name."""
+    folder, headers = checkpoint.folder, read_headers(checkpoint.folder)
+    native = [native_name(header.name, renamings) for header in headers]
+    twice = sorted(name for name, count in Counter(native).items() if count > 1)
+    if twice:  # transformers would keep either
         raise CheckpointFormat(
             f"{folder} holds {twice[0]!r} twice, once under another name; fetch the checkpoint again"
+        )
+    if architecture.family is not MASKED_LM and config.tie_word_embeddings and "lm_head.weight" in native:
+        own = headers[native.index("lm_head.weight")].name
+        raise CheckpointFormat(f"{folder}: config.json says that {own} is the embedding, but the weights hold one more")
+    _check_experts(native, checkpoint)
+    if quantization_of(checkpoint) is not None:
+        return  # packed: neither the number formats nor the sizes are the network's
+    sizes = architecture.sizes(config)
+    for name, header in zip(native, headers, strict=True):
+        if header.dtype not in NUMBER_FORMATS and not name.endswith("position_ids"):  # a count that old BERTs carry
+            raise CheckpointFormat(
+                f"{folder}: {header.name} holds {header.dtype}; only {', '.join(NUMBER_FORMATS)} are loaded"
+            )
+        for pattern, wanted in sizes.items():
+            if re.search(pattern, name) and header.shape != wanted:
+                raise CheckpointFormat(
+                    f"{folder}: {header.name} has the sizes {list(header.shape)} instead of {list(wanted)}; "
+                    "the config does not fit the weights"
+                )
+
+
+def _check_experts(names: list[str], checkpoint: Checkpoint) -> None:
+    """Refuse a layer whose experts are not 0 to n - 1, each with the same parts: stacked, none would be missed."""
+    matches = [match for name in names if (match := re.fullmatch(r"(.*\.experts\.)(\d+)\.(.+)", name))]
+    count = checkpoint.config.get("num_experts")
+    if not matches or not isinstance(count, int):
+        return
+    layers, parts = {match[1] for match in matches}, {match[3] for match in matches}
+    wanted = {f"{layer}{number}.{part}" for layer in layers for number in range(count) for part in parts}
+    found = {match[0] for match in matches}
+    missing, extra = sorted(wanted - found), sorted(found - wanted)
+    if missing or extra:
+        raise CheckpointFormat(
+            f"{checkpoint.folder}: tensors missing {missing[:3] or 'none'}, not expected {extra[:3] or 'none'}; "
+            f"each layer has {count} experts"
         )
 
 
@@ -142,12 +208,6 @@ def native_name(name: str, renamings: Mapping[str, str]) -> str:
     for pattern, replacement in renamings.items():
         name = re.sub(pattern, replacement, name, count=1)
     return name
-
-
-def quantization_of(checkpoint: Checkpoint) -> str | None:
-    """How the weights were quantized before they were published, like "awq"; None if they were not."""
-    stated = checkpoint.config.get("quantization_config")
-    return str(stated.get("quant_method")) if isinstance(stated, dict) else None
 
 
 def _placement(
@@ -160,6 +220,8 @@ def _placement(
     """Arguments of `from_pretrained` that need accelerate; {} loads to the CPU."""
     if quantization is not None and quantization not in QUANTIZATIONS:
         raise SettingsError(f"quantization {quantization!r} is not one of: {', '.join(QUANTIZATIONS)}")
+    if device_map not in (None, *DEVICE_MAPS):
+        raise SettingsError(f"device_map {device_map!r} is not one of: {', '.join(DEVICE_MAPS)}")
     quantized = quantization_of(checkpoint) is not None
     if quantization is not None and quantized:
         raise SettingsError(f"{checkpoint.name} is quantized already: leave quantization out")
