@@ -92,7 +92,13 @@ def normalise(text: str, steps: Sequence[str]) -> tuple[str, tuple[str, ...]]:
 
 
 def check_steps(steps: Sequence[str]) -> None:
-    """Refuse steps that have no such name."""
+    """Refuse steps that have no such name, or lack what they need.
+
+    Raises:
+        SettingsError: a step has no such name.
+        MissingExtra: a package that a step needs is not installed.
+    """
     for name in steps:
         if name not in STEPS:
-            raise SettingsError(f"normalisation {name!r} is not one of: {', '.join(STEPS)}")
+            raise SettingsError(f"normalisation {name!r} is not one of: all, {', '.join(STEPS)}")
+        STEPS[name]("")
