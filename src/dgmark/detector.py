@@ -19,7 +19,7 @@ from dgmark.intact import Hypothesis, IntactTest, Phase
 from dgmark.key import WatermarkKey
 from dgmark.normalise import check_steps, normalise
 from dgmark.redraw import GroupDraws
-from dgmark.spans import find_stretches
+from dgmark.spans import check_length, find_stretches
 from dgmark.statistics import z_score
 from dgmark.tokenizer import Tokenizer, load_tokenizer
 from dgmark.watermark import check_ids
@@ -165,8 +165,12 @@ class Detector:
 
         The chance to report any stretch without marked text is at most `fpr`; where a stretch begins and ends is an
         estimate.
+
+        Raises:
+            SettingsError: the text is too long for the key's many states.
         """
         tokens = self.scored_tokens(text_or_ids)
+        check_length(self.key.spec, len(tokens.ids))
         return tuple(
             Span(
                 start=int(tokens.offsets[stretch.first, 0]),

@@ -76,7 +76,10 @@ def detect(
     check: Annotated[bool, typer.Option("--check", help="Exit 0 if watermarked, 1 if not, 3 if uncertain.")] = False,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="START:END", help="Score these characters (of ids: indices) only; may be repeated."),
+        typer.Option(
+            metavar="START:END",
+            help="Score these characters (of ids: indices) only, chosen without the key; may be repeated.",
+        ),
     ] = None,
     max_crop: Annotated[int, typer.Option(help="Rotating keys: most tokens missing at the front.")] = DEFAULT_MAX_CROP,
     allow_open_key: Annotated[bool, typer.Option(help="Accept a key file that every user can read.")] = False,
