@@ -58,10 +58,15 @@ def test_a_file_is_taken_up_where_it_was_torn(tmp_path: Path) -> None:
     assert path.read_bytes() == whole
 
 
-def test_an_error_row_is_done_too(tmp_path: Path) -> None:
+def test_error_rows_at_the_end_are_made_again_and_those_before_are_done(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
-    list(append_rows(path, [{"id": "0", "error": "empty", "schema": 2}]))
-    assert take_up(path, items(2), AGREE) == 1
+    wrong = {"error": "empty", "schema": 2}
+    list(append_rows(path, [{"id": "0", **wrong}, *finished(2)[1:], {"id": "2", **wrong}, {"id": "3", **wrong}]))
+    rest, seen = items(5), list[Row]()
+    assert take_up(path, rest, AGREE, seen.append) == 2
+    assert [row["id"] for row in seen] == ["0", "1"]
+    assert [item.row_id for item in rest if isinstance(item, Item)] == ["2", "3", "4"]
+    assert rows(path.read_text()) == seen
 
 
 @pytest.mark.parametrize(
@@ -70,6 +75,8 @@ def test_an_error_row_is_done_too(tmp_path: Path) -> None:
         (b'{"id": "other", "fpr": 0.5}\n', "same inputs"),
         (b'{"id": "0", "fpr": 0.1}\n', "another fpr"),
         (b"A diary.\n", "no rows of dgmark"),
+        (b"A diary without a line end.", "no rows of dgmark"),
+        (b'{"id": "0", "fpr": 0.5}\nA diary.', "no rows of dgmark"),
         (b'{"id": "0", "fpr": 0.5}\n{"id": "1", "fpr": 0.5}\n{"id": "2", "fpr": 0.5}\n', "no more"),
     ],
 )
@@ -187,3 +194,116 @@ def test_another_ring_of_keys_does_not_go_on_with_the_file(table: Path, tmp_path
     again = run("detect", "--keys", keys, "--out", out, short)
     assert again.exit_code == 4
     assert "another keys_tested" in again.stderr
+
+
+def failing_then_good(tmp_path: Path) -> tuple[Path, Path]:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text('{"id": "bad"}\n' + json.dumps({"id": "a", "text": " ".join(TEXTS)}) + "\n")
+    return source, out
+
+
+def test_check_of_a_finished_file_counts_the_rows_it_holds(key_file: Path, tmp_path: Path) -> None:
+    source, out = failing_then_good(tmp_path)
+    source.write_text(source.read_text().split("\n", 1)[1])
+    codes = [run("detect", "--key", key_file, "--check", "--out", out, source).exit_code for _ in range(2)]
+    assert codes == [1, 1]
+
+
+def test_check_of_a_finished_file_counts_its_errors(key_file: Path, tmp_path: Path) -> None:
+    source, out = failing_then_good(tmp_path)
+    again = [run("detect", "--key", key_file, "--check", "--out", out, source) for _ in range(2)]
+    assert [result.exit_code for result in again] == [4, 4]
+    assert "1 scored (1 not_detected), 1 cannot be used" in again[1].stderr
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--phase", "start"], ["--max-crop", 5], ["--only", "0:9"], ["--spans"], ["--ids"], ["--normalise", "nfc"]],
+)
+def test_rows_of_other_settings_are_not_mixed(key_file: Path, tmp_path: Path, options: list[object]) -> None:
+    source, out = failing_then_good(tmp_path)
+    assert run("detect", "--key", key_file, "--out", out, source).exit_code == 0
+    whole = out.read_bytes()
+    mixed = run("detect", "--key", key_file, "--out", out, *options, source)
+    assert (mixed.exit_code, out.read_bytes()) == (4, whole)
+    assert "another settings" in mixed.stderr
+
+
+def test_another_ring_of_as_many_keys_does_not_go_on_with_the_file(tmp_path: Path) -> None:
+    source, out = failing_then_good(tmp_path)
+    keys = tmp_path / "keys"
+    keys.mkdir()
+    known_key("batch").save(keys / "0.json")
+    assert run("detect", "--keys", keys, "--out", out, source).exit_code == 0
+    (keys / "0.json").unlink()
+    known_key("more").save(keys / "0.json")
+    assert "another settings" in run("detect", "--keys", keys, "--out", out, source).stderr
+
+
+def test_an_output_among_the_inputs_is_refused(key_file: Path, tmp_path: Path) -> None:
+    source, _ = failing_then_good(tmp_path)
+    for out in (source, tmp_path / "out.jsonl", tmp_path / "deeper" / "out.jsonl"):
+        whole = source.read_bytes()
+        refused = run("detect", "--key", key_file, "--out", out, tmp_path if out != source else source)
+        assert (refused.exit_code, source.read_bytes()) == (2, whole)
+        assert "which is read" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--out", "o.jsonl", "--format", "csv"],
+        ["--out", "o.jsonl", "--show"],
+        ["--out", "o.jsonl", "--plot", "p.png"],
+        ["--only", "0:3", "--spans"],
+        ["--only", "0:3", "--show"],
+        ["--only", "0:3", "--plot", "p.png"],
+        ["--plot", "picture.nothing"],
+        ["--fpr", "1e-310"],
+    ],
+)
+def test_what_cannot_be_meant_together_is_refused(key_file: Path, options: list[str]) -> None:
+    assert run("detect", "--key", key_file, *options, stdin="A text.").exit_code == 2
+
+
+def test_a_picture_that_cannot_be_written_is_an_error_of_input(key_file: Path, tmp_path: Path) -> None:
+    refused = run("detect", "--key", key_file, "--plot", tmp_path / "no" / "p.png", stdin="A text.")
+    assert refused.exit_code == 4
+    assert "cannot be written" in refused.stderr
+
+
+@pytest.mark.parametrize("kind", ["table", "csv", "json", "jsonl"])
+def test_a_lone_surrogate_in_an_id_can_be_shown(key_file: Path, kind: str) -> None:
+    row = '{"id": "a\\ud800", "text": "A text."}\n'
+    assert run("detect", "--key", key_file, "--format", kind, stdin=row + row).exit_code == 0
+
+
+def test_all_steps_may_be_among_others(key_file: Path) -> None:
+    assert run("detect", "--key", key_file, "--normalise", "all", "--normalise", "nfc", stdin="A text.").exit_code == 0
+
+
+def test_parquet_that_is_damaged_inside_says_after_which_row(table: Path, tmp_path: Path) -> None:
+    path = tmp_path / "damaged.parquet"
+    content = bytearray(table.read_bytes())
+    at = len(content) // 2
+    content[at : at + 600] = b"\xff" * 600
+    path.write_bytes(bytes(content))
+    with pytest.raises(NoTexts, match="cannot be read as Parquet after row"):
+        list(read_texts(str(path)))
+
+
+def test_parquet_bytes_that_are_no_text_are_one_bad_row(tmp_path: Path) -> None:
+    path = tmp_path / "bytes.parquet"
+    raw = arrow.array([b"good", b"\xff\xfe", b"fine"], arrow.binary())
+    texts = arrow.Array.from_buffers(arrow.string(), 3, raw.buffers())
+    parquet.write_table(arrow.table({"text": texts}), path)
+    read = list(read_texts(str(path)))
+    assert [isinstance(item, BadRow) for item in read] == [False, True, False]
+
+
+def test_standard_input_is_read_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Endless:
+        buffer = (b'\n{"id": "%d", "text": "text"}\n' % n for n in count())
+
+    monkeypatch.setattr("dgmark.texts.sys.stdin", Endless())
+    assert list(islice(read_texts("-"), 2)) == [Item("0", "text"), Item("1", "text")]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from dgmark import edited
 from dgmark.detector import Detection, Detector, Mode
-from dgmark.edited import FEW_DRAWS, edited_test
+from dgmark.edited import FEW_DRAWS, aligned_tokens, edited_test
 from dgmark.errors import SettingsError
 from dgmark.key import WatermarkKey
 from known_keys import builtin_tokenizer, known_key
@@ -210,3 +210,8 @@ def test_tokens_that_straddle_the_edge_of_a_range_of_characters_are_not_scored()
 def test_a_range_that_cannot_be_meant_is_refused(wrong: tuple[int, int]) -> None:
     with pytest.raises(SettingsError, match="START < END <= 20"):
         detector_of().detect("x" * 20, only=[wrong])
+
+
+@pytest.mark.parametrize(("spec", "longest"), [({}, 16_384), ({"code_length": 64}, 4096), ({"rotation": 40}, 4032)])
+def test_fewer_tokens_are_aligned_the_more_states_there_are(spec: dict[str, int], longest: int) -> None:
+    assert aligned_tokens(known_key("longest", **spec).spec) == longest  # type: ignore[arg-type]

@@ -95,3 +95,10 @@ def test_ids_are_never_changed_and_ranges_are_of_the_text_as_it_is() -> None:
 def test_many_are_one_by_one() -> None:
     items = [marked_text(known_key("words"), 30).replace(" ", "\u00a0"), "plain"]
     assert detector_of().detect_many(items) == [detector_of().detect(item) for item in items]
+
+
+@pytest.mark.parametrize(
+    "sign", ["\u034f", "\u061c", "\ufe00", "\ufe0f", "\ufff9", "\ufffb", "\U000e0100", "\U000e01ef"]
+)
+def test_further_invisible_characters_are_removed(sign: str) -> None:
+    assert normalise(f"wo{sign}rd", ["invisible"]) == ("word", ("invisible",))

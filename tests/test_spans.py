@@ -96,3 +96,12 @@ def test_the_stretches_together_have_no_more_than_the_rate(n: int) -> None:
         if end - begin in UNITS:
             shares[grid, begin, end] = 1 / _tested(n, grid)
     assert 0 < sum(shares.values()) <= 1
+
+
+def test_a_text_too_long_for_a_coded_key_is_refused() -> None:
+    from dgmark.errors import SettingsError
+    from dgmark.spans import check_length
+
+    check_length(known_key("coded", code_length=64).spec, 32_768)
+    with pytest.raises(SettingsError, match="at most"):
+        check_length(known_key("coded", code_length=64).spec, 32_769)

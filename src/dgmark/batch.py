@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dgmark.errors import InputError, ResumeMismatch
-from dgmark.records import BadRow, Row, to_line
+from dgmark.records import BadRow, Row, is_torn_row, to_line
 from dgmark.texts import Item
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 
 CHUNK = 64
+# the field that all rows of one file share, error rows too
+SETTINGS = "settings"
 # chunks at work or waiting for each process
 _AHEAD = 3
 
@@ -63,19 +65,24 @@ def in_order(
         pool.shutdown(cancel_futures=True)
 
 
-def take_up(path: Path, items: Iterator[Item | BadRow], must_agree: Row) -> int:
-    """Skip the items that `path` already has rows for, in the same order, and cut a torn last line off.
+def take_up(
+    path: Path, items: Iterator[Item | BadRow], must_agree: Row, seen: Callable[[Row], object] | None = None
+) -> int:
+    """Skip the items that `path` already has rows for, in the same order.
+
+    A torn last line and error rows at the end are cut off, to be made again: what was missing may be there now.
 
     Args:
         path: a file of rows that `append_rows` wrote, or none yet.
         items: the inputs; advanced past those that are done.
-        must_agree: fields that every finished row shares with this run.
+        must_agree: fields that every finished row shares with this run, and error rows of them "settings".
+        seen: called with each row that is kept.
 
     Returns:
         How many were skipped.
 
     Raises:
-        ResumeMismatch: the rows are not those of the first items, or of another run.
+        ResumeMismatch: the rows are not those of the first items, or of another run, or no rows; the file is untouched.
         InputError: the file cannot be written.
     """
     try:
@@ -83,35 +90,53 @@ def take_up(path: Path, items: Iterator[Item | BadRow], must_agree: Row) -> int:
         file = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115 (closed by the with below)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}") from error
-    done = end = 0
     with file:
-        for line in file:
+        kept = keep = end = 0
+        for place, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
+                if not is_torn_row(line):
+                    raise _foreign(path)
                 break
-            _check(path, line, next(items, None), must_agree)
+            row = _row(path, line, must_agree)
             end += len(line)
-            done += 1
-        file.truncate(end)
-    return done
+            if "error" not in row:
+                kept, keep = place, end
+        file.seek(0)
+        for line in islice(file, kept):
+            row = _row(path, line, must_agree)
+            _check_id(path, row, next(items, None))
+            if seen:
+                seen(row)
+        file.truncate(keep)
+    return kept
 
 
-def _check(path: Path, line: bytes, item: Item | BadRow | None, must_agree: Row) -> None:
+def _row(path: Path, line: bytes, must_agree: Row) -> Row:
     try:
-        row = json.loads(line)
-        row_id = row["id"]
-    except (ValueError, TypeError, KeyError):
-        raise ResumeMismatch(f"{path} holds lines that are no rows of dgmark; choose another --out") from None
-    if item is None or row_id != item.row_id:
-        raise ResumeMismatch(
-            f"{path} holds row {row_id!r} where the inputs have {item.row_id if item else 'no more'!r}; give the same "
-            "inputs in the same order, choose another --out, or delete the file to start again"
-        )
-    different = [name for name, value in must_agree.items() if "error" not in row and row.get(name) != value]
+        row = dict(json.loads(line))
+        row["id"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise _foreign(path) from None
+    names = [name for name in must_agree if "error" not in row or name == SETTINGS]
+    different = [name for name in names if row.get(name) != must_agree[name]]
     if different:
         raise ResumeMismatch(
             f"{path} holds rows made with another {', '.join(different)}; "
             "choose another --out, or delete the file to start again"
         )
+    return row
+
+
+def _check_id(path: Path, row: Row, item: Item | BadRow | None) -> None:
+    if item is None or row["id"] != item.row_id:
+        raise ResumeMismatch(
+            f"{path} holds row {row['id']!r} where the inputs have {item.row_id if item else 'no more'!r}; give the "
+            "same inputs in the same order, choose another --out, or delete the file to start again"
+        )
+
+
+def _foreign(path: Path) -> ResumeMismatch:
+    return ResumeMismatch(f"{path} holds lines that are no rows of dgmark; choose another --out")
 
 
 def append_rows(path: Path, rows: Iterable[Row]) -> Iterator[Row]:

@@ -19,7 +19,7 @@ from dgmark.intact import Hypothesis, IntactTest, Phase
 from dgmark.key import WatermarkKey
 from dgmark.normalise import check_steps, normalise
 from dgmark.redraw import GroupDraws
-from dgmark.spans import find_stretches
+from dgmark.spans import check_length, find_stretches
 from dgmark.statistics import z_score
 from dgmark.tokenizer import Tokenizer, load_tokenizer
 from dgmark.watermark import check_ids
@@ -42,6 +42,8 @@ __all__ = [
 ]
 
 DEFAULT_FPR = 1e-4
+# no p-value is below the smallest normal number, and shares of a rate have to be numbers, too
+SMALLEST_FPR = 1e-300
 DEFAULT_MAX_CROP = 1024
 # in mode "auto", the share of the false-positive rate that belongs to the test for intact text
 INTACT_WEIGHT = 0.5
@@ -65,7 +67,7 @@ class Detector:
     Args:
         key: the key.
         tokenizer: the model's tokenizer, or where to find it; by default the one the key names.
-        fpr: false-positive rate to hold, in (0, 1).
+        fpr: false-positive rate to hold, from 1e-300 to below 1.
         mode: "auto" tests the text as intact and as edited, and pays for both; "intact" allows for a crop alone;
             "edited" allows for edits and leaves the exact test out.
         phase: "any" allows for tokens missing at the front and pays for it; "start" takes the text as complete.
@@ -89,8 +91,8 @@ class Detector:
         max_crop: int = DEFAULT_MAX_CROP,
         normalise: Sequence[str] = (),
     ) -> None:
-        if not 0 < fpr < 1:
-            raise SettingsError(f"fpr {fpr} is not between 0 and 1")
+        if not SMALLEST_FPR <= fpr < 1:
+            raise SettingsError(f"fpr {fpr} is not between {SMALLEST_FPR} and 1")
         if mode not in get_args(Mode):
             raise SettingsError(f"mode {mode!r} is not one of: {', '.join(get_args(Mode))}")
         if phase not in ("any", "start"):
@@ -163,8 +165,12 @@ class Detector:
 
         The chance to report any stretch without marked text is at most `fpr`; where a stretch begins and ends is an
         estimate.
+
+        Raises:
+            SettingsError: the text is too long for the key's many states.
         """
         tokens = self.scored_tokens(text_or_ids)
+        check_length(self.key.spec, len(tokens.ids))
         return tuple(
             Span(
                 start=int(tokens.offsets[stretch.first, 0]),

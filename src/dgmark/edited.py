@@ -11,19 +11,23 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int
 
-from dgmark.alignment import Alignment
+from dgmark.alignment import REACH, Alignment
 from dgmark.evalue import log_e_value
 from dgmark.intact import Phase
 from dgmark.key import WatermarkKey
 from dgmark.redraw import ENOUGH, FIRST_DRAWS, GroupDraws, draws_needed, redrawn_p
 from dgmark.statistics import SMALLEST_P
+from dgmark.watermark import WatermarkSpec
 
 RANK_WEIGHT, E_VALUE_WEIGHT = 0.9, 0.1
 # where a rank needs more draws than this to decide (half a second for 256 tokens), the e-value alone can, and only as
 # many are made as give a p-value to report
 MOST_DRAWS, FEW_DRAWS = 100_000, 1000
-# scored tokens at the front of a text that are aligned
-LONGEST = 16_384
+# draws x tokens x states that are affordable (about 3 seconds); depends on the text's length and the spec alone, never
+# on what the key makes of the text, so that the p-value stays true
+MOST_WORK = 2 * 10**8
+# scored tokens at the front of a text that are aligned: at most this many, and so many times the states
+LONGEST, LARGEST = 16_384, 2**18
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,11 @@ class EditedResult:
     edited_fraction: float
 
 
+def aligned_tokens(spec: WatermarkSpec) -> int:
+    """How many scored tokens at the front of a text are aligned: fewer, the more states each may be in."""
+    return min(LONGEST, LARGEST // (2 * REACH + 1 if spec.rotation else spec.period))
+
+
 def edited_test(
     key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], phase: Phase, level: float
 ) -> EditedResult:
@@ -48,14 +57,15 @@ def edited_test(
 
     Args:
         key: the key.
-        ids: scored token ids; those after the first 16,384 are left out.
+        ids: scored token ids; those after the first `aligned_tokens` are left out.
         positions: where they stand, counted from the first token that is there.
         phase: "start" if the text is taken to begin at position 0.
         level: the p-value that decides; more draws than it needs are not made.
     """
     if not len(ids):
         return EditedResult(1.0, 0, 0.0)
-    ids, positions = ids[:LONGEST], positions[:LONGEST]
+    longest = aligned_tokens(key.spec)
+    ids, positions = ids[:longest], positions[:longest]
     model = Alignment.of(ids, positions, key.tables, phase)
     observed = model.groups(key.tables)
     draws = GroupDraws(key.secret, ids, positions)
@@ -65,7 +75,8 @@ def edited_test(
         return model.log_ratios(groups, np.float32)
 
     needed = draws_needed(RANK_WEIGHT * level)
-    most = needed if needed <= MOST_DRAWS else FEW_DRAWS
+    affordable = max(FIRST_DRAWS, min(MOST_DRAWS, MOST_WORK // (len(ids) * model.states)))
+    most = needed if needed <= affordable else min(FEW_DRAWS, affordable)
     rank = redrawn_p(statistic, observed, draws, modulus, most=min(FIRST_DRAWS, most))
     p = rank.p_value / RANK_WEIGHT
     if rank.reached < ENOUGH:

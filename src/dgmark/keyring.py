@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from dgmark.alignment import Alignment
 from dgmark.detection import Detection, summary
 from dgmark.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, INTACT_WEIGHT, Detector, TextOrIds
+from dgmark.edited import aligned_tokens
 from dgmark.errors import KeyFileNotFound, SettingsError, TokenizerMismatch
 from dgmark.evalue import log_e_value
 from dgmark.intact import IntactTest, Phase
@@ -120,15 +121,20 @@ class Keyring:
             p_values[number] = min(hypothesis.p_value for hypothesis in hypotheses) / INTACT_WEIGHT
             like = (key.spec, number if key.spec.code_length else None)  # a position code is the key's own
             if like not in models:
-                models[like] = Alignment.of(ids, positions, tables, self.phase)
+                longest = aligned_tokens(key.spec)
+                models[like] = Alignment.of(ids[:longest], positions[:longest], tables, self.phase)
             columns[like].append((number, models[like].groups(tables)))
+        ratios = []
         for like, model in models.items() if len(ids) else ():
-            numbers = np.array([number for number, _ in columns[like]])
-            groups = np.stack([of_key for _, of_key in columns[like]], axis=1)
-            for column in np.argsort(-model.log_ratios(groups, np.float32))[:_ALIGNED]:
-                p_edited = float(np.exp(min(0.0, -log_e_value(model, groups[:, column]))))
-                number = int(numbers[column])
-                p_values[number] = min(p_values[number], p_edited / (1 - INTACT_WEIGHT))
+            of_all = model.log_ratios(np.stack([groups for _, groups in columns[like]], axis=1), np.float32)
+            ratios += [
+                (float(ratio), number, model, groups)
+                for ratio, (number, groups) in zip(of_all, columns[like], strict=True)
+            ]
+        # the few best over all models: each coded key has a model of its own
+        for _, number, model, groups in sorted(ratios, key=lambda ratio: -ratio[0])[:_ALIGNED]:
+            p_edited = float(np.exp(min(0.0, -log_e_value(model, groups))))
+            p_values[number] = min(p_values[number], p_edited / (1 - INTACT_WEIGHT))
         return np.minimum(p_values, 1.0)
 
 

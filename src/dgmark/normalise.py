@@ -11,7 +11,8 @@ from dgmark.errors import MissingExtra, SettingsError
 
 # format characters that show nothing; joiners are kept beside letters that need them
 _INVISIBLE = re.compile(
-    "[\u00ad\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\U000e0000-\U000e007f]"
+    "[\u00ad\u034f\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f\U000e0100-\U000e01ef]"
+    "|(?<=\\w)[\ufe00-\ufe0f]+|[\ufe00-\ufe0f]+(?=\\w)"  # beside letters; an emoji keeps its presentation
 )
 _JOINER = re.compile("(?<=[\\x00-\\x7f])[\u200c\u200d]|[\u200c\u200d](?=[\\x00-\\x7f])")
 _QUOTES = str.maketrans(dict.fromkeys("“”„‟«»＂", '"') | dict.fromkeys("‘’‚‛‹›＇", "'"))
@@ -92,7 +93,13 @@ def normalise(text: str, steps: Sequence[str]) -> tuple[str, tuple[str, ...]]:
 
 
 def check_steps(steps: Sequence[str]) -> None:
-    """Refuse steps that have no such name."""
+    """Refuse steps that have no such name, or lack what they need.
+
+    Raises:
+        SettingsError: a step has no such name.
+        MissingExtra: a package that a step needs is not installed.
+    """
     for name in steps:
         if name not in STEPS:
-            raise SettingsError(f"normalisation {name!r} is not one of: {', '.join(STEPS)}")
+            raise SettingsError(f"normalisation {name!r} is not one of: all, {', '.join(STEPS)}")
+        STEPS[name]("")

@@ -3,6 +3,7 @@
 Colours are told apart without colour vision (Okabe and Ito), and never carry the meaning alone.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool, Float
 
-from dgmark.errors import MissingExtra
+from dgmark.errors import InputError, MissingExtra, SettingsError
 from dgmark.windows import DEFAULT_WINDOW, window_z_scores
 
 if TYPE_CHECKING:
@@ -122,8 +123,33 @@ def qq(p_values: Mapping[str, Float[np.ndarray, " n"]], *, title: str = "") -> "
 
 
 def save(figure: "Figure", path: Path) -> None:
-    """Write a picture in the format of the path's suffix."""
-    figure.savefig(path, dpi=130)
+    """Write a picture in the format of the path's suffix.
+
+    Raises:
+        SettingsError: the suffix is none of a picture.
+        InputError: the file cannot be written.
+    """
+    check_target(path)
+    try:
+        figure.savefig(path, dpi=130)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def check_target(path: Path) -> None:
+    """Refuse a picture that could not be written, before there is any work to lose.
+
+    Raises:
+        SettingsError: the suffix is none of a picture.
+        InputError: the folder is not there, or the file cannot be written.
+        MissingExtra: matplotlib is not installed.
+    """
+    known = _figure(1, 1).canvas.get_supported_filetypes()
+    if path.suffix.lower().removeprefix(".") not in known:
+        raise SettingsError(f"{path} does not end in a format of pictures: {', '.join(sorted(known))}")
+    there = path if path.exists() else path.parent
+    if path.is_dir() or not path.parent.is_dir() or not os.access(there, os.W_OK):
+        raise InputError(f"{path} cannot be written: no such folder, or not permitted")
 
 
 def _figure(width: float, height: float) -> "Figure":

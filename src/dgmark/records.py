@@ -79,6 +79,11 @@ def to_line(row: Row) -> str:
     return line
 
 
+def is_torn_row(line: bytes) -> bool:
+    """Whether a line without an end may be a row of dgmark that a crash cut off, and not somebody else's text."""
+    return line.startswith(_ROW_START) or _ROW_START.startswith(line)
+
+
 class RowFile:
     """A JSON Lines file that grows row by row and is taken up again where it stopped.
 
@@ -119,7 +124,7 @@ class RowFile:
         failed = False
         for line in self._file:
             if not line.endswith(b"\n"):
-                if not (line.startswith(_ROW_START) or _ROW_START.startswith(line)):
+                if not is_torn_row(line):
                     raise self._foreign()
                 break
             end += len(line)

@@ -12,14 +12,18 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Int
 
-from dgmark.alignment import Alignment
+from dgmark.alignment import REACH, Alignment
+from dgmark.errors import SettingsError
 from dgmark.evalue import log_e_value
 from dgmark.intact import IntactTest
 from dgmark.statistics import SMALLEST_P
+from dgmark.watermark import WatermarkSpec
 
 # Stretches are tested at ends that are multiples of g = 1, 2, 4, ..., where they are UNITS of g long: about 11 n / g of
 # them for each g, far fewer than the n^2 / 2 of all stretches.
 UNITS = range(7, 18)
+# tokens x hidden states of one text: about 1 GB of memory
+LARGEST = 2**21
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,17 @@ class Stretch:
     first: int
     last: int
     p_value: float
+
+
+def check_length(spec: WatermarkSpec, scored: int) -> None:
+    """Refuse a text whose spans would take more memory than a machine has.
+
+    Raises:
+        SettingsError: too many tokens for this key's number of hidden states.
+    """
+    most = LARGEST // (2 * REACH + 1 if spec.rotation else spec.period)
+    if scored > most:
+        raise SettingsError(f"spans of {scored} tokens are too many with this key: cut the text to {most} at most")
 
 
 def find_stretches(

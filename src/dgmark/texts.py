@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from dgmark.errors import EmptyInput, MissingExtra, NoTexts
@@ -34,7 +35,7 @@ def read_texts(source: str, *, prefer_ids: bool = False) -> Iterator[Item | BadR
         NoTexts: no such file, or a folder without texts.
     """
     if source == STDIN:
-        yield from _from_bytes(sys.stdin.buffer.read(), "stdin", prefer_ids)
+        yield from _from_lines(iter(sys.stdin.buffer), "stdin", prefer_ids)
         return
     path = Path(source)
     if path.is_dir():
@@ -57,11 +58,12 @@ def read_texts(source: str, *, prefer_ids: bool = False) -> Iterator[Item | BadR
         yield _text(source, content.decode("utf-8", "replace"))
 
 
-def read_parquet(path: str) -> Iterator[Row]:
+def read_parquet(path: str) -> Iterator[Row | BadRow]:
     """Rows of a Parquet file, a batch at a time: its columns id, text and token_ids.
 
     Raises:
-        NoTexts: the file cannot be read as Parquet, or has neither "text" nor "token_ids".
+        NoTexts: the file, or what follows some rows of it, cannot be read as Parquet, or it has neither "text" nor
+            "token_ids".
         MissingExtra: pyarrow is not installed.
     """
     try:
@@ -78,10 +80,23 @@ def read_parquet(path: str) -> Iterator[Row]:
         if not {"text", "token_ids"} & set(columns):
             raise NoTexts(f'{path} has neither a column "text" nor a column "token_ids"')
         number = 0
-        for batch in file.iter_batches(batch_size=_PARQUET_BATCH, columns=columns):
-            for row in batch.to_pylist():
+        batches = file.iter_batches(batch_size=_PARQUET_BATCH, columns=columns)
+        while True:
+            try:
+                batch = next(batches, None)
+            except (OSError, arrow.ArrowException) as error:
+                raise NoTexts(f"{path} cannot be read as Parquet after row {number}: {error}") from error
+            if batch is None:
+                return
+            for at in range(len(batch)):
                 number += 1
-                yield {**row, "id": str(row["id"]) if row.get("id") is not None else f"{path}:{number}"}
+                name = f"{path}:{number}"
+                try:
+                    (row,) = batch.slice(at, 1).to_pylist()
+                except (ValueError, OverflowError) as error:  # bytes that are no text; Arrow's errors are among them
+                    yield BadRow(name, f"not readable: {error}")
+                    continue
+                yield {**row, "id": str(row["id"]) if row.get("id") is not None else name}
 
 
 def is_rows(content: bytes) -> bool:
@@ -92,12 +107,18 @@ def is_rows(content: bytes) -> bool:
         return False
 
 
-def _from_bytes(content: bytes, name: str, prefer_ids: bool) -> Iterator[Item | BadRow]:
-    if is_rows(content):
-        for row in parse_rows(content.split(b"\n"), name):
+def _from_lines(lines: Iterator[bytes], name: str, prefer_ids: bool) -> Iterator[Item | BadRow]:
+    """Rows as they come in, or one text as a whole: the first line that is not blank tells which."""
+    head = []
+    for line in lines:
+        head.append(line)
+        if line.strip():
+            break
+    if head and is_rows(head[-1]):
+        for row in parse_rows(chain(head, lines), name):
             yield _item(row, prefer_ids)
     else:
-        yield _text(name, content.decode("utf-8", "replace"))
+        yield _text(name, b"".join(chain(head, lines)).decode("utf-8", "replace"))
 
 
 def _text(name: str, text: str) -> Item | BadRow:

@@ -81,7 +81,7 @@ def window_test(
     Args:
         tables: the key's groups and position code.
         ids: scored token ids.
-        positions: where they stand. At m = 2 a shift of all changes nothing; at other m they are taken as they are.
+        positions: where they stand. With a plain key at m = 2 a shift of all changes nothing; else they are as given.
         draws: where random keys come from.
         window: tokens in a window.
         most: draws after which to stop.

@@ -1,25 +1,28 @@
 """`dgmark detect`: texts and a key in, verdicts with their error rate out."""
 
+import hashlib
+import json
 import sys
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from dgmark.batch import append_rows, in_order, take_up
+from dgmark.batch import SETTINGS, append_rows, in_order, take_up
 from dgmark.cli.console import speaks, stderr
 from dgmark.cli.results import WRITERS, Format, Scored, draw, to_row
-from dgmark.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, Detection, Detector, Ranges
+from dgmark.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, DETECTION_SCHEMA, Detection, Detector, Ranges
 from dgmark.errors import DgmarkError, InputError, SettingsError
 from dgmark.key import WatermarkKey
 from dgmark.keyring import Keyring, load_keys
 from dgmark.normalise import STEPS
-from dgmark.plots import save
-from dgmark.records import STDIN, BadRow
+from dgmark.plots import check_target, save
+from dgmark.records import STDIN, BadRow, Row
 from dgmark.texts import Item, read_texts
 
 
@@ -73,7 +76,10 @@ def detect(
     check: Annotated[bool, typer.Option("--check", help="Exit 0 if watermarked, 1 if not, 3 if uncertain.")] = False,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="START:END", help="Score these characters (of ids: indices) only; may be repeated."),
+        typer.Option(
+            metavar="START:END",
+            help="Score these characters (of ids: indices) only, chosen without the key; may be repeated.",
+        ),
     ] = None,
     max_crop: Annotated[int, typer.Option(help="Rotating keys: most tokens missing at the front.")] = DEFAULT_MAX_CROP,
     allow_open_key: Annotated[bool, typer.Option(help="Accept a key file that every user can read.")] = False,
@@ -83,7 +89,13 @@ def detect(
         raise SettingsError("give --key FILE, the key to look for, or --keys FOLDER, but not both")
     if show and output is not Format.TABLE:
         raise SettingsError("--show is for --format table")
-    steps = tuple(STEPS) if normalise == ["all"] else tuple(normalise or ())
+    if out and (show or plot or output not in (Format.TABLE, Format.JSONL)):
+        raise SettingsError("--out writes JSON Lines: leave --show, --plot and other formats out")
+    if only and (show or spans or plot):
+        raise SettingsError("--show, --spans and --plot are of the whole text: leave them out, or --only")
+    if plot:
+        check_target(plot)
+    steps = tuple(STEPS) if "all" in (normalise or ()) else tuple(normalise or ())
     options: dict[str, Any] = {"tokenizer": tokenizer, "fpr": fpr, "phase": phase.value, "max_crop": max_crop}
     detector: Detector | Keyring
     if key is not None:
@@ -100,24 +112,65 @@ def detect(
         raise SettingsError("give texts to score: files, folders, or - for standard input")
     sources = inputs or [STDIN]
     items = (item for source in sources for item in _read(source, ids))
-    agree: dict[str, object] = {"fpr": fpr, "mode": mode.value}
-    if isinstance(detector, Detector):
-        agree["key_fingerprint"] = detector.key.fingerprint
-    else:
-        agree["keys_tested"] = len(detector.keys)
-    skipped = take_up(out, items, agree) if out else 0
-    if skipped:
-        stderr().print(f"{skipped} rows are already in {out}")
+    task = Task(_ranges(only or []), spans)
     tally = _Tally()
-    scored = tally.count(score(detector, items, Task(_ranges(only or []), spans), workers))
-    if plot and isinstance(detector, Detector):
-        scored = _plotted(scored, detector, plot)
     if out:
-        deque(append_rows(out, map(to_row, scored)), maxlen=0)
+        _check_apart(out, sources)
+        agree: Row = {"fpr": fpr, "mode": mode.value}
+        if isinstance(detector, Detector):
+            agree["key_fingerprint"] = detector.key.fingerprint
+        else:
+            agree["keys_tested"] = len(detector.keys)
+        agree[SETTINGS] = _settings(detector, task, ids)
+        skipped = take_up(out, items, agree, tally.count_row)
+        if skipped:
+            stderr().print(f"{skipped} rows are already in {out}")
+        scored = tally.count(score(detector, items, task, workers))
+        deque(append_rows(out, ({**to_row(row), SETTINGS: agree[SETTINGS]} for row in scored)), maxlen=0)
         stderr().print(tally.sentence(out))
+    elif plot and isinstance(detector, Detector):
+        found = list(tally.count(score(detector, _the_one(items), task)))
+        WRITERS[output](iter(found), detector, show)
+        for row in found:
+            if not isinstance(row, BadRow):
+                save(draw(detector, *row), plot)
     else:
-        WRITERS[output](scored, detector, show)
-    tally.close(check, skipped)
+        WRITERS[output](tally.count(score(detector, items, task, workers)), detector, show)
+    tally.close(check)
+
+
+def _check_apart(out: Path, sources: list[str]) -> None:
+    """Refuse to write where the texts are read from: rows would be scored as texts, and without an end."""
+    written = out.resolve()
+    for source in sources:
+        if source != STDIN and written.is_relative_to(Path(source).resolve()):
+            raise SettingsError(f"--out {out} lies in {source}, which is read: choose a place outside of it")
+
+
+def _settings(detector: Detector | Keyring, task: "Task", ids: bool) -> str:
+    """A short hash of all that a row depends on beside its text; rows of one file share it."""
+    keys = [detector.key] if isinstance(detector, Detector) else detector.keys
+    all_of_them = {
+        "schema": DETECTION_SCHEMA,
+        "keys": sorted(key.fingerprint for key in keys),
+        "fpr": detector.fpr,
+        "mode": detector.mode if isinstance(detector, Detector) else "auto",
+        "phase": detector.phase,
+        "max_crop": detector.max_crop,
+        "normalise": sorted(set(detector.normalise)) if isinstance(detector, Detector) else [],
+        "only": list(task.only),
+        "spans": task.spans,
+        "ids": ids,
+    }
+    return hashlib.sha256(json.dumps(all_of_them, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _the_one(items: Iterable[Item | BadRow]) -> list[Item | BadRow]:
+    """The text there is; a second one is seen before any is scored."""
+    first = list(islice(items, 2))
+    if len(first) > 1:
+        raise SettingsError("--plot draws one text, and there are more")
+    return first
 
 
 def _read(source: str, prefer_ids: bool) -> Iterator[Item | BadRow]:
@@ -159,16 +212,6 @@ def score(
             yield item, found
 
 
-def _plotted(scored: Iterable[Scored], detector: Detector, path: Path) -> Iterator[Scored]:
-    """Draw the one text that there is."""
-    rows = list(scored)
-    if len(rows) != 1:
-        raise SettingsError(f"--plot draws one text, and there are {len(rows)}")
-    if not isinstance(rows[0], BadRow):
-        save(draw(detector, *rows[0]), path)
-    yield from rows
-
-
 _PREPARED: list[tuple[Detector | Keyring, Task]] = []
 
 
@@ -178,19 +221,18 @@ def _prepare(detector: Detector | Keyring, task: Task) -> None:
 
 
 def _score_chunk(chunk: list[Item | BadRow]) -> list[Detection | BadRow]:
-    """Detections of a few items, encoded together where that goes."""
+    """Detections of a few items: texts encoded together where that goes; each list of ids, which may be bad, alone."""
     ((detector, task),) = _PREPARED
-    good = [item for item in chunk if isinstance(item, Item)]
-    together = _score_together(detector, good) if task == Task() else None
-    rest = iter(together or [_score_one(detector, item, task) for item in good])
-    return [item if isinstance(item, BadRow) else next(rest) for item in chunk]
-
-
-def _score_together(detector: Detector | Keyring, items: list[Item]) -> list[Detection | BadRow] | None:
-    try:
-        return [*detector.detect_many([item.content for item in items])]
-    except DgmarkError:
-        return None
+    texts = [item.content for item in chunk if isinstance(item, Item) and isinstance(item.content, str)]
+    together = iter(detector.detect_many(texts) if task == Task() else ())
+    return [
+        item
+        if isinstance(item, BadRow)
+        else next(together)
+        if task == Task() and isinstance(item.content, str)
+        else _score_one(detector, item, task)
+        for item in chunk
+    ]
 
 
 def _score_one(detector: Detector | Keyring, item: Item, task: Task) -> Detection | BadRow:
@@ -222,19 +264,27 @@ class _Tally:
                 self.verdicts[row[1].verdict] += 1
             yield row
 
+    def count_row(self, row: Row) -> None:
+        """Count a row that an earlier run wrote."""
+        if "error" in row:
+            self.first = self.first or BadRow(str(row["id"]), str(row["error"]))
+            self.bad += 1
+        else:
+            self.verdicts[str(row.get("verdict"))] += 1
+
     def sentence(self, out: Path) -> str:
-        """What was written."""
+        """What the file holds."""
         counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(self.verdicts.items()))
         return f"{out}: {self.verdicts.total()} scored ({counts or 'none'}), {self.bad} cannot be used"
 
-    def close(self, check: bool, skipped: int = 0) -> None:
-        """Leave with the exit code that the counts call for; `skipped` rows were there before."""
+    def close(self, check: bool) -> None:
+        """Leave with the exit code that the counts call for."""
         scored = self.verdicts.total()
-        if self.first and (check or not scored + skipped):
+        if self.first and (check or not scored):
             raise self.first.kind(f"{self.first.row_id}: {self.first.error}")
         if self.bad:
             stderr().print(f"{self.bad} of {self.bad + scored} inputs cannot be used")
-        if not self.bad and not scored and not skipped:
+        if not self.bad and not scored:
             raise InputError("there is no text to score")
         if check and "not_detected" in self.verdicts:
             raise typer.Exit(1)

@@ -18,6 +18,7 @@ from dgmark.keyring import Keyring
 from dgmark.plots import match_strip
 from dgmark.records import BadRow, to_line
 from dgmark.texts import Item
+from dgmark.tokenizer import well_formed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,9 +59,13 @@ def _write_csv(scored: Iterator[Scored], _detector: Detector | Keyring, _show: b
     writer = csv.DictWriter(sys.stdout, _COLUMNS, lineterminator="\n")
     writer.writeheader()
     for row in scored:
-        writer.writerow(
-            {name: json.dumps(value) if isinstance(value, list) else value for name, value in to_row(row).items()}
-        )
+        writer.writerow({name: _cell(value) for name, value in to_row(row).items()})
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, list):
+        return json.dumps(value)
+    return well_formed(value) if isinstance(value, str) else value
 
 
 def _write_table(scored: Iterator[Scored], detector: Detector | Keyring, show: bool) -> None:
@@ -72,7 +77,7 @@ def _write_table(scored: Iterator[Scored], detector: Detector | Keyring, show: b
     if show:
         for row in rows:
             if not isinstance(row, BadRow) and isinstance(row[0].content, str) and isinstance(detector, Detector):
-                stdout().print(Text(f"\n── {row[0].row_id}  ", style="dim"), legend())
+                stdout().print(Text(f"\n── {well_formed(row[0].row_id)}  ", style="dim"), legend())
                 stdout().print(highlight(row[0].content, detector.tokens(row[0].content, row[1])))
 
 
@@ -84,7 +89,9 @@ def draw(detector: Detector, item: Item, detection: Detection) -> "Figure":
         (int(np.searchsorted(tokens.offsets[:, 0], span.start)), int(np.searchsorted(tokens.offsets[:, 0], span.end)))
         for span in detection.spans or ()
     ]
-    title = f"{item.row_id}: {detection.verdict}, p = {detection.p_value:.2g}, key {detection.key_fingerprint}"
+    title = (
+        f"{well_formed(item.row_id)}: {detection.verdict}, p = {detection.p_value:.2g}, key {detection.key_fingerprint}"
+    )
     return match_strip(matched, detector.key.spec.modulus, spans=spans, title=title)
 
 
@@ -124,11 +131,11 @@ def _table(rows: list[Scored]) -> Table:
         table.add_column(name, justify="right")
     for row in rows:
         if isinstance(row, BadRow):
-            table.add_row(Text(row.row_id), Text(row.error, style="red"))
+            table.add_row(Text(well_formed(row.row_id)), Text(well_formed(row.error), style="red"))
             continue
         item, found = row
         table.add_row(
-            Text(item.row_id),
+            Text(well_formed(item.row_id)),
             Text(found.verdict, style=_STYLES[found.verdict]),
             Text(f"{found.p_value:.3g}"),
             Text(f"{found.z_score:.2f}"),
