@@ -92,7 +92,7 @@ class Detector:
         normalise: Sequence[str] = (),
     ) -> None:
         if not SMALLEST_FPR <= fpr < 1:
-            raise SettingsError(f"fpr {fpr} is not between {SMALLEST_FPR} and 1")
+            raise SettingsError(f"fpr {fpr} is not between 0 and 1 (at least {SMALLEST_FPR})")
         if mode not in get_args(Mode):
             raise SettingsError(f"mode {mode!r} is not one of: {', '.join(get_args(Mode))}")
         if phase not in ("any", "start"):
