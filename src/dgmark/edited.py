@@ -23,7 +23,7 @@ RANK_WEIGHT, E_VALUE_WEIGHT = 0.9, 0.1
 # where a rank needs more draws than this to decide (half a second for 256 tokens), the e-value alone can, and only as
 # many are made as give a p-value to report
 MOST_DRAWS, FEW_DRAWS = 100_000, 1000
-# draws x tokens x states that are affordable (about 3 seconds); depends on the text's length and the spec alone, never
+# draws x tokens x states that are affordable (seconds); depends on the text's length and the spec alone, never
 # on what the key makes of the text, so that the p-value stays true
 MOST_WORK = 2 * 10**8
 # scored tokens at the front of a text that are aligned: at most this many, and so many times the states
