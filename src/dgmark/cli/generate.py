@@ -10,6 +10,7 @@ import typer
 
 from dgmark.checkpoint import BUILTIN
 from dgmark.cli.console import speaks, stderr, stdout
+from dgmark.cli.keys import key_to_mark_with
 from dgmark.cli.live import show_stream
 from dgmark.errors import DgmarkError, EmptyInput, InputError, MissingExtra, ResumeMismatch, SettingsError
 from dgmark.key import WatermarkKey
@@ -111,12 +112,12 @@ def generate(
 
     Give --key FILE to mark, or --no-watermark for the same text generator without a mark.
     """
-    if (key is None) != no_watermark:
-        raise SettingsError("give --key FILE to mark the text, or --no-watermark to leave it unmarked (one of the two)")
+    secret = key_to_mark_with(key, no_watermark, allow_open_key)
     if prompt is not None and prompts is not None:
         raise SettingsError("--prompt and --prompts exclude each other")
-    secret = None if key is None else WatermarkKey.load(key, allow_open=allow_open_key)
     items = number(_prompt_rows(prompt, prompts), seed)
+    if live and (len(items) != 1 or out is not None):
+        raise SettingsError("--stream shows one text: give one prompt, and no --out")
     config, denoiser = _prepare(
         model,
         {
@@ -164,8 +165,6 @@ def generate(
             stderr().print(f"{len(items) - len(todo)} of {len(items)} rows are already in {out}")
         emit = _writer(file, as_json, single=len(items) == 1)
         if live:
-            if len(items) != 1 or file is not None:
-                raise SettingsError("--stream shows one text: give one prompt, and no --out")
             show_stream(denoiser, config, secret, todo[0], trace, chat, emit)
             return
         errors = _run(denoiser, config, secret, todo, batch_size, trace, chat, emit)

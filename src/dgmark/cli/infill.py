@@ -9,8 +9,8 @@ import typer
 
 from dgmark.checkpoint import BUILTIN
 from dgmark.cli.console import speaks, stderr
+from dgmark.cli.keys import key_to_mark_with
 from dgmark.errors import DgmarkError, EmptyInput, InputError, MissingExtra, SettingsError
-from dgmark.key import WatermarkKey
 from dgmark.records import BadRow, Row, read_rows, to_line
 
 if TYPE_CHECKING:
@@ -49,9 +49,7 @@ def infill(
     allow_open_key: Annotated[bool, typer.Option(help="Accept a key file that every user can read.")] = False,
 ) -> None:
     """Fill the holes of a text with tokens that carry the mark of a key; the rest stays as it is."""
-    if (key is None) != no_watermark:
-        raise SettingsError("give --key FILE to mark the text, or --no-watermark to leave it unmarked (one of the two)")
-    secret = None if key is None else WatermarkKey.load(key, allow_open=allow_open_key)
+    secret = key_to_mark_with(key, no_watermark, allow_open_key)
     rows = list(_rows(text, texts))
     if not rows:
         raise EmptyInput("there is no text to fill")

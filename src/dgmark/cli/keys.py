@@ -10,6 +10,7 @@ import typer
 
 from dgmark.checkpoint import BUILTIN
 from dgmark.cli.console import speaks, stderr, stdout
+from dgmark.errors import SettingsError
 from dgmark.key import WatermarkKey
 from dgmark.watermark import PRF
 
@@ -19,6 +20,17 @@ class Scheme(StrEnum):
 
     KEYED = "keyed"
     TOKEN_ID = "token-id"  # noqa: S105 (the name of a scheme)
+
+
+def key_to_mark_with(key: Path | None, no_watermark: bool, allow_open: bool) -> WatermarkKey | None:
+    """The key that a command is to mark with; None if it is to leave no mark.
+
+    Raises:
+        SettingsError: neither or both were asked for.
+    """
+    if (key is None) != no_watermark:
+        raise SettingsError("give --key FILE to mark the text, or --no-watermark to leave it unmarked (one of the two)")
+    return None if key is None else WatermarkKey.load(key, allow_open=allow_open)
 
 
 @speaks

@@ -159,7 +159,7 @@ def collect(
             progress(len(commits.row))
     ends = set(model.end_ids) if canvas.stops else set()
     traces = _traces(done, len(region), canvas.positions)
-    return [_response(ids, ends, trace) for ids, trace in zip(region.tolist(), traces, strict=True)]
+    return [response_of(ids, ends, trace) for ids, trace in zip(region.tolist(), traces, strict=True)]
 
 
 def decode_steps(
@@ -410,7 +410,8 @@ class _Loop:
         return commits
 
 
-def _response(ids: list[int], ends: set[int], trace: Trace) -> Response:
+def response_of(ids: list[int], ends: set[int], trace: Trace) -> Response:
+    """The response up to its first end token, before which every position is committed."""
     stop = next((i for i, token in enumerate(ids) if token in ends), None)
     return Response(token_ids=ids[:stop], ended=stop is not None, trace=trace)
 

@@ -6,7 +6,7 @@ from typing import Unpack
 
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.generation import Generation, Prompt, canvases, encode_prompt, generation_of, matching_of
-from dgmark.decode.loop import Canvas, Commits, Response, Trace, decode_steps
+from dgmark.decode.loop import Canvas, Commits, Response, Trace, decode_steps, response_of
 from dgmark.errors import SettingsError
 from dgmark.key import WatermarkKey
 from dgmark.models.denoiser import Denoiser
@@ -121,9 +121,7 @@ class _Row:
         self.trace.matched.extend(event.matched)
 
     def response(self, ends: tuple[int, ...]) -> Response:
-        ids = [self.ids[position] for position in sorted(self.ids)]
-        stop = next((position for position in sorted(self.ids) if self.ids[position] in ends), None)
-        return Response(ids[:stop], stop is not None, self.trace)
+        return response_of([self.ids[position] for position in sorted(self.ids)], set(ends), self.trace)
 
 
 def _told(
