@@ -36,16 +36,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--sampling", choices=SAMPLING, action="append", help="only these cells")
     parser.add_argument("--mark", choices=MARKS, action="append", help="only these cells")
-    parser.add_argument("--limit", type=int, help="only so many prompts")
+    parser.add_argument("--limit", type=int, default=100, help="only so many prompts")
     args = parser.parse_args()
     RUNS.mkdir(exist_ok=True)
     key_file = RUNS / "key.json"
     if not key_file.exists():
         bench_key().save(key_file)
-    prompts = PROMPTS
-    if args.limit is not None:
-        prompts = RUNS / f"prompts-{args.limit}.jsonl"
-        prompts.write_text("".join(PROMPTS.read_text().splitlines(keepends=True)[: args.limit]))
+    prompts = RUNS / f"prompts-{args.limit}.jsonl"
+    prompts.write_text("".join(PROMPTS.read_text().splitlines(keepends=True)[: args.limit]))
     for sampling in args.sampling or SAMPLING:
         for mark in args.mark or MARKS:
             command = [sys.executable, "-m", "dgmark", "generate", "--prompts", str(prompts)]

@@ -90,6 +90,10 @@ def generate(
     ] = None,
     seed: Annotated[int, typer.Option(help="Row i is drawn with seed + i.")] = 0,
     batch_size: Annotated[int, typer.Option(min=1, help="Most rows decoded at once.")] = 8,
+    pad: Annotated[
+        bool | None,
+        typer.Option(help="Decode prompts of different lengths together.", show_default="on accelerators"),
+    ] = None,
     device: Annotated[str | None, typer.Option(help="A torch device; by default the GPU if any.")] = None,
     dtype: Annotated[str | None, typer.Option(help="bf16 or fp32; by default the faster here.")] = None,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub id.", show_default=False)] = None,
@@ -167,7 +171,7 @@ def generate(
         if live:
             show_stream(denoiser, config, secret, todo[0], trace, chat, emit)
             return
-        errors = _run(denoiser, config, secret, todo, batch_size, trace, chat, emit)
+        errors = _run(denoiser, config, secret, todo, batch_size, trace, chat, pad, emit)
     if errors and len(errors) == len(todo):
         raise errors[0]
     if errors:
@@ -258,6 +262,7 @@ def _run(
     batch_size: int,
     with_trace: bool,
     chat: bool,
+    pad: bool | None,
     emit: Callable[[list[Row]], None],
 ) -> list[DgmarkError]:
     """Generate batch by batch, in order, handing each finished batch on; rows that cannot be done become errors."""
@@ -276,7 +281,8 @@ def _run(
                     errors.append(error)
                     rows[_id(item)] = BadRow(_id(item), str(error)).to_row(GENERATION_SCHEMA)
             good = [item for item in batch if not isinstance(item, BadRow) and item[0] not in rows]
-            made = generate_batch(model, [(text, seed) for _, text, seed in good], config, key, advance, chat=chat)
+            numbered = [(prompt, seed) for _, prompt, seed in good]
+            made = generate_batch(model, numbered, config, key, advance, chat=chat, pad=pad)
             rows |= {
                 item[0]: text.to_row(item[0], with_trace=with_trace) for item, text in zip(good, made, strict=True)
             }
