@@ -12,7 +12,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 import torch
@@ -24,28 +24,37 @@ from dgmark.repetition import periodic, repeated_ngrams
 from dgmark.watermark import WatermarkSpec
 
 RATE = 1e-4
-# cell -> (what the key is, else the benchmark's; None for no mark), options of `dgmark generate`
+FIRST = 32  # tokens: whole texts show nearly every mark, so strength is compared on their beginnings
+BASE = "--cache dual --pad"
+# cell -> (what the key is, else the benchmark's; None for no mark), options of `dgmark generate` beside BASE
 CELLS: dict[str, tuple[dict[str, int] | None, str]] = {
     "unmarked": (None, ""),
     "k = 1": ({}, ""),
     "k = 3": ({}, "--lookahead 3"),
+    "k = 5": ({}, "--lookahead 5"),
     "k = 3, kept": ({}, "--lookahead 3 --lookahead-proposals kept"),
-    "k = 3, canvas": ({}, "--lookahead 3 --lookahead-scope canvas"),
-    "k = 1, dual": ({}, "--cache dual"),
-    "k = 3, dual": ({}, "--lookahead 3 --cache dual"),
-    "guard .3": ({}, "--guard 0.3"),
-    "guard .7": ({}, "--guard 0.7"),
+    **{f"guard {tau}": ({}, f"--guard {tau}") for tau in (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7)},
+    **{f"k = 3, guard {tau}": ({}, f"--lookahead 3 --guard {tau}") for tau in (0.1, 0.3)},
     "repetition guard": ({}, "--repetition-guard"),
-    "code 2": ({"code_length": 2}, ""),
-    "code 8": ({"code_length": 8}, ""),
-    "code 16": ({"code_length": 16}, ""),
-    "code 32": ({"code_length": 32}, ""),
-    "m = 4": ({"modulus": 4}, ""),
+    **{f"m = {m}": ({"modulus": m}, "") for m in (3, 4, 8)},
+    **{f"code {length}": ({"code_length": length}, "") for length in (2, 8, 16, 32)},
+    "k = 3, code 32": ({"code_length": 32}, "--lookahead 3"),
+    "code 32, guard 0.1": ({"code_length": 32}, "--guard 0.1"),
     "threshold .9": ({}, "--commit threshold"),
+    "threshold .5": ({}, "--commit threshold --threshold 0.5"),
+    "2 a step": ({}, "--steps 64"),
+    "2 a step, unmarked": (None, "--steps 64"),
     "greedy, unmarked": (None, "--temperature 0"),
     "greedy, k = 1": ({}, "--temperature 0"),
-    "greedy, code 32": ({"code_length": 32}, "--temperature 0"),
+    "greedy, k = 3": ({}, "--temperature 0 --lookahead 3"),
+    **{f"greedy, code {length}": ({"code_length": length}, "--temperature 0") for length in (2, 8, 16, 32)},
     "greedy, repetition guard": ({}, "--temperature 0 --repetition-guard"),
+    "greedy, guard 0.3": ({}, "--temperature 0 --guard 0.3"),
+    "uncached, unmarked": (None, "--cache none --no-pad"),
+    "uncached, k = 1": ({}, "--cache none --no-pad"),
+    "uncached, k = 3": ({}, "--cache none --no-pad --lookahead 3"),
+    "uncached, k = 3, canvas": ({}, "--cache none --no-pad --lookahead 3 --lookahead-scope canvas"),
+    "prefix, k = 1": ({}, "--cache prefix"),
 }
 
 
@@ -63,9 +72,10 @@ def main() -> None:
     prompts.write_text("".join(PROMPTS.read_text().splitlines(keepends=True)[: args.prompts]))
     judge = None if args.judge is None else AutoModelForCausalLM.from_pretrained(args.judge, dtype=torch.float32)
     print(
-        "| option | texts | match ratio | p <= 1e-4 | 4-grams again | echoes of 2 | in runs of 2 | judge perplexity |"
+        "| option | texts | match ratio | median p | p <= 1e-4 | of 32 tokens | 4-grams again | echoes of 2 "
+        "| in runs of 2 | judge perplexity |"
     )
-    print("|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for name in args.cell or CELLS:
         spec, options = CELLS[name]
         rows = _texts(folder, name, spec, options, prompts, args.length)
@@ -85,7 +95,7 @@ def _texts(
     stem = hashlib.sha256(name.encode()).hexdigest()[:8]
     out, key_file = folder / f"{stem}.jsonl", folder / f"{stem}.key"
     command = [sys.executable, "-m", "dgmark", "generate", "--prompts", str(prompts), "--out", str(out)]
-    command += ["--length", str(length), "--batch-size", "4", *options.split()]
+    command += ["--length", str(length), "--batch-size", "8", *BASE.split(), *options.split()]
     if spec is None:
         command += ["--no-watermark"]
     else:
@@ -99,12 +109,15 @@ def _texts(
 def _line(name: str, rows: list[dict[str, Any]], key: WatermarkKey, judge: Any) -> str:
     """One row of the table; repetition and perplexity are of the model's own token ids."""
     ids = [row["token_ids"] for row in rows if len(row["token_ids"]) > 4]
-    found = Detector(key, fpr=RATE, mode="intact", phase="start").detect_many(ids)
+    detector = Detector(key, fpr=RATE, mode="intact", phase="start")
+    found = detector.detect_many(ids)
+    begun = detector.detect_many([one[:FIRST] for one in ids])
     loops = [periodic(one, 2) for one in ids]
     perplexity = "" if judge is None else f"{_perplexity(judge, rows):.1f}"
     return (
         f"| {name} | {len(ids)} | {fmean(one.green_fraction for one in found):.3f} "
-        f"| {sum(one.p_value <= RATE for one in found)} | {fmean(repeated_ngrams(one) for one in ids):.1%} "
+        f"| {median(one.p_value for one in found):.0e} | {sum(one.p_value <= RATE for one in found)} "
+        f"| {sum(one.p_value <= RATE for one in begun)} | {fmean(repeated_ngrams(one) for one in ids):.1%} "
         f"| {fmean(one.echoes for one in loops):.1%} | {fmean(one.in_runs for one in loops):.1%} | {perplexity} |"
     )
 
