@@ -11,6 +11,7 @@ from dgmark.detector import Detection, Detector, Mode
 from dgmark.edited import FEW_DRAWS, aligned_tokens, edited_test
 from dgmark.errors import SettingsError
 from dgmark.key import WatermarkKey
+from dgmark.redraw import FIRST_DRAWS
 from known_keys import builtin_tokenizer, known_key
 from test_level import texts
 from unchecked import unchecked
@@ -135,6 +136,20 @@ def test_where_a_rank_cannot_decide_few_keys_are_drawn() -> None:
     assert found.verdict != "watermarked"
     assert found.draws <= FEW_DRAWS
     assert found.p_value < 0.05
+
+
+@pytest.mark.parametrize(("spec", "states"), [({"code_length": 64}, 64), ({"rotation": 40}, 65)])
+def test_many_states_draw_what_is_affordable(
+    spec: dict[str, int], states: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A text that the first draws leave undecided, under a budget of 200 draws where 11,111 would be needed."""
+    key = known_key("budget", **spec)  # type: ignore[arg-type]
+    ids = cut(marked_ids(key, 200, rate=0.74), 0.05)
+    monkeypatch.setattr(edited, "MOST_WORK", 200 * len(ids) * states)
+    found = edited_test(key, ids, np.arange(len(ids)), "any", 1e-4)
+    assert found.draws == 200
+    monkeypatch.setattr(edited, "MOST_WORK", 1)
+    assert edited_test(key, ids, np.arange(len(ids)), "any", 1e-4).draws == FIRST_DRAWS
 
 
 def test_a_loop_with_a_slip_in_it_is_no_mark() -> None:

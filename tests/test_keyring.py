@@ -2,10 +2,12 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from dgmark.alignment import Alignment
 from dgmark.detector import Detector
 from dgmark.errors import KeyFileNotFound, SettingsError, TokenizerMismatch
 from dgmark.key import WatermarkKey
@@ -58,6 +60,24 @@ def test_a_text_without_any_mark_has_a_level_over_all_keys() -> None:
     assert np.mean([d.verdict == "watermarked" for d in found]) <= 0.2 + 4 * np.sqrt(0.16 / 60)
     unmarked = next(d for d in found if d.verdict == "not_detected")
     assert "any of 10 keys" in unmarked.summary
+
+
+def test_of_a_long_text_the_front_alone_is_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Marked and edited tokens in front of a long unmarked rest: the cost is bounded, and the key is found in front."""
+    aligned: list[int] = []
+
+    class Counted(Alignment):
+        @classmethod
+        def of(cls, ids: Any, *args: Any) -> Alignment:
+            aligned.append(len(ids))
+            return Alignment.of(ids, *args)
+
+    monkeypatch.setattr("dgmark.keyring.aligned_tokens", lambda _: 200)
+    monkeypatch.setattr("dgmark.keyring.Alignment", Counted)
+    rest = np.random.default_rng(0).integers(300, 8000, 1500)
+    found = ring(KEYS[:5]).detect(np.concatenate([cut(marked_ids(RIGHT, 200), 0.08), rest]))
+    assert set(aligned) == {200}
+    assert found.key_fingerprint == RIGHT.fingerprint
 
 
 def test_many_are_one_by_one() -> None:
