@@ -9,17 +9,23 @@ the machine disturbs less than the clock on the wall.
 import argparse
 import json
 import time
+import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from corpus import PROMPTS, bench_key
 from dgmark import DecodeConfig, load_model
 from dgmark.decode import Canvas, KeyMatching, decode_steps, everything
 from dgmark.models import NetworkDenoiser, Session
+from dgmark.models.toy import ToyDenoiser
 
 PROMPT, LENGTH, BLOCK = 64, 256, 32
 PLAIN = "unmarked"
@@ -47,20 +53,52 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=64, help="tokens after which a decode is stopped")
     parser.add_argument("--batch", type=int, default=1, help="rows of a batch")
+    parser.add_argument(
+        "--mode", choices=MODES, action="append", help="only these, beside the one they are held against"
+    )
+    parser.add_argument(
+        "--random", action="store_true", help="a network of LLaDA's shape and vocabulary, 105 M parameters"
+    )
+    parser.add_argument("--memory", action="store_true", help="only what a step of sampling holds in memory at once")
     args = parser.parse_args()
-    model = load_model()
+    if args.memory:
+        _memory()
+        return
+    model = random_llada() if args.random else load_model()
+    modes = {PLAIN: MODES[PLAIN]} | {name: MODES[name] for name in args.mode or MODES}
     prompts = _prompts(model, args.prompts, args.batch)
     print(f"{args.prompts} prompts, batch {args.batch}, {args.tokens} tokens, {torch.get_num_threads()} threads")
-    _modes(model, prompts, args.tokens)
+    _modes(model, prompts, args.tokens, modes)
     _published(model, prompts, args.tokens)
 
 
-def _modes(model: NetworkDenoiser, prompts: list[Tensor], tokens: int) -> None:
-    seconds: dict[str, list[float]] = {name: [] for name in MODES}
-    forwards: dict[str, list[float]] = {name: [] for name in MODES}
+def random_llada() -> NetworkDenoiser:
+    """Random weights in LLaDA's architecture: 16 blocks of width 448, LLaDA's padded vocabulary of 126,464."""
+    width, layers, vocabulary = 448, 16, 126_464
+    config = LlamaConfig(
+        hidden_size=width,
+        intermediate_size=1216,
+        num_hidden_layers=layers,
+        num_attention_heads=width // 64,
+        vocab_size=vocabulary,
+        rope_parameters={"rope_type": "default", "rope_theta": 500_000.0},
+        tie_word_embeddings=True,
+    )
+    config.is_causal = False
+    torch.manual_seed(0)
+    network = LlamaForCausalLM(config).eval()
+    builtin = load_model()
+    return NetworkDenoiser(**{**vars(builtin), "name": "random", "vocab_size": vocabulary, "network": network})
+
+
+def _modes(
+    model: NetworkDenoiser, prompts: list[Tensor], tokens: int, modes: dict[str, tuple[bool, dict[str, Any]]]
+) -> None:
+    seconds: dict[str, list[float]] = {name: [] for name in modes}
+    forwards: dict[str, list[float]] = {name: [] for name in modes}
     _decode(model, prompts[0], 8, *MODES[PLAIN])
     for prompt in prompts:
-        for name, mode in MODES.items():
+        for name, mode in modes.items():
             took, run = _decode(model, prompt, tokens, *mode)
             seconds[name].append(took)
             forwards[name].append(run / tokens / len(prompt))
@@ -84,7 +122,9 @@ def _decode(
     """CPU seconds and canvases of the first `tokens` tokens a row."""
     config = DecodeConfig(length=LENGTH, block_length=BLOCK, **settings)
     canvas = Canvas.after(prompt, LENGTH, model.mask_id)
-    matching = KeyMatching(bench_key(), model.device) if marked else everything
+    key = bench_key()
+    key = replace(key, spec=replace(key.spec, table_size=model.vocab_size))
+    matching = KeyMatching(key, model.device) if marked else everything
     begin, committed, run = time.process_time(), 0, 0
     # no row ends early, so that all modes do the same work
     for commits in decode_steps(_endless(model), canvas, config, matching, list(range(len(prompt)))):
@@ -143,6 +183,68 @@ def _committed(model: NetworkDenoiser, prompt: Tensor, tokens: int) -> Tensor:
         if commits.step + 1 == tokens:
             break
     return x
+
+
+def _memory() -> None:
+    """What the loop holds at once outside the network, for canvases of several lengths and LLaDA's vocabulary."""
+    logits = BLOCK * 126_464 * 4 / 2**20
+    print(f"logits of a block of {BLOCK}, vocabulary 126,464, float32: {logits:.0f} MiB, not counted below")
+    print("| canvas | greedy | T = 1 | T = 1, top-p .9 |\n|---|---|---|---|")
+    for length in (256, 1024, 4096):
+        held = [_held(length, settings) for settings in ({"temperature": 0}, {}, {"top_p": 0.9})]
+        print(f"| {length} | " + " | ".join(f"{mebibytes:.0f} MiB" for mebibytes in held) + " |")
+
+
+def _held(length: int, settings: dict[str, Any]) -> float:
+    """Most MiB of tensors alive at once that four steps of the loop allocate."""
+    config = DecodeConfig(length=length, block_length=BLOCK, **settings)
+    model = _Noise()
+    canvas = Canvas.after(torch.tensor([[3] * PROMPT]), length, model.mask_id)
+    steps = decode_steps(model, canvas, config, everything, [0])
+    next(steps)
+    with Allocations() as allocations:
+        for _ in range(4):
+            next(steps)
+    return allocations.peak / 2**20
+
+
+class _Noise(ToyDenoiser):
+    """Stands for a network of LLaDA's vocabulary: gives the same random logits at every step, allocated beforehand."""
+
+    logits = torch.randn(1, BLOCK, 126_464, generator=torch.Generator().manual_seed(0))
+
+    @property
+    def vocab_size(self) -> int:
+        return 126_464
+
+    def window(self, _ids: Tensor, start: int, stop: int) -> Tensor:
+        return self.logits[:, : stop - start]
+
+
+class Allocations(TorchDispatchMode):
+    """Adds up the bytes of all tensors made within, as long as they live."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alive: dict[int, int] = {}
+        self.peak = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operation and note what it allocated."""
+        before = {id_of(each) for each in tree_iter([args, kwargs]) if isinstance(each, Tensor)}
+        made = func(*args, **(kwargs or {}))
+        for each in tree_iter(made):
+            if isinstance(each, Tensor) and id_of(each) not in before and id_of(each) not in self.alive:
+                name = id_of(each)
+                self.alive[name] = each.untyped_storage().nbytes()
+                weakref.finalize(each.untyped_storage(), self.alive.pop, name, None)
+        self.peak = max(self.peak, sum(self.alive.values()))
+        return made
+
+
+def id_of(tensor: Tensor) -> int:
+    """Names the memory of a tensor."""
+    return tensor.untyped_storage().data_ptr()
 
 
 class _Timed(NetworkDenoiser):
