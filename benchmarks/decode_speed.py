@@ -44,6 +44,10 @@ MODES: dict[str, tuple[bool, dict[str, Any]]] = {
     "k = 5, dual": (True, {"cache": "dual", "lookahead": 5}),
     "k = 1, threshold .9": (True, {"commit": "threshold"}),
     "k = 1, threshold .9, dual": (True, {"commit": "threshold", "cache": "dual"}),
+    "k = 1, threshold .5": (True, {"commit": "threshold", "threshold": 0.5}),
+    "k = 1, greedy, threshold .5": (True, {"commit": "threshold", "threshold": 0.5, "temperature": 0}),
+    "k = 1, 2 a step": (True, {"steps": LENGTH // 2}),
+    "k = 1, 2 a step, dual": (True, {"steps": LENGTH // 2, "cache": "dual"}),
 }
 
 
