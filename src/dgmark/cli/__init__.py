@@ -5,6 +5,7 @@ import typer
 from dgmark.cli.convert import convert
 from dgmark.cli.demo import demo
 from dgmark.cli.detect import detect
+from dgmark.cli.experiment import experiment_app
 from dgmark.cli.generate import generate
 from dgmark.cli.infill import infill
 from dgmark.cli.keys import key_app, keygen
@@ -25,6 +26,7 @@ app.command()(detect)
 app.command()(models)
 app.command()(convert)
 app.command()(demo)
+app.add_typer(experiment_app, name="experiment")
 
 
 def main() -> None:

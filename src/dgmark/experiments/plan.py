@@ -141,11 +141,6 @@ def _shortened(config: DecodeConfig, length: int) -> dict[str, Any]:
     return {"length": length, "block_length": block, "steps": steps}
 
 
-def plan_name(experiment: Experiment, setup: SetupName) -> str:
-    """What the plan of an experiment is called."""
-    return experiment.name if setup == "builtin" else f"{experiment.name}-{setup}"
-
-
 def write_plan(
     store: Store, experiment: Experiment, setup: SetupName, planned: list[PlannedCell], key: WatermarkKey, **more: Any
 ) -> None:
@@ -159,7 +154,7 @@ def write_plan(
         key: the run's key.
         more: further fields, of the whole run.
     """
-    name = plan_name(experiment, setup)
+    name = experiment.plan_name(setup)
     cells: dict[str, Any] = {}
     if (store.root / "plans" / f"{name}.json").exists():
         before = store.read_plan(name)
@@ -172,6 +167,6 @@ def write_plan(
             "run_key": key.fingerprint,
             "prompt_ids": [prompt.prompt_id for prompt in one.prompts],
             "rows": one.row_ids,
-            "definition": one.cell.model_dump(exclude={"paper", "group", "at", "null"}),
+            "definition": one.cell.definition,
         }
     store.write_plan(name, {"version": PLAN_VERSION, "experiment": experiment.name, "setup": setup, **more, "cells": cells})

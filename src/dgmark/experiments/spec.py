@@ -170,6 +170,11 @@ class Cell(_Table):
     at: float | None = None
     paper: PaperNumbers = PaperNumbers()
 
+    @property
+    def definition(self) -> dict[str, Any]:
+        """What of it determines its texts."""
+        return self.model_dump(exclude={"paper", "group", "at", "null", "setups"})
+
 
 class Experiment(_Table):
     """One table or figure.
@@ -227,6 +232,10 @@ class Experiment(_Table):
     def setup(self, name: SetupName) -> Setup:
         """The setup called `name`."""
         return self.builtin if name == "builtin" else self.paper
+
+    def plan_name(self, setup: SetupName) -> str:
+        """What the plan of a run is called."""
+        return self.name if setup == "builtin" else f"{self.name}-{setup}"
 
     def cells_of(self, setup: SetupName) -> list[Cell]:
         """The cells that are run in a setup."""
