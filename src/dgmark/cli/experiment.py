@@ -23,9 +23,7 @@ ModelName = Annotated[
     str,
     typer.Option(help="builtin, paper (the paper's setup and models), or a model for the paper's setup."),
 ]
-KeyFile = Annotated[
-    Path | None, typer.Option(help="Key file.", show_default="the runs folder's own, made if missing")
-]
+KeyFile = Annotated[Path | None, typer.Option(help="Key file.", show_default="the runs folder's own, made if missing")]
 
 
 @experiment_app.callback()
@@ -80,7 +78,8 @@ def run(
         bool | None, typer.Option(help="Decode prompts of different lengths together.", show_default="on accelerators")
     ] = None,
     judge: Annotated[
-        str | None, typer.Option(help="Model that perplexity is taken under; none leaves it out.", show_default="the setup's")
+        str | None,
+        typer.Option(help="Model that perplexity is taken under; none leaves it out.", show_default="the setup's"),
     ] = None,
     device: Annotated[str | None, typer.Option(help="A torch device; by default the GPU if any.")] = None,
     dtype: Annotated[str | None, typer.Option(help="bf16 or fp32; by default the faster here.")] = None,
@@ -131,9 +130,7 @@ def report(
     runs: Runs = Path("runs"),
     model: ModelName = "builtin",
     key: KeyFile = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder to write to.", show_default="RUNS/reports/NAME")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write to.", show_default="RUNS/reports/NAME")] = None,
 ) -> None:
     """Write what a run shows, beside the paper's numbers: report.md, numbers.csv, tables.tex and pictures."""
     from dgmark.experiments.catalog import load_experiment
@@ -167,7 +164,9 @@ def import_texts(
         from dgmark.experiments.importing import import_rows
         from dgmark.experiments.plan import Subject
     except ImportError as error:
-        raise MissingExtra(f"importing needs torch and transformers: pip install 'dgmark[generate]' ({error})") from None
+        raise MissingExtra(
+            f"importing needs torch and transformers: pip install 'dgmark[generate]' ({error})"
+        ) from None
     for one in import_rows(Store(runs), files, Subject.load(model, device=device, dtype=dtype)):
         for recipe, count in one.recipes.items():
             print(f"{one.path}: {count} rows into {Store(runs).path('texts', recipe)}")

@@ -71,7 +71,9 @@ def make_attacked(store: Store, attack: Attack, value: float, texts: Mapping[str
         apply = load_attack(attack.name, attack_options(attack, value))
         ids = list(todo)
         for start in range(0, len(ids), _AT_ONCE):
-            rows = [_attacked_row(row_id, name, attack, value, todo[row_id], apply) for row_id in ids[start:][:_AT_ONCE]]
+            rows = [
+                _attacked_row(row_id, name, attack, value, todo[row_id], apply) for row_id in ids[start:][:_AT_ONCE]
+            ]
             file.append(rows)
     return len(todo)
 

@@ -139,15 +139,14 @@ def _cell_rows(
     if planned is None:
         return CellRows(cell, None, [], 0, shared.texts, None, None)
     if planned["run_key"] not in keys:
-        raise KeyFileError(
-            f"the cell {cell.name!r} was run with key {planned['run_key']}: give its file with --key"
-        )
+        raise KeyFileError(f"the cell {cell.name!r} was run with key {planned['run_key']}: give its file with --key")
     key = cell_key(keys[planned["run_key"]], cell.key)
     stored = store.read("texts", planned["recipe"], planned["rows"])
     rows = [stored[row_id] for row_id in planned["rows"] if row_id in stored]
-    kept = [row for row in rows if len(row["token_ids"]) >= shared.min_tokens]
+    least = experiment.min_tokens_of(cell, setup)
+    kept = [row for row in rows if len(row["token_ids"]) >= least]
     tokenizer = tokenizer_of(keys[planned["run_key"]])
-    return CellRows(cell, planned, kept, len(rows) - len(kept), len(planned["rows"]), key, tokenizer)
+    return CellRows(cell, planned, kept, len(rows) - len(kept), shared.texts, key, tokenizer)
 
 
 _tokenizers: dict[str, Tokenizer] = {}

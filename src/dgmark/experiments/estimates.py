@@ -22,7 +22,7 @@ class Estimate:
 
 
 def share(hits: int, count: int) -> Estimate:
-    """hits / count with Wilson's interval, which holds near 0 and 1.
+    """Hits / count with Wilson's interval, which holds near 0 and 1.
 
     Raises:
         ValueError: no observation.

@@ -82,7 +82,9 @@ def density_figure(panels: Mapping[str, Mapping[str, Float[np.ndarray, " n"]]], 
     """Histograms of shares in 0..1 as steps, a panel each."""
     figure = new_figure(3.2 * max(len(panels), 1), 3.4)
     edges = np.linspace(0, 1, 34)
-    for axes, (name, series) in zip(np.ravel(figure.subplots(1, max(len(panels), 1), sharey=True)), panels.items(), strict=False):
+    for axes, (name, series) in zip(
+        np.ravel(figure.subplots(1, max(len(panels), 1), sharey=True)), panels.items(), strict=False
+    ):
         for place, (label, values) in enumerate(series.items()):
             heights, _ = np.histogram(values, edges, density=True)
             axes.stairs(heights, edges, label=label, color=COLOURS[place], linestyle=("-", "--", ":")[place % 3])

@@ -169,4 +169,6 @@ def write_plan(
             "rows": one.row_ids,
             "definition": one.cell.definition,
         }
-    store.write_plan(name, {"version": PLAN_VERSION, "experiment": experiment.name, "setup": setup, **more, "cells": cells})
+    store.write_plan(
+        name, {"version": PLAN_VERSION, "experiment": experiment.name, "setup": setup, **more, "cells": cells}
+    )

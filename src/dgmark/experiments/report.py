@@ -47,9 +47,7 @@ def keys_of(store: Store, path: Path | None) -> dict[str, WatermarkKey]:
     return {key.fingerprint: key for key in keys}
 
 
-def make_report(
-    experiment: Experiment, store: Store, setup: SetupName, keys: Mapping[str, WatermarkKey]
-) -> Report:
+def make_report(experiment: Experiment, store: Store, setup: SetupName, keys: Mapping[str, WatermarkKey]) -> Report:
     """Score what a run made; no model is loaded.
 
     Args:
@@ -143,7 +141,12 @@ def status_table(context: Context) -> Table:
             continue
         left_out = f", {cell.left_out} too short left out" if cell.left_out else ""
         rows.append(
-            [cell.name, str(len(cell.rows)), str(cell.requested), ("complete" if cell.complete else "incomplete") + left_out]
+            [
+                cell.name,
+                str(len(cell.rows)),
+                str(cell.requested),
+                ("complete" if cell.complete else "incomplete") + left_out,
+            ]
         )
     return Table("Texts", ["", "texts", "asked for", "status"], rows)
 
@@ -155,7 +158,9 @@ def _to_run(context: Context) -> list[CellRows]:
 def _how_to_read(context: Context) -> str:
     """Model, keys and intervals, in words."""
     ran = [cell for cell in context.cells.values() if cell.plan is not None]
-    models = dict.fromkeys(f"{c.plan['model']} (weights {c.plan['model_hash'][:12]}, {c.plan['dtype']})" for c in ran if c.plan)
+    models = dict.fromkeys(
+        f"{c.plan['model']} (weights {c.plan['model_hash'][:12]}, {c.plan['dtype']})" for c in ran if c.plan
+    )
     keys = dict.fromkeys(cell.plan["run_key"] for cell in ran if cell.plan)
     versions = dict.fromkeys(
         ", ".join(f"{name} {version}" for name, version in (row["versions"] or row["imported"]["versions"]).items())
@@ -164,8 +169,8 @@ def _how_to_read(context: Context) -> str:
         for row in cell.rows
     )
     return (
-        "In brackets: 95 % intervals (shares: Wilson; others: bootstrap over texts). Texts are scored from the text alone. "
+        "In brackets: 95 % intervals (shares: Wilson; others: bootstrap over texts). Texts are scored from the text. "
         f"False positives count unmarked texts under the run's key and {context.experiment.null_keys} random ones. "
-        f"The paper's numbers are of its own models, prompts and judge.\n\n"
+        "The paper's numbers are of its own models, prompts and judge.\n\n"
         f"Model: {'; '.join(models)}. Key: {', '.join(keys)}. Versions: {'; '.join(versions)}.\n"
     )

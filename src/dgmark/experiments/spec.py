@@ -1,6 +1,6 @@
 """What an experiment is, as data: the tables of its TOML file, checked strictly.
 
-One file stands for one table or figure of the paper. It names cells (what is decoded, marked and asked), two setups (the
+One file stands for one table or figure of the paper. It names cells (what is decoded, and how it is marked), two setups (the
 built-in model, and the paper's), prompt sets, attacks, and the numbers that the paper reports.
 """
 
@@ -153,6 +153,7 @@ class Cell(_Table):
         null: the unmarked cell it is compared with; by default the experiment's.
         group: heading of the report that it stands under; its line, in a figure.
         at: its place on a figure's axis.
+        min_tokens: in setup "paper", instead of the setup's.
         paper: what the paper reports.
     """
 
@@ -168,12 +169,13 @@ class Cell(_Table):
     null: str | None = None
     group: str = ""
     at: float | None = None
+    min_tokens: int | None = None
     paper: PaperNumbers = PaperNumbers()
 
     @property
     def definition(self) -> dict[str, Any]:
         """What of it determines its texts."""
-        return self.model_dump(exclude={"paper", "group", "at", "null", "setups"})
+        return self.model_dump(exclude={"paper", "group", "at", "null", "setups", "min_tokens"})
 
 
 class Experiment(_Table):
@@ -248,6 +250,11 @@ class Experiment(_Table):
     def null_of(self, cell: Cell) -> str | None:
         """Name of the unmarked cell that a marked one is compared with."""
         return None if cell.scheme is None else cell.null or self.null
+
+    def min_tokens_of(self, cell: Cell, setup: SetupName) -> int:
+        """Tokens below which a text of the cell is left out of the measures."""
+        own = cell.min_tokens if setup == "paper" else None
+        return self.setup(setup).min_tokens if own is None else own
 
     def prompt_set(self, cell: Cell, setup: SetupName) -> tuple[str, PromptSet]:
         """Name and definition of a cell's prompts."""

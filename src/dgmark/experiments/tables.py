@@ -93,14 +93,21 @@ def _paper(quantity: Quantity | None) -> str:
 def to_markdown(table: Table) -> str:
     """The table in GitHub's Markdown."""
     lines = [table.columns, ["---", *["---:"] * (len(table.columns) - 1)], *table.rows]
-    body = "\n".join("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines)
+    body = "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines
+    )
     return f"**{table.title}**\n\n{body}\n" if table.title else body + "\n"
 
 
 def to_latex(table: Table) -> str:
     """The table for booktabs."""
     columns = "l" + "r" * (len(table.columns) - 1)
-    lines = [r"\begin{table}[ht]", r"\centering", rf"\caption{{{escape(table.title)}}}", rf"\begin{{tabular}}{{{columns}}}"]
+    lines = [
+        r"\begin{table}[ht]",
+        r"\centering",
+        rf"\caption{{{escape(table.title)}}}",
+        rf"\begin{{tabular}}{{{columns}}}",
+    ]
     lines += [r"\toprule", _latex_line(table.columns), r"\midrule", *map(_latex_line, table.rows), r"\bottomrule"]
     return "\n".join([*lines, r"\end{tabular}", r"\end{table}"]) + "\n"
 

@@ -6,6 +6,7 @@ from dgmark.experiments.cells import CellRows
 from dgmark.experiments.estimates import Estimate, mean, median
 from dgmark.experiments.tables import Column, Quantity, quantity_table
 from dgmark.experiments.views.section import Context, Section, tables_of
+from dgmark.records import Row
 
 CRITERIA = ("coherence", "clarity", "naturalness", "overall")
 
@@ -32,7 +33,7 @@ def timing(context: Context) -> Section:
     return Section(quantities, tables_of(table), text)
 
 
-def _times(cell: CellRows, stored: dict[str, dict]) -> dict[int, float]:
+def _times(cell: CellRows, stored: dict[str, Row]) -> dict[int, float]:
     """Seconds a token by place of the prompt."""
     ids = [] if cell.plan is None else cell.plan["rows"]
     return {at: stored[row]["seconds"] / stored[row]["tokens"] for at, row in enumerate(ids) if row in stored}
@@ -62,4 +63,6 @@ def judge(context: Context) -> Section:
             paper = cell.cell.paper.judged.get(criterion)
             quantities.append(Quantity(cell.name, criterion, mean(each) if len(each) else None, paper, 2))
     columns = [Column(criterion, criterion) for criterion in CRITERIA]
-    return Section(quantities, tables_of(quantity_table("Scores of the judge", list(context.cells), quantities, columns)))
+    return Section(
+        quantities, tables_of(quantity_table("Scores of the judge", list(context.cells), quantities, columns))
+    )

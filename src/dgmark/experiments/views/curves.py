@@ -66,7 +66,9 @@ def area_under_curve(context: Context) -> Section:
             )
         curves = _roc_scores(context, marked, attack)
         if curves:
-            figures[f"roc-{_slug(attack.label)}"] = roc(curves, title=f"{attack.label}, {attack.option} {attack.values[-1]:g}")
+            figures[f"roc-{_slug(attack.label)}"] = roc(
+                curves, title=f"{attack.label}, {attack.option} {attack.values[-1]:g}"
+            )
     return Section(quantities, tables_of(*tables), figures=figures)
 
 
@@ -135,7 +137,11 @@ def _auc_table(attack: Attack, quantities: list[Quantity]) -> Table | None:
     for q in quantities:
         series = q.name.removeprefix("AUC ").rpartition(" ")[0]
         if q.name.startswith(prefix) and series.partition(", w = ")[0] == attack.label:
-            ours = "–" if q.ours is None else f"{number(q.ours.value, 3)} [{number(q.ours.low, 3)}, {number(q.ours.high, 3)}]"
+            ours = (
+                "–"
+                if q.ours is None
+                else f"{number(q.ours.value, 3)} [{number(q.ours.low, 3)}, {number(q.ours.high, 3)}]"
+            )
             rows.setdefault((q.cell, series), []).append(ours if q.paper is None else f"{ours} ({number(q.paper, 3)})")
     known = {key: row for key, row in rows.items() if any(cell != "–" for cell in row)}
     if not known:

@@ -8,8 +8,9 @@ import numpy as np
 from dgmark.experiments.cells import CellRows, Scores
 from dgmark.experiments.estimates import Estimate, auc, mean, median, perplexity, share
 from dgmark.experiments.spec import RATES, PaperNumbers, Rates
-from dgmark.experiments.tables import Column, Quantity, quantity_table
+from dgmark.experiments.tables import Column, Quantity, Table, quantity_table
 from dgmark.experiments.views.section import Context, Section, tables_of
+from dgmark.records import Row
 from dgmark.repetition import repeated_ngrams
 
 THRESHOLDS = (4.0, 5.0)
@@ -21,7 +22,7 @@ def detection(context: Context) -> Section:
     return Section(quantities=quantities, tables=tables_of(*detection_tables(list(context.cells), quantities)))
 
 
-def detection_tables(names: Sequence[str], quantities: Sequence[Quantity]) -> list:
+def detection_tables(names: Sequence[str], quantities: Sequence[Quantity]) -> list[Table | None]:
     """Error rates, TPR at false-positive rates, and the texts."""
     rates = [
         Column(f"{rate} {words} {z:g}", f"{rate} z>{z:g}")
@@ -41,7 +42,9 @@ def detection_tables(names: Sequence[str], quantities: Sequence[Quantity]) -> li
     return [
         quantity_table("Error rates at the paper's thresholds", names, quantities, rates),
         quantity_table("TPR in percent, exact p-value at or below the rate", names, quantities, exact),
-        quantity_table("TPR in percent, z above the normal quantile of the rate (the paper's way)", names, quantities, normal),
+        quantity_table(
+            "TPR in percent, z above the normal quantile of the rate (the paper's way)", names, quantities, normal
+        ),
         quantity_table("The texts", names, quantities, texts),
     ]
 
@@ -53,7 +56,13 @@ def cell_quantities(context: Context, cell: CellRows) -> list[Quantity]:
     digits = {"tokens": 1, "median z": 2, "perplexity": 2, "repeated 4-grams": 1}
     names = dict.fromkeys([*ours, *paper])
     return [
-        Quantity(cell.name, name, ours.get(name), paper.get(name), 2 if name.startswith("TPR p") or " at " in name else digits.get(name, 3))
+        Quantity(
+            cell.name,
+            name,
+            ours.get(name),
+            paper.get(name),
+            2 if name.startswith("TPR p") or " at " in name else digits.get(name, 3),
+        )
         for name in names
     ]
 
@@ -96,7 +105,10 @@ def _true_positives(scores: Scores) -> dict[str, Estimate]:
     found: dict[str, Estimate] = {}
     for z in THRESHOLDS:
         hits = int((scores.z > z).sum())
-        found |= {f"TPR z>{z:g}": share(hits, len(scores.z)), f"FNR z>{z:g}": share(len(scores.z) - hits, len(scores.z))}
+        found |= {
+            f"TPR z>{z:g}": share(hits, len(scores.z)),
+            f"FNR z>{z:g}": share(len(scores.z) - hits, len(scores.z)),
+        }
     for rate, level in RATES.items():
         found[f"TPR p<={rate}"] = _percent(scores.p <= level)
         found[f"TPR z at {rate}"] = _percent(scores.z > NormalDist().inv_cdf(1 - level))
@@ -130,7 +142,7 @@ def perplexity_of(context: Context, cell: CellRows) -> Estimate | None:
     return perplexity(nats, tokens) if tokens.sum() else None
 
 
-def judged_rows(context: Context, cell: CellRows) -> list[dict]:
+def judged_rows(context: Context, cell: CellRows) -> list[Row]:
     """Nats and tokens of the cell's texts under the run's judge, as far as they are there."""
     judge = context.plan.get("judge")
     if judge is None:

@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dgmark.experiments.cells import CellRows
-from dgmark.experiments.estimates import mean, median, share
+from dgmark.experiments.estimates import Estimate, mean, median, share
 from dgmark.experiments.figures import bar_figure, box_figure, density_figure
 from dgmark.experiments.tables import Column, Quantity, Table, quantity_table
 from dgmark.experiments.views.curves import attacked_texts, matches
@@ -51,8 +51,6 @@ def window_ratios(cell: CellRows, ids: list[list[int]], window: int) -> Float[np
 def _ratio(cell: str, name: str, values: Float[np.ndarray, " n"]) -> Quantity:
     # overlapping windows are no independent observations: no interval that would pretend so
     value = float(values.mean()) if len(values) else float("nan")
-    from dgmark.experiments.estimates import Estimate
-
     return Quantity(cell, name, Estimate(value, float("nan"), float("nan"), len(values)))
 
 
@@ -70,7 +68,9 @@ def lengths(context: Context) -> Section:
             bars[cell.name] = [100 * one / len(counted) for one in inside]
         for place, name in enumerate(names):
             ours = share(inside[place], len(counted)) if len(counted) else None
-            quantities.append(Quantity(cell.name, f"share {name}", ours, None if paper is None else paper[place] / 100, 2))
+            quantities.append(
+                Quantity(cell.name, f"share {name}", ours, None if paper is None else paper[place] / 100, 2)
+            )
     table = quantity_table(
         "Share of responses by length in tokens",
         list(context.cells),
@@ -96,7 +96,9 @@ def _group(context: Context, name: str) -> str:
 
 def perplexities(context: Context) -> Section:
     """Perplexity of each text under the judge: median and quartiles."""
-    quantities, boxes, papers = [], {}, {}
+    quantities: list[Quantity] = []
+    boxes: dict[str, Float[np.ndarray, " texts"]] = {}
+    papers: dict[str, float] = {}
     for cell in context.cells.values():
         rows = judged_rows(context, cell)
         each = np.array([np.exp(row["nats"] / row["tokens"]) for row in rows if row["tokens"]])
