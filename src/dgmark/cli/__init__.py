@@ -2,6 +2,7 @@
 
 import typer
 
+from dgmark.cli.attack import attack
 from dgmark.cli.convert import convert
 from dgmark.cli.demo import demo
 from dgmark.cli.detect import detect
@@ -23,6 +24,7 @@ app.add_typer(key_app, name="key")
 app.command()(generate)
 app.command()(infill)
 app.command()(detect)
+app.command()(attack)
 app.command()(models)
 app.command()(convert)
 app.command()(demo)
