@@ -21,7 +21,7 @@ from dgmark.models.weights import load_network
 from dgmark.tokenizer import Tokenizer, read_tokenizer
 
 BUILTIN_JUDGE = "builtin"
-_BUILTIN_FOLDER = Path(__file__).parents[1] / "judge"
+BUILTIN_JUDGE_FOLDER = Path(__file__).parents[1] / "judge"
 
 _CONTEXT_NAMES = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
 # Share of the spread of the logits that they may move when a later token changes: number formats, nothing else.
@@ -125,9 +125,9 @@ def load_judge(
 def _find(name_or_path: str, revision: str | None) -> tuple[Checkpoint, Tokenizer]:
     """A judge's checkpoint and tokenizer; of a hub id weights are fetched once its config.json is known to load."""
     if name_or_path == BUILTIN_JUDGE:
-        config = read_object(_BUILTIN_FOLDER / "config.json")
+        config = read_object(BUILTIN_JUDGE_FOLDER / "config.json")
         tokenizer = read_tokenizer(find_checkpoint(BUILTIN).folder, BUILTIN)  # which they share
-        return Checkpoint(BUILTIN_JUDGE, _BUILTIN_FOLDER, config), tokenizer
+        return Checkpoint(BUILTIN_JUDGE, BUILTIN_JUDGE_FOLDER, config), tokenizer
     ARCHITECTURE.native_config(find_checkpoint(name_or_path, revision))
     checkpoint = find_checkpoint(name_or_path, revision, weights=True)
     return checkpoint, read_tokenizer(checkpoint.folder, checkpoint.name)

@@ -5,11 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from dgmark.errors import SettingsError
+from dgmark import attacks
+from dgmark.checkpoint import BUILTIN
 from dgmark.experiments.recipe import ROW_VERSION, digest, versions
 from dgmark.experiments.spec import Attack
 from dgmark.experiments.store import Store
 from dgmark.records import Row
+from dgmark.tokenizer import Tokenizer
 
 _AT_ONCE = 8
 
@@ -39,16 +41,24 @@ def attacked_ids(attack: Attack, value: float, text_ids: list[str]) -> list[str]
     return [attacked_id(name, text_id) for text_id in text_ids]
 
 
-def load_attack(name: str, options: Mapping[str, Any]) -> Apply:
-    """An attack of `dgmark.attacks`.
+def load_attack(attack: Attack, value: float, tokenizer: Tokenizer, model: object) -> Apply:
+    """An attack at one strength, in the tokens of the texts' own model, and with that model where it needs one.
 
     Raises:
         SettingsError: no such attack or option.
+        MissingExtra: it needs what is not installed.
     """
-    raise SettingsError(f"there is no attack {name!r}")
+    options = attack_options(attack, value)
+    defaults = attacks.defaults_of(attack.name) if attack.name in attacks.ATTACKS else {}
+    own = {name: thing for name, thing in (("tokenizer", tokenizer), ("model", model)) if defaults.get(name) == BUILTIN}
+    if isinstance(defaults.get(attack.option), int):
+        options[attack.option] = int(value)
+    return attacks.attack(attack.name, **{**own, **options})
 
 
-def make_attacked(store: Store, attack: Attack, value: float, texts: Mapping[str, Row]) -> int:
+def make_attacked(
+    store: Store, attack: Attack, value: float, texts: Mapping[str, Row], tokenizer: Tokenizer, model: object
+) -> int:
     """Attack the texts that were not attacked yet; how many that were.
 
     Args:
@@ -56,6 +66,8 @@ def make_attacked(store: Store, attack: Attack, value: float, texts: Mapping[str
         attack: the attack.
         value: its strength.
         texts: stored texts by id.
+        tokenizer: of their model.
+        model: their model.
 
     Raises:
         SettingsError: no such attack or option.
@@ -68,7 +80,7 @@ def make_attacked(store: Store, attack: Attack, value: float, texts: Mapping[str
         todo = {row_id: row for row_id, row in todo.items() if row_id not in file.done}
         if not todo:
             return 0
-        apply = load_attack(attack.name, attack_options(attack, value))
+        apply = load_attack(attack, value, tokenizer, model)
         ids = list(todo)
         for start in range(0, len(ids), _AT_ONCE):
             rows = [

@@ -26,5 +26,6 @@ def load_experiment(name_or_path: str) -> Experiment:
     if name_or_path.endswith(".toml"):
         return read_experiment(Path(name_or_path))
     raise SettingsError(
-        f"there is no experiment {name_or_path!r}: give one of {', '.join(experiment_names())}, or a file ending in .toml"
+        f"there is no experiment {name_or_path!r}: give a file ending in .toml, or one of "
+        + ", ".join(experiment_names())
     )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from dgmark.detector import Detector
 from dgmark.errors import KeyFileError, SettingsError
 from dgmark.experiments.recipe import cell_key
 from dgmark.experiments.schemes import scorer
@@ -109,7 +110,12 @@ class CellRows:
 
 
 def read_cells(
-    store: Store, experiment: Experiment, setup: SetupName, plan: Mapping[str, Any], keys: Mapping[str, WatermarkKey]
+    store: Store,
+    experiment: Experiment,
+    setup: SetupName,
+    plan: Mapping[str, Any],
+    keys: Mapping[str, WatermarkKey],
+    tokenizers: Mapping[str, Tokenizer],
 ) -> dict[str, CellRows]:
     """All cells of an experiment by name, those that were not run included.
 
@@ -119,11 +125,12 @@ def read_cells(
         setup: whose run is read.
         plan: what the run wrote.
         keys: keys of runs by fingerprint.
+        tokenizers: by fingerprint; others are found by the name that the key gives.
 
     Raises:
         KeyFileError: a run's key is not among them.
     """
-    return {cell.name: _cell_rows(store, experiment, cell, setup, plan, keys) for cell in experiment.cells}
+    return {cell.name: _cell_rows(store, experiment, cell, setup, plan, keys, tokenizers) for cell in experiment.cells}
 
 
 def _cell_rows(
@@ -133,6 +140,7 @@ def _cell_rows(
     setup: SetupName,
     plan: Mapping[str, Any],
     keys: Mapping[str, WatermarkKey],
+    tokenizers: Mapping[str, Tokenizer],
 ) -> CellRows:
     shared = experiment.setup(setup)
     planned = plan["cells"].get(cell.name)
@@ -145,18 +153,5 @@ def _cell_rows(
     rows = [stored[row_id] for row_id in planned["rows"] if row_id in stored]
     least = experiment.min_tokens_of(cell, setup)
     kept = [row for row in rows if len(row["token_ids"]) >= least]
-    tokenizer = tokenizer_of(keys[planned["run_key"]])
+    tokenizer = tokenizers.get(key.spec.tokenizer_fingerprint) or Detector(key).tokenizer
     return CellRows(cell, planned, kept, len(rows) - len(kept), shared.texts, key, tokenizer)
-
-
-_tokenizers: dict[str, Tokenizer] = {}
-
-
-def tokenizer_of(key: WatermarkKey) -> Tokenizer:
-    """The key's tokenizer, loaded once."""
-    from dgmark.detector import Detector
-
-    name = key.spec.tokenizer_fingerprint
-    if name not in _tokenizers:
-        _tokenizers[name] = Detector(key).tokenizer
-    return _tokenizers[name]

@@ -1,19 +1,21 @@
 """Shares, medians, means and areas under ROC curves, each with a 95 % interval."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
+from dgmark.evaluate.intervals import Bootstrap, Interval
+
 _Z = 1.959963984540054  # the normal quantile of 0.975
-_RESAMPLES = 2000
+_AUC_RESAMPLES = 500
+_BOOTSTRAP = Bootstrap(method="percentile", resamples=2000)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value, its 95 % interval, and how many observations it rests on."""
+    """A value, its 95 % interval (NaN where one text tells nothing of it), and how many observations it rests on."""
 
     value: float
     low: float
@@ -37,12 +39,12 @@ def share(hits: int, count: int) -> Estimate:
 
 def median(values: Float[np.ndarray, " n"]) -> Estimate:
     """The median with a bootstrap interval."""
-    return _bootstrapped(values, lambda draws: np.asarray(np.median(draws, axis=-1)))
+    return _of(_BOOTSTRAP.interval(lambda drawn: np.median(values[drawn], axis=1), len(values)), len(values))
 
 
 def mean(values: Float[np.ndarray, " n"]) -> Estimate:
     """The mean with a bootstrap interval."""
-    return _bootstrapped(values, lambda draws: np.asarray(draws.mean(axis=-1)))
+    return _of(_BOOTSTRAP.mean(values), len(values))
 
 
 def perplexity(nats: Float[np.ndarray, " n"], tokens: Float[np.ndarray, " n"]) -> Estimate:
@@ -50,12 +52,9 @@ def perplexity(nats: Float[np.ndarray, " n"], tokens: Float[np.ndarray, " n"]) -
 
     Args:
         nats: negative log-likelihood of each text.
-        tokens: judge tokens of each text; not all 0.
+        tokens: judge tokens of each text, at least 1.
     """
-    pick = np.random.default_rng(0).integers(len(nats), size=(_RESAMPLES, len(nats)))
-    draws = np.exp(nats[pick].sum(axis=1) / np.maximum(tokens[pick].sum(axis=1), 1))
-    low, high = np.quantile(draws, [0.025, 0.975])
-    return Estimate(float(np.exp(nats.sum() / tokens.sum())), float(low), float(high), len(nats))
+    return _of(_BOOTSTRAP.ratio(nats, tokens).map(math.exp), len(nats))
 
 
 def auc(marked: Float[np.ndarray, " n"], unmarked: Float[np.ndarray, " m"]) -> Estimate:
@@ -68,7 +67,7 @@ def auc(marked: Float[np.ndarray, " n"], unmarked: Float[np.ndarray, " m"]) -> E
     rng = np.random.default_rng(0)
     draws = [
         wins[rng.integers(len(marked), size=len(marked))][:, rng.integers(len(unmarked), size=len(unmarked))].mean()
-        for _ in range(_RESAMPLES // 4)
+        for _ in range(_AUC_RESAMPLES)
     ]
     low, high = np.quantile(draws, [0.025, 0.975])
     return Estimate(float(wins.mean()), float(low), float(high), min(len(marked), len(unmarked)))
@@ -81,9 +80,6 @@ def _ordered(marked: Float[np.ndarray, " n"], unmarked: Float[np.ndarray, " m"])
     return equal
 
 
-def _bootstrapped(
-    values: Float[np.ndarray, " n"], statistic: Callable[[Float[np.ndarray, "*draws n"]], Float[np.ndarray, "*draws"]]
-) -> Estimate:
-    pick = np.random.default_rng(0).integers(len(values), size=(_RESAMPLES, len(values)))
-    low, high = np.quantile(statistic(values[pick]), [0.025, 0.975])
-    return Estimate(float(statistic(values)), float(low), float(high), len(values))
+def _of(interval: Interval, count: int) -> Estimate:
+    low, high = (math.nan if end is None else end for end in (interval.low, interval.high))
+    return Estimate(interval.value, low, high, count)

@@ -23,6 +23,9 @@ from dgmark.models.denoiser import dtype_of, name_of
 
 PLAN_VERSION = 1
 
+# what a run comes by, and a later run of other cells leaves as it is
+_FOUND = ("judge", "machine", "language_judge")
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -142,7 +145,13 @@ def _shortened(config: DecodeConfig, length: int) -> dict[str, Any]:
 
 
 def write_plan(
-    store: Store, experiment: Experiment, setup: SetupName, planned: list[PlannedCell], key: WatermarkKey, **more: Any
+    store: Store,
+    experiment: Experiment,
+    setup: SetupName,
+    planned: Sequence[PlannedCell],
+    key: WatermarkKey,
+    shared: dict[str, Any],
+    found: dict[str, Any] | None = None,
 ) -> None:
     """Write down which rows make the cells that were planned, beside those planned before.
 
@@ -152,23 +161,25 @@ def write_plan(
         setup: the setup.
         planned: cells; those of the same name are written anew.
         key: the run's key.
-        more: further fields, of the whole run.
+        shared: what all cells of a plan agree in; cells planned with something else are dropped.
+        found: what the run has come by: the judge, the machine.
     """
     name = experiment.plan_name(setup)
-    cells: dict[str, Any] = {}
-    if (store.root / "plans" / f"{name}.json").exists():
-        before = store.read_plan(name)
-        if all(before.get(field) == value for field, value in more.items()):
-            cells = before["cells"]
-    for one in planned:
-        cells[one.cell.name] = {
-            **one.recipe.to_row(),
-            "key_fingerprint": one.key.fingerprint,
-            "run_key": key.fingerprint,
-            "prompt_ids": [prompt.prompt_id for prompt in one.prompts],
-            "rows": one.row_ids,
-            "definition": one.cell.definition,
-        }
-    store.write_plan(
-        name, {"version": PLAN_VERSION, "experiment": experiment.name, "setup": setup, **more, "cells": cells}
-    )
+    before = store.read_plan(name) if store.has_plan(name) else {}
+    if any(before.get(field) != value for field, value in shared.items()):
+        before = {}
+    cells = {**before.get("cells", {}), **{one.cell.name: _planned_row(one, key) for one in planned}}
+    known: dict[str, Any] = {field: before[field] for field in _FOUND if field in before}
+    plan = {"version": PLAN_VERSION, "experiment": experiment.name, "setup": setup, **shared}
+    store.write_plan(name, {**plan, **known, **(found or {}), "cells": cells})
+
+
+def _planned_row(one: PlannedCell, key: WatermarkKey) -> dict[str, Any]:
+    return {
+        **one.recipe.to_row(),
+        "key_fingerprint": one.key.fingerprint,
+        "run_key": key.fingerprint,
+        "prompt_ids": [prompt.prompt_id for prompt in one.prompts],
+        "rows": one.row_ids,
+        "definition": one.cell.definition,
+    }

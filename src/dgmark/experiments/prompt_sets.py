@@ -76,9 +76,9 @@ def named_files(given: list[str]) -> dict[str, Path]:
     """
     files: dict[str, Path] = {}
     for item in given:
-        name, equals, path = item.rpartition("=")
+        name, _, path = item.rpartition("=")
         if Path(item).exists() and not Path(path).exists():
-            name, equals, path = "", "", item
+            name, path = "", item
         if name in files:
             raise SettingsError(f"two files are given for the prompts {name or 'of every set'}")
         if not Path(path).is_file():

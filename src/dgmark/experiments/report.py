@@ -55,6 +55,7 @@ def make_report(experiment: Experiment, store: Store, setup: SetupName, keys: Ma
         store: its rows.
         setup: the setup that was run.
         keys: the run's keys by fingerprint.
+        tokenizers: by fingerprint, where the name that a key gives does not find them.
 
     Raises:
         NoTexts: it was not run.
@@ -62,7 +63,7 @@ def make_report(experiment: Experiment, store: Store, setup: SetupName, keys: Ma
         MissingExtra: pictures need matplotlib.
     """
     plan = store.read_plan(experiment.plan_name(setup))
-    cells = read_cells(store, experiment, setup, plan, keys)
+    cells = read_cells(store, experiment, setup, plan, keys, tokenizers or {})
     context = Context(experiment, setup, store, plan, cells)
     return Report(context, VIEWS[experiment.view](context))
 
@@ -119,6 +120,9 @@ def _warnings(report: Report) -> str:
         lines.append(f"**Shortened**: texts of at most {context.plan['length']} tokens, not those of the experiment.")
     if context.plan.get("model") is not None:
         lines.append(f"**Another model** than the setup's: {context.plan['model']}.")
+    elsewhere = [cell.name for cell in context.cells.values() if context.setup not in cell.cell.setups]
+    if elsewhere:
+        lines.append(f"Not in setup {context.setup}, so with the paper's numbers alone: {'; '.join(elsewhere)}.")
     changed = [cell.name for cell in context.cells.values() if _changed(cell)]
     if changed:
         lines.append(f"**The experiment has changed since it was run**: run it again for {', '.join(changed)}.")
@@ -134,10 +138,9 @@ def _changed(cell: CellRows) -> bool:
 def status_table(context: Context) -> Table:
     """How many texts each cell has, of how many."""
     rows = []
-    for cell in context.cells.values():
+    for cell in _to_run(context):
         if cell.plan is None:
-            status = "not run" if context.setup in cell.cell.setups else f"not in setup {context.setup}"
-            rows.append([cell.name, "0", str(cell.requested), status])
+            rows.append([cell.name, "0", str(cell.requested), "not run"])
             continue
         left_out = f", {cell.left_out} too short left out" if cell.left_out else ""
         rows.append(

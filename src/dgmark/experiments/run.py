@@ -4,10 +4,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from dgmark.decode.generation import encode_prompt
 from dgmark.errors import SettingsError
+from dgmark.evaluate.judge import load_judge
 from dgmark.experiments.attacked import make_attacked
+from dgmark.experiments.judging import judge_identity, make_perplexities
 from dgmark.experiments.plan import PlannedCell, Subject, decode, plan_cell, write_plan
 from dgmark.experiments.prompt_sets import Prompt
 from dgmark.experiments.recipe import versions
@@ -17,6 +20,8 @@ from dgmark.experiments.timing import time_cells
 from dgmark.key import WatermarkKey
 from dgmark.models import Denoiser
 from dgmark.records import Row
+
+NO_JUDGE = "none"
 
 # (what is being made, how many are there, how many there are to be)
 Tell = Callable[[str, int, int], None]
@@ -36,7 +41,7 @@ class RunOptions:
         length: most response tokens: for a quick look, into rows of their own.
         batch_size: most rows decoded at once.
         pad: decode prompts of different lengths together; None: where it pays.
-        judge: model that perplexity is taken under; None: the setup's.
+        judge: model that perplexity is taken under; None: the setup's; "none": leave it out.
         loading: arguments of `load_model`.
     """
 
@@ -83,16 +88,17 @@ def run_experiment(
         planned = [
             plan_cell(experiment, cell, options.setup, subject, key, options.files, options.length) for cell in cells
         ]
-        shared = {"length": options.length, "texts": experiment.setup(options.setup).texts, "model": options.model}
-        write_plan(store, experiment, options.setup, planned, key, **shared)
+        plan = {"length": options.length, "model": options.model}
+        write_plan(store, experiment, options.setup, planned, key, plan)
         if experiment.view == "timing":
             machine = time_cells(store, planned, subject, options.limit)
-            write_plan(store, experiment, options.setup, planned, key, **shared, machine=machine)
+            write_plan(store, experiment, options.setup, planned, key, plan, {"machine": machine})
             continue
         for one in planned:
             make_texts(store, one, subject, options, tell)
         for one in planned:
-            _attack(store, experiment, one, options, tell)
+            _attack(store, experiment, one, subject, options, tell)
+        _judge(store, experiment, planned, key, plan, options, tell)
 
 
 def _selected(experiment: Experiment, options: RunOptions) -> list[Cell]:
@@ -161,12 +167,42 @@ def _text_rows(
     ]
 
 
-def _attack(store: Store, experiment: Experiment, planned: PlannedCell, options: RunOptions, tell: Tell) -> None:
+def _attack(
+    store: Store,
+    experiment: Experiment,
+    planned: PlannedCell,
+    subject: Subject,
+    options: RunOptions,
+    tell: Tell,
+) -> None:
     """Attack the marked texts of a cell."""
     if planned.cell.scheme is None or not experiment.attacks_of(options.setup):
         return
     texts = store.read("texts", planned.recipe.hash, planned.row_ids[: options.limit])
     for attack in experiment.attacks_of(options.setup):
         for value in attack.values:
-            made = make_attacked(store, attack, value, texts)
-            tell(f"{planned.cell.name}, {attack.label} {value:g}", made, made)
+            made = make_attacked(store, attack, value, texts, subject.model.tokenizer, subject.model)
+            if made:
+                tell(f"{planned.cell.name}, {attack.label} {value:g}", made, made)
+
+
+def _judge(
+    store: Store,
+    experiment: Experiment,
+    planned: Sequence[PlannedCell],
+    key: WatermarkKey,
+    plan: dict[str, Any],
+    options: RunOptions,
+    tell: Tell,
+) -> None:
+    """Take the perplexity of all texts that there are, if the experiment asks for it."""
+    name = options.judge or experiment.setup(options.setup).judge
+    if "perplexity" not in experiment.measures or name == NO_JUDGE:
+        return
+    judge = load_judge(name)
+    identity = judge_identity(judge)
+    for one in planned:
+        texts = store.read("texts", one.recipe.hash, one.row_ids)
+        made = make_perplexities(store, judge, identity, list(texts.values()))
+        tell(f"{one.cell.name}, perplexity", made, made)
+    write_plan(store, experiment, options.setup, planned, key, plan, {"judge": identity})

@@ -1,7 +1,7 @@
 """What an experiment is, as data: the tables of its TOML file, checked strictly.
 
-One file stands for one table or figure of the paper. It names cells (what is decoded, and how it is marked), two setups (the
-built-in model, and the paper's), prompt sets, attacks, and the numbers that the paper reports.
+One file stands for one table or figure of the paper. It names cells (what is decoded, and how it is marked), two
+setups (the built-in model, and the paper's), prompt sets, attacks, and the numbers that the paper reports.
 """
 
 import tomllib

@@ -64,6 +64,10 @@ class Store:
         """Keep which rows make an experiment."""
         write_whole(self.root / "plans" / f"{name}.json", json.dumps(plan, indent=1, ensure_ascii=False) + "\n")
 
+    def has_plan(self, name: str) -> bool:
+        """Whether there was a run."""
+        return (self.root / "plans" / f"{name}.json").exists()
+
     def read_plan(self, name: str) -> dict[str, Any]:
         """Which rows make an experiment.
 

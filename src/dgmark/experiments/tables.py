@@ -56,12 +56,13 @@ def quantity_table(
 ) -> Table | None:
     """Cells as rows, quantities as columns, each followed by the paper's where it has any.
 
-    Columns of which nothing is known are left out; None if none is left.
+    Columns and rows of which nothing is known are left out; None if none is left.
     """
     known = {(q.cell, q.name): q for q in quantities if q.ours is not None or q.paper is not None}
     kept = [column for column in columns if any((cell, column.quantity) in known for cell in cells)]
     if not kept:
         return None
+    cells = [cell for cell in cells if any((cell, column.quantity) in known for column in kept)]
     papers = {c.quantity for c in kept if any(_paper(known.get((cell, c.quantity))) for cell in cells)}
     headings, rows = [""], [[cell] for cell in cells]
     for column in kept:

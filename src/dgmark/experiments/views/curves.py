@@ -23,16 +23,16 @@ def length_curve(context: Context) -> Section:
     tables = detection(context)
     ours = {(q.cell, q.name): q for q in tables.quantities}
     figures = {}
+    groups = dict.fromkeys(cell.cell.group for cell in context.cells.values() if cell.cell.at is not None)
     for rate in RATES:
-        name = f"TPR p<={rate}"
-        figures[f"tpr-at-{rate.rstrip('%').replace('.', '_')}"] = line_figure(
-            [
-                line
-                for group in dict.fromkeys(cell.cell.group for cell in context.cells.values() if cell.cell.at is not None)
-                for line in _lines(context, group, {cell: ours.get((cell, name)) for cell in context.cells})
-            ],
-            x="tokens", y="TPR in percent", title=f"TPR at a false-positive rate of {rate}", logarithmic=True,
-        )  # fmt: skip
+        by_cell = {cell: ours.get((cell, f"TPR p<={rate}")) for cell in context.cells}
+        figures[f"tpr-at-{rate.rstrip('%').replace('.', '_')}-percent"] = line_figure(
+            [line for group in groups for line in _lines(context, group, by_cell)],
+            x="tokens",
+            y="TPR in percent",
+            title=f"TPR at a false-positive rate of {rate}",
+            logarithmic=True,
+        )
     return Section(tables.quantities, tables.tables, figures=figures)
 
 

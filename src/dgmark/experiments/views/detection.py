@@ -138,14 +138,15 @@ def _percent(hits: np.ndarray) -> Estimate:
 def perplexity_of(context: Context, cell: CellRows) -> Estimate | None:
     """Perplexity of the cell's judged texts; None if there is none."""
     rows = judged_rows(context, cell)
-    nats, tokens = np.array([row["nats"] for row in rows]), np.array([float(row["tokens"]) for row in rows])
-    return perplexity(nats, tokens) if tokens.sum() else None
+    if not rows:
+        return None
+    return perplexity(np.array([row["nats"] for row in rows]), np.array([float(row["tokens"]) for row in rows]))
 
 
 def judged_rows(context: Context, cell: CellRows) -> list[Row]:
-    """Nats and tokens of the cell's texts under the run's judge, as far as they are there."""
+    """Nats and tokens of the cell's texts under the run's judge, as far as they are there; empty texts have none."""
     judge = context.plan.get("judge")
     if judge is None:
         return []
     stored = context.store.read("perplexity", judge["hash"], [row["id"] for row in cell.rows])
-    return [stored[row["id"]] for row in cell.rows if row["id"] in stored]
+    return [stored[row["id"]] for row in cell.rows if row["id"] in stored and stored[row["id"]]["tokens"]]

@@ -101,7 +101,7 @@ def perplexities(context: Context) -> Section:
     papers: dict[str, float] = {}
     for cell in context.cells.values():
         rows = judged_rows(context, cell)
-        each = np.array([np.exp(row["nats"] / row["tokens"]) for row in rows if row["tokens"]])
+        each = np.array([np.exp(row["nats"] / row["tokens"]) for row in rows])
         paper = cell.cell.paper.perplexity
         quantities.append(Quantity(cell.name, "median perplexity", median(each) if len(each) else None, paper, 2))
         quantities += [q for q in cell_quantities(context, cell) if q.name != "perplexity"]
