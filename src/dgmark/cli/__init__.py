@@ -11,6 +11,7 @@ from dgmark.cli.generate import generate
 from dgmark.cli.infill import infill
 from dgmark.cli.keys import key_app, keygen
 from dgmark.cli.models import models
+from dgmark.cli.schemes import schemes
 
 app = typer.Typer(
     name="dgmark",
@@ -26,6 +27,7 @@ app.command()(infill)
 app.command()(detect)
 app.command()(attack)
 app.command()(models)
+app.command()(schemes)
 app.command()(convert)
 app.command()(demo)
 app.add_typer(experiment_app, name="experiment")
