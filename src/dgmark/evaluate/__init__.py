@@ -6,8 +6,10 @@ What needs torch (perplexity) or an extra (ratings, benchmarks) is imported when
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from dgmark.evaluate.endpoint import Endpoint
 from dgmark.evaluate.intervals import Bootstrap, Interval
 from dgmark.evaluate.paired import Comparison, compare_paired, sign_test
+from dgmark.evaluate.ratings import Rating, Ratings, judge_texts
 from dgmark.evaluate.variety import Diversity, diversity
 
 if TYPE_CHECKING:
@@ -42,14 +44,18 @@ __all__ = [
     "Bootstrap",
     "Comparison",
     "Diversity",
+    "Endpoint",
     "Interval",
     "Judge",
     "Perplexity",
     "PerplexityDifference",
+    "Rating",
+    "Ratings",
     "ScoredText",
     "compare_paired",
     "compare_perplexities",
     "diversity",
+    "judge_texts",
     "load_judge",
     "perplexity",
     "score_texts",
