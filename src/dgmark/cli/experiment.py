@@ -81,6 +81,10 @@ def run(
         str | None,
         typer.Option(help="Model that perplexity is taken under; none leaves it out.", show_default="the setup's"),
     ] = None,
+    rater: Annotated[
+        str | None, typer.Option(help="Language model that rates texts, at an OpenAI-compatible endpoint.")
+    ] = None,
+    rater_url: Annotated[str | None, typer.Option(help="The endpoint; by default OpenAI's own.")] = None,
     device: Annotated[str | None, typer.Option(help="A torch device; by default the GPU if any.")] = None,
     dtype: Annotated[str | None, typer.Option(help="bf16 or fp32; by default the faster here.")] = None,
     quantization: Annotated[str | None, typer.Option(help="int8 or int4 while loading.", show_default=False)] = None,
@@ -92,6 +96,7 @@ def run(
 
     experiment, files = load_experiment(name), named_files(prompts or [])
     try:
+        from dgmark.evaluate.endpoint import Endpoint
         from dgmark.experiments.run import RunOptions, run_experiment
     except ImportError as error:
         raise MissingExtra(f"running needs torch and transformers: pip install 'dgmark[generate]' ({error})") from None
@@ -107,6 +112,7 @@ def run(
         batch_size=batch_size,
         pad=pad,
         judge=judge,
+        rater=None if rater is None else Endpoint(model=rater, base_url=rater_url),
         loading={"device": device, "dtype": dtype, "quantization": quantization},
     )
     run_experiment(experiment, Store(runs), options, _tell)

@@ -10,11 +10,11 @@ from typing import Any
 
 from dgmark.checkpoint import find_checkpoint
 from dgmark.decode import DecodeConfig, Generation
-from dgmark.decode.generation import generate_batch
+from dgmark.decode.generation import generate_batch, steering_of
 from dgmark.errors import SettingsError
 from dgmark.experiments.prompt_sets import Prompt, load_prompts
 from dgmark.experiments.recipe import Recipe, cell_key, checkpoint_hash
-from dgmark.experiments.schemes import scheme_options
+from dgmark.experiments.schemes import load_scheme, scheme_options
 from dgmark.experiments.spec import Cell, Experiment, SetupName
 from dgmark.experiments.store import Store
 from dgmark.key import WatermarkKey
@@ -24,7 +24,7 @@ from dgmark.models.denoiser import dtype_of, name_of
 PLAN_VERSION = 1
 
 # what a run comes by, and a later run of other cells leaves as it is
-_FOUND = ("judge", "machine", "language_judge")
+_FOUND = ("judge", "machine", "rater")
 
 
 @dataclass(frozen=True)
@@ -98,12 +98,14 @@ def plan_cell(
     shared = experiment.setup(setup)
     name, prompts = experiment.prompt_set(cell, setup)
     own = {**cell.decoding, **(cell.builtin_decoding if setup == "builtin" else {})}
-    given: dict[str, Any] = {**shared.decoding, **own}
+    scheme = load_scheme(cell.scheme, cell.options)
+    given: dict[str, Any] = {**(scheme.defaults if scheme else {}), **shared.decoding, **own}
     config = DecodeConfig.of(subject.model, **given)
     if length is not None and length < config.length:
         config = DecodeConfig.of(subject.model, **{**given, **_shortened(config, length)})
     key.check_model(subject.model)
     own_key = cell_key(key, cell.key)
+    steering_of(subject.model, None if scheme is None else own_key, scheme).check(config)
     return PlannedCell(
         cell=cell,
         recipe=Recipe(
@@ -131,6 +133,7 @@ def decode(planned: PlannedCell, subject: Subject, prompts: Sequence[Prompt], *,
         [(prompt.text, prompt.seed) for prompt in prompts],
         planned.config,
         None if planned.cell.scheme is None else planned.key,
+        scheme=load_scheme(planned.cell.scheme, planned.cell.options),
         chat=planned.recipe.chat,
         pad=pad,
     )

@@ -47,7 +47,13 @@ def keys_of(store: Store, path: Path | None) -> dict[str, WatermarkKey]:
     return {key.fingerprint: key for key in keys}
 
 
-def make_report(experiment: Experiment, store: Store, setup: SetupName, keys: Mapping[str, WatermarkKey]) -> Report:
+def make_report(
+    experiment: Experiment,
+    store: Store,
+    setup: SetupName,
+    keys: Mapping[str, WatermarkKey],
+    tokenizers: Mapping[str, Tokenizer] | None = None,
+) -> Report:
     """Score what a run made; no model is loaded.
 
     Args:

@@ -8,9 +8,10 @@ from typing import Any
 
 from dgmark.decode.generation import encode_prompt
 from dgmark.errors import SettingsError
+from dgmark.evaluate.endpoint import Endpoint
 from dgmark.evaluate.judge import load_judge
 from dgmark.experiments.attacked import make_attacked
-from dgmark.experiments.judging import judge_identity, make_perplexities
+from dgmark.experiments.judging import judge_identity, make_perplexities, make_ratings, rater_name
 from dgmark.experiments.plan import PlannedCell, Subject, decode, plan_cell, write_plan
 from dgmark.experiments.prompt_sets import Prompt
 from dgmark.experiments.recipe import versions
@@ -42,6 +43,7 @@ class RunOptions:
         batch_size: most rows decoded at once.
         pad: decode prompts of different lengths together; None: where it pays.
         judge: model that perplexity is taken under; None: the setup's; "none": leave it out.
+        rater: the language model that rates texts; None: nobody does.
         loading: arguments of `load_model`.
     """
 
@@ -55,6 +57,7 @@ class RunOptions:
     batch_size: int = 8
     pad: bool | None = None
     judge: str | None = None
+    rater: Endpoint | None = None
     loading: Mapping[str, str | None] = field(default_factory=dict)
 
 
@@ -98,7 +101,11 @@ def run_experiment(
             make_texts(store, one, subject, options, tell)
         for one in planned:
             _attack(store, experiment, one, subject, options, tell)
-        _judge(store, experiment, planned, key, plan, options, tell)
+        found = {
+            **_perplexities(store, experiment, planned, options, tell),
+            **_ratings(store, experiment, planned, options, tell),
+        }
+        write_plan(store, experiment, options.setup, planned, key, plan, found)
 
 
 def _selected(experiment: Experiment, options: RunOptions) -> list[Cell]:
@@ -186,23 +193,32 @@ def _attack(
                 tell(f"{planned.cell.name}, {attack.label} {value:g}", made, made)
 
 
-def _judge(
-    store: Store,
-    experiment: Experiment,
-    planned: Sequence[PlannedCell],
-    key: WatermarkKey,
-    plan: dict[str, Any],
-    options: RunOptions,
-    tell: Tell,
-) -> None:
-    """Take the perplexity of all texts that there are, if the experiment asks for it."""
+def _perplexities(
+    store: Store, experiment: Experiment, planned: Sequence[PlannedCell], options: RunOptions, tell: Tell
+) -> dict[str, Any]:
+    """Take the perplexity of all texts that there are, if the experiment asks for it; the judge, for the plan."""
     name = options.judge or experiment.setup(options.setup).judge
     if "perplexity" not in experiment.measures or name == NO_JUDGE:
-        return
+        return {}
     judge = load_judge(name)
     identity = judge_identity(judge)
     for one in planned:
-        texts = store.read("texts", one.recipe.hash, one.row_ids)
-        made = make_perplexities(store, judge, identity, list(texts.values()))
+        made = make_perplexities(store, judge, identity, _texts(store, one))
         tell(f"{one.cell.name}, perplexity", made, made)
-    write_plan(store, experiment, options.setup, planned, key, plan, {"judge": identity})
+    return {"judge": identity}
+
+
+def _ratings(
+    store: Store, experiment: Experiment, planned: Sequence[PlannedCell], options: RunOptions, tell: Tell
+) -> dict[str, Any]:
+    """Have all texts that there are rated, if the experiment asks for it and a rater is given."""
+    if "judge" not in experiment.measures or options.rater is None:
+        return {}
+    for one in planned:
+        made = make_ratings(store, options.rater, _texts(store, one))
+        tell(f"{one.cell.name}, ratings", made, made)
+    return {"rater": rater_name(options.rater)}
+
+
+def _texts(store: Store, planned: PlannedCell) -> list[Row]:
+    return list(store.read("texts", planned.recipe.hash, planned.row_ids).values())

@@ -1,51 +1,47 @@
 """The schemes that cells name, and the detector that scores a cell's texts."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
-from dgmark.detector import Detector, TextOrIds
-from dgmark.errors import SettingsError
+from dgmark import baselines
+from dgmark.baselines import Scheme, SchemeDetector
+from dgmark.detector import Detector
 from dgmark.key import WatermarkKey
 from dgmark.tokenizer import Tokenizer
 
 DGMARK = "dgmark"
 
-
-class Scored(Protocol):
-    """What the report reads of a detection."""
-
-    p_value: float
-    z_score: float
-    green_fraction: float
-    num_tokens_scored: int
+# the smallest rate that a report shows; detectors that re-draw keys draw enough for it
+_FPR = 1e-4
 
 
-class Scorer(Protocol):
-    """A detector of any scheme."""
+def load_scheme(name: str | None, options: Mapping[str, Any]) -> Scheme | None:
+    """A scheme with its options; None for none.
 
-    def detect(self, text_or_ids: TextOrIds) -> Any:
-        """Score one text."""
-        ...
+    Raises:
+        SettingsError: no such scheme or option.
+    """
+    return None if name is None else baselines.scheme(name, **options)
 
 
-def scheme_options(scheme: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
+def scheme_options(name: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
     """All options of a scheme, those left out at their defaults.
 
     Raises:
         SettingsError: no such scheme or option.
     """
-    if scheme is None or scheme == DGMARK:
-        if options:
-            raise SettingsError(f"scheme {scheme} has no options")
-        return {}
-    raise SettingsError(f"there is no scheme {scheme!r}")
+    scheme = load_scheme(name, options)
+    return {} if scheme is None else {key: value for key, value in scheme.to_dict().items() if key != "name"}
 
 
-def scorer(scheme: str | None, options: Mapping[str, Any], key: WatermarkKey, tokenizer: Tokenizer) -> Scorer:
-    """The detector of a scheme for texts that begin at position 0; of no scheme, dgmark's.
+def scorer(
+    name: str | None, options: Mapping[str, Any], key: WatermarkKey, tokenizer: Tokenizer
+) -> Detector | SchemeDetector:
+    """The detector of a scheme; of no scheme, dgmark's.
 
-    All schemes are given the start of the text, as in the paper: dgmark tries one phase, by the exact test.
+    dgmark is given that the text begins at position 0, as the paper's z-test is: one phase, by the exact test.
     """
-    if scheme is None or scheme == DGMARK:
-        return Detector(key, tokenizer=tokenizer, mode="intact", phase="start")
-    raise SettingsError(f"there is no scheme {scheme!r}")
+    scheme = load_scheme(name, options)
+    if scheme is None or name == DGMARK:
+        return Detector(key, tokenizer=tokenizer, fpr=_FPR, mode="intact", phase="start")
+    return scheme.detector(key, fpr=_FPR, tokenizer=tokenizer)

@@ -55,7 +55,7 @@ def benchmark(context: Context) -> Section:
 def judge(context: Context) -> Section:
     """Mean scores of a language model as judge, 1 to 5."""
     quantities = []
-    model = context.plan.get("language_judge")
+    model = context.plan.get("rater")
     for cell in context.cells.values():
         stored = context.store.read("judged", model, [row["id"] for row in cell.rows]) if model else {}
         for criterion in CRITERIA:
