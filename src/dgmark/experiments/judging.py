@@ -1,4 +1,4 @@
-"""What judges say of stored texts, each text judged once: perplexity under a causal model, a language model's ratings."""
+"""What judges say of stored texts, each judged once: perplexity under a causal model, ratings of a language model."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -13,6 +13,7 @@ from dgmark.experiments.store import Store, write_whole
 from dgmark.experiments.tables import Table, to_csv, to_latex, to_markdown
 from dgmark.experiments.views import VIEWS, Context, Section
 from dgmark.key import WatermarkKey
+from dgmark.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
