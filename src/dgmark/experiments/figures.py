@@ -86,7 +86,8 @@ def density_figure(panels: Mapping[str, Mapping[str, Float[np.ndarray, " n"]]], 
         np.ravel(figure.subplots(1, max(len(panels), 1), sharey=True)), panels.items(), strict=False
     ):
         for place, (label, values) in enumerate(series.items()):
-            heights, _ = np.histogram(values, edges, density=True)
+            counts, _ = np.histogram(values, edges)
+            heights = counts / (max(len(values), 1) * np.diff(edges))
             axes.stairs(heights, edges, label=label, color=COLOURS[place], linestyle=("-", "--", ":")[place % 3])
         axes.set_title(name, fontsize="small")
         axes.set_xlabel(x, fontsize="small")

@@ -5,6 +5,7 @@ The plan is written beside the rows, so that a report needs neither the model no
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ class PlannedCell:
     key: WatermarkKey
     prompts: list[Prompt]
 
-    @property
+    @cached_property
     def row_ids(self) -> list[str]:
         """The ids of its texts, in the order of the prompts."""
         return [self.recipe.row_id(prompt.text, prompt.seed) for prompt in self.prompts]

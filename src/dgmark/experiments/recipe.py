@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ class Recipe:
     settings: Mapping[str, Any]
     defaults: Mapping[str, Any] = field(repr=False)
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """24 hex digits; the name of the file its texts stand in."""
         fields = asdict(self)
