@@ -9,6 +9,7 @@ from dgmark.cli.generate import generate
 from dgmark.cli.infill import infill
 from dgmark.cli.keys import key_app, keygen
 from dgmark.cli.models import models
+from dgmark.cli.schemes import schemes
 
 app = typer.Typer(
     name="dgmark",
@@ -23,6 +24,7 @@ app.command()(generate)
 app.command()(infill)
 app.command()(detect)
 app.command()(models)
+app.command()(schemes)
 app.command()(convert)
 app.command()(demo)
 
