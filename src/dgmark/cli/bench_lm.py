@@ -61,9 +61,7 @@ def bench_lm(
         bool | None, typer.Option(help="Decode prompts of different lengths together.", show_default="on accelerators")
     ] = None,
     mc_num: Annotated[int, typer.Option(min=1, help="Masked canvases of a likelihood.")] = 128,
-    is_greedy: Annotated[
-        bool, typer.Option("--is-greedy", help="Tell whether greedy decoding gives an answer.")
-    ] = False,
+    is_greedy: Annotated[bool, typer.Option("--is-greedy", help="Tell whether greedy decoding agrees.")] = False,
     confirm_run_unsafe_code: Annotated[
         bool, typer.Option("--confirm-run-unsafe-code", help="Execute what the model writes (HumanEval).")
     ] = False,
@@ -81,8 +79,8 @@ def bench_lm(
 ) -> None:
     """Run benchmarks of the lm-evaluation-harness on a diffusion model.
 
-    Give --key FILE to answer with the mark, or --no-watermark for the same without. Answers that are chosen by likelihood
-    are the same either way: only what is generated can carry a mark.
+    Give --key FILE to answer with the mark, or --no-watermark for the same without. Answers that are chosen by
+    likelihood are the same either way: only what is generated can carry a mark.
     """
     secret = key_to_mark_with(key, no_watermark, allow_open_key)
     marking = scheme_of(scheme, scheme_option)

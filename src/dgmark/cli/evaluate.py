@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -56,7 +57,7 @@ def evaluate(
     ] = None,
     judge: Annotated[
         str,
-        typer.Option(help="builtin, checkpoint folder, or hub id of an autoregressive model; none for no perplexity."),
+        typer.Option(help="Autoregressive model: builtin, folder, or hub id; none for no perplexity."),
     ] = "builtin",
     ids: Annotated[
         bool, typer.Option("--ids", help='Score "token_ids" as they are; for a judge with the same tokenizer.')
@@ -121,7 +122,7 @@ def _read(source: str, ids: bool) -> list[Written]:
 
 def _written(row: Row, ids: bool) -> Written:
     prompt, content = row.get("prompt", ""), row.get("token_ids" if ids else "text")
-    if not (isinstance(content, list) if ids else isinstance(content, str)):
+    if not isinstance(content, list if ids else str):
         wanted = "token_ids" if ids else "text"
         raise InputError(f"{row['id']}: {row.get('error') or f'no {wanted}'}; leave such rows out")
     if isinstance(prompt, list) and not ids:
@@ -226,17 +227,14 @@ def _differences(found: list[Evaluated], bootstrap: Bootstrap) -> "dict[str, Com
         from dgmark.evaluate import compare_perplexities
 
         judged = [
-            (one, two)
+            (one.nats / one.tokens, two.nats / two.tokens)
             for one, two in zip(first.perplexity.texts, second.perplexity.texts, strict=True)
             if one.tokens and two.tokens
         ]
         measured["corpus"] = compare_perplexities(first.perplexity.texts, second.perplexity.texts, bootstrap)
-        measured["perplexity"] = compare_paired(
-            [one.perplexity for one, _ in judged], [two.perplexity for _, two in judged], bootstrap
-        )
-        measured["nats_per_token"] = compare_paired(
-            [one.nats / one.tokens for one, _ in judged], [two.nats / two.tokens for _, two in judged], bootstrap
-        )
+        nats, other_nats = [one for one, _ in judged], [two for _, two in judged]
+        measured["nats_per_token"] = compare_paired(nats, other_nats, bootstrap)
+        measured["perplexity"] = compare_paired([*map(exp, nats)], [*map(exp, other_nats)], bootstrap)
     return measured
 
 

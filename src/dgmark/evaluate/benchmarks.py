@@ -90,8 +90,13 @@ def _load(settings: TaskSettings) -> Any:
         SettingsError: no such task.
         InputError: a task's data cannot be had.
     """
-    manager = TaskManager(include_path=[str(folder) for folder in settings.include] or None)
-    unknown = [name for name in settings.tasks if name not in manager.task_index]
+    folders = [str(folder) for folder in settings.include]
+    # the harness's own thousands of tasks take long to list: only where they are asked for
+    manager = TaskManager(include_path=folders, include_defaults=False) if folders else TaskManager()
+    unknown = _unknown(manager, settings)
+    if unknown and folders:
+        manager = TaskManager(include_path=folders)
+        unknown = _unknown(manager, settings)
     if unknown or not settings.tasks:
         raise SettingsError(
             f"the harness has no task {', '.join(unknown) or '(none given)'}; lm-eval ls tasks lists them, and "
@@ -102,6 +107,10 @@ def _load(settings: TaskSettings) -> Any:
     except Exception as error:  # each library below has errors of its own
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(f"the tasks {', '.join(settings.tasks)} cannot be set up: {reason}") from error
+
+
+def _unknown(manager: TaskManager, settings: TaskSettings) -> list[str]:
+    return [name for name in settings.tasks if name not in manager.task_index]
 
 
 def _made_with(model: DiffusionLM, settings: TaskSettings) -> dict[str, Any]:
