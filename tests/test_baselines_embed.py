@@ -1,15 +1,13 @@
 """What the baselines do to logits, against obvious references: the gradient by autograd, the green positions by hand."""
 
-import torch
 import pytest
+import torch
 from torch import Tensor
 
 import dgmark
 from dgmark.baselines import Gloaguen, scheme
-from dgmark.baselines.embed.energy import Atoms, strength_for
 from dgmark.baselines.prf import states, threshold, uniform_bits
 from dgmark.decode import View
-from dgmark.errors import SettingsError
 from dgmark.key import WatermarkKey
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark import WatermarkSpec

@@ -5,7 +5,9 @@ Detection needs no torch; what embeds is imported when it is first asked for.
 
 from dgmark.baselines.baseline import Baseline
 from dgmark.baselines.detector import SchemeDetector
+from dgmark.baselines.dmark import DMark
 from dgmark.baselines.gloaguen import Gloaguen
+from dgmark.baselines.gumbel import Gumbel
 from dgmark.baselines.kgw import Kgw
 from dgmark.baselines.order import DgMark
 from dgmark.baselines.pattern_mark import PatternMark
@@ -15,8 +17,10 @@ from dgmark.baselines.unigram import Unigram
 __all__ = [
     "SCHEMES",
     "Baseline",
+    "DMark",
     "DgMark",
     "Gloaguen",
+    "Gumbel",
     "Kgw",
     "PatternMark",
     "Scheme",

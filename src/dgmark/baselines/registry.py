@@ -5,7 +5,9 @@ from dataclasses import fields
 from typing import Any, get_args, get_origin, get_type_hints
 
 from dgmark.baselines.baseline import Baseline
+from dgmark.baselines.dmark import DMark
 from dgmark.baselines.gloaguen import Gloaguen
+from dgmark.baselines.gumbel import Gumbel
 from dgmark.baselines.kgw import Kgw
 from dgmark.baselines.order import DgMark
 from dgmark.baselines.pattern_mark import PatternMark
@@ -14,7 +16,9 @@ from dgmark.errors import SettingsError
 
 Scheme = Baseline | DgMark
 
-SCHEMES: dict[str, type[Scheme]] = {kind.name: kind for kind in (DgMark, Kgw, Unigram, PatternMark, Gloaguen)}
+SCHEMES: dict[str, type[Scheme]] = {
+    kind.name: kind for kind in (DgMark, Kgw, Unigram, PatternMark, Gloaguen, DMark, Gumbel)
+}
 
 
 def scheme(name: str, **options: Any) -> Scheme:
