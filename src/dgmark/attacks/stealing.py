@@ -17,6 +17,7 @@ from dgmark.attacks.edits import edit_count
 Dice = np.random.Generator
 _SURE = 0.89  # one match seen at q = .9 is enough
 _ROUNDS = 100
+_NEAR = 33  # tokens around a token that show its phase
 _STARTS = 4
 
 
@@ -36,6 +37,11 @@ class Estimate:
     wanted: Int[np.ndarray, " period"]
     rotation: int = 0
     named: bool = True
+
+    @property
+    def shifts(self) -> range:
+        """The phases that a text may stand at; with rotation it is taken to begin at position 0."""
+        return range(1 if self.rotation else len(self.wanted))
 
     def matching(self, positions: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n vocab"]:
         """The belief that each token would match at each position."""
@@ -128,8 +134,9 @@ def find_phases(
     """The phases of cut texts relative to each other, by expectation maximisation over phases and groups."""
     owner = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
     offset = np.concatenate([np.arange(len(text)) % modulus for text in texts])
-    entries = _entries(owner, np.concatenate(list(texts)), offset)
-    return _labels(entries, len(texts), table_size, modulus, match)
+    entries = np.stack([owner, np.concatenate(list(texts)), offset])
+    (owner, token, offset), counts = np.unique(entries, axis=1, return_counts=True)
+    return _labels(_Entries(owner, token, offset, _odds(match, modulus) * counts), len(texts), table_size, modulus)
 
 
 def find_code(counts: Int[np.ndarray, "period vocab"], modulus: int, match: float = 0.9) -> Int[np.ndarray, " period"]:
@@ -140,43 +147,46 @@ def find_code(counts: Int[np.ndarray, "period vocab"], modulus: int, match: floa
         modulus: m.
         match: share of positions that the adversary believes to match.
     """
-    place, token = counts.nonzero()
-    entries = np.stack([place, token, np.zeros_like(place), counts[place, token]])
-    return _labels(entries, len(counts), counts.shape[1], modulus, match)
+    # what a place has beyond its share: bare counts would call all tokens one group, and all places its residue
+    expected = counts.sum(axis=1, keepdims=True) * counts.sum(axis=0, keepdims=True) / max(1, counts.sum())
+    place, token = expected.nonzero()
+    weight = _odds(match, modulus) * (counts - expected)[place, token]
+    return _labels(_Entries(place, token, np.zeros_like(place), weight), len(counts), counts.shape[1], modulus)
 
 
-def _entries(
-    owner: Int[np.ndarray, " n"], token: Int[np.ndarray, " n"], offset: Int[np.ndarray, " n"]
-) -> Int[np.ndarray, "4 entries"]:
-    distinct, counts = np.unique(np.stack([owner, token, offset]), axis=1, return_counts=True)
-    return np.concatenate([distinct, counts[None]])
+def _odds(match: float, modulus: int) -> float:
+    return float(np.log(match * (modulus - 1) / (1 - match)))
 
 
-def _labels(
-    entries: Int[np.ndarray, "4 entries"], owners: int, table_size: int, modulus: int, match: float
-) -> Int[np.ndarray, " owners"]:
-    """The label s of each owner, where a token matches if its group is (offset + s) mod m; best of a few starts."""
-    owner, token, offset, count = entries
-    weight = np.log(match * (modulus - 1) / (1 - match)) * count
+@dataclass(frozen=True)
+class _Entries:
+    """Evidence that a token is of group (offset + label of its owner) mod m."""
+
+    owner: Int[np.ndarray, " n"]
+    token: Int[np.ndarray, " n"]
+    offset: Int[np.ndarray, " n"]
+    weight: Float[np.ndarray, " n"]
+
+
+def _labels(seen: _Entries, owners: int, table_size: int, modulus: int) -> Int[np.ndarray, " owners"]:
+    """The label of each owner, by expectation maximisation over labels and groups; the best of a few starts."""
     best, best_score = np.zeros(owners, dtype=np.int64), -np.inf
-    sizes = np.bincount(owner, weights=count, minlength=owners)
+    sizes = np.bincount(seen.owner, weights=np.abs(seen.weight), minlength=owners)
     for start in np.argsort(-sizes, kind="stable")[:_STARTS].tolist():
         labels = np.full((owners, modulus), 1 / modulus)
         labels[start] = np.eye(modulus)[0]
         for _ in range(_ROUNDS):
-            logs = [
-                np.bincount(token, weight * labels[owner, (group - offset) % modulus], minlength=table_size)
+            votes = [
+                np.bincount(seen.token, seen.weight * labels[seen.owner, (group - seen.offset) % modulus], table_size)
                 for group in range(modulus)
             ]
-            groups = _normalised(np.stack(logs, axis=1))
+            groups = _normalised(np.stack(votes, axis=1))
             scores = [
-                np.bincount(owner, weight * groups[token, (offset + label) % modulus], minlength=owners)
+                np.bincount(seen.owner, seen.weight * groups[seen.token, (seen.offset + label) % modulus], owners)
                 for label in range(modulus)
             ]
-            renewed = _normalised(np.stack(scores, axis=1))
-            settled = np.abs(renewed - labels).max() < 1e-6
-            labels = renewed
-            if settled:
+            before, labels = labels, _normalised(np.stack(scores, axis=1))
+            if np.abs(labels - before).max() < 1e-6:
                 break
         score = float(np.stack(scores, axis=1).max(axis=1).sum())
         if score > best_score:
@@ -232,10 +242,13 @@ def forge(
         rng: draws the replacements.
         editable: which places may be changed; None for all.
     """
-    chance = estimate.matching(np.arange(len(ids)))
-    order = np.argsort(chance[np.arange(len(ids)), ids] + rng.random(len(ids)) * 1e-9)
-    off = [place for place in order.tolist() if chance[place, ids[place]] <= 0.5 + 1e-6]
-    return _replaced(ids, chance, _allowed(off, editable)[: edit_count(len(ids), budget)], law, rng)
+    shifts = estimate.shifts
+    chances = [estimate.matching(np.arange(len(ids)) + shift) for shift in shifts]
+    own = [chance[np.arange(len(ids)), ids] for chance in chances]
+    best = int(np.argmax([each.sum() for each in own]))  # any phase will do: the one that is nearest
+    order = np.argsort(own[best] + rng.random(len(ids)) * 1e-9)
+    off = [place for place in order.tolist() if own[best][place] <= 0.5 + 1e-6]
+    return _replaced(ids, chances[best], _allowed(off, editable)[: edit_count(len(ids), budget)], law, rng)
 
 
 def scrub(
@@ -248,8 +261,8 @@ def scrub(
 ) -> Int[np.ndarray, " n"]:
     """A text with round(budget * n) tokens replaced so that, by the estimate, they no longer match.
 
-    The tokens that match most surely come first. It never goes below half of the tokens by its own belief: a text that
-    matches too rarely at one phase matches too often at the next.
+    The tokens that match most surely come first, at the phase that the tokens around them show. It never goes below
+    half of the tokens by its own belief: a text that matches too rarely at one phase matches too often at the next.
 
     Args:
         ids: a marked text.
@@ -260,7 +273,9 @@ def scrub(
         editable: which places may be changed; None for all.
     """
     places = np.arange(len(ids))
-    chance = estimate.matching(places)
+    chances = np.stack([estimate.matching(places + shift) for shift in estimate.shifts])
+    near = [np.convolve(chance[places, ids], np.ones(_NEAR))[_NEAR // 2 :][: len(ids)] for chance in chances]
+    chance = chances[np.stack(near).argmax(axis=0), places]
     own = chance[places, ids]
     enough = max(0, int(own.sum() - len(ids) / estimate.belief.shape[-1]))
     order = np.argsort(-own + rng.random(len(ids)) * 1e-9)
