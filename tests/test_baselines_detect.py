@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -111,19 +112,19 @@ def test_the_null_of_a_green_count_is_that_of_all_lists(gamma: float, counts: li
 def test_kgw_counts_and_scores_as_transformers_detector_does_with_its_lists(
     gamma: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = PretrainedConfig(vocab_size=VOCAB, bos_token_id=1)
+    config: Any = PretrainedConfig.from_dict({"vocab_size": VOCAB, "bos_token_id": 1})
     settings = WatermarkingConfig(greenlist_ratio=gamma, bias=2.0, seeding_scheme="lefthash", context_width=1)
-    processor = WatermarkLogitsProcessor(VOCAB, "cpu", **settings.to_dict())
+    processor: Any = WatermarkLogitsProcessor(VOCAB, "cpu", **settings.to_dict())
 
     def torch_lists(
         _subkey: object, contexts: NDArray[np.int64], tokens: NDArray[np.int64], share: float
     ) -> NDArray[np.bool_]:
         assert share == gamma
         pairs = zip(contexts.tolist(), tokens.tolist(), strict=True)
-        return np.array([t in processor._get_greenlist_ids(torch.tensor([c])) for c, t in pairs], dtype=bool)
+        return np.array([t in processor._get_greenlist_ids(torch.tensor([c])) for c, t in pairs])
 
     monkeypatch.setattr(kgw_module, "is_green", torch_lists)
-    theirs = WatermarkDetector(config, "cpu", settings, ignore_repeated_ngrams=True)
+    theirs: Any = WatermarkDetector(config, "cpu", settings, ignore_repeated_ngrams=True)
     made = scheme("kgw", gamma=gamma)
     assert isinstance(made, Baseline)
     for number in range(3):
@@ -255,7 +256,7 @@ def test_a_long_text_is_scored(form: str) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_many_are_detected_as_one_by_one(form: str) -> None:
     detector = baseline(form).detector(KEY, tokenizer=builtin_tokenizer())
-    items = ["The cat sat on the mat.", list(range(50, 90)), ""]
+    items: list[str | list[int]] = ["The cat sat on the mat.", list(range(50, 90)), ""]
     assert detector.detect_many(items) == [detector.detect(item) for item in items]
 
 
