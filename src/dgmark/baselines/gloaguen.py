@@ -81,9 +81,9 @@ class Gloaguen(Baseline):
         self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
     ) -> Score:
         """Distinct (context's hash, token) pairs; published: the exact binomial test of them."""
-        placed = np.full(int(positions[-1]) + 1 + 2 * FARTHEST if len(positions) else 0, -1)
+        placed = np.full(int(positions.max(initial=0)) + 1 + 2 * FARTHEST, -1)
         placed[positions + FARTHEST] = ids
-        around = np.array([placed[positions + FARTHEST + offset] for offset in self.offsets]).reshape(-1, len(ids))
+        around = np.stack([placed[positions + FARTHEST + offset] for offset in self.offsets])
         complete = (around >= 0).all(axis=0)
         around = around[:, complete]
         if self.hash == "min":

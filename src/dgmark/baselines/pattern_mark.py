@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int, UInt8
 
 from dgmark.baselines.baseline import Baseline
-from dgmark.baselines.green import check_delta, green_null
+from dgmark.baselines.green import check_delta, green_null, normal_tail
 from dgmark.baselines.prf import states, uniform_bits
 from dgmark.baselines.score import Score
 from dgmark.errors import SettingsError
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from dgmark.models.denoiser import Denoiser
 
 LONGEST_PATTERN = 16
+# tokens up to which the law of windows is computed (a second)
+_LONGEST_LAW = 4096
 # the fewest keys re-drawn, the most, and draws x tokens that are affordable (about a second)
 _FEWEST_DRAWS, _MOST_DRAWS, _MOST_WORK = 1000, 100_000, 10**8
 
@@ -121,12 +123,17 @@ def count_alternating(parts: UInt8[np.ndarray, "n keys"], length: int) -> Int[np
 
 
 def published_tail(tokens: int, length: int, matched: int) -> float:
-    """P(at least `matched` alternating windows) in `tokens` independent fair bits; exact."""
+    """P(at least `matched` alternating windows) in `tokens` independent fair bits.
+
+    Exact; above m = 2 of more than 4,096 tokens the normal approximation.
+    """
     windows = tokens - length + 1
     if matched <= 0 or windows < 1:
         return 1.0
     if length == 2:
         return green_null(np.ones(windows, dtype=np.int64), 0.5).tail(matched)
+    if tokens > _LONGEST_LAW:
+        return normal_tail(_standardised(tokens, length, matched - 0.5))
     return max(SMALLEST_P, float(_law(tokens, length)[matched:].sum()))
 
 
@@ -150,7 +157,7 @@ def _law(tokens: int, length: int) -> Float[np.ndarray, " windows"]:
     return counts
 
 
-def _standardised(tokens: int, length: int, matched: int) -> float:
+def _standardised(tokens: int, length: int, matched: float) -> float:
     """(count - mean) / standard deviation under fair bits; 0 for no window.
 
     Two windows that overlap in o >= 1 differences alternate together with chance 2^-(2(m-1) - o).

@@ -38,7 +38,8 @@ class Unigram(Baseline):
         """The same bias at every position."""
         from dgmark.baselines.embed.tables import table_steering
 
-        green = is_green(self.subkey(key), np.zeros(1, dtype=np.int64), np.arange(model.vocab_size), self.gamma)
+        every = np.arange(model.vocab_size)
+        green = is_green(self.subkey(key), np.zeros_like(every), every, self.gamma)
         return table_steering(green[None] * self.delta, np.zeros(1, dtype=np.int64), model)
 
     def score(
