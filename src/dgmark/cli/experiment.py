@@ -85,6 +85,11 @@ def run(
         str | None, typer.Option(help="Language model that rates texts, at an OpenAI-compatible endpoint.")
     ] = None,
     rater_url: Annotated[str | None, typer.Option(help="The endpoint; by default OpenAI's own.")] = None,
+    task: Annotated[list[str] | None, typer.Option(help="Of benchmarks, only this task (may be repeated).")] = None,
+    include: Annotated[list[Path] | None, typer.Option(help="Folder of further task files of the harness.")] = None,
+    confirm_run_unsafe_code: Annotated[
+        bool, typer.Option("--confirm-run-unsafe-code", help="Let tasks execute what the model writes (HumanEval).")
+    ] = False,
     device: Annotated[str | None, typer.Option(help="A torch device; by default the GPU if any.")] = None,
     dtype: Annotated[str | None, typer.Option(help="bf16 or fp32; by default the faster here.")] = None,
     quantization: Annotated[str | None, typer.Option(help="int8 or int4 while loading.", show_default=False)] = None,
@@ -113,6 +118,9 @@ def run(
         pad=pad,
         judge=judge,
         rater=None if rater is None else Endpoint(model=rater, base_url=rater_url),
+        tasks=task or [],
+        include=include or [],
+        run_unsafe_code=confirm_run_unsafe_code,
         loading={"device": device, "dtype": dtype, "quantization": quantization},
     )
     run_experiment(experiment, Store(runs), options, _tell)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dgmark.decode.generation import encode_prompt
-from dgmark.errors import SettingsError
+from dgmark.errors import MissingExtra, SettingsError
 from dgmark.evaluate.endpoint import Endpoint
 from dgmark.evaluate.judge import load_judge
 from dgmark.experiments.attacked import make_attacked
@@ -44,6 +44,9 @@ class RunOptions:
         pad: decode prompts of different lengths together; None: where it pays.
         judge: model that perplexity is taken under; None: the setup's; "none": leave it out.
         rater: the language model that rates texts; None: nobody does.
+        tasks: of view "benchmark", only these.
+        include: folders of further task files.
+        run_unsafe_code: let tasks execute what the model writes.
         loading: arguments of `load_model`.
     """
 
@@ -58,6 +61,9 @@ class RunOptions:
     pad: bool | None = None
     judge: str | None = None
     rater: Endpoint | None = None
+    tasks: Sequence[str] = ()
+    include: Sequence[Path] = ()
+    run_unsafe_code: bool = False
     loading: Mapping[str, str | None] = field(default_factory=dict)
 
 
@@ -96,6 +102,9 @@ def run_experiment(
         if experiment.view == "timing":
             machine = time_cells(store, planned, subject, options.limit)
             write_plan(store, experiment, options.setup, planned, key, plan, {"machine": machine})
+            continue
+        if experiment.view == "benchmark":
+            _benchmarks(store, experiment, planned, subject, options, tell)
             continue
         for one in planned:
             make_texts(store, one, subject, options, tell)
@@ -218,6 +227,32 @@ def _ratings(
         made = make_ratings(store, options.rater, _texts(store, one))
         tell(f"{one.cell.name}, ratings", made, made)
     return {"rater": rater_name(options.rater)}
+
+
+def _benchmarks(
+    store: Store,
+    experiment: Experiment,
+    planned: Sequence[PlannedCell],
+    subject: Subject,
+    options: RunOptions,
+    tell: Tell,
+) -> None:
+    """Run the experiment's tasks, or those that were asked for.
+
+    Raises:
+        MissingExtra: the harness is not installed.
+    """
+    try:
+        from dgmark.experiments.benchmarking import BenchmarkOptions, make_benchmark
+    except ImportError as error:
+        raise MissingExtra(
+            f"benchmarks need the lm-evaluation-harness: pip install 'dgmark[bench]' ({error})"
+        ) from None
+    how = BenchmarkOptions(options.include, options.limit, options.batch_size, options.run_unsafe_code, options.length)
+    for task in options.tasks or experiment.tasks:
+        for one in planned:
+            made = make_benchmark(store, one, subject, task, how)
+            tell(f"{one.cell.name}, {task}", int(made), 1)
 
 
 def _texts(store: Store, planned: PlannedCell) -> list[Row]:

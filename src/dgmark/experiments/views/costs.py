@@ -3,7 +3,7 @@
 import numpy as np
 
 from dgmark.experiments.cells import CellRows
-from dgmark.experiments.estimates import Estimate, mean, median
+from dgmark.experiments.estimates import mean, median, share
 from dgmark.experiments.tables import Column, Quantity, quantity_table
 from dgmark.experiments.views.section import Context, Section, tables_of
 from dgmark.records import Row
@@ -40,13 +40,14 @@ def _times(cell: CellRows, stored: dict[str, Row]) -> dict[int, float]:
 
 
 def benchmark(context: Context) -> Section:
-    """Accuracy by benchmark, with Wilson's interval."""
+    """Accuracy by benchmark with Wilson's interval, of the run with the most questions."""
     quantities = []
     for cell in context.cells.values():
         stored = {} if cell.plan is None else context.store.read("benchmarks", cell.plan["recipe"])
         for task in context.experiment.tasks:
-            row = stored.get(f"{cell.plan['recipe']}-{task}") if cell.plan else None
-            ours = None if row is None else Estimate(row["value"], row["low"], row["high"], row["count"])
+            rows = [row for row in stored.values() if row["task"] == task]
+            row = max(rows, key=lambda row: int(row["count"]), default=None)
+            ours = None if row is None else share(round(row["value"] * row["count"]), row["count"])
             quantities.append(Quantity(cell.name, task, ours, cell.cell.paper.accuracy.get(task)))
     columns = [Column(task, task) for task in context.experiment.tasks]
     return Section(quantities, tables_of(quantity_table("Accuracy", list(context.cells), quantities, columns)))
