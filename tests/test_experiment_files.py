@@ -93,11 +93,11 @@ def test_a_mistake_is_named(change: str, problem: str) -> None:
 
 
 def test_what_is_no_toml_or_no_experiment_is_refused() -> None:
-    with pytest.raises(SettingsError, match="small.toml is not valid TOML"):
+    with pytest.raises(SettingsError, match=r"small\.toml is not valid TOML"):
         parse_experiment("name = ", "small.toml")
     with pytest.raises(SettingsError, match="there is no experiment 'nothing'"):
         load_experiment("nothing")
-    with pytest.raises(SettingsError, match="no-such-file.toml cannot be read"):
+    with pytest.raises(SettingsError, match=r"no-such-file\.toml cannot be read"):
         load_experiment("no-such-file.toml")
 
 

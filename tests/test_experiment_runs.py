@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +41,11 @@ def lines(root: Path, kind: str = "texts") -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def shared_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def shared_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("runs")
     prompts = root / "prompts.jsonl"
     prompts.write_text("".join(json.dumps({"id": f"p{i}", "prompt": f"w{i} w2"}) + "\n" for i in range(4)))
-    yield root
+    return root
 
 
 @pytest.mark.parametrize("name", [name for name in experiment_names() if name != "benchmarks"])
