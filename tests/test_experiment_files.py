@@ -233,3 +233,14 @@ def test_more_of_the_tables_are_the_papers() -> None:
     }  # fmt: skip
     assert cell("concurrent", "gloaguen delta 2").paper.z4.tpr == 0.917  # type: ignore[union-attr]
     assert cell("samples", "Dream, dgmark k = 1").paper.match_ratios == [0.70, 0.74, 0.82, 0.83]
+
+
+def test_the_example_of_the_documentation_is_an_experiment() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "experiments.md").read_text()
+    example = page.partition("```toml\n")[2].partition("```")[0]
+    assert [one.name for one in parse_experiment(example, "the page").cells][0] == "unmarked"
+
+
+def test_the_documentation_names_every_experiment() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "experiments.md").read_text()
+    assert [name for name in experiment_names() if f"`{name}`" not in page] == []

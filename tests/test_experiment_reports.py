@@ -194,9 +194,7 @@ def test_a_table_has_the_papers_numbers_beside_ours_and_leaves_out_what_is_empty
 
 def test_tables_are_valid_in_every_format() -> None:
     table = Table("50 % of a_b", ["", "x > 1"], [["a & b", "–"], ["c|d", "~1"]])
-    assert to_markdown(table) == (
-        "**50 % of a_b**\n\n|  | x > 1 |\n| --- | ---: |\n| a & b | – |\n| c\\|d | ~1 |\n"
-    )
+    assert to_markdown(table) == ("**50 % of a_b**\n\n|  | x > 1 |\n| --- | ---: |\n| a & b | – |\n| c\\|d | ~1 |\n")
     latex = to_latex(table)
     assert r"\caption{50 \% of a\_b}" in latex
     assert r"a \& b & -- \\" in latex
@@ -205,5 +203,3 @@ def test_tables_are_valid_in_every_format() -> None:
     assert rows[0] == ["cell", "quantity", "value", "low", "high", "count", "paper"]
     assert rows[1] == ["a & b", "TPR", "0.5", "0.25", "0.75", "8", "0.6"]
     assert rows[3] == ["c|d", "TPR", "", "", "", "", "0.7"]
-
-
