@@ -1,6 +1,7 @@
 """Attacks that edit text: budgets are exact, the rest stays, the same dice give the same text."""
 
 import unicodedata
+import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from dgmark.normalise import normalise
 from tiny_wordnet import write_wordnet
 from unchecked import unchecked
 
+QUICK = settings(max_examples=40, deadline=None)
 TOKENIZER = load_tokenizer()
 STORY = (
     'Once upon a time, an old king lived by the sea. "Who is there?" he asked.  Nobody answered! The youngest\n'
@@ -34,26 +36,30 @@ WORDS = {"unit": "word"}
 units = st.lists(st.integers(0, 40), max_size=80)
 budgets = st.floats(0, 1)
 seeds = st.integers(0, 2**32)
-texts = st.text(st.characters(codec="utf-8"), max_size=60) | st.lists(
-    st.sampled_from(["a", "bé,", "漢字", " ", "\n", "x."])
-).map("".join)
+POINTS = st.characters(codec="utf-8")
+texts = st.text(POINTS, max_size=60) | st.lists(st.sampled_from(["a", "bé,", "漢字", " ", "\n", "x."])).map("".join)
 
 
 def dice(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-@pytest.mark.parametrize(("units", "budget", "edits"), [(15, 0.1, 2), (50, 0.29, 15), (5, 0.1, 1), (4, 0.1, 0), (0, 1, 0), (7, 1, 7)])  # fmt: skip
+ROUNDED = [(15, 0.1, 2), (50, 0.29, 15), (5, 0.1, 1), (4, 0.1, 0), (0, 1, 0), (7, 1, 7)]
+
+
+@pytest.mark.parametrize(("units", "budget", "edits"), ROUNDED)
 def test_a_budget_is_rounded_with_halves_up(units: int, budget: float, edits: int) -> None:
     assert edit_count(units, budget) == edits
 
 
+@QUICK
 @given(units, budgets, seeds)
 def test_substitution_changes_exactly_its_budget(units: list[int], budget: float, seed: int) -> None:
     edited = substitute(units, budget, range(50), dice(seed))
     assert sum(a != b for a, b in zip(units, edited, strict=True)) == edit_count(len(units), budget)
 
 
+@QUICK
 @given(units, budgets, seeds)
 def test_deletion_takes_exactly_its_budget_and_keeps_the_order(units: list[int], budget: float, seed: int) -> None:
     numbered = list(enumerate(units))
@@ -63,6 +69,7 @@ def test_deletion_takes_exactly_its_budget_and_keeps_the_order(units: list[int],
     assert set(kept) <= set(numbered)
 
 
+@QUICK
 @given(units, budgets, seeds)
 def test_insertion_adds_exactly_its_budget_and_keeps_the_rest(units: list[int], budget: float, seed: int) -> None:
     edited = insert(units, budget, [100, 101], dice(seed))
@@ -70,6 +77,7 @@ def test_insertion_adds_exactly_its_budget_and_keeps_the_rest(units: list[int], 
     assert [unit for unit in edited if unit < 100] == units
 
 
+@QUICK
 @given(units, budgets, budgets)
 def test_a_crop_leaves_the_middle(units: list[int], front: float, back: float) -> None:
     numbered = list(enumerate(units))
@@ -77,6 +85,7 @@ def test_a_crop_leaves_the_middle(units: list[int], front: float, back: float) -
     assert crop(numbered, front, back) == numbered[first : max(first, last)]
 
 
+@QUICK
 @given(units, st.integers(1, 60), budgets, seeds)
 def test_pasting_keeps_the_host_around_one_stretch(units: list[int], size: int, share: float, seed: int) -> None:
     host = [("host", place) for place in range(size)]
@@ -89,11 +98,13 @@ def test_pasting_keeps_the_host_around_one_stretch(units: list[int], size: int, 
     assert all(kind == "text" or host[at] == (kind, place) for at, (kind, place) in enumerate(made))
 
 
+@QUICK
 @given(units, st.integers(0, 9), seeds)
 def test_swaps_keep_the_parts(units: list[int], swaps: int, seed: int) -> None:
     assert Counter(swap_neighbours(units, swaps, dice(seed))) == Counter(units)
 
 
+@QUICK
 @given(texts)
 def test_words_and_the_space_between_them_are_the_text(text: str) -> None:
     lead, words = words_of(text)
@@ -101,7 +112,7 @@ def test_words_and_the_space_between_them_are_the_text(text: str) -> None:
     assert all(word.core for word in words)
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(texts, budgets, seeds, st.sampled_from(sorted(EDITORS)))
 def test_any_text_is_edited_alike_by_like_dice(text: str, budget: float, seed: int, name: str) -> None:
     options = {"front": budget} if name == "crop" else {} if name == "sentence-swap" else {"budget": budget}
@@ -264,7 +275,7 @@ def test_synonyms_without_wordnet_say_what_to_do(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(nltk.data, "path", [])
     synonyms.wordnet.cache_clear()
-    with pytest.raises(MissingExtra, match="nltk.downloader wordnet"):
+    with pytest.raises(MissingExtra, match=r"nltk\.downloader wordnet"):
         attack("synonyms")
     monkeypatch.setitem(__import__("sys").modules, "nltk.corpus", None)
     with pytest.raises(MissingExtra, match=r"pip install 'dgmark\[attack\]'"):
@@ -280,6 +291,9 @@ def test_synonyms_share_a_synset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
     reader = LazyCorpusLoader("wordnet", WordNetCorpusReader, None)
     monkeypatch.setattr("nltk.corpus.wordnet", reader)
+    with warnings.catch_warnings():  # it would rather have other languages, too
+        warnings.simplefilter("ignore", UserWarning)
+        reader.ensure_loaded()
     synonyms.wordnet.cache_clear()
     synonyms.synonyms_of.cache_clear()
     text = "King, who could not answer: the sea!"
