@@ -1,8 +1,9 @@
 """What survives edits: the exact test, the paper's windows, alignment and their combination, on edited texts.
 
 Run `python benchmarks/robustness.py MARKED.jsonl UNMARKED.jsonl --human HUMAN.jsonl`. Edits are made on token ids, with
-seeds, by `dgmark.attacks.edits`, which meets each budget exactly. Each cell is kept in `--out` and not made again. The paper's statistics get the threshold that the unmarked texts
-under the same edits and random keys allow, the p-values the one that holds for any text: p <= FPR.
+seeds, by `dgmark.attacks.edits`, which meets each budget exactly. Each cell is kept in `--out` and not made again. The
+paper's statistics get the threshold that the unmarked texts under the same edits and random keys allow, the p-values
+the one that holds for any text: p <= FPR.
 """
 
 import argparse
