@@ -13,6 +13,7 @@ def write_wordnet(folder: Path) -> None:
     root.mkdir(parents=True)
     (root / "lexnames").write_text("".join(f"{n:02d}\tname{n}\t1\n" for n in range(45)))
     (root / "cntlist.rev").write_text("")
+    (root / "index.sense").write_text("")
     for name, letter in _POS.items():
         data, index = "", {}
         for words in SYNSETS[name]:

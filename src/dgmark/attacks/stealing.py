@@ -52,7 +52,7 @@ class Estimate:
 
 
 def residue_counts(
-    texts: Sequence[Int[np.ndarray, " n"]],
+    texts: Sequence[Int[np.ndarray, " _"]],
     table_size: int,
     modulus: int,
     *,
@@ -102,13 +102,13 @@ def beliefs(
 
 
 def steal(
-    texts: Sequence[Int[np.ndarray, " n"]],
+    texts: Sequence[Int[np.ndarray, " _"]],
     table_size: int,
     modulus: int = 2,
     *,
     rotation: int = 0,
     phases_known: bool = True,
-    base: Sequence[Int[np.ndarray, " n"]] = (),
+    base: Sequence[Int[np.ndarray, " _"]] = (),
     match: float = 0.9,
 ) -> Estimate:
     """Estimate a key's groups from marked texts.
@@ -129,7 +129,7 @@ def steal(
 
 
 def find_phases(
-    texts: Sequence[Int[np.ndarray, " n"]], table_size: int, modulus: int, match: float = 0.9
+    texts: Sequence[Int[np.ndarray, " _"]], table_size: int, modulus: int, match: float = 0.9
 ) -> Int[np.ndarray, " texts"]:
     """The phases of cut texts relative to each other, by expectation maximisation over phases and groups."""
     owner = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
