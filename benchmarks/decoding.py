@@ -1,7 +1,7 @@
 """What each decoding option buys and costs in text: strength, repetition, judged perplexity, over the same prompts.
 
-Run `python benchmarks/decoding.py --prompts 16`. The judge reads the model's own token ids, so it has to have the built-in
-tokenizer: the built-in judge, or a folder. Texts are kept under runs/ and not made again.
+Run `python benchmarks/decoding.py --prompts 16`. The judge reads the model's own token ids, so it has to have the
+built-in tokenizer: the built-in judge, or a folder. Texts are kept under runs/ and not made again.
 """
 
 import argparse

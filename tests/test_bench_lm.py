@@ -28,7 +28,7 @@ CONTEXT = "w3 w5 w2"
 
 
 def asked(kind: str, *arguments: tuple[Any, ...]) -> list[Instance]:
-    return [Instance(kind, {}, one, index) for index, one in enumerate(arguments)]  # type: ignore[arg-type]
+    return [Instance(kind, {}, one, index) for index, one in enumerate(arguments)]
 
 
 def answers(lm: DiffusionLM, *kwargs: dict[str, Any]) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import Gemma3Config, Gemma3ForConditionalGeneration
 
 import dgmark.evaluate as evaluate
 from dgmark.errors import CheckpointFormat, InputError, ModelNotFound, SettingsError
@@ -245,6 +246,26 @@ def test_contexts_and_dtypes_that_cannot_be(folder: Path) -> None:
         load_judge(str(folder), context=1024)
     with pytest.raises(SettingsError, match="dtype 'fp8'"):
         load_judge(dtype="fp8")
+
+
+def test_gemma_3_in_its_layout_with_pictures_is_a_judge_of_text(tmp_path: Path) -> None:
+    """Its config.json nests one for text; the class is the one for text and pictures."""
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    text = {**sizes, "vocab_size": 8200, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 256}
+    vision = {**sizes, "num_hidden_layers": 1, "image_size": 28, "patch_size": 14}
+    config = Gemma3Config(text_config={**text, "sliding_window": 16}, vision_config=vision, mm_tokens_per_image=4)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        made = Gemma3ForConditionalGeneration(config).eval()
+    made.save_pretrained(tmp_path)
+    shutil.copy(Path(evaluate.__file__).parents[1] / "storyteller" / "tokenizer.json", tmp_path)
+    mine = load_judge(str(tmp_path), device="cpu", dtype="fp32")
+    assert (mine.context_length, mine.vocab_size) == (256, 8200)
+    (found,) = token_nats(mine, [TEXTS[0]], [PROMPTS[0]])
+    head, body = mine.tokenizer.encode(PROMPTS[0]), mine.tokenizer.encode(TEXTS[0])
+    with torch.no_grad():
+        logits = made(input_ids=torch.tensor([head + body])).logits[0, len(head) - 1 : -1].log_softmax(-1)
+    np.testing.assert_allclose(found, -logits[torch.arange(len(body)), torch.tensor(body)].numpy(), atol=1e-4)
 
 
 @pytest.mark.slow

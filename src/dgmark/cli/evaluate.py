@@ -268,7 +268,7 @@ def _figures(one: Evaluated) -> dict[str, Interval]:
 
 def _table(sources: list[str], found: list[Evaluated], differences: dict[str, Any]) -> Table:
     """The figures of each set, and below them the differences."""
-    table = Table("", *sources)
+    table = Table("", *(Path(source).name for source in sources))
     counts = [f"{len(one.texts)}, {one.diversity.lengths.median:g} {one.diversity.unit}s (median)" for one in found]
     table.add_row("texts", *counts)
     columns = [_figures(one) for one in found]
