@@ -25,10 +25,10 @@ from dgmark.key import WatermarkKey
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark import WatermarkSpec
 
-TOY = ToyDenoiser(end_ids=())
+TOY = ToyDenoiser(words=12, padding=4, end_ids=())
 V = TOY.vocab_size
 MASK = TOY.mask_id
-FORBIDDEN = torch.tensor([0, *range(26, V)])
+FORBIDDEN = torch.tensor([0, *range(14, V)])
 KEY = WatermarkKey(
     spec=WatermarkSpec(table_size=V, tokenizer=TOY.tokenizer.name, tokenizer_fingerprint=TOY.tokenizer.fingerprint),
     key_id="test",
@@ -313,7 +313,7 @@ def test_rows_are_the_same_alone_and_together_and_streamed(name: str) -> None:
 
 @pytest.mark.parametrize("name", SCHEMES_WITHOUT_MATCHES)
 def test_no_scheme_commits_what_is_forbidden(name: str) -> None:
-    model = ToyDenoiser(end_ids=(), forbidden_bias=9.0)
+    model = replace(TOY, forbidden_bias=9.0)
     for made in generate(model, ["w1", "w2"], key=KEY, scheme=scheme(name), length=24, block_length=6):
         assert not set(made.token_ids) & set(FORBIDDEN.tolist())
 
@@ -385,7 +385,7 @@ MARKS: list[tuple[str, dict[str, Any]]] = [
 def marked(name: str, options: dict[str, Any]) -> Generation:
     settings: dict[str, Any] = {"strategy": "random"} if name in ("gloaguen", "dmark") else {}
     (made,) = generate(
-        LARGE, "w1 w2", key=LARGE_KEY, scheme=scheme(name, **options), length=96, block_length=16, **settings
+        LARGE, "w1 w2", key=LARGE_KEY, scheme=scheme(name, **options), length=64, block_length=16, **settings
     )
     return made
 
