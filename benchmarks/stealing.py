@@ -245,14 +245,17 @@ def _estimate(key: WatermarkKey, at: Int[np.ndarray, "length vocab"], rotation: 
     return Estimate(beliefs(counts), wanted, rotation, named=not key.spec.code_length)
 
 
-def simulated_table(spec: WatermarkSpec, law: Law, hosts: list[Ids], match: float) -> None:
+def simulated_table(
+    spec: WatermarkSpec, law: Law, hosts: list[Ids], match: float, rotations: Sequence[int] = (0, ROTATION)
+) -> None:
     """Forging on human texts, and scrubbing of simulated ones, with and without rotation; ids, from position 0 on."""
     hosts = hosts[:20]
     print(f"SIMULATED, q = {match}: {len(hosts)} human texts to forge on, as many simulated to scrub; scored as ids\n")
     _header("texts", ["key", *_titles("forged", FORGED[::2]), *_titles("scrubbed", SCRUBBED[::2])])
-    for rotation in (0, ROTATION):
+    for rotation in rotations:
         key = _key(spec, rotation, 0, 0)
-        detector = Detector(key, mode="intact", phase="start")  # no token is put in or cut out
+        # no token is put in or cut out; a forger takes the phase that is nearest, where groups do not rotate
+        detector = Detector(key, mode="intact", phase="start" if rotation else "any")
         test = list(simulate_texts(key, law, len(hosts), LENGTH, match, np.random.default_rng([4, rotation])))
         kind = f"rotation {rotation}" if rotation else "plain"
 

@@ -18,6 +18,7 @@ from dgmark.attacks.dipper import dipper_prompt
 from dgmark.attacks.edits import edit_count
 from dgmark.attacks.paraphrase import PROMPT
 from dgmark.attacks.refill import masked_places, refill_ids
+from dgmark.attacks.rewriting import load_rewriter
 from dgmark.errors import InputError, ModelError, ModelNotFound, PromptTooLong, SettingsError
 from dgmark.models.toy import ToyDenoiser
 from tiny_language_models import WORDS, write_causal, write_t5
@@ -100,7 +101,7 @@ def test_dipper_is_asked_in_its_own_format() -> None:
 
 def test_dipper_rewrites_a_few_sentences_at_a_time(t5: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    real = dipper_module.load_rewriter
+    real = load_rewriter
 
     def spy(*args: Any) -> tuple[Any, Any]:
         network, tokenizer = real(*args)
@@ -158,7 +159,7 @@ def test_devices_and_number_formats_are_checked(t5: str) -> None:
 def test_a_causal_model_paraphrases(chat: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = str(write_causal(tmp_path, chat))
     seen: list[str] = []
-    real = paraphrase_module.load_rewriter
+    real = load_rewriter
 
     def spy(*args: Any) -> tuple[Any, Any]:
         network, tokenizer = real(*args)

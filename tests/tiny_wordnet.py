@@ -15,7 +15,7 @@ def write_wordnet(folder: Path) -> None:
     (root / "cntlist.rev").write_text("")
     (root / "index.sense").write_text("")
     for name, letter in _POS.items():
-        data, index = "", {}
+        data, index = "", dict[str, str]()
         for words in SYNSETS[name]:
             offset = f"{len(data.encode()):08d}"
             frames = " 01 + 02 00" if letter == "v" else ""
