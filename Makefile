@@ -31,6 +31,7 @@ bench-detect: .venv/.dev
 	$(BIN)/python benchmarks/corpus.py --sampling multinomial
 	$(BIN)/python benchmarks/detect_speed.py
 	$(BIN)/python benchmarks/level.py $(HUMAN)
+	$(BIN)/python benchmarks/baselines.py $(HUMAN)
 	$(BIN)/python benchmarks/robustness.py runs/multinomial-marked.jsonl runs/multinomial-unmarked.jsonl --human $(HUMAN)
 	$(BIN)/python benchmarks/spans.py runs/multinomial-marked.jsonl $(HUMAN)
 

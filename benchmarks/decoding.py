@@ -1,13 +1,12 @@
 """What each decoding option buys and costs in text: strength, repetition, judged perplexity, over the same prompts.
 
-Run `python benchmarks/decoding.py --prompts 16 --judge JUDGE`, where JUDGE is the folder of a causal model with the
-built-in tokenizer (left out, no perplexity). Texts are kept under runs/ and not made again.
+Run `python benchmarks/decoding.py --prompts 16`. The judge reads the model's own token ids, so it has to have the
+built-in tokenizer: the built-in judge, or a folder. Texts are kept under runs/ and not made again.
 """
 
 import argparse
 import hashlib
 import json
-import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,11 +14,9 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-import torch
-from transformers import AutoModelForCausalLM
-
 from corpus import PROMPTS, RUNS, bench_key
 from dgmark import Detector, WatermarkKey
+from dgmark.evaluate import BUILTIN_JUDGE, Judge, load_judge, perplexity
 from dgmark.repetition import periodic, repeated_ngrams
 from dgmark.watermark import WatermarkSpec
 
@@ -63,14 +60,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--prompts", type=int, default=16)
     parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--judge", type=Path)
+    parser.add_argument("--judge", default=BUILTIN_JUDGE)
     parser.add_argument("--cell", choices=CELLS, action="append", help="only these")
     args = parser.parse_args()
     folder = RUNS / f"decoding-{args.length}"
     folder.mkdir(parents=True, exist_ok=True)
     prompts = folder / f"prompts-{args.prompts}.jsonl"
     prompts.write_text("".join(PROMPTS.read_text().splitlines(keepends=True)[: args.prompts]))
-    judge = None if args.judge is None else AutoModelForCausalLM.from_pretrained(args.judge, dtype=torch.float32)
+    judge = load_judge(args.judge, dtype="fp32")
     print(
         "| option | texts | match ratio | median p | p <= 1e-4 | of 32 tokens | 4-grams again | echoes of 2 "
         "| in runs of 2 | judge perplexity |"
@@ -106,34 +103,20 @@ def _texts(
     return [json.loads(line) for line in out.read_text().splitlines()]
 
 
-def _line(name: str, rows: list[dict[str, Any]], key: WatermarkKey, judge: Any) -> str:
+def _line(name: str, rows: list[dict[str, Any]], key: WatermarkKey, judge: Judge) -> str:
     """One row of the table; repetition and perplexity are of the model's own token ids."""
     ids = [row["token_ids"] for row in rows if len(row["token_ids"]) > 4]
     detector = Detector(key, fpr=RATE, mode="intact", phase="start")
     found = detector.detect_many(ids)
     begun = detector.detect_many([one[:FIRST] for one in ids])
     loops = [periodic(one, 2) for one in ids]
-    perplexity = "" if judge is None else f"{_perplexity(judge, rows):.1f}"
+    judged = perplexity(judge, [row["token_ids"] for row in rows], [row["prompt"] for row in rows]).corpus.value
     return (
         f"| {name} | {len(ids)} | {fmean(one.green_fraction for one in found):.3f} "
         f"| {median(one.p_value for one in found):.0e} | {sum(one.p_value <= RATE for one in found)} "
         f"| {sum(one.p_value <= RATE for one in begun)} | {fmean(repeated_ngrams(one) for one in ids):.1%} "
-        f"| {fmean(one.echoes for one in loops):.1%} | {fmean(one.in_runs for one in loops):.1%} | {perplexity} |"
+        f"| {fmean(one.echoes for one in loops):.1%} | {fmean(one.in_runs for one in loops):.1%} | {judged:.1f} |"
     )
-
-
-@torch.inference_mode()
-def _perplexity(judge: Any, rows: list[dict[str, Any]]) -> float:
-    """Of all response tokens together, after their prompts."""
-    detector = Detector(bench_key())
-    total, count = 0.0, 0
-    for row in rows:
-        prompt = detector.tokenizer.encode(row["prompt"])
-        ids = torch.tensor([prompt + row["token_ids"]])
-        logits = judge(ids[:, :-1]).logits[0].log_softmax(-1)
-        scores = logits.gather(1, ids[0, 1:, None])[len(prompt) - 1 :]
-        total, count = total - float(scores.sum()), count + len(scores)
-    return math.exp(total / count)
 
 
 if __name__ == "__main__":

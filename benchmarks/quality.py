@@ -13,6 +13,7 @@ import numpy as np
 
 from corpus import MARKS, RUNS, SAMPLING, bench_key, corpus_file
 from dgmark import Detector, WatermarkKey
+from dgmark.repetition import repeated_ngrams
 from dgmark.watermark import SECRET_BYTES
 
 NULL_KEYS = 200
@@ -61,14 +62,8 @@ def cell(detector: Detector, rows: Sequence[dict[str, Any]], null: Sequence[floa
         "trials": len(p_values),
         **{f"hits_{rate:g}": int((p_values <= rate).sum()) for rate in RATES},
         "read_back": fmean(row["token_ids"] == read for row, read in zip(rows, ids, strict=True)),
-        "repeated_4_grams": fmean(repeated(text, 4) for text in ids),
+        "repeated_4_grams": fmean(map(repeated_ngrams, ids)),
     }
-
-
-def repeated(ids: Sequence[int], n: int) -> float:
-    """Share of a text's n-grams that stood in it before."""
-    grams = [tuple(ids[i : i + n]) for i in range(len(ids) - n + 1)]
-    return 1 - len(set(grams)) / len(grams) if grams else 0.0
 
 
 def table(figures: dict[str, dict[str, float]]) -> str:

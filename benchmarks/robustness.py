@@ -1,8 +1,9 @@
 """What survives edits: the exact test, the paper's windows, alignment and their combination, on edited texts.
 
 Run `python benchmarks/robustness.py MARKED.jsonl UNMARKED.jsonl --human HUMAN.jsonl`. Edits are made on token ids, with
-seeds. Each cell is kept in `--out` and not made again. The paper's statistics get the threshold that the unmarked texts
-under the same edits and random keys allow, the p-values the one that holds for any text: p <= FPR.
+seeds, by `dgmark.attacks.edits`, which meets each budget exactly. Each cell is kept in `--out` and not made again. The
+paper's statistics get the threshold that the unmarked texts under the same edits and random keys allow, the p-values
+the one that holds for any text: p <= FPR.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from corpus import RUNS
+from dgmark.attacks import edits
 from dgmark.key import WatermarkKey
 from dgmark.records import RowFile
 from dgmark.tokenizer import load_tokenizer
@@ -26,39 +28,36 @@ TOKENS = 256
 LEAST = 100
 Ids = Int[np.ndarray, " n"]
 Dice = np.random.Generator
+ORDINARY = range(4, 8192)
 Edit = Callable[[Ids, float, Dice], Ids]
 STATISTICS = ("z", *(f"z_win {w}" for w in WINDOWS), "alignment", "combined")
 
 
 def substitute(ids: Ids, budget: float, dice: Dice) -> Ids:
-    """Replace each token by a random one with chance `budget`."""
-    return np.where(dice.random(len(ids)) < budget, dice.integers(4, 8192, len(ids)), ids)
+    """Replace round(budget * n) tokens by random ones."""
+    return np.array(edits.substitute(ids.tolist(), budget, ORDINARY, dice))
 
 
 def delete(ids: Ids, budget: float, dice: Dice) -> Ids:
-    """Leave each token out with chance `budget`."""
-    return ids[dice.random(len(ids)) >= budget]
+    """Leave round(budget * n) tokens out."""
+    return np.array(edits.delete(ids.tolist(), budget, dice))
 
 
 def insert(ids: Ids, budget: float, dice: Dice) -> Ids:
-    """Put a random token before each with chance `budget`."""
-    at = np.flatnonzero(dice.random(len(ids)) < budget)
-    return np.insert(ids, at, dice.integers(4, 8192, len(at)))
+    """Put a random token before each of round(budget * n)."""
+    return np.array(edits.insert(ids.tolist(), budget, ORDINARY, dice))
 
 
 def crop(ids: Ids, share: float, _dice: Dice) -> Ids:
     """Cut the first part off."""
-    return ids[int(share * len(ids)) :]
+    return np.array(edits.crop(ids.tolist(), share, 0.0))
 
 
 def swap_sentences(ids: Ids, swaps: float, dice: Dice) -> Ids:
     """Swap two neighbouring sentences (of commas where there is no full stop), several times."""
     stops = np.isin(ids, [load_tokenizer().encode(mark)[0] for mark in ".,;"])
     parts = np.split(ids, np.flatnonzero(stops)[:-1] + 1)
-    for _ in range(int(swaps) if len(parts) > 1 else 0):
-        at = int(dice.integers(len(parts) - 1))
-        parts[at], parts[at + 1] = parts[at + 1], parts[at]
-    return np.concatenate(parts)
+    return np.concatenate(edits.swap_neighbours(parts, int(swaps), dice))
 
 
 EDITS: list[tuple[str, Edit, tuple[float, ...]]] = [
@@ -89,12 +88,13 @@ def main() -> None:
         human = human_texts(args.human, max(len(marked), len(unmarked)))
         cells += [("pasted into human text", paster(human), share) for share in PASTED]
     inputs = hashlib.sha256(args.marked.read_bytes() + args.unmarked.read_bytes()).hexdigest()[:12]
-    with RowFile(args.out, {"inputs": inputs, "keys": args.keys}, same=("cell",)) as out:
+    agree = {"inputs": inputs, "keys": args.keys, "budgets": "exact"}  # tables of before had a chance a token
+    with RowFile(args.out, agree, same=("cell",)) as out:
         for name, edit, budget in cells:
             row_id = f"{name} {budget:g}"
             if row_id not in out.done:
                 found = cell(key, marked, unmarked, edit, budget, args.keys)
-                row = {"id": row_id, "inputs": inputs, "keys": args.keys, "cell": found}
+                row = {"id": row_id, **agree, "cell": found}
                 out.append([row])
                 out.done[row_id] = row
         print(f"{len(marked)} marked texts; {len(unmarked)} unmarked, {args.keys} keys each: {args.marked.name}\n")
@@ -121,11 +121,8 @@ def paster(human: list[Ids]) -> Edit:
     """An edit that puts a stretch of the text, a share of the whole, into human text of 256 tokens."""
 
     def paste(ids: Ids, share: float, dice: Dice) -> Ids:
-        host = human[int(dice.integers(len(human)))].copy()
-        length = min(int(share * TOKENS), len(ids))
-        begin, at = int(dice.integers(len(ids) - length + 1)), int(dice.integers(TOKENS - length + 1))
-        host[at : at + length] = ids[begin : begin + length]
-        return host
+        host = human[int(dice.integers(len(human)))]
+        return np.array(edits.paste(ids.tolist(), host.tolist(), share, dice))
 
     return paste
 

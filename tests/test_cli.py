@@ -99,7 +99,8 @@ def test_generated_rows_carry_what_the_contract_names(generated: Path, key_file:
     made = rows(generated.read_text())
     assert [row["id"] for row in made] == ["p0", "p1", "p2"]
     for index, row in enumerate(made):
-        assert row["schema"] == 1
+        assert row["schema"] == 2
+        assert row["scheme"] is None
         assert row["model"] == "storyteller"
         assert row["seed"] == index
         assert row["key_fingerprint"] == WatermarkKey.load(key_file).fingerprint
@@ -278,7 +279,7 @@ def test_detect_writes_the_contracts_fields_in_order_of_input(
     assert "error" in out[3]
     wanted = {"p_value", "z_score", "green_fraction", "num_tokens_scored", "num_tokens_matched", "fpr"}
     assert wanted <= set(out[0])
-    assert out[0]["schema"] == 2
+    assert out[0]["schema"] == 3
     assert "2 of 4 inputs cannot be used" in result.stderr
 
 

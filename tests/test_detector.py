@@ -30,7 +30,7 @@ FIRST = 4  # the ids below are special
 ROW = [
     "id", "verdict", "p_value", "z_score", "green_fraction", "num_tokens_scored", "num_tokens_matched", "fpr", "shift",
     "shifts_tested", "key_fingerprint", "guaranteed", "summary", "mode", "p_intact", "p_edited", "draws",
-    "edited_fraction", "z_window", "normalised", "spans", "keys_tested", "schema",
+    "edited_fraction", "z_window", "normalised", "spans", "keys_tested", "scheme", "p_published", "schema",
 ]  # fmt: skip
 
 
@@ -447,10 +447,10 @@ def test_special_tokens_are_shown_as_not_scored() -> None:
 # --- what is reported ----------------------------------------------------------------------------
 
 
-def test_a_row_has_the_fields_of_schema_2_in_their_order() -> None:
+def test_a_row_has_the_fields_of_schema_3_in_their_order() -> None:
     row = detector_of().detect("some text").to_row("row 7")
     assert list(row) == ROW
-    assert (row["id"], row["schema"]) == ("row 7", 2)
+    assert (row["id"], row["schema"]) == ("row 7", 3)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ DETECTION_HALF = [
     "dgmark.watermark", "dgmark.key", "dgmark.statistics", "dgmark.alignment", "dgmark.evalue", "dgmark.redraw",
     "dgmark.splitting", "dgmark.windows", "dgmark.normalise", "dgmark.intact", "dgmark.edited", "dgmark.spans",
     "dgmark.detector", "dgmark.keyring", "dgmark.plots", "dgmark.records", "dgmark.texts", "dgmark.batch",
-    "dgmark.repetition", "dgmark.cli",
+    "dgmark.repetition", "dgmark.baselines", "dgmark.cli",
 ]  # fmt: skip
 
 

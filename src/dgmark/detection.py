@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-DETECTION_SCHEMA = 2
+DETECTION_SCHEMA = 3
 
 Verdict = Literal["watermarked", "not_detected", "uncertain"]
 Mode = Literal["auto", "intact", "edited"]
@@ -52,6 +52,9 @@ class Detection:
         normalised: what was changed in the text before it was scored; empty for the text as it is.
         spans: the stretches that carry the mark; None if not asked for.
         keys_tested: how many keys were tried, and paid for in the p-value; the one named is the likeliest.
+        scheme: whose mark was looked for: "dgmark", or a baseline's name (docs/baselines.md); of baselines, "tokens
+            scored" are what their statistic counts (pairs or windows).
+        p_published: the p-value of the baseline's own publication, for comparison; None for dgmark.
     """
 
     verdict: Verdict
@@ -75,6 +78,8 @@ class Detection:
     normalised: tuple[str, ...] = ()
     spans: tuple[Span, ...] | None = None
     keys_tested: int = 1
+    scheme: str = "dgmark"
+    p_published: float | None = None
 
     def to_row(self, row_id: str) -> dict[str, Any]:
         """The detection as a JSON row."""

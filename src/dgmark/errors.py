@@ -19,6 +19,7 @@ DgmarkError                    70   (with faults of dgmark itself)
 └── ModelError                  6   a model or tokenizer that cannot be had
     ├── ModelNotFound
     ├── CheckpointFormat
+    ├── EndpointError
     └── MissingExtra
 
 A message says what is wrong and what to do; it never holds key material.
@@ -109,6 +110,10 @@ class ModelNotFound(ModelError):
 
 class CheckpointFormat(ModelError):
     """The checkpoint is not in a layout that dgmark loads."""
+
+
+class EndpointError(ModelError):
+    """A model behind an endpoint that gives no answer, or none in the form that was asked for."""
 
 
 class MissingExtra(ModelError):

@@ -17,7 +17,7 @@ from dgmark.windows import DEFAULT_WINDOW, window_z_scores
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _DASHES = ("-", "--", "-.", ":")
 
 
@@ -38,18 +38,18 @@ def match_strip(
         window: tokens in a window.
         title: what to write above.
     """
-    figure = _figure(9, 3)
+    figure = new_figure(9, 3)
     strip, curve = figure.subplots(2, 1, sharex=True, height_ratios=[1, 3])
     at = np.arange(len(matched))
-    strip.vlines(at[matched], 0.5, 1, colors=_COLOURS[0], linewidth=1)
-    strip.vlines(at[~matched], 0, 0.5, colors=_COLOURS[1], linewidth=1)
+    strip.vlines(at[matched], 0.5, 1, colors=COLOURS[0], linewidth=1)
+    strip.vlines(at[~matched], 0, 0.5, colors=COLOURS[1], linewidth=1)
     strip.set_yticks([0.25, 0.75], ["other", "match"])
     strip.set_title(title, fontsize="medium")
     scores = window_z_scores(matched, modulus, window)
     curve.axhline(0, color="0.6", linewidth=0.8)
-    curve.plot(np.arange(len(scores)) + (window - 1) / 2, scores, color=_COLOURS[6], linewidth=1)
+    curve.plot(np.arange(len(scores)) + (window - 1) / 2, scores, color=COLOURS[6], linewidth=1)
     for number, (first, last) in enumerate(spans):
-        curve.axvspan(first - 0.5, last - 0.5, color=_COLOURS[5], alpha=0.3, label="" if number else "span")
+        curve.axvspan(first - 0.5, last - 0.5, color=COLOURS[5], alpha=0.3, label="" if number else "span")
     if spans:
         curve.legend(loc="lower right")
     curve.set_xlim(-1, max(len(matched), 1))
@@ -67,7 +67,7 @@ def roc(
         scores: of each statistic the scores of marked and of unmarked texts; larger means marked.
         title: what to write above.
     """
-    figure = _figure(5, 4)
+    figure = new_figure(5, 4)
     axes = figure.subplots()
     for number, (name, (yes, no)) in enumerate(scores.items()):
         thresholds = np.unique(np.concatenate([yes, no]))[::-1]
@@ -77,7 +77,7 @@ def roc(
             np.maximum(fpr, 0.5 / len(no)),
             tpr,
             where="post",
-            color=_COLOURS[number % len(_COLOURS)],
+            color=COLOURS[number % len(COLOURS)],
             linestyle=_DASHES[number % len(_DASHES)],
             label=name,
         )
@@ -98,7 +98,7 @@ def qq(p_values: Mapping[str, Float[np.ndarray, " n"]], *, title: str = "") -> "
         p_values: of unmarked texts, by kind.
         title: what to write above.
     """
-    figure = _figure(7.5, 4.8)
+    figure = new_figure(7.5, 4.8)
     axes = figure.subplots()
     smallest = 0.5 / max((len(p) for p in p_values.values()), default=1)
     axes.plot([smallest, 1], [smallest, 1], color="0.5", linewidth=1, label="uniform")
@@ -108,8 +108,8 @@ def qq(p_values: Mapping[str, Float[np.ndarray, " n"]], *, title: str = "") -> "
         axes.plot(
             levels[share > 0],
             share[share > 0],
-            color=_COLOURS[number % len(_COLOURS)],
-            linestyle=_DASHES[number // len(_COLOURS) % len(_DASHES)],
+            color=COLOURS[number % len(COLOURS)],
+            linestyle=_DASHES[number // len(COLOURS) % len(_DASHES)],
             linewidth=1,
             label=name,
         )
@@ -144,7 +144,7 @@ def check_target(path: Path) -> None:
         InputError: the folder is not there, or the file cannot be written.
         MissingExtra: matplotlib is not installed.
     """
-    known = _figure(1, 1).canvas.get_supported_filetypes()
+    known = new_figure(1, 1).canvas.get_supported_filetypes()
     if path.suffix.lower().removeprefix(".") not in known:
         raise SettingsError(f"{path} does not end in a format of pictures: {', '.join(sorted(known))}")
     there = path if path.exists() else path.parent
@@ -152,7 +152,12 @@ def check_target(path: Path) -> None:
         raise InputError(f"{path} cannot be written: no such folder, or not permitted")
 
 
-def _figure(width: float, height: float) -> "Figure":
+def new_figure(width: float, height: float) -> "Figure":
+    """An empty figure, in inches.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:

@@ -13,9 +13,11 @@ from typing import Annotated, Any
 
 import typer
 
+from dgmark.baselines import Baseline, SchemeDetector
 from dgmark.batch import SETTINGS, append_rows, in_order, take_up
 from dgmark.cli.console import speaks, stderr
-from dgmark.cli.results import WRITERS, Format, Scored, draw, to_row
+from dgmark.cli.results import WRITERS, AnyDetector, Format, Scored, draw, to_row
+from dgmark.cli.schemes import SchemeName, SchemeOptions, scheme_of
 from dgmark.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, DETECTION_SCHEMA, Detection, Detector, Ranges
 from dgmark.errors import DgmarkError, InputError, SettingsError
 from dgmark.key import WatermarkKey
@@ -48,6 +50,8 @@ def detect(
     keys: Annotated[
         Path | None, typer.Option(help="Folder of key files: which of them, if any?", show_default=False)
     ] = None,
+    scheme: SchemeName = None,
+    scheme_option: SchemeOptions = None,
     fpr: Annotated[float, typer.Option(help="False-positive rate to hold.")] = DEFAULT_FPR,
     mode: Annotated[
         Mode,
@@ -84,7 +88,11 @@ def detect(
     max_crop: Annotated[int, typer.Option(help="Rotating keys: most tokens missing at the front.")] = DEFAULT_MAX_CROP,
     allow_open_key: Annotated[bool, typer.Option(help="Accept a key file that every user can read.")] = False,
 ) -> None:
-    """Tell whether texts carry the mark of a key, with a p-value that is true for any text."""
+    """Tell whether texts carry the mark of a key, with a p-value that is true for any text.
+
+    --scheme looks for another watermark than dgMARK; its options must be those that the text was made with.
+    """
+    marking = scheme_of(scheme, scheme_option)
     if (key is None) == (keys is None):
         raise SettingsError("give --key FILE, the key to look for, or --keys FOLDER, but not both")
     if show and output is not Format.TABLE:
@@ -97,8 +105,17 @@ def detect(
         check_target(plot)
     steps = tuple(STEPS) if "all" in (normalise or ()) else tuple(normalise or ())
     options: dict[str, Any] = {"tokenizer": tokenizer, "fpr": fpr, "phase": phase.value, "max_crop": max_crop}
-    detector: Detector | Keyring
-    if key is not None:
+    detector: AnyDetector
+    if isinstance(marking, Baseline):
+        one = (mode, phase, max_crop) == (Mode.AUTO, Phase.ANY, DEFAULT_MAX_CROP)
+        if key is None or show or spans or only or steps or plot or not one:
+            raise SettingsError(
+                f"scheme {marking.name} is looked for in whole texts with one --key: leave --mode, --phase, "
+                "--max-crop, --normalise, --spans, --show, --only and --plot out"
+            )
+        loaded = WatermarkKey.load(key, allow_open=allow_open_key)
+        detector = marking.detector(loaded, fpr=fpr, tokenizer=tokenizer)
+    elif key is not None:
         if steps and (spans or show or only or plot):
             raise SettingsError("--normalise changes the text: leave --spans, --show, --only and --plot out")
         options |= {"mode": mode.value, "normalise": steps}
@@ -117,11 +134,13 @@ def detect(
     if out:
         _check_apart(out, sources)
         agree: Row = {"fpr": fpr, "mode": mode.value}
-        if isinstance(detector, Detector):
-            agree["key_fingerprint"] = detector.key.fingerprint
-        else:
+        if isinstance(detector, Keyring):
             agree["keys_tested"] = len(detector.keys)
-        agree[SETTINGS] = _settings(detector, task, ids)
+        else:
+            agree["key_fingerprint"] = detector.key.fingerprint
+        if isinstance(detector, SchemeDetector):
+            agree |= {"scheme": detector.scheme, "mode": "intact"}
+        agree[SETTINGS] = _settings(detector, task, ids, marking.to_dict() if marking else None)
         skipped = take_up(out, items, agree, tally.count_row)
         if skipped:
             stderr().print(f"{skipped} rows are already in {out}")
@@ -147,16 +166,17 @@ def _check_apart(out: Path, sources: list[str]) -> None:
             raise SettingsError(f"--out {out} lies in {source}, which is read: choose a place outside of it")
 
 
-def _settings(detector: Detector | Keyring, task: "Task", ids: bool) -> str:
+def _settings(detector: AnyDetector, task: "Task", ids: bool, scheme: dict[str, Any] | None) -> str:
     """A short hash of all that a row depends on beside its text; rows of one file share it."""
-    keys = [detector.key] if isinstance(detector, Detector) else detector.keys
+    keys = detector.keys if isinstance(detector, Keyring) else [detector.key]
     all_of_them = {
         "schema": DETECTION_SCHEMA,
         "keys": sorted(key.fingerprint for key in keys),
         "fpr": detector.fpr,
         "mode": detector.mode if isinstance(detector, Detector) else "auto",
-        "phase": detector.phase,
-        "max_crop": detector.max_crop,
+        "scheme": scheme if isinstance(detector, SchemeDetector) else None,
+        "phase": "any" if isinstance(detector, SchemeDetector) else detector.phase,
+        "max_crop": DEFAULT_MAX_CROP if isinstance(detector, SchemeDetector) else detector.max_crop,
         "normalise": sorted(set(detector.normalise)) if isinstance(detector, Detector) else [],
         "only": list(task.only),
         "spans": task.spans,
@@ -200,7 +220,7 @@ class Task:
 
 
 def score(
-    detector: Detector | Keyring, items: Iterable[Item | BadRow], task: Task = Task(), workers: int = 1
+    detector: AnyDetector, items: Iterable[Item | BadRow], task: Task = Task(), workers: int = 1
 ) -> Iterator[Scored]:
     """Detections in the order of the items, a chunk at a time; an item that cannot be scored becomes a bad row."""
     for item, found in in_order(_score_chunk, items, workers=workers, prepare=_prepare, given=(detector, task)):
@@ -212,10 +232,10 @@ def score(
             yield item, found
 
 
-_PREPARED: list[tuple[Detector | Keyring, Task]] = []
+_PREPARED: list[tuple[AnyDetector, Task]] = []
 
 
-def _prepare(detector: Detector | Keyring, task: Task) -> None:
+def _prepare(detector: AnyDetector, task: Task) -> None:
     """What each process scores with."""
     _PREPARED[:] = [(detector, task)]
 
@@ -235,9 +255,9 @@ def _score_chunk(chunk: list[Item | BadRow]) -> list[Detection | BadRow]:
     ]
 
 
-def _score_one(detector: Detector | Keyring, item: Item, task: Task) -> Detection | BadRow:
+def _score_one(detector: AnyDetector, item: Item, task: Task) -> Detection | BadRow:
     try:
-        if isinstance(detector, Keyring):
+        if not isinstance(detector, Detector):
             return detector.detect(item.content)
         detection = detector.detect(item.content, only=task.only or None)
         if task.spans:

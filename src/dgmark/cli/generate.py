@@ -12,12 +12,14 @@ from dgmark.checkpoint import BUILTIN
 from dgmark.cli.console import speaks, stderr, stdout
 from dgmark.cli.keys import key_to_mark_with
 from dgmark.cli.live import show_stream
+from dgmark.cli.schemes import SchemeName, SchemeOptions, scheme_of
 from dgmark.errors import DgmarkError, EmptyInput, InputError, MissingExtra, ResumeMismatch, SettingsError
 from dgmark.key import WatermarkKey
 from dgmark.records import BadRow, Row, RowFile, parse_rows, read_rows, to_line
 from dgmark.texts import is_rows
 
 if TYPE_CHECKING:
+    from dgmark.baselines import Scheme
     from dgmark.decode import DecodeConfig
     from dgmark.models import NetworkDenoiser
 
@@ -32,6 +34,8 @@ Item = tuple[str, "str | list[int]", int] | BadRow
 def generate(
     key: Annotated[Path | None, typer.Option(help="Key file to mark with.", show_default=False)] = None,
     no_watermark: Annotated[bool, typer.Option("--no-watermark", help="The same loop without a mark.")] = False,
+    scheme: SchemeName = None,
+    scheme_option: SchemeOptions = None,
     model: Annotated[str, typer.Option(help="Built-in model name, checkpoint folder, or hub id.")] = BUILTIN,
     prompt: Annotated[str | None, typer.Option(help="One prompt.", show_default=False)] = None,
     prompts: Annotated[
@@ -46,7 +50,8 @@ def generate(
         int | None, typer.Option(help="Positions of a block.", show_default="the model's own, or 32")
     ] = None,
     strategy: Annotated[
-        str | None, typer.Option(help="random, confidence, entropy or margin.", show_default="confidence")
+        str | None,
+        typer.Option(help="random, confidence, entropy, margin or left_to_right.", show_default="confidence"),
     ] = None,
     temperature: Annotated[
         float | None, typer.Option(help="0 takes the most likely token.", show_default="1.0")
@@ -114,9 +119,11 @@ def generate(
 ) -> None:
     """Generate text that carries the mark of a key.
 
-    Give --key FILE to mark, or --no-watermark for the same text generator without a mark.
+    Give --key FILE to mark, or --no-watermark for the same text generator without a mark. --scheme marks with another
+    watermark than dgMARK, in the same loop and with the same key.
     """
     secret = key_to_mark_with(key, no_watermark, allow_open_key)
+    marking = scheme_of(scheme, scheme_option)
     if prompt is not None and prompts is not None:
         raise SettingsError("--prompt and --prompts exclude each other")
     items = number(_prompt_rows(prompt, prompts), seed)
@@ -124,6 +131,7 @@ def generate(
         raise SettingsError("--stream shows one text: give one prompt, and no --out")
     config, denoiser = _prepare(
         model,
+        marking,
         {
             "device": device,
             "dtype": dtype,
@@ -152,13 +160,14 @@ def generate(
             "repetition_guard": repetition_guard,
         },
     )
+    from dgmark.decode.generation import recorded, steering_of
     from dgmark.models.denoiser import dtype_of
 
-    if secret is not None:
-        secret.check_model(denoiser)
+    steering_of(denoiser, secret, marking).check(config)
     must_agree: Row = {
         "model": denoiser.name,
         "key_fingerprint": None if secret is None else secret.fingerprint,
+        "scheme": recorded(marking),
         "settings": config.to_dict(),
         "dtype": dtype_of(denoiser),
         "chat": chat,
@@ -169,9 +178,9 @@ def generate(
             stderr().print(f"{len(items) - len(todo)} of {len(items)} rows are already in {out}")
         emit = _writer(file, as_json, single=len(items) == 1)
         if live:
-            show_stream(denoiser, config, secret, todo[0], trace, chat, emit)
+            show_stream(denoiser, config, secret, marking, todo[0], trace, chat, emit)
             return
-        errors = _run(denoiser, config, secret, todo, batch_size, trace, chat, pad, emit)
+        errors = _run(denoiser, config, secret, marking, todo, batch_size, trace, chat, pad, emit)
     if errors and len(errors) == len(todo):
         raise errors[0]
     if errors:
@@ -240,10 +249,10 @@ def _prompt_rows(prompt: str | None, prompts: str | None) -> Iterator[Row | BadR
 
 
 def _prepare(
-    model: str, loading: dict[str, str | None], settings: dict[str, object]
+    model: str, scheme: "Scheme | None", loading: dict[str, str | None], settings: dict[str, object]
 ) -> "tuple[DecodeConfig, NetworkDenoiser]":
     try:
-        from dgmark.decode import DecodeConfig
+        from dgmark.decode.generation import config_of
         from dgmark.models import load_model
     except ImportError as error:
         raise MissingExtra(
@@ -251,13 +260,14 @@ def _prepare(
         ) from None
     loaded = load_model(model, **loading)
     given = {name: value for name, value in settings.items() if value is not None}
-    return DecodeConfig.of(loaded, **given), loaded  # type: ignore[arg-type]
+    return config_of(loaded, scheme, given), loaded  # type: ignore[arg-type]
 
 
 def _run(
     model: "NetworkDenoiser",
     config: "DecodeConfig",
     key: WatermarkKey | None,
+    scheme: "Scheme | None",
     items: list[Item],
     batch_size: int,
     with_trace: bool,
@@ -282,7 +292,7 @@ def _run(
                     rows[_id(item)] = BadRow(_id(item), str(error)).to_row(GENERATION_SCHEMA)
             good = [item for item in batch if not isinstance(item, BadRow) and item[0] not in rows]
             numbered = [(prompt, seed) for _, prompt, seed in good]
-            made = generate_batch(model, numbered, config, key, advance, chat=chat, pad=pad)
+            made = generate_batch(model, numbered, config, key, advance, scheme=scheme, chat=chat, pad=pad)
             rows |= {
                 item[0]: text.to_row(item[0], with_trace=with_trace) for item, text in zip(good, made, strict=True)
             }

@@ -9,6 +9,7 @@ from dgmark.key import WatermarkKey
 from dgmark.records import BadRow, Row
 
 if TYPE_CHECKING:
+    from dgmark.baselines import Scheme
     from dgmark.decode import DecodeConfig
     from dgmark.models import NetworkDenoiser
 
@@ -19,6 +20,7 @@ def show_stream(
     model: "NetworkDenoiser",
     config: "DecodeConfig",
     key: WatermarkKey | None,
+    scheme: "Scheme | None",
     item: "tuple[str, str | list[int], int] | BadRow",
     with_trace: bool,
     chat: bool,
@@ -26,7 +28,8 @@ def show_stream(
 ) -> None:
     """Decode one prompt, its canvas shown on stderr if that is a terminal; then hand the row on.
 
-    Tokens that match are green, others plain; what is masked is shaded.
+    Tokens that match are green, others plain (a scheme without matching sets has no plain ones); what is masked is
+    shaded.
     """
     from rich.live import Live
     from rich.text import Text
@@ -39,7 +42,7 @@ def show_stream(
     pieces = [Text(_MASK, style="dim") for _ in range(config.length)]
     console = stderr()
     with Live(console=console, transient=True, refresh_per_second=12) as live:
-        for event in stream(model, [prompt], key=key, seed=seed, chat=chat, **config.to_dict()):
+        for event in stream(model, [prompt], key=key, scheme=scheme, seed=seed, chat=chat, **config.to_dict()):
             if isinstance(event, Committed):
                 for position, token, matched in zip(event.positions, event.token_ids, event.matched, strict=True):
                     style = "green" if matched and key is not None else "default"

@@ -11,6 +11,7 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
+from dgmark.baselines import SchemeDetector
 from dgmark.cli.console import stdout
 from dgmark.cli.highlight import highlight, legend
 from dgmark.detector import DETECTION_SCHEMA, Detection, Detector
@@ -27,6 +28,7 @@ _STYLES = {"watermarked": "bold green", "not_detected": "bold", "uncertain": "bo
 _COLUMNS = ["id", *Detection.__dataclass_fields__, "schema", "error"]
 
 Scored = tuple[Item, Detection] | BadRow
+AnyDetector = Detector | Keyring | SchemeDetector
 
 
 class Format(StrEnum):
@@ -46,16 +48,16 @@ def to_row(scored: Scored) -> dict[str, object]:
     return detection.to_row(item.row_id)
 
 
-def _write_jsonl(scored: Iterator[Scored], _detector: Detector | Keyring, _show: bool) -> None:
+def _write_jsonl(scored: Iterator[Scored], _detector: AnyDetector, _show: bool) -> None:
     for row in scored:
         print(to_line(to_row(row)), flush=True)
 
 
-def _write_json(scored: Iterator[Scored], _detector: Detector | Keyring, _show: bool) -> None:
+def _write_json(scored: Iterator[Scored], _detector: AnyDetector, _show: bool) -> None:
     print(json.dumps([to_row(row) for row in scored], indent=2, allow_nan=False))
 
 
-def _write_csv(scored: Iterator[Scored], _detector: Detector | Keyring, _show: bool) -> None:
+def _write_csv(scored: Iterator[Scored], _detector: AnyDetector, _show: bool) -> None:
     writer = csv.DictWriter(sys.stdout, _COLUMNS, lineterminator="\n")
     writer.writeheader()
     for row in scored:
@@ -68,7 +70,7 @@ def _cell(value: object) -> object:
     return well_formed(value) if isinstance(value, str) else value
 
 
-def _write_table(scored: Iterator[Scored], detector: Detector | Keyring, show: bool) -> None:
+def _write_table(scored: Iterator[Scored], detector: AnyDetector, show: bool) -> None:
     rows = list(scored)
     if len(rows) == 1 and not isinstance(rows[0], BadRow):
         stdout().print(card(rows[0][1]))
@@ -101,9 +103,13 @@ def card(detection: Detection) -> Table:
     table.add_row("verdict", Text(detection.verdict, style=_STYLES[detection.verdict]))
     table.add_row("p-value", f"{detection.p_value:.3g}  (held to a false-positive rate of {detection.fpr:g})")
     table.add_row("z-score", f"{detection.z_score:.2f}  (fair coins; for comparison only)")
-    matches = f"{detection.num_tokens_matched} of {detection.num_tokens_scored} tokens"
+    counted = "tokens" if detection.p_published is None else "scored"
+    matches = f"{detection.num_tokens_matched} of {detection.num_tokens_scored} {counted}"
     table.add_row("green fraction", f"{detection.green_fraction:.3f}  ({matches})")
-    table.add_row("tests", _tests(detection))
+    if detection.p_published is None:
+        table.add_row("tests", _tests(detection))
+    else:
+        table.add_row("scheme", f"{detection.scheme}  (p-value as it is published: {detection.p_published:.3g})")
     if detection.spans is not None:
         spans = ", ".join(f"{span.start}-{span.end} (p {span.p_value:.2g})" for span in detection.spans)
         table.add_row("spans", spans or "none found")
@@ -145,7 +151,7 @@ def _table(rows: list[Scored]) -> Table:
     return table
 
 
-WRITERS: dict[Format, Callable[[Iterator[Scored], Detector | Keyring, bool], None]] = {
+WRITERS: dict[Format, Callable[[Iterator[Scored], AnyDetector, bool], None]] = {
     Format.TABLE: _write_table,
     Format.JSON: _write_json,
     Format.JSONL: _write_jsonl,

@@ -6,11 +6,13 @@ from dgmark.decode.infill import Infilling, infill
 from dgmark.decode.loop import Canvas, Commits, Progress, Response, Trace, decode, decode_steps
 from dgmark.decode.matching import KeyMatching, Matching, everything
 from dgmark.decode.select import alternatives, select
+from dgmark.decode.steering import Bias, Noise, Scheme, Steering, View
 from dgmark.decode.strategies import Proposals, propose
 from dgmark.decode.stream import BlockFinished, Committed, Event, RowFinished, stream
 
 __all__ = [
     "STRATEGIES",
+    "Bias",
     "BlockFinished",
     "Canvas",
     "Commits",
@@ -21,11 +23,15 @@ __all__ = [
     "Infilling",
     "KeyMatching",
     "Matching",
+    "Noise",
     "Progress",
     "Proposals",
     "Response",
     "RowFinished",
+    "Scheme",
+    "Steering",
     "Trace",
+    "View",
     "alternatives",
     "decode",
     "decode_steps",

@@ -9,7 +9,7 @@ from dgmark.models.denoiser import CACHES, CacheMode, Denoiser, block_multiple_o
 # beyond these, logits / temperature leaves the range in which float32 still tells tokens apart
 _COLDEST, _HOTTEST = 1e-6, 1e6
 
-STRATEGIES = ("random", "confidence", "entropy", "margin")
+STRATEGIES = ("random", "confidence", "entropy", "margin", "left_to_right")
 SCOPES = ("block", "canvas")
 LOOKAHEAD_PROPOSALS = ("redrawn", "kept")
 COMMITS = ("quota", "threshold", "factor")
@@ -45,7 +45,8 @@ class DecodeConfig:
     Attributes:
         length: response tokens.
         block_length: positions of a block; blocks are filled left to right, positions within one in any order.
-        strategy: the reward that orders positions: "random", "confidence", "entropy" or "margin".
+        strategy: the reward that orders positions: "random", "confidence", "entropy", "margin", or "left_to_right"
+            (minus the place in the block).
         temperature: of the sampling distribution; 0 takes the most likely token.
         top_k: sample among the k most likely tokens (and those tied with the k-th).
         top_p: sample among the fewest most likely tokens that hold at least this probability.
@@ -94,6 +95,8 @@ class DecodeConfig:
             raise SettingsError(f"guard {self.guard} is not in 0..1; 0 is none")
         if self.guard and self.strategy == "random":
             raise SettingsError("the rewards of strategy random are noise, so a guard has nothing to compare: guard 0")
+        if self.guard and self.strategy == "left_to_right":
+            raise SettingsError("the rewards of strategy left_to_right are places, not qualities: guard 0")
 
     @classmethod
     def of(cls, model: Denoiser, **given: Unpack[Settings]) -> "DecodeConfig":

@@ -9,13 +9,14 @@ from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.loop import Canvas, Progress, Response, Trace, collect, decode_steps
-from dgmark.decode.matching import KeyMatching, Matching, everything
+from dgmark.decode.matching import KeyMatching
+from dgmark.decode.steering import Scheme, Steering
 from dgmark.errors import EmptyInput, InputError, PromptTooLong, SettingsError
 from dgmark.key import WatermarkKey
 from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import Denoiser, device_of, dtype_of, name_of, pads_of
 
-GENERATION_SCHEMA = 1
+GENERATION_SCHEMA = 2
 
 Prompt = str | list[int]
 
@@ -36,6 +37,7 @@ class Generation:
         settings: the decoding settings.
         trace: the commits in their order.
         chat: whether the prompt was put into the model's chat template.
+        scheme: the name and options of a scheme other than dgMARK; None for dgMARK, or without a mark.
     """
 
     prompt: Prompt
@@ -49,6 +51,7 @@ class Generation:
     settings: dict[str, Any]
     trace: Trace
     chat: bool = False
+    scheme: dict[str, Any] | None = None
 
     def to_row(self, row_id: str, *, with_trace: bool = True) -> dict[str, Any]:
         """The generation as a JSON row; `trace` holds the step, position, token id, reward and match of each commit."""
@@ -63,6 +66,7 @@ class Generation:
             "dtype": self.dtype,
             "seed": self.seed,
             "key_fingerprint": self.key_fingerprint,
+            "scheme": self.scheme,
             "settings": self.settings,
             "schema": GENERATION_SCHEMA,
         }
@@ -74,6 +78,7 @@ def generate(
     prompts: str | Sequence[Prompt],
     *,
     key: WatermarkKey | None = None,
+    scheme: Scheme | None = None,
     seed: int = 0,
     batch_size: int = 8,
     chat: bool = False,
@@ -87,13 +92,14 @@ def generate(
         model: a loaded model.
         prompts: texts or lists of token ids; a single text is a list of one.
         key: must be bound to the model's tokenizer and vocabulary.
+        scheme: another watermark than dgMARK, from `dgmark.baselines.scheme`, in the same loop and under the same key.
         seed: row i uses seed + i.
         batch_size: most rows decoded at once.
         chat: take texts as messages to a chat model, and put them into its template.
         pad: decode prompts of different lengths together, padded; by default on accelerators, if the model can.
         progress: told the number of committed tokens after each step.
         settings: `length`, `temperature`, `lookahead` and all others of `DecodeConfig`; what is left out is the
-            model's own default, or that of `DecodeConfig`.
+            scheme's default, the model's own, or that of `DecodeConfig`.
 
     Returns:
         Generations in the order of the prompts.
@@ -105,7 +111,8 @@ def generate(
     if batch_size < 1:
         raise SettingsError(f"batch size {batch_size} is less than 1")
     rows = [prompts] if isinstance(prompts, str) else list(prompts)
-    config = DecodeConfig.of(model, **settings)
+    config = config_of(model, scheme, settings)
+    steering_of(model, key, scheme).check(config)
     for prompt in rows:  # all of them before the first is decoded
         encode_prompt(model, prompt, config.length, chat=chat)
     numbered = [(prompt, seed + index) for index, prompt in enumerate(rows)]
@@ -113,7 +120,7 @@ def generate(
         generation
         for start in range(0, len(numbered), batch_size)
         for generation in generate_batch(
-            model, numbered[start : start + batch_size], config, key, progress, chat=chat, pad=pad
+            model, numbered[start : start + batch_size], config, key, progress, scheme=scheme, chat=chat, pad=pad
         )
     ]
 
@@ -125,6 +132,7 @@ def generate_batch(
     key: WatermarkKey | None = None,
     progress: Progress | None = None,
     *,
+    scheme: Scheme | None = None,
     chat: bool = False,
     pad: bool | None = None,
 ) -> list[Generation]:
@@ -135,26 +143,41 @@ def generate_batch(
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """
     responses: dict[int, Response] = {}
-    matching = matching_of(model, key)
+    steering = steering_of(model, key, scheme)
     for rows, canvas in canvases(model, prompts, config, chat=chat, pad=pad):
-        steps = decode_steps(model, canvas, config, matching, [prompts[row][1] for row in rows])
+        steps = decode_steps(model, canvas, config, steering, [prompts[row][1] for row in rows])
         responses.update(zip(rows, collect(model, canvas, steps, progress), strict=True))
     return [
-        generation_of(model, prompt, seed, responses[row], config, key, chat=chat)
+        generation_of(model, prompt, seed, responses[row], config, key, scheme=scheme, chat=chat)
         for row, (prompt, seed) in enumerate(prompts)
     ]
 
 
-def matching_of(model: Denoiser, key: WatermarkKey | None) -> Matching:
-    """What matches on this model: the key's matching sets, or everything.
+def config_of(model: Denoiser, scheme: Scheme | None, settings: Settings) -> DecodeConfig:
+    """The settings of a decode: what is given, else the scheme's defaults, else the model's.
+
+    Raises:
+        SettingsError: settings that cannot be meant.
+    """
+    defaults = dict(scheme.defaults) if scheme else {}
+    return DecodeConfig.of(model, **{**defaults, **settings})
+
+
+def steering_of(model: Denoiser, key: WatermarkKey | None, scheme: Scheme | None = None) -> Steering:
+    """What steers the loop on this model: the scheme, the key's matching sets, or nothing.
 
     Raises:
         KeyFileError: the key is bound to another tokenizer or vocabulary.
+        SettingsError: a scheme without a key, or with a key that it cannot use.
     """
     if key is None:
-        return everything
+        if scheme is not None:
+            raise SettingsError(f"scheme {scheme.name} needs a key; leave the scheme out for text without a mark")
+        return Steering()
     key.check_model(model)
-    return KeyMatching(key, device_of(model))
+    if scheme is not None:
+        return scheme.steering(key, model)
+    return Steering(KeyMatching(key, device_of(model)))
 
 
 def canvases(
@@ -226,6 +249,7 @@ def generation_of(
     config: DecodeConfig,
     key: WatermarkKey | None,
     *,
+    scheme: Scheme | None = None,
     chat: bool,
 ) -> Generation:
     """The result of one row."""
@@ -241,4 +265,10 @@ def generation_of(
         settings=config.to_dict(),
         trace=response.trace,
         chat=chat,
+        scheme=recorded(scheme),
     )
+
+
+def recorded(scheme: Scheme | None) -> dict[str, Any] | None:
+    """A scheme as rows record it: its name and options; None for dgMARK, whose rows are older than schemes."""
+    return None if scheme is None or scheme.name == "dgmark" else scheme.to_dict()

@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig, Settings
-from dgmark.decode.generation import matching_of
+from dgmark.decode.generation import steering_of
 from dgmark.decode.loop import Canvas, Progress, Trace, collect, decode_steps
 from dgmark.errors import InputError, PromptTooLong, SettingsError
 from dgmark.key import WatermarkKey
@@ -113,12 +113,12 @@ def infill(
     block_length = settings.get("block_length", defaults_of(model).get("block_length", DecodeConfig.block_length))
     settings["length"] = block_length  # any multiple will do
     config = DecodeConfig.of(model, **settings)
-    matching = matching_of(model, key)
+    steering = steering_of(model, key)
     encoded = [_encode(model, parts) for parts in texts]
     made = []
     for index, (parts, (ids, holes)) in enumerate(zip(texts, encoded, strict=True)):
         canvas = _canvas(ids.to(device_of(model)), holes, count_from)
-        steps = decode_steps(model, canvas, config, matching, [seed + index])
+        steps = decode_steps(model, canvas, config, steering, [seed + index])
         (response,) = collect(model, canvas, steps, progress)
         stop = canvas.start + len(canvas.masked)
         whole = ids[: canvas.start].tolist() + response.token_ids + ids[stop:].tolist()

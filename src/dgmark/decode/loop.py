@@ -1,8 +1,8 @@
 """The decoding loop: blocks left to right, some commits a row and step (paper Alg. 1 and 2, and the lookahead's).
 
-Knows ids only: no text, no key (it is told what matches), no family of models. Marked and unmarked text come out
-of the same lines. A step's forward is run on the canvases it chooses among; the winner's is the next step's, so a
-lookahead of k costs k forwards a step.
+Knows ids only: no text, no key and no scheme (it is told what steers), no family of models. Marked and unmarked text
+come out of the same lines. A step's forward is run on the canvases it chooses among; the winner's is the next step's,
+so a lookahead of k costs k forwards a step.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +17,8 @@ from dgmark.decode.guards import good_enough, prolongs_loop
 from dgmark.decode.matching import Matching, everything
 from dgmark.decode.schedule import blocks, confident, quotas
 from dgmark.decode.select import alternatives, select
-from dgmark.decode.strategies import propose
+from dgmark.decode.steering import Steering, View
+from dgmark.decode.strategies import Proposals, propose
 from dgmark.models.denoiser import Denoiser, block_origin_of, confidence_of, open_session
 
 # Called after each step with the number of tokens that were committed.
@@ -122,7 +123,7 @@ def decode(
     model: Denoiser,
     prompts: Int[Tensor, "batch prompt"],
     config: DecodeConfig,
-    matching: Matching,
+    steering: Steering | Matching,
     seeds: Sequence[int],
     progress: Progress | None = None,
     padding: Int[Tensor, " batch"] | None = None,
@@ -137,13 +138,13 @@ def decode(
         model: the denoiser.
         prompts: token ids.
         config: decoding settings.
-        matching: which candidates match; `everything` for no mark.
+        steering: what the scheme does to a step, or which candidates match; `everything` for no mark.
         seeds: one a row.
         progress: told the number of commits after each step.
         padding: columns of padding at the left of each prompt, for models that take it.
     """
     canvas = Canvas.after(prompts, config.length, model.mask_id, padding)
-    return collect(model, canvas, decode_steps(model, canvas, config, matching, seeds), progress)
+    return collect(model, canvas, decode_steps(model, canvas, config, steering, seeds), progress)
 
 
 def collect(
@@ -163,7 +164,7 @@ def collect(
 
 
 def decode_steps(
-    model: Denoiser, canvas: Canvas, config: DecodeConfig, matching: Matching, seeds: Sequence[int]
+    model: Denoiser, canvas: Canvas, config: DecodeConfig, steering: Steering | Matching, seeds: Sequence[int]
 ) -> Iterator[Commits]:
     """Decode a canvas, telling after each step what it committed.
 
@@ -171,11 +172,14 @@ def decode_steps(
         model: the denoiser.
         canvas: not written to.
         config: decoding settings; its length is the canvas's business.
-        matching: which candidates match.
+        steering: what the scheme does to a step, or which candidates match.
         seeds: one a row.
+
+    Raises:
+        SettingsError: settings that mean nothing for this steering.
     """
     with torch.inference_mode():
-        yield from _Loop(model, canvas, config, matching, seeds).run()
+        yield from _Loop(model, canvas, config, Steering.of(steering), seeds).run()
 
 
 def forbidden_ids(model: Denoiser) -> Int[Tensor, " f"]:
@@ -213,11 +217,13 @@ class _Loop:
     """One decode. `row`, `ids`, `masked` and `seat` are of the rows that still have tokens to come."""
 
     def __init__(
-        self, model: Denoiser, canvas: Canvas, config: DecodeConfig, matching: Matching, seeds: Sequence[int]
+        self, model: Denoiser, canvas: Canvas, config: DecodeConfig, steering: Steering, seeds: Sequence[int]
     ) -> None:
+        steering.check(config)
         device = canvas.ids.device
         self.config = config
-        self.matching = matching
+        self.steering = steering
+        self.mask_id = model.mask_id
         self.session = open_session(model, config.cache, canvas.padding)
         self.tempered = confidence_of(model) == "sampling"
         self.origin = block_origin_of(model)
@@ -227,9 +233,9 @@ class _Loop:
         self.ends = ends if canvas.stops else ends[:0]
         self.forbidden = forbidden if canvas.stops else torch.cat([forbidden, ends])
         # the candidates of unmarked text all match: there is nothing to look ahead for, and no loop to be wary of
-        marked = matching is not everything
+        marked = steering.matching is not everything
         self.lookahead = config.lookahead if marked else 1
-        self.period = getattr(matching, "period", None) if marked and config.repetition_guard else None
+        self.period = getattr(steering.matching, "period", None) if marked and config.repetition_guard else None
 
         self.start, self.positions, self.layout = canvas.start, canvas.positions, canvas.masked
         self.ids = canvas.ids.clone()
@@ -282,20 +288,38 @@ class _Loop:
         logits = self.session.begin(self.ids, self.start + block.low, self.start + block.window)
         self.forwards += len(self.ids)
         every = torch.arange(len(self.row), device=self.row.device)
-        return self._propose(block, logits, self.masked[:, block.low : block.window], every)
+        return self._propose(block, logits, self.ids, self.masked[:, block.low : block.window], every)
 
-    def _propose(self, block: _Block, logits: Tensor, masked: Tensor, rows: Tensor) -> _Candidates:
+    def _propose(self, block: _Block, logits: Tensor, ids: Tensor, masked: Tensor, rows: Tensor) -> _Candidates:
         """Candidates at the masked places of the window, for canvases of these rows; 0 where nothing is masked."""
         owners, counts = torch.unique_consecutive(self.row[rows], return_counts=True)
         draws = [
             torch.rand(count, masked.shape[1], 2, generator=self.generators[owner], dtype=torch.float64)
             for owner, count in zip(owners.tolist(), counts.tolist(), strict=True)
         ]
-        uniforms = torch.cat(draws).to(logits.device)
-        proposals = propose(logits[masked], uniforms[masked], self.forbidden, self.config, tempered=self.tempered)
+        uniforms = torch.cat(draws).to(logits.device)[masked]
+        proposals = self._proposals(block, logits, ids, masked, uniforms)
         tokens = torch.zeros_like(masked, dtype=torch.long).masked_scatter(masked, proposals.tokens)
         rewards = torch.zeros_like(masked, dtype=proposals.rewards.dtype).masked_scatter(masked, proposals.rewards)
-        return _Candidates(tokens, rewards, self.matching(tokens, self.positions[block.low : block.window]))
+        if self.config.strategy == "left_to_right":
+            rewards = (
+                -torch.arange(masked.shape[1], device=masked.device, dtype=rewards.dtype).expand_as(masked) * masked
+            )
+        return _Candidates(tokens, rewards, self.steering.matching(tokens, self.positions[block.low : block.window]))
+
+    def _proposals(self, block: _Block, logits: Tensor, ids: Tensor, masked: Tensor, uniforms: Tensor) -> Proposals:
+        """Candidates and rewards of the masked places, row by row, under the scheme's bias and noise."""
+        positions = self.positions[block.low : block.window]
+        bias, noise = self.steering.bias, self.steering.noise
+        if bias is None:
+            chosen = logits[masked]
+        else:
+            start, temperature = self.start + block.low, self.config.temperature
+            chosen = bias(View(logits, ids, start, masked, positions, self.mask_id, self.forbidden, temperature))
+        if noise is None:
+            return propose(chosen, uniforms, self.forbidden, self.config, tempered=self.tempered)
+        keyed = noise(positions)[masked.nonzero()[:, 1]]
+        return propose(chosen, uniforms, self.forbidden, self.config, tempered=self.tempered, noise=keyed)
 
     # --- one step ---
 
@@ -320,7 +344,7 @@ class _Loop:
             score = torch.full_like(sets[:, :, 0], -1, dtype=torch.long)
             score[of[ahead], rank[ahead]] = (new.matched & masked[ahead, block.low : block.window]).sum(1)
             winner = first + score.argmax(1)  # the first of equals: the best reward, then the lowest position
-            self._renew(block, live, candidates, winner, ahead, new, logits, masked, several)
+            self._renew(block, live, candidates, winner, ahead, new, logits, ids, masked, several)
 
         self.ids[live], self.masked[live] = ids[winner], masked[winner]
         return self._commits(block, live, now, chosen[winner], over[winner]), live[over[winner]]
@@ -369,7 +393,7 @@ class _Loop:
     def _forward(self, block: _Block, rows: Tensor, ids: Tensor, masked: Tensor) -> tuple[_Candidates, Tensor]:
         logits = self.session.step(ids, self.seat[rows], self.start + block.low, self.start + block.window)
         self.forwards += len(ids)
-        return self._propose(block, logits, masked[:, block.low : block.window], rows), logits
+        return self._propose(block, logits, ids, masked[:, block.low : block.window], rows), logits
 
     def _renew(
         self,
@@ -380,6 +404,7 @@ class _Loop:
         ahead: Tensor,
         new: _Candidates,
         logits: Tensor,
+        ids: Tensor,
         masked: Tensor,
         several: Tensor,
     ) -> None:
@@ -391,7 +416,8 @@ class _Loop:
         if self.config.greedy or self.config.lookahead_proposals == "kept" or not again.any():
             return
         window = masked[winner[again], block.low : block.window]
-        candidates.put(live[again], self._propose(block, logits[which[again]], window, live[again]))
+        anew = self._propose(block, logits[which[again]], ids[winner[again]], window, live[again])
+        candidates.put(live[again], anew)
 
     def _commits(self, block: _Block, live: Tensor, now: _Candidates, chosen: Tensor, over: Tensor) -> Commits:
         of, place = chosen.nonzero(as_tuple=True)

@@ -27,6 +27,7 @@ def propose(
     config: DecodeConfig,
     *,
     tempered: bool = False,
+    noise: Float[Tensor, "k vocab"] | None = None,
 ) -> Proposals:
     """Candidate and reward of k masked positions.
 
@@ -40,6 +41,7 @@ def propose(
         forbidden: ids that no position may take (the mask id, rows of padding).
         config: strategy, temperature and filters.
         tempered: take the reward from the sampled distribution. At temperature 0 that is the model's own.
+        noise: Gumbel noise that draws the candidate (argmax of log-probability + noise) in place of the first uniform.
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     permitted = logits.index_fill(-1, forbidden, -torch.inf)
@@ -47,7 +49,7 @@ def propose(
         tokens = permitted.argmax(-1)
     else:
         weights = filtered(torch.softmax(permitted / config.temperature, -1), config.top_k, config.top_p)
-        tokens = draw(weights, uniforms[:, 0])
+        tokens = draw(weights, uniforms[:, 0]) if noise is None else (weights.log() + noise).argmax(-1)
         if tempered:
             logits = permitted = weights.log()
     return Proposals(tokens, _rewards(logits, permitted, tokens, uniforms[:, 1], config))
@@ -57,6 +59,8 @@ def _rewards(logits: Tensor, permitted: Tensor, tokens: Tensor, uniforms: Tensor
     match config.strategy:
         case "random":
             return uniforms.to(logits.dtype)
+        case "left_to_right":  # all alike: the loop knows the places
+            return torch.zeros_like(logits[:, 0])
         case "confidence":
             # softmax at one token, without writing out the others
             chosen = logits.gather(-1, tokens[:, None])[:, 0]

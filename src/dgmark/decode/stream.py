@@ -5,8 +5,17 @@ from dataclasses import dataclass, field
 from typing import Unpack
 
 from dgmark.decode.config import DecodeConfig, Settings
-from dgmark.decode.generation import Generation, Prompt, canvases, encode_prompt, generation_of, matching_of
+from dgmark.decode.generation import (
+    Generation,
+    Prompt,
+    canvases,
+    config_of,
+    encode_prompt,
+    generation_of,
+    steering_of,
+)
 from dgmark.decode.loop import Canvas, Commits, Response, Trace, decode_steps, response_of
+from dgmark.decode.steering import Scheme, Steering
 from dgmark.errors import SettingsError
 from dgmark.key import WatermarkKey
 from dgmark.models.denoiser import Denoiser
@@ -48,6 +57,7 @@ def stream(
     prompts: str | Sequence[Prompt],
     *,
     key: WatermarkKey | None = None,
+    scheme: Scheme | None = None,
     seed: int = 0,
     batch_size: int = 8,
     chat: bool = False,
@@ -69,11 +79,13 @@ def stream(
     if batch_size < 1:
         raise SettingsError(f"batch size {batch_size} is less than 1")
     rows = [prompts] if isinstance(prompts, str) else list(prompts)
-    config = DecodeConfig.of(model, **settings)
-    matching_of(model, key)
+    config = config_of(model, scheme, settings)
+    steering = steering_of(model, key, scheme)
+    steering.check(config)
     for prompt in rows:
         encode_prompt(model, prompt, config.length, chat=chat)
-    return _events(model, [(prompt, seed + row) for row, prompt in enumerate(rows)], batch_size, config, key, chat, pad)
+    numbered = [(prompt, seed + row) for row, prompt in enumerate(rows)]
+    return _events(model, numbered, batch_size, config, key, scheme, steering, chat, pad)
 
 
 def _events(
@@ -82,18 +94,19 @@ def _events(
     batch_size: int,
     config: DecodeConfig,
     key: WatermarkKey | None,
+    scheme: Scheme | None,
+    steering: Steering,
     chat: bool,
     pad: bool | None,
 ) -> Iterator[Event]:
-    matching = matching_of(model, key)
     for start in range(0, len(prompts), batch_size):
         batch = prompts[start : start + batch_size]
         for rows, canvas in canvases(model, batch, config, chat=chat, pad=pad):
-            steps = decode_steps(model, canvas, config, matching, [batch[row][1] for row in rows])
+            steps = decode_steps(model, canvas, config, steering, [batch[row][1] for row in rows])
             for event in _told(steps, canvas, [start + row for row in rows], model.end_ids):
                 if isinstance(event, _Over):
                     prompt, seed = prompts[event.row]
-                    made = generation_of(model, prompt, seed, event.response, config, key, chat=chat)
+                    made = generation_of(model, prompt, seed, event.response, config, key, scheme=scheme, chat=chat)
                     yield RowFinished(event.row, made)
                 else:
                     yield event

@@ -52,7 +52,7 @@ def load_model(
         MissingExtra: a package is wanted that is not installed.
         SettingsError: unknown device, dtype, family or quantization.
     """
-    target = _device(device)
+    target = device_named(device)
     if dtype is not None and dtype not in DTYPES:
         raise SettingsError(f"dtype {dtype!r} is not one of: {', '.join(DTYPES)}")
     checkpoint, architecture = find_with_weights(name_or_path, revision, family)
@@ -108,7 +108,12 @@ def faster_dtype(device: torch.device) -> torch.dtype:
     return torch.bfloat16 if native else torch.float32
 
 
-def _device(name: str | None) -> torch.device:
+def device_named(name: str | None) -> torch.device:
+    """A torch device by its name; by default the GPU where there is one.
+
+    Raises:
+        SettingsError: it cannot be used here.
+    """
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -130,12 +135,14 @@ def _context_length(config: PretrainedConfig, family: Family) -> int:
 
 __all__ = [
     "ARCHITECTURES",
+    "DTYPES",
     "Denoiser",
     "NetworkDenoiser",
     "Session",
     "SessionDenoiser",
     "WindowDenoiser",
     "chat_prompt",
+    "device_named",
     "faster_dtype",
     "load_model",
     "open_session",

@@ -10,7 +10,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from dgmark.checkpoint import Checkpoint
 from dgmark.errors import CheckpointFormat
-from dgmark.families import Family
+from dgmark.families import CONVERTED, Family
 from dgmark.models.denoiser import CacheMode, Session
 
 # (network, cache, mask id, padding) -> the forwards of one decode; the mask id is for filling a canvas up.
@@ -30,6 +30,31 @@ CONFIG_ERRORS = (
     OSError,
     StrictDataclassError,
 )
+
+
+# Fields of config.json that are dgmark's own or that say what to load and run rather than what the network is.
+_NOT_PASSED_ON = (
+    CONVERTED,
+    "quantization_config",
+    "transformers_weights",
+    "attn_implementation",
+    "_attn_implementation",
+    "experts_implementation",
+    "_experts_implementation",
+)
+
+
+def own_config(checkpoint: Checkpoint) -> dict[str, Any]:
+    """What config.json says of the network alone, in its nested configurations too (Gemma 3 has one for text)."""
+
+    def kept(fields: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            name: kept(value) if isinstance(value, dict) else value
+            for name, value in fields.items()
+            if name not in _NOT_PASSED_ON
+        }
+
+    return kept(checkpoint.config)
 
 
 def check_counts(checkpoint: Checkpoint, ranges: Mapping[str, tuple[Any, int, int]]) -> None:
@@ -72,6 +97,7 @@ class Architecture:
         sizes: of tensors (regular expressions of their native names) that are split or stacked while loading, and so
             would not be named if they differ.
         pads: whether sessions of a network take padding.
+        may_untie: whether weights may hold an output matrix of their own where config.json says it is the embedding.
     """
 
     family: Family
@@ -82,6 +108,7 @@ class Architecture:
     unused: str | None = None
     sizes: Callable[[Any], Mapping[str, tuple[int, ...]]] = lambda _: {}
     pads: Callable[[PreTrainedModel], bool] = lambda _: True
+    may_untie: bool = False
 
     def native_config(self, checkpoint: Checkpoint) -> PretrainedConfig:
         """The configuration of transformers' class.

@@ -9,6 +9,23 @@ from dgmark.models.denoiser import Denoiser, name_of
 _MARKERS = re.compile(r"<\|[^|]+\|>")
 
 
+def template_of(model: Denoiser) -> str:
+    """One turn of chat as text, with "{prompt}" where the message stands.
+
+    Raises:
+        SettingsError: the model has no chat template, or its tokenizer lacks the template's tokens.
+    """
+    family = getattr(model, "family", None)
+    template = family.chat if isinstance(family, Family) else None
+    if template is None:
+        raise SettingsError(f"{name_of(model)} has no chat template: give it the prompt as plain text or token ids")
+    added = {token.content for token in model.tokenizer.backend.get_added_tokens_decoder().values()}
+    lacking = sorted(set(_MARKERS.findall(template)) - added)
+    if lacking:
+        raise SettingsError(f"the tokenizer of {name_of(model)} has no token {lacking[0]}: it is no chat model")
+    return template
+
+
 def chat_prompt(model: Denoiser, text: str) -> list[int]:
     """Token ids of a user's message as a chat model expects it, up to where its answer begins.
 
@@ -22,12 +39,4 @@ def chat_prompt(model: Denoiser, text: str) -> list[int]:
     Raises:
         SettingsError: the model has no chat template, or its tokenizer lacks the template's tokens.
     """
-    family = getattr(model, "family", None)
-    template = family.chat if isinstance(family, Family) else None
-    if template is None:
-        raise SettingsError(f"{name_of(model)} has no chat template: give it the prompt as plain text or token ids")
-    added = {token.content for token in model.tokenizer.backend.get_added_tokens_decoder().values()}
-    lacking = sorted(set(_MARKERS.findall(template)) - added)
-    if lacking:
-        raise SettingsError(f"the tokenizer of {name_of(model)} has no token {lacking[0]}: it is no chat model")
-    return model.tokenizer.encode(template.replace("{prompt}", text.strip()))
+    return model.tokenizer.encode(template_of(model).replace("{prompt}", text.strip()))

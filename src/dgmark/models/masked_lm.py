@@ -13,8 +13,8 @@ from transformers import CONFIG_MAPPING, MODEL_FOR_MASKED_LM_MAPPING, Pretrained
 
 from dgmark.checkpoint import Checkpoint
 from dgmark.errors import CheckpointFormat, SettingsError
-from dgmark.families import CONVERTED, MASKED_LM
-from dgmark.models.architecture import Architecture
+from dgmark.families import MASKED_LM
+from dgmark.models.architecture import Architecture, own_config
 from dgmark.models.denoiser import CacheMode, Session
 
 # Where the position ids of a class begin: at 0, or behind the padding token's id. Others count for themselves.
@@ -31,17 +31,6 @@ _COUNT_BEHIND_PADDING = (
     "roberta-prelayernorm",
     "xlm-roberta-xl",
     "xmod",
-)
-
-# Fields of config.json that are dgmark's own or that say what to load and run rather than what the network is.
-_NOT_PASSED_ON = (
-    CONVERTED,
-    "quantization_config",
-    "transformers_weights",
-    "attn_implementation",
-    "_attn_implementation",
-    "experts_implementation",
-    "_experts_implementation",
 )
 
 
@@ -115,8 +104,7 @@ def masked_lm_config(checkpoint: Checkpoint) -> PretrainedConfig:
         )
     if checkpoint.config.get("is_decoder"):
         raise CheckpointFormat(f"{checkpoint.folder}: is_decoder is true, so it attends to what stands before alone")
-    own = {name: value for name, value in checkpoint.config.items() if name not in _NOT_PASSED_ON}
-    config: PretrainedConfig = CONFIG_MAPPING[model_type].from_dict(own)
+    config: PretrainedConfig = CONFIG_MAPPING[model_type].from_dict(own_config(checkpoint))
     return config
 
 
@@ -139,4 +127,5 @@ ARCHITECTURE = Architecture(
     _open,
     unused=r"(^|\.)(pooler|seq_relationship|sop_classifier)\.",  # heads for whole texts
     pads=takes_positions,
+    may_untie=True,
 )

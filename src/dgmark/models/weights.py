@@ -21,7 +21,7 @@ from transformers.utils import logging
 
 from dgmark.checkpoint import Checkpoint, read_object
 from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, ModelNotFound, SettingsError
-from dgmark.families import CONVERTED, MASKED_LM
+from dgmark.families import CONVERTED
 from dgmark.models.architecture import CONFIG_ERRORS, Architecture, quantization_of
 
 QUANTIZATIONS = ("int8", "int4")
@@ -70,7 +70,7 @@ def load_network(
                 config=config,
                 key_mapping=dict(renamings),
                 dtype=dtype,
-                attn_implementation="sdpa" if network_class._supports_sdpa else "eager",
+                attn_implementation=_attention(network_class, config),
                 use_safetensors=True,
                 local_files_only=True,
                 ignore_mismatched_sizes=True,  # to name them below
@@ -166,7 +166,7 @@ def _check_headers(
         raise CheckpointFormat(
             f"{folder} holds {twice[0]!r} twice, once under another name; fetch the checkpoint again"
         )
-    if architecture.family is not MASKED_LM and config.tie_word_embeddings and "lm_head.weight" in native:
+    if not architecture.may_untie and config.tie_word_embeddings and "lm_head.weight" in native:
         own = headers[native.index("lm_head.weight")].name
         raise CheckpointFormat(f"{folder}: config.json says that {own} is the embedding, but the weights hold one more")
     _check_experts(native, checkpoint)
@@ -241,6 +241,12 @@ def _placement(
             load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype
         )
     return placement
+
+
+def _attention(network_class: Any, config: PretrainedConfig) -> str:
+    """The implementation of attention; torch's own has no soft cap (Gemma 2) and would leave it out."""
+    capped = getattr(config.get_text_config(), "attn_logit_softcapping", None) is not None
+    return "sdpa" if network_class._supports_sdpa and not capped else "eager"
 
 
 def _check_report(report: dict[str, Any], unused: str | None, folder: Path) -> None:

@@ -1,0 +1,194 @@
+"""`dgmark bench-lm`: benchmarks of the lm-evaluation-harness, answered with the mark or without."""
+
+import json
+import logging
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from dgmark.checkpoint import BUILTIN
+from dgmark.cli.console import speaks, stderr, stdout
+from dgmark.cli.keys import key_to_mark_with
+from dgmark.cli.schemes import SchemeName, SchemeOptions, scheme_of
+from dgmark.errors import InputError, MissingExtra, SettingsError
+from dgmark.records import to_line
+
+if TYPE_CHECKING:
+    from dgmark.decode.config import Settings
+    from dgmark.evaluate.harness import DiffusionLM, HarnessSettings
+    from dgmark.models import NetworkDenoiser
+
+
+@speaks
+def bench_lm(
+    tasks: Annotated[
+        list[str] | None, typer.Option(help="Tasks of the harness, separated by commas; may be repeated.")
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="mmlu, gsm8k or humaneval: the paper's settings.", show_default=False)
+    ] = None,
+    include: Annotated[list[Path] | None, typer.Option(help="Folder of further task files; may be repeated.")] = None,
+    key: Annotated[Path | None, typer.Option(help="Key file to mark with.", show_default=False)] = None,
+    no_watermark: Annotated[bool, typer.Option("--no-watermark", help="The same loop without a mark.")] = False,
+    scheme: SchemeName = None,
+    scheme_option: SchemeOptions = None,
+    model: Annotated[str, typer.Option(help="Built-in model name, checkpoint folder, or hub id.")] = BUILTIN,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first documents of each task.")] = None,
+    num_fewshot: Annotated[
+        int | None, typer.Option(min=0, help="Examples before each question.", show_default="the task's")
+    ] = None,
+    chat: Annotated[bool, typer.Option("--chat", help="Put questions into the model's chat template.")] = False,
+    system: Annotated[str | None, typer.Option(help="What the system says, with --chat.", show_default=False)] = None,
+    length: Annotated[
+        int | None, typer.Option(help="Response tokens.", show_default="the task's, in whole blocks")
+    ] = None,
+    block_length: Annotated[int | None, typer.Option(help="Positions of a block.", show_default="the model's")] = None,
+    strategy: Annotated[str | None, typer.Option(help="As of generate.", show_default="confidence")] = None,
+    temperature: Annotated[float | None, typer.Option(help="0 is greedy.", show_default="the task's, or 0")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Sample among the k most likely tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Sample among the tokens holding this probability.")] = None,
+    lookahead: Annotated[int | None, typer.Option(help="Candidates a step tries one step ahead.")] = None,
+    cache: Annotated[str | None, typer.Option(help="none, prefix or dual.", show_default="the model's")] = None,
+    commit: Annotated[str | None, typer.Option(help="quota, threshold or factor.", show_default="quota")] = None,
+    steps: Annotated[int | None, typer.Option(help="Forwards of a response.", show_default="one a token")] = None,
+    guard: Annotated[float | None, typer.Option(help="As of generate.", show_default="0")] = None,
+    seed: Annotated[int, typer.Option(help="Request i is decoded with seed + i.")] = 0,
+    batch_size: Annotated[int, typer.Option(min=1, help="Most requests decoded at once.")] = 8,
+    pad: Annotated[
+        bool | None, typer.Option(help="Decode prompts of different lengths together.", show_default="on accelerators")
+    ] = None,
+    mc_num: Annotated[int, typer.Option(min=1, help="Masked canvases of a likelihood.")] = 128,
+    is_greedy: Annotated[bool, typer.Option("--is-greedy", help="Tell whether greedy decoding agrees.")] = False,
+    confirm_run_unsafe_code: Annotated[
+        bool, typer.Option("--confirm-run-unsafe-code", help="Execute what the model writes (HumanEval).")
+    ] = False,
+    device: Annotated[str | None, typer.Option(help="A torch device; by default the GPU if any.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="bf16 or fp32; by default the faster here.")] = None,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub id.", show_default=False)] = None,
+    family: Annotated[str | None, typer.Option(help="Where config.json does not tell.", show_default=False)] = None,
+    quantization: Annotated[str | None, typer.Option(help="int8 or int4 while loading.", show_default=False)] = None,
+    device_map: Annotated[str | None, typer.Option(help="auto: over all devices.", show_default=False)] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for results.json and samples.jsonl.", show_default=False)
+    ] = None,
+    allow_open_key: Annotated[bool, typer.Option(help="Accept a key file that every user can read.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The results as one JSON object.")] = False,
+) -> None:
+    """Run benchmarks of the lm-evaluation-harness on a diffusion model.
+
+    Give --key FILE to answer with the mark, or --no-watermark for the same without. Answers that are chosen by
+    likelihood are the same either way: only what is generated can carry a mark.
+    """
+    secret = key_to_mark_with(key, no_watermark, allow_open_key)
+    marking = scheme_of(scheme, scheme_option)
+    names = [name for one in tasks or [] for name in one.split(",") if name]
+    loading = {"device": device, "dtype": dtype, "revision": revision, "family": family}
+    _need_harness()
+    from dgmark.evaluate.benchmarks import TaskSettings, run_tasks
+    from dgmark.evaluate.harness import HarnessSettings
+    from dgmark.evaluate.presets import preset_named
+    from dgmark.models import load_model
+
+    chosen = None if preset is None else preset_named(preset)
+    if (chosen is None) == (not names):
+        raise SettingsError("give either --tasks NAME[,NAME...] or --preset mmlu|gsm8k|humaneval")
+    loaded = load_model(model, **loading, quantization=quantization, device_map=device_map)
+    given = {
+        "length": length,
+        "block_length": block_length,
+        "strategy": strategy,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "lookahead": lookahead,
+        "cache": cache,
+        "commit": commit,
+        "steps": steps,
+        "guard": guard,
+    }
+    decoding: Settings = {} if chosen is None else chosen.decoding(loaded.name, loaded.family.name)
+    decoding = {**decoding, **{name: value for name, value in given.items() if value is not None}}  # type: ignore[typeddict-item]
+    answering = HarnessSettings(
+        decoding=decoding,
+        key=secret,
+        scheme=marking,
+        seed=seed,
+        batch_size=batch_size,
+        samples=mc_num,
+        is_greedy=is_greedy,
+        pad=pad,
+    )
+    asked = TaskSettings(
+        tasks=tuple(names) if chosen is None else chosen.tasks,
+        include=tuple(include or ()),
+        limit=limit,
+        num_fewshot=num_fewshot,
+        chat=chat,
+        system=system,
+        run_unsafe_code=confirm_run_unsafe_code,
+    )
+    results = run_tasks(_with_progress(loaded, answering), asked)
+    if out is not None:
+        _write(out, results)
+    _show(results, as_json)
+
+
+def _need_harness() -> None:
+    """Raises MissingExtra without lm_eval or torch."""
+    try:
+        import lm_eval
+        import torch  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"benchmarks need the harness: pip install 'dgmark[bench]' ({error})") from None
+    del lm_eval
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)
+
+
+def _with_progress(model: "NetworkDenoiser", settings: "HarnessSettings") -> "DiffusionLM":
+    from dgmark.evaluate.harness import DiffusionLM
+
+    done = 0
+
+    def progress(count: int) -> None:
+        nonlocal done
+        done += count
+        stderr().print(f"{done} answers", end="\r")
+
+    return DiffusionLM(model, settings, progress if stderr().is_terminal else lambda _: None)
+
+
+def _write(folder: Path, results: dict[str, Any]) -> None:
+    from dgmark.evaluate.benchmarks import sample_rows, without_samples
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        samples = "".join(to_line(json.loads(_plain(row))) + "\n" for row in sample_rows(results))
+        for name, content in (("samples.jsonl", samples), ("results.json", _plain(without_samples(results)) + "\n")):
+            beside = folder / f".{name}.{secrets.token_hex(4)}"
+            beside.write_text(content, encoding="utf-8")
+            beside.replace(folder / name)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written: {error.strerror}") from error
+
+
+def _show(results: dict[str, Any], as_json: bool) -> None:
+    from dgmark.evaluate.benchmarks import headline, without_samples
+
+    if as_json:
+        print(_plain(without_samples(results)))
+        return
+    table = Table("task", "metric", "filter", "value", "standard error")
+    for task, metric, kind, value, error in headline(results):
+        table.add_row(task, metric, kind, f"{value:.4f}", "" if error is None else f"{error:.4f}")
+    stdout().print(table)
+    truncated = results["counts"].get("truncated", 0)
+    if truncated:
+        stderr().print(f"{truncated} prompts lost their beginning to fit the context")
+
+
+def _plain(content: Any) -> str:
+    """JSON; what the harness has of other kinds (functions of a task) as text."""
+    return json.dumps(content, indent=1, default=str)

@@ -1,0 +1,188 @@
+"""`dgmark experiment`: list, run and report the paper's tables and figures, and import texts made before."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dgmark.checkpoint import BUILTIN
+from dgmark.cli.console import speaks, stderr, stdout
+from dgmark.errors import MissingExtra, SettingsError
+
+if TYPE_CHECKING:
+    from dgmark.experiments.spec import SetupName
+
+experiment_app = typer.Typer(no_args_is_help=True, help="Run the paper's tables and figures.")
+
+EXPERIMENT_SCHEMA = 1
+
+Runs = Annotated[Path, typer.Option(help="Folder that rows are kept in.")]
+Name = Annotated[str, typer.Argument(help="Name of an experiment, or a file ending in .toml.")]
+ModelName = Annotated[
+    str,
+    typer.Option(help="builtin, paper (the paper's setup and models), or a model for the paper's setup."),
+]
+KeyFile = Annotated[Path | None, typer.Option(help="Key file.", show_default="the runs folder's own, made if missing")]
+
+
+@experiment_app.callback()
+def experiment_group() -> None:
+    """Run the paper's tables and figures."""
+
+
+@experiment_app.command("list")
+@speaks
+def list_experiments(as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False) -> None:
+    """List the experiments: what each shows, and how many texts it takes."""
+    from dgmark.experiments.catalog import experiment_names, load_experiment
+
+    experiments = [load_experiment(name) for name in experiment_names()]
+    rows = [
+        {
+            "name": one.name,
+            "title": one.title,
+            "source": one.source,
+            "view": one.view,
+            "cells": {name: len(one.cells_of(name)) for name in ("builtin", "paper")},
+            "texts": {name: one.setup(name).texts for name in ("builtin", "paper")},
+        }
+        for one in experiments
+    ]
+    if as_json:
+        print(json.dumps({"experiments": rows, "schema": EXPERIMENT_SCHEMA}))
+        return
+    width = max(len(one.name) for one in experiments)
+    for one in experiments:
+        size = f"{len(one.cells_of('builtin'))} cells of {one.builtin.texts}"
+        stdout().print(f"{one.name:<{width}}  {size:<18}  {one.source}: {one.title}", markup=False, soft_wrap=True)
+
+
+@experiment_app.command("run")
+@speaks
+def run(
+    name: Name,
+    runs: Runs = Path("runs"),
+    model: ModelName = "builtin",
+    key: KeyFile = None,
+    prompts: Annotated[
+        list[str] | None, typer.Option(help="FILE, or SET=FILE: prompts that do not come with dgmark.")
+    ] = None,
+    cell: Annotated[list[str] | None, typer.Option(help="Only this cell (may be repeated).")] = None,
+    limit: Annotated[int | None, typer.Option(min=0, help="Most texts a cell.", show_default="all")] = None,
+    length: Annotated[
+        int | None, typer.Option(min=1, help="Most response tokens, for a quick look.", show_default="the cell's")
+    ] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Most rows decoded at once.")] = 8,
+    pad: Annotated[
+        bool | None, typer.Option(help="Decode prompts of different lengths together.", show_default="on accelerators")
+    ] = None,
+    judge: Annotated[
+        str | None,
+        typer.Option(help="Model that perplexity is taken under; none leaves it out.", show_default="the setup's"),
+    ] = None,
+    rater: Annotated[
+        str | None, typer.Option(help="Language model that rates texts, at an OpenAI-compatible endpoint.")
+    ] = None,
+    rater_url: Annotated[str | None, typer.Option(help="The endpoint; by default OpenAI's own.")] = None,
+    task: Annotated[list[str] | None, typer.Option(help="Of benchmarks, only this task (may be repeated).")] = None,
+    include: Annotated[list[Path] | None, typer.Option(help="Folder of further task files of the harness.")] = None,
+    confirm_run_unsafe_code: Annotated[
+        bool, typer.Option("--confirm-run-unsafe-code", help="Let tasks execute what the model writes (HumanEval).")
+    ] = False,
+    device: Annotated[str | None, typer.Option(help="A torch device; by default the GPU if any.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="bf16 or fp32; by default the faster here.")] = None,
+    quantization: Annotated[str | None, typer.Option(help="int8 or int4 while loading.", show_default=False)] = None,
+) -> None:
+    """Make the texts of an experiment that are not there yet; interrupted, run it again to go on."""
+    from dgmark.experiments.catalog import load_experiment
+    from dgmark.experiments.prompt_sets import named_files
+    from dgmark.experiments.store import Store
+
+    experiment, files = load_experiment(name), named_files(prompts or [])
+    try:
+        from dgmark.evaluate.endpoint import Endpoint
+        from dgmark.experiments.run import RunOptions, run_experiment
+    except ImportError as error:
+        raise MissingExtra(f"running needs torch and transformers: pip install 'dgmark[generate]' ({error})") from None
+    setup, other = _setup(model)
+    options = RunOptions(
+        setup=setup,
+        model=other,
+        key=key,
+        files=files,
+        cells=cell or [],
+        limit=limit,
+        length=length,
+        batch_size=batch_size,
+        pad=pad,
+        judge=judge,
+        rater=None if rater is None else Endpoint(model=rater, base_url=rater_url),
+        tasks=task or [],
+        include=include or [],
+        run_unsafe_code=confirm_run_unsafe_code,
+        loading={"device": device, "dtype": dtype, "quantization": quantization},
+    )
+    run_experiment(experiment, Store(runs), options, _tell)
+
+
+def _setup(model: str) -> "tuple[SetupName, str | None]":
+    """Setup and model of --model."""
+    if model in ("builtin", BUILTIN):
+        return "builtin", None
+    return ("paper", None) if model == "paper" else ("paper", model)
+
+
+def _tell(what: str, done: int, of: int) -> None:
+    stderr().print(f"{what}: {done} of {of}", markup=False)
+
+
+@experiment_app.command("report")
+@speaks
+def report(
+    name: Name,
+    runs: Runs = Path("runs"),
+    model: ModelName = "builtin",
+    key: KeyFile = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write to.", show_default="RUNS/reports/NAME")] = None,
+) -> None:
+    """Write what a run shows, beside the paper's numbers: report.md, numbers.csv, tables.tex and pictures."""
+    from dgmark.experiments.catalog import load_experiment
+    from dgmark.experiments.report import keys_of, make_report, write_report
+    from dgmark.experiments.store import Store
+
+    experiment, store = load_experiment(name), Store(runs)
+    setup, _ = _setup(model)
+    made = make_report(experiment, store, setup, keys_of(store, key))
+    for path in write_report(made, out or runs / "reports" / experiment.plan_name(setup)):
+        print(path)
+    if not made.complete:
+        stderr().print("warning: not all texts are there; the report says which cells are incomplete", markup=False)
+
+
+@experiment_app.command("import")
+@speaks
+def import_texts(
+    files: Annotated[list[Path], typer.Argument(help="JSON Lines files that `dgmark generate` wrote.")],
+    runs: Runs = Path("runs"),
+    model: Annotated[str, typer.Option(help="The model that made them.")] = BUILTIN,
+    device: Annotated[str | None, typer.Option(help="A torch device; by default the GPU if any.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="bf16 or fp32; by default the faster here.")] = None,
+) -> None:
+    """Take texts of `dgmark generate` into the runs folder; every cell with the same settings then has them."""
+    from dgmark.experiments.store import Store
+
+    if not files:
+        raise SettingsError("give at least one file")
+    try:
+        from dgmark.experiments.importing import import_rows
+        from dgmark.experiments.plan import Subject
+    except ImportError as error:
+        raise MissingExtra(
+            f"importing needs torch and transformers: pip install 'dgmark[generate]' ({error})"
+        ) from None
+    for one in import_rows(Store(runs), files, Subject.load(model, device=device, dtype=dtype)):
+        for recipe, count in one.recipes.items():
+            print(f"{one.path}: {count} rows into {Store(runs).path('texts', recipe)}")
+        if one.known:
+            stderr().print(f"{one.path}: {one.known} rows were there before", markup=False)

@@ -1,0 +1,55 @@
+"""`--scheme` and `--scheme-option`, and `dgmark schemes`, which lists them."""
+
+import json
+from dataclasses import fields
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from dgmark.baselines import SCHEMES, Scheme, parse_options
+from dgmark.baselines import scheme as make
+from dgmark.cli.console import speaks, stdout
+from dgmark.errors import SettingsError
+
+SchemeName = Annotated[
+    str | None,
+    typer.Option("--scheme", help=f"Watermark: {', '.join(SCHEMES)}.", show_default="dgmark"),
+]
+SchemeOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--scheme-option",
+        metavar="NAME=VALUE",
+        help="Option of the scheme, such as delta=2; may be repeated. `dgmark schemes` lists them.",
+    ),
+]
+
+
+def scheme_of(name: str | None, options: list[str] | None) -> Scheme | None:
+    """The scheme that a command line asks for; None for dgMARK by default.
+
+    Raises:
+        SettingsError: no such scheme or option, or options without a scheme.
+    """
+    if name is None:
+        if options:
+            raise SettingsError("--scheme-option is an option of a scheme: name it with --scheme")
+        return None
+    return make(name, **parse_options(name, options or []))
+
+
+@speaks
+def schemes(as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False) -> None:
+    """List the watermarks that `generate` and `detect` know, with their options and defaults."""
+    options = {name: {field.name: field.default for field in fields(kind)} for name, kind in SCHEMES.items()}
+    if as_json:
+        print(json.dumps({"schemes": options, "schema": 1}))
+        return
+    table = Table("scheme", "option", "default")
+    for name, kind in SCHEMES.items():
+        table.add_row(name, "", (kind.__doc__ or "").splitlines()[0], style="bold")
+        for option, default in options[name].items():
+            shown = ",".join(map(str, default)) if isinstance(default, tuple) else str(default).lower()
+            table.add_row("", option, shown)
+    stdout().print(table)

@@ -1,0 +1,122 @@
+"""What a watermarking scheme may do to a step: prefer candidates, bias logits, or put its noise in place of the draw.
+
+dgMARK prefers (its logits stay as they are); green lists bias; Gumbel-max watermarks bring the noise. No scheme and no
+key is known here.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from dgmark.decode.config import DecodeConfig
+from dgmark.decode.matching import Matching, everything
+from dgmark.errors import SettingsError
+from dgmark.key import WatermarkKey
+from dgmark.models.denoiser import Denoiser
+
+
+@dataclass(frozen=True)
+class View:
+    """What a bias sees of a step: several canvases, and the model's logits at one window of them.
+
+    Attributes:
+        logits: the model's, at the window; not to be written to.
+        ids: the whole canvases.
+        start: the canvas column of the window's first place.
+        masked: which places of the window are not committed; what is outside tells by the mask id.
+        positions: the window's positions as the mark counts them.
+        mask_id: stands for what is not committed.
+        forbidden: ids that no position may take.
+        temperature: of the sampling distribution; 0 is greedy.
+    """
+
+    logits: Float[Tensor, "canvases window vocab"]
+    ids: Int[Tensor, "canvases length"]
+    start: int
+    masked: Bool[Tensor, "canvases window"]
+    positions: Int[Tensor, " window"]
+    mask_id: int
+    forbidden: Int[Tensor, " f"]
+    temperature: float
+
+    def logits_to_propose(self) -> Float[Tensor, "k vocab"]:
+        """A copy of the logits at the masked places, row by row, in float32 or better: what a bias is added to."""
+        logits = self.logits[self.masked]
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+    def neighbours(self, offset: int) -> Int[Tensor, "canvases window"]:
+        """The committed token `offset` columns from each place of the window; -1 where it is masked, or none."""
+        length = self.ids.shape[1]
+        columns = self.start + offset + torch.arange(self.masked.shape[1], device=self.ids.device)
+        exists = (columns >= 0) & (columns < length)
+        tokens = self.ids[:, columns.clamp(0, length - 1)]
+        return tokens.masked_fill(~exists | (tokens == self.mask_id), -1)
+
+
+# View -> logits (k, vocab) of the masked places, row by row
+Bias = Callable[[View], Tensor]
+# positions (window,) -> Gumbel noise (window, vocab)
+Noise = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Steering:
+    """How a scheme steers the loop; by default not at all.
+
+    Attributes:
+        matching: which candidates are preferred.
+        bias: what the logits become before candidates are drawn and rewarded.
+        noise: the Gumbel noise that draws candidates; rewards stay free of it.
+    """
+
+    matching: Matching = everything
+    bias: Bias | None = None
+    noise: Noise | None = None
+
+    @classmethod
+    def of(cls, given: "Steering | Matching") -> "Steering":
+        """The steering itself, or that of a matching alone."""
+        return given if isinstance(given, Steering) else cls(given)
+
+    def check(self, config: DecodeConfig) -> None:
+        """Refuse settings that mean nothing for this steering.
+
+        Raises:
+            SettingsError: such a setting.
+        """
+        if self.noise is not None and config.greedy:
+            raise SettingsError("a Gumbel-max scheme replaces the draw by keyed noise: it needs a temperature above 0")
+        if self.matching is not everything or (self.bias is None and self.noise is None):
+            return
+        needs = "needs a matching set, and this scheme prefers no candidate"
+        if config.lookahead > 1:
+            raise SettingsError(f"lookahead counts matches: it {needs}; use lookahead 1")
+        if config.guard or config.repetition_guard:
+            raise SettingsError(f"a guard takes the preference from a match: it {needs}; leave it out")
+
+
+@runtime_checkable
+class Scheme(Protocol):
+    """A watermarking scheme as generation asks for it; `dgmark.baselines.scheme` makes them."""
+
+    @property
+    def name(self) -> str:
+        """What rows call it."""
+        ...
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """Decoding settings to use where the user gives none."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """Name and options as plain JSON values."""
+        ...
+
+    def steering(self, key: WatermarkKey, model: Denoiser) -> Steering:
+        """How it steers the loop on this model under this key."""
+        ...

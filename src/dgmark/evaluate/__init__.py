@@ -1,0 +1,78 @@
+"""What texts are worth: perplexity under a judge, diversity, ratings by a language model, benchmarks; and comparisons.
+
+What needs torch (perplexity) or an extra (ratings, benchmarks) is imported when it is first asked for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from dgmark.evaluate.endpoint import Endpoint
+from dgmark.evaluate.intervals import Bootstrap, Interval
+from dgmark.evaluate.paired import Comparison, compare_paired, sign_test
+from dgmark.evaluate.ratings import Rating, Ratings, judge_texts
+from dgmark.evaluate.variety import Diversity, diversity
+
+if TYPE_CHECKING:
+    from dgmark.evaluate.judge import BUILTIN_JUDGE, Judge, load_judge
+    from dgmark.evaluate.likelihood import (
+        Perplexity,
+        PerplexityDifference,
+        ScoredText,
+        compare_perplexities,
+        perplexity,
+        score_texts,
+        summarise,
+    )
+    from dgmark.evaluate.nats import token_nats
+
+_NEED_TORCH = {
+    "BUILTIN_JUDGE": "judge",
+    "Judge": "judge",
+    "Perplexity": "likelihood",
+    "PerplexityDifference": "likelihood",
+    "ScoredText": "likelihood",
+    "compare_perplexities": "likelihood",
+    "load_judge": "judge",
+    "perplexity": "likelihood",
+    "score_texts": "likelihood",
+    "summarise": "likelihood",
+    "token_nats": "nats",
+}
+
+__all__ = [
+    "BUILTIN_JUDGE",
+    "Bootstrap",
+    "Comparison",
+    "Diversity",
+    "Endpoint",
+    "Interval",
+    "Judge",
+    "Perplexity",
+    "PerplexityDifference",
+    "Rating",
+    "Ratings",
+    "ScoredText",
+    "compare_paired",
+    "compare_perplexities",
+    "diversity",
+    "judge_texts",
+    "load_judge",
+    "perplexity",
+    "score_texts",
+    "sign_test",
+    "summarise",
+    "token_nats",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NEED_TORCH:
+        raise AttributeError(f"module 'dgmark.evaluate' has no attribute {name!r}")
+    try:
+        value = getattr(import_module(f"dgmark.evaluate.{_NEED_TORCH[name]}"), name)
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"dgmark.evaluate.{name} needs torch and transformers: pip install 'dgmark[generate]'"
+        ) from error
+    globals()[name] = value
+    return value

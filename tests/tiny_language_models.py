@@ -1,0 +1,53 @@
+"""Tiny random checkpoints of the language models that paraphrase: a T5 in DIPPER's layout, and a causal one."""
+
+import json
+from pathlib import Path
+
+import tokenizers
+import torch
+from tokenizers import models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, T5Config, T5ForConditionalGeneration
+
+WORDS = [f"w{number}" for number in range(40)]
+SPECIAL = ["<pad>", "</s>", "<unk>"]
+CHAT = "{% for message in messages %}{{ message['content'] }} {% endfor %}w39"
+
+
+def write_t5(folder: Path) -> Path:
+    """A T5 of the first version 1.1: gated GELU, output matrix of its own."""
+    torch.manual_seed(0)
+    config = T5Config(  # type: ignore[call-arg]
+        vocab_size=43, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2, decoder_start_token_id=0,
+        feed_forward_proj="gated-gelu", tie_word_embeddings=False, pad_token_id=0, eos_token_id=1,
+    )  # fmt: skip
+    network = T5ForConditionalGeneration(config)
+    network.lm_head.weight.data *= 0.02  # at random it would say one word for ever
+    network.generation_config.suppress_tokens = [0, 1, 2]  # words alone, up to the greatest length
+    network.save_pretrained(folder)
+    _write_tokenizer(folder)
+    return folder
+
+
+def write_causal(folder: Path, chat: bool) -> Path:
+    """A Llama, with or without a chat template."""
+    torch.manual_seed(1)
+    config = LlamaConfig(
+        vocab_size=43, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+        max_position_embeddings=1024, pad_token_id=0, eos_token_id=1, bos_token_id=None,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(folder)
+    _write_tokenizer(folder, CHAT if chat else None)
+    return folder
+
+
+def _write_tokenizer(folder: Path, chat: str | None = None) -> None:
+    vocabulary = {token: number for number, token in enumerate([*SPECIAL, *WORDS])}
+    backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    backend.add_special_tokens(SPECIAL)
+    backend.save(str(folder / "tokenizer.json"))
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>",
+        **({"chat_template": chat} if chat else {}),
+    }  # fmt: skip
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
