@@ -10,11 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from dgmark.experiments.prompt_sets import BUILTIN_PROMPTS as PROMPTS
 from dgmark.key import WatermarkKey
 
 HERE = Path(__file__).parent
 RUNS = HERE.parent / "runs"
-PROMPTS = HERE / "prompts.jsonl"
 SAMPLING = {"multinomial": "1.0", "greedy": "0"}
 MARKS = ("marked", "unmarked")
 
