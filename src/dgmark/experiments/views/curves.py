@@ -149,7 +149,7 @@ def _auc_table(attack: Attack, quantities: list[Quantity]) -> Table | None:
     if not known:
         return None
     return Table(
-        f"{attack.label}: AUC by {attack.option} (texts: attacked ones; in brackets the interval, in parentheses the paper)",
+        f"{attack.label}: AUC by {attack.option} (of attacked texts; brackets: interval, parentheses: paper)",
         ["", "series", "texts", *(f"{value:g}" for value in attack.values)],
         [[cell, series, str(min(texts[cell, series])), *row] for (cell, series), row in known.items()],
     )
