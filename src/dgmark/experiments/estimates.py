@@ -70,7 +70,7 @@ def auc(marked: Float[np.ndarray, " n"], unmarked: Float[np.ndarray, " m"]) -> E
         for _ in range(_AUC_RESAMPLES)
     ]
     low, high = np.quantile(draws, [0.025, 0.975])
-    return Estimate(float(wins.mean()), float(low), float(high), min(len(marked), len(unmarked)))
+    return Estimate(float(wins.mean()), float(low), float(high), len(marked))
 
 
 def _ordered(marked: Float[np.ndarray, " n"], unmarked: Float[np.ndarray, " m"]) -> Float[np.ndarray, "n m"]:

@@ -134,6 +134,7 @@ def _series(context: Context, cell: CellRows, attack: Attack, series: str, stati
 def _auc_table(attack: Attack, quantities: list[Quantity]) -> Table | None:
     prefix = f"AUC {attack.label}"
     rows: dict[tuple[str, str], list[str]] = {}
+    texts: dict[tuple[str, str], list[int]] = {}
     for q in quantities:
         series = q.name.removeprefix("AUC ").rpartition(" ")[0]
         if q.name.startswith(prefix) and series.partition(", w = ")[0] == attack.label:
@@ -142,14 +143,15 @@ def _auc_table(attack: Attack, quantities: list[Quantity]) -> Table | None:
                 if q.ours is None
                 else f"{number(q.ours.value, 3)} [{number(q.ours.low, 3)}, {number(q.ours.high, 3)}]"
             )
+            texts.setdefault((q.cell, series), []).append(q.ours.count if q.ours else 0)
             rows.setdefault((q.cell, series), []).append(ours if q.paper is None else f"{ours} ({number(q.paper, 3)})")
     known = {key: row for key, row in rows.items() if any(cell != "–" for cell in row)}
     if not known:
         return None
     return Table(
-        f"{attack.label}: AUC by {attack.option} (in brackets the interval; in parentheses the paper)",
-        ["", "series", *(f"{value:g}" for value in attack.values)],
-        [[cell, series, *row] for (cell, series), row in known.items()],
+        f"{attack.label}: AUC by {attack.option} (of attacked texts; brackets: interval, parentheses: paper)",
+        ["", "series", "texts", *(f"{value:g}" for value in attack.values)],
+        [[cell, series, str(min(texts[cell, series])), *row] for (cell, series), row in known.items()],
     )
 
 
