@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dgmark.experiments.prompt_sets import BUILTIN_PROMPTS as PROMPTS
+from dgmark.experiments.prompt_sets import BUILTIN_PROMPTS
 from dgmark.key import WatermarkKey
 
 HERE = Path(__file__).parent
@@ -43,7 +43,7 @@ def main() -> None:
     if not key_file.exists():
         bench_key().save(key_file)
     prompts = RUNS / f"prompts-{args.limit}.jsonl"
-    prompts.write_text("".join(PROMPTS.read_text().splitlines(keepends=True)[: args.limit]))
+    prompts.write_text("".join(BUILTIN_PROMPTS.read_text().splitlines(keepends=True)[: args.limit]))
     for sampling in args.sampling or SAMPLING:
         for mark in args.mark or MARKS:
             command = [sys.executable, "-m", "dgmark", "generate", "--prompts", str(prompts)]

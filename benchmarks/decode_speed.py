@@ -21,9 +21,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from corpus import PROMPTS, bench_key
+from corpus import bench_key
 from dgmark import DecodeConfig, load_model
 from dgmark.decode import Canvas, KeyMatching, decode_steps, everything
+from dgmark.experiments.prompt_sets import BUILTIN_PROMPTS
 from dgmark.models import NetworkDenoiser, Session
 from dgmark.models.toy import ToyDenoiser
 
@@ -90,7 +91,8 @@ def random_llada() -> NetworkDenoiser:
     )
     config.is_causal = False
     torch.manual_seed(0)
-    network = LlamaForCausalLM(config).eval()
+    network = LlamaForCausalLM(config)
+    network.train(False)
     builtin = load_model()
     return NetworkDenoiser(**{**vars(builtin), "name": "random", "vocab_size": vocabulary, "network": network})
 
@@ -209,7 +211,7 @@ def _held(length: int, settings: dict[str, Any]) -> float:
     with Allocations() as allocations:
         for _ in range(4):
             next(steps)
-    return allocations.peak / 2**20
+    return float(allocations.peak / 2**20)
 
 
 class _Noise(ToyDenoiser):
@@ -225,13 +227,13 @@ class _Noise(ToyDenoiser):
         return self.logits[:, : stop - start]
 
 
-class Allocations(TorchDispatchMode):
+class Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Adds up the bytes of all tensors made within, as long as they live."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.alive: dict[int, int] = {}
-        self.peak = 0
+        self.peak: int = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation and note what it allocated."""
@@ -286,7 +288,7 @@ class _Timed(NetworkDenoiser):
 def _prompts(model: NetworkDenoiser, count: int, batch: int) -> list[Tensor]:
     """Batches of prompts of 64 tokens."""
     rows = []
-    for line in PROMPTS.read_text().splitlines():
+    for line in BUILTIN_PROMPTS.read_text().splitlines():
         ids = model.tokenizer.encode(json.loads(line)["prompt"])
         if len(ids) < PROMPT:
             ids = (ids * PROMPT)[:PROMPT]

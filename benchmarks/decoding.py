@@ -14,9 +14,10 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from corpus import PROMPTS, RUNS, bench_key
+from corpus import RUNS, bench_key
 from dgmark import Detector, WatermarkKey
 from dgmark.evaluate import BUILTIN_JUDGE, Judge, load_judge, perplexity
+from dgmark.experiments.prompt_sets import BUILTIN_PROMPTS
 from dgmark.repetition import periodic, repeated_ngrams
 from dgmark.watermark import WatermarkSpec
 
@@ -66,7 +67,7 @@ def main() -> None:
     folder = RUNS / f"decoding-{args.length}"
     folder.mkdir(parents=True, exist_ok=True)
     prompts = folder / f"prompts-{args.prompts}.jsonl"
-    prompts.write_text("".join(PROMPTS.read_text().splitlines(keepends=True)[: args.prompts]))
+    prompts.write_text("".join(BUILTIN_PROMPTS.read_text().splitlines(keepends=True)[: args.prompts]))
     judge = load_judge(args.judge, dtype="fp32")
     print(
         "| option | texts | match ratio | median p | p <= 1e-4 | of 32 tokens | 4-grams again | echoes of 2 "

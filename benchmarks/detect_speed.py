@@ -12,8 +12,9 @@ from statistics import mean, median
 
 import numpy as np
 
-from corpus import PROMPTS, bench_key
+from corpus import bench_key
 from dgmark import Detector, Keyring, WatermarkKey
+from dgmark.experiments.prompt_sets import BUILTIN_PROMPTS
 from dgmark.statistics import MatchNull, phase_counts, residue_counts
 from dgmark.watermark import SECRET_BYTES, group_table
 from scoring import random_key
@@ -28,7 +29,7 @@ def main() -> None:
     tokenizer = detector.tokenizer
     rng = np.random.default_rng(0)
 
-    prose = tokenizer.encode(" ".join(json.loads(line)["prompt"] for line in PROMPTS.read_text().splitlines()))
+    prose = tokenizer.encode(" ".join(json.loads(line)["prompt"] for line in BUILTIN_PROMPTS.read_text().splitlines()))
     print(f"prose: the benchmark's prompts, {len(prose)} tokens")
 
     took = rounds(lambda: group_table(b"\0" * SECRET_BYTES, 2, 150_000))

@@ -287,13 +287,13 @@ def steered_table(key: WatermarkKey, train: list[Ids], texts: int) -> None:
     import torch
     from torch import Tensor
 
-    from corpus import PROMPTS
     from dgmark.decode import DecodeConfig
     from dgmark.decode import decode as run
+    from dgmark.experiments.prompt_sets import BUILTIN_PROMPTS
     from dgmark.models import load_model
 
     model = load_model()
-    prompts = [json.loads(line)["prompt"] for line in PROMPTS.read_text().splitlines()]
+    prompts = [json.loads(line)["prompt"] for line in BUILTIN_PROMPTS.read_text().splitlines()]
     ids = [model.tokenizer.encode(prompt)[-16:] for prompt in prompts]
     batch = torch.tensor([each for each in ids if len(each) == 16][:texts])
     config = DecodeConfig.of(model, length=LENGTH, cache="dual")

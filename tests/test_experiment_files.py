@@ -8,7 +8,7 @@ import pytest
 from dgmark.errors import NoTexts, SettingsError
 from dgmark.experiments.catalog import experiment_names, load_experiment
 from dgmark.experiments.prompt_sets import BUILTIN_PROMPTS, load_prompts, named_files
-from dgmark.experiments.spec import Cell, Experiment, PromptSet, parse_experiment
+from dgmark.experiments.spec import Cell, Experiment, PromptSet, Rate, parse_experiment
 
 FIGURES = (Path(__file__).parent / "paper" / "figure-values.md").read_text()
 
@@ -174,7 +174,7 @@ def test_the_areas_by_window_size_are_the_papers() -> None:
 
 def test_the_rates_by_length_are_the_papers() -> None:
     text = figure("Figure 4").partition("(read off):")[2]
-    parts = {"1%": text.split(";")[0], "0.1%": text.split(";")[1], "0.01%": text.split(";")[2]}
+    parts: dict[Rate, str] = {"1%": text.split(";")[0], "0.1%": text.split(";")[1], "0.01%": text.split(";")[2]}
     assert len(parts) == 3
     for rate, part in parts.items():
         for k in (1, 8):
@@ -193,8 +193,8 @@ def test_the_perplexities_and_lengths_are_the_papers() -> None:
         assert [cell("entropy-perplexity", name).paper.perplexity for name in names] == found[:5]
     text = figure("Figure 15").partition("multinomial")[2]
     for sampling, part in (("multinomial", text.partition("greedy")[0]), ("greedy", text.partition("greedy")[2])):
-        found = [[float(one) for one in row.split("/")] for row in re.findall(r"\d+(?:/\d+){4}", part)]
-        assert [cell("lengths", f"{sampling}, block {b}").paper.lengths for b in (8, 16, 32, 64, 128)] == found
+        printed = [[float(one) for one in row.split("/")] for row in re.findall(r"\d+(?:/\d+){4}", part)]
+        assert [cell("lengths", f"{sampling}, block {b}").paper.lengths for b in (8, 16, 32, 64, 128)] == printed
 
 
 @pytest.mark.parametrize(
