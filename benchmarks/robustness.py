@@ -79,6 +79,7 @@ def main() -> None:
     parser.add_argument("--key", type=Path, default=RUNS / "key.json")
     parser.add_argument("--human", type=Path, help="JSON Lines of unmarked text to paste marked text into")
     parser.add_argument("--keys", type=int, default=16, help="random keys a text, for the false-positive rate")
+    parser.add_argument("--only", action="append", metavar="EDIT", help="only these, as the tables name them")
     parser.add_argument("--out", type=Path, default=RUNS / "robustness.jsonl")
     args = parser.parse_args()
     key = WatermarkKey.load(args.key)
@@ -92,7 +93,7 @@ def main() -> None:
     with RowFile(args.out, agree, same=("cell",)) as out:
         for name, edit, budget in cells:
             row_id = f"{name} {budget:g}"
-            if row_id not in out.done:
+            if row_id not in out.done and row_id in (args.only or [row_id]):
                 found = cell(key, marked, unmarked, edit, budget, args.keys)
                 row = {"id": row_id, **agree, "cell": found}
                 out.append([row])
