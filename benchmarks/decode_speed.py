@@ -62,7 +62,7 @@ def main() -> None:
         "--mode", choices=MODES, action="append", help="only these, beside the one they are held against"
     )
     parser.add_argument(
-        "--random", action="store_true", help="a network of LLaDA's shape and vocabulary, 105 M parameters"
+        "--random", action="store_true", help="a network of LLaDA's shape and vocabulary, 96 M parameters"
     )
     parser.add_argument("--memory", action="store_true", help="only what a step of sampling holds in memory at once")
     args = parser.parse_args()
