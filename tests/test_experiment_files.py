@@ -7,7 +7,7 @@ import pytest
 
 from dgmark.errors import NoTexts, SettingsError
 from dgmark.experiments.catalog import experiment_names, load_experiment
-from dgmark.experiments.prompt_sets import BUILTIN_PROMPTS, load_prompts, named_files
+from dgmark.experiments.prompt_sets import load_prompts, named_files
 from dgmark.experiments.spec import Cell, Experiment, PromptSet, Rate, parse_experiment
 
 FIGURES = (Path(__file__).parent / "paper" / "figure-values.md").read_text()
@@ -244,8 +244,3 @@ def test_the_example_of_the_documentation_is_an_experiment() -> None:
 def test_the_documentation_names_every_experiment() -> None:
     page = (Path(__file__).parents[1] / "docs" / "experiments.md").read_text()
     assert [name for name in experiment_names() if f"`{name}`" not in page] == []
-
-
-def test_the_benchmarks_have_the_same_prompts() -> None:
-    other = Path(__file__).parents[1] / "benchmarks" / "prompts.jsonl"
-    assert BUILTIN_PROMPTS.read_text() == other.read_text()
