@@ -4,6 +4,7 @@ Budgets are exact: round(eps * n), halves up, of the n places that a disguise ca
 """
 
 import re
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,15 @@ ZERO_WIDTH = "\u200b\u200c\u200d\u2060\ufeff"
 _INSIDE_WORD = re.compile(r"(?<=[^\W\d_])(?=[^\W\d_])")
 
 
+def _exchanged(text: str, among: Container[str], budget: float, rng: Dice, other: Callable[[str], str]) -> str:
+    """The text with `other` in place of a share of the characters that are `among`."""
+    characters = list(text)
+    open_to = [place for place, character in enumerate(characters) if character in among]
+    for place in places(len(open_to), budget, rng):
+        characters[open_to[place]] = other(characters[open_to[place]])
+    return "".join(characters)
+
+
 @dataclass(frozen=True)
 class Homoglyphs:
     """Replace a share of the letters that have a Cyrillic look-alike by it.
@@ -38,11 +48,7 @@ class Homoglyphs:
 
     def __call__(self, text: str, rng: Dice) -> str:
         """The text in disguise."""
-        characters = list(text)
-        alike = [place for place, character in enumerate(characters) if character in HOMOGLYPHS]
-        for place in places(len(alike), self.budget, rng):
-            characters[alike[place]] = HOMOGLYPHS[characters[alike[place]]]
-        return "".join(characters)
+        return _exchanged(text, HOMOGLYPHS, self.budget, rng, HOMOGLYPHS.__getitem__)
 
 
 @dataclass(frozen=True)
@@ -60,11 +66,7 @@ class Whitespace:
 
     def __call__(self, text: str, rng: Dice) -> str:
         """The text in disguise."""
-        characters = list(text)
-        spaces = [place for place, character in enumerate(characters) if character == " "]
-        for place in places(len(spaces), self.budget, rng):
-            characters[spaces[place]] = SPACES[int(rng.integers(len(SPACES)))]
-        return "".join(characters)
+        return _exchanged(text, " ", self.budget, rng, lambda _: SPACES[int(rng.integers(len(SPACES)))])
 
 
 @dataclass(frozen=True)

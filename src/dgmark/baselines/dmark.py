@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Int
 
 from dgmark.baselines.baseline import Baseline
-from dgmark.baselines.green import Pairs, check_delta, check_gamma, is_green, normal_p, score_pairs
-from dgmark.baselines.kgw import bigrams
+from dgmark.baselines.green import check_delta, check_gamma
+from dgmark.baselines.kgw import score_bigrams
 from dgmark.baselines.score import Score
 from dgmark.errors import SettingsError
 from dgmark.key import WatermarkKey
@@ -61,7 +61,4 @@ class DMark(Baseline):
         self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
     ) -> Score:
         """All (left, right) pairs, repeated ones again; published: the z-test, which takes them for independent."""
-        left, right = bigrams(ids, positions)
-        pairs = Pairs.of(left, right, dedup=False)
-        green = is_green(self.subkey(key), pairs.contexts, pairs.tokens, self.gamma)
-        return score_pairs(pairs, green, self.gamma, fpr, normal_p(self.gamma))
+        return score_bigrams(self.subkey(key), ids, positions, self.gamma, fpr, dedup=False)

@@ -10,6 +10,7 @@ from jaxtyping import Int
 
 from dgmark.baselines.baseline import Baseline
 from dgmark.baselines.green import Pairs, check_delta, check_gamma, is_green, normal_p, score_pairs
+from dgmark.baselines.prf import SubKey
 from dgmark.baselines.score import Score
 from dgmark.key import WatermarkKey
 
@@ -50,10 +51,23 @@ class Kgw(Baseline):
         self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
     ) -> Score:
         """Distinct (left neighbour, token) pairs; published: the z-test of them (lm-watermarking's default)."""
-        left, right = bigrams(ids, positions)
-        pairs = Pairs.of(left, right, dedup=True)
-        green = is_green(self.subkey(key), pairs.contexts, pairs.tokens, self.gamma)
-        return score_pairs(pairs, green, self.gamma, fpr, normal_p(self.gamma))
+        return score_bigrams(self.subkey(key), ids, positions, self.gamma, fpr, dedup=True)
+
+
+def score_bigrams(
+    subkey: SubKey,
+    ids: Int[np.ndarray, " n"],
+    positions: Int[np.ndarray, " n"],
+    gamma: float,
+    fpr: float,
+    *,
+    dedup: bool,
+) -> Score:
+    """Green (left neighbour, token) pairs, each counted once or as often as it stands there, with the z-test's p."""
+    left, right = bigrams(ids, positions)
+    pairs = Pairs.of(left, right, dedup=dedup)
+    green = is_green(subkey, pairs.contexts, pairs.tokens, gamma)
+    return score_pairs(pairs, green, gamma, fpr, normal_p(gamma))
 
 
 def bigrams(
