@@ -300,5 +300,7 @@ def test_synonyms_share_a_synset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert attack("synonyms", budget=1)(text, dice()) == "Monarch, who could not reply: the ocean!"
     once = attack("synonyms", budget=0.13)(text, dice())
     assert sum(a != b for a, b in zip(text.split(), once.split(), strict=True)) == 1
+    for opened in reader._data_file_map.values():  # nltk keeps them for the life of the process
+        opened.close()
     synonyms.wordnet.cache_clear()
     synonyms.synonyms_of.cache_clear()
