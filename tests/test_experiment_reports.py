@@ -145,6 +145,27 @@ def test_the_numbers_of_the_small_store_follow_from_its_texts(tmp_path: Path) ->
     assert "with the paper's numbers alone: kgw delta 3" in page
 
 
+def test_texts_that_are_not_read_back_as_written_are_missed_by_the_exact_test_alone(tmp_path: Path) -> None:
+    store, key = golden_store(tmp_path)
+    experiment = parse_experiment(EXPERIMENT, "golden.toml")
+    planned = store.read_plan("golden")["cells"]["dgmark k = 1"]
+    plain = words(7, None)
+    for row in store.read("texts", planned["recipe"], planned["rows"]).values():
+        middle = len(row["token_ids"]) // 2
+        row["text"] = builtin_tokenizer().decode([*row["token_ids"][:middle], plain[0], *row["token_ids"][middle:]])
+        with store.open("texts", planned["recipe"] + "-read-otherwise", {"recipe": planned["recipe"]}) as file:
+            file.append([row])
+    plan = store.read_plan("golden")
+    plan["cells"]["dgmark k = 1"]["recipe"] += "-read-otherwise"
+    store.write_plan("golden", plan)
+    report = make_report(experiment, store, "builtin", {key.fingerprint: key})
+    found = {(q.cell, q.name): q.ours for q in report.section.quantities}
+    for way, percent in (("TPR p<=1%", 0.0), ("TPR deployed p<=1%", 100.0), ("TPR ids p<=1%", 100.0)):
+        ours = found["dgmark k = 1", way]
+        assert ours is not None
+        assert (ours.value, ours.count) == (percent, 3)
+
+
 @pytest.mark.parametrize(("hits", "count"), [(0, 7), (1, 7), (7, 7), (191, 200), (200, 200)])
 def test_a_share_has_wilsons_interval(hits: int, count: int) -> None:
     oracle = stats.binomtest(hits, count).proportion_ci(method="wilson")

@@ -84,15 +84,15 @@ class CellRows:
         """The cell's texts under its own key."""
         return self.score(self.ids)
 
-    def score(self, ids: Sequence[Sequence[int]], key: WatermarkKey | None = None) -> Scores:
-        """Any texts under the cell's scheme and key, or another key.
+    def score(self, ids: Sequence[Sequence[int]], key: WatermarkKey | None = None, *, deployed: bool = False) -> Scores:
+        """Any texts under the cell's scheme and key, or another key; `deployed` as of `scorer`.
 
         Raises:
             SettingsError: the cell was not run.
         """
         if self.key is None or self.tokenizer is None:
             raise SettingsError(f"cell {self.name!r} was not run")
-        detector = scorer(self.cell.scheme, self.cell.options, key or self.key, self.tokenizer)
+        detector = scorer(self.cell.scheme, self.cell.options, key or self.key, self.tokenizer, deployed=deployed)
         found = [detector.detect(list(one)) for one in ids]
         return Scores(
             p=np.array([one.p_value for one in found]),

@@ -35,13 +35,16 @@ def scheme_options(name: str | None, options: Mapping[str, Any]) -> dict[str, An
 
 
 def scorer(
-    name: str | None, options: Mapping[str, Any], key: WatermarkKey, tokenizer: Tokenizer
+    name: str | None, options: Mapping[str, Any], key: WatermarkKey, tokenizer: Tokenizer, *, deployed: bool = False
 ) -> Detector | SchemeDetector:
     """The detector of a scheme; of no scheme, dgmark's.
 
     dgmark is given that the text begins at position 0, as the paper's z-test is: one phase, by the exact test.
+    `deployed`: it is given nothing, as `dgmark detect` is (mode auto). The other schemes know no such difference.
     """
     scheme = load_scheme(name, options)
-    if scheme is None or name == DGMARK:
-        return Detector(key, tokenizer=tokenizer, fpr=_FPR, mode="intact", phase="start")
-    return scheme.detector(key, fpr=_FPR, tokenizer=tokenizer)
+    if scheme is not None and name != DGMARK:
+        return scheme.detector(key, fpr=_FPR, tokenizer=tokenizer)
+    if deployed:
+        return Detector(key, tokenizer=tokenizer, fpr=_FPR)
+    return Detector(key, tokenizer=tokenizer, fpr=_FPR, mode="intact", phase="start")

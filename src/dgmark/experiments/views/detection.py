@@ -30,6 +30,8 @@ def detection_tables(names: Sequence[str], quantities: Sequence[Quantity]) -> li
         for rate, words in (("FPR", "z >"), ("TPR", "z >"))
     ]
     exact = [Column(f"exact p <= {rate}", f"TPR p<={rate}") for rate in RATES]
+    deployed = [Column(f"p <= {rate}", f"TPR deployed p<={rate}") for rate in RATES]
+    own_ids = [Column(f"p <= {rate}", f"TPR ids p<={rate}") for rate in RATES]
     normal = [Column(f"z at {rate}", f"TPR z at {rate}") for rate in RATES]
     texts = [
         Column("tokens", "tokens"),
@@ -42,6 +44,8 @@ def detection_tables(names: Sequence[str], quantities: Sequence[Quantity]) -> li
     return [
         quantity_table("Error rates at the paper's thresholds", names, quantities, rates),
         quantity_table("TPR in percent, exact p-value at or below the rate", names, quantities, exact),
+        quantity_table("TPR in percent, p-value of dgmark detect as it comes (mode auto)", names, quantities, deployed),
+        quantity_table("TPR in percent, exact p-value of the ids that the model wrote", names, quantities, own_ids),
         quantity_table(
             "TPR in percent, z above the normal quantile of the rate (the paper's way)", names, quantities, normal
         ),
@@ -61,7 +65,7 @@ def cell_quantities(context: Context, cell: CellRows) -> list[Quantity]:
             name,
             ours.get(name),
             paper.get(name),
-            2 if name.startswith("TPR p") or " at " in name else digits.get(name, 3),
+            2 if name.endswith("%") else digits.get(name, 3),
         )
         for name in names
     ]
@@ -95,6 +99,8 @@ def _measured(context: Context, cell: CellRows) -> dict[str, Estimate]:
     found |= {"green fraction": mean(cell.scores.green), "median z": median(cell.scores.z)}
     if cell.cell.scheme is not None:
         found |= _true_positives(cell.scores)
+        found |= _at_rates("TPR deployed", cell.score(cell.ids, deployed=True))
+        found |= _at_rates("TPR ids", cell.score([row["token_ids"] for row in cell.rows]))
         null = context.null_of(cell)
         if null is not None:
             found |= _against(cell, null, context.experiment.null_keys)
@@ -109,8 +115,8 @@ def _true_positives(scores: Scores) -> dict[str, Estimate]:
             f"TPR z>{z:g}": share(hits, len(scores.z)),
             f"FNR z>{z:g}": share(len(scores.z) - hits, len(scores.z)),
         }
+    found |= _at_rates("TPR", scores)
     for rate, level in RATES.items():
-        found[f"TPR p<={rate}"] = _percent(scores.p <= level)
         found[f"TPR z at {rate}"] = _percent(scores.z > NormalDist().inv_cdf(1 - level))
     return found
 
@@ -125,9 +131,11 @@ def _against(cell: CellRows, null: CellRows, null_keys: int) -> dict[str, Estima
     for threshold in THRESHOLDS:
         hits = int((z > threshold).sum())
         found |= {f"FPR z>{threshold:g}": share(hits, len(z)), f"TNR z>{threshold:g}": share(len(z) - hits, len(z))}
-    for rate, level in RATES.items():
-        found[f"FPR p<={rate}"] = _percent(p <= level)
-    return found
+    return found | {f"FPR p<={rate}": _percent(p <= level) for rate, level in RATES.items()}
+
+
+def _at_rates(name: str, scores: Scores) -> dict[str, Estimate]:
+    return {f"{name} p<={rate}": _percent(scores.p <= level) for rate, level in RATES.items()}
 
 
 def _percent(hits: np.ndarray) -> Estimate:
