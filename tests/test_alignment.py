@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dgmark.alignment import ENTER, FAR, LEAVE, MIXTURE, NEAR, OUTSIDE, Alignment, transitions
+from dgmark.alignment import Alignment
 from dgmark.evalue import log_e_value
+from dgmark.phase_model import ENTER, FAR, LEAVE, MIXTURE, NEAR, OUTSIDE, transitions
 from dgmark.watermark import GroupTables, WatermarkSpec
 from unchecked import unchecked
 
@@ -69,11 +70,24 @@ def test_the_forward_algorithm_sums_over_all_paths(modulus: int, code_length: in
     assert found == pytest.approx(np.log([paths_ratio(model, groups[:, k]) for k in range(groups.shape[1])]), rel=1e-9)
 
 
-def test_single_precision_ranks_as_double_does() -> None:
-    rng = np.random.default_rng(0)
-    model = model_of(rng.integers(4, 64, 700).tolist(), tables_of())
-    groups = rng.integers(0, 2, (len(model.distinct), 50), dtype=np.uint8)
-    assert model.log_ratios(groups, np.float32) == pytest.approx(model.log_ratios(groups), abs=1e-3)
+@pytest.mark.parametrize("phase", ["any", "start"])
+@pytest.mark.parametrize("length", [0, 1, 5, 11, 12, 13, 24, 25, 36, 700])
+@pytest.mark.parametrize(("modulus", "rotation", "code_length"), SHAPES)
+def test_single_precision_ranks_as_double_does(
+    modulus: int, rotation: int, code_length: int, length: int, phase: str
+) -> None:
+    rng = np.random.default_rng(length)
+    model = model_of(rng.integers(4, 64, length).tolist(), tables_of(modulus, rotation, code_length), phase)
+    groups = rng.integers(0, modulus, (len(model.distinct), 50), dtype=np.uint8)
+    assert model.log_ratios(groups, np.float32) == pytest.approx(model.log_ratios(groups), abs=1e-4)
+
+
+def test_two_phases_in_single_precision_survive_a_text_that_matches_everywhere_or_nowhere() -> None:
+    model = model_of([5] * 4096, GroupTables(WatermarkSpec(table_size=64), b"s" * 32))
+    gapped = Alignment.of(np.arange(1000) % 64, np.arange(1000) * 2, tables_of())
+    for one in (model, gapped):
+        for groups in (np.zeros((len(one.distinct), 1), np.uint8), np.ones((len(one.distinct), 1), np.uint8)):
+            assert one.log_ratios(groups, np.float32) == pytest.approx(one.log_ratios(groups), rel=1e-6)
 
 
 @pytest.mark.parametrize("length", [0, 1, 2])

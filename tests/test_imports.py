@@ -14,7 +14,8 @@ LOADED = "\nimport json, sys; print(json.dumps(sorted({name.partition('.')[0] fo
 
 DETECTION_HALF = [
     "dgmark.errors", "dgmark.hub", "dgmark.checkpoint", "dgmark.families", "dgmark.byte_bpe", "dgmark.tokenizer",
-    "dgmark.watermark", "dgmark.key", "dgmark.statistics", "dgmark.alignment", "dgmark.evalue", "dgmark.redraw",
+    "dgmark.watermark", "dgmark.key", "dgmark.statistics", "dgmark.phase_model", "dgmark.two_phase",
+    "dgmark.alignment", "dgmark.evalue", "dgmark.redraw",
     "dgmark.splitting", "dgmark.windows", "dgmark.normalise", "dgmark.intact", "dgmark.edited", "dgmark.spans",
     "dgmark.detector", "dgmark.keyring", "dgmark.plots", "dgmark.records", "dgmark.texts", "dgmark.batch",
     "dgmark.repetition", "dgmark.baselines", "dgmark.cli",

@@ -12,16 +12,10 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
+from dgmark.phase_model import MIXTURE, beginning, emissions, transitions
+from dgmark.two_phase import two_phase_log_ratios
 from dgmark.watermark import GroupTables
 
-# (strength, jump rate): share of the tokens that chance would miss and the mark makes match (at m = 2 match rates of
-# .7 to .8), and the chance that the phase changes between two tokens; equal weights. The last part stands for mixed
-# text: between two tokens it may leave the mark, and come back to it.
-MIXTURE = ((0.4, 0.01), (0.5, 0.06), (0.6, 0.2), (0.6, 0.03))
-LEAVE, ENTER = 1 / 50, 1 / 200
-OUTSIDE = LEAVE / (ENTER + LEAVE)  # of it, in the long run
-# of the jumps: to the phase before or after (one token put in or cut out), and to any phase
-NEAR, FAR = 0.75, 0.25
 # with rotation the hidden state is the shift itself, from -REACH to REACH
 REACH = 32
 
@@ -101,11 +95,14 @@ class Alignment:
 
         Args:
             groups: each key's group of each row of `distinct`.
-            dtype: float64, or float32 to rank many keys in half of the time.
+            dtype: float64, or float32 to rank many keys: in half of the time, and in a quarter with two phases.
         """
+        if dtype is np.float32 and self.modulus == self.states == 2 and self.items.shape[1] == 1:
+            # residues of two phases differ everywhere: a token that does not match in the first does in the second
+            return two_phase_log_ratios(groups[self.items[:, 0]] == self.wanted[:, :1], self.first)
         missed, gain = emissions(self.modulus, dtype)
         moves = transitions(self.states).swapaxes(1, 2).astype(dtype)  # from the right: columns are keys
-        alpha = np.repeat(_start(self.first).astype(dtype)[..., None], groups.shape[1], axis=2)
+        alpha = np.repeat(beginning(self.first).astype(dtype)[..., None], groups.shape[1], axis=2)
         logs = np.zeros((len(MIXTURE), 1, groups.shape[1]))
         last = len(self.wanted) - 1
         block = max(1, _BLOCK // max(1, alpha.size))
@@ -138,42 +135,6 @@ class Alignment:
         return forward_backward(factors, self.first)
 
 
-def emissions(
-    modulus: int, dtype: type[np.floating[Any]] = np.float64
-) -> tuple[Float[np.ndarray, "mixture 1 1"], Float[np.ndarray, "mixture 1 1"]]:
-    """Likelihood ratio of a token that does not match, and what a match adds to it, for each part of the mixture."""
-    rates = (1 + (modulus - 1) * np.array(MIXTURE)[:, 0, None, None]) / modulus
-    missed = modulus * (1 - rates) / (modulus - 1)
-    return missed.astype(dtype), (modulus * rates - missed).astype(dtype)
-
-
-def transitions(states: int) -> Float[np.ndarray, "mixture from to"]:
-    """How the state moves from one token to the next, in each part of the mixture; the last is outside the mark."""
-    moves = np.zeros((len(MIXTURE), states + 1, states + 1))
-    here = np.arange(states)
-    for part, (_, rate) in enumerate(MIXTURE):
-        within = moves[part, :-1, :-1]
-        within[:] = rate * FAR / states
-        within[here, here] += 1 - rate
-        within[here, (here + 1) % states] += rate * NEAR / 2
-        within[here, (here - 1) % states] += rate * NEAR / 2
-    moves[:-1, -1, -1] = 1
-    moves[-1, :-1, :-1] *= 1 - LEAVE
-    moves[-1, :-1, -1] = LEAVE
-    moves[-1, -1, :-1] = ENTER / states
-    moves[-1, -1, -1] = 1 - ENTER
-    return moves
-
-
-def _start(first: Float[np.ndarray, " states"]) -> Float[np.ndarray, "mixture states+1"]:
-    """Distribution of the first token's state in each part of the mixture."""
-    start = np.zeros((len(MIXTURE), len(first) + 1))
-    start[:, :-1] = first
-    start[-1, :-1] *= 1 - OUTSIDE
-    start[-1, -1] = OUTSIDE
-    return start
-
-
 @dataclass(frozen=True)
 class Posterior:
     """Where each token is taken to stand, given that the mark is there.
@@ -203,7 +164,7 @@ def forward_backward(factors: Float[np.ndarray, "n mixture all"], first: Float[n
     moves = np.concatenate([forth.swapaxes(1, 2), forth])
     both = np.concatenate([factors, factors[::-1]], axis=1)[..., None]
     predicted = np.empty_like(both)
-    alpha = np.concatenate([_start(first), np.ones((mixture, states))])[..., None]
+    alpha = np.concatenate([beginning(first), np.ones((mixture, states))])[..., None]
     evidence = np.zeros(mixture)
     for i, factor in enumerate(both):
         predicted[i] = alpha

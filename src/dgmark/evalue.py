@@ -9,7 +9,8 @@ Markov's inequality 1/winnings is a p-value: proven, however small (docs/statist
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-from dgmark.alignment import Alignment, emissions
+from dgmark.alignment import Alignment
+from dgmark.phase_model import emissions
 
 FIRST_BATCH = 2
 # share of each bet that is laid evenly on all groups: what a wrong bet can lose is bounded

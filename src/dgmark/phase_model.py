@@ -1,0 +1,54 @@
+"""The hidden-phase model behind the alignment statistic: its strengths, its jumps, and its numbers.
+
+A state is a phase of the mark (or a shift); the last one is outside the mark.
+"""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+# (strength, jump rate): share of the tokens that chance would miss and the mark makes match (at m = 2 match rates of
+# .7 to .8), and the chance that the phase changes between two tokens; equal weights. The last part stands for mixed
+# text: between two tokens it may leave the mark, and come back to it.
+MIXTURE = ((0.4, 0.01), (0.5, 0.06), (0.6, 0.2), (0.6, 0.03))
+LEAVE, ENTER = 1 / 50, 1 / 200
+OUTSIDE = LEAVE / (ENTER + LEAVE)  # of it, in the long run
+# of the jumps: to the phase before or after (one token put in or cut out), and to any phase
+NEAR, FAR = 0.75, 0.25
+
+
+def emissions(
+    modulus: int, dtype: type[np.floating[Any]] = np.float64
+) -> tuple[Float[np.ndarray, "mixture 1 1"], Float[np.ndarray, "mixture 1 1"]]:
+    """Likelihood ratio of a token that does not match, and what a match adds to it, for each part of the mixture."""
+    rates = (1 + (modulus - 1) * np.array(MIXTURE)[:, 0, None, None]) / modulus
+    missed = modulus * (1 - rates) / (modulus - 1)
+    return missed.astype(dtype), (modulus * rates - missed).astype(dtype)
+
+
+def transitions(states: int) -> Float[np.ndarray, "mixture from to"]:
+    """How the state moves from one token to the next, in each part of the mixture; the last is outside the mark."""
+    moves = np.zeros((len(MIXTURE), states + 1, states + 1))
+    here = np.arange(states)
+    for part, (_, rate) in enumerate(MIXTURE):
+        within = moves[part, :-1, :-1]
+        within[:] = rate * FAR / states
+        within[here, here] += 1 - rate
+        within[here, (here + 1) % states] += rate * NEAR / 2
+        within[here, (here - 1) % states] += rate * NEAR / 2
+    moves[:-1, -1, -1] = 1
+    moves[-1, :-1, :-1] *= 1 - LEAVE
+    moves[-1, :-1, -1] = LEAVE
+    moves[-1, -1, :-1] = ENTER / states
+    moves[-1, -1, -1] = 1 - ENTER
+    return moves
+
+
+def beginning(first: Float[np.ndarray, " states"]) -> Float[np.ndarray, "mixture states+1"]:
+    """Distribution of the first token's state in each part of the mixture."""
+    start = np.zeros((len(MIXTURE), len(first) + 1))
+    start[:, :-1] = first
+    start[-1, :-1] *= 1 - OUTSIDE
+    start[-1, -1] = OUTSIDE
+    return start
