@@ -45,8 +45,9 @@ DEFAULT_FPR = 1e-4
 # no p-value is below the smallest normal number, and shares of a rate have to be numbers, too
 SMALLEST_FPR = 1e-300
 DEFAULT_MAX_CROP = 1024
-# in mode "auto", the share of the false-positive rate that belongs to the test for intact text
-INTACT_WEIGHT = 0.5
+# in mode "auto", the share of the false-positive rate that belongs to the test for intact text: small, as alignment
+# finds intact text nearly as well, and the test for it needs little where there is a mark
+INTACT_WEIGHT = 0.1
 
 TextOrIds = str | Sequence[int] | np.ndarray
 Ranges = Sequence[tuple[int, int]]

@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Float
 
 # (strength, jump rate): share of the tokens that chance would miss and the mark makes match (at m = 2 match rates of
-# .7 to .8), and the chance that the phase changes between two tokens; equal weights. The last part stands for mixed
+# .7 to .85), and the chance that the phase changes between two tokens; equal weights. The last part stands for mixed
 # text: between two tokens it may leave the mark, and come back to it.
-MIXTURE = ((0.4, 0.01), (0.5, 0.06), (0.6, 0.2), (0.6, 0.03))
-LEAVE, ENTER = 1 / 50, 1 / 200
+MIXTURE = ((0.4, 0.01), (0.5, 0.06), (0.6, 0.2), (0.7, 0.01))
+LEAVE, ENTER = 1 / 40, 1 / 300
 OUTSIDE = LEAVE / (ENTER + LEAVE)  # of it, in the long run
 # of the jumps: to the phase before or after (one token put in or cut out), and to any phase
 NEAR, FAR = 0.75, 0.25
