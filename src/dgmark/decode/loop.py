@@ -203,6 +203,23 @@ class _Candidates:
 
 
 @dataclass(frozen=True)
+class _Canvases:
+    """Whole canvases, and which places of the region are masked in each."""
+
+    ids: Int[Tensor, "canvases total"]
+    masked: Bool[Tensor, "canvases region"]
+
+
+@dataclass(frozen=True)
+class _Lookahead:
+    """What a forward says of some of the canvases that a step chooses among."""
+
+    canvases: Int[Tensor, " looked"]  # ascending
+    candidates: _Candidates
+    logits: Tensor
+
+
+@dataclass(frozen=True)
 class _Block:
     """Block [low, high) of the region; candidates are computed for [low, window)."""
 
@@ -333,20 +350,21 @@ class _Loop:
         several = exists.sum(1)
         of, rank = exists.nonzero(as_tuple=True)
         chosen = sets[of, rank]
-        ids, masked = self._committed(block, live[of], now.tokens[of], chosen)
-        over = self._over(ids, masked)
+        made = self._committed(block, live[of], now.tokens[of], chosen)
+        over = self._over(made)
 
-        ahead = self._worth_a_forward(block, masked, over, several[of] > 1).nonzero()[:, 0]
+        ahead = self._worth_a_forward(block, made.masked, over, several[of] > 1).nonzero()[:, 0]
         first = several.cumsum(0) - several
         winner = first
         if len(ahead):
-            new, logits = self._forward(block, live[of[ahead]], ids[ahead], masked[ahead])
+            seen = self._look(block, live[of], made, ahead)
             score = torch.full_like(sets[:, :, 0], -1, dtype=torch.long)
-            score[of[ahead], rank[ahead]] = (new.matched & masked[ahead, block.low : block.window]).sum(1)
+            matches = seen.candidates.matched & made.masked[ahead, block.low : block.window]
+            score[of[ahead], rank[ahead]] = matches.sum(1)
             winner = first + score.argmax(1)  # the first of equals: the best reward, then the lowest position
-            self._renew(block, live, candidates, winner, ahead, new, logits, ids, masked, several)
+            self._renew(block, live, candidates, seen, made, winner, several > 1)
 
-        self.ids[live], self.masked[live] = ids[winner], masked[winner]
+        self.ids[live], self.masked[live] = made.ids[winner], made.masked[winner]
         return self._commits(block, live, now, chosen[winner], over[winner]), live[over[winner]]
 
     def _alternatives(self, block: _Block, live: Tensor, now: _Candidates, count: int) -> tuple[Tensor, Tensor]:
@@ -368,18 +386,18 @@ class _Loop:
             return only, torch.ones_like(only[:, :, 0])
         return alternatives(now.rewards, masked, preferred, quota, width)
 
-    def _committed(self, block: _Block, rows: Tensor, tokens: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
-        """The rows' canvases with the chosen candidates committed, and what is masked then."""
+    def _committed(self, block: _Block, rows: Tensor, tokens: Tensor, chosen: Tensor) -> _Canvases:
+        """The rows' canvases with the chosen candidates committed."""
         ids, masked = self.ids[rows], self.masked[rows]
         columns = slice(self.start + block.low, self.start + block.high)
         ids[:, columns] = torch.where(chosen, tokens, ids[:, columns])
         masked[:, block.low : block.high] &= ~chosen
-        return ids, masked
+        return _Canvases(ids, masked)
 
-    def _over(self, ids: Tensor, masked: Tensor) -> Bool[Tensor, " n"]:
+    def _over(self, made: _Canvases) -> Bool[Tensor, " n"]:
         """Canvases that are complete, or have an end token before which nothing is masked."""
-        leading = masked.cumsum(1) == 0
-        region = ids[:, self.start : self.start + masked.shape[1]]
+        leading = made.masked.cumsum(1) == 0
+        region = made.ids[:, self.start : self.start + made.masked.shape[1]]
         return (torch.isin(region, self.ends) & leading).any(1) | leading[:, -1]
 
     def _worth_a_forward(self, block: _Block, masked: Tensor, over: Tensor, contested: Tensor) -> Bool[Tensor, " n"]:
@@ -390,33 +408,33 @@ class _Loop:
             goes_on = goes_on | (masked[:, block.high : block.window].any(1) & serves)
         return goes_on & ~(over & ~contested)
 
-    def _forward(self, block: _Block, rows: Tensor, ids: Tensor, masked: Tensor) -> tuple[_Candidates, Tensor]:
+    def _look(self, block: _Block, rows: Tensor, made: _Canvases, ahead: Tensor) -> _Lookahead:
+        """A forward of those canvases that are worth one."""
+        ids, rows = made.ids[ahead], rows[ahead]
         logits = self.session.step(ids, self.seat[rows], self.start + block.low, self.start + block.window)
         self.forwards += len(ids)
-        return self._propose(block, logits, ids, masked[:, block.low : block.window], rows), logits
+        masked = made.masked[ahead, block.low : block.window]
+        return _Lookahead(ahead, self._propose(block, logits, ids, masked, rows), logits)
 
     def _renew(
         self,
         block: _Block,
         live: Tensor,
         candidates: _Candidates,
+        seen: _Lookahead,
+        made: _Canvases,
         winner: Tensor,
-        ahead: Tensor,
-        new: _Candidates,
-        logits: Tensor,
-        ids: Tensor,
-        masked: Tensor,
-        several: Tensor,
+        contested: Tensor,
     ) -> None:
         """The winners' candidates are the next step's; under sampling drawn anew, unless they are to be kept."""
-        which = torch.searchsorted(ahead, winner).clamp(max=len(ahead) - 1)
-        computed = ahead[which] == winner
-        candidates.put(live[computed], new.at(which[computed]))
-        again = computed & (several > 1)
+        which = torch.searchsorted(seen.canvases, winner).clamp(max=len(seen.canvases) - 1)
+        computed = seen.canvases[which] == winner
+        candidates.put(live[computed], seen.candidates.at(which[computed]))
+        again = computed & contested
         if self.config.greedy or self.config.lookahead_proposals == "kept" or not again.any():
             return
-        window = masked[winner[again], block.low : block.window]
-        anew = self._propose(block, logits[which[again]], ids[winner[again]], window, live[again])
+        window = made.masked[winner[again], block.low : block.window]
+        anew = self._propose(block, seen.logits[which[again]], made.ids[winner[again]], window, live[again])
         candidates.put(live[again], anew)
 
     def _commits(self, block: _Block, live: Tensor, now: _Candidates, chosen: Tensor, over: Tensor) -> Commits:
