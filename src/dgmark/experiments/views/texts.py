@@ -33,7 +33,7 @@ def ratios(context: Context) -> Section:
                     panels[f"{attack.option} {value:g}"] = {**unmarked, "marked": marked, "attacked": changed}
             if panels:
                 title = f"{cell.name}, {attack.label}: matching ratio of {window} tokens"
-                figures[f"ratios-{attack.label}-{cell.name}".replace(" ", "-").replace("=", "")] = density_figure(
+                figures[f"ratios-{attack.label}-{cell.name}".replace(" = ", "-").replace(" ", "-")] = density_figure(
                     panels, x="matching ratio", title=title
                 )
     rows = [[q.cell, q.name, "–" if q.ours is None else f"{q.ours.value:.3f}"] for q in quantities]
