@@ -87,7 +87,7 @@ def test_two_phases_in_single_precision_survive_a_text_that_matches_everywhere_o
     gapped = Alignment.of(np.arange(1000) % 64, np.arange(1000) * 2, tables_of())
     for one in (model, gapped):
         for groups in (np.zeros((len(one.distinct), 1), np.uint8), np.ones((len(one.distinct), 1), np.uint8)):
-            assert one.log_ratios(groups, np.float32) == pytest.approx(one.log_ratios(groups), rel=1e-6)
+            assert one.log_ratios(groups, np.float32) == pytest.approx(one.log_ratios(groups), abs=1e-4)
 
 
 @pytest.mark.parametrize("length", [0, 1, 2])

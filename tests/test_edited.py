@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy import stats
 
 from dgmark import edited
 from dgmark.detector import Detection, Detector, Mode
@@ -109,6 +110,20 @@ def test_the_same_text_and_key_give_the_same_p_value() -> None:
 def test_a_short_text_is_uncertain(mode: Mode, length: int) -> None:
     found = detector_of(mode=mode).detect(marked_ids(known_key("edited"), length, rate=1.0))
     assert found.verdict == "uncertain"
+
+
+@pytest.mark.parametrize(
+    ("mode", "fpr", "share"),
+    [("intact", 1e-4, 1.0), ("auto", 1e-4, 0.81), ("edited", 1e-4, 0.9), ("auto", 1e-6, 0.1), ("edited", 1e-6, 0.1)],
+)
+def test_a_text_is_uncertain_where_the_best_share_of_its_mode_would_miss_a_typical_mark(
+    mode: Mode, fpr: float, share: float
+) -> None:
+    detector = detector_of(mode=mode, fpr=fpr)
+    for length in range(24, 130, 3):
+        found = detector.detect(np.arange(300, 300 + length))  # distinct ids: the null is a binomial, at two phases
+        tells = 2 * stats.binom.sf(np.ceil(0.75 * length) - 1, length, 0.5) <= share * fpr
+        assert found.verdict == ("not_detected" if tells else "uncertain"), length
 
 
 def test_the_front_of_a_very_long_text_is_aligned(monkeypatch: pytest.MonkeyPatch) -> None:

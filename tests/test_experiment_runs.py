@@ -130,6 +130,13 @@ def test_a_raised_limit_adds_rows_and_changed_settings_make_new_ones(tmp_path: P
     assert len(lines(tmp_path)) == 12
 
 
+def test_cells_that_leave_the_report_are_named(tmp_path: Path) -> None:
+    experiment = load_experiment("detectability")
+    run_toy(experiment, tmp_path, cells=["unmarked", "dgmark k = 1"], limit=1)
+    with pytest.warns(UserWarning, match="leave the report: dgmark k = 1;"):
+        run_toy(experiment, tmp_path, cells=["unmarked"], limit=1, length=4)
+
+
 def test_two_experiments_share_their_texts(tmp_path: Path) -> None:
     told: list[tuple[str, int, int]] = []
     run_toy(load_experiment("detectability"), tmp_path)

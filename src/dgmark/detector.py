@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from dgmark.detection import DETECTION_SCHEMA, Detection, Mode, ScoredToken, Span, Verdict, summary
-from dgmark.edited import edited_test
+from dgmark.edited import deciding_share, edited_test
 from dgmark.errors import ModelNotFound, SettingsError
 from dgmark.intact import Hypothesis, IntactTest, Phase
 from dgmark.key import WatermarkKey
@@ -42,6 +42,8 @@ __all__ = [
 ]
 
 DEFAULT_FPR = 1e-4
+# raised with every change of what p-value a text gets, so that no file mixes two
+STATISTICS_VERSION = 2
 # no p-value is below the smallest normal number, and shares of a rate have to be numbers, too
 SMALLEST_FPR = 1e-300
 DEFAULT_MAX_CROP = 1024
@@ -285,7 +287,7 @@ class Detector:
         if p > self.fpr and share > weight:
             edited = edited_test(self.key, ids, positions, self.phase, self.fpr * (share - weight))
             p = min(p, edited.p_value / (share - weight))
-        tells = p <= self.fpr or self._could_tell(hypotheses[0], len(ids), weight or share)
+        tells = p <= self.fpr or self._could_tell(hypotheses[0], len(ids), weight, share)
         verdict: Verdict = "watermarked" if p <= self.fpr else "not_detected" if tells else "uncertain"
         matched = self.key.tables.matching(ids, positions + best.shift)
         fingerprint, keyless = self.key.fingerprint, self.key.keyless
@@ -310,8 +312,15 @@ class Detector:
             z_window=float(window_statistic(matched, self.key.spec.modulus)),
         )
 
-    def _could_tell(self, plain: Hypothesis, scored: int, weight: float) -> bool:
-        """Whether a typical mark, which steers half of the tokens that chance would miss, would be found if intact."""
+    def _could_tell(self, plain: Hypothesis, scored: int, weight: float, share: float) -> bool:
+        """Whether a typical mark, which steers half of the tokens that chance would miss, would be found if intact.
+
+        By the exact test, at the larger of its own share of the rate and that of the part of the edited test that can
+        decide: alignment finds intact text about as well.
+        """
+        if share > weight:
+            left = share - weight
+            weight = max(weight, left * deciding_share(self.key.spec, scored, self.fpr * left))
         chance = 1 / self.key.spec.modulus
         typical = min(int(np.ceil(scored * (1 + chance) / 2)), plain.null.largest)
         return plain.null.tail(typical) / (plain.weight * weight) <= self.fpr

@@ -50,6 +50,24 @@ def aligned_tokens(spec: WatermarkSpec) -> int:
     return min(LONGEST, LARGEST // (2 * REACH + 1 if spec.rotation else spec.period))
 
 
+def deciding_share(spec: WatermarkSpec, scored: int, level: float) -> float:
+    """Share of the edited test's rate that its best part has: ranks if they can decide at this level, or the e-value.
+
+    Args:
+        spec: the key's.
+        scored: scored tokens.
+        level: the p-value that decides.
+    """
+    states = 2 * REACH + 1 if spec.rotation else spec.period
+    aligned = min(scored, aligned_tokens(spec))
+    by_rank = draws_needed(RANK_WEIGHT * level) <= _affordable_draws(aligned, states)
+    return RANK_WEIGHT if by_rank else E_VALUE_WEIGHT
+
+
+def _affordable_draws(tokens: int, states: int) -> int:
+    return max(FIRST_DRAWS, min(MOST_DRAWS, MOST_WORK // max(1, tokens * states)))
+
+
 def edited_test(
     key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], phase: Phase, level: float
 ) -> EditedResult:
@@ -74,9 +92,10 @@ def edited_test(
     def statistic(groups: np.ndarray) -> np.ndarray:
         return model.log_ratios(groups, np.float32)
 
-    needed = draws_needed(RANK_WEIGHT * level)
-    affordable = max(FIRST_DRAWS, min(MOST_DRAWS, MOST_WORK // (len(ids) * model.states)))
-    most = needed if needed <= affordable else min(FEW_DRAWS, affordable)
+    affordable = _affordable_draws(len(ids), model.states)
+    most = draws_needed(RANK_WEIGHT * level)
+    if most > affordable:
+        most = min(FEW_DRAWS, affordable)
     rank = redrawn_p(statistic, observed, draws, modulus, most=min(FIRST_DRAWS, most))
     p = rank.p_value / RANK_WEIGHT
     if rank.reached < ENOUGH:

@@ -26,7 +26,7 @@ def two_phase_log_ratios(
         first: distribution of the first token's phase.
     """
     n, keys = matched.shape
-    if not n:
+    if not n or not keys:
         return np.zeros(keys)
     head = (n - 1) % _TOKENS + 1
     begun = np.take(_beginnings(head, *first.tolist()), _codes(matched[:head])[0], axis=1)
@@ -61,7 +61,7 @@ def _rescale(alpha: Float32[np.ndarray, "states ..."], logs: Float[np.ndarray, "
     """Make each vector sum to 1, in place, and note by how much."""
     total = alpha.sum(axis=0)
     alpha /= total
-    logs += np.log(total)
+    logs += np.log(total, dtype=np.float64)
 
 
 def _codes(matched: Bool[np.ndarray, "n keys"]) -> UInt16[np.ndarray, "chunks keys"]:

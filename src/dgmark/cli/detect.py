@@ -18,7 +18,15 @@ from dgmark.batch import SETTINGS, append_rows, in_order, take_up
 from dgmark.cli.console import speaks, stderr
 from dgmark.cli.results import WRITERS, AnyDetector, Format, Scored, draw, to_row
 from dgmark.cli.schemes import SchemeName, SchemeOptions, scheme_of
-from dgmark.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, DETECTION_SCHEMA, Detection, Detector, Ranges
+from dgmark.detector import (
+    DEFAULT_FPR,
+    DEFAULT_MAX_CROP,
+    DETECTION_SCHEMA,
+    STATISTICS_VERSION,
+    Detection,
+    Detector,
+    Ranges,
+)
 from dgmark.errors import DgmarkError, InputError, SettingsError
 from dgmark.key import WatermarkKey
 from dgmark.keyring import Keyring, load_keys
@@ -171,6 +179,7 @@ def _settings(detector: AnyDetector, task: "Task", ids: bool, scheme: dict[str, 
     keys = detector.keys if isinstance(detector, Keyring) else [detector.key]
     all_of_them = {
         "schema": DETECTION_SCHEMA,
+        "statistics": STATISTICS_VERSION,
         "keys": sorted(key.fingerprint for key in keys),
         "fpr": detector.fpr,
         "mode": detector.mode if isinstance(detector, Detector) else "auto",

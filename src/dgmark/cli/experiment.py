@@ -69,7 +69,7 @@ def run(
         list[str] | None, typer.Option(help="FILE, or SET=FILE: prompts that do not come with dgmark.")
     ] = None,
     cell: Annotated[list[str] | None, typer.Option(help="Only this cell (may be repeated).")] = None,
-    limit: Annotated[int | None, typer.Option(min=0, help="Most texts a cell.", show_default="all")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Most texts a cell.", show_default="all")] = None,
     length: Annotated[
         int | None, typer.Option(min=1, help="Most response tokens, for a quick look.", show_default="the cell's")
     ] = None,
@@ -123,7 +123,7 @@ def run(
         run_unsafe_code=confirm_run_unsafe_code,
         loading={"device": device, "dtype": dtype, "quantization": quantization},
     )
-    run_experiment(experiment, Store(runs), options, _tell)
+    run_experiment(experiment, Store(runs), options, _tell, warn=_warn)
 
 
 def _setup(model: str) -> "tuple[SetupName, str | None]":
@@ -131,6 +131,10 @@ def _setup(model: str) -> "tuple[SetupName, str | None]":
     if model in ("builtin", BUILTIN):
         return "builtin", None
     return ("paper", None) if model == "paper" else ("paper", model)
+
+
+def _warn(message: str) -> None:
+    stderr().print(f"warning: {message}", markup=False)
 
 
 def _tell(what: str, done: int, of: int) -> None:
@@ -157,7 +161,7 @@ def report(
     for path in write_report(made, out or runs / "reports" / experiment.plan_name(setup)):
         print(path)
     if not made.complete:
-        stderr().print("warning: not all texts are there; the report says which cells are incomplete", markup=False)
+        _warn("not all texts are there; the report says which cells are incomplete")
 
 
 @experiment_app.command("import")

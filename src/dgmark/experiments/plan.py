@@ -156,7 +156,7 @@ def write_plan(
     key: WatermarkKey,
     shared: dict[str, Any],
     found: dict[str, Any] | None = None,
-) -> None:
+) -> list[str]:
     """Write down which rows make the cells that were planned, beside those planned before.
 
     Args:
@@ -167,15 +167,21 @@ def write_plan(
         key: the run's key.
         shared: what all cells of a plan agree in; cells planned with something else are dropped.
         found: what the run has come by: the judge, the machine.
+
+    Returns:
+        The names of the cells that were dropped and not planned anew.
     """
     name = experiment.plan_name(setup)
     before = store.read_plan(name) if store.has_plan(name) else {}
+    dropped: list[str] = []
     if any(before.get(field) != value for field, value in shared.items()):
+        dropped = [cell for cell in before.get("cells", {}) if cell not in {one.cell.name for one in planned}]
         before = {}
     cells = {**before.get("cells", {}), **{one.cell.name: _planned_row(one, key) for one in planned}}
     known: dict[str, Any] = {field: before[field] for field in _FOUND if field in before}
     plan = {"version": PLAN_VERSION, "experiment": experiment.name, "setup": setup, **shared}
     store.write_plan(name, {**plan, **known, **(found or {}), "cells": cells})
+    return dropped
 
 
 def _planned_row(one: PlannedCell, key: WatermarkKey) -> dict[str, Any]:

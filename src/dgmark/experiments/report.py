@@ -180,7 +180,8 @@ def _how_to_read(context: Context) -> str:
     )
     return (
         "In brackets: 95 % intervals (shares: Wilson; others: bootstrap over texts). Texts are scored from the text. "
-        f"False positives count unmarked texts under the run's key and {context.experiment.null_keys} random ones. "
+        f"False positives count unmarked texts under the run's key and {context.experiment.null_keys} random ones; "
+        "these share texts, so their intervals are somewhat too narrow, and with few texts much. "
         "The paper's numbers are of its own models, prompts and judge.\n\n"
         f"Model: {'; '.join(models)}. Key: {', '.join(keys)}. Versions: {'; '.join(versions)}.\n"
     )

@@ -1,6 +1,7 @@
 """Making what an experiment lacks: texts, attacked texts, times, and what judges say. Each row is made once."""
 
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,6 +74,7 @@ def run_experiment(
     options: RunOptions,
     tell: Tell,
     load: Callable[..., Subject] = Subject.load,
+    warn: Callable[[str], None] = warnings.warn,
 ) -> None:
     """Make what the store lacks of an experiment, and write its plan.
 
@@ -82,6 +84,7 @@ def run_experiment(
         options: how much, and with what.
         tell: told of progress.
         load: how models are loaded.
+        warn: told what a later report will miss.
 
     Raises:
         SettingsError: no such cell, or settings that cannot be meant.
@@ -98,7 +101,11 @@ def run_experiment(
             plan_cell(experiment, cell, options.setup, subject, key, options.files, options.length) for cell in cells
         ]
         plan = {"length": options.length, "model": options.model}
-        write_plan(store, experiment, options.setup, planned, key, plan)
+        if dropped := write_plan(store, experiment, options.setup, planned, key, plan):
+            warn(
+                f"cells of an earlier run with another model or length leave the report: {', '.join(dropped)}; "
+                "their texts stay, run them again to have them back"
+            )
         if experiment.view == "timing":
             machine = time_cells(store, planned, subject, options.limit)
             write_plan(store, experiment, options.setup, planned, key, plan, {"machine": machine})

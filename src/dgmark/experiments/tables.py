@@ -45,10 +45,11 @@ class Table:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table of quantities: its heading, and the name of the quantity."""
+    """A column of a table of quantities: its heading, the name of the quantity, and what heads the paper's."""
 
     heading: str
     quantity: str
+    paper: str = "paper"
 
 
 def quantity_table(
@@ -66,7 +67,7 @@ def quantity_table(
     papers = {c.quantity for c in kept if any(_paper(known.get((cell, c.quantity))) for cell in cells)}
     headings, rows = [""], [[cell] for cell in cells]
     for column in kept:
-        headings += [column.heading, *(["paper"] if column.quantity in papers else [])]
+        headings += [column.heading, *([column.paper] if column.quantity in papers else [])]
         for cell, row in zip(cells, rows, strict=True):
             quantity = known.get((cell, column.quantity))
             row.append(_ours(quantity) or "–")

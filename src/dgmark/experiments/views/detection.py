@@ -7,6 +7,7 @@ import numpy as np
 
 from dgmark.experiments.cells import CellRows, Scores
 from dgmark.experiments.estimates import Estimate, auc, mean, median, perplexity, share
+from dgmark.experiments.schemes import DGMARK
 from dgmark.experiments.spec import RATES, PaperNumbers, Rates
 from dgmark.experiments.tables import Column, Quantity, Table, quantity_table
 from dgmark.experiments.views.section import Context, Section, tables_of
@@ -29,7 +30,8 @@ def detection_tables(names: Sequence[str], quantities: Sequence[Quantity]) -> li
         for z in THRESHOLDS
         for rate, words in (("FPR", "z >"), ("TPR", "z >"))
     ]
-    exact = [Column(f"exact p <= {rate}", f"TPR p<={rate}") for rate in RATES]
+    exact = [Column(f"exact p <= {rate}", f"TPR p<={rate}", paper="paper, by z") for rate in RATES]
+    false = [Column(f"exact p <= {rate}", f"FPR p<={rate}") for rate in RATES]
     deployed = [Column(f"p <= {rate}", f"TPR deployed p<={rate}") for rate in RATES]
     own_ids = [Column(f"p <= {rate}", f"TPR ids p<={rate}") for rate in RATES]
     normal = [Column(f"z at {rate}", f"TPR z at {rate}") for rate in RATES]
@@ -44,6 +46,7 @@ def detection_tables(names: Sequence[str], quantities: Sequence[Quantity]) -> li
     return [
         quantity_table("Error rates at the paper's thresholds", names, quantities, rates),
         quantity_table("TPR in percent, exact p-value at or below the rate", names, quantities, exact),
+        quantity_table("FPR in percent, exact p-value at or below the rate", names, quantities, false),
         quantity_table("TPR in percent, p-value of dgmark detect as it comes (mode auto)", names, quantities, deployed),
         quantity_table("TPR in percent, exact p-value of the ids that the model wrote", names, quantities, own_ids),
         quantity_table(
@@ -99,7 +102,8 @@ def _measured(context: Context, cell: CellRows) -> dict[str, Estimate]:
     found |= {"green fraction": mean(cell.scores.green), "median z": median(cell.scores.z)}
     if cell.cell.scheme is not None:
         found |= _true_positives(cell.scores)
-        found |= _at_rates("TPR deployed", cell.score(cell.ids, deployed=True))
+        if cell.cell.scheme == DGMARK:
+            found |= _at_rates("TPR deployed", cell.score(cell.ids, deployed=True))
         found |= _at_rates("TPR ids", cell.score([row["token_ids"] for row in cell.rows]))
         null = context.null_of(cell)
         if null is not None:
