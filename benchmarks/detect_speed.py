@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from statistics import mean, median
 
 import numpy as np
@@ -70,6 +71,11 @@ def main() -> None:
     ring = Keyring([random_key(key.spec, number) for number in range(1000)])
     took = median(once(lambda: ring.detect(windows[0])) for _ in range(3))
     print(f"1,000 keys, n = 256: {took:.2f} s")
+    for name, change in (("position code 64", {"code_length": 64}), ("rotation 64", {"rotation": 64})):
+        spec = replace(key.spec, **change)
+        ring = Keyring([random_key(spec, number) for number in range(100)])
+        took = median(once(lambda: ring.detect(windows[0])) for _ in range(3))  # noqa: B023
+        print(f"100 keys, {name}, n = 256: {took:.2f} s")
 
     million = np.resize(np.array(prose), 1_000_000)
     took = median(once(lambda: auto.detect(million)) for _ in range(3))

@@ -89,17 +89,22 @@ class Alignment:
         return groups
 
     def log_ratios(
-        self, groups: UInt8[np.ndarray, "rows keys"], dtype: type[np.floating[Any]] = np.float64
+        self,
+        groups: UInt8[np.ndarray, "rows keys"],
+        dtype: type[np.floating[Any]] = np.float64,
+        wanted: UInt8[np.ndarray, "n states keys"] | None = None,
     ) -> Float[np.ndarray, " keys"]:
         """Natural logarithm of the likelihood ratio under each of several keys, by the forward algorithm.
 
         Args:
             groups: each key's group of each row of `distinct`.
             dtype: float64, or float32 to rank many keys: in half of the time, and in a quarter with two phases.
+            wanted: each key's own residues, if their position codes differ; the model's by default.
         """
+        residues = self.wanted[..., None] if wanted is None else wanted
         if dtype is np.float32 and self.modulus == self.states == 2 and self.items.shape[1] == 1:
             # residues of two phases differ everywhere: a token that does not match in the first does in the second
-            return two_phase_log_ratios(groups[self.items[:, 0]] == self.wanted[:, :1], self.first)
+            return two_phase_log_ratios(groups[self.items[:, 0]] == residues[:, 0], self.first)
         missed, gain = emissions(self.modulus, dtype)
         moves = transitions(self.states).swapaxes(1, 2).astype(dtype)  # from the right: columns are keys
         alpha = np.repeat(beginning(self.first).astype(dtype)[..., None], groups.shape[1], axis=2)
@@ -108,7 +113,7 @@ class Alignment:
         block = max(1, _BLOCK // max(1, alpha.size))
         for begin in range(0, len(self.wanted), block):
             part = slice(begin, begin + block)
-            matched = groups[self.items[part]] == self.wanted[part, :, None]
+            matched = groups[self.items[part]] == residues[part]
             for i, factor in enumerate(missed + gain * matched[:, None], begin):
                 if i:
                     alpha = np.matmul(moves, alpha)

@@ -1,17 +1,17 @@
 """Which of many keys, if any, a text is marked with; their number is paid for in the p-value.
 
 Each key's groups of this text's tokens are computed and kept, its whole table is not. Every key gets the exact test
-and its alignment ratio (all keys of one spec in one pass); the e-value is computed for the few keys whose ratio stands
-out, which can only make the smallest p-value larger.
+and its alignment ratio (many keys of one spec in one pass); the e-value is computed for the few keys of each spec whose
+ratio stands out, which can only make the smallest p-value larger.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt8
 
 from dgmark.alignment import Alignment
 from dgmark.detection import Detection, summary
@@ -24,8 +24,10 @@ from dgmark.key import WatermarkKey
 from dgmark.tokenizer import Tokenizer
 from dgmark.watermark import GroupTables, WatermarkSpec
 
-# keys whose alignment is worth an e-value
+# keys of a spec whose alignment is worth an e-value
 _ALIGNED = 3
+# residues held at once: as many keys are scored in one pass
+_HELD = 2**22
 
 
 class Keyring:
@@ -113,29 +115,55 @@ class Keyring:
     def _p_values(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> Float[np.ndarray, " keys"]:
         """Each key's p-value by itself."""
         p_values = np.ones(len(self.keys))
-        columns = defaultdict(list)
-        models: dict[tuple[WatermarkSpec, int | None], Alignment] = {}
-        for number, key in enumerate(self.keys):
-            tables = GroupTables(key.spec, key.secret or b"")  # not the key's own, which would keep its table
-            hypotheses = IntactTest(tables, self.phase, self.max_crop).hypotheses(ids, positions)
-            p_values[number] = min(hypothesis.p_value for hypothesis in hypotheses) / INTACT_WEIGHT
-            like = (key.spec, number if key.spec.code_length else None)  # a position code is the key's own
-            if like not in models:
-                longest = aligned_tokens(key.spec)
-                models[like] = Alignment.of(ids[:longest], positions[:longest], tables, self.phase)
-            columns[like].append((number, models[like].groups(tables)))
-        ratios = []
-        for like, model in models.items() if len(ids) else ():
-            of_all = model.log_ratios(np.stack([groups for _, groups in columns[like]], axis=1), np.float32)
-            ratios += [
-                (float(ratio), number, model, groups)
-                for ratio, (number, groups) in zip(of_all, columns[like], strict=True)
-            ]
-        # the few best over all models: each coded key has a model of its own
-        for _, number, model, groups in sorted(ratios, key=lambda ratio: -ratio[0])[:_ALIGNED]:
-            p_edited = float(np.exp(min(0.0, -log_e_value(model, groups))))
-            p_values[number] = min(p_values[number], p_edited / (1 - INTACT_WEIGHT))
+        likely: list[_Entry] = []
+        for spec, numbers in self._by_spec().items():
+            longest = aligned_tokens(spec)
+            entries: list[_Entry] = []
+            for number in numbers:
+                # not the key's own tables, which would keep what they compute
+                tables = GroupTables(spec, self.keys[number].secret or b"")
+                hypotheses = IntactTest(tables, self.phase, self.max_crop).hypotheses(ids, positions)
+                p_values[number] = min(hypothesis.p_value for hypothesis in hypotheses) / INTACT_WEIGHT
+                model = Alignment.of(ids[:longest], positions[:longest], tables, self.phase)
+                if entries:  # but for their codes, the models of one spec are one
+                    model = replace(
+                        entries[0].model, wanted=model.wanted if spec.code_length else entries[0].model.wanted
+                    )
+                entries.append(_Entry(number, model, model.groups(tables)))
+            likely += _likeliest(entries) if len(ids) else []
+        for entry in likely:
+            p_edited = float(np.exp(min(0.0, -log_e_value(entry.model, entry.groups))))
+            p_values[entry.number] = min(p_values[entry.number], p_edited / (1 - INTACT_WEIGHT))
         return np.minimum(p_values, 1.0)
+
+    def _by_spec(self) -> dict[WatermarkSpec, list[int]]:
+        numbers: dict[WatermarkSpec, list[int]] = defaultdict(list)
+        for number, key in enumerate(self.keys):
+            numbers[key.spec].append(number)
+        return numbers
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A key's number, its alignment model and its groups of the text's tokens."""
+
+    number: int
+    model: Alignment
+    groups: UInt8[np.ndarray, " rows"]
+
+
+def _likeliest(entries: list[_Entry]) -> list[_Entry]:
+    """The few keys of one spec with the best alignment ratios, many scored in one pass."""
+    model = entries[0].model
+    at_once = max(1, _HELD // model.wanted.size)
+    ratios = []
+    for begin in range(0, len(entries), at_once):
+        part = entries[begin : begin + at_once]
+        groups = np.stack([entry.groups for entry in part], axis=1)
+        coded = any(entry.model.wanted is not model.wanted for entry in part)
+        wanted = np.stack([entry.model.wanted for entry in part], axis=2) if coded else None
+        ratios += model.log_ratios(groups, np.float32, wanted).tolist()
+    return [entries[place] for place in np.argsort(-np.array(ratios), kind="stable")[:_ALIGNED]]
 
 
 def load_keys(folder: str | Path, *, allow_open: bool = False) -> list[WatermarkKey]:

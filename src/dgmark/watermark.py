@@ -111,8 +111,9 @@ def _balanced(domain: bytes, message: bytes, size: int, modulus: int) -> UInt8[n
 
 
 def _self_agreement(code: UInt8[np.ndarray, " length"]) -> list[int]:
-    shifted = (np.count_nonzero(code == np.roll(code, shift)) for shift in range(1, len(code)))
-    return sorted((int(count) for count in shifted), reverse=True)
+    places = np.arange(len(code))
+    shifted = code[(places - places[1:, None]) % len(code)]
+    return sorted(np.count_nonzero(code == shifted, axis=1).tolist(), reverse=True)
 
 
 @dataclass(eq=False)
