@@ -134,7 +134,8 @@ def test_cells_that_leave_the_report_are_named(tmp_path: Path) -> None:
     experiment = load_experiment("detectability")
     run_toy(experiment, tmp_path, cells=["unmarked", "dgmark k = 1"], limit=1)
     with pytest.warns(UserWarning, match="leave the report: dgmark k = 1;"):
-        run_toy(experiment, tmp_path, cells=["unmarked"], limit=1, length=4)
+        store = run_toy(experiment, tmp_path, cells=["unmarked"], limit=1, length=4)
+    assert list(store.read_plan(experiment.plan_name("builtin"))["cells"]) == ["unmarked"]
 
 
 def test_two_experiments_share_their_texts(tmp_path: Path) -> None:

@@ -14,13 +14,18 @@ from jaxtyping import Float, Int, UInt8
 
 from dgmark.phase_model import MIXTURE, beginning, emissions, transitions
 from dgmark.two_phase import two_phase_log_ratios
-from dgmark.watermark import GroupTables
+from dgmark.watermark import GroupTables, WatermarkSpec
 
 # with rotation the hidden state is the shift itself, from -REACH to REACH
 REACH = 32
 
 _RESCALED_EVERY = 16
 _BLOCK = 2**16
+
+
+def states_of(spec: WatermarkSpec) -> int:
+    """Number of hidden states of a key's alignment model."""
+    return 2 * REACH + 1 if spec.rotation else spec.period
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int
 
-from dgmark.alignment import REACH, Alignment
+from dgmark.alignment import Alignment, states_of
 from dgmark.evalue import log_e_value
 from dgmark.intact import Phase
 from dgmark.key import WatermarkKey
@@ -47,7 +47,7 @@ class EditedResult:
 
 def aligned_tokens(spec: WatermarkSpec) -> int:
     """How many scored tokens at the front of a text are aligned: fewer, the more states each may be in."""
-    return min(LONGEST, LARGEST // (2 * REACH + 1 if spec.rotation else spec.period))
+    return min(LONGEST, LARGEST // states_of(spec))
 
 
 def deciding_share(spec: WatermarkSpec, scored: int, level: float) -> float:
@@ -58,14 +58,15 @@ def deciding_share(spec: WatermarkSpec, scored: int, level: float) -> float:
         scored: scored tokens.
         level: the p-value that decides.
     """
-    states = 2 * REACH + 1 if spec.rotation else spec.period
-    aligned = min(scored, aligned_tokens(spec))
-    by_rank = draws_needed(RANK_WEIGHT * level) <= _affordable_draws(aligned, states)
-    return RANK_WEIGHT if by_rank else E_VALUE_WEIGHT
+    _, decides = _most_draws(spec, min(scored, aligned_tokens(spec)), level)
+    return RANK_WEIGHT if decides else E_VALUE_WEIGHT
 
 
-def _affordable_draws(tokens: int, states: int) -> int:
-    return max(FIRST_DRAWS, min(MOST_DRAWS, MOST_WORK // max(1, tokens * states)))
+def _most_draws(spec: WatermarkSpec, tokens: int, level: float) -> tuple[int, bool]:
+    """How many keys may be re-drawn for so many aligned tokens, and whether a rank among them can decide."""
+    needed = draws_needed(RANK_WEIGHT * level)
+    affordable = max(FIRST_DRAWS, min(MOST_DRAWS, MOST_WORK // max(1, tokens * states_of(spec))))
+    return (needed, True) if needed <= affordable else (min(FEW_DRAWS, affordable), False)
 
 
 def edited_test(
@@ -92,10 +93,7 @@ def edited_test(
     def statistic(groups: np.ndarray) -> np.ndarray:
         return model.log_ratios(groups, np.float32)
 
-    affordable = _affordable_draws(len(ids), model.states)
-    most = draws_needed(RANK_WEIGHT * level)
-    if most > affordable:
-        most = min(FEW_DRAWS, affordable)
+    most, _ = _most_draws(key.spec, len(ids), level)
     rank = redrawn_p(statistic, observed, draws, modulus, most=min(FIRST_DRAWS, most))
     p = rank.p_value / RANK_WEIGHT
     if rank.reached < ENOUGH:

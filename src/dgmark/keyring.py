@@ -124,13 +124,12 @@ class Keyring:
                 tables = GroupTables(spec, self.keys[number].secret or b"")
                 hypotheses = IntactTest(tables, self.phase, self.max_crop).hypotheses(ids, positions)
                 p_values[number] = min(hypothesis.p_value for hypothesis in hypotheses) / INTACT_WEIGHT
-                model = Alignment.of(ids[:longest], positions[:longest], tables, self.phase)
-                if entries:  # but for their codes, the models of one spec are one
-                    model = replace(
-                        entries[0].model, wanted=model.wanted if spec.code_length else entries[0].model.wanted
-                    )
+                if not entries or spec.code_length:  # but for their codes, the models of one spec are one
+                    model = Alignment.of(ids[:longest], positions[:longest], tables, self.phase)
+                if entries:
+                    model = replace(entries[0].model, wanted=model.wanted)
                 entries.append(_Entry(number, model, model.groups(tables)))
-            likely += _likeliest(entries) if len(ids) else []
+            likely += _likeliest(entries, coded=spec.code_length > 0) if len(ids) else []
         for entry in likely:
             p_edited = float(np.exp(min(0.0, -log_e_value(entry.model, entry.groups))))
             p_values[entry.number] = min(p_values[entry.number], p_edited / (1 - INTACT_WEIGHT))
@@ -152,7 +151,7 @@ class _Entry:
     groups: UInt8[np.ndarray, " rows"]
 
 
-def _likeliest(entries: list[_Entry]) -> list[_Entry]:
+def _likeliest(entries: list[_Entry], *, coded: bool) -> list[_Entry]:
     """The few keys of one spec with the best alignment ratios, many scored in one pass."""
     model = entries[0].model
     at_once = max(1, _HELD // model.wanted.size)
@@ -160,7 +159,6 @@ def _likeliest(entries: list[_Entry]) -> list[_Entry]:
     for begin in range(0, len(entries), at_once):
         part = entries[begin : begin + at_once]
         groups = np.stack([entry.groups for entry in part], axis=1)
-        coded = any(entry.model.wanted is not model.wanted for entry in part)
         wanted = np.stack([entry.model.wanted for entry in part], axis=2) if coded else None
         ratios += model.log_ratios(groups, np.float32, wanted).tolist()
     return [entries[place] for place in np.argsort(-np.array(ratios), kind="stable")[:_ALIGNED]]

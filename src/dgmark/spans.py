@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Int
 
-from dgmark.alignment import REACH, Alignment
+from dgmark.alignment import Alignment, states_of
 from dgmark.errors import SettingsError
 from dgmark.evalue import log_e_value
 from dgmark.intact import IntactTest
@@ -41,7 +41,7 @@ def check_length(spec: WatermarkSpec, scored: int) -> None:
     Raises:
         SettingsError: too many tokens for this key's number of hidden states.
     """
-    most = LARGEST // (2 * REACH + 1 if spec.rotation else spec.period)
+    most = LARGEST // (states_of(spec))
     if scored > most:
         raise SettingsError(f"spans of {scored} tokens are too many with this key: cut the text to {most} at most")
 
