@@ -13,7 +13,7 @@ from tokenizers.normalizers import StripAccents
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from typer.testing import CliRunner
 
-from dgmark.errors import CheckpointFormat, InputError, NoTexts
+from dgmark.errors import CheckpointFormat, InputError, NoTexts, SettingsError
 from dgmark.tokenizer import load_tokenizer, wrap
 from training import prepare
 from training.config import Rows
@@ -187,7 +187,7 @@ def test_a_shipped_tokenizer_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize("epoch", [0, 1, 2, 3])
 def test_windows_of_an_epoch_follow_each_other_through_every_document(shards: Shards, epoch: int) -> None:
     rows = source(shards)
-    windows = sorted(map(tuple, rows.epoch(epoch).tolist()))
+    windows = sorted(map(tuple, rows.parts[0].epoch(epoch).tolist()))
     for shard, first, size in shards.documents.tolist():
         inside = [(start, length) for of, start, length in windows if of == shard and first <= start < first + size]
         assert inside[0][0] == first or (epoch % 2 == 1 and size > 48 and inside[0][0] - first < 48)
@@ -210,10 +210,10 @@ def test_rows_are_a_function_of_seed_and_step(shards: Shards) -> None:
 
 def test_an_epoch_shows_every_window_once(shards: Shards) -> None:
     rows = source(shards, end_share=0)
-    windows = len(rows.epoch(0))
+    windows = len(rows.parts[0].epoch(0))
     seen = [tuple(row) for step in range(windows // 8) for row in rows.step(step).ids.tolist()]
     expected = set()
-    for shard, start, size in rows.epoch(0).tolist():
+    for shard, start, size in rows.parts[0].epoch(0).tolist():
         text = shards.tokens[shard][start : start + size].tolist()
         expected.add(tuple(text + [0] * (48 - size)))
     assert set(seen) <= expected
@@ -252,6 +252,55 @@ def test_a_share_of_the_steps_has_short_rows(shards: Shards) -> None:
     lengths = [rows.step(step).ids.shape[1] for step in range(60)]
     assert set(lengths) == {16, 24, 48}
     assert 15 <= lengths.count(48) <= 45
+
+
+# ---- mixtures ----
+
+
+def numbers_of(rows: RowSource, steps: int) -> list[int]:
+    """Which document each row of the first steps is from."""
+    starts = rows.shards.documents[:, 1]
+    seen = [rows.parts[part].window(index)[1] for step in range(steps) for part, index in rows._dealt(step)]
+    return [int(np.searchsorted(starts, start, side="right")) - 1 for start in seen]
+
+
+def test_shards_know_their_documents_names(shards: Shards) -> None:
+    assert shards.names == [f"tale-{number}" for number in range(40)]
+    assert len(shards.documents) == 40
+
+
+def test_every_stretch_of_rows_has_the_mixture_s_shares(shards: Shards) -> None:
+    rows = source(shards, mixture={"tale-1": 0.5, "tale-2": 0.25})
+    assert [len(part.documents) for part in rows.parts] == [11, 11, 18]  # 1, 10..19; 2, 20..29; the others
+    firsts = [f"tale-{number}"[:6] for number in numbers_of(rows, 40)]
+    for start in range(0, 320, 32):
+        stretch = firsts[start : start + 32]
+        # the fractional parts of multiples of the golden ratio stray by less than 2 of 32 from an interval's length
+        assert abs(stretch.count("tale-1") - 16) <= 2
+        assert abs(stretch.count("tale-2") - 8) <= 2
+
+
+def test_a_part_of_a_mixture_shows_every_window_once_an_epoch(shards: Shards) -> None:
+    rows = source(shards, mixture={"tale-1": 0.5})
+    windows = len(rows.parts[0].epoch(0))
+    dealt = [index for step in range(windows) for part, index in rows._dealt(step) if part == 0]
+    assert dealt == list(range(len(dealt)))
+    assert len(dealt) > 2 * windows
+    shown = [tuple(rows.parts[0].window(index)) for index in range(windows)]
+    assert sorted(shown) == sorted(map(tuple, rows.parts[0].epoch(0)))
+
+
+def test_a_mixture_of_all_documents_by_their_length_is_no_mixture_s_rows(shards: Shards) -> None:
+    assert np.array_equal(source(shards, mixture={"tale": 1.0}).step(3).ids, source(shards).step(3).ids)
+
+
+def test_a_mixture_that_does_not_fit_is_refused(shards: Shards) -> None:
+    with pytest.raises(SettingsError, match="no document is left whose id begins with 'fable'"):
+        source(shards, mixture={"fable": 0.5})
+    with pytest.raises(SettingsError, match=r"must sum to 1, not 0\.5"):
+        source(shards, mixture={"tale": 0.5})
+    with pytest.raises(ValueError, match=r"sum to 1\.2, more than 1"):
+        source(shards, mixture={"tale-1": 0.7, "tale-2": 0.5})
 
 
 # ---- held-out rows ----

@@ -236,6 +236,7 @@ def test_the_exported_folder_is_the_run_s_model_with_a_card(runs: Path, evaluate
     text = (tmp_path / "shipped/MODEL_CARD.md").read_text()
     assert (evaluated / "evaluation.md").read_text().strip() in text
     assert "3 of 3 steps, 960 tokens" in text
+    assert "from random weights" in text
     assert "Made-up tales. 40 documents" in text
     assert "Licence**: Apache-2.0" in text
 

@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 from typer.testing import CliRunner
 
@@ -22,16 +24,18 @@ from training.commands import run, with_overrides
 from training.config import Schedule, check_config, read_config
 from training.corpus import read_documents
 from training.evaluate import bound_of
+from training.export import export
 from training.history import draw_curve, read_history
 from training.layout import llada_state, save_model
 from training.loop import Trainer
 from training.muon import Muon, orthogonalised
 from training.nelbo import held_out_rows, nelbo
-from training.networks import Network, load_network
+from training.networks import Network, load_network, weights_fingerprint
 from training.optimization import Average, split_parameters, trapezoid
 from training.shards import Shards, open_shards, prepare_shards
 from training.state import load_state
-from training.tokens import training_tokenizer
+from training.tokens import special_ids, training_tokenizer
+from training.transplant import wordpiece_of
 from training_setup import CPU, same_tensors, settings, tiny, tiny_shards, trainer, write_tales
 
 
@@ -236,6 +240,15 @@ def test_a_run_starts_from_another_model_s_weights(shards: Shards, tmp_path: Pat
     second = trainer(tiny(seed=5), shards, tmp_path / "second", init=tmp_path / "first/model")
     first = load_network(tmp_path / "first/model").module
     assert same_tensors(dict(second.network.module.state_dict()), dict(first.state_dict()))
+    began = {"name": "model", "weights": weights_fingerprint(load_network(tmp_path / "first/model"))}
+    assert load_state(tmp_path / "first/state.pt").start is None
+    second.train(max_seconds=0)
+    trainer(tiny(seed=5), shards, tmp_path / "second").train(max_seconds=0)
+    assert load_state(tmp_path / "second/state.pt").start == began
+    shutil.copytree(shards.folder, tmp_path / "second/tokens")
+    export(tmp_path / "second", tmp_path / "shipped")
+    card = (tmp_path / "shipped/MODEL_CARD.md").read_text()
+    assert f"from the weights of `model` (fingerprint `{began['weights'][:16]}`)" in card
     with pytest.raises(SettingsError, match=r"no checkpoint of the sizes in \[network\]"):
         trainer(tiny(network={"width": 48}), shards, tmp_path / "third", init=tmp_path / "first/model")
 
@@ -297,6 +310,8 @@ def test_an_encoder_starts_a_masked_diffusion_model(encoder: Path, tmp_path: Pat
     bound = bound_of(str(tmp_path / "run/model"), documents, length=24, rows=4, repeats=2, device=CPU)
     assert 0 < bound.per_token < np.log(120) + 1
     assert bound.per_character == pytest.approx(bound.per_token * 4 * 24 / sum(held_out.characters))
+    model = dgmark.load_model(str(tmp_path / "run/model"), device="cpu")
+    assert len(dgmark.generate(model, "The fox", length=8, block_length=8)[0].token_ids) <= 8
 
 
 def test_an_encoder_must_be_given_and_fit(encoder: Path, shards: Shards, tmp_path: Path) -> None:
@@ -308,6 +323,55 @@ def test_an_encoder_must_be_given_and_fit(encoder: Path, shards: Shards, tmp_pat
     trainer(tiny("judge"), shards, tmp_path / "judge").train(max_seconds=0)
     with pytest.raises(SettingsError, match="only bert"):
         trainer(bert_settings(), shards, tmp_path / "llama", init=tmp_path / "judge/model")
+
+
+def test_an_encoder_s_embeddings_are_transplanted_to_other_tokens(encoder: Path, tmp_path: Path) -> None:
+    data = write_tales(tmp_path / "tales.jsonl")
+    config = bert_settings().model_copy(update={"tokenizer": tiny().tokenizer})
+    shards = prepare_shards(data, tmp_path / "tokens", tokenizer=None, vocab_size=320)
+    start = trainer(config, shards, tmp_path / "run", init=encoder)
+    source, tokenizer = wordpiece_of(encoder), shards.tokenizer
+    theirs = load_file(encoder / "model.safetensors")["embeddings.word_embeddings.weight"]
+    ours = start.network.module.bert.embeddings.word_embeddings.weight.detach()
+    assert ours.shape == (tokenizer.vocab_size, 32)
+    assert start.network.module.cls.predictions.decoder.weight is start.network.module.get_input_embeddings().weight
+
+    def of(text: str) -> torch.Tensor:
+        (token,) = tokenizer.encode(text)
+        return ours[token]
+
+    def piece(name: str) -> torch.Tensor:
+        row: torch.Tensor = theirs[source.token_to_id(name)]
+        return row
+
+    assert torch.equal(of(" the"), piece("the"))
+    assert torch.equal(of("e"), piece("##e"))  # without a space before it, it goes on with a word
+    assert torch.equal(ours[special_ids(tokenizer).mask], piece("[MASK]"))
+    step = of(" The") - of(" the")
+    assert 0 < step.norm() < theirs.norm(dim=1).mean() / 2
+    assert torch.allclose(of("A") - piece("a"), step, atol=1e-6)  # one direction for every capital
+    counts = np.bincount(np.concatenate(shards.tokens), minlength=tokenizer.vocab_size) + 1
+    bias = start.network.module.cls.predictions.bias.detach().numpy()
+    assert bias == pytest.approx(np.log(counts / counts.sum()), abs=1e-5)
+    before = ours[special_ids(tokenizer).end].clone()
+    start.train()
+    assert not torch.equal(ours[special_ids(tokenizer).end], before)  # id 0 pads theirs, and ends our texts
+    model = dgmark.load_model(str(tmp_path / "run/model"), device="cpu")
+    assert model.mask_id == special_ids(tokenizer).mask
+    assert dgmark.generate(model, "The fox", length=8, block_length=8)[0].text
+
+
+def test_only_a_wordpiece_tokenizer_is_transplanted_from(encoder: Path, shards: Shards, tmp_path: Path) -> None:
+    folder = tmp_path / "encoder"
+    folder.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (folder / name).write_bytes((encoder / name).read_bytes())
+    config = bert_settings().model_copy(update={"tokenizer": tiny().tokenizer})
+    with pytest.raises(CheckpointFormat, match=r"no tokenizer\.json that can be read"):
+        trainer(config, shards, tmp_path / "none", init=folder)
+    shards.tokenizer.backend.save(str(folder / "tokenizer.json"))
+    with pytest.raises(CheckpointFormat, match=r"lacks \[SEP\]"):
+        trainer(config, shards, tmp_path / "other", init=folder)
 
 
 # ---- optimizers ----
@@ -402,7 +466,9 @@ def test_settings_files_that_cannot_be_read(tmp_path: Path) -> None:
         read_config(tmp_path / "bad.toml", "judge")
 
 
-@pytest.mark.parametrize("name", ["storyteller", "storyteller-cpu", "encoder", "encoder-cpu", "judge", "judge-cpu"])
+@pytest.mark.parametrize(
+    "name", ["storyteller", "storyteller-cpu", "storyteller-continued", "encoder", "encoder-cpu", "judge", "judge-cpu"]
+)
 def test_the_settings_in_the_repository_are_valid(name: str) -> None:
     path = Path(storyteller.__file__).parent / f"{name}.toml"
     kind, other = ("judge", "storyteller") if name.startswith("judge") else ("storyteller", "judge")

@@ -56,6 +56,9 @@ class Rows(_Section):
     end_share: Share = Field(default=0.12, description="full rows cut after a sentence and filled with the end token")
     short_share: Share = Field(default=0.0, description="steps whose rows are cut to one of short_lengths")
     short_lengths: tuple[PositiveInt, ...] = ()
+    mixture: dict[str, PositiveFloat] = Field(
+        default={}, description="share of the rows from documents whose id begins so; the others share what is left"
+    )
 
     @model_validator(mode="after")
     def _lengths(self) -> "Rows":
@@ -63,6 +66,8 @@ class Rows(_Section):
             raise ValueError(f"short_lengths {list(self.short_lengths)} must not exceed length {self.length}")
         if (self.short_share > 0) != bool(self.short_lengths):
             raise ValueError("short_share and short_lengths go together: give both or neither")
+        if sum(self.mixture.values()) > 1:
+            raise ValueError(f"the shares in mixture sum to {sum(self.mixture.values()):g}, more than 1")
         return self
 
 

@@ -36,7 +36,7 @@ _CARD = """# {name}
 - **Data**: {data} {documents:,} documents, {data_tokens:,} tokens; SHA-256 of the file `{data_hash}`. Data licence:
   {data_licence}.
 - **Training**: {objective}; {step:,} of {steps:,} steps, {tokens:,} tokens ({epochs:.1f} times the data),
-  {seconds:,.0f} s on {device}. Weights are the exponential moving average.
+  {seconds:,.0f} s on {device}, from {start}. Weights are the exponential moving average.
 - **Licence**: {licence}.
 
 ## Evaluation
@@ -140,8 +140,15 @@ def card(
         epochs=state.tokens / state.data["tokens"],
         seconds=state.seconds,
         device=state.device,
+        start=_start(state),
         evaluation=markdown(figures).strip() if figures else "Not evaluated.",
     )
+
+
+def _start(state: State) -> str:
+    if state.start is None:
+        return "random weights"
+    return f"the weights of `{state.start['name']}` (fingerprint `{state.start['weights'][:16]}`)"
 
 
 def _figures(path: Path, network: Network) -> dict[str, Any]:

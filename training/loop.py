@@ -23,7 +23,7 @@ from training.config import Masking, TrainingConfig
 from training.history import History, Row, draw_curve, read_history
 from training.layout import save_model
 from training.nelbo import HeldOut, cross_entropy, nelbo
-from training.networks import Network, build_network, new_network
+from training.networks import Network, build_network, new_network, weights_fingerprint
 from training.objective import Batch, autoregressive, masked_diffusion, to_device, weighted_loss
 from training.optimization import Average, make_optimizers, trapezoid
 from training.rows import RowSource
@@ -81,12 +81,15 @@ class Trainer:
         if config.masking is not None and self.special.mask is None:
             raise CheckpointFormat(f"{shards.folder}: the tokenizer has no mask token; a storyteller needs one")
         self.rows = RowSource(shards, config.rows, self.special.end, sentence_ends(self.tokenizer), config.seed)
+        self.start: dict[str, str] | None = None
         state = load_state(out / STATE) if (out / STATE).exists() else None
         if state is not None:
             check_same_run(state, config, shards.manifest, out / STATE)
             self.network = build_network(state.family, state.network)
         else:
-            self.network = new_network(config, self.tokenizer.vocab_size, self.special, init)
+            self.network = new_network(config, shards, self.special, init)
+            if init is not None:
+                self.start = {"name": init.name, "weights": weights_fingerprint(self.network)}
         self.network.module.to(device)
         self.average = Average(self.network.module, config.optimizer.ema_decay)
         self.optimizers = make_optimizers(self.network.module, config.optimizer, device)
@@ -101,7 +104,7 @@ class Trainer:
             self.network.compile()
 
     def _take_up(self, state: State) -> None:
-        self.step, self.tokens, self.seconds = state.step, state.tokens, state.seconds
+        self.step, self.tokens, self.seconds, self.start = state.step, state.tokens, state.seconds, state.start
         self.network.module.load_state_dict(state.tensors["module"])
         self.average.averaged.load_state_dict(state.tensors["average"])
         self.optimizers.muon.load_state_dict(state.tensors["muon"])
@@ -243,6 +246,7 @@ class Trainer:
             network=self.network.config,
             device=device_name(self.device),
             tensors=tensors,
+            start=self.start,
         )
         save_state(state, self.out / STATE)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -20,7 +21,9 @@ from dgmark.checkpoint import find_checkpoint
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models import load_model
 from training.config import BertNetwork, LlamaNetwork, TrainingConfig
+from training.shards import Shards
 from training.tokens import SpecialIds
+from training.transplant import log_shares, transplanted, wordpiece_of
 
 
 @dataclass
@@ -74,7 +77,7 @@ class Network:
         return Network(self.family, module)
 
 
-def new_network(config: TrainingConfig, vocab_size: int, special: SpecialIds, init: Path | None) -> Network:
+def new_network(config: TrainingConfig, shards: Shards, special: SpecialIds, init: Path | None) -> Network:
     """The network that a run starts with: random, or from the weights in `init`.
 
     Raises:
@@ -85,10 +88,10 @@ def new_network(config: TrainingConfig, vocab_size: int, special: SpecialIds, in
     if isinstance(wanted, BertNetwork):
         if init is None:
             raise SettingsError("network.type bert starts from a pretrained encoder: give its folder with --init")
-        return _encoder(init, wanted, vocab_size)
+        return _encoder(init, config, shards)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        network = build_network(wanted.type, llama_settings(wanted, vocab_size, special))
+        network = build_network(wanted.type, llama_settings(wanted, shards.tokenizer.vocab_size, special))
         _scale_residuals(network.module, wanted.blocks)
     if init is not None:
         start = load_network(init)
@@ -168,22 +171,21 @@ def weights_fingerprint(network: Network) -> str:
     return digest.hexdigest()
 
 
-def _encoder(folder: Path, wanted: BertNetwork, vocab_size: int) -> Network:
-    """A masked language model whose embeddings and blocks are a pretrained encoder's.
+def _encoder(folder: Path, config: TrainingConfig, shards: Shards) -> Network:
+    """A masked language model whose blocks and embeddings are a pretrained encoder's.
 
     Sentence encoders carry no prediction head: where the folder has none, its dense layer starts as the identity
     and its output matrix is the embedding matrix, so that a hidden state near a token's embedding predicts that token.
+    With tokens of another tokenizer than the encoder's, embeddings are transplanted and the output bias starts at the
+    tokens' frequencies.
     """
-    try:
-        source: PretrainedConfig = AutoConfig.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"--init {folder} is no encoder's folder: {error}") from error
-    if source.model_type != "bert":
-        raise SettingsError(f"--init {folder} is of model_type {source.model_type!r}; only bert can be started from")
-    if vocab_size > source.vocab_size:
-        raise SettingsError(f"the tokenizer has {vocab_size} tokens, {folder} embeds {source.vocab_size}")
+    source = _encoder_config(folder)
+    wanted, tokenizer = config.network, shards.tokenizer
     if wanted.context > source.max_position_embeddings:
         raise SettingsError(f"network.context {wanted.context} exceeds {folder}'s {source.max_position_embeddings}")
+    own = config.tokenizer.source == "init"
+    if own and tokenizer.vocab_size > source.vocab_size:
+        raise SettingsError(f"the tokenizer has {tokenizer.vocab_size} tokens, {folder} embeds {source.vocab_size}")
     loaded: Any = BertForMaskedLM.from_pretrained(
         folder,
         dtype=torch.float32,
@@ -197,13 +199,32 @@ def _encoder(folder: Path, wanted: BertNetwork, vocab_size: int) -> Network:
     missing = set(found["missing_keys"])
     if any(name.startswith("bert.") for name in missing):
         raise CheckpointFormat(f"{folder} lacks {sorted(missing)[:3]}; it is no BERT encoder")
-    if "cls.predictions.transform.dense.weight" in missing:
-        head = module.cls.predictions
-        with torch.no_grad():
+    head = module.cls.predictions
+    with torch.no_grad():
+        if "cls.predictions.transform.dense.weight" in missing:
             head.transform.dense.weight.copy_(torch.eye(source.hidden_size))
             head.transform.dense.bias.zero_()
             head.bias.zero_()
+        if not own:
+            rng = np.random.default_rng(config.seed)
+            embeddings = module.bert.embeddings.word_embeddings.weight.clone()
+            module.resize_token_embeddings(tokenizer.vocab_size)
+            rows = transplanted(embeddings, wordpiece_of(folder), tokenizer, rng)
+            module.bert.embeddings.word_embeddings.weight.copy_(rows)
+            head.bias.copy_(torch.from_numpy(log_shares(shards.tokens, tokenizer.vocab_size)))
+            module.config.pad_token_id = None
+            module.bert.embeddings.word_embeddings.padding_idx = None  # id 0 is a token of ours, and learns
     return Network("bert", module)
+
+
+def _encoder_config(folder: Path) -> PretrainedConfig:
+    try:
+        source: PretrainedConfig = AutoConfig.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"--init {folder} is no encoder's folder: {error}") from error
+    if source.model_type != "bert":
+        raise SettingsError(f"--init {folder} is of model_type {source.model_type!r}; only bert can be started from")
+    return source
 
 
 def _scale_residuals(module: nn.Module, blocks: int) -> None:

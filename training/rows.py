@@ -2,15 +2,17 @@
 
 An epoch cuts every document into consecutive windows of the row length, in even epochs from its first token, in odd
 ones from a random offset, and shuffles them. A row never crosses from one document into the next: behind a
-document's end it is filled with the end token.
+document's end it is filled with the end token. With a mixture, each of its parts has epochs of its own, and the rows
+of a step are dealt to the parts by their shares.
 """
 
 from dataclasses import dataclass, field
 from threading import Lock
 
 import numpy as np
-from jaxtyping import Bool, Int, UInt16
+from jaxtyping import Bool, Float, Int, UInt16
 
+from dgmark.errors import SettingsError
 from training.config import Rows
 from training.shards import Shards
 
@@ -19,6 +21,9 @@ SHORTEST = 32
 
 # one random stream for each purpose, so that one setting does not shift another's draws
 _EPOCH, _STEP, _MASKS = range(3)
+
+_GOLDEN = (5**0.5 - 1) / 2
+_ROUNDING = 1e-9  # of shares written in decimals
 
 Windows = Int[np.ndarray, "windows 3"]
 
@@ -32,6 +37,82 @@ class RowBatch:
 
 
 @dataclass
+class Part:
+    """Documents with a sequence of epochs of their own.
+
+    Attributes:
+        documents: (shard, start, tokens) of each.
+        length: tokens of a window.
+        seed: of offsets and order.
+    """
+
+    documents: Windows
+    length: int
+    seed: tuple[int, ...]
+    _sizes: list[int] = field(default_factory=list)
+    _cached: dict[int, Windows] = field(default_factory=dict)
+
+    def epoch(self, epoch: int) -> Windows:
+        """(shard, start, tokens) of every window of an epoch, in the order in which they are read."""
+        rng = np.random.default_rng((*self.seed, epoch))
+        shard, first, size = self.documents.T
+        length = self.length
+        offset = np.zeros_like(size)
+        if epoch % 2:
+            offset = np.where(size > length, rng.integers(0, length, len(size)), 0)
+        count = np.maximum(1, -(-(size - offset - SHORTEST + 1) // length))
+        document = np.repeat(np.arange(len(size)), count)
+        within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+        start = offset[document] + within * length
+        windows = np.stack(
+            [shard[document], first[document] + start, np.minimum(length, size[document] - start)], axis=1
+        )
+        return rng.permutation(windows)
+
+    def window(self, index: int) -> Int[np.ndarray, " 3"]:
+        """The index-th window of the endless sequence of epochs."""
+        epoch = 0
+        while True:
+            if epoch == len(self._sizes):
+                self._sizes.append(len(self._windows(epoch)))
+            if index < self._sizes[epoch]:
+                window: Int[np.ndarray, " 3"] = self._windows(epoch)[index]
+                return window
+            index -= self._sizes[epoch]
+            epoch += 1
+
+    def _windows(self, epoch: int) -> Windows:
+        if epoch not in self._cached:
+            for old in [known for known in self._cached if known < epoch - 1]:
+                del self._cached[old]
+            self._cached[epoch] = self.epoch(epoch)
+        return self._cached[epoch]
+
+
+def parts_of(shards: Shards, settings: Rows, seed: int) -> tuple[list[Part], Float[np.ndarray, " parts"]]:
+    """The parts of the mixture that hold documents, what no name matches last, and their shares of the rows.
+
+    Raises:
+        SettingsError: a share of no document, or documents are left and no share for them, or the other way round.
+    """
+    left = np.ones(len(shards.documents), np.bool_)
+    chosen: list[tuple[Windows, float]] = []
+    for name, share in settings.mixture.items():
+        inside = left & np.array([document.startswith(name) for document in shards.names], np.bool_)
+        if not inside.any():
+            raise SettingsError(f"rows.mixture: no document is left whose id begins with {name!r}")
+        chosen.append((shards.documents[inside], share))
+        left &= ~inside
+    rest = 1.0 - sum(settings.mixture.values())
+    if left.any():
+        chosen.append((shards.documents[left], rest))
+    elif rest > _ROUNDING:
+        raise SettingsError(f"rows.mixture: its names take all documents; the shares must sum to 1, not {1 - rest:g}")
+    parts = [Part(table, settings.length, (seed, _EPOCH, number)) for number, (table, _) in enumerate(chosen)]
+    return parts, np.array([share for _, share in chosen])
+
+
+@dataclass
 class RowSource:
     """The rows of every step.
 
@@ -41,6 +122,9 @@ class RowSource:
         end_id: fills rows that end early.
         sentence_end: which ids a row may be cut after, by id.
         seed: of the whole run.
+
+    Raises:
+        SettingsError: a mixture that does not fit the documents.
     """
 
     shards: Shards
@@ -48,16 +132,20 @@ class RowSource:
     end_id: int
     sentence_end: Bool[np.ndarray, " vocab"]
     seed: int
-    _epoch_sizes: list[int] = field(default_factory=list)
-    _cached: dict[int, Windows] = field(default_factory=dict)
+    parts: list[Part] = field(init=False)
+    _bounds: Float[np.ndarray, " parts"] = field(init=False)
     _lock: Lock = field(default_factory=Lock)  # steps are prepared by several threads
+
+    def __post_init__(self) -> None:
+        self.parts, shares = parts_of(self.shards, self.settings, self.seed)
+        self._bounds = np.cumsum(shares)[:-1]
 
     def step(self, step: int) -> RowBatch:
         """The rows of a step (from 0)."""
         rng = np.random.default_rng((self.seed, _STEP, step))
         batch = self.settings.batch
         with self._lock:
-            windows = np.stack([self._window(step * batch + row) for row in range(batch)])
+            windows = np.stack([self.parts[part].window(index) for part, index in self._dealt(step)])
         length = self.settings.length
         if rng.random() < self.settings.short_share:
             length = int(rng.choice(self.settings.short_lengths))
@@ -77,41 +165,16 @@ class RowSource:
         """The generator of a step's masks."""
         return np.random.default_rng((self.seed, _MASKS, step))
 
-    def epoch(self, epoch: int) -> Windows:
-        """(shard, start, tokens) of every window of an epoch, in the order in which they are read."""
-        rng = np.random.default_rng((self.seed, _EPOCH, epoch))
-        shard, first, size = self.shards.documents.T
-        length = self.settings.length
-        offset = np.zeros_like(size)
-        if epoch % 2:
-            offset = np.where(size > length, rng.integers(0, length, len(size)), 0)
-        count = np.maximum(1, -(-(size - offset - SHORTEST + 1) // length))
-        document = np.repeat(np.arange(len(size)), count)
-        within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-        start = offset[document] + within * length
-        windows = np.stack(
-            [shard[document], first[document] + start, np.minimum(length, size[document] - start)], axis=1
-        )
-        return rng.permutation(windows)
-
-    def _window(self, index: int) -> Int[np.ndarray, " 3"]:
-        """The index-th window of the endless sequence of epochs."""
-        epoch = 0
-        while True:
-            if epoch == len(self._epoch_sizes):
-                self._epoch_sizes.append(len(self._windows(epoch)))
-            if index < self._epoch_sizes[epoch]:
-                window: Int[np.ndarray, " 3"] = self._windows(epoch)[index]
-                return window
-            index -= self._epoch_sizes[epoch]
-            epoch += 1
-
-    def _windows(self, epoch: int) -> Windows:
-        if epoch not in self._cached:
-            for old in [known for known in self._cached if known < epoch - 1]:
-                del self._cached[old]
-            self._cached[epoch] = self.epoch(epoch)
-        return self._cached[epoch]
+    def _dealt(self, step: int) -> list[tuple[int, int]]:
+        """For each row of a step its part, and how many rows of that part came before it since step 0."""
+        batch = self.settings.batch
+        # multiples of the golden ratio spread evenly over (0, 1), so that every stretch of rows has the shares
+        part = np.searchsorted(self._bounds, np.arange((step + 1) * batch) * _GOLDEN % 1.0, side="right")
+        before = np.empty(len(part), np.int64)
+        for number in range(len(self.parts)):
+            inside = part == number
+            before[inside] = np.arange(np.count_nonzero(inside))
+        return list(zip(part[-batch:].tolist(), before[-batch:].tolist(), strict=True))
 
     def _cut(self, text: UInt16[np.ndarray, " length"], at: float) -> int:
         """Where to end a row: after the first sentence end behind a random place, else the last one before it."""

@@ -1,7 +1,7 @@
 """Token shards: the documents' ids as memory-mapped uint16 arrays, with a manifest of what they were made from.
 
-A shard folder holds `tokens-*.npy`, `documents.npy` (a row (shard, start, tokens) per document), `tokenizer.json`
-and `manifest.json`. It appears whole or not at all.
+A shard folder holds `tokens-*.npy`, `documents.npy` (a row (shard, start, tokens) per document), `documents.json`
+(their ids), `tokenizer.json` and `manifest.json`. It appears whole or not at all.
 """
 
 import json
@@ -20,7 +20,7 @@ from training.corpus import Document, file_hash, read_documents
 from training.files import replacing_folder, write_json
 from training.tokens import save_tokenizer, train_bpe, training_tokenizer
 
-SCHEMA = 1
+SCHEMA = 2
 SHARD_TOKENS = 1 << 26
 _DOCUMENTS_AT_ONCE = 64
 
@@ -32,12 +32,14 @@ class Shards:
     Attributes:
         tokens: one array of ids per shard.
         documents: (shard, start, number of tokens) of each document.
+        names: the documents' ids.
         manifest: hashes of data and tokenizer, and counts.
     """
 
     folder: Path
     tokens: list[UInt16[np.ndarray, " _"]] = field(repr=False)
     documents: Int[np.ndarray, "documents 3"] = field(repr=False)
+    names: list[str] = field(repr=False)
     manifest: dict[str, Any]
 
     @property
@@ -102,31 +104,36 @@ def open_shards(folder: Path) -> Shards:
             raise ValueError(f"schema {manifest['schema']}, not {SCHEMA}")
         tokens = [np.load(folder / name, mmap_mode="r") for name in manifest["shards"]]
         documents = np.load(folder / "documents.npy")
+        names = json.loads((folder / "documents.json").read_text(encoding="utf-8"))
         if sum(map(len, tokens)) != manifest["tokens"]:
             raise ValueError("fewer tokens than the manifest says")
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise InputError(f"{folder} is damaged ({error}); delete it and prepare the data again") from error
-    return Shards(folder, tokens, documents, manifest)
+    return Shards(folder, tokens, documents, names, manifest)
 
 
 def _write(documents: Iterable[Document], tokenizer: Tokenizer, folder: Path, shard_tokens: int) -> dict[str, Any]:
     """Shards and document table; returns their part of the manifest."""
+    files: list[str] = []
     names: list[str] = []
     table: list[tuple[int, int, int]] = []
     pending: list[UInt16[np.ndarray, " tokens"]] = []
     held = characters = 0
 
     def close_shard() -> None:
-        names.append(f"tokens-{len(names):05d}.npy")
-        np.save(folder / names[-1], np.concatenate(pending))
+        files.append(f"tokens-{len(files):05d}.npy")
+        np.save(folder / files[-1], np.concatenate(pending))
         pending.clear()
 
     remaining = iter(documents)
     while some := list(islice(remaining, _DOCUMENTS_AT_ONCE)):
         encoded = tokenizer.encode_batch([document.text for document in some])
         characters += sum(len(document.text) for document in some)
-        for ids in filter(len, encoded):  # a tokenizer may make nothing of a text
-            table.append((len(names), held, len(ids)))
+        for document, ids in zip(some, encoded, strict=True):
+            if not len(ids):  # a tokenizer may make nothing of a text
+                continue
+            names.append(document.doc_id)
+            table.append((len(files), held, len(ids)))
             pending.append(np.array(ids, np.uint16))
             held += len(ids)
             if held >= shard_tokens:
@@ -135,5 +142,6 @@ def _write(documents: Iterable[Document], tokenizer: Tokenizer, folder: Path, sh
     if pending:
         close_shard()
     np.save(folder / "documents.npy", np.array(table, np.int64).reshape(-1, 3))
+    write_json(folder / "documents.json", names)
     tokens = sum(row[2] for row in table)
-    return {"documents": len(table), "tokens": tokens, "characters": characters, "shards": names}
+    return {"documents": len(table), "tokens": tokens, "characters": characters, "shards": files}

@@ -33,6 +33,7 @@ class State:
         network: its transformers configuration.
         device: what it was last trained on.
         tensors: state dicts of "module", "average", "muon", "adamw".
+        start: what the run began from, by name of --init and fingerprint of the weights; None for random weights.
     """
 
     step: int
@@ -44,6 +45,7 @@ class State:
     network: dict[str, Any]
     device: str
     tensors: dict[str, Any]
+    start: dict[str, str] | None = None
 
 
 def save_state(state: State, path: Path) -> None:
