@@ -33,7 +33,7 @@ measures = ["perplexity"]
 [builtin]
 model = "storyteller"
 prompts = "story"
-texts = 4
+texts = 8
 min_tokens = 20
 [paper]
 model = "some/model"
@@ -86,7 +86,7 @@ def golden_store(root: Path) -> tuple[Store, WatermarkKey]:
     key, store = known_key("report"), Store(root)
     experiment = parse_experiment(EXPERIMENT, "golden.toml")
     cells: dict[str, Any] = {}
-    for name, count in (("unmarked", 4), ("dgmark k = 1", 3)):
+    for name, count in (("unmarked", 8), ("dgmark k = 1", 3)):
         cell = next(one for one in experiment.cells if one.name == name)
         marked = cell.scheme is not None
         recipe = Recipe(
@@ -94,7 +94,7 @@ def golden_store(root: Path) -> tuple[Store, WatermarkKey]:
             dtype="float32", chat=False, scheme=cell.scheme, options={},
             key_fingerprint=key.fingerprint if marked else None, settings={"length": 60}, defaults={},
         )  # fmt: skip
-        ids = [recipe.row_id(f"prompt {n}", n) for n in range(4)]
+        ids = [recipe.row_id(f"prompt {n}", n) for n in range(8)]
         rows = []
         for n in range(count):
             tokens = words(n, key if marked else None)[: 10 if (name, n) == ("unmarked", 3) else 60]
@@ -108,7 +108,7 @@ def golden_store(root: Path) -> tuple[Store, WatermarkKey]:
         with store.open("perplexity", "judge", {"judge": "judge"}) as file:
             file.append({"id": ids[n], "judge": "judge", "nats": 60.0 + 10 * n, "tokens": 40} for n in range(count))
         cells[name] = {
-            **recipe.to_row(), "run_key": key.fingerprint, "rows": ids, "prompt_ids": ["p0", "p1", "p2", "p3"],
+            **recipe.to_row(), "run_key": key.fingerprint, "rows": ids, "prompt_ids": [f"p{n}" for n in range(8)],
             "definition": cell.definition,
         }  # fmt: skip
     store.write_plan("golden", {"length": None, "model": None, "judge": {"hash": "judge"}, "cells": cells})
@@ -133,15 +133,15 @@ def test_the_numbers_of_the_small_store_follow_from_its_texts(tmp_path: Path) ->
     assert (marked.ours.value, marked.ours.count, marked.paper) == (1.0, 3, 0.929)
     false = found["dgmark k = 1", "FPR z>4"].ours
     assert false is not None
-    assert false.count == 3 * (1 + 3)  # the short text is left out; the run's key and three others
+    assert false.count == 7 * (1 + 3)  # the short text is left out; the run's key and three others
     judged = found["unmarked", "perplexity"].ours
     assert judged is not None
-    assert judged.value == pytest.approx(math.exp((60 + 70 + 80) / 120))
+    assert judged.value == pytest.approx(math.exp((60 + 70 + 80 + 100 + 110 + 120 + 130) / 280))
     assert not report.complete
     page = to_page(report)
-    assert "| unmarked | 3 | 4 | complete, 1 too short left out |" in page
-    assert "| dgmark k = 1 | 3 | 4 | incomplete |" in page
-    assert "| dgmark k = 3 | 0 | 4 | not run |" in page
+    assert "| unmarked | 7 | 8 | complete, 1 too short left out |" in page
+    assert "| dgmark k = 1 | 3 | 8 | incomplete |" in page
+    assert "| dgmark k = 3 | 0 | 8 | not run |" in page
     assert "with the paper's numbers alone: kgw delta 3" in page
 
 

@@ -1,12 +1,15 @@
 """Bootstrap intervals: coverage by simulation, known values, paired against unpaired, the sign test."""
 
+import math
+
 import numpy as np
 import pytest
 from scipy.stats import binomtest, bootstrap
 
 from dgmark.errors import InputError, SettingsError
-from dgmark.evaluate.intervals import Bootstrap, Interval
+from dgmark.evaluate.intervals import METHODS, Bootstrap, Interval, Method
 from dgmark.evaluate.paired import compare_paired, compare_ratios, sign_test
+from dgmark.experiments.estimates import auc
 from unchecked import unchecked
 
 
@@ -55,6 +58,18 @@ def test_values_that_do_not_vary_have_a_point_for_an_interval() -> None:
     found = Bootstrap().mean(np.full(7, 2.5))
     assert (found.low, found.value, found.high) == (2.5, 2.5, 2.5)
     assert Bootstrap().mean(np.array([3.0])) == Interval(3.0, None, None)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_few_texts_have_no_interval(method: Method) -> None:
+    values = np.arange(5.0)
+    assert Bootstrap(method=method).mean(values[:4]) == Interval(1.5, None, None)
+    five = Bootstrap(method=method).mean(values)
+    assert five.low is not None
+    assert five.high is not None
+    assert 0 < five.low < 2 < five.high < 4
+    assert math.isnan(auc(values, values[:4]).low)
+    assert not math.isnan(auc(values, values).low)
 
 
 def test_chunks_of_draws_are_one_series(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -332,7 +332,7 @@ def test_an_encoder_s_embeddings_are_transplanted_to_other_tokens(encoder: Path,
     start = trainer(config, shards, tmp_path / "run", init=encoder)
     source, tokenizer = wordpiece_of(encoder), shards.tokenizer
     theirs = load_file(encoder / "model.safetensors")["embeddings.word_embeddings.weight"]
-    ours = start.network.module.bert.embeddings.word_embeddings.weight.detach()
+    ours: torch.Tensor = start.network.module.bert.embeddings.word_embeddings.weight.detach()
     assert ours.shape == (tokenizer.vocab_size, 32)
     assert start.network.module.cls.predictions.decoder.weight is start.network.module.get_input_embeddings().weight
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from dgmark.evaluate.intervals import Bootstrap, Interval
+from dgmark.evaluate.intervals import FEWEST, Bootstrap, Interval
 
 _Z = 1.959963984540054  # the normal quantile of 0.975
 _AUC_RESAMPLES = 500
@@ -15,7 +15,7 @@ _BOOTSTRAP = Bootstrap(method="percentile", resamples=2000)
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value, its 95 % interval (NaN where one text tells nothing of it), and how many observations it rests on."""
+    """A value, its 95 % interval (NaN where texts are too few to tell), and how many observations it rests on."""
 
     value: float
     low: float
@@ -64,6 +64,8 @@ def auc(marked: Float[np.ndarray, " n"], unmarked: Float[np.ndarray, " m"]) -> E
     number of texts tells how sure that is.
     """
     wins = _ordered(marked, unmarked)
+    if min(wins.shape) < FEWEST:
+        return Estimate(float(wins.mean()), math.nan, math.nan, len(marked))
     rng = np.random.default_rng(0)
     draws = [
         wins[rng.integers(len(marked), size=len(marked))][:, rng.integers(len(unmarked), size=len(unmarked))].mean()

@@ -81,11 +81,16 @@ def number(value: float, digits: int) -> str:
     return "–" if math.isnan(value) else f"{value:.{digits}f}"
 
 
+def with_interval(one: Estimate, digits: int) -> str:
+    """A value and, if it has one, its interval in brackets."""
+    value = number(one.value, digits)
+    return value if math.isnan(one.low) else f"{value} [{number(one.low, digits)}, {number(one.high, digits)}]"
+
+
 def _ours(quantity: Quantity | None) -> str:
     if quantity is None or quantity.ours is None:
         return ""
-    one, digits = quantity.ours, quantity.digits
-    return f"{number(one.value, digits)} [{number(one.low, digits)}, {number(one.high, digits)}]"
+    return with_interval(quantity.ours, quantity.digits)
 
 
 def _paper(quantity: Quantity | None) -> str:

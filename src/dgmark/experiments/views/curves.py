@@ -11,7 +11,7 @@ from dgmark.experiments.estimates import Estimate, auc
 from dgmark.experiments.figures import Line, line_figure
 from dgmark.experiments.schemes import DGMARK
 from dgmark.experiments.spec import RATES, Attack
-from dgmark.experiments.tables import Quantity, Table, number
+from dgmark.experiments.tables import Quantity, Table, number, with_interval
 from dgmark.experiments.views.detection import detection
 from dgmark.experiments.views.section import Context, Section, tables_of
 from dgmark.plots import roc
@@ -138,11 +138,7 @@ def _auc_table(attack: Attack, quantities: list[Quantity]) -> Table | None:
     for q in quantities:
         series = q.name.removeprefix("AUC ").rpartition(" ")[0]
         if q.name.startswith(prefix) and series.partition(", w = ")[0] == attack.label:
-            ours = (
-                "–"
-                if q.ours is None
-                else f"{number(q.ours.value, 3)} [{number(q.ours.low, 3)}, {number(q.ours.high, 3)}]"
-            )
+            ours = "–" if q.ours is None else with_interval(q.ours, 3)
             texts.setdefault((q.cell, series), []).append(q.ours.count if q.ours else 0)
             rows.setdefault((q.cell, series), []).append(ours if q.paper is None else f"{ours} ({number(q.paper, 3)})")
     known = {key: row for key, row in rows.items() if any(cell != "–" for cell in row)}
