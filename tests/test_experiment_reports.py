@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,20 @@ def test_texts_that_are_not_read_back_as_written_are_missed_by_the_exact_test_al
         ours = found["dgmark k = 1", way]
         assert ours is not None
         assert (ours.value, ours.count) == (percent, 3)
+
+
+def test_unmarked_texts_are_scored_once_for_cells_of_one_scheme_and_key(tmp_path: Path) -> None:
+    store, key = golden_store(tmp_path)
+    context = make_report(parse_experiment(EXPERIMENT, "golden.toml"), store, "builtin", {key.fingerprint: key}).context
+    cell, null = context.cells["dgmark k = 1"], context.cells["unmarked"]
+    found = context.null_scores(cell, null)
+    assert [len(scores.p) for scores in found] == [7] * 4
+    assert np.array_equal(found[0].p, cell.score(null.ids).p)
+    assert np.array_equal(found[2].z, cell.score(null.ids, cell.null_keys(3)[1]).z)
+    assert context.null_scores(replace(cell, rows=[]), null) is found
+    other = known_key("another")
+    assert context.null_scores(replace(cell, key=other), null)[0].z.tolist() == cell.score(null.ids, other).z.tolist()
+    assert context.null_scores(replace(cell, key=other), null) is not found
 
 
 @pytest.mark.parametrize(("hits", "count"), [(0, 7), (1, 7), (7, 7), (191, 200), (200, 200)])

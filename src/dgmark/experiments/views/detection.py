@@ -107,7 +107,7 @@ def _measured(context: Context, cell: CellRows) -> dict[str, Estimate]:
         found |= _at_rates("TPR ids", cell.score([row["token_ids"] for row in cell.rows]))
         null = context.null_of(cell)
         if null is not None:
-            found |= _against(cell, null, context.experiment.null_keys)
+            found |= _against(cell, context.null_scores(cell, null))
     return found
 
 
@@ -125,13 +125,11 @@ def _true_positives(scores: Scores) -> dict[str, Estimate]:
     return found
 
 
-def _against(cell: CellRows, null: CellRows, null_keys: int) -> dict[str, Estimate]:
+def _against(cell: CellRows, null: list[Scores]) -> dict[str, Estimate]:
     """False positives over the unmarked texts under the run's key and the null keys, and the AUC under the run's."""
-    own = cell.score(null.ids)
-    others = [cell.score(null.ids, key) for key in cell.null_keys(null_keys)]
-    z = np.concatenate([own.z, *(scores.z for scores in others)])
-    p = np.concatenate([own.p, *(scores.p for scores in others)])
-    found: dict[str, Estimate] = {"AUC": auc(cell.scores.z, own.z)}
+    z = np.concatenate([scores.z for scores in null])
+    p = np.concatenate([scores.p for scores in null])
+    found: dict[str, Estimate] = {"AUC": auc(cell.scores.z, null[0].z)}
     for threshold in THRESHOLDS:
         hits = int((z > threshold).sum())
         found |= {f"FPR z>{threshold:g}": share(hits, len(z)), f"TNR z>{threshold:g}": share(len(z) - hits, len(z))}

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dgmark.experiments.cells import CellRows
+from dgmark.experiments.cells import CellRows, Scores
+from dgmark.experiments.recipe import digest
 from dgmark.experiments.spec import Experiment, SetupName
 from dgmark.experiments.store import Store
 from dgmark.experiments.tables import Quantity, Table
@@ -30,6 +31,7 @@ class Context:
     store: Store
     plan: Mapping[str, Any]
     cells: Mapping[str, CellRows]
+    _null_scores: dict[tuple[str, ...], list[Scores]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def present(self) -> list[CellRows]:
@@ -41,6 +43,19 @@ class Context:
         name = self.experiment.null_of(cell.cell)
         null = None if name is None else self.cells[name]
         return null if null is not None and null.rows else None
+
+    def null_scores(self, cell: CellRows, null: CellRows) -> list[Scores]:
+        """The unmarked texts under the cell's key, then under each null key; computed once for cells that share these.
+
+        Raises:
+            SettingsError: the cell was not run.
+        """
+        key = None if cell.key is None else cell.key.fingerprint
+        same = (null.name, str(cell.cell.scheme), digest(dict(cell.cell.options)), str(key))
+        if same not in self._null_scores:
+            keys = [None, *cell.null_keys(self.experiment.null_keys)]
+            self._null_scores[same] = [cell.score(null.ids, one) for one in keys]
+        return self._null_scores[same]
 
 
 @dataclass(frozen=True)
