@@ -73,6 +73,8 @@ def test_an_experiment_is_run_and_reported(tmp_path: Path) -> None:
     perplexity = next(line for line in page.splitlines() if line.startswith("| dgmark k = 1 |") and "5.27" in line)
     assert float(perplexity.split("|")[-3].split()[0]) > 1
     assert len(stored(runs)) == 2
+    again = run("experiment", "run", file, *base, "--limit", 1, "--device", "cpu", "--dtype", "fp32")
+    assert "dgmark k = 1, perplexity: 1 of 1" in again.stderr  # what there is counts, made now or before
 
     made = tmp_path / "made.jsonl"
     prompts = tmp_path / "prompts.jsonl"

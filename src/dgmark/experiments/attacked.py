@@ -58,8 +58,8 @@ def load_attack(attack: Attack, value: float, tokenizer: Tokenizer, model: objec
 
 def make_attacked(
     store: Store, attack: Attack, value: float, texts: Mapping[str, Row], tokenizer: Tokenizer, model: object
-) -> int:
-    """Attack the texts that were not attacked yet; how many that were.
+) -> None:
+    """Attack the texts that were not attacked yet.
 
     Args:
         store: where to.
@@ -73,13 +73,13 @@ def make_attacked(
         SettingsError: no such attack or option.
     """
     if not value:
-        return 0
+        return
     name = attack_hash(attack, value)
     with store.open("attacked", name, {"attack": name}) as file:
         todo = {attacked_id(name, text_id): row for text_id, row in texts.items()}
         todo = {row_id: row for row_id, row in todo.items() if row_id not in file.done}
         if not todo:
-            return 0
+            return
         apply = load_attack(attack, value, tokenizer, model)
         ids = list(todo)
         for start in range(0, len(ids), _AT_ONCE):
@@ -87,7 +87,6 @@ def make_attacked(
                 _attacked_row(row_id, name, attack, value, todo[row_id], apply) for row_id in ids[start:][:_AT_ONCE]
             ]
             file.append(rows)
-    return len(todo)
 
 
 def _attacked_row(row_id: str, name: str, attack: Attack, value: float, row: Row, apply: Apply) -> Row:

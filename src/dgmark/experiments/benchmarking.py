@@ -39,8 +39,8 @@ class BenchmarkOptions:
     length: int | None = None
 
 
-def make_benchmark(store: Store, planned: PlannedCell, subject: Subject, task: str, options: BenchmarkOptions) -> bool:
-    """Run one task of a cell, unless it was; whether it was run now.
+def make_benchmark(store: Store, planned: PlannedCell, subject: Subject, task: str, options: BenchmarkOptions) -> None:
+    """Run one task of a cell, unless it was.
 
     Args:
         store: where rows are.
@@ -56,7 +56,7 @@ def make_benchmark(store: Store, planned: PlannedCell, subject: Subject, task: s
     row_id = f"{task}-{'all' if options.limit is None else options.limit}"
     with store.open("benchmarks", planned.recipe.hash, {"recipe": planned.recipe.hash}) as file:
         if row_id in file.done:
-            return False
+            return
         preset = PRESETS.get(task)
         decoding = _decoding(planned, subject, task, options.length)
         marked = planned.cell.scheme is not None
@@ -74,7 +74,6 @@ def make_benchmark(store: Store, planned: PlannedCell, subject: Subject, task: s
         )
         found = run_tasks(DiffusionLM(subject.model, answering), tasks)
         file.append([_row(row_id, planned, task, decoding, found)])
-    return True
 
 
 def _decoding(planned: PlannedCell, subject: Subject, task: str, length: int | None) -> dict[str, Any]:

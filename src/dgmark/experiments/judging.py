@@ -23,8 +23,8 @@ def judge_identity(judge: Judge, quantization: str | None = None) -> dict[str, A
     return {"name": name, **known, "hash": digest([known, ROW_VERSION])}
 
 
-def make_perplexities(store: Store, judge: Judge, identity: dict[str, Any], rows: Sequence[Row]) -> int:
-    """Judge the texts that were not judged yet, each after its prompt; how many that were."""
+def make_perplexities(store: Store, judge: Judge, identity: dict[str, Any], rows: Sequence[Row]) -> None:
+    """Judge the texts that were not judged yet, each after its prompt."""
     with store.open("perplexity", identity["hash"], {"judge": identity["hash"]}) as file:
         todo = [row for row in rows if row["id"] not in file.done]
         for start in range(0, len(todo), _AT_ONCE):
@@ -42,7 +42,6 @@ def make_perplexities(store: Store, judge: Judge, identity: dict[str, Any], rows
                 }
                 for row, one in zip(batch, scored, strict=True)
             )
-    return len(todo)
 
 
 def rater_name(endpoint: Endpoint) -> str:
@@ -51,15 +50,16 @@ def rater_name(endpoint: Endpoint) -> str:
 
 
 def make_ratings(store: Store, endpoint: Endpoint, rows: Sequence[Row]) -> int:
-    """Have the texts rated that were not; how many were. Texts that get no rating are asked for again next time.
+    """Have the texts rated that were not; how many are now. Texts that get no rating are asked for again next time.
 
     Raises:
         EndpointError: not one text of a batch could be rated.
         MissingExtra: the openai package is not installed.
     """
-    name, rated = rater_name(endpoint), 0
+    name = rater_name(endpoint)
     with store.open("judged", name, {"rater": name}) as file:
         todo = [row for row in rows if row["id"] not in file.done]
+        rated = len(rows) - len(todo)
         for start in range(0, len(todo), _AT_ONCE):
             batch = todo[start : start + _AT_ONCE]
             found = judge_texts([row["text"] for row in batch], endpoint).texts

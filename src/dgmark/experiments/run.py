@@ -204,9 +204,9 @@ def _attack(
     texts = store.read("texts", planned.recipe.hash, planned.row_ids[: options.limit])
     for attack in experiment.attacks_of(options.setup):
         for value in attack.values:
-            made = make_attacked(store, attack, value, texts, subject.model.tokenizer, subject.model)
-            if made:
-                tell(f"{planned.cell.name}, {attack.label} {value:g}", made, made)
+            make_attacked(store, attack, value, texts, subject.model.tokenizer, subject.model)
+            if value:
+                tell(f"{planned.cell.name}, {attack.label} {value:g}", len(texts), len(texts))
 
 
 def _perplexities(
@@ -219,8 +219,9 @@ def _perplexities(
     judge = load_judge(name)
     identity = judge_identity(judge)
     for one in planned:
-        made = make_perplexities(store, judge, identity, _texts(store, one))
-        tell(f"{one.cell.name}, perplexity", made, made)
+        texts = _texts(store, one)
+        make_perplexities(store, judge, identity, texts)
+        tell(f"{one.cell.name}, perplexity", len(texts), len(texts))
     return {"judge": identity}
 
 
@@ -231,8 +232,9 @@ def _ratings(
     if "judge" not in experiment.measures or options.rater is None:
         return {}
     for one in planned:
-        made = make_ratings(store, options.rater, _texts(store, one))
-        tell(f"{one.cell.name}, ratings", made, made)
+        texts = _texts(store, one)
+        rated = make_ratings(store, options.rater, texts)
+        tell(f"{one.cell.name}, ratings", rated, len(texts))
     return {"rater": rater_name(options.rater)}
 
 
@@ -258,8 +260,8 @@ def _benchmarks(
     how = BenchmarkOptions(options.include, options.limit, options.batch_size, options.run_unsafe_code, options.length)
     for task in options.tasks or experiment.tasks:
         for one in planned:
-            made = make_benchmark(store, one, subject, task, how)
-            tell(f"{one.cell.name}, {task}", int(made), 1)
+            make_benchmark(store, one, subject, task, how)
+            tell(f"{one.cell.name}, {task}", 1, 1)
 
 
 def _texts(store: Store, planned: PlannedCell) -> list[Row]:
