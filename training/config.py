@@ -11,6 +11,8 @@ from dgmark.errors import SettingsError
 Kind = Literal["storyteller", "judge"]
 Share = Annotated[float, Field(ge=0, le=1)]
 
+ROUNDING = 1e-9  # of sums of shares written in decimals
+
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -66,7 +68,7 @@ class Rows(_Section):
             raise ValueError(f"short_lengths {list(self.short_lengths)} must not exceed length {self.length}")
         if (self.short_share > 0) != bool(self.short_lengths):
             raise ValueError("short_share and short_lengths go together: give both or neither")
-        if sum(self.mixture.values()) > 1:
+        if sum(self.mixture.values()) > 1 + ROUNDING:
             raise ValueError(f"the shares in mixture sum to {sum(self.mixture.values()):g}, more than 1")
         return self
 

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, UInt16
 
 from dgmark.errors import SettingsError
-from training.config import Rows
+from training.config import ROUNDING, Rows
 from training.shards import Shards
 
 # a last window with fewer tokens of text than this is left out
@@ -23,8 +23,6 @@ SHORTEST = 32
 _EPOCH, _STEP, _MASKS = range(3)
 
 _GOLDEN = (5**0.5 - 1) / 2
-_ROUNDING = 1e-9  # of shares written in decimals
-
 Windows = Int[np.ndarray, "windows 3"]
 
 
@@ -93,7 +91,7 @@ def parts_of(shards: Shards, settings: Rows, seed: int) -> tuple[list[Part], Flo
     """The parts of the mixture that hold documents, what no name matches last, and their shares of the rows.
 
     Raises:
-        SettingsError: a share of no document, or documents are left and no share for them, or the other way round.
+        SettingsError: a name of no document, or names that take all documents at shares that sum to less than 1.
     """
     left = np.ones(len(shards.documents), np.bool_)
     chosen: list[tuple[Windows, float]] = []
@@ -106,7 +104,7 @@ def parts_of(shards: Shards, settings: Rows, seed: int) -> tuple[list[Part], Flo
     rest = 1.0 - sum(settings.mixture.values())
     if left.any():
         chosen.append((shards.documents[left], rest))
-    elif rest > _ROUNDING:
+    elif rest > ROUNDING:
         raise SettingsError(f"rows.mixture: its names take all documents; the shares must sum to 1, not {1 - rest:g}")
     parts = [Part(table, settings.length, (seed, _EPOCH, number)) for number, (table, _) in enumerate(chosen)]
     return parts, np.array([share for _, share in chosen])
