@@ -466,9 +466,7 @@ def test_settings_files_that_cannot_be_read(tmp_path: Path) -> None:
         read_config(tmp_path / "bad.toml", "judge")
 
 
-@pytest.mark.parametrize(
-    "name", ["storyteller", "storyteller-cpu", "storyteller-continued", "encoder", "encoder-cpu", "judge", "judge-cpu"]
-)
+@pytest.mark.parametrize("name", sorted(path.stem for path in Path(storyteller.__file__).parent.glob("*.toml")))
 def test_the_settings_in_the_repository_are_valid(name: str) -> None:
     path = Path(storyteller.__file__).parent / f"{name}.toml"
     kind, other = ("judge", "storyteller") if name.startswith("judge") else ("storyteller", "judge")

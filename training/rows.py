@@ -131,12 +131,14 @@ class RowSource:
     sentence_end: Bool[np.ndarray, " vocab"]
     seed: int
     parts: list[Part] = field(init=False)
-    _bounds: Float[np.ndarray, " parts"] = field(init=False)
+    _bounds: Float[np.ndarray, " bounds"] = field(init=False)
+    _deal: Int[np.ndarray, "rows 2"] = field(init=False)
     _lock: Lock = field(default_factory=Lock)  # steps are prepared by several threads
 
     def __post_init__(self) -> None:
         self.parts, shares = parts_of(self.shards, self.settings, self.seed)
         self._bounds = np.cumsum(shares)[:-1]
+        self._deal = self._deal_out(0)
 
     def step(self, step: int) -> RowBatch:
         """The rows of a step (from 0)."""
@@ -165,14 +167,20 @@ class RowSource:
 
     def _dealt(self, step: int) -> list[tuple[int, int]]:
         """For each row of a step its part, and how many rows of that part came before it since step 0."""
-        batch = self.settings.batch
+        first, stop = step * self.settings.batch, (step + 1) * self.settings.batch
+        if stop > len(self._deal):
+            self._deal = self._deal_out(2 * stop)  # twice what is needed, so that a run deals each row but twice
+        return [(part, before) for part, before in self._deal[first:stop].tolist()]
+
+    def _deal_out(self, rows: int) -> Int[np.ndarray, "rows 2"]:
+        """(part, rows of that part before it) of the first rows."""
         # multiples of the golden ratio spread evenly over (0, 1), so that every stretch of rows has the shares
-        part = np.searchsorted(self._bounds, np.arange((step + 1) * batch) * _GOLDEN % 1.0, side="right")
-        before = np.empty(len(part), np.int64)
+        part = np.searchsorted(self._bounds, np.arange(rows) * _GOLDEN % 1.0, side="right")
+        before = np.empty(rows, np.int64)
         for number in range(len(self.parts)):
             inside = part == number
             before[inside] = np.arange(np.count_nonzero(inside))
-        return list(zip(part[-batch:].tolist(), before[-batch:].tolist(), strict=True))
+        return np.stack([part, before], axis=1)
 
     def _cut(self, text: UInt16[np.ndarray, " length"], at: float) -> int:
         """Where to end a row: after the first sentence end behind a random place, else the last one before it."""

@@ -64,7 +64,7 @@ def make_attacked(
     Args:
         store: where to.
         attack: the attack.
-        value: its strength.
+        value: its strength, not 0.
         texts: stored texts by id.
         tokenizer: of their model.
         model: their model.
@@ -72,8 +72,6 @@ def make_attacked(
     Raises:
         SettingsError: no such attack or option.
     """
-    if not value:
-        return
     name = attack_hash(attack, value)
     with store.open("attacked", name, {"attack": name}) as file:
         todo = {attacked_id(name, text_id): row for text_id, row in texts.items()}

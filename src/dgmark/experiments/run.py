@@ -203,10 +203,9 @@ def _attack(
         return
     texts = store.read("texts", planned.recipe.hash, planned.row_ids[: options.limit])
     for attack in experiment.attacks_of(options.setup):
-        for value in attack.values:
+        for value in filter(None, attack.values):  # at strength 0 the texts themselves are read
             make_attacked(store, attack, value, texts, subject.model.tokenizer, subject.model)
-            if value:
-                tell(f"{planned.cell.name}, {attack.label} {value:g}", len(texts), len(texts))
+            tell(f"{planned.cell.name}, {attack.label} {value:g}", len(texts), len(texts))
 
 
 def _perplexities(
