@@ -15,6 +15,7 @@ from rich.markup import escape
 from dgmark.attacks import ATTACKS, Attack, defaults_of, describe, options_of
 from dgmark.attacks import attack as by_name
 from dgmark.cli.console import speaks, stderr, stdout
+from dgmark.cli.options import RowsOut
 from dgmark.errors import DgmarkError, EmptyInput, InputError, ResumeMismatch, SettingsError
 from dgmark.records import STDIN, BadRow, Row, RowFile, read_rows, to_line
 from dgmark.texts import Item, read_texts
@@ -33,10 +34,7 @@ def attack(
             metavar="INPUT", help="A text, .jsonl or .parquet file, a folder; - is stdin.", show_default=False
         ),
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Append rows to this file; finished rows are not made again.", show_default=False),
-    ] = None,
+    out: RowsOut = None,
     budget: Annotated[
         float | None, typer.Option(help="Share of the units that is edited, exactly.", show_default="the attack's own")
     ] = None,

@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from dgmark.checkpoint import BUILTIN
+from dgmark.cli import options as opt
 from dgmark.cli.console import speaks, stderr, stdout
 from dgmark.cli.keys import key_to_mark_with
 from dgmark.cli.schemes import SchemeName, SchemeOptions, scheme_of
@@ -31,11 +32,11 @@ def bench_lm(
         str | None, typer.Option(help="mmlu, gsm8k or humaneval: the paper's settings.", show_default=False)
     ] = None,
     include: Annotated[list[Path] | None, typer.Option(help="Folder of further task files; may be repeated.")] = None,
-    key: Annotated[Path | None, typer.Option(help="Key file to mark with.", show_default=False)] = None,
-    no_watermark: Annotated[bool, typer.Option("--no-watermark", help="The same loop without a mark.")] = False,
+    key: opt.KeyToMark = None,
+    no_watermark: opt.NoWatermark = False,
     scheme: SchemeName = None,
     scheme_option: SchemeOptions = None,
-    model: Annotated[str, typer.Option(help="Built-in model name, checkpoint folder, or hub id.")] = BUILTIN,
+    model: opt.Model = BUILTIN,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first documents of each task.")] = None,
     num_fewshot: Annotated[
         int | None, typer.Option(min=0, help="Examples before each question.", show_default="the task's")
@@ -45,36 +46,40 @@ def bench_lm(
     length: Annotated[
         int | None, typer.Option(help="Response tokens.", show_default="the task's, in whole blocks")
     ] = None,
-    block_length: Annotated[int | None, typer.Option(help="Positions of a block.", show_default="the model's")] = None,
-    strategy: Annotated[str | None, typer.Option(help="As of generate.", show_default="confidence")] = None,
+    block_length: opt.BlockLength = None,
+    strategy: opt.Strategy = None,
     temperature: Annotated[float | None, typer.Option(help="0 is greedy.", show_default="the task's, or 0")] = None,
-    top_k: Annotated[int | None, typer.Option(help="Sample among the k most likely tokens.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Sample among the tokens holding this probability.")] = None,
-    lookahead: Annotated[int | None, typer.Option(help="Candidates a step tries one step ahead.")] = None,
-    cache: Annotated[str | None, typer.Option(help="none, prefix or dual.", show_default="the model's")] = None,
-    commit: Annotated[str | None, typer.Option(help="quota, threshold or factor.", show_default="quota")] = None,
-    steps: Annotated[int | None, typer.Option(help="Forwards of a response.", show_default="one a token")] = None,
-    guard: Annotated[float | None, typer.Option(help="As of generate.", show_default="0")] = None,
+    top_k: opt.TopK = None,
+    top_p: opt.TopP = None,
+    lookahead: opt.Lookahead = None,
+    lookahead_scope: opt.LookaheadScope = None,
+    lookahead_proposals: opt.LookaheadProposals = None,
+    commit: opt.Commit = None,
+    threshold: opt.Threshold = None,
+    factor: opt.Factor = None,
+    steps: opt.Steps = None,
+    schedule: opt.Schedule = None,
+    cache: opt.Cache = None,
+    guard: opt.Guard = None,
+    repetition_guard: opt.RepetitionGuard = None,
     seed: Annotated[int, typer.Option(help="Request i is decoded with seed + i.")] = 0,
     batch_size: Annotated[int, typer.Option(min=1, help="Most requests decoded at once.")] = 8,
-    pad: Annotated[
-        bool | None, typer.Option(help="Decode prompts of different lengths together.", show_default="on accelerators")
-    ] = None,
+    pad: opt.Pad = None,
     mc_num: Annotated[int, typer.Option(min=1, help="Masked canvases of a likelihood.")] = 128,
     is_greedy: Annotated[bool, typer.Option("--is-greedy", help="Tell whether greedy decoding agrees.")] = False,
     confirm_run_unsafe_code: Annotated[
         bool, typer.Option("--confirm-run-unsafe-code", help="Execute what the model writes (HumanEval).")
     ] = False,
-    device: Annotated[str | None, typer.Option(help="A torch device; by default the GPU if any.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="bf16 or fp32; by default the faster here.")] = None,
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub id.", show_default=False)] = None,
-    family: Annotated[str | None, typer.Option(help="Where config.json does not tell.", show_default=False)] = None,
-    quantization: Annotated[str | None, typer.Option(help="int8 or int4 while loading.", show_default=False)] = None,
-    device_map: Annotated[str | None, typer.Option(help="auto: over all devices.", show_default=False)] = None,
+    device: opt.Device = None,
+    dtype: opt.Dtype = None,
+    revision: opt.Revision = None,
+    family: opt.Family = None,
+    quantization: opt.Quantization = None,
+    device_map: opt.DeviceMap = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for results.json and samples.jsonl.", show_default=False)
     ] = None,
-    allow_open_key: Annotated[bool, typer.Option(help="Accept a key file that every user can read.")] = False,
+    allow_open_key: opt.AllowOpenKey = False,
     as_json: Annotated[bool, typer.Option("--json", help="The results as one JSON object.")] = False,
 ) -> None:
     """Run benchmarks of the lm-evaluation-harness on a diffusion model.
@@ -82,10 +87,10 @@ def bench_lm(
     Give --key FILE to answer with the mark, or --no-watermark for the same without. Answers that are chosen by
     likelihood are the same either way: only what is generated can carry a mark.
     """
+    loading, settings = opt.given(locals(), opt.LOADING), opt.given(locals(), opt.DECODING)
     secret = key_to_mark_with(key, no_watermark, allow_open_key)
     marking = scheme_of(scheme, scheme_option)
     names = [name for one in tasks or [] for name in one.split(",") if name]
-    loading = {"device": device, "dtype": dtype, "revision": revision, "family": family}
     _need_harness()
     from dgmark.evaluate.benchmarks import TaskSettings, run_tasks
     from dgmark.evaluate.harness import HarnessSettings
@@ -95,22 +100,9 @@ def bench_lm(
     chosen = None if preset is None else preset_named(preset)
     if (chosen is None) == (not names):
         raise SettingsError("give either --tasks NAME[,NAME...] or --preset mmlu|gsm8k|humaneval")
-    loaded = load_model(model, **loading, quantization=quantization, device_map=device_map)
-    given = {
-        "length": length,
-        "block_length": block_length,
-        "strategy": strategy,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "lookahead": lookahead,
-        "cache": cache,
-        "commit": commit,
-        "steps": steps,
-        "guard": guard,
-    }
+    loaded = load_model(model, **loading)
     decoding: Settings = {} if chosen is None else chosen.decoding(loaded.name, loaded.family.name)
-    decoding = {**decoding, **{name: value for name, value in given.items() if value is not None}}  # type: ignore[typeddict-item]
+    decoding = {**decoding, **settings}  # type: ignore[typeddict-item]
     answering = HarnessSettings(
         decoding=decoding,
         key=secret,

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from dgmark.cli.console import speaks
+from dgmark.cli.options import Family, Revision
 from dgmark.errors import MissingExtra
 
 
@@ -13,10 +14,8 @@ from dgmark.errors import MissingExtra
 def convert(
     source: Annotated[str, typer.Argument(help="Model name, checkpoint folder, or hub id.")],
     target: Annotated[Path, typer.Argument(help="Folder to write (never overwritten).")],
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub id.", show_default=False)] = None,
-    family: Annotated[
-        str | None, typer.Option(help="Family, where config.json does not tell.", show_default=False)
-    ] = None,
+    revision: Revision = None,
+    family: Family = None,
 ) -> None:
     """Rewrite a checkpoint to load fastest: one safetensors file, no tensor to rename. The logits stay the same."""
     try:

@@ -16,6 +16,7 @@ import typer
 from dgmark.baselines import Baseline, SchemeDetector
 from dgmark.batch import SETTINGS, append_rows, in_order, take_up
 from dgmark.cli.console import speaks, stderr
+from dgmark.cli.options import AllowOpenKey
 from dgmark.cli.results import WRITERS, AnyDetector, Format, Scored, draw, to_row
 from dgmark.cli.schemes import SchemeName, SchemeOptions, scheme_of
 from dgmark.detector import (
@@ -94,7 +95,7 @@ def detect(
         ),
     ] = None,
     max_crop: Annotated[int, typer.Option(help="Rotating keys: most tokens missing at the front.")] = DEFAULT_MAX_CROP,
-    allow_open_key: Annotated[bool, typer.Option(help="Accept a key file that every user can read.")] = False,
+    allow_open_key: AllowOpenKey = False,
 ) -> None:
     """Tell whether texts carry the mark of a key, with a p-value that is true for any text.
 

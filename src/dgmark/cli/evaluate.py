@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 
 from dgmark.cli.console import speaks, stderr, stdout
+from dgmark.cli.options import Device, DeviceMap, Dtype, OneObject, Quantization, Revision
 from dgmark.errors import InputError, MissingExtra, ResumeMismatch
 from dgmark.evaluate import Bootstrap, Comparison, Diversity, Interval, compare_paired, diversity
 from dgmark.records import BadRow, Row, RowFile, read_rows
@@ -72,14 +73,12 @@ def evaluate(
     batch_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of one forward.")] = 4096,
     intervals: Annotated[str, typer.Option(help="bca or percentile.")] = "bca",
     confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
-    device: Annotated[str | None, typer.Option(help="A torch device; by default the GPU if any.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="bf16 or fp32; by default the faster here.")] = None,
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub id.", show_default=False)] = None,
-    quantization: Annotated[str | None, typer.Option(help="int8 or int4 while loading.", show_default=False)] = None,
-    device_map: Annotated[
-        str | None, typer.Option(help="auto spreads the judge over all devices.", show_default=False)
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    device: Device = None,
+    dtype: Dtype = None,
+    revision: Revision = None,
+    quantization: Quantization = None,
+    device_map: DeviceMap = None,
+    as_json: OneObject = False,
 ) -> None:
     """Measure perplexity after the prompt, repetition and diversity of texts, each with a confidence interval.
 

@@ -8,6 +8,7 @@ import typer
 
 from dgmark.checkpoint import BUILTIN
 from dgmark.cli.console import speaks, stderr, stdout
+from dgmark.cli.options import BatchSize, Device, Dtype, OneObject, Pad, Quantization
 from dgmark.errors import MissingExtra, SettingsError
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def experiment_group() -> None:
 
 @experiment_app.command("list")
 @speaks
-def list_experiments(as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False) -> None:
+def list_experiments(as_json: OneObject = False) -> None:
     """List the experiments: what each shows, and how many texts it takes."""
     from dgmark.experiments.catalog import experiment_names, load_experiment
 
@@ -73,10 +74,8 @@ def run(
     length: Annotated[
         int | None, typer.Option(min=1, help="Most response tokens, for a quick look.", show_default="the cell's")
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Most rows decoded at once.")] = 8,
-    pad: Annotated[
-        bool | None, typer.Option(help="Decode prompts of different lengths together.", show_default="on accelerators")
-    ] = None,
+    batch_size: BatchSize = 8,
+    pad: Pad = None,
     judge: Annotated[
         str | None,
         typer.Option(help="Model that perplexity is taken under; none leaves it out.", show_default="the setup's"),
@@ -90,9 +89,9 @@ def run(
     confirm_run_unsafe_code: Annotated[
         bool, typer.Option("--confirm-run-unsafe-code", help="Let tasks execute what the model writes (HumanEval).")
     ] = False,
-    device: Annotated[str | None, typer.Option(help="A torch device; by default the GPU if any.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="bf16 or fp32; by default the faster here.")] = None,
-    quantization: Annotated[str | None, typer.Option(help="int8 or int4 while loading.", show_default=False)] = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    quantization: Quantization = None,
 ) -> None:
     """Make the texts of an experiment that are not there yet; interrupted, run it again to go on."""
     from dgmark.experiments.catalog import load_experiment
@@ -170,8 +169,8 @@ def import_texts(
     files: Annotated[list[Path], typer.Argument(help="JSON Lines files that `dgmark generate` wrote.")],
     runs: Runs = Path("runs"),
     model: Annotated[str, typer.Option(help="The model that made them.")] = BUILTIN,
-    device: Annotated[str | None, typer.Option(help="A torch device; by default the GPU if any.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="bf16 or fp32; by default the faster here.")] = None,
+    device: Device = None,
+    dtype: Dtype = None,
 ) -> None:
     """Take texts of `dgmark generate` into the runs folder; every cell with the same settings then has them."""
     from dgmark.experiments.store import Store

@@ -3,12 +3,12 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dgmark.checkpoint import BUILTIN
+from dgmark.cli import options as opt
 from dgmark.cli.console import speaks, stderr, stdout
 from dgmark.cli.keys import key_to_mark_with
 from dgmark.cli.live import show_stream
@@ -32,96 +32,56 @@ Item = tuple[str, "str | list[int]", int] | BadRow
 
 @speaks
 def generate(
-    key: Annotated[Path | None, typer.Option(help="Key file to mark with.", show_default=False)] = None,
-    no_watermark: Annotated[bool, typer.Option("--no-watermark", help="The same loop without a mark.")] = False,
+    key: opt.KeyToMark = None,
+    no_watermark: opt.NoWatermark = False,
     scheme: SchemeName = None,
     scheme_option: SchemeOptions = None,
-    model: Annotated[str, typer.Option(help="Built-in model name, checkpoint folder, or hub id.")] = BUILTIN,
+    model: opt.Model = BUILTIN,
     prompt: Annotated[str | None, typer.Option(help="One prompt.", show_default=False)] = None,
     prompts: Annotated[
         str | None, typer.Option(help='JSON Lines with "id" and "prompt"; - is stdin.', show_default=False)
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Append rows to this file; finished rows are not made again.", show_default=False),
-    ] = None,
+    out: opt.RowsOut = None,
     length: Annotated[int | None, typer.Option(help="Response tokens.", show_default="256")] = None,
-    block_length: Annotated[
-        int | None, typer.Option(help="Positions of a block.", show_default="the model's own, or 32")
-    ] = None,
-    strategy: Annotated[
-        str | None,
-        typer.Option(help="random, confidence, entropy, margin or left_to_right.", show_default="confidence"),
-    ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(help="0 takes the most likely token.", show_default="1.0")
-    ] = None,
-    top_k: Annotated[int | None, typer.Option(help="Sample among the k most likely tokens.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Sample among the tokens holding this probability.")] = None,
-    lookahead: Annotated[
-        int | None,
-        typer.Option(help="Candidates a step tries one step ahead; costs as many forwards.", show_default="1"),
-    ] = None,
-    lookahead_scope: Annotated[
-        str | None, typer.Option(help="block or canvas: the matches that lookahead counts.", show_default="block")
-    ] = None,
-    lookahead_proposals: Annotated[
-        str | None, typer.Option(help="redrawn or kept: the winner's draws, when sampling.", show_default="redrawn")
-    ] = None,
-    commit: Annotated[
-        str | None, typer.Option(help="quota, threshold or factor: how many tokens a step.", show_default="quota")
-    ] = None,
-    threshold: Annotated[
-        float | None, typer.Option(help="Confidence above which commit threshold takes all.", show_default="0.9")
-    ] = None,
-    factor: Annotated[float | None, typer.Option(help="Of commit factor.", show_default="1.0")] = None,
-    steps: Annotated[
-        int | None, typer.Option(help="Forwards of a response, for commit quota.", show_default="one a token")
-    ] = None,
-    schedule: Annotated[
-        str | None, typer.Option(help="llada or dream: how tokens fall to steps.", show_default="llada")
-    ] = None,
-    cache: Annotated[
-        str | None,
-        typer.Option(
-            help="none, prefix or dual (approximations for most models).", show_default="the model's own, or none"
-        ),
-    ] = None,
-    guard: Annotated[
-        float | None, typer.Option(help="Prefer a match only at this share of the best reward.", show_default="0")
-    ] = None,
-    repetition_guard: Annotated[
-        bool | None, typer.Option(help="Prefer no match that prolongs a loop.", show_default="off")
-    ] = None,
+    block_length: opt.BlockLength = None,
+    strategy: opt.Strategy = None,
+    temperature: opt.Temperature = None,
+    top_k: opt.TopK = None,
+    top_p: opt.TopP = None,
+    lookahead: opt.Lookahead = None,
+    lookahead_scope: opt.LookaheadScope = None,
+    lookahead_proposals: opt.LookaheadProposals = None,
+    commit: opt.Commit = None,
+    threshold: opt.Threshold = None,
+    factor: opt.Factor = None,
+    steps: opt.Steps = None,
+    schedule: opt.Schedule = None,
+    cache: opt.Cache = None,
+    guard: opt.Guard = None,
+    repetition_guard: opt.RepetitionGuard = None,
     seed: Annotated[int, typer.Option(help="Row i is drawn with seed + i.")] = 0,
-    batch_size: Annotated[int, typer.Option(min=1, help="Most rows decoded at once.")] = 8,
-    pad: Annotated[
-        bool | None,
-        typer.Option(help="Decode prompts of different lengths together.", show_default="on accelerators"),
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="A torch device; by default the GPU if any.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="bf16 or fp32; by default the faster here.")] = None,
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub id.", show_default=False)] = None,
-    family: Annotated[
-        str | None, typer.Option(help="Model family, where config.json does not tell.", show_default=False)
-    ] = None,
-    quantization: Annotated[str | None, typer.Option(help="int8 or int4 while loading.", show_default=False)] = None,
-    device_map: Annotated[
-        str | None, typer.Option(help="auto spreads the model over all devices.", show_default=False)
-    ] = None,
+    batch_size: opt.BatchSize = 8,
+    pad: opt.Pad = None,
+    device: opt.Device = None,
+    dtype: opt.Dtype = None,
+    revision: opt.Revision = None,
+    family: opt.Family = None,
+    quantization: opt.Quantization = None,
+    device_map: opt.DeviceMap = None,
     chat: Annotated[bool, typer.Option("--chat", help="Put prompts into the model's chat template.")] = False,
     live: Annotated[
         bool, typer.Option("--stream", help="Show the text on stderr as it is decoded (one prompt).")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Rows instead of plain text on stdout.")] = False,
     trace: Annotated[bool, typer.Option(help="Put the order of commitment into the rows.")] = True,
-    allow_open_key: Annotated[bool, typer.Option(help="Accept a key file that every user can read.")] = False,
+    allow_open_key: opt.AllowOpenKey = False,
 ) -> None:
     """Generate text that carries the mark of a key.
 
     Give --key FILE to mark, or --no-watermark for the same text generator without a mark. --scheme marks with another
     watermark than dgMARK, in the same loop and with the same key.
     """
+    loading, settings = opt.given(locals(), opt.LOADING), opt.given(locals(), opt.DECODING)
     secret = key_to_mark_with(key, no_watermark, allow_open_key)
     marking = scheme_of(scheme, scheme_option)
     if prompt is not None and prompts is not None:
@@ -129,37 +89,7 @@ def generate(
     items = number(_prompt_rows(prompt, prompts), seed)
     if live and (len(items) != 1 or out is not None):
         raise SettingsError("--stream shows one text: give one prompt, and no --out")
-    config, denoiser = _prepare(
-        model,
-        marking,
-        {
-            "device": device,
-            "dtype": dtype,
-            "revision": revision,
-            "family": family,
-            "quantization": quantization,
-            "device_map": device_map,
-        },
-        {
-            "length": length,
-            "block_length": block_length,
-            "strategy": strategy,
-            "temperature": temperature,
-            "top_k": top_k,
-            "top_p": top_p,
-            "lookahead": lookahead,
-            "lookahead_scope": lookahead_scope,
-            "lookahead_proposals": lookahead_proposals,
-            "commit": commit,
-            "threshold": threshold,
-            "factor": factor,
-            "steps": steps,
-            "schedule": schedule,
-            "cache": cache,
-            "guard": guard,
-            "repetition_guard": repetition_guard,
-        },
-    )
+    config, denoiser = _prepare(model, marking, loading, settings)
     from dgmark.decode.generation import recorded, steering_of
     from dgmark.models.denoiser import dtype_of
 
@@ -249,7 +179,7 @@ def _prompt_rows(prompt: str | None, prompts: str | None) -> Iterator[Row | BadR
 
 
 def _prepare(
-    model: str, scheme: "Scheme | None", loading: dict[str, str | None], settings: dict[str, object]
+    model: str, scheme: "Scheme | None", loading: dict[str, Any], settings: dict[str, Any]
 ) -> "tuple[DecodeConfig, NetworkDenoiser]":
     try:
         from dgmark.decode.generation import config_of
@@ -259,8 +189,7 @@ def _prepare(
             f"generating needs torch and transformers: pip install 'dgmark[generate]' ({error})"
         ) from None
     loaded = load_model(model, **loading)
-    given = {name: value for name, value in settings.items() if value is not None}
-    return config_of(loaded, scheme, given), loaded  # type: ignore[arg-type]
+    return config_of(loaded, scheme, settings), loaded  # type: ignore[arg-type]
 
 
 def _run(

@@ -2,12 +2,12 @@
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dgmark.checkpoint import BUILTIN
+from dgmark.cli import options as opt
 from dgmark.cli.console import speaks, stderr
 from dgmark.cli.keys import key_to_mark_with
 from dgmark.errors import DgmarkError, EmptyInput, InputError, MissingExtra, SettingsError
@@ -26,29 +26,38 @@ def infill(
         str | None,
         typer.Option(help='JSON Lines with "id" and "text" (or "parts"); - is stdin.', show_default=False),
     ] = None,
-    key: Annotated[Path | None, typer.Option(help="Key file to mark with.", show_default=False)] = None,
-    no_watermark: Annotated[bool, typer.Option("--no-watermark", help="The same loop without a mark.")] = False,
-    model: Annotated[str, typer.Option(help="Built-in model name, checkpoint folder, or hub id.")] = BUILTIN,
+    key: opt.KeyToMark = None,
+    no_watermark: opt.NoWatermark = False,
+    model: opt.Model = BUILTIN,
     count_from: Annotated[
         str, typer.Option(help="text: one count of positions for all holes; hole: anew in each.")
     ] = "text",
-    block_length: Annotated[int | None, typer.Option(help="Positions of a block.", show_default="32")] = None,
-    strategy: Annotated[
-        str | None, typer.Option(help="random, confidence, entropy or margin.", show_default="confidence")
-    ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(help="0 takes the most likely token.", show_default="1.0")
-    ] = None,
-    lookahead: Annotated[
-        int | None, typer.Option(help="Candidates a step tries one step ahead.", show_default="1")
-    ] = None,
+    block_length: opt.BlockLength = None,
+    strategy: opt.Strategy = None,
+    temperature: opt.Temperature = None,
+    top_k: opt.TopK = None,
+    top_p: opt.TopP = None,
+    lookahead: opt.Lookahead = None,
+    lookahead_scope: opt.LookaheadScope = None,
+    lookahead_proposals: opt.LookaheadProposals = None,
+    commit: opt.Commit = None,
+    threshold: opt.Threshold = None,
+    factor: opt.Factor = None,
+    cache: opt.Cache = None,
+    guard: opt.Guard = None,
+    repetition_guard: opt.RepetitionGuard = None,
     seed: Annotated[int, typer.Option(help="Text i is drawn with seed + i.")] = 0,
-    device: Annotated[str | None, typer.Option(help="A torch device; by default the GPU if any.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="bf16 or fp32; by default the faster here.")] = None,
+    device: opt.Device = None,
+    dtype: opt.Dtype = None,
+    revision: opt.Revision = None,
+    family: opt.Family = None,
+    quantization: opt.Quantization = None,
+    device_map: opt.DeviceMap = None,
     as_json: Annotated[bool, typer.Option("--json", help="Rows, which say where the holes were.")] = False,
-    allow_open_key: Annotated[bool, typer.Option(help="Accept a key file that every user can read.")] = False,
+    allow_open_key: opt.AllowOpenKey = False,
 ) -> None:
     """Fill the holes of a text with tokens that carry the mark of a key; the rest stays as it is."""
+    loading, settings = opt.given(locals(), opt.LOADING), opt.given(locals(), opt.DECODING)
     secret = key_to_mark_with(key, no_watermark, allow_open_key)
     rows = list(_rows(text, texts))
     if not rows:
@@ -61,15 +70,13 @@ def infill(
         raise MissingExtra(
             f"infilling needs torch and transformers: pip install 'dgmark[generate]' ({error})"
         ) from None
-    given = {"block_length": block_length, "strategy": strategy, "temperature": temperature, "lookahead": lookahead}
-    settings = {name: value for name, value in given.items() if value is not None}
-    denoiser = load_model(model, device=device, dtype=dtype)
+    denoiser = load_model(model, **loading)
     origin: CountFrom = count_from  # type: ignore[assignment]
     errors: list[DgmarkError] = []
     for index, row in enumerate(rows):
         try:
             parts = _parts(row)
-            (filled,) = fill(denoiser, [parts], key=secret, count_from=origin, seed=seed + index, **settings)  # type: ignore[arg-type]
+            (filled,) = fill(denoiser, [parts], key=secret, count_from=origin, seed=seed + index, **settings)
         except InputError as error:
             if len(rows) == 1:
                 raise

@@ -10,6 +10,7 @@ import typer
 
 from dgmark.checkpoint import BUILTIN
 from dgmark.cli.console import speaks, stderr, stdout
+from dgmark.cli.options import AllowOpenKey, OneObject
 from dgmark.errors import SettingsError
 from dgmark.key import WatermarkKey
 from dgmark.watermark import PRF
@@ -66,8 +67,8 @@ def key_group() -> None:
 @speaks
 def show(
     file: Annotated[Path, typer.Argument(help="Key file.")],
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
-    allow_open_key: Annotated[bool, typer.Option(help="Accept a key file that every user can read.")] = False,
+    as_json: OneObject = False,
+    allow_open_key: AllowOpenKey = False,
 ) -> None:
     """Show what a key file says of itself; never the secret."""
     key = WatermarkKey.load(file, allow_open=allow_open_key)

@@ -1,19 +1,18 @@
 """`dgmark models`: what can be decoded, and with which settings."""
 
 import json
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from dgmark.checkpoint import BUILTIN
 from dgmark.cli.console import speaks
+from dgmark.cli.options import OneObject
 from dgmark.families import BYTES_PER_PARAMETER, FAMILIES, Family
 
 MODELS_SCHEMA = 1
 
 
 @speaks
-def models(as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False) -> None:
+def models(as_json: OneObject = False) -> None:
     """List the families of models, their published checkpoints, the memory their weights take, and the defaults."""
     rows = [family_row(family) for family in FAMILIES.values()]
     if as_json:

@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from dgmark.cli.console import speaks, stderr, stdout
+from dgmark.cli.options import OneObject
 from dgmark.errors import InputError
 from dgmark.evaluate import Endpoint, judge_texts
 from dgmark.records import BadRow, Row, read_rows, to_line
@@ -35,7 +36,7 @@ def rate(
     timeout: Annotated[float, typer.Option(help="Seconds for an answer.")] = 60.0,
     workers: Annotated[int, typer.Option(min=1, help="Questions under way at once.")] = 4,
     out: Annotated[Path | None, typer.Option(help="Write a row a text.", show_default=False)] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: OneObject = False,
 ) -> None:
     """Have a language model rate texts for coherence, clarity and naturalness (the paper's GPT-as-a-judge).
 

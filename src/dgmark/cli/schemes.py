@@ -10,6 +10,7 @@ from rich.table import Table
 from dgmark.baselines import SCHEMES, Scheme, parse_options
 from dgmark.baselines import scheme as make
 from dgmark.cli.console import speaks, stdout
+from dgmark.cli.options import OneObject
 from dgmark.errors import SettingsError
 
 SchemeName = Annotated[
@@ -40,7 +41,7 @@ def scheme_of(name: str | None, options: list[str] | None) -> Scheme | None:
 
 
 @speaks
-def schemes(as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False) -> None:
+def schemes(as_json: OneObject = False) -> None:
     """List the watermarks that `generate` and `detect` know, with their options and defaults."""
     options = {name: {field.name: field.default for field in fields(kind)} for name, kind in SCHEMES.items()}
     if as_json:
