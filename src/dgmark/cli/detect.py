@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dgmark.baselines import Baseline, SchemeDetector
+from dgmark.baselines import Baseline, Scheme, SchemeDetector
 from dgmark.batch import SETTINGS, append_rows, in_order, take_up
 from dgmark.cli.console import speaks, stderr
 from dgmark.cli.options import AllowOpenKey
@@ -101,61 +101,37 @@ def detect(
 
     --scheme looks for another watermark than dgMARK; its options must be those that the text was made with.
     """
-    marking = scheme_of(scheme, scheme_option)
-    if (key is None) == (keys is None):
-        raise SettingsError("give --key FILE, the key to look for, or --keys FOLDER, but not both")
-    if show and output is not Format.TABLE:
-        raise SettingsError("--show is for --format table")
-    if out and (show or plot or output not in (Format.TABLE, Format.JSONL)):
-        raise SettingsError("--out writes JSON Lines: leave --show, --plot and other formats out")
-    if only and (show or spans or plot):
-        raise SettingsError("--show, --spans and --plot are of the whole text: leave them out, or --only")
-    if plot:
-        check_target(plot)
-    steps = tuple(STEPS) if "all" in (normalise or ()) else tuple(normalise or ())
-    options: dict[str, Any] = {"tokenizer": tokenizer, "fpr": fpr, "phase": phase.value, "max_crop": max_crop}
-    detector: AnyDetector
-    if isinstance(marking, Baseline):
-        one = (mode, phase, max_crop) == (Mode.AUTO, Phase.ANY, DEFAULT_MAX_CROP)
-        if key is None or show or spans or only or steps or plot or not one:
-            raise SettingsError(
-                f"scheme {marking.name} is looked for in whole texts with one --key: leave --mode, --phase, "
-                "--max-crop, --normalise, --spans, --show, --only and --plot out"
-            )
-        loaded = WatermarkKey.load(key, allow_open=allow_open_key)
-        detector = marking.detector(loaded, fpr=fpr, tokenizer=tokenizer)
-    elif key is not None:
-        if steps and (spans or show or only or plot):
-            raise SettingsError("--normalise changes the text: leave --spans, --show, --only and --plot out")
-        options |= {"mode": mode.value, "normalise": steps}
-        detector = Detector(WatermarkKey.load(key, allow_open=allow_open_key), **options)
-    elif keys is not None:
-        if mode is not Mode.AUTO or show or spans or only or steps or plot:
-            raise SettingsError("--keys goes with mode auto, and without what needs the one key: find the key first")
-        detector = Keyring(load_keys(keys, allow_open=allow_open_key), **options)
+    asked = _Asked(
+        key=key,
+        keys=keys,
+        scheme=scheme_of(scheme, scheme_option),
+        fpr=fpr,
+        mode=mode,
+        phase=phase,
+        output=output,
+        tokenizer=tokenizer,
+        steps=tuple(STEPS) if "all" in (normalise or ()) else tuple(normalise or ()),
+        out=out,
+        plot=plot,
+        spans=spans,
+        show=show,
+        only=tuple(only or ()),
+        max_crop=max_crop,
+        allow_open_key=allow_open_key,
+    )
+    asked.check()
+    detector = asked.detector()
     detector.tokenizer  # noqa: B018 (a wrong tokenizer is an error of the key, not of each row)
     if not inputs and sys.stdin.isatty():
         raise SettingsError("give texts to score: files, folders, or - for standard input")
     sources = inputs or [STDIN]
     items = (item for source in sources for item in _read(source, ids))
-    task = Task(_ranges(only or []), spans)
+    task = Task(_ranges(asked.only), spans)
     tally = _Tally()
     if out:
         _check_apart(out, sources)
-        agree: Row = {"fpr": fpr, "mode": mode.value}
-        if isinstance(detector, Keyring):
-            agree["keys_tested"] = len(detector.keys)
-        else:
-            agree["key_fingerprint"] = detector.key.fingerprint
-        if isinstance(detector, SchemeDetector):
-            agree |= {"scheme": detector.scheme, "mode": "intact"}
-        agree[SETTINGS] = _settings(detector, task, ids, marking.to_dict() if marking else None)
-        skipped = take_up(out, items, agree, tally.count_row)
-        if skipped:
-            stderr().print(f"{skipped} rows are already in {out}")
-        scored = tally.count(score(detector, items, task, workers))
-        deque(append_rows(out, ({**to_row(row), SETTINGS: agree[SETTINGS]} for row in scored)), maxlen=0)
-        stderr().print(tally.sentence(out))
+        settings = _settings(detector, task, ids, asked.scheme.to_dict() if asked.scheme else None)
+        _append(out, items, detector, task, workers, tally, {**asked.agreed(detector), SETTINGS: settings})
     elif plot and isinstance(detector, Detector):
         found = list(tally.count(score(detector, _the_one(items), task)))
         WRITERS[output](iter(found), detector, show)
@@ -165,6 +141,103 @@ def detect(
     else:
         WRITERS[output](tally.count(score(detector, items, task, workers)), detector, show)
     tally.close(check)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What the command line asks for, before any key is read."""
+
+    key: Path | None
+    keys: Path | None
+    scheme: Scheme | None
+    fpr: float
+    mode: Mode
+    phase: Phase
+    output: Format
+    tokenizer: str | None
+    steps: tuple[str, ...]
+    out: Path | None
+    plot: Path | None
+    spans: bool
+    show: bool
+    only: tuple[str, ...]
+    max_crop: int
+    allow_open_key: bool
+
+    def check(self) -> None:
+        """Raises SettingsError for options that do not go together."""
+        if (self.key is None) == (self.keys is None):
+            raise SettingsError("give --key FILE, the key to look for, or --keys FOLDER, but not both")
+        if self.show and self.output is not Format.TABLE:
+            raise SettingsError("--show is for --format table")
+        if self.out and (self.show or self.plot or self.output not in (Format.TABLE, Format.JSONL)):
+            raise SettingsError("--out writes JSON Lines: leave --show, --plot and other formats out")
+        if self.only and (self.show or self.spans or self.plot):
+            raise SettingsError("--show, --spans and --plot are of the whole text: leave them out, or --only")
+        if self.plot:
+            check_target(self.plot)
+        if isinstance(self.scheme, Baseline):
+            self._check_baseline(self.scheme)
+        elif self.key is not None and self.steps and (self.spans or self.show or self.only or self.plot):
+            raise SettingsError("--normalise changes the text: leave --spans, --show, --only and --plot out")
+        elif self.keys is not None and (self.mode is not Mode.AUTO or self._of_one_key()):
+            raise SettingsError("--keys goes with mode auto, and without what needs the one key: find the key first")
+
+    def _check_baseline(self, scheme: Baseline) -> None:
+        plain = (self.mode, self.phase, self.max_crop) == (Mode.AUTO, Phase.ANY, DEFAULT_MAX_CROP)
+        if self.key is None or not plain or self._of_one_key():
+            raise SettingsError(
+                f"scheme {scheme.name} is looked for in whole texts with one --key: leave --mode, --phase, "
+                "--max-crop, --normalise, --spans, --show, --only and --plot out"
+            )
+
+    def _of_one_key(self) -> bool:
+        return bool(self.show or self.spans or self.only or self.steps or self.plot)
+
+    def detector(self) -> AnyDetector:
+        """The keys read, as what scores texts."""
+        if self.keys is not None:
+            return Keyring(load_keys(self.keys, allow_open=self.allow_open_key), **self._options())
+        assert self.key is not None
+        key = WatermarkKey.load(self.key, allow_open=self.allow_open_key)
+        if isinstance(self.scheme, Baseline):
+            return self.scheme.detector(key, fpr=self.fpr, tokenizer=self.tokenizer)
+        return Detector(key, mode=self.mode.value, normalise=self.steps, **self._options())
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "tokenizer": self.tokenizer,
+            "fpr": self.fpr,
+            "phase": self.phase.value,
+            "max_crop": self.max_crop,
+        }
+
+    def agreed(self, detector: AnyDetector) -> Row:
+        """What the rows of one --out share, in words; the rest of it is in their settings."""
+        if isinstance(detector, Keyring):
+            return {"fpr": self.fpr, "mode": self.mode.value, "keys_tested": len(detector.keys)}
+        agreed: Row = {"fpr": self.fpr, "mode": self.mode.value, "key_fingerprint": detector.key.fingerprint}
+        if isinstance(detector, SchemeDetector):
+            agreed |= {"scheme": detector.scheme, "mode": "intact"}
+        return agreed
+
+
+def _append(
+    out: Path,
+    items: Iterator[Item | BadRow],
+    detector: AnyDetector,
+    task: "Task",
+    workers: int,
+    tally: "_Tally",
+    agreed: Row,
+) -> None:
+    """Score what the file has no row of yet, and append it."""
+    skipped = take_up(out, items, agreed, tally.count_row)
+    if skipped:
+        stderr().print(f"{skipped} rows are already in {out}")
+    scored = tally.count(score(detector, items, task, workers))
+    deque(append_rows(out, ({**to_row(row), SETTINGS: agreed[SETTINGS]} for row in scored)), maxlen=0)
+    stderr().print(tally.sentence(out))
 
 
 def _check_apart(out: Path, sources: list[str]) -> None:
@@ -211,7 +284,7 @@ def _read(source: str, prefer_ids: bool) -> Iterator[Item | BadRow]:
         yield BadRow(source, str(error), type(error))
 
 
-def _ranges(only: list[str]) -> list[tuple[int, int]]:
+def _ranges(only: Iterable[str]) -> list[tuple[int, int]]:
     ranges = []
     for text in only:
         start, colon, end = text.partition(":")
