@@ -13,7 +13,8 @@ from torch import Tensor
 
 import dgmark.decode.loop as loop
 from dgmark.decode import DecodeConfig, KeyMatching, Matching, Response, decode, everything
-from dgmark.decode.loop import Canvas, Commits, collect, decode_steps
+from dgmark.decode.canvas import Canvas, Commits, collect
+from dgmark.decode.loop import decode_steps
 from dgmark.decode.select import alternatives
 from dgmark.key import WatermarkKey
 from dgmark.models.toy import ToyDenoiser

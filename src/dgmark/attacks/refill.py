@@ -76,7 +76,7 @@ def refill_ids(
     import torch
 
     from dgmark.decode import Canvas, DecodeConfig, decode_steps, everything
-    from dgmark.decode.loop import collect
+    from dgmark.decode.canvas import collect
     from dgmark.models.denoiser import defaults_of, device_of, name_of
 
     if len(masked) == len(ids):

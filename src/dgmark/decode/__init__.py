@@ -1,9 +1,10 @@
 """Decoding masked diffusion models, with or without the mark."""
 
+from dgmark.decode.canvas import Canvas, Commits, Progress, Response, Trace
 from dgmark.decode.config import STRATEGIES, DecodeConfig
 from dgmark.decode.generation import Generation, generate, generate_batch
 from dgmark.decode.infill import Infilling, infill
-from dgmark.decode.loop import Canvas, Commits, Progress, Response, Trace, decode, decode_steps
+from dgmark.decode.loop import decode, decode_steps
 from dgmark.decode.matching import KeyMatching, Matching, everything
 from dgmark.decode.select import alternatives, select
 from dgmark.decode.steering import Bias, Noise, Scheme, Steering, View

@@ -7,8 +7,9 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
+from dgmark.decode.canvas import Canvas, Progress, Response, Trace, collect
 from dgmark.decode.config import DecodeConfig, Settings
-from dgmark.decode.loop import Canvas, Progress, Response, Trace, collect, decode_steps
+from dgmark.decode.loop import decode_steps
 from dgmark.decode.matching import KeyMatching
 from dgmark.decode.steering import Scheme, Steering
 from dgmark.errors import EmptyInput, InputError, PromptTooLong, SettingsError

@@ -9,9 +9,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from dgmark.decode.canvas import Canvas, Progress, Trace, collect
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.generation import steering_of
-from dgmark.decode.loop import Canvas, Progress, Trace, collect, decode_steps
+from dgmark.decode.loop import decode_steps
 from dgmark.errors import InputError, PromptTooLong, SettingsError
 from dgmark.key import WatermarkKey
 from dgmark.models.denoiser import Denoiser, defaults_of, device_of, dtype_of, name_of

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Unpack
 
+from dgmark.decode.canvas import Canvas, Commits, Response, Trace, response_of
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.generation import (
     Generation,
@@ -14,7 +15,7 @@ from dgmark.decode.generation import (
     generation_of,
     steering_of,
 )
-from dgmark.decode.loop import Canvas, Commits, Response, Trace, decode_steps, response_of
+from dgmark.decode.loop import decode_steps
 from dgmark.decode.steering import Scheme, Steering
 from dgmark.errors import SettingsError
 from dgmark.key import WatermarkKey

@@ -1,0 +1,147 @@
+"""What a decode starts from and what comes of it: canvases, the commits of each step, responses with their traces."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from dgmark.models.denoiser import Denoiser
+
+# Called after each step with the number of tokens that were committed.
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """What is to be decoded: rows of one layout.
+
+    Attributes:
+        ids: prompt and masks, or a text with holes.
+        start: where the region begins that blocks are cut from.
+        masked: the places of the region to be filled.
+        positions: the position of each place, as the mark counts them.
+        stops: whether a row ends with the first end token (else none is ever committed).
+        padding: columns at the left of each row that are no part of it; None for none.
+    """
+
+    ids: Int[Tensor, "batch length"]
+    start: int
+    masked: Bool[Tensor, " region"]
+    positions: Int[Tensor, " region"]
+    stops: bool = True
+    padding: Int[Tensor, " batch"] | None = None
+
+    @classmethod
+    def after(
+        cls,
+        prompts: Int[Tensor, "batch prompt"],
+        length: int,
+        mask_id: int,
+        padding: Int[Tensor, " batch"] | None = None,
+    ) -> "Canvas":
+        """Prompts of one length, padding included, each followed by `length` masks."""
+        response = prompts.new_full((prompts.shape[0], length), mask_id)
+        return cls(
+            ids=torch.cat([prompts, response], 1),
+            start=prompts.shape[1],
+            masked=torch.ones(length, dtype=torch.bool, device=prompts.device),
+            positions=torch.arange(length, device=prompts.device),
+            padding=padding,
+        )
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The commits of one row in their order; parallel lists.
+
+    Attributes:
+        step: the step of the commit; steps that commit several tokens at once have several entries.
+        position: 0-based, from the first generated token.
+        token_id: what was committed.
+        reward: its reward r_j.
+        matched: whether it lay in the position's matching set; always true without a mark.
+    """
+
+    step: list[int]
+    position: list[int]
+    token_id: list[int]
+    reward: list[float]
+    matched: list[bool]
+
+
+@dataclass(frozen=True)
+class Response:
+    """One decoded row: the ids before the end token, whether there was one, and how they came about."""
+
+    token_ids: list[int]
+    ended: bool
+    trace: Trace
+
+
+@dataclass(frozen=True)
+class Commits:
+    """What one step committed, over all rows.
+
+    Attributes:
+        step: number of the step.
+        block: number of the block.
+        row: of each commit, its row.
+        place: of each commit, its place in the region.
+        token: of each commit, its token.
+        reward: of each commit, its reward.
+        matched: of each commit, whether it lay in the matching set.
+        finished: rows that are complete with this step.
+        forwards: canvases that were run through the model since the last commits.
+    """
+
+    step: int
+    block: int
+    row: Int[Tensor, " commits"]
+    place: Int[Tensor, " commits"]
+    token: Int[Tensor, " commits"]
+    reward: Tensor
+    matched: Bool[Tensor, " commits"]
+    finished: Int[Tensor, " finished"]
+    forwards: int
+
+
+def collect(
+    model: Denoiser, canvas: Canvas, steps: Iterable[Commits], progress: Progress | None = None
+) -> list[Response]:
+    """The responses that the steps add up to."""
+    region = canvas.ids[:, canvas.start : canvas.start + len(canvas.masked)].clone()
+    done: list[Commits] = []
+    for commits in steps:
+        region[commits.row, commits.place] = commits.token
+        done.append(commits)
+        if progress is not None:
+            progress(len(commits.row))
+    ends = set(model.end_ids) if canvas.stops else set()
+    traces = _traces(done, len(region), canvas.positions)
+    return [response_of(ids, ends, trace) for ids, trace in zip(region.tolist(), traces, strict=True)]
+
+
+def response_of(ids: list[int], ends: set[int], trace: Trace) -> Response:
+    """The response up to its first end token, before which every position is committed."""
+    stop = next((i for i, token in enumerate(ids) if token in ends), None)
+    return Response(token_ids=ids[:stop], ended=stop is not None, trace=trace)
+
+
+def _traces(done: list[Commits], batch: int, positions: Tensor) -> list[Trace]:
+    columns = [(c.row, torch.full_like(c.row, c.step), positions[c.place], c.token, c.reward, c.matched) for c in done]
+    row, step, position, token, reward, matched = (torch.cat(column).cpu() for column in zip(*columns, strict=True))
+    traces = []
+    for index in range(batch):
+        mine = row == index
+        traces.append(
+            Trace(
+                step=step[mine].tolist(),
+                position=position[mine].tolist(),
+                token_id=token[mine].tolist(),
+                reward=reward[mine].tolist(),
+                matched=matched[mine].tolist(),
+            )
+        )
+    return traces
