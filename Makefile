@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test check bench bench-quick bench-detect train-storyteller train-judge clean
+.PHONY: demo test check bench bench-quick bench-detect train-storyteller train-judge train-shipped clean
 
 demo: .venv/.generate
 	$(BIN)/dgmark demo
@@ -40,6 +40,15 @@ train-storyteller train-judge: train-%: .venv/.dev
 	$(if $(DATA),,$(error give DATA=documents.jsonl.xz, see training/README.md))
 	$(BIN)/python -m training.$* --data $(DATA) --out $(or $(OUT),runs/$*) $(if $(HELDOUT),--heldout $(HELDOUT)) \
 		$(if $(CONFIG),--config $(CONFIG)) $(if $(SECONDS),--max-seconds $(SECONDS)) $(MORE)
+
+# The shipped storyteller from the data alone: three stages, each of which goes on where it stopped.
+train-shipped:
+	$(if $(SECONDS),$(error the stages follow each other: interrupt and run again instead of SECONDS))
+	$(MAKE) train-storyteller CONFIG=training/storyteller-cpu.toml OUT=$(or $(OUT),runs/shipped)/1
+	$(MAKE) train-storyteller CONFIG=training/storyteller-continued.toml OUT=$(or $(OUT),runs/shipped)/2 \
+		MORE="--init $(or $(OUT),runs/shipped)/1/model"
+	$(MAKE) train-storyteller CONFIG=training/storyteller-tales.toml OUT=$(or $(OUT),runs/shipped)/3 \
+		MORE="--init $(or $(OUT),runs/shipped)/2/model"
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
