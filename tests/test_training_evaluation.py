@@ -12,14 +12,14 @@ import typer
 from typer.testing import CliRunner
 
 import dgmark
-from dgmark.errors import InputError, ResumeMismatch, SettingsError
+from dgmark.errors import CheckpointFormat, InputError, ResumeMismatch, SettingsError
+from dgmark.evaluate import load_judge, token_nats
 from dgmark.repetition import periodic, repeated_ngrams
 from training import evaluate
 from training import export as exporting
 from training.corpus import Document, read_documents
 from training.evaluate import figures_of
 from training.export import export
-from training.judging import perplexity, response_nats
 from training.networks import load_network, weights_fingerprint
 from training.report import markdown, page
 from training.samples import Plan, generate_cell, held_out_prompts
@@ -42,7 +42,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         trainer(
             tiny(kind, **bigger, schedule={"steps": 3, "warmup_steps": 1, "decay_steps": 1}), shards, folder / kind
         ).train()
-    rows = [{"id": f"held-{n}", "paragraphs": [f"{n} " + PARAGRAPH] * 3} for n in range(3)]
+    rows = [{"id": f"held-{n}", "paragraphs": [f"{n} " + PARAGRAPH] * 3} for n in range(6)]
     (folder / "heldout.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder
 
@@ -56,7 +56,7 @@ def invoke(command: Any, *arguments: str) -> Any:
 def evaluation_of(runs: Path, out: Path, *more: str) -> Any:
     return invoke(
         evaluate.main, "--model", str(runs / "storyteller/model"), "--data", str(runs / "heldout.jsonl"),
-        "--judge", str(runs / "judge/model"), "--out", str(out), "--rows", "4", "--length", "32", "--texts", "2",
+        "--judge", str(runs / "judge/model"), "--out", str(out), "--rows", "4", "--length", "32", "--texts", "6",
         "--tokens", "32", "--device", "cpu", *more,
     )  # fmt: skip
 
@@ -66,50 +66,6 @@ def evaluated(runs: Path) -> Path:
     done = evaluation_of(runs, runs / "evaluation")
     assert done.exit_code == 0, done.output
     return runs / "evaluation"
-
-
-# ---- the judge ----
-
-
-def test_a_response_is_judged_after_its_prompt_token_by_token(runs: Path) -> None:
-    judge = load_network(runs / "judge/model")
-    tokenizer = dgmark.load_tokenizer(str(runs / "judge/model"))
-    prompt, response = "The fox went", " to the wood."
-    before, after = tokenizer.encode(prompt), tokenizer.encode(response)
-    expected = 0.0
-    for i, token in enumerate(after):
-        ids = torch.tensor([before + after[:i]])
-        expected -= float(torch.log_softmax(judge.logits(judge.hidden(ids))[0, -1].detach(), 0)[token])
-    nats, tokens = response_nats(judge, tokenizer, prompt, response, 160)
-    assert nats == pytest.approx(expected, rel=1e-4)
-    assert tokens == len(after)
-    # of a prompt beyond the context the end is kept
-    cut = response_nats(judge, tokenizer, prompt, response, len(after) + 2)[0]
-    kept = tokenizer.decode(before[-2:])
-    assert cut == pytest.approx(response_nats(judge, tokenizer, kept, response, 160)[0], rel=1e-4)
-    assert response_nats(judge, tokenizer, prompt, "", 160) == (0.0, 0)
-    with pytest.raises(InputError, match="exceeds the judge's 3"):
-        response_nats(judge, tokenizer, prompt, response, 3)
-
-
-def test_perplexity_is_over_tokens_and_its_interval_over_texts() -> None:
-    found = perplexity([(10.0, 10), (90.0, 30)])
-    assert found.perplexity == pytest.approx(math.exp(100 / 40))
-    assert found.low == pytest.approx(math.exp(1))
-    assert found.high == pytest.approx(math.exp(3))
-    assert (found.texts, found.tokens) == (2, 40)
-    with pytest.raises(InputError, match="every response is empty"):
-        perplexity([(0.0, 0)])
-
-
-def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
-    rng = np.random.default_rng(0)
-    covered = 0
-    for trial in range(200):
-        texts = [(float(nats), 50) for nats in 50 * rng.gamma(20, 0.1, 40)]  # mean 2 nats a token
-        found = perplexity(texts, seed=trial)
-        covered += found.low < math.exp(2) < found.high
-    assert 175 <= covered <= 200  # 95 % of 200, five standard deviations
 
 
 # ---- samples ----
@@ -169,7 +125,11 @@ def test_the_evaluation_holds_every_figure(runs: Path, evaluated: Path) -> None:
     # a model of three steps is near the uniform distribution over its 320 tokens
     assert all(abs(bound["per_token"] - math.log(320)) < 1 for bound in figures["bounds"].values())
     assert list(figures["cells"]) == ["t1-unmarked", "t1-marked", "greedy-unmarked", "greedy-marked"]
-    for cell in figures["cells"].values():
+    judge = load_judge(str(runs / "judge/model"), device="cpu", dtype="fp32")
+    for name, cell in figures["cells"].items():
+        rows = [json.loads(line) for line in (evaluated / f"{name}.jsonl").read_text().splitlines()]
+        nats = np.concatenate(token_nats(judge, [row["text"] for row in rows], [row["prompt"] for row in rows]))
+        assert cell["judge"]["perplexity"] == pytest.approx(math.exp(nats.mean()))
         assert cell["judge"]["low"] <= cell["judge"]["perplexity"] <= cell["judge"]["high"]
         assert set(cell["in_runs"]) == {"1", "2", "3", "4"}
     assert figures["weights"] == weights_fingerprint(load_network(runs / "storyteller/model"))
@@ -188,8 +148,8 @@ def test_an_evaluation_repeats_itself_and_keeps_its_samples(runs: Path, evaluate
 
 def test_the_page_shows_every_sample_and_no_markup_of_theirs(evaluated: Path) -> None:
     shown = (evaluated / "samples.html").read_text()
-    assert shown.count("<h2>") == 2
-    assert shown.count("<h3>") == 8
+    assert shown.count("<h2>") == 6
+    assert shown.count("<h3>") == 24
     row = {"prompt": "a <script>", "text": "</p>&", "token_ids": [1], "ended": True}
     assert "a &lt;script&gt;</b>&lt;/p&gt;&amp;" in page("x", {"cell": [row]})
 
@@ -199,8 +159,8 @@ def test_a_masked_model_is_no_judge(runs: Path, tmp_path: Path) -> None:
         evaluate.main, "--model", str(runs / "storyteller/model"), "--data", str(runs / "heldout.jsonl"), "--judge",
         str(runs / "storyteller/model"), "--out", str(tmp_path / "out"), "--device", "cpu",
     )  # fmt: skip
-    assert done.exit_code == 2
-    assert "give an autoregressive one" in done.stderr
+    assert done.exit_code == CheckpointFormat.exit_code
+    assert "no autoregressive model" in done.stderr
     assert not (tmp_path / "out").exists()
 
 

@@ -16,13 +16,12 @@ import typer
 
 from dgmark.cli.console import speaks, stderr, stdout
 from dgmark.errors import SettingsError
+from dgmark.evaluate import BUILTIN_JUDGE, Judge, load_judge, perplexity
 from dgmark.models import load_model
 from dgmark.records import Row
 from dgmark.repetition import distinct_ngrams, periodic, repeated_ngrams
-from dgmark.tokenizer import load_tokenizer
 from training.corpus import Document, file_hash, read_documents
 from training.files import replacing_file, write_json
-from training.judging import perplexity, response_nats
 from training.nelbo import Bound, cross_entropy, held_out_rows, nelbo
 from training.networks import Network, load_network, quiet_transformers, weights_fingerprint
 from training.report import markdown, page
@@ -95,34 +94,24 @@ def sample_cells(
     return made
 
 
-def load_judge(judge: str) -> Network:
-    """The judge's network.
+def judge_cells(judge: Judge, made: dict[str, list[Row]]) -> dict[str, dict[str, Any]]:
+    """Perplexity of each cell's texts after their prompts; None for the interval of fewer than five texts.
 
     Raises:
-        SettingsError: it is no autoregressive model.
-        ModelError: there is no such model.
+        InputError: a cell's texts are all empty.
     """
-    network = load_network(judge)
-    if network.family != "llama":
-        raise SettingsError(f"--judge {judge} is a {network.family} model: give an autoregressive one")
-    return network
-
-
-def judge_cells(judge: str, made: dict[str, list[Row]], device: torch.device) -> dict[str, dict[str, Any]]:
-    """Perplexity of each cell's texts after their prompts.
-
-    Raises:
-        InputError: a text exceeds the judge's context.
-    """
-    network = load_judge(judge)
-    network.module.to(device).train(False)
-    tokenizer, context = load_tokenizer(judge), network.module.config.max_position_embeddings
-    return {
-        cell: perplexity(
-            [response_nats(network, tokenizer, row["prompt"], row["text"], context) for row in rows]
-        ).to_dict()
-        for cell, rows in made.items()
-    }
+    figures = {}
+    for cell, rows in made.items():
+        found = perplexity(judge, [row["text"] for row in rows], [row["prompt"] for row in rows])
+        corpus = found.corpus
+        figures[cell] = {
+            "perplexity": corpus.value,
+            "low": corpus.low,
+            "high": corpus.high,
+            "texts": len(found.texts),
+            "tokens": found.tokens,
+        }
+    return figures
 
 
 @speaks
@@ -130,7 +119,9 @@ def main(
     model: Annotated[str, typer.Option(help="Built-in model name, or a model folder.")],
     data: Annotated[Path, typer.Option(help="Held-out documents (.jsonl, .xz).")],
     out: Annotated[Path, typer.Option(help="Folder of the results.")],
-    judge: Annotated[str | None, typer.Option(help="Autoregressive model folder; none leaves perplexity out.")] = None,
+    judge: Annotated[
+        str | None, typer.Option(help="Autoregressive model: builtin, or a folder; none leaves perplexity out.")
+    ] = None,
     against: Annotated[
         list[str] | None, typer.Option(help="NAME=FOLDER: another model to bound on the same documents.")
     ] = None,
@@ -144,22 +135,25 @@ def main(
     """Evaluate a model on held-out documents."""
     quiet_transformers()
     target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    judged = load_judge(judge, device=device, dtype="fp32") if judge else None
     documents = list(read_documents(data))
     figures: dict[str, Any] = {
         "schema": SCHEMA,
         "weights": weights_fingerprint(load_network(model)),
-        "judge_weights": weights_fingerprint(load_judge(judge)) if judge else None,
+        "judge_weights": weights_fingerprint(Network("judge", judged.network)) if judged else None,
         "heldout_sha256": file_hash(data),
     }
-    named = {"this model": model, **({"the judge": judge} if judge else {}), **_named(against or [])}
+    named = {"this model": model, **_named(against or [])}
+    if judge and judge != BUILTIN_JUDGE:
+        named["the judge"] = judge
     figures["bounds"] = {
         name: bound_of(folder, documents, length=length, rows=rows, repeats=repeats, device=target).to_dict()
         for name, folder in named.items()
     }
     if texts:
         made = sample_cells(model, documents, Plan(texts=texts, length=tokens), out, device)
-        judged = judge_cells(judge, made, target) if judge else {}
-        figures["cells"] = {cell: {**figures_of(made[cell]), "judge": judged.get(cell)} for cell in made}
+        scores = judge_cells(judged, made) if judged else {}
+        figures["cells"] = {cell: {**figures_of(made[cell]), "judge": scores.get(cell)} for cell in made}
         with replacing_file(out / "samples.html") as beside:
             beside.write_text(page(f"Samples of {Path(model).name}", made), encoding="utf-8")
     write_json(out / "evaluation.json", figures)

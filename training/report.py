@@ -64,16 +64,18 @@ def _cells(cells: Figures) -> str:
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, row in cells.items():
-        judged = row.get("judge")
-        judged_cell = (
-            "not measured"
-            if judged is None
-            else f"{judged['perplexity']:.1f} ({judged['low']:.1f}, {judged['high']:.1f})"
-        )
         lengths, runs = row["lengths"], row["in_runs"]
         lines.append(
             f"| {name} | {row['texts']} | {lengths['median']:.0f} ({lengths['min']}, {lengths['max']}) "
-            f"| {row['ended']:.0%} | {judged_cell} | {row['repeated_4_grams']:.1%} | {row['distinct_1']:.3f} "
-            f"| {row['distinct_2']:.3f} | " + " | ".join(f"{runs[period]:.1%}" for period in runs) + " |"
+            f"| {row['ended']:.0%} | {_judged(row.get('judge'))} | {row['repeated_4_grams']:.1%} "
+            f"| {row['distinct_1']:.3f} | {row['distinct_2']:.3f} | {' | '.join(f'{runs[one]:.1%}' for one in runs)} |"
         )
     return "\n".join(lines)
+
+
+def _judged(judged: Figures | None) -> str:
+    if judged is None:
+        return "not measured"
+    if judged["low"] is None:
+        return f"{judged['perplexity']:.1f}"
+    return f"{judged['perplexity']:.1f} ({judged['low']:.1f}, {judged['high']:.1f})"
