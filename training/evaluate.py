@@ -18,6 +18,7 @@ from dgmark.cli.console import speaks, stderr, stdout
 from dgmark.errors import SettingsError
 from dgmark.evaluate import BUILTIN_JUDGE, Judge, load_judge, perplexity
 from dgmark.models import load_model
+from dgmark.models.denoiser import CacheMode
 from dgmark.records import Row
 from dgmark.repetition import distinct_ngrams, periodic, repeated_ngrams
 from training.corpus import Document, file_hash, read_documents
@@ -130,6 +131,7 @@ def main(
     repeats: Annotated[int, typer.Option(min=2, help="Independent draws of times and masks.")] = 4,
     texts: Annotated[int, typer.Option(min=0, help="Samples of each cell; 0 measures the bound alone.")] = 20,
     tokens: Annotated[int, typer.Option(min=32, help="Tokens of a sample.")] = 256,
+    cache: Annotated[CacheMode, typer.Option(help="How the samples are decoded.")] = "none",
     device: Annotated[str | None, typer.Option(help="A torch device; by default the GPU if any.")] = None,
 ) -> None:
     """Evaluate a model on held-out documents."""
@@ -151,7 +153,7 @@ def main(
         for name, folder in named.items()
     }
     if texts:
-        made = sample_cells(model, documents, Plan(texts=texts, length=tokens), out, device)
+        made = sample_cells(model, documents, Plan(texts=texts, length=tokens, cache=cache), out, device)
         scores = judge_cells(judged, made) if judged else {}
         figures["cells"] = {cell: {**figures_of(made[cell]), "judge": scores.get(cell)} for cell in made}
         with replacing_file(out / "samples.html") as beside:

@@ -16,6 +16,7 @@ from dgmark.decode.generation import generate_batch
 from dgmark.errors import InputError
 from dgmark.key import WatermarkKey
 from dgmark.models import NetworkDenoiser
+from dgmark.models.denoiser import CacheMode
 from dgmark.records import Row, RowFile
 from dgmark.tokenizer import Tokenizer
 from dgmark.watermark import WatermarkSpec
@@ -34,12 +35,14 @@ class Plan:
         length: response tokens.
         block_length: positions of a block.
         batch: rows decoded at once.
+        cache: as of `dgmark.decode.DecodeConfig`.
     """
 
     texts: int = 20
     length: int = 256
     block_length: int = 32
     batch: int = 4
+    cache: CacheMode = "none"
 
 
 def cells() -> list[str]:
@@ -87,7 +90,7 @@ def generate_cell(model: NetworkDenoiser, prompts: Sequence[str], cell: str, pla
     """
     sampling, mark = cell.split("-")
     key = evaluation_key(model) if mark == "marked" else None
-    config = DecodeConfig(plan.length, plan.block_length, temperature=SAMPLING[sampling])
+    config = DecodeConfig(plan.length, plan.block_length, temperature=SAMPLING[sampling], cache=plan.cache)
     agree: dict[str, Any] = {
         "model": model.name,
         "dtype": str(model.dtype).removeprefix("torch."),
