@@ -3,6 +3,7 @@
 import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -301,6 +302,29 @@ def test_a_mixture_that_does_not_fit_is_refused(shards: Shards) -> None:
         source(shards, mixture={"tale": 0.5})
     with pytest.raises(ValueError, match=r"sum to 1\.2, more than 1"):
         source(shards, mixture={"tale-1": 0.7, "tale-2": 0.5})
+
+
+# ---- packed rows ----
+
+
+def test_packed_rows_hold_a_document_s_end_and_beginnings_of_others_of_its_part(shards: Shards) -> None:
+    settings: dict[str, Any] = {"mixture": {"tale-1": 0.5}, "length": 48, "end_share": 0.0}
+    packed, plain = source(shards, pack_share=1.0, **settings), source(shards, **settings)
+    end = special_ids(shards.tokenizer).end
+    joined = 0
+    for step in range(20):
+        rows, before = packed.step(step), plain.step(step)
+        assert np.array_equal(rows.ids, packed.step(step).ids)
+        assert (rows.sizes == 48).all()
+        for number, (row, old, size) in enumerate(zip(rows.ids, before.ids, before.sizes, strict=True)):
+            assert np.array_equal(row[:size], old[:size])
+            part = packed.parts[packed._dealt(step)[number][0]]
+            stretches = np.split(row[size:], np.flatnonzero(row[size:] == end))[1:]
+            for stretch in stretches:
+                beginnings = (shards.tokens[shard][start : start + length] for shard, start, length in part.documents)
+                assert any(np.array_equal(stretch[1:], one[: len(stretch) - 1]) for one in beginnings)
+            joined += len(stretches)
+    assert joined > 20
 
 
 # ---- held-out rows ----

@@ -58,6 +58,9 @@ class Rows(_Section):
     end_share: Share = Field(default=0.12, description="full rows cut after a sentence and filled with the end token")
     short_share: Share = Field(default=0.0, description="steps whose rows are cut to one of short_lengths")
     short_lengths: tuple[PositiveInt, ...] = ()
+    pack_share: Share = Field(
+        default=0.0, description="of the rows whose document ends early, those filled with beginnings of others"
+    )
     mixture: dict[str, PositiveFloat] = Field(
         default={}, description="share of the rows from documents whose id begins so; the others share what is left"
     )

@@ -1,9 +1,9 @@
 """Rows out of documents: the rows of a step are a function of (seed, step) alone, so a run resumes by its step.
 
 An epoch cuts every document into consecutive windows of the row length, in even epochs from its first token, in odd
-ones from a random offset, and shuffles them. A row never crosses from one document into the next: behind a
-document's end it is filled with the end token. With a mixture, each of its parts has epochs of its own, and the rows
-of a step are dealt to the parts by their shares.
+ones from a random offset, and shuffles them. Behind a document's end a row is filled with the end token; or, if it is
+to be packed, with one end token and the beginning of another document of the same part. With a mixture, each of its
+parts has epochs of its own, and the rows of a step are dealt to the parts by their shares.
 """
 
 from dataclasses import dataclass, field
@@ -145,7 +145,8 @@ class RowSource:
         rng = np.random.default_rng((self.seed, _STEP, step))
         batch = self.settings.batch
         with self._lock:
-            windows = np.stack([self.parts[part].window(index) for part, index in self._dealt(step)])
+            dealt = self._dealt(step)
+            windows = np.stack([self.parts[part].window(index) for part, index in dealt])
         length = self.settings.length
         if rng.random() < self.settings.short_share:
             length = int(rng.choice(self.settings.short_lengths))
@@ -153,13 +154,27 @@ class RowSource:
         sizes = np.minimum(windows[:, 2], length)
         early = rng.random(batch) < self.settings.end_share
         cuts = rng.random(batch)
+        packed = rng.random(batch) < self.settings.pack_share
         for row, (shard, start, _) in enumerate(windows):
             text = self.shards.tokens[shard][start : start + sizes[row]]
             if early[row] and len(text) == length:
                 text = text[: self._cut(text, cuts[row])]
+            elif packed[row]:
+                text = self._packed(text, length, self.parts[dealt[row][0]].documents, rng)
             ids[row, : len(text)] = text
             sizes[row] = len(text)
         return RowBatch(ids, sizes)
+
+    def _packed(
+        self, text: UInt16[np.ndarray, " text"], length: int, documents: Windows, rng: np.random.Generator
+    ) -> Int[np.ndarray, " row"]:
+        """The text, and behind it beginnings of documents drawn at random, an end token before each."""
+        row = text.astype(np.int64)
+        while len(row) < length:
+            shard, start, size = documents[rng.integers(len(documents))]
+            more = self.shards.tokens[shard][start : start + min(size, length)]
+            row = np.concatenate([row, [self.end_id], more])[:length]
+        return row
 
     def masks_rng(self, step: int) -> np.random.Generator:
         """The generator of a step's masks."""
