@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test check bench bench-quick bench-detect train-storyteller train-judge train-shipped clean
+.PHONY: demo test check bench bench-quick bench-detect train-storyteller train-judge clean
 
 demo: .venv/.generate
 	$(BIN)/dgmark demo
@@ -40,15 +40,6 @@ train-storyteller train-judge: train-%: .venv/.dev
 	$(if $(DATA),,$(error give DATA=documents.jsonl.xz, see training/README.md))
 	$(BIN)/python -m training.$* --data $(DATA) --out $(or $(OUT),runs/$*) $(if $(HELDOUT),--heldout $(HELDOUT)) \
 		$(if $(CONFIG),--config $(CONFIG)) $(if $(SECONDS),--max-seconds $(SECONDS)) $(MORE)
-
-# The shipped storyteller from the data alone: four stages, each of which goes on where it stopped.
-STAGES := $(or $(OUT),runs/shipped)
-train-shipped:
-	$(if $(SECONDS),$(error the stages follow each other: interrupt and run again instead of SECONDS))
-	$(MAKE) train-storyteller OUT=$(STAGES)/1 CONFIG=training/storyteller-cpu.toml
-	$(MAKE) train-storyteller OUT=$(STAGES)/2 CONFIG=training/storyteller-continued.toml MORE="--init $(STAGES)/1/model"
-	$(MAKE) train-storyteller OUT=$(STAGES)/3 CONFIG=training/storyteller-tales.toml MORE="--init $(STAGES)/2/model"
-	$(MAKE) train-storyteller OUT=$(STAGES)/4 CONFIG=training/storyteller-packed.toml MORE="--init $(STAGES)/3/model"
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -171,6 +171,14 @@ def test_more_models_are_bounded_on_the_same_documents_under_their_names(runs: P
     assert figures["bounds"]["before"] == figures["bounds"]["this model"]
     assert "cells" not in figures
     assert not (tmp_path / "samples.html").exists()
+    part = tmp_path / "part"
+    assert evaluation_of(runs, part, "--texts", "0", "--only", "held-1").exit_code == 0
+    figures = json.loads((part / "evaluation.json").read_text())
+    assert figures["heldout_only"] == "held-1"
+    assert figures["bounds"]["this model"]["rows"] < 4  # of one document
+    none = evaluation_of(runs, tmp_path, "--only", "lost-")
+    assert none.exit_code == InputError.exit_code
+    assert "begins with 'lost-'" in none.stderr
     nameless = evaluation_of(runs, tmp_path, "--against", str(runs / "storyteller/model"))
     assert nameless.exit_code == 2
     assert "NAME=FOLDER" in nameless.stderr

@@ -15,7 +15,7 @@ import torch
 import typer
 
 from dgmark.cli.console import speaks, stderr, stdout
-from dgmark.errors import SettingsError
+from dgmark.errors import InputError, SettingsError
 from dgmark.evaluate import BUILTIN_JUDGE, Judge, load_judge, perplexity
 from dgmark.models import load_model
 from dgmark.models.denoiser import CacheMode
@@ -123,6 +123,9 @@ def main(
     judge: Annotated[
         str | None, typer.Option(help="Autoregressive model: builtin, or a folder; none leaves perplexity out.")
     ] = None,
+    only: Annotated[
+        str | None, typer.Option(help="Only held-out documents whose id begins so.", show_default="all")
+    ] = None,
     against: Annotated[
         list[str] | None, typer.Option(help="NAME=FOLDER: another model to bound on the same documents.")
     ] = None,
@@ -138,12 +141,15 @@ def main(
     quiet_transformers()
     target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     judged = load_judge(judge, device=device, dtype="fp32") if judge else None
-    documents = list(read_documents(data))
+    documents = [one for one in read_documents(data) if one.doc_id.startswith(only or "")]
+    if not documents:
+        raise InputError(f"{data} holds no document whose id begins with {only!r}")
     figures: dict[str, Any] = {
         "schema": SCHEMA,
         "weights": weights_fingerprint(load_network(model)),
         "judge_weights": weights_fingerprint(Network("judge", judged.network)) if judged else None,
         "heldout_sha256": file_hash(data),
+        "heldout_only": only,
     }
     named = {"this model": model, **_named(against or [])}
     if judge and judge != BUILTIN_JUDGE:
