@@ -171,17 +171,25 @@ def test_more_models_are_bounded_on_the_same_documents_under_their_names(runs: P
     assert figures["bounds"]["before"] == figures["bounds"]["this model"]
     assert "cells" not in figures
     assert not (tmp_path / "samples.html").exists()
-    part = tmp_path / "part"
-    assert evaluation_of(runs, part, "--texts", "0", "--only", "held-1").exit_code == 0
-    figures = json.loads((part / "evaluation.json").read_text())
-    assert figures["heldout_only"] == "held-1"
-    assert figures["bounds"]["this model"]["rows"] < 4  # of one document
-    none = evaluation_of(runs, tmp_path, "--only", "lost-")
-    assert none.exit_code == InputError.exit_code
-    assert "begins with 'lost-'" in none.stderr
     nameless = evaluation_of(runs, tmp_path, "--against", str(runs / "storyteller/model"))
     assert nameless.exit_code == 2
     assert "NAME=FOLDER" in nameless.stderr
+
+
+def test_only_documents_of_a_name_are_measured(runs: Path, tmp_path: Path) -> None:
+    alone = tmp_path / "alone.jsonl"
+    alone.write_text((runs / "heldout.jsonl").read_text().splitlines()[1] + "\n")
+    arguments = ["--model", str(runs / "storyteller/model"), "--rows", "4", "--length", "32", "--texts", "0"]
+    found = {}
+    for name, documents in {"part": [str(runs / "heldout.jsonl"), "--only", "held-1"], "alone": [str(alone)]}.items():
+        told = [*arguments, "--out", str(tmp_path / name), "--data", *documents]
+        assert invoke(evaluate.main, *told).exit_code == 0
+        found[name] = json.loads((tmp_path / name / "evaluation.json").read_text())
+    assert found["part"]["bounds"] == found["alone"]["bounds"]
+    assert [found[name]["heldout_only"] for name in ("part", "alone")] == ["held-1", None]
+    none = evaluation_of(runs, tmp_path, "--only", "lost-")
+    assert none.exit_code == InputError.exit_code
+    assert "begins with 'lost-'" in none.stderr
 
 
 # ---- export ----
