@@ -140,3 +140,4 @@ def test_the_command_decodes_as_told() -> None:
     assert {name: row["settings"][name] for name in expected} == expected
     assert [end - start for start, end in row["holes"]] == [4, 3]
     assert CliRunner().invoke(app, ["infill", "--no-watermark", "a [mask:4]", "--guard", "2"]).exit_code == 2
+    assert "[mask:N]" in CliRunner().invoke(app, ["infill", "--help"]).stdout  # which is no markup

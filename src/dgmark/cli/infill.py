@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @speaks
 def infill(
     text: Annotated[
-        str | None, typer.Argument(help="A text in which [mask:N] is a hole of N tokens.", show_default=False)
+        str | None, typer.Argument(help=r"A text in which \[mask:N] is a hole of N tokens.", show_default=False)
     ] = None,
     texts: Annotated[
         str | None,
