@@ -132,7 +132,7 @@ def test_the_evaluation_holds_every_figure(runs: Path, evaluated: Path) -> None:
         assert cell["judge"]["perplexity"] == pytest.approx(math.exp(nats.mean()))
         assert cell["judge"]["low"] <= cell["judge"]["perplexity"] <= cell["judge"]["high"]
         assert set(cell["in_runs"]) == {"1", "2", "3", "4"}
-    assert figures["weights"] == weights_fingerprint(load_network(runs / "storyteller/model"))
+    assert figures["weights"] == weights_fingerprint(load_network(runs / "storyteller/model").module)
     table = (evaluated / "evaluation.md").read_text()
     assert table == markdown(figures)
     assert all(f"| {name} |" in table for name in ("this model", "the judge", "t1-marked", "greedy-unmarked"))

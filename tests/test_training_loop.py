@@ -240,7 +240,7 @@ def test_a_run_starts_from_another_model_s_weights(shards: Shards, tmp_path: Pat
     second = trainer(tiny(seed=5), shards, tmp_path / "second", init=tmp_path / "first/model")
     first = load_network(tmp_path / "first/model").module
     assert same_tensors(dict(second.network.module.state_dict()), dict(first.state_dict()))
-    began = {"name": "model", "weights": weights_fingerprint(load_network(tmp_path / "first/model"))}
+    began = {"name": "model", "weights": weights_fingerprint(load_network(tmp_path / "first/model").module)}
     assert load_state(tmp_path / "first/state.pt").start is None
     second.train(max_seconds=0)
     trainer(tiny(seed=5), shards, tmp_path / "second").train(max_seconds=0)

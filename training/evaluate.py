@@ -24,7 +24,7 @@ from dgmark.repetition import distinct_ngrams, periodic, repeated_ngrams
 from training.corpus import Document, file_hash, read_documents
 from training.files import replacing_file, write_json
 from training.nelbo import Bound, cross_entropy, held_out_rows, nelbo
-from training.networks import Network, load_network, quiet_transformers, weights_fingerprint
+from training.networks import load_network, quiet_transformers, weights_fingerprint
 from training.report import markdown, page
 from training.samples import Plan, cells, generate_cell, held_out_prompts
 from training.tokens import special_ids, training_tokenizer
@@ -85,7 +85,7 @@ def sample_cells(
     """
     model = load_model(folder, device=device)
     # rows name the weights, so that those of an earlier state of the folder are not taken for this one's
-    name = f"{Path(folder).name} {weights_fingerprint(load_network(folder))[:12]}"
+    name = f"{Path(folder).name} {weights_fingerprint(load_network(folder).module)[:12]}"
     model = replace(model, name=name)
     prompts = held_out_prompts(documents, model.tokenizer, plan.texts)
     made = {}
@@ -146,8 +146,8 @@ def main(
         raise InputError(f"{data} holds no document whose id begins with {only!r}")
     figures: dict[str, Any] = {
         "schema": SCHEMA,
-        "weights": weights_fingerprint(load_network(model)),
-        "judge_weights": weights_fingerprint(Network("judge", judged.network)) if judged else None,
+        "weights": weights_fingerprint(load_network(model).module),
+        "judge_weights": weights_fingerprint(judged.network) if judged else None,
         "heldout_sha256": file_hash(data),
         "heldout_only": only,
     }

@@ -97,7 +97,7 @@ def export(
         size = sum(file.stat().st_size for file in model.iterdir())
         if size > LARGEST and not allow_large:
             raise SettingsError(f"the folder would have {size:,} bytes, more than {LARGEST:,}: give --allow-large")
-        if weights_fingerprint(load_network(model)) != weights_fingerprint(network):
+        if weights_fingerprint(load_network(model).module) != weights_fingerprint(network.module):
             raise CheckpointFormat(f"{out}: the written weights do not read back as they were; nothing is kept")
         for file in list(model.iterdir()):
             file.rename(beside / file.name)
@@ -157,7 +157,7 @@ def _figures(path: Path, network: Network) -> dict[str, Any]:
         weights = figures["weights"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is no evaluation ({error!r}): make one with python -m training.evaluate") from error
-    if weights != weights_fingerprint(network):
+    if weights != weights_fingerprint(network.module):
         raise InputError(f"{path} was measured on other weights: evaluate the run's model folder again")
     return figures
 

@@ -89,7 +89,7 @@ class Trainer:
         else:
             self.network = new_network(config, shards, self.special, init)
             if init is not None:
-                self.start = {"name": init.name, "weights": weights_fingerprint(self.network)}
+                self.start = {"name": init.name, "weights": weights_fingerprint(self.network.module)}
         self.network.module.to(device)
         self.average = Average(self.network.module, config.optimizer.ema_decay)
         self.optimizers = make_optimizers(self.network.module, config.optimizer, device)

@@ -162,10 +162,10 @@ def quiet_transformers() -> None:
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def weights_fingerprint(network: Network) -> str:
+def weights_fingerprint(module: nn.Module) -> str:
     """SHA-256 over the tensors in order of name, as float32: the same however a folder stores them."""
     digest = hashlib.sha256()
-    for name, tensor in sorted(network.module.state_dict().items()):
+    for name, tensor in sorted(module.state_dict().items()):
         digest.update(f"{name} {tuple(tensor.shape)}\0".encode())
         digest.update(tensor.detach().to("cpu", torch.float32).contiguous().numpy().tobytes())
     return digest.hexdigest()

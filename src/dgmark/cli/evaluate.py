@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from dgmark.cli.console import speaks, stderr, stdout
-from dgmark.cli.options import Device, DeviceMap, Dtype, OneObject, Quantization, Revision
+from dgmark.cli.options import LOADING, Device, DeviceMap, Dtype, OneObject, Quantization, Revision, given
 from dgmark.errors import InputError, MissingExtra, ResumeMismatch
 from dgmark.evaluate import Bootstrap, Comparison, Diversity, Interval, compare_paired, diversity
 from dgmark.records import BadRow, Row, RowFile, read_rows
@@ -84,13 +84,13 @@ def evaluate(
 
     With --against FILE, the differences between the two sets too: second (FILE) minus first.
     """
+    loading = given(locals(), LOADING)
     bootstrap = Bootstrap(intervals, confidence)  # type: ignore[arg-type]
     sources = [source] if against is None else [source, against]
     sets = [_read(one, ids) for one in sources]
     if against is not None:
         sets = _shared(*sets)
-    options = {"device": device, "dtype": dtype, "revision": revision, "quantization": quantization}
-    loaded = None if judge == NO_JUDGE else _load(judge, {**options, "device_map": device_map, "context": context})
+    loaded = None if judge == NO_JUDGE else _load(judge, {**loading, "context": context})
     scoring = {"stride": stride, "batch_tokens": batch_tokens}
     found = [_evaluated(texts, loaded, scoring, bootstrap, _out(out, number), ids) for number, texts in enumerate(sets)]
     differences = _differences(found, bootstrap) if against is not None else {}
