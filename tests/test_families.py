@@ -517,9 +517,8 @@ def refused(folder: Path, family: str, message: str, error: type[Exception] = Ch
 def test_code_of_a_checkpoint_is_never_run(tmp_path: Path) -> None:
     (tmp_path / "modeling_other.py").write_text("raise SystemExit('ran')")
     changes: dict[str, Any] = {"model_type": "other", "architectures": ["OtherForMaskedLM"]}
-    message = (
-        "'other'; families that can be loaded: llada, dream, llada2, llada-moe, masked-lm; its auto_map .* runs no code"
-    )
+    families = "llada, dream, llada2, llada-moe, masked-lm, block-llama"
+    message = f"'other'; families that can be loaded: {families}; its auto_map .* runs no code"
     refused(tmp_path, "dream", message, **changes, auto_map={"AutoModel": "modeling_other.OtherModel"})
 
 

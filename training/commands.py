@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import torch
 import typer
@@ -101,12 +101,18 @@ def run(
         markup=False,
     )
     left = None if max_seconds is None else max_seconds - (time.monotonic() - began)
-    with _stopping_on_signals(trainer):
+    with stopping_on_signals(trainer):
         return trainer.train(left)
 
 
+class Interruptible(Protocol):
+    """What stops after the present step when it is told to."""
+
+    interrupted: bool
+
+
 @contextmanager
-def _stopping_on_signals(trainer: Trainer) -> Iterator[None]:
+def stopping_on_signals(trainer: Interruptible) -> Iterator[None]:
     """Ctrl-C and a polite kill finish the step and save, instead of losing what was done since the last save."""
 
     def interrupt(_number: int, _frame: object) -> None:

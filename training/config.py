@@ -14,11 +14,13 @@ Share = Annotated[float, Field(ge=0, le=1)]
 ROUNDING = 1e-9  # of sums of shares written in decimals
 
 
-class _Section(BaseModel):
+class Section(BaseModel):
+    """A table of a settings file: keys that it does not know are errors."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class LlamaNetwork(_Section):
+class LlamaNetwork(Section):
     """A Llama: as masked diffusion model ("llada", bidirectional) or as autoregressive one ("llama")."""
 
     type: Literal["llada", "llama"]
@@ -36,21 +38,21 @@ class LlamaNetwork(_Section):
         return self
 
 
-class BertNetwork(_Section):
+class BertNetwork(Section):
     """A BERT-class masked language model; its sizes, blocks and embeddings come from the --init folder."""
 
     type: Literal["bert"]
     context: PositiveInt = Field(description="most positions; at most the encoder's")
 
 
-class TokenizerSettings(_Section):
+class TokenizerSettings(Section):
     """Whose tokens: the built-in model's, those of the --init folder, or new ones trained on the data."""
 
     source: Literal["storyteller", "init", "new"] = "storyteller"
     vocab_size: int = Field(default=8192, ge=300, le=65_536, description="of a new tokenizer")
 
 
-class Rows(_Section):
+class Rows(Section):
     """How documents become rows."""
 
     length: PositiveInt = Field(description="tokens of a row")
@@ -76,7 +78,7 @@ class Rows(_Section):
         return self
 
 
-class Masking(_Section):
+class Masking(Section):
     """The masked diffusion objective."""
 
     smallest_t: float = Field(default=1e-3, ge=0, lt=1, description="times are drawn from (smallest_t, 1]")
@@ -91,7 +93,7 @@ class Masking(_Section):
         return self
 
 
-class Schedule(_Section):
+class Schedule(Section):
     """Trapezoid: linear warm-up, flat, linear decay to zero. All in steps."""
 
     steps: PositiveInt
@@ -110,7 +112,7 @@ class Schedule(_Section):
         return self.steps - self.decay_steps
 
 
-class OptimizerSettings(_Section):
+class OptimizerSettings(Section):
     """Muon for the matrices of the blocks, AdamW for the rest."""
 
     muon_lr: PositiveFloat = 0.02
@@ -122,7 +124,7 @@ class OptimizerSettings(_Section):
     ema_decay: float = Field(default=0.999, ge=0, lt=1)
 
 
-class Speed(_Section):
+class Speed(Section):
     """What changes the speed and not the method; may differ between the pieces of one run."""
 
     micro_rows: PositiveInt | None = Field(default=None, description="rows of one forward; by default the whole batch")
@@ -131,7 +133,7 @@ class Speed(_Section):
     workers: PositiveInt = Field(default=2, description="threads that prepare batches ahead")
 
 
-class Record(_Section):
+class Record(Section):
     """What is written down, and how often."""
 
     log_steps: PositiveInt = 10
@@ -140,7 +142,7 @@ class Record(_Section):
     save_seconds: PositiveFloat = 300.0
 
 
-class Card(_Section):
+class Card(Section):
     """What the model card states and no measurement tells."""
 
     name: str
@@ -150,7 +152,7 @@ class Card(_Section):
     licence: str = "Apache-2.0"
 
 
-class TrainingConfig(_Section):
+class TrainingConfig(Section):
     """A whole run."""
 
     kind: Kind
@@ -193,16 +195,29 @@ def read_config(path: Path, kind: Kind) -> TrainingConfig:
     Raises:
         SettingsError: no such file, no TOML, a key or value that cannot be meant, or another kind of model.
     """
+    config = check_config(read_toml(path), str(path))
+    if config.kind != kind:
+        raise SettingsError(f"{path} describes a {config.kind}: run python -m training.{config.kind} with it")
+    return config
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The content of a settings file.
+
+    Raises:
+        SettingsError: no such file, or no TOML.
+    """
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror}; give --config a TOML file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path} is not valid TOML: {error}") from error
-    config = check_config(content, str(path))
-    if config.kind != kind:
-        raise SettingsError(f"{path} describes a {config.kind}: run python -m training.{config.kind} with it")
-    return config
+
+
+def what_is_wrong(error: ValidationError) -> str:
+    """Every key that cannot be meant and why."""
+    return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'file'}: {one['msg']}" for one in error.errors())
 
 
 def check_config(content: dict[str, Any], source: str) -> TrainingConfig:
@@ -214,8 +229,7 @@ def check_config(content: dict[str, Any], source: str) -> TrainingConfig:
     try:
         return TrainingConfig.model_validate(content)
     except ValidationError as error:
-        wrong = [f"{'.'.join(map(str, one['loc'])) or 'file'}: {one['msg']}" for one in error.errors()]
-        raise SettingsError(f"{source}: " + "; ".join(wrong)) from error
+        raise SettingsError(f"{source}: {what_is_wrong(error)}") from error
 
 
 def differing_keys(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:

@@ -16,7 +16,7 @@ from training.files import replacing_file
 SCHEMA = 1
 
 # The trapezoid's end may move while the run is on its flat part: the steps so far would have been the same.
-_END_KEYS = {"schedule.steps", "schedule.decay_steps"}
+END_KEYS = {"schedule.steps", "schedule.decay_steps"}
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,9 @@ def check_same_run(state: State, config: TrainingConfig, data: dict[str, Any], p
     different = [key for key in differing_keys(state.config, new) if key.split(".")[0] not in FREE_SECTIONS]
     flat = state.step <= min(Schedule(**state.config["schedule"]).decay_start, config.schedule.decay_start)
     if flat:
-        different = [key for key in different if key not in _END_KEYS]
+        different = [key for key in different if key not in END_KEYS]
     if different:
-        moved = _END_KEYS.intersection(different)
+        moved = END_KEYS.intersection(different)
         hint = " (the end may move before the decay begins, not after)" if moved else ""
         raise ResumeMismatch(
             f"{path} was made with another {', '.join(different)}{hint}; take back the change, or choose another --out"

@@ -178,7 +178,20 @@ MASKED_LM = Family(
     ),
 )
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (LLADA, DREAM, LLADA2, LLADA_MOE, MASKED_LM)}
+BLOCK_LLAMA = Family(
+    name="block-llama",
+    title="Llama, adapted to block diffusion (the built-in narrator)",
+    model_types=("block_llama",),
+    architectures=("BlockLlamaModelLM",),
+    mask_tokens=("<|mask|>",),
+    defaults={"length": 256, "block_length": 32, "strategy": "confidence", "cache": "prefix"},
+    shift=1,
+    chat="<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n",
+)
+
+FAMILIES: dict[str, Family] = {
+    family.name: family for family in (LLADA, DREAM, LLADA2, LLADA_MOE, MASKED_LM, BLOCK_LLAMA)
+}
 
 # What people try and dgmark does not decode, by model_type or architecture: the reason.
 REFUSED = {

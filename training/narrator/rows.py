@@ -1,0 +1,147 @@
+"""Rows and masks for training block diffusion from an autoregressive model: functions of seed and step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, UInt16
+
+from training.narrator.config import BlockMasking, BlockRows
+
+COPIES = 2  # of each response
+
+_ROWS, _MASKS = 0, 1
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A text to learn from.
+
+    Attributes:
+        ids: its tokens, what it was asked or how it opened first.
+        given: how many of them are never predicted.
+        ended: whether the text ends behind its last token, or was cut there.
+    """
+
+    ids: UInt16[np.ndarray, " length"]
+    given: int
+    ended: bool
+
+
+@dataclass(frozen=True)
+class BlockBatch:
+    """Rows of context and response, and which tokens of each copy are masked.
+
+    Attributes:
+        ids: context, left of it nothing where it is short, and response.
+        absent: positions at the start of a row that hold nothing.
+        block: positions of a block of the response.
+        masked: where the copies are masked.
+        learned: positions of each response that are in blocks which are learned.
+        weights: of the cross entropy of each position of the copies; 0 where nothing is predicted.
+    """
+
+    ids: Int[np.ndarray, "rows clean"]
+    absent: Int[np.ndarray, " rows"]
+    block: Int[np.ndarray, " rows"]
+    masked: Bool[np.ndarray, "rows copies response"]
+    learned: Int[np.ndarray, " rows"]
+    weights: Float[np.ndarray, "rows copies response"]
+
+    def first_copy(self) -> "BlockBatch":
+        """The same rows, predicted in the first copy only: its masks are those of the bound."""
+        weights = self.weights.copy()
+        weights[:, 1:] = 0
+        return replace(self, weights=weights)
+
+
+class PassageRows:
+    """Rows out of two kinds of passages.
+
+    Args:
+        own: texts of the base itself.
+        real: texts of people.
+        settings: of the rows.
+        end_id: what fills a block behind the end of a text.
+        seed: of all draws.
+    """
+
+    def __init__(
+        self, own: Sequence[Passage], real: Sequence[Passage], settings: BlockRows, end_id: int, seed: int
+    ) -> None:
+        self._kinds = (own, real)
+        self._settings, self._end_id, self._seed = settings, end_id, seed
+        weights = [np.array([len(one.ids) - one.given for one in kind], np.float64) for kind in self._kinds]
+        self._odds = [weight / weight.sum() for weight in weights]
+
+    def step(self, step: int, masking: BlockMasking) -> BlockBatch:
+        """The rows of a step, masked."""
+        settings = self._settings
+        rng = np.random.default_rng((self._seed, _ROWS, step))
+        kinds = (np.arange(settings.batch) + rng.random()) / settings.batch >= settings.own_share
+        drawn = [self.row(int(kind), rng) for kind in kinds]
+        ids, absent, lengths, ended = (np.array(part) for part in zip(*drawn, strict=True))
+        block = rng.choice(settings.lengths_at(step), settings.batch)
+        length = np.minimum(predicted(lengths, ended, block), settings.response)
+        masks = np.random.default_rng((self._seed, _MASKS, step))
+        return mask_rows(ids, absent, block, length, settings.response, masking, masks)
+
+    def row(self, kind: int, rng: np.random.Generator) -> tuple[Int[np.ndarray, " clean"], int, int, bool]:
+        """One row: ids, absent positions, tokens of the response that the text has, whether it ends behind them."""
+        settings, passages = self._settings, self._kinds[kind]
+        passage = passages[int(rng.choice(len(passages), p=self._odds[kind]))]
+        last = max(passage.given, len(passage.ids) - settings.response // 2)
+        at_start = rng.random() < settings.start_share
+        start = passage.given if at_start else int(rng.integers(passage.given, last + 1))
+        context = passage.ids[max(0, start - settings.context) : start]
+        response = passage.ids[start : start + settings.response]
+        ids = np.full(settings.context + settings.response, self._end_id, np.int64)
+        ids[settings.context - len(context) : settings.context] = context
+        ids[settings.context : settings.context + len(response)] = response
+        ends_here = passage.ended and start + settings.response > len(passage.ids)
+        return ids, settings.context - len(context), len(response), ends_here
+
+
+def predicted(
+    lengths: Int[np.ndarray, " rows"], ended: Bool[np.ndarray, " rows"], block: Int[np.ndarray, " rows"]
+) -> Int[np.ndarray, " rows"]:
+    """Positions of each response that are learned: whole blocks, the one in which the text ends filled up."""
+    found: Int[np.ndarray, " rows"] = np.where(ended, (lengths // block + 1) * block, lengths // block * block)
+    return found
+
+
+def mask_rows(
+    ids: Int[np.ndarray, "rows clean"],
+    absent: Int[np.ndarray, " rows"],
+    block: Int[np.ndarray, " rows"],
+    length: Int[np.ndarray, " rows"],
+    response: int,
+    masking: BlockMasking,
+    rng: np.random.Generator,
+) -> BlockBatch:
+    """Mask a number of positions, uniform in 1 ... block, in each block of two copies.
+
+    In part of the rows the second copy masks what the first one leaves; in the others each copy keeps tokens about from
+    the left, as decoding by confidence does. The cross entropy over the masked positions of a block is their mean, so
+    that a row's expectation is the bound (Nie et al. 2025, Eq. 6), but for the cap on the weight of the last few.
+    """
+    rows = len(ids)
+    masked = np.zeros((rows, COPIES, response), np.bool_)
+    weights = np.zeros((rows, COPIES, response), np.float32)
+    for row in range(rows):
+        size = int(block[row])
+        ordered = rng.random() < masking.ordered_share
+        for begin in range(0, int(length[row]), size):
+            spread = rng.choice(masking.spreads)
+            for copy in range(COPIES):
+                if copy == 0 or ordered:
+                    count = int(rng.integers(1, size + 1))
+                    noise = rng.standard_normal(size)
+                    late = np.argsort((np.arange(size) + spread * noise) if ordered else noise)[size - count :]
+                    here = np.isin(np.arange(size), late)
+                else:
+                    here, count = ~here, size - count
+                masked[row, copy, begin : begin + size] = here
+                if count:
+                    weights[row, copy, begin : begin + size] = here * min(size / count, masking.largest_weight)
+    return BlockBatch(ids, absent, block, masked, length, weights)
