@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test check bench bench-quick bench-detect train-storyteller train-judge clean
+.PHONY: demo test check bench bench-quick bench-detect train-storyteller train-judge train-narrator clean
 
 demo: .venv/.generate
 	$(BIN)/dgmark demo
@@ -36,7 +36,7 @@ bench-detect: .venv/.dev
 	$(BIN)/python benchmarks/spans.py runs/multinomial-marked.jsonl $(HUMAN)
 
 # DATA is required; HELDOUT, CONFIG, OUT, SECONDS and MORE (further options) are understood. Run again to continue.
-train-storyteller train-judge: train-%: .venv/.dev
+train-storyteller train-judge train-narrator: train-%: .venv/.dev
 	$(if $(DATA),,$(error give DATA=documents.jsonl.xz, see training/README.md))
 	$(BIN)/python -m training.$* --data $(DATA) --out $(or $(OUT),runs/$*) $(if $(HELDOUT),--heldout $(HELDOUT)) \
 		$(if $(CONFIG),--config $(CONFIG)) $(if $(SECONDS),--max-seconds $(SECONDS)) $(MORE)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 import tiny_checkpoints as tiny
 from dgmark import WatermarkKey, WatermarkSpec, generate
+from dgmark.decode import DecodeConfig
 from dgmark.errors import SettingsError
 from dgmark.models import NetworkDenoiser, load_model
 from dgmark.models.denoiser import block_origin_of, confidence_of, defaults_of, pads_of
@@ -89,7 +90,7 @@ def test_it_tells_the_loop_its_ways(model: NetworkDenoiser) -> None:
         "response",
         True,
     )
-    assert (defaults_of(model)["block_length"], defaults_of(model)["cache"]) == (32, "prefix")
+    assert (defaults_of(model)["block_length"], defaults_of(model)["cache"]) == (8, "prefix")
     assert (model.mask_id, model.end_ids, model.context_length) == (0, (1, 2), 256)
 
 
@@ -133,9 +134,11 @@ def test_padded_rows_answer_as_they_do_alone(model: NetworkDenoiser, cache: Any)
             assert (third[row - 1] - expected).abs().max() < CLOSE
 
 
-def test_a_dual_cache_and_going_back_are_refused(model: NetworkDenoiser) -> None:
+def test_a_dual_cache_the_canvas_and_going_back_are_refused(model: NetworkDenoiser) -> None:
     with pytest.raises(SettingsError, match="use prefix, it is exact"):
         model.session("dual")
+    with pytest.raises(SettingsError, match="sees nothing behind a block"):
+        DecodeConfig.of(model, lookahead=2, lookahead_scope="canvas")
     session = model.session("prefix")
     session.begin(random_ids(40), 20, 30)
     with pytest.raises(SettingsError, match="position 10 lies before text that is finished up to 20"):

@@ -498,3 +498,20 @@ def test_the_demo_detects_the_mark_also_after_the_cut(key_file: Path, tmp_path: 
     assert done.stdout.count("watermarked ") == 2
     assert done.stdout.count("not_detected ") == 1
     assert picture.read_text().startswith("<svg")
+
+
+@pytest.mark.slow
+def test_without_the_narrators_base_the_demo_shows_the_storyteller(tmp_path: Path) -> None:
+    nowhere = {"DGMARK_CACHE": str(tmp_path), "DGMARK_BASE": str(tmp_path / "missing.whl"), "COLUMNS": "100"}
+    command = [sys.executable, "-m", "dgmark", "demo", "--length", "64"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | nowhere)
+    assert "the storyteller writes instead of the narrator" in done.stderr
+    assert "Once upon a time" in done.stdout
+    chosen = subprocess.run(
+        [*command, "--model", "narrator"], capture_output=True, text=True, check=False, env=os.environ | nowhere
+    )
+    assert chosen.returncode == 6
+    assert "missing.whl, which is no file" in chosen.stderr
+    other = subprocess.run([*command, "--model", "other"], capture_output=True, text=True, check=False)
+    assert other.returncode == 2
+    assert "the demo shows a built-in model" in other.stderr

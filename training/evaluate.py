@@ -14,6 +14,7 @@ import numpy as np
 import torch
 import typer
 
+from dgmark.checkpoint import find_checkpoint
 from dgmark.cli.console import speaks, stderr, stdout
 from dgmark.errors import InputError, SettingsError
 from dgmark.evaluate import BUILTIN_JUDGE, Judge, load_judge, perplexity
@@ -54,6 +55,19 @@ def bound_of(
     return nelbo(network, held_out, mask, repeats=repeats)
 
 
+def weights_of(name_or_path: str) -> str:
+    """Fingerprint of a model's weights, whether it is decoded or judges.
+
+    Raises:
+        ModelError: no such model.
+    """
+    family = find_checkpoint(name_or_path).config.get("model_type")
+    judges_or_trains = family in ("llama", "bert")
+    return weights_fingerprint(
+        load_network(name_or_path).module if judges_or_trains else load_model(name_or_path, dtype="fp32").network
+    )
+
+
 def figures_of(rows: Sequence[Row]) -> dict[str, Any]:
     """Lengths and repetition of one cell's texts, from their token ids; shares are means over texts."""
     ids = [row["token_ids"] for row in rows]
@@ -85,7 +99,7 @@ def sample_cells(
     """
     model = load_model(folder, device=device)
     # rows name the weights, so that those of an earlier state of the folder are not taken for this one's
-    name = f"{Path(folder).name} {weights_fingerprint(load_network(folder).module)[:12]}"
+    name = f"{Path(folder).name} {weights_fingerprint(model.network)[:12]}"
     model = replace(model, name=name)
     prompts = held_out_prompts(documents, model.tokenizer, plan.texts)
     made = {}
@@ -129,11 +143,15 @@ def main(
     against: Annotated[
         list[str] | None, typer.Option(help="NAME=FOLDER: another model to bound on the same documents.")
     ] = None,
+    bound: Annotated[
+        bool, typer.Option("--bound/--no-bound", help="Bound whole rows; not for models that decode block by block.")
+    ] = True,
     rows: Annotated[int, typer.Option(min=2, help="Held-out rows.")] = 256,
     length: Annotated[int, typer.Option(min=8, help="Tokens of a held-out row.")] = 320,
     repeats: Annotated[int, typer.Option(min=2, help="Independent draws of times and masks.")] = 4,
     texts: Annotated[int, typer.Option(min=0, help="Samples of each cell; 0 measures the bound alone.")] = 20,
     tokens: Annotated[int, typer.Option(min=32, help="Tokens of a sample.")] = 256,
+    block_length: Annotated[int, typer.Option(min=1, help="Positions of a block of the samples.")] = 32,
     cache: Annotated[CacheMode, typer.Option(help="How the samples are decoded.")] = "none",
     device: Annotated[str | None, typer.Option(help="A torch device; by default the GPU if any.")] = None,
 ) -> None:
@@ -146,7 +164,7 @@ def main(
         raise InputError(f"{data} holds no document whose id begins with {only!r}")
     figures: dict[str, Any] = {
         "schema": SCHEMA,
-        "weights": weights_fingerprint(load_network(model).module),
+        "weights": weights_of(model),
         "judge_weights": weights_fingerprint(judged.network) if judged else None,
         "heldout_sha256": file_hash(data),
         "heldout_only": only,
@@ -156,10 +174,12 @@ def main(
         named["the judge"] = judge
     figures["bounds"] = {
         name: bound_of(folder, documents, length=length, rows=rows, repeats=repeats, device=target).to_dict()
-        for name, folder in named.items()
+        for name, folder in (named.items() if bound else ())
     }
     if texts:
-        made = sample_cells(model, documents, Plan(texts=texts, length=tokens, cache=cache), out, device)
+        made = sample_cells(
+            model, documents, Plan(texts=texts, length=tokens, block_length=block_length, cache=cache), out, device
+        )
         scores = judge_cells(judged, made) if judged else {}
         figures["cells"] = {cell: {**figures_of(made[cell]), "judge": scores.get(cell)} for cell in made}
         with replacing_file(out / "samples.html") as beside:

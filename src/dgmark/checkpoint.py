@@ -12,7 +12,9 @@ from dgmark.errors import CheckpointFormat, ModelNotFound
 from dgmark.hub import is_hub_id, snapshot
 
 BUILTIN = "storyteller"
-_BUILTIN_FOLDER = Path(__file__).parent / "storyteller"
+NARRATOR = "narrator"
+# models that come with dgmark; the first is the default
+BUILTINS = (BUILTIN, NARRATOR)
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Checkpoint:
 
 
 def find_checkpoint(name_or_path: str, revision: str | None = None, *, weights: bool = False) -> Checkpoint:
-    """The built-in model by its name, a local folder by its path, or a checkpoint by its hub id.
+    """A built-in model by its name, a local folder by its path, or a checkpoint by its hub id.
 
     Args:
         name_or_path: a folder is preferred to a hub id of the same form.
@@ -58,17 +60,18 @@ def find_checkpoint(name_or_path: str, revision: str | None = None, *, weights: 
         weights: whether to fetch the weights of a hub id, too.
 
     Raises:
-        ModelNotFound: neither the built-in name, nor a folder with a `config.json`, nor a hub id that can be had.
+        ModelNotFound: neither a built-in name, nor a folder with a `config.json`, nor a hub id that can be had.
         CheckpointFormat: the folder's `config.json` cannot be read.
     """
-    folder = _BUILTIN_FOLDER if name_or_path == BUILTIN else Path(name_or_path).expanduser()
+    builtin = name_or_path in BUILTINS
+    folder = Path(__file__).parent / name_or_path if builtin else Path(name_or_path).expanduser()
     if not folder.is_dir() and is_hub_id(name_or_path):
         folder = snapshot(name_or_path, revision, weights=weights)
     path = folder / "config.json"
     if not path.is_file():
         raise ModelNotFound(
-            f"no model {name_or_path!r}: give the built-in name {BUILTIN!r}, a folder that holds a config.json, or a "
-            "hub id such as 'GSAI-ML/LLaDA-8B-Instruct'"
+            f"no model {name_or_path!r}: give a built-in name ({', '.join(BUILTINS)}), a folder that holds a "
+            "config.json, or a hub id such as 'GSAI-ML/LLaDA-8B-Instruct'"
         )
     return Checkpoint(name=name_or_path, folder=folder, config=read_object(path))
 

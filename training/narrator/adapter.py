@@ -2,8 +2,8 @@
 
 A row is a context and a response, both clean, followed by copies of the response in which tokens are masked. Clean
 positions see what is before them; a position of a copy sees the clean text before its block, and its block in the copy
-(Arriola et al. 2025, block diffusion). As in Dream, the hidden state at i - 1 predicts position i; what predicts the
-first position of a block is clean, and stays the base's prediction of the next token.
+(Arriola et al. 2025, block diffusion). As in Dream, the hidden state at i - 1 predicts position i: the first position
+of a block is predicted from clean text alone, as in the base.
 """
 
 import math

@@ -1,10 +1,10 @@
-"""`dgmark demo`: the whole of it in one minute, on the built-in model."""
+"""`dgmark demo`: the whole of it in a few minutes, on a built-in model."""
 
 import re
-import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -12,22 +12,53 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from dgmark.cli.console import speaks, stdout
+from dgmark.checkpoint import BUILTIN, NARRATOR
+from dgmark.cli.console import speaks, stderr, stdout
 from dgmark.cli.highlight import highlight, legend
 from dgmark.detector import Detection, Detector
-from dgmark.errors import MissingExtra
+from dgmark.errors import MissingExtra, ModelNotFound, SettingsError
 from dgmark.key import WatermarkKey
 
-PROMPT = (
-    "Once upon a time there was an old king who lived in a castle by the sea, and he had three daughters. "
-    "One morning the youngest of them"
-)
+if TYPE_CHECKING:
+    from dgmark.models import NetworkDenoiser
+
+
+@dataclass(frozen=True)
+class Show:
+    """What a model is asked, and how it is decoded."""
+
+    prompt: str
+    length: int
+    temperature: float
+    chat: bool
+
+
+SHOWS = {
+    NARRATOR: Show("Write a short story about a lighthouse keeper who finds an old letter.", 160, 0.8, chat=True),
+    BUILTIN: Show(
+        "Once upon a time there was an old king who lived in a castle by the sea, and he had three daughters. "
+        "One morning the youngest of them",
+        128,
+        1.0,
+        chat=False,
+    ),
+}
 
 
 @speaks
 def demo(
-    prompt: Annotated[str, typer.Option(help="What the built-in model continues.")] = PROMPT,
-    length: Annotated[int, typer.Option(help="Response tokens.")] = 128,
+    prompt: Annotated[
+        str | None, typer.Option(help="What the narrator answers, or the storyteller continues.", show_default=False)
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="narrator or storyteller; by default the narrator, or the model of --key.", show_default=False
+        ),
+    ] = None,
+    length: Annotated[
+        int | None, typer.Option(min=1, help="Response tokens; by default 160 of the narrator, 128 of the storyteller.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="The same draws for both texts.")] = 1,
     key_file: Annotated[
         Path | None, typer.Option("--key", help="Key file to use instead of a new one.", show_default=False)
@@ -37,25 +68,32 @@ def demo(
     """Write one text without and one with the mark of a new key; detect both, then the marked one with a cut."""
     try:
         from dgmark.decode import generate
-        from dgmark.models import load_model
     except ImportError as error:
         raise MissingExtra(f"the demo generates text: pip install 'dgmark[generate]' ({error})") from None
 
     console = Console(record=True, width=112) if svg else stdout()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "key.json" if key_file is None else key_file
-        if key_file is None:
-            WatermarkKey.generate().save(path)
-        key = WatermarkKey.load(path)
-    origin = "new, secret" if key_file is None else "secret"
+    given = None if key_file is None else WatermarkKey.load(key_file)
+    denoiser = _load(model or (NARRATOR if given is None else given.spec.tokenizer), chosen=bool(model or given))
+    key = WatermarkKey.generate(denoiser) if given is None else given
+    show = SHOWS[denoiser.name]
+    prompt = prompt or show.prompt
+    origin = "new, secret" if given is None else "secret"
     console.print(Text.assemble("key     ", (key.fingerprint, "bold"), f"  ({origin}; this is its public fingerprint)"))
     console.print(Text.assemble("prompt  ", (prompt, "italic")))
 
-    model = load_model()
     texts, seconds = [], []
     for one_key in (None, key):
         begin = time.perf_counter()
-        texts.append(generate(model, prompt, key=one_key, length=length, seed=seed)[0].text)
+        (made,) = generate(
+            denoiser,
+            prompt,
+            key=one_key,
+            length=length or show.length,
+            seed=seed,
+            temperature=show.temperature,
+            chat=show.chat,
+        )
+        texts.append(made.text)
         seconds.append(time.perf_counter() - begin)
     detector = Detector(key)
     plain, marked = (detector.detect(text) for text in texts)
@@ -76,6 +114,22 @@ def demo(
         # without rich's fonts, which lie on another host
         picture = re.sub(r"@font-face \{.*?\}", "", console.export_svg(title="dgmark demo"), flags=re.DOTALL)
         svg.write_text(picture, encoding="utf-8")
+
+
+def _load(name: str, *, chosen: bool) -> "NetworkDenoiser":
+    """The model; where nobody chose the narrator and its base cannot be had, the storyteller."""
+    from dgmark.models import load_model
+
+    if name not in SHOWS:
+        raise SettingsError(f"the demo shows a built-in model ({', '.join(SHOWS)}), not {name!r}; use dgmark generate")
+    try:
+        with stderr().status(f"loading the {name} (the narrator's base, 93 MB, is fetched once)"):
+            return load_model(name)
+    except (ModelNotFound, MissingExtra) as error:
+        if chosen:
+            raise
+        stderr().print(f"the storyteller writes instead of the narrator: {error}", markup=False)
+        return load_model(BUILTIN)
 
 
 def without_first_sentence(text: str) -> str:

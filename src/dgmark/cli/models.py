@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from dgmark.checkpoint import BUILTIN
+from dgmark.checkpoint import BUILTIN, BUILTINS
 from dgmark.cli.console import speaks
 from dgmark.cli.options import OneObject
 from dgmark.families import BYTES_PER_PARAMETER, FAMILIES, Family
@@ -16,7 +16,7 @@ def models(as_json: OneObject = False) -> None:
     """List the families of models, their published checkpoints, the memory their weights take, and the defaults."""
     rows = [family_row(family) for family in FAMILIES.values()]
     if as_json:
-        print(json.dumps({"builtin": BUILTIN, "families": rows, "schema": MODELS_SCHEMA}))
+        print(json.dumps({"builtin": BUILTIN, "builtins": BUILTINS, "families": rows, "schema": MODELS_SCHEMA}))
         return
     lines = [("family", "checkpoint", "parameters", "GB bf16", "block", "licence")]
     for row in rows:
@@ -31,7 +31,7 @@ def models(as_json: OneObject = False) -> None:
             for place, (cell, width) in enumerate(zip(line, widths, strict=True))
         )
         print("  ".join(cells).rstrip())
-    print(f"built in: {BUILTIN}; any checkpoint of these families loads, from a folder or by its hub id")
+    print(f"built in: {', '.join(BUILTINS)}; any checkpoint of these families loads, from a folder or by its hub id")
 
 
 def family_row(family: Family) -> dict[str, Any]:

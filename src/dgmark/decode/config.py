@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, TypedDict, Unpack
 
 from dgmark.errors import BlockLengthError, SettingsError, UnknownStrategy
-from dgmark.models.denoiser import CACHES, CacheMode, Denoiser, block_multiple_of, defaults_of, name_of
+from dgmark.models.denoiser import CACHES, CacheMode, Denoiser, block_multiple_of, defaults_of, name_of, sees_ahead_of
 
 # beyond these, logits / temperature leaves the range in which float32 still tells tokens apart
 _COLDEST, _HOTTEST = 1e-6, 1e6
@@ -115,7 +115,7 @@ class DecodeConfig:
                 f"{name_of(model)} attends in blocks of {multiple}: block length {config.block_length} does not divide "
                 "that"
             )
-        if multiple is not None and config.lookahead > 1 and config.lookahead_scope == "canvas":
+        if not sees_ahead_of(model) and config.lookahead > 1 and config.lookahead_scope == "canvas":
             raise SettingsError(
                 f"{name_of(model)} sees nothing behind a block, so lookahead cannot count the canvas: "
                 "use lookahead scope block"

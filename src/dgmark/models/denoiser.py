@@ -20,7 +20,7 @@ class Denoiser(Protocol):
     """A masked diffusion model.
 
     More is read where a model has it, each through the function `*_of` below that says what it means: `name`, `device`,
-    `dtype`, `quantization`, `defaults`, `confidence_source`, `block_origin`, `block_multiple`, `pads`.
+    `dtype`, `quantization`, `defaults`, `confidence_source`, `block_origin`, `block_multiple`, `sees_ahead`, `pads`.
     """
 
     @property
@@ -232,6 +232,11 @@ def block_multiple_of(model: Denoiser) -> int | None:
     """
     multiple: int | None = getattr(model, "block_multiple", None)
     return multiple
+
+
+def sees_ahead_of(model: Denoiser) -> bool:
+    """Whether what stands behind the block being decoded is seen; by default if the model has no `block_multiple`."""
+    return bool(getattr(model, "sees_ahead", block_multiple_of(model) is None))
 
 
 def pads_of(model: Denoiser) -> bool:

@@ -65,6 +65,11 @@ class NetworkDenoiser:
         return self.family.block_multiple
 
     @property
+    def sees_ahead(self) -> bool:
+        """See `dgmark.models.denoiser.sees_ahead_of`."""
+        return self.family.sees_ahead
+
+    @property
     def pads(self) -> bool:
         """See `dgmark.models.denoiser.pads_of`."""
         return self.architecture.pads(self.network)

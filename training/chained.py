@@ -1,0 +1,161 @@
+"""`python -m training.chained`: models with different tokens on the same passages, in nats a character.
+
+What is scored of a passage is cut into blocks, each bounded after all text before it: the bound of decoding block by
+block, which for one block is the bound of `training.evaluate`. Works on any model that dgmark decodes.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from dgmark.cli.console import speaks, stderr, stdout
+from dgmark.errors import InputError, SettingsError
+from dgmark.evaluate.monte_carlo import answer_likelihood
+from dgmark.models import load_model
+from dgmark.models.denoiser import Denoiser
+from training.corpus import Document, read_documents
+from training.files import write_json
+
+
+@dataclass(frozen=True)
+class Passage:
+    """What is given, and what is scored; both are whole words."""
+
+    given: str
+    scored: str
+
+
+@dataclass(frozen=True)
+class CharacterBound:
+    """Nats a character over passages.
+
+    Attributes:
+        per_character: nats over characters.
+        per_token: the same nats over the model's tokens.
+        monte_carlo_error: standard error of `per_character` from the masks.
+        text_error: standard error of `per_character` from the choice of passages, Monte-Carlo error included.
+        passages: how many.
+        characters: that were scored.
+        block_length: tokens of a block.
+        samples: masked canvases a block.
+    """
+
+    per_character: float
+    per_token: float
+    monte_carlo_error: float
+    text_error: float
+    passages: int
+    characters: int
+    block_length: int
+    samples: int
+
+
+def passages_of(documents: Sequence[Document], count: int, given: int, scored: int, seed: int = 0) -> list[Passage]:
+    """Passages from random places of random documents, drawn in proportion to their length.
+
+    Args:
+        documents: to draw from.
+        count: passages.
+        given: characters before what is scored, about.
+        scored: characters that are scored, about.
+        seed: of the places.
+
+    Raises:
+        InputError: no document is long enough.
+    """
+    texts = [one.text for one in documents if len(one.text) > 2 * (given + scored)]
+    if not texts:
+        raise InputError(f"no document has {2 * (given + scored)} characters; give longer ones, or ask for less")
+    rng = np.random.default_rng(seed)
+    odds = np.array([len(text) for text in texts], np.float64)
+    found = []
+    for _ in range(count):
+        text = texts[int(rng.choice(len(texts), p=odds / odds.sum()))]
+        start = text.index(" ", int(rng.integers(len(text) - 2 * (given + scored)))) + 1
+        middle = text.index(" ", start + given)
+        stop = text.index(" ", middle + scored)
+        found.append(Passage(text[start:middle], text[middle:stop]))
+    return found
+
+
+def chained_bound(
+    model: Denoiser, passages: Sequence[Passage], *, block_length: int, samples: int, batch_size: int = 16
+) -> CharacterBound:
+    """The bound of a model on passages, block after block.
+
+    Args:
+        model: the model; it has to hold a whole passage.
+        passages: what to score.
+        block_length: tokens of a block.
+        samples: masked canvases a block.
+        batch_size: canvases of a forward.
+    """
+    nats, errors, tokens = [], [], 0
+    for number, passage in enumerate(passages):
+        before, ids = model.tokenizer.encode(passage.given), model.tokenizer.encode(passage.scored)
+        found = [
+            answer_likelihood(
+                model,
+                [*before, *ids[:start]],
+                ids[start : start + block_length],
+                samples=samples,
+                batch_size=batch_size,
+                seed=number,
+            )
+            for start in range(0, len(ids), block_length)
+        ]
+        nats.append(-sum(one.bound for one in found))
+        errors.append(sum(one.standard_error**2 for one in found))
+        tokens += len(ids)
+    lengths = np.array([len(one.scored) for one in passages], np.float64)
+    total, characters = float(np.sum(nats)), int(lengths.sum())
+    ratio = total / characters
+    spread = np.array(nats) - ratio * lengths  # of a ratio of sums
+    count = len(passages)
+    return CharacterBound(
+        per_character=ratio,
+        per_token=total / tokens,
+        monte_carlo_error=float(np.sum(errors)) ** 0.5 / characters,
+        text_error=float(np.sqrt((spread**2).sum() * count / max(count - 1, 1))) / characters,
+        passages=count,
+        characters=characters,
+        block_length=block_length,
+        samples=samples,
+    )
+
+
+@speaks
+def main(
+    model: Annotated[list[str], typer.Option(help="NAME:BLOCK, a model and tokens of a block; several may be given.")],
+    data: Annotated[Path, typer.Option(help="Held-out documents (.jsonl, .xz).")],
+    out: Annotated[Path, typer.Option(help="JSON file of the results; what is in it is not measured again.")],
+    only: Annotated[str, typer.Option(help="Only documents whose id begins so.")] = "",
+    passages: Annotated[int, typer.Option(min=2, help="Passages.")] = 16,
+    given: Annotated[int, typer.Option(min=8, help="Characters before what is scored.")] = 300,
+    scored: Annotated[int, typer.Option(min=8, help="Characters that are scored.")] = 400,
+    samples: Annotated[int, typer.Option(min=2, help="Masked canvases a block.")] = 8,
+) -> None:
+    """Bound models on the same passages, in nats a character."""
+    documents = [one for one in read_documents(data) if one.doc_id.startswith(only)]
+    chosen = passages_of(documents, passages, given, scored)
+    found = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
+    for one in model:
+        name, _, block = one.rpartition(":")
+        if not name or not block.isdigit() or int(block) < 1:
+            raise SettingsError(f"--model {one!r}: give NAME:BLOCK, a model and the tokens of a block")
+        asked = f"{one} {only or 'all'} {passages} {given} {scored} {samples}"
+        if asked not in found:
+            bound = chained_bound(load_model(name), chosen, block_length=int(block), samples=samples)
+            found[asked] = asdict(bound)
+            write_json(out, found)
+        stderr().print(f"{asked}: {found[asked]}", markup=False, soft_wrap=True)
+    stdout().print(str(out), markup=False)
+
+
+if __name__ == "__main__":
+    typer.run(main)
