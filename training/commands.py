@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import torch
 import typer
@@ -105,6 +105,7 @@ def run(
         return trainer.train(left)
 
 
+@runtime_checkable
 class Interruptible(Protocol):
     """What stops after the present step when it is told to."""
 
