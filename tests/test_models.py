@@ -504,7 +504,7 @@ def test_weights_in_a_pickle_are_not_loaded(folder: Folder) -> None:
 
 
 def test_an_unknown_model_is_not_found() -> None:
-    with pytest.raises(ModelNotFound, match=r"'gpt-5'.*'storyteller'"):
+    with pytest.raises(ModelNotFound, match=r"'gpt-5'.*\(storyteller, narrator\)"):
         load_model("gpt-5")
 
 
