@@ -17,7 +17,7 @@ from torch import Tensor
 
 import tiny_gguf
 from dgmark.checkpoint import find_checkpoint
-from dgmark.errors import CheckpointFormat, ModelNotFound
+from dgmark.errors import CheckpointFormat, ModelError, ModelNotFound
 from dgmark.models import load_model
 from dgmark.models.assembly import (
     ADAPTERS,
@@ -220,6 +220,15 @@ def test_parts_are_put_together_once_and_load_as_any_model(
     changed["mask_vector"] += 1
     save_file(changed, parts / ADAPTERS)
     with pytest.raises(ModelNotFound, match="is no file"):  # other adapters are another model
+        assembled(find_checkpoint(str(parts)))
+
+
+def test_a_cache_that_cannot_be_written_is_named(gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = write_parts(tmp_path / "parts", gguf)
+    (tmp_path / "cache").write_text("a file")
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv(BASE_VARIABLE, str(gguf))
+    with pytest.raises(ModelError, match=f"cannot be written .*set {CACHE_VARIABLE}"):
         assembled(find_checkpoint(str(parts)))
 
 

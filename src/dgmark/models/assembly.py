@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from dgmark.checkpoint import Checkpoint, read_object
-from dgmark.errors import CheckpointFormat, MissingExtra, ModelNotFound
+from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, ModelNotFound
 
 BASE, ADAPTERS = "base.json", "adapters.safetensors"
 MASK = "mask_vector"
@@ -67,6 +67,7 @@ def assembled(checkpoint: Checkpoint) -> Checkpoint:
         ModelNotFound: the base is not here and cannot be fetched.
         CheckpointFormat: the base or the adapters are damaged.
         MissingExtra: gguf is not installed.
+        ModelError: the cache cannot be written.
     """
     base = read_base(checkpoint.folder)
     adapters = (checkpoint.folder / ADAPTERS).read_bytes()
@@ -76,7 +77,10 @@ def assembled(checkpoint: Checkpoint) -> Checkpoint:
         with tempfile.TemporaryDirectory() as temporary:
             state = base_state(find_base(base, Path(temporary)))
         merged = with_adapters(state, load_file(checkpoint.folder / ADAPTERS))
-        _write(folder, checkpoint.folder, merged)
+        try:
+            _write(folder, checkpoint.folder, merged)
+        except OSError as error:
+            raise ModelError(f"{folder} cannot be written ({error}); set {CACHE_VARIABLE} to another folder") from error
     return replace(checkpoint, folder=folder)
 
 
