@@ -260,11 +260,11 @@ def write_tiny_base(gguf: Path, out: Path) -> None:
         write_base(out)
 
 
-def trainer(material: dict[str, Path], out: Path, config: NarratorConfig) -> NarratorTrainer:
+def trainer(material: dict[str, Path], out: Path, config: NarratorConfig, init: Path | None = None) -> NarratorTrainer:
     network = LlamaForCausalLM.from_pretrained(material["base"], dtype=torch.float32)
     documents = material["documents.jsonl"]
     data = read_data(config, material["base"], material["own.jsonl"], documents, documents)
-    return NarratorTrainer(config, network, data, out)
+    return NarratorTrainer(config, network, data, out, init=init)
 
 
 def test_the_base_is_a_folder_that_transformers_loads(material: dict[str, Path]) -> None:
@@ -306,6 +306,19 @@ def test_a_run_in_pieces_is_the_run_in_one_go(material: dict[str, Path], tmp_pat
     bounds = [row["heldout_own"] for row in steps if "heldout_own" in row]
     assert len(bounds) == 3
     assert bounds[-1] < bounds[0]
+
+
+def test_a_run_can_begin_from_the_adapters_of_another(material: dict[str, Path], tmp_path: Path) -> None:
+    trainer(material, tmp_path / "first", settings()).train()
+    state = tmp_path / "first" / STATE
+    second = trainer(material, tmp_path / "second", settings(), init=state)
+    trained = read_state(state)["trained"]
+    assert second.step == 0
+    assert all(torch.equal(param, trained[name]) for name, param in second.model.trained().items())
+    second.train(max_seconds=0)
+    assert trainer(material, tmp_path / "second", settings(), init=state).step == 1  # its own state goes before
+    with pytest.raises(SettingsError, match="other adapters"):
+        trainer(material, tmp_path / "third", settings(adapter={"rank": 2}), init=state)
 
 
 def test_other_settings_or_data_are_refused(material: dict[str, Path], tmp_path: Path) -> None:

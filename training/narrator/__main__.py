@@ -26,6 +26,9 @@ def main(
     heldout: Annotated[Path, typer.Option(help="Documents to measure on now and then.")],
     out: Annotated[Path, typer.Option(help="Folder of the run; an unfinished run in it is continued.")],
     config: Annotated[Path, typer.Option(help="Settings.")] = _SETTINGS,
+    init: Annotated[
+        Path | None, typer.Option(help="state.pt of another run whose adapters to begin from.", show_default=False)
+    ] = None,
     max_seconds: Annotated[
         float | None, typer.Option(min=0, help="Stop training after so long; the base and its texts come before.")
     ] = None,
@@ -38,7 +41,7 @@ def main(
         write_base(base)
     write_own_texts(base, out / OWN, settings.own_texts)
     network = LlamaForCausalLM.from_pretrained(base, dtype=torch.float32, attn_implementation="sdpa")
-    trainer = NarratorTrainer(settings, network, read_data(settings, base, out / OWN, data, heldout), out)
+    trainer = NarratorTrainer(settings, network, read_data(settings, base, out / OWN, data, heldout), out, init=init)
     with stopping_on_signals(trainer):
         trainer.train(max_seconds)
     state = "finished" if trainer.done else "unfinished: run the same command again to continue"

@@ -50,12 +50,16 @@ class NarratorTrainer:
         base: the autoregressive model; adapters are put into it.
         data: rows to train on and to measure on.
         out: the run's folder: state, log, curve.
+        init: state file of another run, whose adapters to begin from; used by the first piece only.
 
     Raises:
         ResumeMismatch: the folder holds a run with other settings, data or base.
+        SettingsError: `init` holds other adapters.
     """
 
-    def __init__(self, config: NarratorConfig, base: LlamaForCausalLM, data: Data, out: Path) -> None:
+    def __init__(
+        self, config: NarratorConfig, base: LlamaForCausalLM, data: Data, out: Path, *, init: Path | None = None
+    ) -> None:
         self.config, self.data, self.out = config, data, out
         torch.manual_seed(config.seed)
         self.model = Adapted(base, config.adapter.rank)
@@ -76,7 +80,18 @@ class NarratorTrainer:
         out.mkdir(parents=True, exist_ok=True)
         if (out / STATE).exists():
             self._take_up(read_state(out / STATE))
+        elif init is not None:
+            self._begin_from(init)
         self.history = History(out / LOG, self.step)
+
+    def _begin_from(self, path: Path) -> None:
+        trained: dict[str, Tensor] = read_state(path)["trained"]
+        mine = {name: param.shape for name, param in self.model.trained().items()}
+        if {name: tensor.shape for name, tensor in trained.items()} != mine:
+            raise SettingsError(
+                f"{path} holds other adapters than [adapter] describes: give one of the same rank and base"
+            )
+        self.model.load_state_dict(trained, strict=False)
 
     def _take_up(self, state: dict[str, Any]) -> None:
         path = self.out / STATE
