@@ -16,7 +16,7 @@ from training.files import replacing_file
 SCHEMA = 1
 
 # The trapezoid's end may move while the run is on its flat part: the steps so far would have been the same.
-END_KEYS = {"schedule.steps", "schedule.decay_steps"}
+_END_KEYS = {"schedule.steps", "schedule.decay_steps"}
 
 
 @dataclass(frozen=True)
@@ -75,16 +75,29 @@ def check_same_run(state: State, config: TrainingConfig, data: dict[str, Any], p
     Raises:
         ResumeMismatch: naming the keys that differ.
     """
-    new = config.model_dump(mode="json")
-    different = [key for key in differing_keys(state.config, new) if key.split(".")[0] not in FREE_SECTIONS]
-    flat = state.step <= min(Schedule(**state.config["schedule"]).decay_start, config.schedule.decay_start)
-    if flat:
-        different = [key for key in different if key not in END_KEYS]
+    check_same_settings(state.config, config.model_dump(mode="json"), state.step, path)
+    if state.data["made_from"] != data["made_from"]:
+        raise ResumeMismatch(f"{path} was trained on other data or another tokenizer; choose another --out")
+
+
+def check_same_settings(old: dict[str, Any], new: dict[str, Any], step: int, path: Path) -> None:
+    """Refuse to go on with other settings than a run began with.
+
+    Args:
+        old: settings in the state file, as plain values; they have a [schedule].
+        new: those to go on with.
+        step: steps done.
+        path: the state file.
+
+    Raises:
+        ResumeMismatch: naming the keys that differ.
+    """
+    different = [key for key in differing_keys(old, new) if key.split(".")[0] not in FREE_SECTIONS]
+    if step <= min(Schedule(**one["schedule"]).decay_start for one in (old, new)):
+        different = [key for key in different if key not in _END_KEYS]
     if different:
-        moved = END_KEYS.intersection(different)
+        moved = _END_KEYS.intersection(different)
         hint = " (the end may move before the decay begins, not after)" if moved else ""
         raise ResumeMismatch(
             f"{path} was made with another {', '.join(different)}{hint}; take back the change, or choose another --out"
         )
-    if state.data["made_from"] != data["made_from"]:
-        raise ResumeMismatch(f"{path} was trained on other data or another tokenizer; choose another --out")

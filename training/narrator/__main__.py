@@ -9,14 +9,14 @@ from transformers import LlamaForCausalLM
 
 from dgmark.cli.console import speaks, stdout
 from training.commands import stopping_on_signals
-from training.narrator.base import write_base
+from training.narrator.base import BASE, write_base
 from training.narrator.config import read_narrator_config
 from training.narrator.data import read_data
 from training.narrator.loop import NarratorTrainer
 from training.narrator.own_texts import write_own_texts
 from training.networks import quiet_transformers
 
-BASE, OWN = "base", "own.jsonl"
+OWN = "own.jsonl"
 _SETTINGS = Path(__file__).with_name("narrator.toml")
 
 

@@ -19,6 +19,8 @@ SMOLLM2 = Base(
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     licence="Apache-2.0",
 )
+BASE = "base"  # its folder in a run
+END = "<|im_end|>"  # what ends its turn
 _CONTROL = 3  # token_type of GGUF
 
 

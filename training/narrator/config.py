@@ -5,7 +5,7 @@ from pathlib import Path
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, model_validator
 
 from dgmark.errors import SettingsError
-from training.config import Schedule, Section, Share, read_toml, what_is_wrong
+from training.config import Record, Schedule, Section, Share, read_toml, what_is_wrong
 
 
 class Sampling(Section):
@@ -82,15 +82,6 @@ class AdapterOptimizer(Section):
     clip_norm: PositiveFloat = 1.0
 
 
-class NarratorRecord(Section):
-    """How often things are written."""
-
-    log_steps: PositiveInt = 10
-    evaluate_steps: PositiveInt = 100
-    evaluate_rows: PositiveInt = 24
-    save_seconds: PositiveFloat = 300.0
-
-
 class NarratorConfig(Section):
     """All settings."""
 
@@ -101,7 +92,7 @@ class NarratorConfig(Section):
     masking: BlockMasking
     optimizer: AdapterOptimizer
     schedule: Schedule
-    record: NarratorRecord
+    record: Record
 
 
 def read_narrator_config(path: Path) -> NarratorConfig:

@@ -8,11 +8,11 @@ import numpy as np
 from dgmark.errors import CheckpointFormat
 from dgmark.tokenizer import Tokenizer, read_tokenizer
 from training.corpus import file_hash, read_documents
+from training.narrator.base import END
 from training.narrator.config import BlockMasking, NarratorConfig
 from training.narrator.own_texts import read_own_texts
 from training.narrator.rows import BlockBatch, Passage, PassageRows
 
-END = "<|im_end|>"  # what ends a turn of the base
 SHORTEST = 8  # tokens of a document before the first that is predicted
 BOUND = BlockMasking(ordered_share=0.0, spreads=(1.0,), largest_weight=1e9)
 

@@ -19,10 +19,11 @@ from dgmark.checkpoint import read_object
 from dgmark.cli.console import speaks, stdout
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.families import BLOCK_LLAMA
-from dgmark.models.assembly import ADAPTERS, BASE, MASK, with_adapters
+from dgmark.models.assembly import ADAPTERS, MASK, with_adapters
+from dgmark.models.assembly import BASE as PARTS
 from training.files import replacing_folder, write_json
 from training.narrator.adapter import Adapted
-from training.narrator.base import SMOLLM2
+from training.narrator.base import BASE, END, SMOLLM2
 from training.narrator.config import NarratorConfig
 from training.narrator.loop import STATE, read_state
 from training.networks import quiet_transformers
@@ -48,20 +49,20 @@ def export(run: Path, out: Path) -> int:
     if not (run / STATE).is_file():
         raise SettingsError(f"{run} holds no {STATE}: give --run the folder of a training run")
     state = read_state(run / STATE)
-    model = trained_model(state, run / "base")
+    model = trained_model(state, run / BASE)
     adapters = {MASK: model.mask_vector.detach()}
     for name, layer in model.adapters():
         adapters |= {f"{name}.down": layer.down.detach(), f"{name}.up": layer.up.detach()}
     rounded = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in adapters.items()}
-    backend = tokenizers.Tokenizer.from_file(str(run / "base" / "tokenizer.json"))
+    backend = tokenizers.Tokenizer.from_file(str(run / BASE / "tokenizer.json"))
     backend.add_special_tokens([AddedToken(MASK_TOKEN, normalized=False)])
     with replacing_folder(out) as beside:
         save_file(rounded, beside / ADAPTERS)
-        write_json(beside / BASE, asdict(SMOLLM2))
-        write_json(beside / "config.json", config_of(read_object(run / "base" / "config.json")))
+        write_json(beside / PARTS, asdict(SMOLLM2))
+        write_json(beside / "config.json", config_of(read_object(run / BASE / "config.json")))
         backend.save(str(beside / "tokenizer.json"), pretty=False)
-        write_json(beside / "tokenizer_config.json", {"mask_token": MASK_TOKEN, "eos_token": "<|im_end|>"})
-        _compare(model, load_file(beside / ADAPTERS), run / "base")
+        write_json(beside / "tokenizer_config.json", {"mask_token": MASK_TOKEN, "eos_token": END})
+        _compare(model, load_file(beside / ADAPTERS), run / BASE)
         return (beside / ADAPTERS).stat().st_size
 
 

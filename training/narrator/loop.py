@@ -13,7 +13,6 @@ from transformers import LlamaForCausalLM
 
 from dgmark.cli.console import stderr
 from dgmark.errors import ResumeMismatch, SettingsError
-from training.config import FREE_SECTIONS, differing_keys
 from training.files import replacing_file
 from training.history import History, draw_curve, read_history
 from training.narrator.adapter import Adapted, Layout
@@ -21,7 +20,7 @@ from training.narrator.config import NarratorConfig
 from training.narrator.data import Data
 from training.narrator.rows import COPIES, BlockBatch
 from training.optimization import trapezoid
-from training.state import END_KEYS
+from training.state import check_same_settings
 
 STATE, LOG, CURVE = "state.pt", "log.jsonl", "curve.png"
 SCHEMA = 1
@@ -97,18 +96,8 @@ class NarratorTrainer:
         path = self.out / STATE
         if state["data"] != self.data.made_from:
             raise ResumeMismatch(f"{path} was trained on other data or another base; choose another --out")
-        before = NarratorConfig.model_validate(state["config"])
-        different = [
-            key
-            for key in differing_keys(before.model_dump(mode="json"), self.config.model_dump(mode="json"))
-            if key.split(".")[0] not in FREE_SECTIONS
-        ]
-        if state["step"] <= min(before.schedule.decay_start, self.config.schedule.decay_start):
-            different = [key for key in different if key not in END_KEYS]
-        if different:
-            raise ResumeMismatch(
-                f"{path} was made with another {', '.join(different)}; take back the change, or choose another --out"
-            )
+        before = NarratorConfig.model_validate(state["config"])  # with the defaults of settings that are newer
+        check_same_settings(before.model_dump(mode="json"), self.config.model_dump(mode="json"), state["step"], path)
         self.model.load_state_dict(state["trained"], strict=False)
         self.optimizer.load_state_dict(state["optimizer"])
         self.step, self.targets, self.seconds = state["step"], state["targets"], state["seconds"]

@@ -11,8 +11,18 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from dgmark.errors import SettingsError
-from dgmark.models.cache import WindowCache, forward_windows
+from dgmark.models.cache import WindowCache, forward_windows, output_logits
 from dgmark.models.denoiser import CacheMode
+
+
+def check_exact(cache: CacheMode) -> None:
+    """Refuse what cannot be kept where nothing sees what stands behind a block.
+
+    Raises:
+        SettingsError: another cache than "none" or "prefix".
+    """
+    if cache not in ("none", "prefix"):
+        raise SettingsError(f"there is no cache {cache!r} behind a block that nothing sees; use prefix, it is exact")
 
 
 class BlockCausalSession:
@@ -29,10 +39,7 @@ class BlockCausalSession:
     """
 
     def __init__(self, network: PreTrainedModel, cache: CacheMode, *, block: int, mask_id: int) -> None:
-        if cache not in ("none", "prefix"):
-            raise SettingsError(
-                f"there is no cache {cache!r} behind a block that nothing sees; use prefix, it is exact"
-            )
+        check_exact(cache)
         self._network = network
         self._mode = cache
         self._block = block
@@ -57,7 +64,7 @@ class BlockCausalSession:
         low = self._low(start, stop)
         window = self._filled(ids, low + self._block)[:, low:]
         hidden = forward_windows(self._network, self._cache, window, owner, low)
-        return self._logits(hidden[:, start - low : stop - low])
+        return output_logits(self._network, hidden[:, start - low : stop - low])
 
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
         """Only these rows' finished blocks stay cached, from the next `begin` on."""
@@ -70,7 +77,7 @@ class BlockCausalSession:
         hidden = self._network.base_model(
             input_ids=self._filled(ids, end), attention_mask=self._mask(0, end, ids.device), use_cache=False
         ).last_hidden_state
-        return self._logits(hidden[:, start:stop])
+        return output_logits(self._network, hidden[:, start:stop])
 
     def _extend(self, ids: Tensor, low: int) -> None:
         """Cache the finished blocks before `low`."""
@@ -105,7 +112,3 @@ class BlockCausalSession:
     def _mask(self, start: int, stop: int, device: torch.device) -> Bool[Tensor, "1 1 queries keys"]:
         block = torch.arange(stop, device=device) // self._block
         return (block[start:, None] >= block)[None, None]
-
-    def _logits(self, hidden: Tensor) -> Tensor:
-        logits: Tensor = self._network.get_output_embeddings()(hidden)  # type: ignore[no-untyped-call]
-        return logits.to(self._network.device)

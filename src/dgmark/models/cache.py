@@ -124,6 +124,12 @@ def forward_windows(
     return hidden.view(len(rows), several, width, -1)[row, place]
 
 
+def output_logits(network: PreTrainedModel, hidden: Float[Tensor, "... hidden"]) -> Float[Tensor, "... vocab"]:
+    """Logits of hidden states, on the device that takes the network's ids."""
+    logits: Tensor = network.get_output_embeddings()(hidden)  # type: ignore[no-untyped-call]
+    return logits.to(network.device)
+
+
 def _apart(several: int, width: int, cached: int, device: torch.device) -> Bool[Tensor, "1 1 queries keys"]:
     """What each query may attend to: all that is cached, and its own window."""
     window = torch.arange(several, device=device).repeat_interleave(width)

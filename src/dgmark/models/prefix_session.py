@@ -11,7 +11,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from dgmark.errors import SettingsError
-from dgmark.models.cache import WindowCache, forward_windows
+from dgmark.models.block_session import check_exact
+from dgmark.models.cache import WindowCache, forward_windows, output_logits
 from dgmark.models.denoiser import CacheMode
 from dgmark.models.session import padded_inputs
 
@@ -34,10 +35,7 @@ class CausalPrefixSession:
     def __init__(
         self, network: PreTrainedModel, cache: CacheMode, *, padding: Int[Tensor, " batch"] | None = None
     ) -> None:
-        if cache not in ("none", "prefix"):
-            raise SettingsError(
-                f"there is no cache {cache!r} behind a block that nothing sees; use prefix, it is exact"
-            )
+        check_exact(cache)
         self._network = network
         self._mode = cache
         self._padding = padding
@@ -61,8 +59,8 @@ class CausalPrefixSession:
         if self._mode == "none":
             return self._whole(ids, start, stop, None if self._padding is None else self._padding[owner])
         hidden = forward_windows(self._network, self._cache, ids[:, start:stop], owner, start, self._padding)
-        return self._logits(
-            torch.cat([hidden[:, :1] if self._first is None else self._first[owner], hidden[:, :-1]], 1)
+        return output_logits(
+            self._network, torch.cat([hidden[:, :1] if self._first is None else self._first[owner], hidden[:, :-1]], 1)
         )
 
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
@@ -89,7 +87,7 @@ class CausalPrefixSession:
         hidden = self._network.base_model(
             input_ids=ids[:, done:start],
             position_ids=positions[:, done:],
-            attention_mask=self._mask(start, start, ids.device, self._padding)[:, :, done:],
+            attention_mask=self._mask(start, start, ids.device, self._padding, done),
             past_key_values=self._cache,
             use_cache=True,
         ).last_hidden_state
@@ -105,20 +103,16 @@ class CausalPrefixSession:
             **options,
         ).last_hidden_state
         predicting = (torch.arange(start, stop, device=ids.device) - 1).clamp(min=0)
-        return self._logits(hidden[:, predicting])
+        return output_logits(self._network, hidden[:, predicting])
 
     @staticmethod
     def _mask(
-        start: int, stop: int, device: torch.device, padding: Tensor | None
+        start: int, stop: int, device: torch.device, padding: Tensor | None, first: int = 0
     ) -> Bool[Tensor, "rows 1 queries keys"]:
-        """What each of the columns before `stop` sees: what is before it, and from `start` on all."""
+        """What the columns [first, stop) see of those before `stop`: what is before them, and from `start` on all."""
         column = torch.arange(stop, device=device)
-        seen = (column <= column[:, None]) | (column >= start)[:, None]
+        seen = (column <= column[first:, None]) | (column[first:] >= start)[:, None]
         if padding is None:
             return seen[None, None]
-        alone = torch.eye(stop, dtype=torch.bool, device=device)  # padding has to see something
+        alone = column == column[first:, None]  # padding has to see something
         return (seen & (column >= padding[:, None])[:, None] | alone)[:, None]
-
-    def _logits(self, hidden: Tensor) -> Tensor:
-        logits: Tensor = self._network.get_output_embeddings()(hidden)  # type: ignore[no-untyped-call]
-        return logits.to(self._network.device)

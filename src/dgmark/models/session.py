@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from dgmark.models.cache import WindowCache, forward_windows
+from dgmark.models.cache import WindowCache, forward_windows, output_logits
 from dgmark.models.denoiser import CacheMode
 
 
@@ -64,7 +64,7 @@ class NetworkSession:
             return self._whole(ids, start, stop, None if self._padding is None else self._padding[owner])
         low, high = self._low(start), stop if self._mode == "dual" else ids.shape[1]
         hidden = forward_windows(self._network, self._cache, ids[:, low:high], owner, low, self._padding)
-        return self._logits(hidden[:, self._predicting(start, stop, ids.device) - low])
+        return output_logits(self._network, hidden[:, self._predicting(start, stop, ids.device) - low])
 
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
         """Of what is cached nothing outlives a block; of the padding, these rows'."""
@@ -80,17 +80,13 @@ class NetworkSession:
             input_ids=ids, use_cache="past_key_values" in options, **options
         ).last_hidden_state
         if not self._shift:
-            return self._logits(hidden[:, start:stop])
-        return self._logits(hidden[:, self._predicting(start, stop, ids.device)])
+            return output_logits(self._network, hidden[:, start:stop])
+        return output_logits(self._network, hidden[:, self._predicting(start, stop, ids.device)])
 
     def _predicting(self, start: int, stop: int, device: torch.device) -> Int[Tensor, " window"]:
         """The positions whose hidden states predict [start, stop)."""
         # position 0 has nothing before it and keeps its own logits
         return (torch.arange(start, stop, device=device) - self._shift).clamp(min=0)
-
-    def _logits(self, hidden: Tensor) -> Tensor:
-        logits: Tensor = self._network.get_output_embeddings()(hidden)  # type: ignore[no-untyped-call]
-        return logits.to(self._network.device)
 
 
 def padded_inputs(padding: Int[Tensor, " batch"], length: int) -> dict[str, Tensor]:
