@@ -12,9 +12,10 @@ from torch.nn import functional
 from transformers import LlamaForCausalLM
 
 import tiny_gguf
-from dgmark.errors import InputError, NoTexts, ResumeMismatch, SettingsError
+from dgmark.errors import CheckpointFormat, InputError, NoTexts, ResumeMismatch, SettingsError
 from dgmark.models import load_model
 from dgmark.models.assembly import BASE_VARIABLE, CACHE_VARIABLE, Base
+from training.narrator import __main__ as command
 from training.narrator import base as base_module
 from training.narrator.adapter import Adapted, Layout
 from training.narrator.base import write_base
@@ -24,7 +25,7 @@ from training.narrator.export import export, trained_model
 from training.narrator.loop import LOG, STATE, NarratorTrainer, read_state
 from training.narrator.own_texts import read_own_texts, requests, write_own_texts
 from training.narrator.rows import Passage, PassageRows, mask_rows, predicted
-from training.narrator.sampler import BatchSampler
+from training.narrator.sampler import BatchSampler, odds
 
 SETTINGS: dict[str, Any] = {
     "own_texts": {"texts": 8, "batch": 4, "length": 24, "most_repeated": 1.0},
@@ -106,12 +107,12 @@ def test_a_row_is_context_response_and_ends() -> None:
         2,
         0,
     )
-    ids, absent, length, ended = rows.row(0, np.random.default_rng(0))
+    ids, absent, length, ended, given = rows.row(0, np.random.default_rng(0))
     assert ids.tolist() == [2, 2, 2, *range(100, 112), *[2] * 9]
-    assert (absent, length, ended) == (3, 7, True)
-    ids, absent, length, ended = rows.row(1, np.random.default_rng(0))
+    assert (absent, length, ended, given) == (3, 7, True, 8)
+    ids, absent, length, ended, given = rows.row(1, np.random.default_rng(0))
     assert ids.tolist() == list(range(100, 124))
-    assert (absent, length, ended) == (0, 16, False)
+    assert (absent, length, ended, given) == (0, 16, False, 8)
 
 
 def test_whole_blocks_are_learned_and_the_one_in_which_a_text_ends() -> None:
@@ -134,6 +135,8 @@ def test_masks_are_uniform_in_number_and_weigh_a_block_as_one(ordered: float) ->
     # 4,000 draws of 1 ... 8: each count within 5.5 standard deviations of 500 (false alarms below 1e-6 a run)
     found = np.bincount(counts[:, 0], minlength=9)[1:]
     assert (np.abs(found - 500) < 5.5 * np.sqrt(500 * 7 / 8)).all()
+    behind = np.cumsum(~batch.masked[:, :, :8][:, :, ::-1], 2)[:, :, ::-1]
+    assert (batch.front[:, :, :8] == (behind == 0)).all()
     share = batch.masked[:, 0, :8].mean(0)
     if ordered:
         assert (np.diff(share) > 0.01).all()  # what stands left is kept first
@@ -160,10 +163,20 @@ def test_a_step_is_a_function_of_seed_and_step_and_blocks_narrow_late() -> None:
     assert (one.ids == again.ids).all()
     assert (one.masked == again.masked).all()
     assert not (one.masked == rows.step(4, config.masking).masked).all()
-    assert sum(row.max() >= 500 for row in one.ids) == 2  # half of the rows are of people
+    of_people = one.ids.max(1) >= 500
+    assert of_people.sum() == 2  # half of the rows
+    assert one.front[~of_people].any()
+    assert not one.front[of_people].any()
     early = np.concatenate([rows.step(step, config.masking).block for step in range(30)])
     assert set(early.tolist()) == {4, 8}
     assert set(rows.step(30, config.masking).block.tolist()) == {4}
+
+
+def test_nothing_is_soft_behind_the_end_of_a_text() -> None:
+    config = settings(rows=SETTINGS["rows"] | {"start_share": 1.0, "own_share": 1.0, "block_lengths": [8]})
+    rows = PassageRows([passage(9, 5, True)], [], config.rows, 2, 0)
+    soft = np.any([rows.step(step, config.masking).front for step in range(20)], axis=(0, 1, 2))
+    assert soft.tolist() == [True] * 5 + [False] * 11  # four tokens and the end
 
 
 @pytest.mark.parametrize(
@@ -180,8 +193,10 @@ def test_blocks_that_do_not_fit_are_refused(change: dict[str, Any], message: str
 
 
 def test_the_settings_that_come_with_the_repository_are_valid(tmp_path: Path) -> None:
-    config = read_narrator_config(Path("training/narrator/narrator.toml"))
-    assert config.own_texts == OwnTexts()  # what the texts of the shipped adapters were made with
+    first, continued = (read_narrator_config(path) for path in command.STAGES)
+    assert first.own_texts == OwnTexts()
+    assert continued.own_texts.sampling == Sampling()  # what the shipped adapters' texts and odds were made with
+    assert first.adapter == continued.adapter
     wrong = tmp_path / "wrong.toml"
     wrong.write_text("[adapter]\nrank = 0\n")
     with pytest.raises(SettingsError, match=r"adapter\.rank: .*; rows: Field required"):
@@ -308,6 +323,36 @@ def test_a_run_in_pieces_is_the_run_in_one_go(material: dict[str, Path], tmp_pat
     assert bounds[-1] < bounds[0]
 
 
+def test_soft_targets_are_the_odds_that_the_base_draws_from(material: dict[str, Path], tmp_path: Path) -> None:
+    """Against the base's own forward over each beginning of a row; other targets are learned as they were."""
+    config = settings(soft_targets=True, own_texts=SETTINGS["own_texts"] | {"sampling": {"top_k": 6, "penalty": 1.5}})
+    run = trainer(material, tmp_path, config)
+    network = LlamaForCausalLM.from_pretrained(material["base"], dtype=torch.float32)
+    sampling, context = config.own_texts.sampling, config.rows.context
+    checked = 0
+    for step in range(4):
+        batch = run.data.train.step(step, config.masking)
+        wanted = batch.weights > 0
+        with torch.no_grad():
+            hard, soft = run._cross_entropy(batch)[0], run._cross_entropy(batch, soft=True)[0]
+            assert torch.equal(*(entropy[torch.from_numpy(~batch.front[wanted])] for entropy in (hard, soft)))
+            front = torch.from_numpy(batch.front & wanted)
+            likely, chances = run._base_odds(torch.from_numpy(batch.ids), batch, front)
+            for number, (row, _, offset) in enumerate(front.nonzero().tolist()):
+                place = context + offset
+                before = batch.ids[row, batch.absent[row] : place]
+                logits = network(torch.from_numpy(before)[None]).logits[:, -1]
+                used = torch.zeros_like(logits, dtype=torch.bool)
+                used[0, batch.ids[row, batch.given[row] : place]] = True
+                tokens, expected = odds(logits, used, sampling)
+                assert likely[number].tolist() == tokens[0].tolist()
+                torch.testing.assert_close(chances[number], (expected / expected.sum())[0], rtol=1e-3, atol=1e-5)
+                checked += 1
+    assert checked > 10
+    run.train()
+    assert run.done
+
+
 def test_a_run_can_begin_from_the_adapters_of_another(material: dict[str, Path], tmp_path: Path) -> None:
     trainer(material, tmp_path / "first", settings()).train()
     state = tmp_path / "first" / STATE
@@ -317,8 +362,33 @@ def test_a_run_can_begin_from_the_adapters_of_another(material: dict[str, Path],
     assert all(torch.equal(param, trained[name]) for name, param in second.model.trained().items())
     second.train(max_seconds=0)
     assert trainer(material, tmp_path / "second", settings(), init=state).step == 1  # its own state goes before
-    with pytest.raises(SettingsError, match="other adapters"):
+    with pytest.raises(CheckpointFormat, match="not adapters of this base and rank"):
         trainer(material, tmp_path / "third", settings(adapter={"rank": 2}), init=state)
+
+
+def test_a_stage_begins_where_the_one_before_it_ended(
+    material: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = Path("first.toml"), Path("second.toml")
+    configs = {
+        first: settings(),
+        second: settings(
+            seed=1, soft_targets=True, schedule=SETTINGS["schedule"] | {"steps": 2, "warmup_steps": 1, "decay_steps": 1}
+        ),
+    }
+    monkeypatch.setattr(command, "read_narrator_config", configs.__getitem__)
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "base").symlink_to(material["base"])
+    documents = material["documents.jsonl"]
+    command.main(documents, documents, out, [first, second], max_seconds=0)
+    assert not (out / "second").exists()
+    command.main(documents, documents, out, [first, second])
+    before, after = (read_state(folder / STATE) for folder in (out, out / "second"))
+    assert (before["step"], after["step"]) == (8, 2)
+    moved = [(after["trained"][name] - one).abs().max() for name, one in before["trained"].items()]
+    assert 0 < max(moved) < 0.11  # two steps of Adam at rates up to .05; other beginnings are much further away
+    export(out / "second", out / "base", tmp_path / "shipped")
 
 
 def test_other_settings_or_data_are_refused(material: dict[str, Path], tmp_path: Path) -> None:
@@ -342,12 +412,11 @@ def test_what_ships_is_the_network_that_was_trained(
 ) -> None:
     run = tmp_path / "run"
     trainer(material, run, settings()).train()
-    (run / "base").symlink_to(material["base"])
-    export(run, tmp_path / "shipped")
+    export(run, material["base"], tmp_path / "shipped")
     with pytest.raises(SettingsError, match="exists"):
-        export(run, tmp_path / "shipped")
+        export(run, material["base"], tmp_path / "shipped")
     with pytest.raises(SettingsError, match=r"holds no state\.pt"):
-        export(tmp_path, tmp_path / "other")
+        export(tmp_path, material["base"], tmp_path / "other")
     stated = json.loads((tmp_path / "shipped" / "base.json").read_text())
     stated["sha256"] = hashlib.sha256(material["base.gguf"].read_bytes()).hexdigest()
     (tmp_path / "shipped" / "base.json").write_text(json.dumps(stated))

@@ -1,5 +1,6 @@
 """`python -m training.narrator`: from the package index and the documents to trained adapters, in pieces."""
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -12,12 +13,12 @@ from training.commands import stopping_on_signals
 from training.narrator.base import BASE, write_base
 from training.narrator.config import read_narrator_config
 from training.narrator.data import read_data
-from training.narrator.loop import NarratorTrainer
+from training.narrator.loop import STATE, NarratorTrainer
 from training.narrator.own_texts import write_own_texts
 from training.networks import quiet_transformers
 
 OWN = "own.jsonl"
-_SETTINGS = Path(__file__).with_name("narrator.toml")
+STAGES = tuple(Path(__file__).with_name(name) for name in ("narrator.toml", "continued.toml"))
 
 
 @speaks
@@ -25,7 +26,14 @@ def main(
     data: Annotated[Path, typer.Option(help='Training documents: JSON Lines (.jsonl, .xz) of {"id", "paragraphs"}.')],
     heldout: Annotated[Path, typer.Option(help="Documents to measure on now and then.")],
     out: Annotated[Path, typer.Option(help="Folder of the run; an unfinished run in it is continued.")],
-    config: Annotated[Path, typer.Option(help="Settings.")] = _SETTINGS,
+    config: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Settings; may be repeated: each stage begins from the adapters of the one before. "
+            "The first is kept in --out, the others in folders of their names in it.",
+            show_default="both that come with training",
+        ),
+    ] = None,
     init: Annotated[
         Path | None, typer.Option(help="state.pt of another run whose adapters to begin from.", show_default=False)
     ] = None,
@@ -35,17 +43,29 @@ def main(
 ) -> None:
     """Fetch the base, let it write texts, and train the narrator on them; each continues where it stopped."""
     quiet_transformers()
-    settings = read_narrator_config(config)
+    paths = config or STAGES
+    stages = [read_narrator_config(path) for path in paths]
     base = out / BASE
     if not base.is_dir():
         write_base(base)
-    write_own_texts(base, out / OWN, settings.own_texts)
-    network = LlamaForCausalLM.from_pretrained(base, dtype=torch.float32, attn_implementation="sdpa")
-    trainer = NarratorTrainer(settings, network, read_data(settings, base, out / OWN, data, heldout), out, init=init)
-    with stopping_on_signals(trainer):
-        trainer.train(max_seconds)
-    state = "finished" if trainer.done else "unfinished: run the same command again to continue"
-    stdout().print(f"{out}: step {trainer.step:,} of {settings.schedule.steps:,}; {state}", markup=False)
+    folders = [out, *(out / path.stem for path in paths[1:])]
+    left = max_seconds
+    for settings, folder in zip(stages, folders, strict=True):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_own_texts(base, folder / OWN, settings.own_texts)
+        network = LlamaForCausalLM.from_pretrained(base, dtype=torch.float32, attn_implementation="sdpa")
+        read = read_data(settings, base, folder / OWN, data, heldout)
+        trainer = NarratorTrainer(settings, network, read, folder, init=init)
+        began = time.monotonic()
+        with stopping_on_signals(trainer):
+            trainer.train(left)
+        state = "finished" if trainer.done else "unfinished: run the same command again to continue"
+        stdout().print(f"{folder}: step {trainer.step:,} of {settings.schedule.steps:,}; {state}", markup=False)
+        if not trainer.done:
+            return
+        if left is not None:
+            left = max(0.0, left - (time.monotonic() - began))
+        init = folder / STATE
 
 
 if __name__ == "__main__":

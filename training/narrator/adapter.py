@@ -7,7 +7,8 @@ of a block is predicted from clean text alone, as in the base.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import LlamaForCausalLM
 
+from dgmark.errors import CheckpointFormat
+
 
 class LowRank(nn.Module):
     """A linear layer W with a trainable B A of low rank beside it (Hu et al. 2022); B begins as zero."""
@@ -23,13 +26,14 @@ class LowRank(nn.Module):
     def __init__(self, linear: nn.Linear, rank: int) -> None:
         super().__init__()
         self.base = linear
+        self.aside = False  # as if there was no adapter
         self.down = nn.Parameter(torch.randn(rank, linear.in_features) / math.sqrt(linear.in_features))
         self.up = nn.Parameter(torch.zeros(linear.out_features, rank))
 
     def forward(self, x: Float[Tensor, "... inner"]) -> Float[Tensor, "... outer"]:
         """W x + B A x."""
-        result: Tensor = self.base(x) + functional.linear(functional.linear(x, self.down), self.up)
-        return result
+        result: Tensor = self.base(x)
+        return result if self.aside else result + functional.linear(functional.linear(x, self.down), self.up)
 
     def merged(self) -> Float[Tensor, "outer inner"]:
         """W + B A."""
@@ -64,6 +68,49 @@ class Adapted(nn.Module):
         for name, module in self.base.named_modules():
             if isinstance(module, LowRank):
                 yield name, module
+
+    def take(self, trained: Mapping[str, Tensor]) -> None:
+        """Continue with what another such model trained.
+
+        Raises:
+            CheckpointFormat: it had other adapters.
+        """
+        mine = self.trained()
+        if {name: one.shape for name, one in trained.items()} != {name: one.shape for name, one in mine.items()}:
+            raise CheckpointFormat("these are not adapters of this base and rank: give those of the same [adapter]")
+        self.load_state_dict(trained, strict=False)
+
+    @contextmanager
+    def without_adapters(self) -> Iterator[None]:
+        """The base as it was."""
+        layers = [layer for _, layer in self.adapters()]
+        for layer in layers:
+            layer.aside = True
+        try:
+            yield
+        finally:
+            for layer in layers:
+                layer.aside = False
+
+    @torch.no_grad()
+    def base_logits(
+        self,
+        ids: Int[Tensor, "rows length"],
+        absent: Int[Tensor, " rows"],
+        wanted: Bool[Tensor, "rows length"],
+    ) -> Float[Tensor, "wanted vocab"]:
+        """The base's own logits of tokens from those before them.
+
+        Args:
+            ids: text.
+            absent: positions at the start of a row that hold nothing.
+            wanted: positions of the tokens; none at a row's start.
+        """
+        layout = Layout(0, ids.shape[1], 0)
+        masked = torch.zeros_like(ids, dtype=torch.bool)
+        with self.without_adapters():
+            hidden = self.hidden(ids, masked, layout.positions(), layout.seen(absent, torch.ones_like(absent)))
+        return functional.linear(hidden[wanted.roll(-1, 1)], self.embedding)
 
     def hidden(
         self,

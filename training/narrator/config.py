@@ -87,6 +87,10 @@ class NarratorConfig(Section):
 
     seed: int = 0
     own_texts: OwnTexts = OwnTexts()
+    soft_targets: bool = Field(
+        default=False,
+        description="where only what precedes a token is known, learn the odds it was drawn with, not the one drawn",
+    )
     adapter: AdapterSettings
     rows: BlockRows
     masking: BlockMasking

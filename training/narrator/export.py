@@ -32,37 +32,38 @@ CONTEXT = 2048  # tokens of prompt and response; the base was trained on more
 MASK_TOKEN = BLOCK_LLAMA.mask_tokens[0]
 
 
-def export(run: Path, out: Path) -> int:
+def export(run: Path, base: Path, out: Path) -> int:
     """Write the folder, whole or not at all; returns the bytes of the adapters.
 
     Args:
-        run: folder of a run, with its base.
+        run: folder of a run.
+        base: folder of its base.
         out: must not exist yet.
 
     Raises:
         SettingsError: `out` exists, or `run` is no run.
         ResumeMismatch: the run has no state that can be read.
-        CheckpointFormat: what was written does not give the network that was trained.
+        CheckpointFormat: the run is of another base, or what was written does not give the network that was trained.
     """
     if out.exists():
         raise SettingsError(f"{out} exists: choose another --out, or move it away")
     if not (run / STATE).is_file():
         raise SettingsError(f"{run} holds no {STATE}: give --run the folder of a training run")
     state = read_state(run / STATE)
-    model = trained_model(state, run / BASE)
+    model = trained_model(state, base)
     adapters = {MASK: model.mask_vector.detach()}
     for name, layer in model.adapters():
         adapters |= {f"{name}.down": layer.down.detach(), f"{name}.up": layer.up.detach()}
     rounded = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in adapters.items()}
-    backend = tokenizers.Tokenizer.from_file(str(run / BASE / "tokenizer.json"))
+    backend = tokenizers.Tokenizer.from_file(str(base / "tokenizer.json"))
     backend.add_special_tokens([AddedToken(MASK_TOKEN, normalized=False)])
     with replacing_folder(out) as beside:
         save_file(rounded, beside / ADAPTERS)
         write_json(beside / PARTS, asdict(SMOLLM2))
-        write_json(beside / "config.json", config_of(read_object(run / BASE / "config.json")))
+        write_json(beside / "config.json", config_of(read_object(base / "config.json")))
         backend.save(str(beside / "tokenizer.json"), pretty=False)
         write_json(beside / "tokenizer_config.json", {"mask_token": MASK_TOKEN, "eos_token": END})
-        _compare(model, load_file(beside / ADAPTERS), run / BASE)
+        _compare(model, load_file(beside / ADAPTERS), base)
         return (beside / ADAPTERS).stat().st_size
 
 
@@ -70,10 +71,7 @@ def trained_model(state: dict[str, Any], base: Path) -> Adapted:
     """The base with a run's adapters."""
     config = NarratorConfig.model_validate(state["config"])
     model = Adapted(LlamaForCausalLM.from_pretrained(base, dtype=torch.float32), config.adapter.rank)
-    trained: dict[str, Tensor] = state["trained"]
-    if set(trained) != set(model.trained()):
-        raise CheckpointFormat(f"the run's adapters are not those of {base}")
-    model.load_state_dict(trained, strict=False)
+    model.take(state["trained"])
     return model
 
 
@@ -114,12 +112,16 @@ def _compare(model: Adapted, adapters: dict[str, Tensor], base: Path) -> None:
 
 @speaks
 def main(
-    run: Annotated[Path, typer.Option(help="Folder of a training run.")],
+    run: Annotated[Path, typer.Option(help="Folder of a training run, or of a later stage in it.")],
     out: Annotated[Path, typer.Option(help="Folder to write; must not exist.")],
+    base: Annotated[
+        Path | None, typer.Option(help="Folder of the base.", show_default="base in the run's folder, or above it")
+    ] = None,
 ) -> None:
     """Export a run's adapters."""
     quiet_transformers()
-    size = export(run, out)
+    beside = run / BASE if (run / BASE).is_dir() else run.parent / BASE
+    size = export(run, base or beside, out)
     stdout().print(f"{out}: {size:,} bytes of adapters, compared with the trained layers", markup=False, soft_wrap=True)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_
@@ -19,6 +20,7 @@ from training.narrator.adapter import Adapted, Layout
 from training.narrator.config import NarratorConfig
 from training.narrator.data import Data
 from training.narrator.rows import COPIES, BlockBatch
+from training.narrator.sampler import odds
 from training.optimization import trapezoid
 from training.state import check_same_settings
 
@@ -53,7 +55,7 @@ class NarratorTrainer:
 
     Raises:
         ResumeMismatch: the folder holds a run with other settings, data or base.
-        SettingsError: `init` holds other adapters.
+        CheckpointFormat: `init` holds other adapters.
     """
 
     def __init__(
@@ -80,17 +82,8 @@ class NarratorTrainer:
         if (out / STATE).exists():
             self._take_up(read_state(out / STATE))
         elif init is not None:
-            self._begin_from(init)
+            self.model.take(read_state(init)["trained"])
         self.history = History(out / LOG, self.step)
-
-    def _begin_from(self, path: Path) -> None:
-        trained: dict[str, Tensor] = read_state(path)["trained"]
-        mine = {name: param.shape for name, param in self.model.trained().items()}
-        if {name: tensor.shape for name, tensor in trained.items()} != mine:
-            raise SettingsError(
-                f"{path} holds other adapters than [adapter] describes: give one of the same rank and base"
-            )
-        self.model.load_state_dict(trained, strict=False)
 
     def _take_up(self, state: dict[str, Any]) -> None:
         path = self.out / STATE
@@ -98,7 +91,7 @@ class NarratorTrainer:
             raise ResumeMismatch(f"{path} was trained on other data or another base; choose another --out")
         before = NarratorConfig.model_validate(state["config"])  # with the defaults of settings that are newer
         check_same_settings(before.model_dump(mode="json"), self.config.model_dump(mode="json"), state["step"], path)
-        self.model.load_state_dict(state["trained"], strict=False)
+        self.model.take(state["trained"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.step, self.targets, self.seconds = state["step"], state["targets"], state["seconds"]
 
@@ -137,7 +130,7 @@ class NarratorTrainer:
     def _step(self, batch: BlockBatch) -> Tensor:
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * trapezoid(self.step, self.config.schedule)
-        entropy, weights = self._cross_entropy(batch)
+        entropy, weights = self._cross_entropy(batch, soft=self.config.soft_targets)
         loss = (entropy * weights).sum() / max(int((batch.weights > 0).sum()), 1)
         loss.backward()  # type: ignore[no-untyped-call]
         clip_grad_norm_(self.params, self.config.optimizer.clip_norm)
@@ -147,8 +140,8 @@ class NarratorTrainer:
         self.targets += len(entropy)
         return torch.stack([loss.detach(), entropy.detach().mean()])
 
-    def _cross_entropy(self, batch: BlockBatch) -> tuple[Tensor, Tensor]:
-        """(cross entropy of each target, its weight)."""
+    def _cross_entropy(self, batch: BlockBatch, *, soft: bool = False) -> tuple[Tensor, Tensor]:
+        """(cross entropy of each target, its weight); against the base's odds in front, if they are `soft`."""
         layout = self.layout
         block = torch.from_numpy(batch.block)
         clean = torch.from_numpy(batch.ids)
@@ -162,7 +155,33 @@ class NarratorTrainer:
         states = hidden[rows, layout.predictors(block)[wanted]]
         logits = functional.linear(states, self.model.embedding)
         targets = clean[:, None, layout.context :].expand_as(wanted)[wanted]
-        return functional.cross_entropy(logits, targets, reduction="none"), torch.from_numpy(batch.weights)[wanted]
+        entropy = functional.cross_entropy(logits, targets, reduction="none")
+        if soft and batch.front.any():
+            front = torch.from_numpy(batch.front) & wanted
+            likely, chances = self._base_odds(clean, batch, front)
+            found = (logits[front[wanted]].log_softmax(-1).gather(1, likely) * chances).sum(-1)
+            entropy = entropy.masked_scatter(front[wanted], -found)
+        return entropy, torch.from_numpy(batch.weights)[wanted]
+
+    def _base_odds(
+        self,
+        clean: Int[Tensor, "rows clean"],
+        batch: BlockBatch,
+        front: Bool[Tensor, "rows copies response"],
+    ) -> tuple[Int[Tensor, "targets k"], Float[Tensor, "targets k"]]:
+        """(tokens, their odds): what the base draws each target's token from, given all text before it."""
+        needed = functional.pad(front.any(1), (self.layout.context, 0))
+        absent, given = torch.from_numpy(batch.absent), torch.from_numpy(batch.given)
+        some = needed.any(1)
+        logits = self.model.base_logits(clean[some], absent[some], needed[some])
+        row, place = needed.nonzero(as_tuple=True)
+        index = torch.arange(clean.shape[1])
+        before = (index >= given[row, None]) & (index < place[:, None])
+        counts = torch.zeros(logits.shape, dtype=torch.int16).scatter_add_(1, clean[row], before.short())
+        likely, chances = odds(logits, counts > 0, self.config.own_texts.sampling)
+        number = torch.zeros(needed.shape, dtype=torch.long).masked_scatter(needed, torch.arange(len(row)))
+        chosen = number[:, None, self.layout.context :].expand_as(front)[front]
+        return likely[chosen], (chances / chances.sum(-1, keepdim=True))[chosen]
 
     @torch.no_grad()
     def _evaluate(self) -> None:

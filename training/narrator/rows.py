@@ -39,6 +39,8 @@ class BlockBatch:
         masked: where the copies are masked.
         learned: positions of each response that are in blocks which are learned.
         weights: of the cross entropy of each position of the copies; 0 where nothing is predicted.
+        front: masked positions of what the base wrote, its end included, behind which their block shows nothing.
+        given: positions at the start of a row that hold nothing, or what was given and not written.
     """
 
     ids: Int[np.ndarray, "rows clean"]
@@ -47,6 +49,8 @@ class BlockBatch:
     masked: Bool[np.ndarray, "rows copies response"]
     learned: Int[np.ndarray, " rows"]
     weights: Float[np.ndarray, "rows copies response"]
+    front: Bool[np.ndarray, "rows copies response"]
+    given: Int[np.ndarray, " rows"]
 
     def first_copy(self) -> "BlockBatch":
         """The same rows, predicted in the first copy only: its masks are those of the bound."""
@@ -80,14 +84,18 @@ class PassageRows:
         rng = np.random.default_rng((self._seed, _ROWS, step))
         kinds = (np.arange(settings.batch) + rng.random()) / settings.batch >= settings.own_share
         drawn = [self.row(int(kind), rng) for kind in kinds]
-        ids, absent, lengths, ended = (np.array(part) for part in zip(*drawn, strict=True))
+        ids, absent, lengths, ended, given = (np.array(part) for part in zip(*drawn, strict=True))
         block = rng.choice(settings.lengths_at(step), settings.batch)
         length = np.minimum(predicted(lengths, ended, block), settings.response)
         masks = np.random.default_rng((self._seed, _MASKS, step))
-        return mask_rows(ids, absent, block, length, settings.response, masking, masks)
+        batch = mask_rows(ids, absent, block, length, settings.response, masking, masks)
+        drawn_by_base = ~kinds[:, None] & (np.arange(settings.response) <= lengths[:, None])  # with the end itself
+        return replace(batch, front=batch.front & drawn_by_base[:, None], given=given)
 
-    def row(self, kind: int, rng: np.random.Generator) -> tuple[Int[np.ndarray, " clean"], int, int, bool]:
-        """One row: ids, absent positions, tokens of the response that the text has, whether it ends behind them."""
+    def row(self, kind: int, rng: np.random.Generator) -> tuple[Int[np.ndarray, " clean"], int, int, bool, int]:
+        """One row: ids, absent positions, tokens of the response that the text has, whether it ends behind them, and
+        positions before the first that was written.
+        """
         settings, passages = self._settings, self._kinds[kind]
         passage = passages[int(rng.choice(len(passages), p=self._odds[kind]))]
         last = max(passage.given, len(passage.ids) - settings.response // 2)
@@ -99,7 +107,8 @@ class PassageRows:
         ids[settings.context - len(context) : settings.context] = context
         ids[settings.context : settings.context + len(response)] = response
         ends_here = passage.ended and start + settings.response > len(passage.ids)
-        return ids, settings.context - len(context), len(response), ends_here
+        written = min(len(context), start - passage.given)
+        return ids, settings.context - len(context), len(response), ends_here, settings.context - written
 
 
 def predicted(
@@ -128,6 +137,7 @@ def mask_rows(
     rows = len(ids)
     masked = np.zeros((rows, COPIES, response), np.bool_)
     weights = np.zeros((rows, COPIES, response), np.float32)
+    front = np.zeros((rows, COPIES, response), np.bool_)
     for row in range(rows):
         size = int(block[row])
         ordered = rng.random() < masking.ordered_share
@@ -142,6 +152,7 @@ def mask_rows(
                 else:
                     here, count = ~here, size - count
                 masked[row, copy, begin : begin + size] = here
+                front[row, copy, begin : begin + size] = np.logical_and.accumulate(here[::-1])[::-1]
                 if count:
                     weights[row, copy, begin : begin + size] = here * min(size / count, masking.largest_weight)
-    return BlockBatch(ids, absent, block, masked, length, weights)
+    return BlockBatch(ids, absent, block, masked, length, weights, front, given=absent)

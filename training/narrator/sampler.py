@@ -14,6 +14,22 @@ from transformers import LlamaForCausalLM
 from training.narrator.config import Sampling
 
 
+def odds(
+    logits: Float[Tensor, "texts vocab"], used: Bool[Tensor, "texts vocab"], how: Sampling
+) -> tuple[Int[Tensor, "texts k"], Float[Tensor, "texts k"]]:
+    """(the most likely tokens, their odds up to a factor).
+
+    Args:
+        logits: of the next token.
+        used: tokens that each text has.
+        how: penalty, temperature, top-k and top-p, in this order.
+    """
+    lowered = torch.where(logits > 0, logits / how.penalty, logits * how.penalty)
+    best = (torch.where(used, lowered, logits) / how.temperature).topk(how.top_k, -1)
+    found = best.values.softmax(-1)
+    return best.indices, found * (found.cumsum(-1) - found < how.top_p)
+
+
 class BatchSampler:
     """Samples of one network.
 
@@ -38,7 +54,8 @@ class BatchSampler:
         used = torch.zeros(len(prompts), self._network.config.vocab_size, dtype=torch.bool)
         logits = state.forward(ids)
         while True:
-            tokens = self._draw(logits, used, generator)
+            likely, chances = odds(logits, used, self._sampling)
+            tokens = likely.gather(1, torch.multinomial(chances, 1, generator=generator))[:, 0]
             for place, token in zip(alive.tolist(), tokens.tolist(), strict=True):
                 texts[place].append(token)
             going = ~torch.isin(tokens, self._end_ids)
@@ -49,16 +66,6 @@ class BatchSampler:
                 alive, tokens, used = alive[going], tokens[going], used[going]
                 state.keep(going)
             logits = state.forward(tokens[:, None])
-
-    def _draw(
-        self, logits: Float[Tensor, "texts vocab"], used: Bool[Tensor, "texts vocab"], generator: torch.Generator
-    ) -> Int[Tensor, " texts"]:
-        how = self._sampling
-        lowered = torch.where(logits > 0, logits / how.penalty, logits * how.penalty)
-        best = (torch.where(used, lowered, logits) / how.temperature).topk(how.top_k, -1)
-        odds = best.values.softmax(-1)
-        odds = odds * (odds.cumsum(-1) - odds < how.top_p)
-        return best.indices.gather(1, torch.multinomial(odds, 1, generator=generator))[:, 0]
 
 
 class _State:
