@@ -31,11 +31,10 @@ class Show:
     length: int
     temperature: float
     chat: bool
-    top_p: float | None = None
 
 
 SHOWS = {
-    NARRATOR: Show("Write a short story about a lighthouse keeper who finds an old letter.", 200, 0.7, chat=True, top_p=0.9),
+    NARRATOR: Show("Write a short story about a lighthouse keeper who finds an old letter.", 200, 0.7, chat=True),
     BUILTIN: Show(
         "Once upon a time there was an old king who lived in a castle by the sea, and he had three daughters. "
         "One morning the youngest of them",
@@ -92,7 +91,6 @@ def demo(
             length=length or show.length,
             seed=seed,
             temperature=show.temperature,
-            top_p=show.top_p,
             chat=show.chat,
         )
         texts.append(made.text)
