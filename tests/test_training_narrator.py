@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import typer
 from torch.nn import functional
 from transformers import LlamaForCausalLM
 
@@ -337,6 +338,7 @@ def test_soft_targets_are_the_odds_that_the_base_draws_from(material: dict[str, 
             hard, soft = run._cross_entropy(batch)[0], run._cross_entropy(batch, soft=True)[0]
             assert torch.equal(*(entropy[torch.from_numpy(~batch.front[wanted])] for entropy in (hard, soft)))
             front = torch.from_numpy(batch.front & wanted)
+            assert not torch.equal(hard, soft)
             likely, chances = run._base_odds(torch.from_numpy(batch.ids), batch, front)
             for number, (row, _, offset) in enumerate(front.nonzero().tolist()):
                 place = context + offset
@@ -353,6 +355,35 @@ def test_soft_targets_are_the_odds_that_the_base_draws_from(material: dict[str, 
     assert run.done
 
 
+def test_the_soft_loss_is_the_mean_of_the_hard_one_over_the_odds(
+    material: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all odds on the token that was drawn it is the hard loss; with two tokens, the mean of theirs."""
+    run = trainer(material, tmp_path, settings(soft_targets=True))
+    batch = run.data.train.step(1, run.config.masking)
+    where = torch.from_numpy(batch.front)[torch.from_numpy(batch.weights > 0)]
+    assert where.any()
+    drawn = torch.from_numpy(batch.ids)[:, None, run.config.rows.context :].expand(batch.front.shape)
+
+    def odds_of(_: Any, __: Any, front: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        tokens = drawn[front][:, None]
+        return torch.cat([tokens, torch.full_like(tokens, 7)], 1), torch.tensor([[share, 1 - share]]).expand(
+            len(tokens), 2
+        )
+
+    monkeypatch.setattr(run, "_base_odds", odds_of)
+    with torch.no_grad():
+        hard = run._cross_entropy(batch)[0]
+        share = 1.0
+        torch.testing.assert_close(run._cross_entropy(batch, soft=True)[0], hard)
+        share = 0.0
+        seven = run._cross_entropy(batch, soft=True)[0]
+        share = 0.25
+        mixed = run._cross_entropy(batch, soft=True)[0]
+    torch.testing.assert_close(mixed[where], (0.25 * hard + 0.75 * seven)[where])
+    assert (mixed[where] - hard[where]).abs().max() > 0.1
+
+
 def test_a_run_can_begin_from_the_adapters_of_another(material: dict[str, Path], tmp_path: Path) -> None:
     trainer(material, tmp_path / "first", settings()).train()
     state = tmp_path / "first" / STATE
@@ -362,12 +393,14 @@ def test_a_run_can_begin_from_the_adapters_of_another(material: dict[str, Path],
     assert all(torch.equal(param, trained[name]) for name, param in second.model.trained().items())
     second.train(max_seconds=0)
     assert trainer(material, tmp_path / "second", settings(), init=state).step == 1  # its own state goes before
+    with pytest.raises(SettingsError, match="is no file"):
+        trainer(material, tmp_path / "none", settings(), init=tmp_path / "none.pt")
     with pytest.raises(CheckpointFormat, match="not adapters of this base and rank"):
         trainer(material, tmp_path / "third", settings(adapter={"rank": 2}), init=state)
 
 
 def test_a_stage_begins_where_the_one_before_it_ended(
-    material: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    material: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = Path("first.toml"), Path("second.toml")
     configs = {
@@ -389,6 +422,9 @@ def test_a_stage_begins_where_the_one_before_it_ended(
     moved = [(after["trained"][name] - one).abs().max() for name, one in before["trained"].items()]
     assert 0 < max(moved) < 0.11  # two steps of Adam at rates up to .05; other beginnings are much further away
     export(out / "second", out / "base", tmp_path / "shipped")
+    with pytest.raises(typer.Exit):
+        command.main(documents, documents, out, [first, second, second])
+    assert "its own name" in capsys.readouterr().err
 
 
 def test_other_settings_or_data_are_refused(material: dict[str, Path], tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import typer
 from transformers import LlamaForCausalLM
 
 from dgmark.cli.console import speaks, stdout
+from dgmark.errors import SettingsError
 from training.commands import stopping_on_signals
 from training.narrator.base import BASE, write_base
 from training.narrator.config import read_narrator_config
@@ -49,6 +50,8 @@ def main(
     if not base.is_dir():
         write_base(base)
     folders = [out, *(out / path.stem for path in paths[1:])]
+    if len({base, *folders}) <= len(folders):
+        raise SettingsError(f"stages are kept in folders of their names beside {BASE}: give each --config its own name")
     left = max_seconds
     for settings, folder in zip(stages, folders, strict=True):
         folder.mkdir(parents=True, exist_ok=True)
@@ -61,7 +64,7 @@ def main(
             trainer.train(left)
         state = "finished" if trainer.done else "unfinished: run the same command again to continue"
         stdout().print(f"{folder}: step {trainer.step:,} of {settings.schedule.steps:,}; {state}", markup=False)
-        if not trainer.done:
+        if trainer.interrupted or not trainer.done:
             return
         if left is not None:
             left = max(0.0, left - (time.monotonic() - began))

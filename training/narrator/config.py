@@ -89,7 +89,7 @@ class NarratorConfig(Section):
     own_texts: OwnTexts = OwnTexts()
     soft_targets: bool = Field(
         default=False,
-        description="where only what precedes a token is known, learn the odds it was drawn with, not the one drawn",
+        description="where a block shows nothing behind a token of the base, learn the base's odds, not the one drawn",
     )
     adapter: AdapterSettings
     rows: BlockRows

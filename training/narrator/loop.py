@@ -55,7 +55,8 @@ class NarratorTrainer:
 
     Raises:
         ResumeMismatch: the folder holds a run with other settings, data or base.
-        CheckpointFormat: `init` holds other adapters.
+        SettingsError: `init` is no file.
+        CheckpointFormat: `init`, or the folder's state, holds other adapters.
     """
 
     def __init__(
@@ -82,6 +83,8 @@ class NarratorTrainer:
         if (out / STATE).exists():
             self._take_up(read_state(out / STATE))
         elif init is not None:
+            if not init.is_file():
+                raise SettingsError(f"{init} is no file: give --init the state.pt of another run")
             self.model.take(read_state(init)["trained"])
         self.history = History(out / LOG, self.step)
 
@@ -169,7 +172,7 @@ class NarratorTrainer:
         batch: BlockBatch,
         front: Bool[Tensor, "rows copies response"],
     ) -> tuple[Int[Tensor, "targets k"], Float[Tensor, "targets k"]]:
-        """(tokens, their odds): what the base draws each target's token from, given all text before it."""
+        """(tokens, their odds): what the base draws each target's token from, given the row's text before it."""
         needed = functional.pad(front.any(1), (self.layout.context, 0))
         absent, given = torch.from_numpy(batch.absent), torch.from_numpy(batch.given)
         some = needed.any(1)

@@ -34,7 +34,7 @@ class Show:
 
 
 SHOWS = {
-    NARRATOR: Show("Write a short story about a lighthouse keeper who finds an old letter.", 200, 0.7, chat=True),
+    NARRATOR: Show("Write a short story about a lighthouse keeper who finds an old letter.", 240, 0.8, chat=True),
     BUILTIN: Show(
         "Once upon a time there was an old king who lived in a castle by the sea, and he had three daughters. "
         "One morning the youngest of them",
@@ -57,7 +57,7 @@ def demo(
         ),
     ] = None,
     length: Annotated[
-        int | None, typer.Option(min=1, help="Response tokens; by default 200 of the narrator, 128 of the storyteller.")
+        int | None, typer.Option(min=1, help="Response tokens; by default 240 of the narrator, 128 of the storyteller.")
     ] = None,
     seed: Annotated[int, typer.Option(help="The same draws for both texts.")] = 1,
     key_file: Annotated[
