@@ -156,14 +156,14 @@ class NarratorTrainer:
         wanted = torch.from_numpy(batch.weights > 0)
         rows = torch.arange(len(ids))[:, None, None].expand_as(wanted)[wanted]
         states = hidden[rows, layout.predictors(block)[wanted]]
-        logits = functional.linear(states, self.model.embedding)
+        log_odds = functional.linear(states, self.model.embedding).log_softmax(-1)
         targets = clean[:, None, layout.context :].expand_as(wanted)[wanted]
-        entropy = functional.cross_entropy(logits, targets, reduction="none")
+        entropy = -log_odds.gather(1, targets[:, None])[:, 0]
         if soft and batch.front.any():
             front = torch.from_numpy(batch.front) & wanted
             likely, chances = self._base_odds(clean, batch, front)
-            found = (logits[front[wanted]].log_softmax(-1).gather(1, likely) * chances).sum(-1)
-            entropy = entropy.masked_scatter(front[wanted], -found)
+            found = -(log_odds[front[wanted]].gather(1, likely) * chances).sum(-1)
+            entropy = entropy.masked_scatter(front[wanted], found)
         return entropy, torch.from_numpy(batch.weights)[wanted]
 
     def _base_odds(
