@@ -50,10 +50,10 @@ clean:
 	$(PYTHON) -m venv .venv
 	touch $@
 
-.venv/.generate: pyproject.toml constraints.txt | .venv/.python
-	$(INSTALL) --editable '.[generate]'
+.venv/.generate: pyproject.toml builtin/pyproject.toml constraints.txt | .venv/.python
+	$(INSTALL) --editable ./builtin --editable '.[generate]'
 	touch $@
 
-.venv/.dev: pyproject.toml constraints.txt | .venv/.python
-	$(INSTALL) --editable '.[dev]'
+.venv/.dev: pyproject.toml builtin/pyproject.toml constraints.txt | .venv/.python
+	$(INSTALL) --editable ./builtin --editable '.[dev]'
 	touch $@

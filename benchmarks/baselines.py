@@ -14,13 +14,13 @@ import numpy as np
 import torch
 
 from corpus import bench_key
-from dgmark.baselines import Baseline, scheme
+from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.decode import View
-from dgmark.key import WatermarkKey
+from dgmark.lab.baselines import Baseline, scheme
 from dgmark.models.toy import ToyDenoiser
-from dgmark.records import BadRow, read_rows
-from dgmark.tokenizer import load_tokenizer
-from dgmark.watermark import WatermarkSpec
+from dgmark.rows.jsonl import BadRow, read_rows
+from dgmark.watermark.groups import WatermarkSpec
+from dgmark.watermark.key import WatermarkKey
 from scoring import random_key
 
 ALPHAS = (0.1, 0.01, 0.001)

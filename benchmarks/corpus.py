@@ -10,8 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dgmark.experiments.prompt_sets import BUILTIN_PROMPTS
-from dgmark.key import WatermarkKey
+from dgmark.lab.experiments.prompt_sets import BUILTIN_PROMPTS
+from dgmark.watermark.key import WatermarkKey
 
 HERE = Path(__file__).parent
 RUNS = HERE.parent / "runs"

@@ -24,8 +24,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from corpus import bench_key
 from dgmark import DecodeConfig, load_model
 from dgmark.decode import Canvas, KeyMatching, decode_steps, everything
-from dgmark.experiments.prompt_sets import BUILTIN_PROMPTS
-from dgmark.models import NetworkDenoiser, Session
+from dgmark.lab.experiments.prompt_sets import BUILTIN_PROMPTS
+from dgmark.models.denoiser import Session
+from dgmark.models.network import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
 
 PROMPT, LENGTH, BLOCK = 64, 256, 32

@@ -16,10 +16,10 @@ from typing import Any
 
 from corpus import RUNS, bench_key
 from dgmark import Detector, WatermarkKey
-from dgmark.evaluate import BUILTIN_JUDGE, Judge, load_judge, perplexity
-from dgmark.experiments.prompt_sets import BUILTIN_PROMPTS
-from dgmark.repetition import periodic, repeated_ngrams
-from dgmark.watermark import WatermarkSpec
+from dgmark.lab.evaluate import BUILTIN_JUDGE, Judge, load_judge, perplexity
+from dgmark.lab.evaluate.repetition import periodic, repeated_ngrams
+from dgmark.lab.experiments.prompt_sets import BUILTIN_PROMPTS
+from dgmark.watermark.groups import WatermarkSpec
 
 RATE = 1e-4
 FIRST = 32  # tokens: whole texts show nearly every mark, so strength is compared on their beginnings

@@ -15,9 +15,9 @@ import numpy as np
 
 from corpus import bench_key
 from dgmark import Detector, Keyring, WatermarkKey
-from dgmark.experiments.prompt_sets import BUILTIN_PROMPTS
-from dgmark.statistics import MatchNull, phase_counts, residue_counts
-from dgmark.watermark import SECRET_BYTES, group_table
+from dgmark.detection.match_null import MatchNull, phase_counts, residue_counts
+from dgmark.lab.experiments.prompt_sets import BUILTIN_PROMPTS
+from dgmark.watermark.groups import SECRET_BYTES, group_table
 from scoring import random_key
 
 ROUNDS = 15

@@ -10,24 +10,26 @@ import argparse
 import json
 import random
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import erfc, sqrt
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
+from matplotlib.figure import Figure
 
 from corpus import RUNS, bench_key
-from dgmark.plots import qq, save
-from dgmark.records import BadRow, read_rows
-from dgmark.tokenizer import load_tokenizer
+from dgmark.checkpoint.tokenizer import load_tokenizer
+from dgmark.detection.strip import COLOURS, new_figure, save
+from dgmark.rows.jsonl import BadRow, read_rows
 from scoring import Scores, fair_window_draws, random_key, score
 
 ALPHAS = (0.1, 0.01, 0.001, 0.0001)
 FPR = 1e-4
 TOKENS = 256
 LEAST = 50
+DASHES = ("-", "--", "-.", ":")
 
 
 def csv(dice: random.Random) -> str:
@@ -73,6 +75,37 @@ BUILT: dict[str, Callable[[random.Random], str]] = {
     "built: verse": verse,
     "built: a repeated sentence": loop,
 }
+
+
+def qq(p_values: Mapping[str, Float[np.ndarray, " n"]], *, title: str = "") -> Figure:
+    """Shares of p-values at or below each level against the level; above the diagonal the level is not held.
+
+    Args:
+        p_values: of unmarked texts, by kind.
+        title: what to write above.
+    """
+    figure = new_figure(7.5, 4.8)
+    axes = figure.subplots()
+    smallest = 0.5 / max((len(p) for p in p_values.values()), default=1)
+    axes.plot([smallest, 1], [smallest, 1], color="0.5", linewidth=1, label="uniform")
+    levels = np.geomspace(smallest, 1, 200)
+    for number, (name, p) in enumerate(p_values.items()):
+        share = np.searchsorted(np.sort(p), levels, side="right") / len(p)
+        axes.plot(
+            levels[share > 0],
+            share[share > 0],
+            color=COLOURS[number % len(COLOURS)],
+            linestyle=DASHES[number // len(COLOURS) % len(DASHES)],
+            linewidth=1,
+            label=name,
+        )
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("level")
+    axes.set_ylabel("share of p-values at or below it")
+    axes.set_title(title, fontsize="medium")
+    figure.legend(loc="outside right upper", fontsize="x-small")
+    return figure
 
 
 def main() -> None:

@@ -13,8 +13,8 @@ import numpy as np
 
 from corpus import MARKS, RUNS, SAMPLING, bench_key, corpus_file
 from dgmark import Detector, WatermarkKey
-from dgmark.repetition import repeated_ngrams
-from dgmark.watermark import SECRET_BYTES
+from dgmark.lab.evaluate.repetition import repeated_ngrams
+from dgmark.watermark.groups import SECRET_BYTES
 
 NULL_KEYS = 200
 RATES = (1e-2, 1e-4)

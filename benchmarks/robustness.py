@@ -1,9 +1,9 @@
 """What survives edits: the exact test, the paper's windows, alignment and their combination, on edited texts.
 
 Run `python benchmarks/robustness.py MARKED.jsonl UNMARKED.jsonl --human HUMAN.jsonl`. Edits are made on token ids, with
-seeds, by `dgmark.attacks.edits`, which meets each budget exactly. Each cell is kept in `--out` and not made again. The
-paper's statistics get the threshold that the unmarked texts under the same edits and random keys allow, the p-values
-the one that holds for any text: p <= FPR.
+seeds, by `dgmark.lab.attacks.edits`, which meets each budget exactly. Each cell is kept in `--out` and not made again.
+The paper's statistics get the threshold that the unmarked texts under the same edits and random keys allow, the
+p-values the one that holds for any text: p <= FPR.
 """
 
 import argparse
@@ -17,10 +17,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from corpus import RUNS
-from dgmark.attacks import edits
-from dgmark.key import WatermarkKey
-from dgmark.records import RowFile
-from dgmark.tokenizer import load_tokenizer
+from dgmark.checkpoint.tokenizer import load_tokenizer
+from dgmark.lab.attacks import edits
+from dgmark.rows.row_file import RowFile
+from dgmark.watermark.key import WatermarkKey
 from scoring import WINDOWS, Scores, random_key, score
 
 FPR = 1e-3

@@ -6,13 +6,13 @@ from functools import cache
 import numpy as np
 from jaxtyping import Float, Int
 
-from dgmark.detector import INTACT_WEIGHT
-from dgmark.edited import edited_test
-from dgmark.intact import IntactTest
-from dgmark.key import WatermarkKey
-from dgmark.statistics import z_score
-from dgmark.watermark import SECRET_BYTES, WatermarkSpec
-from dgmark.windows import window_statistic
+from dgmark.detection.detector import INTACT_WEIGHT
+from dgmark.detection.edited import edited_test
+from dgmark.detection.intact import IntactTest
+from dgmark.detection.match_null import z_score
+from dgmark.detection.windows import window_statistic
+from dgmark.watermark.groups import SECRET_BYTES, WatermarkSpec
+from dgmark.watermark.key import WatermarkKey
 
 WINDOWS = (8, 16, 32)
 

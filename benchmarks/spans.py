@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from corpus import RUNS
-from dgmark.intact import IntactTest
-from dgmark.key import WatermarkKey
-from dgmark.spans import find_stretches
-from dgmark.tokenizer import load_tokenizer
+from dgmark.checkpoint.tokenizer import load_tokenizer
+from dgmark.detection.intact import IntactTest
+from dgmark.detection.spans import find_stretches
+from dgmark.watermark.key import WatermarkKey
 
 LENGTH = 512
 TRIALS = 30

@@ -16,14 +16,14 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from corpus import RUNS
-from dgmark.attacks import edits
-from dgmark.attacks.simulated import simulate_counts, simulate_texts
-from dgmark.attacks.stealing import Estimate, beliefs, find_code, forge, recovered_mass, scrub, steal
-from dgmark.attacks.units import decode, ordinary_ids
-from dgmark.detector import Detector
-from dgmark.key import WatermarkKey
-from dgmark.tokenizer import Tokenizer, load_tokenizer
-from dgmark.watermark import SECRET_BYTES, WatermarkSpec
+from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
+from dgmark.detection.detector import Detector
+from dgmark.lab.attacks import edits
+from dgmark.lab.attacks.simulated import simulate_counts, simulate_texts
+from dgmark.lab.attacks.stealing import Estimate, beliefs, find_code, forge, recovered_mass, scrub, steal
+from dgmark.lab.attacks.units import decode, ordinary_ids
+from dgmark.watermark.groups import SECRET_BYTES, WatermarkSpec
+from dgmark.watermark.key import WatermarkKey
 
 LENGTH = 256
 LEAST = 100
@@ -289,8 +289,8 @@ def steered_table(key: WatermarkKey, train: list[Ids], texts: int) -> None:
 
     from dgmark.decode import DecodeConfig
     from dgmark.decode import decode as run
-    from dgmark.experiments.prompt_sets import BUILTIN_PROMPTS
-    from dgmark.models import load_model
+    from dgmark.lab.experiments.prompt_sets import BUILTIN_PROMPTS
+    from dgmark.models.load import load_model
 
     model = load_model()
     prompts = [json.loads(line)["prompt"] for line in BUILTIN_PROMPTS.read_text().splitlines()]

@@ -15,9 +15,9 @@ import typer
 
 from dgmark.cli.console import speaks, stderr, stdout
 from dgmark.errors import InputError, SettingsError
-from dgmark.evaluate.monte_carlo import answer_likelihood
-from dgmark.models import load_model
+from dgmark.lab.evaluate.monte_carlo import answer_likelihood
 from dgmark.models.denoiser import Denoiser
+from dgmark.models.load import load_model
 from training.corpus import Document, read_documents
 from training.files import write_json
 

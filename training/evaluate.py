@@ -14,16 +14,17 @@ import numpy as np
 import torch
 import typer
 
-from dgmark.checkpoint import find_checkpoint
+from dgmark.checkpoint.folder import find_checkpoint
 from dgmark.cli.console import speaks, stderr, stdout
 from dgmark.errors import InputError, SettingsError
-from dgmark.evaluate import BUILTIN_JUDGE, Judge, load_judge, perplexity
-from dgmark.models import load_model
+from dgmark.lab.evaluate import BUILTIN_JUDGE, Judge, load_judge, perplexity
+from dgmark.lab.evaluate.repetition import distinct_ngrams, periodic, repeated_ngrams
 from dgmark.models.denoiser import CacheMode
-from dgmark.records import Row
-from dgmark.repetition import distinct_ngrams, periodic, repeated_ngrams
+from dgmark.models.load import load_model
+from dgmark.rows.jsonl import Row
+from dgmark.rows.whole_files import replacing_file
 from training.corpus import Document, file_hash, read_documents
-from training.files import replacing_file, write_json
+from training.files import write_json
 from training.nelbo import Bound, cross_entropy, held_out_rows, nelbo
 from training.networks import load_network, quiet_transformers, weights_fingerprint
 from training.report import markdown, page

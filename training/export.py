@@ -11,11 +11,11 @@ from typing import Annotated, Any
 import torch
 import typer
 
+from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.cli.console import speaks, stdout
 from dgmark.errors import CheckpointFormat, InputError, SettingsError
-from dgmark.tokenizer import Tokenizer
+from dgmark.rows.whole_files import replacing_folder
 from training.config import TrainingConfig
-from training.files import replacing_folder
 from training.layout import DEFAULT_FILE_SIZE, save_model
 from training.loop import STATE
 from training.networks import Network, build_network, load_network, quiet_transformers, weights_fingerprint

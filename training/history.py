@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dgmark.errors import ResumeMismatch
-from training.files import replacing_file
+from dgmark.rows.whole_files import replacing_file
 
 Row = dict[str, Any]
 

@@ -10,10 +10,11 @@ from huggingface_hub import save_torch_state_dict
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
+from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.errors import SettingsError
-from dgmark.models.llada import RENAMINGS
-from dgmark.tokenizer import Tokenizer
-from training.files import replacing_folder, write_json
+from dgmark.models.families.llada import RENAMINGS
+from dgmark.rows.whole_files import replacing_folder
+from training.files import write_json
 from training.networks import Network
 from training.tokens import SpecialIds
 

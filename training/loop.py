@@ -18,7 +18,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from dgmark.cli.console import stderr
 from dgmark.errors import CheckpointFormat, SettingsError
-from dgmark.models import faster_dtype
+from dgmark.models.load import faster_dtype
 from training.config import Masking, TrainingConfig
 from training.history import History, Row, draw_curve, read_history
 from training.layout import save_model

@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch.nn import functional
 
+from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.errors import InputError
-from dgmark.tokenizer import Tokenizer
 from training.corpus import Document
 from training.networks import Network
 from training.objective import Batch, autoregressive, masked_batch, stratified_times, to_device

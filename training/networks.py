@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from transformers import AutoConfig, BertConfig, BertForMaskedLM, LlamaConfig, LlamaForCausalLM, PretrainedConfig
 from transformers.utils import logging
 
-from dgmark.checkpoint import find_checkpoint
+from dgmark.checkpoint.folder import find_checkpoint
 from dgmark.errors import CheckpointFormat, SettingsError
-from dgmark.models import load_model
+from dgmark.models.load import load_model
 from training.config import BertNetwork, LlamaNetwork, TrainingConfig
 from training.shards import Shards
 from training.tokens import SpecialIds

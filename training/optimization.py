@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from dgmark.models import faster_dtype
+from dgmark.models.load import faster_dtype
 from training.config import OptimizerSettings, Schedule
 from training.muon import Muon
 

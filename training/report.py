@@ -4,7 +4,7 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dgmark.records import Row
+from dgmark.rows.jsonl import Row
 
 Figures = Mapping[str, Any]
 

@@ -11,15 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.decode import DecodeConfig
 from dgmark.decode.generation import generate_batch
 from dgmark.errors import InputError
-from dgmark.key import WatermarkKey
-from dgmark.models import NetworkDenoiser
 from dgmark.models.denoiser import CacheMode
-from dgmark.records import Row, RowFile
-from dgmark.tokenizer import Tokenizer
-from dgmark.watermark import WatermarkSpec
+from dgmark.models.network import NetworkDenoiser
+from dgmark.rows.jsonl import Row
+from dgmark.rows.row_file import RowFile
+from dgmark.watermark.groups import WatermarkSpec
+from dgmark.watermark.key import WatermarkKey
 from training.corpus import Document
 
 SAMPLING = {"t1": 1.0, "greedy": 0.0}

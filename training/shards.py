@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, UInt16
 
+from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.errors import InputError, NoTexts
-from dgmark.tokenizer import Tokenizer
+from dgmark.rows.whole_files import replacing_folder
 from training.corpus import Document, file_hash, read_documents
-from training.files import replacing_folder, write_json
+from training.files import write_json
 from training.tokens import save_tokenizer, train_bpe, training_tokenizer
 
 SCHEMA = 2

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from dgmark.errors import ResumeMismatch
+from dgmark.rows.whole_files import replacing_file
 from training.config import FREE_SECTIONS, Schedule, TrainingConfig, differing_keys
-from training.files import replacing_file
 
 SCHEMA = 1
 

@@ -9,8 +9,8 @@ import tokenizers
 from jaxtyping import Bool
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.errors import CheckpointFormat
-from dgmark.tokenizer import Tokenizer, load_tokenizer
 
 # In order of id, as in the built-in model; the names are LLaDA's.
 SPECIAL_TOKENS = ("<|endoftext|>", "<|startoftext|>", "<|mdm_mask|>", "<|pad|>")

@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float, UInt16
 from torch import Tensor, nn
 
+from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.errors import CheckpointFormat
-from dgmark.tokenizer import Tokenizer
 
 # ours -> BERT's
 _SPECIAL = {"<|endoftext|>": "[SEP]", "<|startoftext|>": "[CLS]", "<|mdm_mask|>": "[MASK]", "<|pad|>": "[PAD]"}

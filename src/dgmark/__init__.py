@@ -6,29 +6,32 @@ Keys and detection need numpy and tokenizers only; what needs torch is imported 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dgmark.detector import Detection, Detector, ScoredToken, Span, detect
-from dgmark.errors import DgmarkError
-from dgmark.key import KeyFilePermissionWarning, WatermarkKey
-from dgmark.keyring import Keyring, load_keys
-from dgmark.tokenizer import Tokenizer, load_tokenizer
+from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
+from dgmark.detection.detector import Detector, detect
+from dgmark.detection.keyring import Keyring, load_keys
+from dgmark.detection.result import Detection, ScoredToken, Span
+from dgmark.errors import DgmarkError, install_hint
 from dgmark.version import __version__
-from dgmark.watermark import WatermarkSpec
+from dgmark.watermark.groups import WatermarkSpec
+from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.key_file import KeyFilePermissionWarning
 
 if TYPE_CHECKING:
-    from dgmark.conversion import convert
     from dgmark.decode import DecodeConfig, Generation, Infilling, Trace, generate, infill, select, stream
-    from dgmark.models import Denoiser, load_model
+    from dgmark.models.convert import convert
+    from dgmark.models.denoiser import Denoiser
+    from dgmark.models.load import load_model
 
 _NEED_TORCH = {
     "DecodeConfig": "dgmark.decode",
-    "Denoiser": "dgmark.models",
+    "Denoiser": "dgmark.models.denoiser",
     "Generation": "dgmark.decode",
     "Infilling": "dgmark.decode",
     "Trace": "dgmark.decode",
-    "convert": "dgmark.conversion",
+    "convert": "dgmark.models.convert",
     "generate": "dgmark.decode",
     "infill": "dgmark.decode",
-    "load_model": "dgmark.models",
+    "load_model": "dgmark.models.load",
     "select": "dgmark.decode",
     "stream": "dgmark.decode",
 }
@@ -68,7 +71,7 @@ def __getattr__(name: str) -> Any:
     try:
         value = getattr(import_module(_NEED_TORCH[name]), name)
     except ModuleNotFoundError as error:
-        raise ImportError(f"dgmark.{name} needs torch and transformers: pip install 'dgmark[generate]'") from error
+        raise ImportError(f"dgmark.{name} needs torch and transformers: {install_hint('generate')}") from error
     globals()[name] = value
     return value
 

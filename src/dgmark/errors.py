@@ -26,6 +26,11 @@ A message says what is wrong and what to do; it never holds key material.
 """
 
 
+def install_hint(extra: str) -> str:
+    """How to install an extra; it names a checkout, as dgmark is on no package index."""
+    return f"run `pip install '.[{extra}]'` in a checkout of dgmark"
+
+
 class DgmarkError(Exception):
     """Base of all errors raised on purpose; catch this one to catch them all."""
 

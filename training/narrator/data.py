@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from dgmark.checkpoint.tokenizer import Tokenizer, read_tokenizer
 from dgmark.errors import CheckpointFormat
-from dgmark.tokenizer import Tokenizer, read_tokenizer
 from training.corpus import file_hash, read_documents
 from training.narrator.base import END
 from training.narrator.config import BlockMasking, NarratorConfig

@@ -15,13 +15,14 @@ from tokenizers import AddedToken
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
-from dgmark.checkpoint import read_object
+from dgmark.checkpoint.families import BLOCK_LLAMA
+from dgmark.checkpoint.folder import read_object
 from dgmark.cli.console import speaks, stdout
 from dgmark.errors import CheckpointFormat, SettingsError
-from dgmark.families import BLOCK_LLAMA
 from dgmark.models.assembly import ADAPTERS, MASK, with_adapters
 from dgmark.models.assembly import BASE as PARTS
-from training.files import replacing_folder, write_json
+from dgmark.rows.whole_files import replacing_folder
+from training.files import write_json
 from training.narrator.adapter import Adapted
 from training.narrator.base import BASE, END, SMOLLM2
 from training.narrator.config import NarratorConfig

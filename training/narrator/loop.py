@@ -14,7 +14,7 @@ from transformers import LlamaForCausalLM
 
 from dgmark.cli.console import stderr
 from dgmark.errors import ResumeMismatch, SettingsError
-from training.files import replacing_file
+from dgmark.rows.whole_files import replacing_file
 from training.history import History, draw_curve, read_history
 from training.narrator.adapter import Adapted, Layout
 from training.narrator.config import NarratorConfig

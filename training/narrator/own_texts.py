@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from transformers import LlamaForCausalLM
 
+from dgmark.checkpoint.families import BLOCK_LLAMA
+from dgmark.checkpoint.tokenizer import read_tokenizer
 from dgmark.cli.console import stderr
 from dgmark.errors import InputError, NoTexts
-from dgmark.families import BLOCK_LLAMA
-from dgmark.repetition import repeated_ngrams
-from dgmark.tokenizer import read_tokenizer
-from training.files import replacing_file
+from dgmark.lab.evaluate.repetition import repeated_ngrams
+from dgmark.rows.whole_files import replacing_file
 from training.narrator.config import OwnTexts
 from training.narrator.rows import Passage
 from training.narrator.sampler import BatchSampler

@@ -5,14 +5,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from dgmark.baselines import Baseline, Scheme, SchemeDetector
 from dgmark.cli.results import AnyDetector, Format
-from dgmark.detector import DEFAULT_MAX_CROP, Detector
+from dgmark.detection.detector import DEFAULT_MAX_CROP, Detector
+from dgmark.detection.keyring import Keyring, load_keys
+from dgmark.detection.strip import check_target
 from dgmark.errors import SettingsError
-from dgmark.key import WatermarkKey
-from dgmark.keyring import Keyring, load_keys
-from dgmark.plots import check_target
-from dgmark.records import Row
+from dgmark.lab.baselines import Baseline, Scheme, SchemeDetector
+from dgmark.rows.jsonl import Row
+from dgmark.watermark.key import WatermarkKey
 
 
 class Mode(StrEnum):

@@ -12,13 +12,14 @@ import numpy as np
 import typer
 from rich.markup import escape
 
-from dgmark.attacks import ATTACKS, Attack, defaults_of, describe, options_of
-from dgmark.attacks import attack as by_name
 from dgmark.cli.console import speaks, stderr, stdout
 from dgmark.cli.options import RowsOut
 from dgmark.errors import DgmarkError, EmptyInput, InputError, ResumeMismatch, SettingsError
-from dgmark.records import STDIN, BadRow, Row, RowFile, read_rows, to_line
-from dgmark.texts import Item, read_texts
+from dgmark.lab.attacks import ATTACKS, Attack, defaults_of, describe, options_of
+from dgmark.lab.attacks import attack as by_name
+from dgmark.rows.jsonl import STDIN, BadRow, Row, read_rows, to_line
+from dgmark.rows.row_file import RowFile
+from dgmark.rows.texts import Item, read_texts
 
 ATTACK_SCHEMA = 1
 # fields by which a finished row is known to answer the same question

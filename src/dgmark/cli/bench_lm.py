@@ -2,25 +2,25 @@
 
 import json
 import logging
-import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from dgmark.checkpoint import BUILTIN
+from dgmark.checkpoint.folder import BUILTIN
 from dgmark.cli import options as opt
 from dgmark.cli.console import speaks, stderr, stdout
 from dgmark.cli.keys import key_to_mark_with
 from dgmark.cli.schemes import SchemeName, SchemeOptions, scheme_of
-from dgmark.errors import InputError, MissingExtra, SettingsError
-from dgmark.records import to_line
+from dgmark.errors import MissingExtra, SettingsError, install_hint
+from dgmark.rows.jsonl import to_line
+from dgmark.rows.whole_files import write_whole
 
 if TYPE_CHECKING:
     from dgmark.decode.config import Settings
-    from dgmark.evaluate.harness import DiffusionLM, HarnessSettings
-    from dgmark.models import NetworkDenoiser
+    from dgmark.lab.evaluate.harness import DiffusionLM, HarnessSettings
+    from dgmark.models.network import NetworkDenoiser
 
 
 @speaks
@@ -92,10 +92,10 @@ def bench_lm(
     marking = scheme_of(scheme, scheme_option)
     names = [name for one in tasks or [] for name in one.split(",") if name]
     _need_harness()
-    from dgmark.evaluate.benchmarks import TaskSettings, run_tasks
-    from dgmark.evaluate.harness import HarnessSettings
-    from dgmark.evaluate.presets import preset_named
-    from dgmark.models import load_model
+    from dgmark.lab.evaluate.benchmarks import TaskSettings, run_tasks
+    from dgmark.lab.evaluate.harness import HarnessSettings
+    from dgmark.lab.evaluate.presets import preset_named
+    from dgmark.models.load import load_model
 
     chosen = None if preset is None else preset_named(preset)
     if (chosen is None) == (not names):
@@ -134,13 +134,13 @@ def _need_harness() -> None:
         import lm_eval
         import torch  # noqa: F401
     except ModuleNotFoundError as error:
-        raise MissingExtra(f"benchmarks need the harness: pip install 'dgmark[bench]' ({error})") from None
+        raise MissingExtra(f"benchmarks need the harness: {install_hint('bench')} ({error})") from None
     del lm_eval
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
 
 
 def _with_progress(model: "NetworkDenoiser", settings: "HarnessSettings") -> "DiffusionLM":
-    from dgmark.evaluate.harness import DiffusionLM
+    from dgmark.lab.evaluate.harness import DiffusionLM
 
     done = 0
 
@@ -153,21 +153,15 @@ def _with_progress(model: "NetworkDenoiser", settings: "HarnessSettings") -> "Di
 
 
 def _write(folder: Path, results: dict[str, Any]) -> None:
-    from dgmark.evaluate.benchmarks import sample_rows, without_samples
+    from dgmark.lab.evaluate.benchmarks import sample_rows, without_samples
 
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        samples = "".join(to_line(json.loads(_plain(row))) + "\n" for row in sample_rows(results))
-        for name, content in (("samples.jsonl", samples), ("results.json", _plain(without_samples(results)) + "\n")):
-            beside = folder / f".{name}.{secrets.token_hex(4)}"
-            beside.write_text(content, encoding="utf-8")
-            beside.replace(folder / name)
-    except OSError as error:
-        raise InputError(f"{folder} cannot be written: {error.strerror}") from error
+    samples = "".join(to_line(json.loads(_plain(row))) + "\n" for row in sample_rows(results))
+    write_whole(folder / "samples.jsonl", samples)
+    write_whole(folder / "results.json", _plain(without_samples(results)) + "\n")
 
 
 def _show(results: dict[str, Any], as_json: bool) -> None:
-    from dgmark.evaluate.benchmarks import headline, without_samples
+    from dgmark.lab.evaluate.benchmarks import headline, without_samples
 
     if as_json:
         print(_plain(without_samples(results)))

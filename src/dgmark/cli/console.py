@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from dgmark.errors import DgmarkError
-from dgmark.key import KeyFilePermissionWarning
+from dgmark.watermark.key_file import KeyFilePermissionWarning
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -7,7 +7,7 @@ import typer
 
 from dgmark.cli.console import speaks
 from dgmark.cli.options import Family, Revision
-from dgmark.errors import MissingExtra
+from dgmark.errors import MissingExtra, install_hint
 
 
 @speaks
@@ -19,10 +19,8 @@ def convert(
 ) -> None:
     """Rewrite a checkpoint to load fastest: one safetensors file, no tensor to rename. The logits stay the same."""
     try:
-        from dgmark.conversion import convert as convert_checkpoint
+        from dgmark.models.convert import convert as convert_checkpoint
     except ImportError as error:
-        raise MissingExtra(
-            f"converting needs torch and transformers: pip install 'dgmark[generate]' ({error})"
-        ) from None
+        raise MissingExtra(f"converting needs torch and transformers: {install_hint('generate')} ({error})") from None
     convert_checkpoint(source, target, revision=revision, family=family)
     print(f"{target}: {source}, to be loaded by this path")

@@ -12,15 +12,16 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from dgmark.checkpoint import BUILTIN, NARRATOR
+from dgmark.checkpoint.folder import BUILTIN, NARRATOR
 from dgmark.cli.console import speaks, stderr, stdout
 from dgmark.cli.highlight import highlight, legend
-from dgmark.detector import Detection, Detector
-from dgmark.errors import MissingExtra, ModelNotFound, SettingsError
-from dgmark.key import WatermarkKey
+from dgmark.detection.detector import Detector
+from dgmark.detection.result import Detection
+from dgmark.errors import MissingExtra, ModelNotFound, SettingsError, install_hint
+from dgmark.watermark.key import WatermarkKey
 
 if TYPE_CHECKING:
-    from dgmark.models import NetworkDenoiser
+    from dgmark.models.network import NetworkDenoiser
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def demo(
     try:
         from dgmark.decode import generate
     except ImportError as error:
-        raise MissingExtra(f"the demo generates text: pip install 'dgmark[generate]' ({error})") from None
+        raise MissingExtra(f"the demo generates text: {install_hint('generate')} ({error})") from None
 
     console = Console(record=True, width=112) if svg else stdout()
     given = None if key_file is None else WatermarkKey.load(key_file)
@@ -118,7 +119,7 @@ def demo(
 
 def _load(name: str, *, chosen: bool) -> "NetworkDenoiser":
     """The model; where nobody chose the narrator and its base cannot be had, the storyteller."""
-    from dgmark.models import load_model
+    from dgmark.models.load import load_model
 
     if name not in SHOWS:
         raise SettingsError(f"the demo shows a built-in model ({', '.join(SHOWS)}), not {name!r}; use dgmark generate")

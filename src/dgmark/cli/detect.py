@@ -12,28 +12,22 @@ from typing import Annotated, Any
 
 import typer
 
-from dgmark.baselines import SchemeDetector
-from dgmark.batch import SETTINGS, append_rows, in_order, take_up
 from dgmark.cli.asked import Asked, Mode, Phase
 from dgmark.cli.console import speaks, stderr
 from dgmark.cli.options import AllowOpenKey
 from dgmark.cli.results import WRITERS, AnyDetector, Format, Scored, draw, to_row
 from dgmark.cli.schemes import SchemeName, SchemeOptions, scheme_of
-from dgmark.detector import (
-    DEFAULT_FPR,
-    DEFAULT_MAX_CROP,
-    DETECTION_SCHEMA,
-    STATISTICS_VERSION,
-    Detection,
-    Detector,
-    Ranges,
-)
+from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, STATISTICS_VERSION, Detector, Ranges
+from dgmark.detection.keyring import Keyring
+from dgmark.detection.normalise import STEPS
+from dgmark.detection.result import DETECTION_SCHEMA, Detection
+from dgmark.detection.strip import save
 from dgmark.errors import DgmarkError, InputError, SettingsError
-from dgmark.keyring import Keyring
-from dgmark.normalise import STEPS
-from dgmark.plots import save
-from dgmark.records import STDIN, BadRow, Row
-from dgmark.texts import Item, read_texts
+from dgmark.lab.baselines import SchemeDetector
+from dgmark.rows.jsonl import STDIN, BadRow, Row
+from dgmark.rows.row_file import SETTINGS, append_rows, take_up
+from dgmark.rows.texts import Item, read_texts
+from dgmark.rows.workers import in_order
 
 
 @speaks

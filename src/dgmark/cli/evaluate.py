@@ -14,11 +14,12 @@ from rich.table import Table
 from dgmark.cli.console import speaks, stderr, stdout
 from dgmark.cli.options import LOADING, Device, DeviceMap, Dtype, OneObject, Quantization, Revision, given
 from dgmark.errors import InputError, MissingExtra, ResumeMismatch
-from dgmark.evaluate import Bootstrap, Comparison, Diversity, Interval, compare_paired, diversity
-from dgmark.records import BadRow, Row, RowFile, read_rows
+from dgmark.lab.evaluate import Bootstrap, Comparison, Diversity, Interval, compare_paired, diversity
+from dgmark.rows.jsonl import BadRow, Row, read_rows
+from dgmark.rows.row_file import RowFile
 
 if TYPE_CHECKING:
-    from dgmark.evaluate import Judge, Perplexity, PerplexityDifference, ScoredText
+    from dgmark.lab.evaluate import Judge, Perplexity, PerplexityDifference, ScoredText
 
 EVALUATION_SCHEMA = 1
 NO_JUDGE = "none"
@@ -145,7 +146,7 @@ def _shared(first: list[Written], second: list[Written]) -> list[list[Written]]:
 
 def _load(judge: str, options: dict[str, Any]) -> "Judge":
     try:
-        from dgmark.evaluate import load_judge
+        from dgmark.lab.evaluate import load_judge
     except ImportError as error:
         raise MissingExtra(str(error)) from None
     return load_judge(judge, **options)
@@ -169,7 +170,7 @@ def _evaluated(
     measured = diversity([one.content for one in texts], bootstrap)
     if judge is None:
         return Evaluated(texts, measured, None)
-    from dgmark.evaluate import summarise
+    from dgmark.lab.evaluate import summarise
 
     scored = list(_scores(texts, measured, judge, scoring, out, ids))
     return Evaluated(texts, measured, summarise(judge, scored, bootstrap))
@@ -179,7 +180,7 @@ def _scores(
     texts: list[Written], measured: Diversity, judge: "Judge", scoring: dict[str, Any], out: Path | None, ids: bool
 ) -> "Iterator[ScoredText]":
     """Scores of the texts; with a file, those in it are taken from there, and the others put into it."""
-    from dgmark.evaluate import ScoredText, score_texts
+    from dgmark.lab.evaluate import ScoredText, score_texts
 
     def score(some: list[Written]) -> "list[ScoredText]":
         return score_texts(judge, [one.content for one in some], [one.prompt for one in some], **scoring)
@@ -223,7 +224,7 @@ def _differences(found: list[Evaluated], bootstrap: Bootstrap) -> "dict[str, Com
         ),
     }
     if first.perplexity is not None and second.perplexity is not None:
-        from dgmark.evaluate import compare_perplexities
+        from dgmark.lab.evaluate import compare_perplexities
 
         judged = [
             (one.nats / one.tokens, two.nats / two.tokens)

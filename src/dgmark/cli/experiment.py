@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dgmark.checkpoint import BUILTIN
+from dgmark.checkpoint.folder import BUILTIN
 from dgmark.cli.console import speaks, stderr, stdout
 from dgmark.cli.options import BatchSize, Device, Dtype, OneObject, Pad, Quantization
-from dgmark.errors import MissingExtra, SettingsError
+from dgmark.errors import MissingExtra, SettingsError, install_hint
 
 if TYPE_CHECKING:
-    from dgmark.experiments.spec import SetupName
+    from dgmark.lab.experiments.spec import SetupName
 
 experiment_app = typer.Typer(no_args_is_help=True, help="Run the paper's tables and figures.")
 
@@ -36,7 +36,7 @@ def experiment_group() -> None:
 @speaks
 def list_experiments(as_json: OneObject = False) -> None:
     """List the experiments: what each shows, and how many texts it takes."""
-    from dgmark.experiments.catalog import experiment_names, load_experiment
+    from dgmark.lab.experiments.catalog import experiment_names, load_experiment
 
     experiments = [load_experiment(name) for name in experiment_names()]
     rows = [
@@ -94,16 +94,16 @@ def run(
     quantization: Quantization = None,
 ) -> None:
     """Make the texts of an experiment that are not there yet; interrupted, run it again to go on."""
-    from dgmark.experiments.catalog import load_experiment
-    from dgmark.experiments.prompt_sets import named_files
-    from dgmark.experiments.store import Store
+    from dgmark.lab.experiments.catalog import load_experiment
+    from dgmark.lab.experiments.prompt_sets import named_files
+    from dgmark.lab.experiments.store import Store
 
     experiment, files = load_experiment(name), named_files(prompts or [])
     try:
-        from dgmark.evaluate.endpoint import Endpoint
-        from dgmark.experiments.run import RunOptions, run_experiment
+        from dgmark.lab.endpoint import Endpoint
+        from dgmark.lab.experiments.run import RunOptions, run_experiment
     except ImportError as error:
-        raise MissingExtra(f"running needs torch and transformers: pip install 'dgmark[generate]' ({error})") from None
+        raise MissingExtra(f"running needs torch and transformers: {install_hint('generate')} ({error})") from None
     setup, other = _setup(model)
     options = RunOptions(
         setup=setup,
@@ -150,9 +150,9 @@ def report(
     out: Annotated[Path | None, typer.Option(help="Folder to write to.", show_default="RUNS/reports/NAME")] = None,
 ) -> None:
     """Write what a run shows, beside the paper's numbers: report.md, numbers.csv, tables.tex and pictures."""
-    from dgmark.experiments.catalog import load_experiment
-    from dgmark.experiments.report import keys_of, make_report, write_report
-    from dgmark.experiments.store import Store
+    from dgmark.lab.experiments.catalog import load_experiment
+    from dgmark.lab.experiments.report import keys_of, make_report, write_report
+    from dgmark.lab.experiments.store import Store
 
     experiment, store = load_experiment(name), Store(runs)
     setup, _ = _setup(model)
@@ -173,17 +173,15 @@ def import_texts(
     dtype: Dtype = None,
 ) -> None:
     """Take texts of `dgmark generate` into the runs folder; every cell with the same settings then has them."""
-    from dgmark.experiments.store import Store
+    from dgmark.lab.experiments.store import Store
 
     if not files:
         raise SettingsError("give at least one file")
     try:
-        from dgmark.experiments.importing import import_rows
-        from dgmark.experiments.plan import Subject
+        from dgmark.lab.experiments.importing import import_rows
+        from dgmark.lab.experiments.plan import Subject
     except ImportError as error:
-        raise MissingExtra(
-            f"importing needs torch and transformers: pip install 'dgmark[generate]' ({error})"
-        ) from None
+        raise MissingExtra(f"importing needs torch and transformers: {install_hint('generate')} ({error})") from None
     for one in import_rows(Store(runs), files, Subject.load(model, device=device, dtype=dtype)):
         for recipe, count in one.recipes.items():
             print(f"{one.path}: {count} rows into {Store(runs).path('texts', recipe)}")

@@ -7,21 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dgmark.checkpoint import BUILTIN
+from dgmark.checkpoint.folder import BUILTIN
 from dgmark.cli import options as opt
 from dgmark.cli.console import speaks, stderr, stdout
 from dgmark.cli.keys import key_to_mark_with
 from dgmark.cli.live import show_stream
 from dgmark.cli.schemes import SchemeName, SchemeOptions, scheme_of
-from dgmark.errors import DgmarkError, EmptyInput, InputError, MissingExtra, ResumeMismatch, SettingsError
-from dgmark.key import WatermarkKey
-from dgmark.records import BadRow, Row, RowFile, parse_rows, read_rows, to_line
-from dgmark.texts import is_rows
+from dgmark.errors import DgmarkError, EmptyInput, InputError, MissingExtra, ResumeMismatch, SettingsError, install_hint
+from dgmark.rows.jsonl import BadRow, Row, parse_rows, read_rows, to_line
+from dgmark.rows.row_file import RowFile
+from dgmark.rows.texts import is_rows
+from dgmark.watermark.key import WatermarkKey
 
 if TYPE_CHECKING:
-    from dgmark.baselines import Scheme
     from dgmark.decode import DecodeConfig
-    from dgmark.models import NetworkDenoiser
+    from dgmark.lab.baselines import Scheme
+    from dgmark.models.network import NetworkDenoiser
 
 # fields by which a finished row is known to answer the same question
 _SAME = ("prompt", "seed")
@@ -183,11 +184,9 @@ def _prepare(
 ) -> "tuple[DecodeConfig, NetworkDenoiser]":
     try:
         from dgmark.decode.generation import config_of
-        from dgmark.models import load_model
+        from dgmark.models.load import load_model
     except ImportError as error:
-        raise MissingExtra(
-            f"generating needs torch and transformers: pip install 'dgmark[generate]' ({error})"
-        ) from None
+        raise MissingExtra(f"generating needs torch and transformers: {install_hint('generate')} ({error})") from None
     loaded = load_model(model, **loading)
     return config_of(loaded, scheme, settings), loaded  # type: ignore[arg-type]
 

@@ -2,8 +2,8 @@
 
 from rich.text import Text
 
-from dgmark.detector import ScoredToken
-from dgmark.tokenizer import well_formed
+from dgmark.checkpoint.tokenizer import well_formed
+from dgmark.detection.result import ScoredToken
 
 MATCHED = "green underline"
 UNMATCHED = "red"

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dgmark.checkpoint import BUILTIN
+from dgmark.checkpoint.folder import BUILTIN
 from dgmark.cli import options as opt
 from dgmark.cli.console import speaks, stderr
 from dgmark.cli.keys import key_to_mark_with
-from dgmark.errors import DgmarkError, EmptyInput, InputError, MissingExtra, SettingsError
-from dgmark.records import BadRow, Row, read_rows, to_line
+from dgmark.errors import DgmarkError, EmptyInput, InputError, MissingExtra, SettingsError, install_hint
+from dgmark.rows.jsonl import BadRow, Row, read_rows, to_line
 
 if TYPE_CHECKING:
     from dgmark.decode.infill import CountFrom
@@ -65,11 +65,9 @@ def infill(
     try:
         from dgmark.decode.infill import INFILLING_SCHEMA
         from dgmark.decode.infill import infill as fill
-        from dgmark.models import load_model
+        from dgmark.models.load import load_model
     except ImportError as error:
-        raise MissingExtra(
-            f"infilling needs torch and transformers: pip install 'dgmark[generate]' ({error})"
-        ) from None
+        raise MissingExtra(f"infilling needs torch and transformers: {install_hint('generate')} ({error})") from None
     denoiser = load_model(model, **loading)
     origin: CountFrom = count_from  # type: ignore[assignment]
     errors: list[DgmarkError] = []

@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from dgmark.checkpoint import BUILTIN
+from dgmark.checkpoint.folder import BUILTIN
 from dgmark.cli.console import speaks, stderr, stdout
 from dgmark.cli.options import AllowOpenKey, OneObject
 from dgmark.errors import SettingsError
-from dgmark.key import WatermarkKey
-from dgmark.watermark import PRF
+from dgmark.watermark.groups import PRF
+from dgmark.watermark.key import WatermarkKey
 
 
 class Scheme(StrEnum):

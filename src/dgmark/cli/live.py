@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 from dgmark.cli.console import stderr
 from dgmark.errors import InputError
-from dgmark.key import WatermarkKey
-from dgmark.records import BadRow, Row
+from dgmark.rows.jsonl import BadRow, Row
+from dgmark.watermark.key import WatermarkKey
 
 if TYPE_CHECKING:
-    from dgmark.baselines import Scheme
     from dgmark.decode import DecodeConfig
-    from dgmark.models import NetworkDenoiser
+    from dgmark.lab.baselines import Scheme
+    from dgmark.models.network import NetworkDenoiser
 
 _MASK = "░"
 

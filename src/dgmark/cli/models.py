@@ -3,10 +3,10 @@
 import json
 from typing import Any
 
-from dgmark.checkpoint import BUILTIN, BUILTINS
+from dgmark.checkpoint.families import BYTES_PER_PARAMETER, FAMILIES, Family
+from dgmark.checkpoint.folder import BUILTIN, BUILTINS
 from dgmark.cli.console import speaks
 from dgmark.cli.options import OneObject
-from dgmark.families import BYTES_PER_PARAMETER, FAMILIES, Family
 
 MODELS_SCHEMA = 1
 

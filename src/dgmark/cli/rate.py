@@ -2,7 +2,6 @@
 
 import json
 import os
-import secrets
 from pathlib import Path
 from typing import Annotated
 
@@ -12,8 +11,9 @@ from rich.table import Table
 from dgmark.cli.console import speaks, stderr, stdout
 from dgmark.cli.options import OneObject
 from dgmark.errors import InputError
-from dgmark.evaluate import Endpoint, judge_texts
-from dgmark.records import BadRow, Row, read_rows, to_line
+from dgmark.lab.evaluate import Endpoint, judge_texts
+from dgmark.rows.jsonl import BadRow, read_rows, to_line
+from dgmark.rows.whole_files import write_whole
 
 RATING_SCHEMA = 1
 
@@ -55,7 +55,8 @@ def rate(
     found = judge_texts(texts, endpoint, workers=workers)
     if out is not None:
         made = {"model": model, "schema": RATING_SCHEMA}
-        _write(out, [{"id": name, **rated.to_dict(), **made} for name, rated in zip(ids, found.texts, strict=True)])
+        rows = [{"id": name, **rated.to_dict(), **made} for name, rated in zip(ids, found.texts, strict=True)]
+        write_whole(out, "".join(to_line(row) + "\n" for row in rows))
     if as_json:
         print(json.dumps({"schema": RATING_SCHEMA, **found.to_dict()}))
     else:
@@ -81,14 +82,3 @@ def _read(source: str) -> tuple[list[str], list[str]]:
 
 def _cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dgmark" / "ratings"
-
-
-def _write(path: Path, rows: list[Row]) -> None:
-    """All rows, or none."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-        beside.write_text("".join(to_line(row) + "\n" for row in rows), encoding="utf-8")
-        beside.replace(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}") from error

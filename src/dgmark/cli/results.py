@@ -11,15 +11,16 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from dgmark.baselines import SchemeDetector
+from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.cli.console import stdout
 from dgmark.cli.highlight import highlight, legend
-from dgmark.detector import DETECTION_SCHEMA, Detection, Detector
-from dgmark.keyring import Keyring
-from dgmark.plots import match_strip
-from dgmark.records import BadRow, to_line
-from dgmark.texts import Item
-from dgmark.tokenizer import well_formed
+from dgmark.detection.detector import Detector
+from dgmark.detection.keyring import Keyring
+from dgmark.detection.result import DETECTION_SCHEMA, Detection
+from dgmark.detection.strip import match_strip
+from dgmark.lab.baselines import SchemeDetector
+from dgmark.rows.jsonl import BadRow, to_line
+from dgmark.rows.texts import Item
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

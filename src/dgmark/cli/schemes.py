@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from dgmark.baselines import SCHEMES, Scheme, parse_options
-from dgmark.baselines import scheme as make
 from dgmark.cli.console import speaks, stdout
 from dgmark.cli.options import OneObject
 from dgmark.errors import SettingsError
+from dgmark.lab.baselines import SCHEMES, Scheme, parse_options
+from dgmark.lab.baselines import scheme as make
 
 SchemeName = Annotated[
     str | None,

@@ -5,10 +5,11 @@ from dgmark.decode.config import STRATEGIES, DecodeConfig
 from dgmark.decode.generation import Generation, generate, generate_batch
 from dgmark.decode.infill import Infilling, infill
 from dgmark.decode.loop import decode, decode_steps
-from dgmark.decode.matching import KeyMatching, Matching, everything
+from dgmark.decode.matching import KeyMatching
+from dgmark.decode.proposals import Proposals, propose
+from dgmark.decode.scheme import Scheme
 from dgmark.decode.select import alternatives, select
-from dgmark.decode.steering import Bias, Noise, Scheme, Steering, View
-from dgmark.decode.strategies import Proposals, propose
+from dgmark.decode.steering import Bias, Matching, Noise, Steering, View, everything
 from dgmark.decode.stream import BlockFinished, Committed, Event, RowFinished, stream
 
 __all__ = [

@@ -11,11 +11,12 @@ from dgmark.decode.canvas import Canvas, Progress, Response, Trace, collect
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.loop import decode_steps
 from dgmark.decode.matching import KeyMatching
-from dgmark.decode.steering import Scheme, Steering
+from dgmark.decode.scheme import Scheme
+from dgmark.decode.steering import Steering
 from dgmark.errors import EmptyInput, InputError, PromptTooLong, SettingsError
-from dgmark.key import WatermarkKey
 from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import Denoiser, device_of, dtype_of, name_of, pads_of
+from dgmark.watermark.key import WatermarkKey
 
 GENERATION_SCHEMA = 2
 
@@ -93,7 +94,8 @@ def generate(
         model: a loaded model.
         prompts: texts or lists of token ids; a single text is a list of one.
         key: must be bound to the model's tokenizer and vocabulary.
-        scheme: another watermark than dgMARK, from `dgmark.baselines.scheme`, in the same loop and under the same key.
+        scheme: another watermark than dgMARK, from `dgmark.lab.baselines.scheme`, in the same loop and under the same
+            key.
         seed: row i uses seed + i.
         batch_size: most rows decoded at once.
         chat: take texts as messages to a chat model, and put them into its template.

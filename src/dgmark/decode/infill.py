@@ -14,8 +14,8 @@ from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.generation import steering_of
 from dgmark.decode.loop import decode_steps
 from dgmark.errors import InputError, PromptTooLong, SettingsError
-from dgmark.key import WatermarkKey
 from dgmark.models.denoiser import Denoiser, defaults_of, device_of, dtype_of, name_of
+from dgmark.watermark.key import WatermarkKey
 
 INFILLING_SCHEMA = 1
 

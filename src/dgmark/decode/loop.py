@@ -15,11 +15,10 @@ from torch import Tensor
 from dgmark.decode.canvas import Canvas, Commits, Progress, Response, collect
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.guards import good_enough, prolongs_loop
-from dgmark.decode.matching import Matching, everything
+from dgmark.decode.proposals import Proposals, propose
 from dgmark.decode.schedule import blocks, confident, quotas
 from dgmark.decode.select import alternatives, select
-from dgmark.decode.steering import Steering, View
-from dgmark.decode.strategies import Proposals, propose
+from dgmark.decode.steering import Matching, Steering, View, everything
 from dgmark.models.denoiser import Denoiser, block_origin_of, confidence_of, open_session
 
 

@@ -1,21 +1,11 @@
 """The matching set G_i as a decode step asks for it: does this candidate match this position?"""
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from dgmark.key import WatermarkKey
-
-# (candidates (batch, block), positions (block,)) -> matching (batch, block)
-Matching = Callable[[Tensor, Tensor], Tensor]
-
-
-def everything(tokens: Int[Tensor, "batch block"], _positions: Int[Tensor, " block"]) -> Bool[Tensor, "batch block"]:
-    """No mark: every candidate matches, so that the control is the same loop."""
-    return torch.ones_like(tokens, dtype=torch.bool)
+from dgmark.watermark.key import WatermarkKey
 
 
 class KeyMatching:

@@ -4,19 +4,23 @@ dgMARK prefers (its logits stay as they are); green lists bias; Gumbel-max water
 key is known here.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.matching import Matching, everything
 from dgmark.errors import SettingsError
-from dgmark.key import WatermarkKey
-from dgmark.models.denoiser import Denoiser
+
+# (candidates (batch, block), positions (block,)) -> matching (batch, block)
+Matching = Callable[[Tensor, Tensor], Tensor]
+
+
+def everything(tokens: Int[Tensor, "batch block"], _positions: Int[Tensor, " block"]) -> Bool[Tensor, "batch block"]:
+    """No mark: every candidate matches, so that the control is the same loop."""
+    return torch.ones_like(tokens, dtype=torch.bool)
 
 
 @dataclass(frozen=True)
@@ -97,26 +101,3 @@ class Steering:
             raise SettingsError(f"lookahead counts matches: it {needs}; use lookahead 1")
         if config.guard or config.repetition_guard:
             raise SettingsError(f"a guard takes the preference from a match: it {needs}; leave it out")
-
-
-@runtime_checkable
-class Scheme(Protocol):
-    """A watermarking scheme as generation asks for it; `dgmark.baselines.scheme` makes them."""
-
-    @property
-    def name(self) -> str:
-        """What rows call it."""
-        ...
-
-    @property
-    def defaults(self) -> Mapping[str, Any]:
-        """Decoding settings to use where the user gives none."""
-        ...
-
-    def to_dict(self) -> dict[str, Any]:
-        """Name and options as plain JSON values."""
-        ...
-
-    def steering(self, key: WatermarkKey, model: Denoiser) -> Steering:
-        """How it steers the loop on this model under this key."""
-        ...

@@ -6,20 +6,13 @@ from typing import Unpack
 
 from dgmark.decode.canvas import Canvas, Commits, Response, Trace, response_of
 from dgmark.decode.config import DecodeConfig, Settings
-from dgmark.decode.generation import (
-    Generation,
-    Prompt,
-    canvases,
-    config_of,
-    encode_prompt,
-    generation_of,
-    steering_of,
-)
+from dgmark.decode.generation import Generation, Prompt, canvases, config_of, encode_prompt, generation_of, steering_of
 from dgmark.decode.loop import decode_steps
-from dgmark.decode.steering import Scheme, Steering
+from dgmark.decode.scheme import Scheme
+from dgmark.decode.steering import Steering
 from dgmark.errors import SettingsError
-from dgmark.key import WatermarkKey
 from dgmark.models.denoiser import Denoiser
+from dgmark.watermark.key import WatermarkKey
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel
 
-from dgmark.checkpoint import Checkpoint
+from dgmark.checkpoint.families import CONVERTED, Family
+from dgmark.checkpoint.folder import Checkpoint
 from dgmark.errors import CheckpointFormat
-from dgmark.families import CONVERTED, Family
 from dgmark.models.denoiser import CacheMode, Session
 
 # (network, cache, mask id, padding) -> the forwards of one decode; the mask id is for filling a canvas up.

@@ -21,8 +21,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from dgmark.checkpoint import Checkpoint, read_object
-from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, ModelNotFound
+from dgmark.checkpoint.folder import Checkpoint, read_object
+from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, ModelNotFound, install_hint
 
 BASE, ADAPTERS = "base.json", "adapters.safetensors"
 MASK = "mask_vector"
@@ -182,7 +182,7 @@ def base_state(path: Path) -> dict[str, Tensor]:
     try:
         from gguf import GGUFReader, dequantize
     except ImportError as error:
-        raise MissingExtra(f"the base of this model is a GGUF file: pip install 'dgmark[generate]' ({error})") from None
+        raise MissingExtra(f"the base of this model is a GGUF file: {install_hint('generate')} ({error})") from None
     try:
         reader = GGUFReader(path)
         heads = {

@@ -2,8 +2,8 @@
 
 import re
 
+from dgmark.checkpoint.families import Family
 from dgmark.errors import SettingsError
-from dgmark.families import Family
 from dgmark.models.denoiser import Denoiser, name_of
 
 _MARKERS = re.compile(r"<\|[^|]+\|>")

@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.errors import SettingsError
-from dgmark.tokenizer import Tokenizer
 
 
 @runtime_checkable

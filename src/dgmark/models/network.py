@@ -9,10 +9,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from dgmark.families import Family
+from dgmark.checkpoint.families import Family
+from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.models.architecture import Architecture
 from dgmark.models.denoiser import BlockOrigin, CacheMode, ConfidenceSource, Session
-from dgmark.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from dgmark.checkpoint import Checkpoint, read_object
+from dgmark.checkpoint.families import Family
+from dgmark.checkpoint.folder import Checkpoint, read_object
+from dgmark.checkpoint.tokenizer import END_TOKENS, Tokenizer
 from dgmark.errors import CheckpointFormat
-from dgmark.families import Family
-from dgmark.tokenizer import END_TOKENS, Tokenizer
 
 
 def find_mask_id(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -> int:

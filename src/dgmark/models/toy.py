@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from tokenizers import AddedToken, models, pre_tokenizers
 from torch import Tensor
 
-from dgmark.tokenizer import Tokenizer, wrap
+from dgmark.checkpoint.tokenizer import Tokenizer, wrap
 
 MASK_TOKEN = "<|mdm_mask|>"  # noqa: S105 (a token of text, no password)
 END_TOKEN = "<|endoftext|>"  # noqa: S105

@@ -19,9 +19,9 @@ from safetensors import SafetensorError, safe_open
 from transformers import BitsAndBytesConfig, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
-from dgmark.checkpoint import Checkpoint, read_object
-from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, ModelNotFound, SettingsError
-from dgmark.families import CONVERTED
+from dgmark.checkpoint.families import CONVERTED
+from dgmark.checkpoint.folder import Checkpoint, read_object
+from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, ModelNotFound, SettingsError, install_hint
 from dgmark.models.architecture import CONFIG_ERRORS, Architecture, quantization_of
 
 QUANTIZATIONS = ("int8", "int4")
@@ -230,7 +230,7 @@ def _placement(
         needed.append("accelerate")
     missing = [package for package in needed if find_spec(package) is None]
     if missing:
-        raise MissingExtra(f"this needs {' and '.join(missing)}: pip install 'dgmark[large]'")
+        raise MissingExtra(f"this needs {' and '.join(missing)}: {install_hint('large')}")
     if not needed and (device.type == "cpu" or find_spec("accelerate") is None):
         return {}
     placement: dict[str, Any] = {"device_map": device_map or {"": device}}

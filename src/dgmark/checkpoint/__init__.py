@@ -1,0 +1,1 @@
+"""Checkpoints as files: folder, hub id, family and tokenizer, read without torch."""

@@ -1,0 +1,247 @@
+"""The families of models that dgmark decodes, as data: names, special ids, decoding defaults, chat templates.
+
+What is needed beside to run them (network classes, names of tensors) stands in `models`; this half knows no torch.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from dgmark.checkpoint.folder import Checkpoint
+from dgmark.errors import CheckpointFormat, SettingsError
+
+# Set in config.json by `dgmark convert`: the family's name, and that tensors bear the names of transformers' class.
+CONVERTED = "dgmark_family"
+
+BYTES_PER_PARAMETER = {"bf16": 2, "fp32": 4}
+
+
+@dataclass(frozen=True)
+class KnownIds:
+    """Special ids of the published checkpoints that have this padded vocabulary."""
+
+    mask_id: int
+    end_of_text: int
+    # ends of a turn by token; a base model's tokenizer may lack them
+    turn_ends: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def end_ids(self) -> tuple[int, ...]:
+        """All ids that end a response in one checkpoint or another."""
+        return (self.end_of_text, *self.turn_ends.values())
+
+
+@dataclass(frozen=True)
+class Published:
+    """A checkpoint on the hub: its id, its parameters (all experts counted), its licence."""
+
+    hub_id: str
+    parameters: float
+    licence: str
+
+    def weight_bytes(self, dtype: str) -> float:
+        """Bytes of the weights in a number format of `BYTES_PER_PARAMETER`; keys and values come on top."""
+        return self.parameters * BYTES_PER_PARAMETER[dtype]
+
+
+@dataclass(frozen=True)
+class Family:
+    """What the checkpoints of one architecture have in common.
+
+    Attributes:
+        name: what options and results call it.
+        title: what people call it.
+        model_types: `model_type` of its config.json.
+        architectures: `architectures` of its config.json, which tells apart what shares a model_type.
+        mask_tokens: names of the mask token, the first one that the tokenizer knows holds.
+        known_ids: special ids of the published checkpoints by their padded vocabulary.
+        defaults: decoding settings of the paper; see `dgmark.models.denoiser.defaults_of`.
+        confidence_source: see `dgmark.models.denoiser.confidence_of`.
+        shift: 1 if the hidden state at i - 1 predicts position i, else 0.
+        block_multiple: positions of a block of its attention mask; None if attention is bidirectional throughout.
+        sees_ahead: see `dgmark.models.denoiser.sees_ahead_of`.
+        context_length: most positions it was trained on, where config.json states more.
+        chat: one turn of chat with "{prompt}" in it; None where the family has no one template.
+        published: checkpoints on the hub.
+    """
+
+    name: str
+    title: str
+    model_types: tuple[str, ...]
+    architectures: tuple[str, ...]
+    mask_tokens: tuple[str, ...]
+    known_ids: Mapping[int, KnownIds] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    confidence_source: Literal["model", "sampling"] = "model"
+    shift: int = 0
+    block_multiple: int | None = None
+    sees_ahead: bool = True
+    context_length: int | None = None
+    chat: str | None = None
+    published: tuple[Published, ...] = ()
+
+
+LLADA = Family(
+    name="llada",
+    title="LLaDA, LLaDA 1.5, iLLaDA",
+    model_types=("llada",),
+    architectures=("LLaDAModelLM",),
+    mask_tokens=("<|mdm_mask|>",),
+    known_ids={
+        126464: KnownIds(mask_id=126336, end_of_text=126081, turn_ends={"<|eot_id|>": 126348}),
+        155136: KnownIds(mask_id=5, end_of_text=2),
+    },
+    defaults={"length": 256, "block_length": 32, "strategy": "confidence"},
+    chat=(
+        "<|startoftext|><|start_header_id|>user<|end_header_id|>\n\n{prompt}<|eot_id|>"
+        "<|start_header_id|>assistant<|end_header_id|>\n\n"
+    ),
+    published=(
+        Published("GSAI-ML/LLaDA-8B-Instruct", 8.02e9, "MIT"),
+        Published("GSAI-ML/LLaDA-8B-Base", 8.02e9, "MIT"),
+        Published("GSAI-ML/LLaDA-1.5", 8.02e9, "MIT"),
+        # unverified: iLLaDA's count of parameters, and whether its chat template is LLaDA's
+        Published("GSAI-ML/iLLaDA-8B-Instruct", 7.62e9, "see its card"),
+        Published("GSAI-ML/iLLaDA-8B-Base", 7.62e9, "see its card"),
+    ),
+)
+
+DREAM = Family(
+    name="dream",
+    title="Dream, Dream-Coder",
+    model_types=("Dream", "dream"),
+    architectures=("DreamModel",),
+    mask_tokens=("<|mask|>",),
+    known_ids={152064: KnownIds(mask_id=151666, end_of_text=151643, turn_ends={"<|im_end|>": 151645})},
+    defaults={"length": 256, "block_length": 8, "strategy": "confidence"},
+    confidence_source="sampling",
+    shift=1,
+    context_length=2048,
+    chat=(
+        "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
+        "<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n"
+    ),
+    published=(
+        Published("Dream-org/Dream-v0-Instruct-7B", 7.62e9, "Apache-2.0"),
+        Published("Dream-org/Dream-v0-Base-7B", 7.62e9, "Apache-2.0"),
+        Published("Dream-org/Dream-Coder-v0-Instruct-7B", 7.62e9, "see its card"),
+    ),
+)
+
+# of its attention mask in training; config.json does not state it
+LLADA2_BLOCK = 32
+
+LLADA2 = Family(
+    name="llada2",
+    title="LLaDA 2.0, LLaDA 2.1",
+    model_types=("llada2_moe",),
+    architectures=("LLaDA2MoeModelLM",),
+    mask_tokens=("<|mask|>",),
+    known_ids={157184: KnownIds(mask_id=156895, end_of_text=156892)},
+    defaults={"length": 256, "block_length": 32, "strategy": "confidence", "cache": "prefix"},
+    confidence_source="sampling",
+    block_multiple=LLADA2_BLOCK,
+    sees_ahead=False,
+    chat=(
+        "<role>SYSTEM</role>detailed thinking off<|role_end|><role>HUMAN</role>{prompt}<|role_end|>"
+        "<role>ASSISTANT</role>"
+    ),
+    published=(
+        Published("inclusionAI/LLaDA2.0-mini", 16.26e9, "Apache-2.0"),
+        Published("inclusionAI/LLaDA2.0-flash", 103e9, "Apache-2.0"),
+        Published("inclusionAI/LLaDA2.1-mini", 16.26e9, "see its card"),
+    ),
+)
+
+LLADA_MOE = Family(
+    name="llada-moe",
+    title="LLaDA-MoE",
+    model_types=("llada_moe", "lladamoe"),
+    architectures=("LLaDAMoEModelLM", "LLaDAMoEModel"),
+    mask_tokens=("<|mask|>",),
+    known_ids={157184: KnownIds(mask_id=156895, end_of_text=156892)},
+    defaults={"length": 256, "block_length": 32, "strategy": "confidence"},
+    chat=LLADA2.chat,  # unverified: taken over from LLaDA 2, whose tokenizer it shares
+    published=(
+        Published("inclusionAI/LLaDA-MoE-7B-A1B-Instruct", 7.36e9, "see its card"),
+        Published("inclusionAI/LLaDA-MoE-7B-A1B-Base", 7.36e9, "see its card"),
+    ),
+)
+
+MASKED_LM = Family(
+    name="masked-lm",
+    title="BERT, RoBERTa, ModernBERT and others",
+    model_types=(),
+    architectures=(),
+    mask_tokens=("[MASK]", "<mask>"),
+    defaults={"length": 256, "block_length": 32, "strategy": "confidence"},
+    published=(
+        Published("answerdotai/ModernBERT-large", 395e6, "Apache-2.0"),
+        Published("dllm-collection/ModernBERT-large-chat-v0.1", 395e6, "see its card"),
+    ),
+)
+
+BLOCK_LLAMA = Family(
+    name="block-llama",
+    title="Llama, adapted to block diffusion (the built-in narrator)",
+    model_types=("block_llama",),
+    architectures=("BlockLlamaModelLM",),
+    mask_tokens=("<|mask|>",),
+    defaults={"length": 256, "block_length": 8, "strategy": "confidence", "cache": "prefix"},
+    shift=1,
+    sees_ahead=False,
+    chat="<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n",
+)
+
+FAMILIES: dict[str, Family] = {
+    family.name: family for family in (LLADA, DREAM, LLADA2, LLADA_MOE, MASKED_LM, BLOCK_LLAMA)
+}
+
+# What people try and dgmark does not decode, by model_type or architecture: the reason.
+REFUSED = {
+    "diffusion_gemma": "DiffusionGemma predicts every position anew at every step and outputs the last prediction, so "
+    "the choice of positions decides no token of the text, and leaves no mark there (docs/models.md)",
+}
+
+
+def family_of(checkpoint: Checkpoint, name: str | None = None) -> Family:
+    """The family of a checkpoint, recognised from its config.json.
+
+    Args:
+        checkpoint: the checkpoint.
+        name: the family's name, where config.json does not tell.
+
+    Raises:
+        CheckpointFormat: it is of no family that can be loaded.
+        SettingsError: no family has this name.
+    """
+    if name is not None:
+        if name not in FAMILIES:
+            raise SettingsError(f"family {name!r} is not one of: {', '.join(FAMILIES)}")
+        return FAMILIES[name]
+    path = checkpoint.folder / "config.json"
+    converted, model_type = checkpoint.config.get(CONVERTED), checkpoint.config.get("model_type")
+    architectures = checkpoint.config.get("architectures") or []
+    for key, value in ((CONVERTED, converted), ("model_type", model_type)):
+        if value is not None and not isinstance(value, str):
+            raise CheckpointFormat(f"{path}: {key} is {value!r}, which is no name")
+    if not isinstance(architectures, list) or not all(isinstance(known, str) for known in architectures):
+        raise CheckpointFormat(f"{path}: architectures is {architectures!r}, which is no list of names")
+    if converted is not None:
+        if converted not in FAMILIES:
+            raise CheckpointFormat(f"{path}: {CONVERTED} is {converted!r}, not one of: {', '.join(FAMILIES)}")
+        return FAMILIES[converted]
+    for known in (model_type, *architectures):
+        if known in REFUSED:
+            raise CheckpointFormat(f"{checkpoint.folder} cannot be decoded: {REFUSED[known]}")
+    by_architecture = [family for family in FAMILIES.values() if set(architectures) & set(family.architectures)]
+    by_model_type = [family for family in FAMILIES.values() if model_type in family.model_types]
+    for family in (*by_architecture, *by_model_type):  # LLaDA-MoE bears LLaDA's model_type
+        return family
+    if "auto_map" not in checkpoint.config and any(name.endswith("ForMaskedLM") for name in architectures):
+        return MASKED_LM
+    code = "; its auto_map names Python files, and dgmark runs no code of a checkpoint"
+    raise CheckpointFormat(
+        f"{checkpoint.folder} is of model_type {model_type!r}; families that can be loaded: {', '.join(FAMILIES)}"
+        f"{code if 'auto_map' in checkpoint.config else ''}"
+    )

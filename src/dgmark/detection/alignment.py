@@ -1,0 +1,197 @@
+"""The alignment statistic: how well a text follows a key if tokens may have been cut out or put in.
+
+The phase of each token is hidden; it mostly persists and sometimes jumps. The statistic is the likelihood ratio of
+that model, averaged over a few strengths and jump rates, against fair coins. Knows tokens and residues only, and
+nothing of error rates: those come from `redraw.py` and `evalue.py`. Ours; the paper's answer to edits is the sliding
+window (`windows.py`).
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float, Int, UInt8
+
+from dgmark.detection.hidden_phase import MIXTURE, beginning, emissions, transitions
+from dgmark.detection.two_phase import two_phase_log_ratios
+from dgmark.watermark.groups import GroupTables, WatermarkSpec
+
+# with rotation the hidden state is the shift itself, from -REACH to REACH
+REACH = 32
+
+_RESCALED_EVERY = 16
+_BLOCK = 2**16
+
+
+def states_of(spec: WatermarkSpec) -> int:
+    """Number of hidden states of a key's alignment model."""
+    return 2 * REACH + 1 if spec.rotation else spec.period
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """The hidden-phase model of one text.
+
+    A state is a phase (without rotation: 0..period-1) or a shift (with rotation: -REACH..REACH).
+
+    Attributes:
+        items: (n, 1 or states) row in the group arrays of token i's group, for all states or in each.
+        wanted: (n, states) residue that token i's position wants in each state.
+        modulus: number of groups m.
+        first: distribution of the first token's state.
+        distinct: (rows, 2) token id and segment of each row of the group arrays.
+    """
+
+    items: Int[np.ndarray, "n width"]
+    wanted: UInt8[np.ndarray, "n states"]
+    modulus: int
+    first: Float[np.ndarray, " states"]
+    distinct: Int[np.ndarray, "rows 2"]
+
+    @classmethod
+    def of(
+        cls,
+        ids: Int[np.ndarray, " n"],
+        positions: Int[np.ndarray, " n"],
+        tables: GroupTables,
+        phase: Literal["any", "start"] = "any",
+    ) -> "Alignment":
+        """The model of `ids` at `positions` (0-based, ascending, gaps allowed).
+
+        Args:
+            ids: scored token ids.
+            positions: where they stand, counted from the first token that is there.
+            tables: the key's groups and position code.
+            phase: "start" if the first token is taken to stand at position 0, "any" if its phase is unknown.
+        """
+        spec = tables.spec
+        shifts = np.arange(-REACH, REACH + 1) if spec.rotation else np.arange(spec.period)
+        at = np.maximum(positions[:, None] + shifts, 0).ravel()
+        pairs = spec.segment(at) * spec.table_size + np.repeat(ids, len(shifts)) if spec.rotation else ids
+        values, rows = np.unique(pairs, return_inverse=True)
+        start, anywhere = (shifts == 0).astype(np.float64), np.full(len(shifts), 1 / len(shifts))
+        if spec.rotation:
+            anywhere = (start + anywhere) / 2
+        return cls(
+            items=rows.reshape(len(ids), len(shifts) if spec.rotation else 1),
+            wanted=tables.residues(at).reshape(len(ids), len(shifts)),
+            modulus=spec.modulus,
+            first=start if phase == "start" else anywhere,
+            distinct=np.stack([values % spec.table_size, values // spec.table_size], axis=1),
+        )
+
+    @property
+    def states(self) -> int:
+        """Number of hidden states."""
+        return int(self.wanted.shape[1])
+
+    def groups(self, tables: GroupTables) -> UInt8[np.ndarray, " rows"]:
+        """The key's own groups of the rows of `distinct`."""
+        groups = np.empty(len(self.distinct), dtype=np.uint8)
+        for segment in np.unique(self.distinct[:, 1]).tolist():
+            of_segment = self.distinct[:, 1] == segment
+            groups[of_segment] = tables.table(segment)[self.distinct[of_segment, 0]]
+        return groups
+
+    def log_ratios(
+        self,
+        groups: UInt8[np.ndarray, "rows keys"],
+        dtype: type[np.floating[Any]] = np.float64,
+        wanted: UInt8[np.ndarray, "n states keys"] | None = None,
+    ) -> Float[np.ndarray, " keys"]:
+        """Natural logarithm of the likelihood ratio under each of several keys, by the forward algorithm.
+
+        Args:
+            groups: each key's group of each row of `distinct`.
+            dtype: float64, or float32 to rank many keys: in half of the time, and in a quarter with two phases.
+            wanted: each key's own residues, if their position codes differ; the model's by default.
+        """
+        residues = self.wanted[..., None] if wanted is None else wanted
+        if dtype is np.float32 and self.modulus == self.states == 2 and self.items.shape[1] == 1:
+            # residues of two phases differ everywhere: a token that does not match in the first does in the second
+            return two_phase_log_ratios(groups[self.items[:, 0]] == residues[:, 0], self.first)
+        missed, gain = emissions(self.modulus, dtype)
+        moves = transitions(self.states).swapaxes(1, 2).astype(dtype)  # from the right: columns are keys
+        alpha = np.repeat(beginning(self.first).astype(dtype)[..., None], groups.shape[1], axis=2)
+        logs = np.zeros((len(MIXTURE), 1, groups.shape[1]))
+        last = len(self.wanted) - 1
+        block = max(1, _BLOCK // max(1, alpha.size))
+        for begin in range(0, len(self.wanted), block):
+            part = slice(begin, begin + block)
+            matched = groups[self.items[part]] == residues[part]
+            for i, factor in enumerate(missed + gain * matched[:, None], begin):
+                if i:
+                    alpha = np.matmul(moves, alpha)
+                alpha[:, :-1] *= factor
+                if i % _RESCALED_EVERY == 0 or i == last:
+                    total = alpha.sum(axis=1, keepdims=True)
+                    alpha /= total
+                    logs += np.log(total)
+        ratios: Float[np.ndarray, " keys"] = np.logaddexp.reduce(logs[:, 0], axis=0) - np.log(len(MIXTURE))
+        return ratios
+
+    def posterior(self, groups: UInt8[np.ndarray, " rows"], known: np.ndarray | None = None) -> "Posterior":
+        """What one key says of each token's state if the mark is there, by forward-backward.
+
+        Args:
+            groups: the key's group of each row of `distinct`.
+            known: (rows,) which groups to use; all by default.
+        """
+        missed, gain = emissions(self.modulus, np.float64)
+        factors = np.ones((len(self.wanted), len(MIXTURE), self.states + 1))
+        factors[..., :-1] = (missed + gain * (groups[self.items] == self.wanted)[:, None, :, None])[..., 0]
+        if known is not None:
+            factors[..., :-1] = np.where(known[self.items][:, None], factors[..., :-1], 1.0)
+        return forward_backward(factors, self.first)
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Where each token is taken to stand, given that the mark is there.
+
+    Attributes:
+        states: (n, states) probability of each state for each token; what is missing to 1 is outside the mark.
+        jumps: (n,) probability that the state has changed since the token before; 0 for the first.
+        mixed: (n,) probability to stand in the mark, by the mixture's part for mixed text alone.
+    """
+
+    states: Float[np.ndarray, "n states"]
+    jumps: Float[np.ndarray, " n"]
+    mixed: Float[np.ndarray, " n"]
+
+
+def forward_backward(factors: Float[np.ndarray, "n mixture all"], first: Float[np.ndarray, " states"]) -> Posterior:
+    """Posterior of the states from each token's likelihood in each state, both directions in one pass.
+
+    Args:
+        factors: likelihood ratio of token i in each state and outside the mark, for each part of the mixture.
+        first: distribution of the first token's state.
+    """
+    n, mixture, states = factors.shape
+    if not n:
+        return Posterior(np.empty((0, states - 1)), np.empty(0), np.empty(0))
+    forth = transitions(states - 1)
+    moves = np.concatenate([forth.swapaxes(1, 2), forth])
+    both = np.concatenate([factors, factors[::-1]], axis=1)[..., None]
+    predicted = np.empty_like(both)
+    alpha = np.concatenate([beginning(first), np.ones((mixture, states))])[..., None]
+    evidence = np.zeros(mixture)
+    for i, factor in enumerate(both):
+        predicted[i] = alpha
+        alpha = alpha * factor
+        if i % _RESCALED_EVERY == 0 or i == n - 1:
+            total = alpha.sum(axis=1, keepdims=True)
+            alpha /= total
+            evidence += np.log(total[:mixture, 0, 0])
+        alpha = np.matmul(moves, alpha)
+    weights = np.exp(evidence - evidence.max())
+    weights /= weights.sum()
+
+    ahead, behind = predicted[:, :mixture, :, 0], predicted[::-1, mixture:, :, 0]
+    joint = ahead * factors * behind
+    joint /= joint.sum(axis=2, keepdims=True)
+    here, there = (ahead * factors)[:-1], (behind * factors)[1:]
+    arrived = np.einsum("nks,kst->nkt", here, forth)
+    same = np.ones((n, mixture))
+    same[1:] = (here * np.einsum("kss->ks", forth) * there).sum(axis=2) / (arrived * there).sum(axis=2)
+    return Posterior(weights @ joint[..., :-1], (1 - same) @ weights, 1 - joint[:, -1, -1])

@@ -1,0 +1,105 @@
+"""Undo what leaves a text looking the same and changes its tokens: look-alike letters, invisible characters, quotes.
+
+Each step is a function in a dict; the detector tries the text as it is first and says which steps changed it.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+
+from dgmark.errors import MissingExtra, SettingsError, install_hint
+
+# format characters that show nothing; joiners are kept beside letters that need them
+_INVISIBLE = re.compile(
+    "[\u00ad\u034f\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f\U000e0100-\U000e01ef]"
+    "|(?<=\\w)[\ufe00-\ufe0f]+|[\ufe00-\ufe0f]+(?=\\w)"  # beside letters; an emoji keeps its presentation
+)
+_JOINER = re.compile("(?<=[\\x00-\\x7f])[\u200c\u200d]|[\u200c\u200d](?=[\\x00-\\x7f])")
+_QUOTES = str.maketrans(dict.fromkeys("“”„‟«»＂", '"') | dict.fromkeys("‘’‚‛‹›＇", "'"))
+_SPACES = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\t ]+")
+_LINE_ENDS = re.compile("\r\n?|[\u0085\u2028\u2029]")
+_WORD = re.compile(r"\w+")
+
+
+def nfc(text: str) -> str:
+    """Unicode's composed form."""
+    return unicodedata.normalize("NFC", text)
+
+
+def remove_invisible(text: str) -> str:
+    """Leave out zero-width and direction characters."""
+    return _JOINER.sub("", _INVISIBLE.sub("", text))
+
+
+def fold_homoglyphs(text: str) -> str:
+    """Latin for look-alike letters, in words that hold ASCII letters too; words of one other script stay.
+
+    Raises:
+        MissingExtra: the package `confusable-homoglyphs` is not installed.
+    """
+    try:
+        from confusable_homoglyphs import confusables
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"look-alike letters need a table: {install_hint('normalise')}") from error
+
+    def latin(word: re.Match[str]) -> str:
+        letters = word.group()
+        if letters.isascii() or not re.search("[A-Za-z]", letters):
+            return letters
+        for found in confusables.is_confusable(letters, greedy=True, preferred_aliases=["latin"]) or ():
+            alike = next((glyph["c"] for glyph in found["homoglyphs"] if glyph["c"].isascii()), None)
+            if alike and not found["character"].isascii():
+                letters = letters.replace(found["character"], alike)
+        return letters
+
+    return _WORD.sub(latin, text)
+
+
+def fold_quotes(text: str) -> str:
+    """Straight quotation marks and apostrophes."""
+    return text.translate(_QUOTES)
+
+
+def fold_whitespace(text: str) -> str:
+    """One plain space for each run of spaces of any kind, and plain line ends."""
+    return _SPACES.sub(" ", _LINE_ENDS.sub("\n", text))
+
+
+STEPS: dict[str, Callable[[str], str]] = {
+    "nfc": nfc,
+    "invisible": remove_invisible,
+    "homoglyphs": fold_homoglyphs,
+    "quotes": fold_quotes,
+    "whitespace": fold_whitespace,
+}
+
+
+def normalise(text: str, steps: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """Apply steps in their fixed order.
+
+    Returns:
+        The text, and the steps that changed it.
+
+    Raises:
+        SettingsError: a step has no such name.
+    """
+    check_steps(steps)
+    changed = []
+    for name, step in STEPS.items():
+        if name in steps and (after := step(text)) != text:
+            text = after
+            changed.append(name)
+    return text, tuple(changed)
+
+
+def check_steps(steps: Sequence[str]) -> None:
+    """Refuse steps that have no such name, or lack what they need.
+
+    Raises:
+        SettingsError: a step has no such name.
+        MissingExtra: a package that a step needs is not installed.
+    """
+    for name in steps:
+        if name not in STEPS:
+            raise SettingsError(f"normalisation {name!r} is not one of: all, {', '.join(STEPS)}")
+        STEPS[name]("")

@@ -1,0 +1,1 @@
+"""The lab: baselines, attacks, evaluation and experiments, for research. Serving and checking need none of it."""

@@ -1,0 +1,94 @@
+"""Attacks on marked text, by name: each takes a text and a generator, and gives the text that an attacker hands on.
+
+What edits text needs no torch; what asks a model imports it when it is called.
+"""
+
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from typing import Any
+
+import numpy as np
+
+from dgmark.errors import SettingsError
+from dgmark.lab.attacks.chain import Chain
+from dgmark.lab.attacks.dipper import Dipper
+from dgmark.lab.attacks.disguise import Homoglyphs, Whitespace, ZeroWidth
+from dgmark.lab.attacks.editing import CopyPaste, Crop, Deletion, Insertion, SentenceSwap, Substitution
+from dgmark.lab.attacks.paraphrase import Paraphrase
+from dgmark.lab.attacks.refill import Refill
+from dgmark.lab.attacks.synonyms import Synonyms
+
+# (text, rng) -> the attacked text; the same generator state gives the same text
+Attack = Callable[[str, np.random.Generator], str]
+
+ATTACKS: dict[str, type[Any]] = {
+    "substitution": Substitution,
+    "deletion": Deletion,
+    "insertion": Insertion,
+    "crop": Crop,
+    "copy-paste": CopyPaste,
+    "sentence-swap": SentenceSwap,
+    "homoglyphs": Homoglyphs,
+    "whitespace": Whitespace,
+    "zero-width": ZeroWidth,
+    "synonyms": Synonyms,
+    "refill": Refill,
+    "dipper": Dipper,
+    "paraphrase": Paraphrase,
+    "chain": Chain,
+}
+
+
+def attack(name: str, **options: Any) -> Attack:
+    """The attack of this name.
+
+    Args:
+        name: one of `ATTACKS`.
+        options: fields of its class; "chain" takes `of` (the name of an attack), `rounds`, and that attack's own.
+
+    Raises:
+        SettingsError: no such attack or option, or a value that cannot be meant.
+        MissingExtra: it needs a package or data that is not here.
+    """
+    if name not in ATTACKS:
+        raise SettingsError(f"there is no attack {name!r}; the attacks are: {', '.join(ATTACKS)}")
+    if name == "chain":
+        of = options.pop("of", None)
+        if of is None:
+            raise SettingsError("chain needs of=NAME, the attack to repeat")
+        rounds = {"rounds": options.pop("rounds")} if "rounds" in options else {}
+        options = {"each": attack(of, **options), **rounds}
+    known = [field.name for field in fields(ATTACKS[name])]
+    unknown = sorted(options.keys() - set(known))
+    if unknown:
+        raise SettingsError(f"{name} has no option {', '.join(unknown)}; its options are: {', '.join(known)}")
+    made: Attack = ATTACKS[name](**options)
+    return made
+
+
+def options_of(made: Attack) -> dict[str, Any]:
+    """The options of an attack as JSON values, defaults included; a model or tokenizer by its name."""
+    return {field.name: _plain(getattr(made, field.name)) for field in fields(made)}  # type: ignore[arg-type]
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, str | int | float | dict):
+        return value
+    names = [name for name, kind in ATTACKS.items() if type(value) is kind]
+    return {"attack": names[0], **options_of(value)} if names else str(getattr(value, "name", type(value).__name__))
+
+
+def defaults_of(name: str) -> dict[str, Any]:
+    """The options of the attack `name` with their defaults."""
+    made = {}
+    for field in fields(ATTACKS[name]):
+        made[field.name] = field.default_factory() if field.default_factory is not MISSING else field.default
+    return made
+
+
+def describe(name: str) -> str:
+    """What an attack does, in one line."""
+    return (ATTACKS[name].__doc__ or "").splitlines()[0]
+
+
+__all__ = ["ATTACKS", "Attack", "attack", "defaults_of", "describe", "options_of"]

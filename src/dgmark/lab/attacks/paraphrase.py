@@ -1,0 +1,116 @@
+"""Paraphrase by instruction: a language model is asked, in the paper's words, to write the text anew.
+
+Paper appendix, "Llama Paraphrase Attack": Llama 3 8B Instruct, temperature 0.2, at most 256 tokens.
+"""
+
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from dgmark.errors import InputError, MissingExtra, ModelError, SettingsError, install_hint
+from dgmark.lab.attacks.rewriting import load_rewriter, seeded, temperature_settings
+
+PROMPT = (
+    "As an expert copy-editor, please rewrite the following text in your own voice while ensuring that the final "
+    "output contains the same information as the original text and has roughly the same length. Please paraphrase all "
+    "sentences and do not omit any crucial details. Additionally, please take care to provide any relevant information "
+    "about public figures, organizations, or other entities mentioned in the text to avoid any potential "
+    "misunderstandings or biases. Respond only with the paraphrased text."
+)
+MODEL = "meta-llama/Meta-Llama-3-8B-Instruct"
+# the client refuses to be made without one, and local servers ask for none
+_NO_KEY = "none"
+
+
+@dataclass(frozen=True)
+class Paraphrase:
+    """Paraphrase with an instructed language model, run here or behind an OpenAI-compatible endpoint.
+
+    Attributes:
+        model: folder or hub id of a causal language model of transformers; with an endpoint, the name it knows.
+        endpoint: base URL of an OpenAI-compatible server, like http://localhost:8000/v1; None runs the model here.
+            Its key is read from OPENAI_API_KEY alone.
+        temperature: of the sampling; 0 is greedy.
+        max_tokens: most tokens of the answer.
+        prompt: the instruction; the text follows after an empty line.
+        retries: of an endpoint, how often a failed request is made again (with growing pauses).
+        timeout: of an endpoint, seconds for one answer.
+        device: a torch device, or "auto" for all there are.
+        dtype: a torch dtype by name; None for the checkpoint's.
+    """
+
+    model: str = MODEL
+    endpoint: str | None = None
+    temperature: float = 0.2
+    max_tokens: int = 256
+    prompt: str = PROMPT
+    retries: int = 5
+    timeout: float = 120.0
+    device: str | None = None
+    dtype: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.temperature < 0 or self.max_tokens < 1 or self.retries < 0 or self.timeout <= 0:
+            raise SettingsError("temperature and retries are at least 0, max tokens at least 1, timeout above 0")
+
+    def __call__(self, text: str, rng: np.random.Generator) -> str:
+        """The paraphrase."""
+        if not text.strip():
+            return text
+        content = f"{self.prompt}\n\n{text}"
+        answer = self._generate(content, rng) if self.endpoint is None else self._ask(content, rng)
+        if not answer.strip():
+            raise InputError(f"{self.model} answered with nothing")
+        return answer.strip()
+
+    def _generate(self, content: str, rng: np.random.Generator) -> str:
+        network, tokenizer = load_rewriter("causal", self.model, self.model, self.device, self.dtype)
+        if tokenizer.chat_template:
+            turn = [{"role": "user", "content": content}]
+            inputs = tokenizer.apply_chat_template(
+                turn, add_generation_prompt=True, return_tensors="pt", return_dict=True
+            )
+        else:
+            inputs = tokenizer(content + "\n\n", return_tensors="pt")
+        inputs = inputs.to(network.device)
+        pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+        with seeded(rng):
+            made = network.generate(
+                **inputs, max_new_tokens=self.max_tokens, pad_token_id=pad, **temperature_settings(self.temperature)
+            )
+        return str(tokenizer.decode(made[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True))
+
+    def _ask(self, content: str, rng: np.random.Generator) -> str:
+        assert self.endpoint is not None
+        import_error = f"asking an endpoint needs the openai client: {install_hint('attack')}"
+        try:
+            import openai
+        except ModuleNotFoundError as error:
+            raise MissingExtra(import_error) from error
+        try:
+            answer = client(self.endpoint, self.retries, self.timeout).chat.completions.create(
+                model=self.model,
+                messages=[{"role": "user", "content": content}],
+                temperature=self.temperature,
+                max_tokens=self.max_tokens,
+                seed=int(rng.integers(2**31)),
+            )
+        except openai.APIStatusError as error:
+            if error.status_code in (400, 413, 422):  # this text's fault: others may do
+                raise InputError(f"{self.endpoint} refuses the text: {error.message}") from error
+            raise ModelError(f"{self.endpoint} answers {error.status_code}: {error.message}") from error
+        except openai.OpenAIError as error:
+            raise ModelError(f"{self.endpoint} cannot be asked, after {self.retries} retries: {error}") from error
+        return (answer.choices[0].message.content or "") if answer.choices else ""
+
+
+@lru_cache(maxsize=2)
+def client(endpoint: str, retries: int, timeout: float) -> Any:
+    """A client of an endpoint."""
+    import openai
+
+    key = os.environ.get("OPENAI_API_KEY") or _NO_KEY
+    return openai.OpenAI(base_url=endpoint, api_key=key, max_retries=retries, timeout=timeout)

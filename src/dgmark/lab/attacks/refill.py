@@ -1,0 +1,111 @@
+"""Mask and refill: a share of the tokens is masked again, and a diffusion model writes it anew without a mark.
+
+The natural attack on marks of this family: whoever has a dLLM, a small one too, needs neither the key nor the prompt.
+"""
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dgmark.checkpoint.folder import BUILTIN
+from dgmark.errors import InputError, MissingExtra, PromptTooLong, SettingsError, install_hint
+from dgmark.lab.attacks.edits import check_share, edit_count, places
+from dgmark.lab.attacks.units import decode
+
+if TYPE_CHECKING:
+    from dgmark.models.denoiser import Denoiser
+
+HOLES = ("random", "contiguous")
+
+
+@dataclass(frozen=True)
+class Refill:
+    """Mask a share of the tokens and decode them again with a dLLM, without a mark.
+
+    Attributes:
+        budget: share of the tokens that is masked, exactly round(budget * n); the model may write the same again.
+        holes: "random" tokens, or one "contiguous" stretch.
+        model: a loaded model, or its name, folder or hub id; its tokenizer counts the tokens.
+        settings: of `DecodeConfig`, except length and steps (block_length, strategy, temperature, ...).
+    """
+
+    budget: float = 0.3
+    holes: str = "random"
+    model: "str | Denoiser" = BUILTIN
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_share("budget", self.budget)
+        if self.holes not in HOLES:
+            raise SettingsError(f"holes {self.holes!r} is not one of: {', '.join(HOLES)}")
+        for name in ("length", "steps"):
+            if name in self.settings:
+                raise SettingsError(f"refilling takes no {name}: the budget says how many tokens are written anew")
+
+    def __call__(self, text: str, rng: np.random.Generator) -> str:
+        """The text with a share of its tokens written anew; all others stay."""
+        model = load(self.model) if isinstance(self.model, str) else self.model
+        ids = model.tokenizer.encode(text)
+        masked = masked_places(len(ids), self.budget, self.holes, rng)
+        if not masked:
+            return text
+        return decode(model.tokenizer, refill_ids(model, ids, masked, int(rng.integers(2**31)), self.settings))
+
+
+def masked_places(tokens: int, budget: float, holes: str, rng: np.random.Generator) -> list[int]:
+    """Which tokens are masked: round(budget * tokens) of them, scattered or in one stretch."""
+    if holes == "random":
+        return places(tokens, budget, rng)
+    count = edit_count(tokens, budget)
+    start = int(rng.integers(tokens - count + 1))
+    return list(range(start, start + count))
+
+
+def refill_ids(
+    model: "Denoiser", ids: list[int], masked: list[int], seed: int, settings: dict[str, Any] | None = None
+) -> list[int]:
+    """`ids` with the places `masked` (ascending, not empty) decoded anew.
+
+    Raises:
+        InputError: no token is left to go by.
+        PromptTooLong: the text does not fit the model's context.
+        SettingsError: settings that cannot be meant.
+    """
+    import torch
+
+    from dgmark.decode import Canvas, DecodeConfig, decode_steps, everything
+    from dgmark.decode.canvas import collect
+    from dgmark.models.denoiser import defaults_of, device_of, name_of
+
+    if len(masked) == len(ids):
+        raise InputError("every token would be masked, and the model has nothing to go by: choose a smaller budget")
+    if len(ids) > model.context_length:
+        raise PromptTooLong(f"the text has {len(ids)} tokens, but {name_of(model)} holds {model.context_length}")
+    given = {**defaults_of(model), **(settings or {})}
+    given["length"] = given.get("block_length", DecodeConfig.block_length)  # any multiple will do
+    config = DecodeConfig.of(model, **given)
+    start, stop = masked[0], masked[-1] + 1
+    canvas_ids = torch.tensor(ids, device=device_of(model))
+    canvas_ids[masked] = model.mask_id
+    region = torch.zeros(stop - start, dtype=torch.bool, device=canvas_ids.device)
+    region[[place - start for place in masked]] = True
+    positions = torch.arange(start, stop, device=canvas_ids.device)
+    canvas = Canvas(ids=canvas_ids[None], start=start, masked=region, positions=positions, stops=False)
+    (response,) = collect(model, canvas, decode_steps(model, canvas, config, everything, [seed]))
+    return ids[:start] + response.token_ids + ids[stop:]
+
+
+@lru_cache(maxsize=1)
+def load(name: str) -> "Denoiser":
+    """The model, loaded once.
+
+    Raises:
+        MissingExtra: torch or transformers is not installed.
+    """
+    try:
+        from dgmark.models.load import load_model
+    except ImportError as error:
+        raise MissingExtra(f"refilling needs torch and transformers: {install_hint('generate')} ({error})") from None
+    return load_model(name)

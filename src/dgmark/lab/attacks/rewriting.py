@@ -1,0 +1,75 @@
+"""The language models that rewriting attacks ask, loaded once, by folder or hub id, with their code never run."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dgmark.errors import MissingExtra, ModelNotFound, SettingsError, install_hint
+
+if TYPE_CHECKING:
+    import torch
+
+KINDS = {"causal": "AutoModelForCausalLM", "t5": "T5ForConditionalGeneration"}
+
+
+@lru_cache(maxsize=2)
+def load_rewriter(kind: str, name: str, tokenizer: str, device: str | None, dtype: str | None) -> tuple[Any, Any]:
+    """A transformers model in evaluation mode and its tokenizer.
+
+    Args:
+        kind: of `KINDS`.
+        name: folder or hub id.
+        tokenizer: folder or hub id.
+        device: a torch device, "auto" for all there are (needs accelerate), or None for the GPU if any.
+        dtype: a torch dtype by name; None for the checkpoint's own.
+
+    Raises:
+        MissingExtra: a package is not installed.
+        ModelNotFound: the model or tokenizer cannot be had.
+        SettingsError: no such device or dtype.
+    """
+    try:
+        import torch
+        import transformers
+    except ImportError as error:
+        raise MissingExtra(f"rewriting needs torch and transformers: {install_hint('attack')} ({error})") from None
+    number_format = getattr(torch, dtype, None) if dtype else "auto"
+    if dtype and not isinstance(number_format, torch.dtype):
+        raise SettingsError(f"dtype {dtype!r} is none of torch's; try bfloat16 or float32")
+    placement = {"device_map": "auto"} if device == "auto" else {}
+    try:
+        encode = transformers.AutoTokenizer.from_pretrained(tokenizer)
+        network = getattr(transformers, KINDS[kind]).from_pretrained(name, dtype=number_format, **placement)
+    except ImportError as error:
+        raise MissingExtra(f"{name} needs a package that is not installed: {error}") from error
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelNotFound(f"{name} cannot be loaded: give a folder or hub id of it ({_first_line(error)})") from error
+    if device != "auto":
+        try:
+            network = network.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        except (RuntimeError, AssertionError) as error:
+            raise SettingsError(f"device {device!r} cannot be used here: {_first_line(error)}") from error
+    return network.eval(), encode
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+@contextmanager
+def seeded(rng: np.random.Generator) -> "Iterator[type[torch.Tensor]]":
+    """Torch's generators seeded from `rng` for as long as this lasts, and left as they were."""
+    import torch
+
+    devices = range(torch.cuda.device_count())
+    with torch.random.fork_rng(devices=devices), torch.inference_mode():
+        torch.manual_seed(int(rng.integers(2**63 - 1)))
+        yield torch.Tensor
+
+
+def temperature_settings(temperature: float) -> dict[str, Any]:
+    """Settings of `generate` for a temperature; 0 is greedy."""
+    return {"do_sample": True, "temperature": temperature, "top_k": 0} if temperature else {"do_sample": False}

@@ -1,0 +1,131 @@
+"""What an edit counts in: a tokenizer's tokens, or words, and where replacements for them come from."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
+from dgmark.errors import NoTexts, SettingsError
+
+UNITS = ("token", "word")
+SOURCES = ("vocabulary", "text", "words")
+
+_WORD = re.compile(r"(\S+)(\s*)")
+_CORE = re.compile(r"(\W*)(.*?)(\W*)", re.DOTALL)
+_WHOLE_WORD = re.compile(r"\s[^\W\d_]{2,}")
+
+
+@dataclass(frozen=True)
+class Word:
+    """A run of characters between spaces: its letters, the punctuation around them, and the space behind it."""
+
+    before: str
+    core: str
+    after: str
+    space: str
+
+    def __str__(self) -> str:
+        return self.before + self.core + self.after + self.space
+
+
+def words_of(text: str) -> tuple[str, list[Word]]:
+    """The space that a text begins with, and its words; together they are the text."""
+    lead = text[: len(text) - len(text.lstrip())]
+    return lead, [_word(*match.groups()) for match in _WORD.finditer(text)]
+
+
+def _word(run: str, space: str) -> Word:
+    match = _CORE.fullmatch(run)
+    before, core, after = match.groups() if match else ("", run, "")
+    return Word(before, core, after, space) if core else Word("", run, "", space)
+
+
+def join_words(lead: str, words: Sequence[Word]) -> str:
+    """The text of words."""
+    return lead + "".join(map(str, words))
+
+
+def with_cores(words: Sequence[Word], cores: Sequence[str]) -> list[Word]:
+    """The same words with other letters."""
+    return [replace(word, core=core) for word, core in zip(words, cores, strict=True)]
+
+
+def tokenizer_of(tokenizer: str | Tokenizer) -> Tokenizer:
+    """A tokenizer, by name or as it is."""
+    return _loaded(tokenizer) if isinstance(tokenizer, str) else tokenizer
+
+
+@lru_cache(maxsize=4)
+def _loaded(name: str) -> Tokenizer:
+    return load_tokenizer(name)
+
+
+def decode(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+    """The text of ids; unlike a model's output, with the special tokens that stood in it."""
+    return str(tokenizer.backend.decode(list(ids), skip_special_tokens=False))
+
+
+@lru_cache(maxsize=4)
+def ordinary_ids(tokenizer: Tokenizer) -> np.ndarray:
+    """The ids of a vocabulary's tokens that are not special."""
+    known = set(tokenizer.backend.get_vocab(with_added_tokens=True).values())
+    return np.array(sorted(known - tokenizer.special_ids))
+
+
+@lru_cache(maxsize=4)
+def vocabulary_words(tokenizer: Tokenizer) -> tuple[str, ...]:
+    """The tokens of a vocabulary that are a space and at least two letters, without the space."""
+    ids = ordinary_ids(tokenizer).tolist()
+    anchor = tokenizer.encode("a")  # some tokenizers drop a space that nothing stands before
+    start = len(decode(tokenizer, anchor))
+    texts = (decode(tokenizer, [*anchor, token])[start:] for token in ids)
+    return tuple(text[1:] for text in texts if _WHOLE_WORD.fullmatch(text))
+
+
+@lru_cache(maxsize=4)
+def listed_words(path: str) -> tuple[str, ...]:
+    """The words of a file, one a line.
+
+    Raises:
+        NoTexts: it cannot be read, or holds none.
+    """
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise NoTexts(f"the list of words {path} cannot be read: {error}") from error
+    words = tuple(line.strip() for line in lines if line.strip())
+    if not words:
+        raise NoTexts(f"the list of words {path} is empty: give one word a line")
+    return words
+
+
+def token_pool(source: str, tokenizer: Tokenizer, ids: Sequence[int]) -> Sequence[int]:
+    """Tokens to draw replacements from: the vocabulary's ordinary ones, or those of the text, as often as there."""
+    return ordinary_ids(tokenizer).tolist() if source == "vocabulary" else ids
+
+
+def word_pool(source: str, tokenizer: str | Tokenizer, words: Sequence[Word], path: str | None) -> Sequence[str]:
+    """Words to draw replacements from: the vocabulary's whole words, those of the text, or a list's."""
+    if source == "text":
+        return [word.core for word in words]
+    return listed_words(path) if path is not None else vocabulary_words(tokenizer_of(tokenizer))
+
+
+def check_units(unit: str, source: str = "text", path: str | None = None) -> None:
+    """Refuse a unit, or a source of replacements, that there is none of.
+
+    Raises:
+        SettingsError: unit or source is unknown, or they do not go together.
+    """
+    if unit not in UNITS:
+        raise SettingsError(f"unit {unit!r} is not one of: {', '.join(UNITS)}")
+    if source not in SOURCES:
+        raise SettingsError(f"source {source!r} is not one of: {', '.join(SOURCES)}")
+    if (source == "words") != (path is not None):
+        raise SettingsError("source words goes with words=FILE, a list of one word a line, and no other source does")
+    if source == "words" and unit == "token":
+        raise SettingsError("a list of words replaces words: use unit word, or source vocabulary or text")

@@ -1,0 +1,73 @@
+"""What all baselines have in common: a name, options as plain values, and from a score to a detection."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from jaxtyping import Int
+
+from dgmark.checkpoint.tokenizer import Tokenizer
+from dgmark.detection.detector import DEFAULT_FPR
+from dgmark.lab.baselines.detector import SchemeDetector
+from dgmark.lab.baselines.prf import SubKey
+from dgmark.lab.baselines.score import Score
+from dgmark.watermark.key import WatermarkKey
+
+if TYPE_CHECKING:
+    from dgmark.decode.steering import Steering
+    from dgmark.models.denoiser import Denoiser
+
+
+@dataclass(frozen=True)
+class Baseline(ABC):
+    """A watermarking scheme and its options: the fields of the subclass. Text and detector need the same ones."""
+
+    name: ClassVar[str]
+    # decoding settings to use where the user gives none
+    defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Name and options as plain JSON values."""
+        options = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return {"name": self.name, **options}
+
+    def subkey(self, key: WatermarkKey, use: str = "") -> SubKey:
+        """The key's subkey for this scheme.
+
+        Raises:
+            SettingsError: the key has no secret.
+        """
+        return SubKey.of(key, f"{self.name}/{use}" if use else self.name)
+
+    @abstractmethod
+    def steering(self, key: WatermarkKey, model: "Denoiser") -> "Steering":
+        """How it steers the decoding loop on this model under this key.
+
+        Raises:
+            SettingsError: the key has no secret.
+        """
+
+    @abstractmethod
+    def score(
+        self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
+    ) -> Score:
+        """The statistic of scored tokens at their positions (0-based, ascending).
+
+        Raises:
+            SettingsError: the key has no secret.
+        """
+
+    def detector(
+        self, key: WatermarkKey, *, fpr: float = DEFAULT_FPR, tokenizer: Tokenizer | str | None = None
+    ) -> SchemeDetector:
+        """A detector of this scheme with these options under `key`.
+
+        Raises:
+            SettingsError: the key has no secret, or a rate that is none.
+            TokenizerMismatch: the tokenizer is not the key's.
+        """
+        self.subkey(key)
+        return SchemeDetector(self.name, self.score, key, fpr=fpr, tokenizer=tokenizer)

@@ -1,0 +1,64 @@
+"""DMark: the green relation of neighbours, whichever of them is committed first (Wu et al. 2025)."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+
+import numpy as np
+from jaxtyping import Int
+
+from dgmark.errors import SettingsError
+from dgmark.lab.baselines.baseline import Baseline
+from dgmark.lab.baselines.green import check_delta, check_gamma
+from dgmark.lab.baselines.kgw import score_bigrams
+from dgmark.lab.baselines.score import Score
+from dgmark.watermark.key import WatermarkKey
+
+if TYPE_CHECKING:
+    from dgmark.decode.steering import Steering
+    from dgmark.models.denoiser import Denoiser
+
+Form = Literal["normal", "predictive", "bidirectional", "predictive-bidirectional"]
+
+
+@dataclass(frozen=True)
+class DMark(Baseline):
+    """DMark: one relation of (left, right) tokens is green, and a position is biased by the neighbours it has.
+
+    Attributes:
+        gamma: share of green pairs.
+        delta: added to the logits of tokens that make a pair green, once for each side.
+        form: "normal" goes by a committed left neighbour; "predictive" takes the likeliest token where it is masked;
+            "bidirectional" goes by the committed ones of both sides; "predictive-bidirectional" predicts the left one
+            where neither is committed.
+    """
+
+    gamma: float = 0.5
+    delta: float = 2.0
+    form: Form = "predictive-bidirectional"
+
+    name: ClassVar[str] = "dmark"
+
+    def __post_init__(self) -> None:
+        check_gamma(self.gamma)
+        check_delta(self.delta)
+        if self.form not in get_args(Form):
+            raise SettingsError(f"form {self.form!r} is not one of: {', '.join(get_args(Form))}")
+
+    def steering(self, key: WatermarkKey, model: "Denoiser") -> "Steering":
+        """Rows of the relation for a left neighbour, columns for a right one."""
+        from dgmark.lab.baselines.embed.neighbours import bigram_steering
+
+        return bigram_steering(
+            self.subkey(key),
+            model,
+            gamma=self.gamma,
+            delta=self.delta,
+            predicts=self.form.startswith("predictive"),
+            both_sides=self.form.endswith("bidirectional"),
+        )
+
+    def score(
+        self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
+    ) -> Score:
+        """All (left, right) pairs, repeated ones again; published: the z-test, which takes them for independent."""
+        return score_bigrams(self.subkey(key), ids, positions, self.gamma, fpr, dedup=False)

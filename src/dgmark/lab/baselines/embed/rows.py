@@ -1,0 +1,70 @@
+"""Green lists as rows over the vocabulary, computed when first asked for: no vocabulary-squared table.
+
+The lists asked for in one step are nearly those of the step before, so remembered rows spare almost all hashing.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from dgmark.lab.baselines.prf import SubKey, states, threshold, uniform_bits
+
+# bytes of remembered rows, and words hashed at once
+_REMEMBERED = 2**26
+_AT_ONCE = 2**17
+
+# (tokens (n,)) -> rows (n, vocab)
+Hash = Callable[[Tensor], Tensor]
+
+
+def green_hash(
+    subkey: SubKey, gamma: float, vocab: int, device: torch.device, side: Literal["left", "right"] = "left"
+) -> Hash:
+    """Rows of the green relation B[left, right]: of each left token the green right ones, or the other way round."""
+    every = torch.arange(vocab, device=device)
+    limit = threshold(gamma)
+    if side == "left":
+        return lambda left: uniform_bits(states(subkey, left)[:, None], every) < limit
+    state = states(subkey, every)
+    return lambda right: uniform_bits(state, right[:, None]) < limit
+
+
+class RowMemory:
+    """Rows by token, each computed once; all are forgotten when the memory is full."""
+
+    def __init__(self, compute: Hash, vocab: int, device: torch.device) -> None:
+        self._compute = compute
+        self._capacity = max(1, _REMEMBERED // vocab)
+        self._chunk = max(1, _AT_ONCE // vocab)
+        self._slot = torch.full((vocab,), -1, device=device)
+        self._rows = torch.empty(0, vocab, dtype=torch.bool, device=device)
+        self._used = 0
+
+    def __call__(self, tokens: Int[Tensor, " n"]) -> Bool[Tensor, "n vocab"]:
+        """The row of each token."""
+        missing = torch.unique(tokens[self._slot[tokens] < 0])
+        if self._used + len(missing) > self._capacity:
+            self._forget()
+            missing = torch.unique(tokens)
+        if len(missing):
+            self._learn(missing)
+        return self._rows[self._slot[tokens]]
+
+    def _forget(self) -> None:
+        self._slot.fill_(-1)
+        self._used = 0
+
+    def _learn(self, tokens: Tensor) -> None:
+        needed = self._used + len(tokens)
+        if needed > len(self._rows):
+            # one call may ask for more rows than are remembered otherwise
+            room = self._rows.new_empty(max(needed, min(2 * needed, self._capacity)), self._rows.shape[1])
+            room[: self._used] = self._rows[: self._used]
+            self._rows = room
+        for part in torch.split(tokens, self._chunk):
+            self._rows[self._used : self._used + len(part)] = self._compute(part)
+            self._slot[part] = torch.arange(self._used, self._used + len(part), device=part.device)
+            self._used += len(part)

@@ -1,0 +1,40 @@
+"""dgMARK itself as one scheme among the others."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dgmark.checkpoint.tokenizer import Tokenizer
+from dgmark.detection.detector import DEFAULT_FPR, Detector
+from dgmark.watermark.key import WatermarkKey
+
+if TYPE_CHECKING:
+    from dgmark.decode.steering import Steering
+    from dgmark.models.denoiser import Denoiser
+
+
+@dataclass(frozen=True)
+class DgMark:
+    """dgMARK: candidates in their position's matching set are committed first; its choices stand in the key."""
+
+    name: ClassVar[str] = "dgmark"
+    defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The name; there are no options."""
+        return {"name": self.name}
+
+    def steering(self, key: WatermarkKey, model: "Denoiser") -> "Steering":
+        """The key's matching sets; the logits stay as they are."""
+        from dgmark.decode.matching import KeyMatching
+        from dgmark.decode.steering import Steering
+        from dgmark.models.denoiser import device_of
+
+        return Steering(KeyMatching(key, device_of(model)))
+
+    def detector(
+        self, key: WatermarkKey, *, fpr: float = DEFAULT_FPR, tokenizer: Tokenizer | str | None = None
+    ) -> Detector:
+        """`dgmark.Detector` with its own defaults."""
+        return Detector(key, tokenizer=tokenizer, fpr=fpr)

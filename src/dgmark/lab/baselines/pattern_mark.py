@@ -1,0 +1,172 @@
+"""PATTERN-MARK: parts of the vocabulary alternate along the positions; the detector counts windows that do.
+
+Chen et al., ICLR 2025: a watermark for order-agnostic language models.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from jaxtyping import Float, Int, UInt8
+
+from dgmark.detection.match_null import SMALLEST_P
+from dgmark.detection.redraw import GroupDraws, draws_needed, redrawn_p
+from dgmark.errors import SettingsError
+from dgmark.lab.baselines.baseline import Baseline
+from dgmark.lab.baselines.green import check_delta, green_null, normal_tail
+from dgmark.lab.baselines.prf import states, uniform_bits
+from dgmark.lab.baselines.score import Score
+from dgmark.watermark.key import WatermarkKey
+
+if TYPE_CHECKING:
+    from dgmark.decode.steering import Steering
+    from dgmark.models.denoiser import Denoiser
+
+LONGEST_PATTERN = 16
+# tokens up to which the law of windows is computed (a second)
+_LONGEST_LAW = 4096
+# the fewest keys re-drawn, the most, and draws x tokens that are affordable (about a second)
+_FEWEST_DRAWS, _MOST_DRAWS, _MOST_WORK = 1000, 100_000, 10**8
+
+
+@dataclass(frozen=True)
+class PatternMark(Baseline):
+    """PATTERN-MARK with two parts of the vocabulary that alternate: position i is biased to part i + start mod 2.
+
+    Attributes:
+        delta: added to the logits of the position's part.
+        pattern_length: m, tokens of a target pattern; the patterns are 0101... and 1010... of this length.
+    """
+
+    delta: float = 2.0
+    pattern_length: int = 2
+
+    name: ClassVar[str] = "pattern-mark"
+
+    def __post_init__(self) -> None:
+        check_delta(self.delta)
+        if not 2 <= self.pattern_length <= LONGEST_PATTERN:
+            raise SettingsError(f"pattern length {self.pattern_length} is not in 2..{LONGEST_PATTERN}")
+
+    def steering(self, key: WatermarkKey, model: "Denoiser") -> "Steering":
+        """A bias that alternates with the position; the key draws which part comes first."""
+        from dgmark.lab.baselines.embed.tables import table_steering
+
+        part = self.parts(key, np.arange(model.vocab_size))
+        start = self.subkey(key, "start").first & 1
+        wanted = np.array([start, 1 - start])
+        return table_steering((part == np.arange(2)[:, None]) * self.delta, wanted, model)
+
+    def parts(self, key: WatermarkKey, tokens: Int[np.ndarray, " n"]) -> UInt8[np.ndarray, " n"]:
+        """The part, 0 or 1, of each token."""
+        bits = uniform_bits(states(self.subkey(key), np.zeros(1, dtype=np.int64)), tokens)
+        part: UInt8[np.ndarray, " n"] = (bits & 1).astype(np.uint8)
+        return part
+
+    def score(
+        self,
+        key: WatermarkKey,
+        ids: Int[np.ndarray, " n"],
+        positions: Int[np.ndarray, " n"],
+        fpr: float,
+    ) -> Score:
+        """Alternating windows; published: their law under independent fair bits, exactly."""
+        distinct, place = np.unique(ids, return_inverse=True)
+        observed = self.parts(key, distinct)
+        windows = max(len(ids) - self.pattern_length + 1, 0)
+        matched = int(count_alternating(observed[place][:, None], self.pattern_length)[0])
+        published = published_tail(len(ids), self.pattern_length, matched)
+        most = max(_FEWEST_DRAWS, draws_needed(fpr))
+        if most > min(_MOST_DRAWS, _MOST_WORK // max(len(ids), 1)):
+            most = _FEWEST_DRAWS
+        if windows:
+            rank = redrawn_p(
+                lambda parts: count_alternating(parts[place], self.pattern_length).astype(np.float64),
+                observed,
+                GroupDraws(key.secret, ids, positions),
+                2,
+                most=most,
+            )
+        p_value, draws = (rank.p_value, rank.draws) if windows else (1.0, 0)
+        return Score(
+            scored=windows,
+            matched=matched,
+            z_score=_standardised(len(ids), self.pattern_length, matched),
+            p_value=p_value,
+            p_published=published,
+            tells=p_value <= fpr or self._tells(len(ids), len(distinct), fpr),
+            draws=draws,
+        )
+
+    def _tells(self, tokens: int, distinct: int, fpr: float) -> bool:
+        """Whether a typical mark, 3 of 4 tokens in their part, would be seen, and whether enough keys differ at all."""
+        expected = (tokens - self.pattern_length + 1) * (0.75**self.pattern_length + 0.25**self.pattern_length)
+        # a text of d distinct tokens has 2^(d - 1) colourings that count differently
+        return 0.5 ** (distinct - 1) <= fpr and (
+            published_tail(tokens, self.pattern_length, math.ceil(expected)) <= fpr
+        )
+
+
+def count_alternating(parts: UInt8[np.ndarray, "n keys"], length: int) -> Int[np.ndarray, " keys"]:
+    """Windows of `length` rows in which neighbours differ throughout, for each key."""
+    differs = parts[1:] != parts[:-1]
+    windows = len(parts) - length + 1
+    if windows < 1:
+        return np.zeros(parts.shape[1], dtype=np.int64)
+    hits = differs[:windows].copy()
+    for offset in range(1, length - 1):
+        hits &= differs[offset : offset + windows]
+    counts: Int[np.ndarray, " keys"] = np.count_nonzero(hits, axis=0)
+    return counts
+
+
+def published_tail(tokens: int, length: int, matched: int) -> float:
+    """P(at least `matched` alternating windows) in `tokens` independent fair bits.
+
+    Exact; above m = 2 of more than 4,096 tokens the normal approximation.
+    """
+    windows = tokens - length + 1
+    if matched <= 0 or windows < 1:
+        return 1.0
+    if length == 2:
+        return green_null(np.ones(windows, dtype=np.int64), 0.5).tail(matched)
+    if tokens > _LONGEST_LAW:
+        return normal_tail(_standardised(tokens, length, matched - 0.5))
+    return max(SMALLEST_P, float(_law(tokens, length)[matched:].sum()))
+
+
+@lru_cache(maxsize=64)
+def _law(tokens: int, length: int) -> Float[np.ndarray, " windows"]:
+    """P(exactly c alternating windows) in `tokens` fair bits, by dynamic programming.
+
+    The state is the count and how many of the last neighbours differed in a row, up to length - 1, which is a window.
+    """
+    full = length - 1
+    law = np.zeros((full + 1, tokens - length + 2))
+    law[0, 0] = 1.0
+    for _ in range(tokens - 1):
+        new = np.zeros_like(law)
+        new[0] = law.sum(axis=0) / 2
+        new[1:full] = law[: full - 1] / 2
+        new[full, 1:] = (law[full - 1, :-1] + law[full, :-1]) / 2
+        law = new
+    law.flags.writeable = False
+    counts: Float[np.ndarray, " windows"] = law.sum(axis=0)
+    return counts
+
+
+def _standardised(tokens: int, length: int, matched: float) -> float:
+    """(count - mean) / standard deviation under fair bits; 0 for no window.
+
+    Two windows that overlap in o >= 1 differences alternate together with chance 2^-(2(m-1) - o).
+    """
+    windows = tokens - length + 1
+    if windows < 1:
+        return 0.0
+    chance = 0.5 ** (length - 1)
+    variance = windows * chance * (1 - chance)
+    for lag in range(1, min(length - 1, windows)):
+        variance += 2 * (windows - lag) * (0.5 ** (length - 1 + lag) - chance**2)
+    return (matched - windows * chance) / math.sqrt(variance)

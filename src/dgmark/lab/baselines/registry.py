@@ -1,0 +1,109 @@
+"""Schemes by name, and their options from a command line."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any, get_args, get_origin, get_type_hints
+
+from dgmark.errors import SettingsError
+from dgmark.lab.baselines.baseline import Baseline
+from dgmark.lab.baselines.dmark import DMark
+from dgmark.lab.baselines.gloaguen import Gloaguen
+from dgmark.lab.baselines.gumbel import Gumbel
+from dgmark.lab.baselines.kgw import Kgw
+from dgmark.lab.baselines.order import DgMark
+from dgmark.lab.baselines.pattern_mark import PatternMark
+from dgmark.lab.baselines.unigram import Unigram
+
+Scheme = Baseline | DgMark
+
+SCHEMES: dict[str, type[Scheme]] = {
+    kind.name: kind for kind in (DgMark, Kgw, Unigram, PatternMark, Gloaguen, DMark, Gumbel)
+}
+
+
+def scheme(name: str, **options: Any) -> Scheme:
+    """The scheme of this name with these options; those left out have the scheme's defaults.
+
+    Raises:
+        SettingsError: no such scheme or option, or a value that cannot be meant.
+    """
+    kind = _kind(name)
+    known = get_type_hints(kind)
+    given = {}
+    for option, value in options.items():
+        if option not in _options(kind):
+            raise SettingsError(
+                f"scheme {name} has no option {option!r}; it has: {', '.join(_options(kind)) or 'none'}"
+            )
+        given[option] = _checked(name, option, value, known[option])
+    return kind(**given)
+
+
+def parse_options(name: str, texts: Sequence[str]) -> dict[str, Any]:
+    """Options written as name=value, with dashes or underscores; lists of numbers as "-1,1".
+
+    Raises:
+        SettingsError: no such scheme or option, or a value that is none of its kind.
+    """
+    kind = _kind(name)
+    known = get_type_hints(kind)
+    options: dict[str, Any] = {}
+    for text in texts:
+        option, equals, value = text.partition("=")
+        option = option.strip().replace("-", "_")
+        if not equals:
+            raise SettingsError(f"scheme option {text!r} is not name=value")
+        if option not in _options(kind):
+            raise SettingsError(
+                f"scheme {name} has no option {option!r}; it has: {', '.join(_options(kind)) or 'none'}"
+            )
+        if option in options:
+            raise SettingsError(f"scheme option {option} is given twice")
+        options[option] = _read(name, option, value.strip(), known[option])
+    return options
+
+
+def _kind(name: str) -> type[Scheme]:
+    if name not in SCHEMES:
+        raise SettingsError(f"scheme {name!r} is not one of: {', '.join(SCHEMES)}")
+    return SCHEMES[name]
+
+
+def _options(kind: type[Scheme]) -> list[str]:
+    return [field.name for field in fields(kind)]
+
+
+_SWITCHES = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+def _read(name: str, option: str, text: str, hint: Any) -> Any:
+    """A value of the option's type from its text."""
+    try:
+        if hint is bool:
+            return _SWITCHES[text.lower()]
+        if hint in (int, float):
+            return hint(text)
+        if get_origin(hint) is tuple:
+            return tuple(int(part) for part in text.split(","))
+    except (ValueError, KeyError):
+        raise SettingsError(f"{text!r} is no value for option {option} of scheme {name}: {_wanted(hint)}") from None
+    return text
+
+
+def _checked(name: str, option: str, value: Any, hint: Any) -> Any:
+    """A value of the option's type; lists become tuples, whole numbers numbers."""
+    if get_origin(hint) is tuple and isinstance(value, list | tuple) and all(type(part) is int for part in value):
+        return tuple(value)
+    if hint is float and type(value) in (int, float):
+        return float(value)
+    if type(value) is hint or value in get_args(hint):
+        return value
+    raise SettingsError(f"{value!r} is no value for option {option} of scheme {name}: {_wanted(hint)}")
+
+
+def _wanted(hint: Any) -> str:
+    if get_origin(hint) is tuple:
+        return "give whole numbers such as -1,1"
+    if get_args(hint):
+        return f"give one of {', '.join(map(str, get_args(hint)))}"
+    return {bool: "give true or false", int: "give a whole number", float: "give a number"}[hint]

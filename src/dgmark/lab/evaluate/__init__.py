@@ -1,0 +1,79 @@
+"""What texts are worth: perplexity under a judge, diversity, ratings by a language model, benchmarks; and comparisons.
+
+What needs torch (perplexity) or an extra (ratings, benchmarks) is imported when it is first asked for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from dgmark.errors import install_hint
+from dgmark.lab.endpoint import Endpoint
+from dgmark.lab.evaluate.intervals import Bootstrap, Interval
+from dgmark.lab.evaluate.paired import Comparison, compare_paired, sign_test
+from dgmark.lab.evaluate.ratings import Rating, Ratings, judge_texts
+from dgmark.lab.evaluate.variety import Diversity, diversity
+
+if TYPE_CHECKING:
+    from dgmark.lab.evaluate.judge import BUILTIN_JUDGE, Judge, load_judge
+    from dgmark.lab.evaluate.likelihood import (
+        Perplexity,
+        PerplexityDifference,
+        ScoredText,
+        compare_perplexities,
+        perplexity,
+        score_texts,
+        summarise,
+    )
+    from dgmark.lab.evaluate.nats import token_nats
+
+_NEED_TORCH = {
+    "BUILTIN_JUDGE": "judge",
+    "Judge": "judge",
+    "Perplexity": "likelihood",
+    "PerplexityDifference": "likelihood",
+    "ScoredText": "likelihood",
+    "compare_perplexities": "likelihood",
+    "load_judge": "judge",
+    "perplexity": "likelihood",
+    "score_texts": "likelihood",
+    "summarise": "likelihood",
+    "token_nats": "nats",
+}
+
+__all__ = [
+    "BUILTIN_JUDGE",
+    "Bootstrap",
+    "Comparison",
+    "Diversity",
+    "Endpoint",
+    "Interval",
+    "Judge",
+    "Perplexity",
+    "PerplexityDifference",
+    "Rating",
+    "Ratings",
+    "ScoredText",
+    "compare_paired",
+    "compare_perplexities",
+    "diversity",
+    "judge_texts",
+    "load_judge",
+    "perplexity",
+    "score_texts",
+    "sign_test",
+    "summarise",
+    "token_nats",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NEED_TORCH:
+        raise AttributeError(f"module 'dgmark.lab.evaluate' has no attribute {name!r}")
+    try:
+        value = getattr(import_module(f"dgmark.lab.evaluate.{_NEED_TORCH[name]}"), name)
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"dgmark.lab.evaluate.{name} needs torch and transformers: {install_hint('generate')}"
+        ) from error
+    globals()[name] = value
+    return value

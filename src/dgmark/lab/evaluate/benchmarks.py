@@ -1,0 +1,158 @@
+"""Tasks of the lm-evaluation-harness, run on a model of dgmark, with what the results were made with.
+
+The harness is called part by part: its front end would seed the whole process, and record the machine.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from lm_eval.evaluator import evaluate
+from lm_eval.tasks import TaskManager
+
+from dgmark.decode.generation import recorded
+from dgmark.errors import InputError, SettingsError
+from dgmark.lab.evaluate.harness import DiffusionLM
+from dgmark.models.denoiser import dtype_of, name_of
+
+BENCH_SCHEMA = 1
+_FEWSHOT_SEED = 1234  # the harness's
+
+
+@dataclass(frozen=True)
+class TaskSettings:
+    """Which tasks, and how they are put.
+
+    Attributes:
+        tasks: names of the harness, or of the files in `include`.
+        include: folders of further task files (YAML).
+        limit: only the first documents of each task.
+        num_fewshot: examples before each question; None for the task's own number.
+        chat: put each question into the model's chat template.
+        system: what the system says, with `chat`.
+        run_unsafe_code: execute what the model writes, where a task scores by that (HumanEval).
+    """
+
+    tasks: tuple[str, ...]
+    include: tuple[Path, ...] = ()
+    limit: int | None = None
+    num_fewshot: int | None = None
+    chat: bool = False
+    system: str | None = None
+    run_unsafe_code: bool = False
+
+
+def run_tasks(model: DiffusionLM, settings: TaskSettings) -> dict[str, Any]:
+    """Run tasks and return their results as plain JSON values; "samples" holds every question and answer.
+
+    Raises:
+        SettingsError: no such task, or one that executes what the model writes and is not allowed to.
+        InputError: a task's data cannot be had.
+    """
+    loaded = _load(settings)
+    for name, task in loaded["tasks"].items():
+        if getattr(task, "UNSAFE_CODE", False) and not settings.run_unsafe_code:
+            raise SettingsError(
+                f"task {name} executes code that the model writes: where that does no harm, allow it with "
+                "--confirm-run-unsafe-code"
+            )
+        own = task.get_config("num_fewshot")
+        if own is None or (settings.num_fewshot is not None and own != 0):  # 0 is a task's way to rule examples out
+            task.set_config(key="num_fewshot", value=settings.num_fewshot or 0)
+        task.set_fewshot_seed(seed=_FEWSHOT_SEED)
+    found = evaluate(
+        lm=model,
+        task_dict=loaded,
+        limit=settings.limit,
+        apply_chat_template=settings.chat,
+        fewshot_as_multiturn=False,
+        system_instruction=settings.system,
+        confirm_run_unsafe_code=settings.run_unsafe_code,
+    )
+    return {
+        "schema": BENCH_SCHEMA,
+        "results": found["results"],
+        "groups": found.get("groups", {}),
+        "versions": found["versions"],
+        "n_shot": found["n-shot"],
+        "n_samples": found["n-samples"],
+        **_made_with(model, settings),
+        "samples": found["samples"],
+    }
+
+
+def _load(settings: TaskSettings) -> Any:
+    """The tasks and their data.
+
+    Raises:
+        SettingsError: no such task.
+        InputError: a task's data cannot be had.
+    """
+    folders = [str(folder) for folder in settings.include]
+    # the harness's own thousands of tasks take long to list: only where they are asked for
+    manager = TaskManager(include_path=folders, include_defaults=False) if folders else TaskManager()
+    unknown = _unknown(manager, settings)
+    if unknown and folders:
+        manager = TaskManager(include_path=folders)
+        unknown = _unknown(manager, settings)
+    if unknown or not settings.tasks:
+        raise SettingsError(
+            f"the harness has no task {', '.join(unknown) or '(none given)'}; lm-eval ls tasks lists them, and "
+            "--include FOLDER adds files of your own"
+        )
+    try:
+        return manager.load(list(settings.tasks))
+    except Exception as error:  # each library below has errors of its own
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(f"the tasks {', '.join(settings.tasks)} cannot be set up: {reason}") from error
+
+
+def _unknown(manager: TaskManager, settings: TaskSettings) -> list[str]:
+    return [name for name in settings.tasks if name not in manager.task_index]
+
+
+def _made_with(model: DiffusionLM, settings: TaskSettings) -> dict[str, Any]:
+    """What the results depend on beside the tasks."""
+    answering = model.settings
+    return {
+        "model": name_of(model.model),
+        "dtype": dtype_of(model.model),
+        "tokenizer_fingerprint": model.model.tokenizer.fingerprint,
+        "key_fingerprint": None if answering.key is None else answering.key.fingerprint,
+        "scheme": recorded(answering.scheme),
+        "decoding": dict(answering.decoding),
+        "seed": answering.seed,
+        "samples_per_likelihood": answering.samples,
+        "is_greedy": answering.is_greedy,
+        "task_settings": {**asdict(settings), "include": [folder.name for folder in settings.include]},
+        "counts": dict(model.counts),
+        "packages": {name: version(name) for name in ("dgmark", "lm_eval", "torch", "transformers", "datasets")},
+    }
+
+
+def headline(results: dict[str, Any]) -> list[tuple[str, str, str, float, float | None]]:
+    """Figures of the results: task, metric, filter, value, standard error (None where the harness gives none)."""
+    rows = []
+    for task, figures in results["results"].items():
+        for name, value in figures.items():
+            metric, comma, kind = name.partition(",")
+            if comma and isinstance(value, int | float) and not metric.endswith("_stderr"):
+                error = figures.get(f"{metric}_stderr,{kind}")
+                rows.append((task, metric, kind, float(value), error if isinstance(error, int | float) else None))
+    return rows
+
+
+def without_samples(results: dict[str, Any]) -> dict[str, Any]:
+    """The results alone."""
+    return {name: value for name, value in results.items() if name != "samples"}
+
+
+def sample_rows(results: dict[str, Any]) -> Sequence[dict[str, Any]]:
+    """Questions and answers as rows, each with an id."""
+    return [
+        {"id": f"{task}-{sample['doc_id']}-{sample.get('filter', '')}", "task": task, **sample}
+        for task, samples in results["samples"].items()
+        for sample in samples
+    ]

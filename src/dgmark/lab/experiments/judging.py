@@ -1,0 +1,84 @@
+"""What judges say of stored texts, each judged once: perplexity under a causal model, ratings of a language model."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from dgmark.checkpoint.folder import builtin_folder, find_checkpoint
+from dgmark.lab.endpoint import Endpoint
+from dgmark.lab.evaluate.judge import BUILTIN_JUDGE, Judge
+from dgmark.lab.evaluate.likelihood import score_texts
+from dgmark.lab.evaluate.ratings import PROMPT, Rating, judge_texts
+from dgmark.lab.experiments.recipe import ROW_VERSION, checkpoint_hash, digest, versions
+from dgmark.lab.experiments.store import Store
+from dgmark.rows.jsonl import Row
+
+_AT_ONCE = 16
+
+
+def judge_identity(judge: Judge, quantization: str | None = None) -> dict[str, Any]:
+    """Name, weights and number format of a judge, and their hash: the name of its file."""
+    name = judge.name
+    folder = builtin_folder("judge") if name == BUILTIN_JUDGE else find_checkpoint(name).folder
+    known = {"weights": checkpoint_hash(folder), "dtype": judge.dtype, "quantization": quantization}
+    return {"name": name, **known, "hash": digest([known, ROW_VERSION])}
+
+
+def make_perplexities(store: Store, judge: Judge, identity: dict[str, Any], rows: Sequence[Row]) -> None:
+    """Judge the texts that were not judged yet, each after its prompt."""
+    with store.open("perplexity", identity["hash"], {"judge": identity["hash"]}) as file:
+        todo = [row for row in rows if row["id"] not in file.done]
+        for start in range(0, len(todo), _AT_ONCE):
+            batch = todo[start : start + _AT_ONCE]
+            scored = score_texts(judge, [row["text"] for row in batch], [row["prompt"] for row in batch])
+            file.append(
+                {
+                    "id": row["id"],
+                    "judge": identity["hash"],
+                    "judge_name": identity["name"],
+                    "nats": one.nats,
+                    "tokens": one.tokens,
+                    "versions": versions(),
+                    "schema": ROW_VERSION,
+                }
+                for row, one in zip(batch, scored, strict=True)
+            )
+
+
+def rater_name(endpoint: Endpoint) -> str:
+    """The name of the file of a language model's ratings: a hash of all that it is asked with."""
+    return digest([endpoint.model, endpoint.base_url, endpoint.temperature, PROMPT, ROW_VERSION])
+
+
+def make_ratings(store: Store, endpoint: Endpoint, rows: Sequence[Row]) -> int:
+    """Have the texts rated that were not; how many are now. Texts that get no rating are asked for again next time.
+
+    Raises:
+        EndpointError: not one text of a batch could be rated.
+        MissingExtra: the openai package is not installed.
+    """
+    name = rater_name(endpoint)
+    with store.open("judged", name, {"rater": name}) as file:
+        todo = [row for row in rows if row["id"] not in file.done]
+        rated = len(rows) - len(todo)
+        for start in range(0, len(todo), _AT_ONCE):
+            batch = todo[start : start + _AT_ONCE]
+            found = judge_texts([row["text"] for row in batch], endpoint).texts
+            made = [
+                _rating_row(row, one.rating, name, endpoint)
+                for row, one in zip(batch, found, strict=True)
+                if one.rating
+            ]
+            file.append(made)
+            rated += len(made)
+    return rated
+
+
+def _rating_row(row: Row, rating: Rating, name: str, endpoint: Endpoint) -> Row:
+    return {
+        "id": row["id"],
+        "rater": name,
+        "model": endpoint.model,
+        "scores": rating.model_dump(),
+        "versions": versions(),
+        "schema": ROW_VERSION,
+    }

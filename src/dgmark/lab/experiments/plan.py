@@ -1,0 +1,195 @@
+"""From an experiment and a model to the texts that make each cell: recipes, prompts, seeds and row ids.
+
+The plan is written beside the rows, so that a report needs neither the model nor torch.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dgmark.checkpoint.folder import find_checkpoint
+from dgmark.decode import DecodeConfig, Generation
+from dgmark.decode.generation import generate_batch, steering_of
+from dgmark.errors import SettingsError
+from dgmark.lab.experiments.prompt_sets import Prompt, load_prompts
+from dgmark.lab.experiments.recipe import Recipe, cell_key, checkpoint_hash
+from dgmark.lab.experiments.schemes import load_scheme, scheme_options
+from dgmark.lab.experiments.spec import Cell, Experiment, SetupName
+from dgmark.lab.experiments.store import Store
+from dgmark.models.denoiser import Denoiser, dtype_of, name_of
+from dgmark.models.load import load_model
+from dgmark.watermark.key import WatermarkKey
+
+PLAN_VERSION = 1
+
+# what a run comes by, and a later run of other cells leaves as it is
+_FOUND = ("judge", "machine", "rater")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A loaded model and the hash of its weights."""
+
+    model: Denoiser
+    model_hash: str
+
+    @classmethod
+    def load(cls, name: str, **loading: str | None) -> "Subject":
+        """A model as of `load_model`, and its hash.
+
+        Raises:
+            ModelError: it cannot be had.
+        """
+        model = load_model(name, **loading)
+        quantization = loading.get("quantization") or ""
+        return cls(model, checkpoint_hash(find_checkpoint(name, loading.get("revision")).folder) + quantization)
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """One cell as it is to be run with one model.
+
+    Attributes:
+        cell: as in the TOML file.
+        recipe: what determines its texts.
+        config: its decoding.
+        key: its key; of an unmarked cell, the run's, which it is scored with.
+        prompts: its prompts in order; a text each.
+    """
+
+    cell: Cell
+    recipe: Recipe
+    config: DecodeConfig
+    key: WatermarkKey
+    prompts: list[Prompt]
+
+    @cached_property
+    def row_ids(self) -> list[str]:
+        """The ids of its texts, in the order of the prompts."""
+        return [self.recipe.row_id(prompt.text, prompt.seed) for prompt in self.prompts]
+
+
+def plan_cell(
+    experiment: Experiment,
+    cell: Cell,
+    setup: SetupName,
+    subject: Subject,
+    key: WatermarkKey,
+    files: Mapping[str, Path],
+    length: int | None = None,
+) -> PlannedCell:
+    """A cell with this model.
+
+    Args:
+        experiment: the cell's.
+        cell: the cell.
+        setup: whose prompts and decoding.
+        subject: the model.
+        key: the run's key.
+        files: files of prompts by name of the set.
+        length: most response tokens, where the decoding asks for more: for a quick look.
+
+    Raises:
+        SettingsError: settings that cannot be meant.
+        NoTexts: the prompts need a file.
+        KeyFileError: the key is bound to another model.
+    """
+    shared = experiment.setup(setup)
+    name, prompts = experiment.prompt_set(cell, setup)
+    own = {**cell.decoding, **(cell.builtin_decoding if setup == "builtin" else {})}
+    scheme = load_scheme(cell.scheme, cell.options)
+    given: dict[str, Any] = {**(scheme.defaults if scheme else {}), **shared.decoding, **own}
+    config = DecodeConfig.of(subject.model, **given)
+    if length is not None and length < config.length:
+        config = DecodeConfig.of(subject.model, **{**given, **_shortened(config, length)})
+    key.check_model(subject.model)
+    own_key = cell_key(key, cell.key)
+    steering_of(subject.model, None if scheme is None else own_key, scheme).check(config)
+    return PlannedCell(
+        cell=cell,
+        recipe=Recipe(
+            model=name_of(subject.model),
+            model_hash=subject.model_hash,
+            tokenizer_hash=subject.model.tokenizer.fingerprint,
+            dtype=dtype_of(subject.model),
+            chat=prompts.chat and setup == "paper",
+            scheme=cell.scheme,
+            options=scheme_options(cell.scheme, cell.options),
+            key_fingerprint=None if cell.scheme is None else own_key.fingerprint,
+            settings=config.to_dict(),
+            defaults=DecodeConfig().to_dict(),
+        ),
+        config=config,
+        key=own_key,
+        prompts=load_prompts(name, prompts, shared.texts, files),
+    )
+
+
+def decode(planned: PlannedCell, subject: Subject, prompts: Sequence[Prompt], *, pad: bool | None) -> list[Generation]:
+    """Decode prompts of a cell together."""
+    return generate_batch(
+        subject.model,
+        [(prompt.text, prompt.seed) for prompt in prompts],
+        planned.config,
+        None if planned.cell.scheme is None else planned.key,
+        scheme=load_scheme(planned.cell.scheme, planned.cell.options),
+        chat=planned.recipe.chat,
+        pad=pad,
+    )
+
+
+def _shortened(config: DecodeConfig, length: int) -> dict[str, Any]:
+    block = min(config.block_length, length)
+    if length % block:
+        raise SettingsError(f"length {length} is not a multiple of block length {block}")
+    steps = None if config.steps is None else max(config.steps * length // config.length, length // block)
+    return {"length": length, "block_length": block, "steps": steps}
+
+
+def write_plan(
+    store: Store,
+    experiment: Experiment,
+    setup: SetupName,
+    planned: Sequence[PlannedCell],
+    key: WatermarkKey,
+    shared: dict[str, Any],
+    found: dict[str, Any] | None = None,
+) -> list[str]:
+    """Write down which rows make the cells that were planned, beside those planned before.
+
+    Args:
+        store: where to.
+        experiment: the experiment.
+        setup: the setup.
+        planned: cells; those of the same name are written anew.
+        key: the run's key.
+        shared: what all cells of a plan agree in; cells planned with something else are dropped.
+        found: what the run has come by: the judge, the machine.
+
+    Returns:
+        The names of the cells that were dropped and not planned anew.
+    """
+    name = experiment.plan_name(setup)
+    before = store.read_plan(name) if store.has_plan(name) else {}
+    dropped: list[str] = []
+    if any(before.get(field) != value for field, value in shared.items()):
+        dropped = [cell for cell in before.get("cells", {}) if cell not in {one.cell.name for one in planned}]
+        before = {}
+    cells = {**before.get("cells", {}), **{one.cell.name: _planned_row(one, key) for one in planned}}
+    known: dict[str, Any] = {field: before[field] for field in _FOUND if field in before}
+    plan = {"version": PLAN_VERSION, "experiment": experiment.name, "setup": setup, **shared}
+    store.write_plan(name, {**plan, **known, **(found or {}), "cells": cells})
+    return dropped
+
+
+def _planned_row(one: PlannedCell, key: WatermarkKey) -> dict[str, Any]:
+    return {
+        **one.recipe.to_row(),
+        "key_fingerprint": one.key.fingerprint,
+        "run_key": key.fingerprint,
+        "prompt_ids": [prompt.prompt_id for prompt in one.prompts],
+        "rows": one.row_ids,
+        "definition": one.cell.definition,
+    }

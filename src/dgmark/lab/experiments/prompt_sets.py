@@ -1,0 +1,87 @@
+"""The prompts of a cell: those that come with the package, those in the TOML, or a file of the user's."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dgmark.errors import InputError, NoTexts, SettingsError
+from dgmark.lab.experiments.spec import PromptSet
+from dgmark.rows.jsonl import BadRow, Row, read_rows
+
+BUILTIN_PROMPTS = Path(__file__).parent / "prompts.jsonl"
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt; row i of a set is decoded with seed i."""
+
+    prompt_id: str
+    text: str
+    seed: int
+
+
+def load_prompts(name: str, prompts: PromptSet, count: int, files: Mapping[str, Path]) -> list[Prompt]:
+    """The first `count` prompts of a set (fewer if it has fewer).
+
+    Args:
+        name: of the set.
+        prompts: the set.
+        count: most prompts.
+        files: JSON Lines files by name of the set; "" holds for any set that needs a file.
+
+    Raises:
+        NoTexts: the set needs a file that was not given, or the file has no usable row.
+        InputError: a row that is no JSON object.
+    """
+    if prompts.texts is not None:
+        return [Prompt(f"{name}-{i}", text, i) for i, text in enumerate(prompts.texts[:count])]
+    path = BUILTIN_PROMPTS if prompts.builtin else files.get(name, files.get(""))
+    if path is None:
+        raise NoTexts(
+            f"the prompts {name!r} are {prompts.dataset}, which does not come with dgmark: give "
+            f"--prompts {name}=FILE, JSON Lines with the field {prompts.field!r}"
+            + (f" (its first {prompts.characters} characters are the prompt)" if prompts.characters else "")
+        )
+    chosen: list[Prompt] = []
+    for row in read_rows(str(path)):
+        if len(chosen) == count:
+            break
+        if isinstance(row, BadRow):
+            raise InputError(f"{row.row_id}: {row.error}")
+        text = _prompt_of(row, prompts)
+        if text is not None:
+            chosen.append(Prompt(str(row["id"]), text, len(chosen)))
+    if not chosen:
+        raise NoTexts(
+            f"{path} holds no row with the field {prompts.field!r}"
+            + (f" of at least {prompts.characters} characters" if prompts.characters else "")
+        )
+    return chosen
+
+
+def _prompt_of(row: Row, prompts: PromptSet) -> str | None:
+    text = row.get(prompts.field)
+    if not isinstance(text, str) or not text.strip():
+        return None
+    if prompts.characters is None:
+        return text
+    return text[: prompts.characters] if len(text) >= prompts.characters else None
+
+
+def named_files(given: list[str]) -> dict[str, Path]:
+    """Files by prompt set, from "NAME=FILE" or "FILE" (for any set).
+
+    Raises:
+        SettingsError: a file is named twice, or not there.
+    """
+    files: dict[str, Path] = {}
+    for item in given:
+        name, _, path = item.rpartition("=")
+        if Path(item).exists() and not Path(path).exists():
+            name, path = "", item
+        if name in files:
+            raise SettingsError(f"two files are given for the prompts {name or 'of every set'}")
+        if not Path(path).is_file():
+            raise SettingsError(f"there is no file {path} to take prompts from")
+        files[name] = Path(path)
+    return files

@@ -1,0 +1,135 @@
+"""What determines a text, and the hash that a stored text is found by; what else its row states.
+
+Two cells of whatever experiments with the same recipe, prompt and seed share one text.
+"""
+
+import hashlib
+import importlib.metadata
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dgmark.errors import SettingsError
+from dgmark.lab.experiments.spec import KeyOptions
+from dgmark.version import __version__
+from dgmark.watermark.key import WatermarkKey
+
+# raised whenever the same recipe would give another text or another row
+ROW_VERSION = 1
+_REPORTED = ("torch", "transformers", "tokenizers", "numpy")
+_BLOB = re.compile("[0-9a-f]{64}")
+
+
+def digest(content: Any) -> str:
+    """24 hex digits of a JSON value, whatever the order of its keys."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that determines a text but its prompt and seed.
+
+    Attributes:
+        model: name, for the reader; the hash stands for it.
+        model_hash: of the weights and config.
+        tokenizer_hash: fingerprint of the vocabulary.
+        dtype: number format of the forward.
+        chat: whether prompts are put into the chat template.
+        scheme: of the mark; None for none.
+        options: all options of the scheme.
+        key_fingerprint: None without a mark.
+        settings: all fields of `DecodeConfig`.
+        defaults: those of the class; a setting added later, at its default, leaves the hash as it was.
+    """
+
+    model: str
+    model_hash: str
+    tokenizer_hash: str
+    dtype: str | None
+    chat: bool
+    scheme: str | None
+    options: Mapping[str, Any]
+    key_fingerprint: str | None
+    settings: Mapping[str, Any]
+    defaults: Mapping[str, Any] = field(repr=False)
+
+    @cached_property
+    def hash(self) -> str:
+        """24 hex digits; the name of the file its texts stand in."""
+        fields = asdict(self)
+        del fields["model"], fields["defaults"]
+        fields["settings"] = {
+            name: value for name, value in self.settings.items() if value != self.defaults.get(name, _ABSENT)
+        }
+        return digest({**fields, "row_version": ROW_VERSION})
+
+    def row_id(self, prompt: str | list[int], seed: int) -> str:
+        """The id of one text."""
+        return digest([self.hash, prompt, seed])
+
+    def to_row(self) -> dict[str, Any]:
+        """What every row of the recipe states of it."""
+        return {
+            "recipe": self.hash,
+            "model": self.model,
+            "model_hash": self.model_hash,
+            "tokenizer_hash": self.tokenizer_hash,
+            "dtype": self.dtype,
+            "chat": self.chat,
+            "scheme": self.scheme,
+            "scheme_options": dict(self.options),
+            "key_fingerprint": self.key_fingerprint,
+            "settings": dict(self.settings),
+            "schema": ROW_VERSION,
+        }
+
+
+_ABSENT = object()
+
+
+def cell_key(base: WatermarkKey, options: KeyOptions) -> WatermarkKey:
+    """The run's key under a cell's spec: the same secret, unless the cell asks for the keyless scheme.
+
+    Raises:
+        SettingsError: a spec that cannot be meant, or a keyed cell from a keyless key.
+    """
+    changes = {name: value for name, value in options.model_dump().items() if value is not None}
+    if not changes:
+        return base
+    spec = replace(base.spec, **changes)
+    if spec.scheme == "keyed" and base.secret is None:
+        raise SettingsError("the run's key has no secret: give a keyed one (dgmark keygen)")
+    return replace(base, spec=spec, secret=base.secret if spec.scheme == "keyed" else None)
+
+
+def versions() -> dict[str, str]:
+    """Versions of dgmark and of what decodes, for the rows."""
+    found = {"dgmark": __version__}
+    for name in _REPORTED:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:  # a report needs no torch
+            continue
+    return found
+
+
+def checkpoint_hash(folder: Path) -> str:
+    """Hash of a model folder's config and weights.
+
+    A file of huggingface_hub's cache is a link to a blob named by its SHA-256, which need not be computed again.
+    """
+    files = sorted([folder / "config.json", *folder.glob("*.safetensors")])
+    return digest({file.name: _content_hash(file) for file in files})
+
+
+def _content_hash(file: Path) -> str:
+    blob = file.resolve().name
+    if file.is_symlink() and _BLOB.fullmatch(blob):
+        return blob
+    with open(file, "rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

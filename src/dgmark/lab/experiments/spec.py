@@ -1,0 +1,291 @@
+"""What an experiment is, as data: the tables of its TOML file, checked strictly.
+
+One file stands for one table or figure of the paper. It names cells (what is decoded, and how it is marked), two
+setups (the built-in model, and the paper's), prompt sets, attacks, and the numbers that the paper reports.
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from dgmark.errors import SettingsError
+from dgmark.watermark.groups import SchemeName
+
+SetupName = Literal["builtin", "paper"]
+View = Literal[
+    "detection", "auc", "length-curve", "ratios", "lengths", "perplexity", "timing", "benchmark", "judge", "samples"
+]
+# what is measured beside what follows from the texts and the key alone
+Measure = Literal["perplexity", "judge"]
+# rates of the paper's TPR@FPR columns
+Rate = Literal["10%", "1%", "0.1%", "0.01%"]
+RATES: dict[Rate, float] = {"10%": 0.1, "1%": 0.01, "0.1%": 0.001, "0.01%": 0.0001}
+Option = bool | int | float | str | list[int] | list[float] | list[str]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class PromptSet(_Table):
+    """Where prompts come from.
+
+    Attributes:
+        dataset: what they are, in words; named when a file has to be given.
+        builtin: the 200 prompts that come with the package.
+        texts: the prompts themselves.
+        field: of a row of the given file.
+        characters: the prompt is this many first characters of the field; rows that are shorter are left out.
+        chat: put prompts into the model's chat template.
+    """
+
+    dataset: str
+    builtin: bool = False
+    texts: list[str] | None = None
+    field: str = "prompt"
+    characters: int | None = Field(default=None, ge=1)
+    chat: bool = False
+
+
+class Setup(_Table):
+    """What all cells of a setup share.
+
+    Attributes:
+        model: built-in name or hub id.
+        prompts: name of a prompt set.
+        texts: texts of a complete cell.
+        decoding: fields of `DecodeConfig`.
+        judge: model that perplexity is taken under.
+        min_tokens: shorter texts are left out of the measures, and counted.
+    """
+
+    model: str
+    prompts: str
+    texts: int = Field(ge=1)
+    decoding: dict[str, Option] = {}
+    judge: str = "builtin"
+    min_tokens: int = Field(default=0, ge=0)
+
+
+class KeyOptions(_Table):
+    """Where the spec of a cell's key differs from that of the run's."""
+
+    modulus: int | None = None
+    rotation: int | None = None
+    scheme: SchemeName | None = None
+    code_length: int | None = None
+
+
+class Rates(_Table):
+    """Error rates at one threshold, as fractions."""
+
+    fpr: float
+    tnr: float
+    tpr: float
+    fnr: float
+
+
+class PaperNumbers(_Table):
+    """What the paper reports for one cell; rates as fractions, TPR@FPR and shares in percent, as printed there.
+
+    Attributes:
+        perplexity: under the paper's judge.
+        z4: error rates at z = 4.
+        z5: error rates at z = 5.
+        tpr_at: TPR in percent at a false-positive rate.
+        auc: by series (attack, and window where there are several), in the order of the attack's values.
+        lengths: percent of responses of 1-50, 51-100, 101-150, 151-200, 201-256 tokens.
+        ms_per_token: decoding time.
+        overhead: against unmarked decoding.
+        accuracy: by benchmark.
+        judged: by criterion, 1 to 5.
+        match_ratios: of the shown samples.
+    """
+
+    perplexity: float | None = None
+    z4: Rates | None = None
+    z5: Rates | None = None
+    tpr_at: dict[Rate, float] = {}
+    auc: dict[str, list[float]] = {}
+    lengths: list[float] | None = None
+    ms_per_token: float | None = None
+    overhead: float | None = None
+    accuracy: dict[str, float] = {}
+    judged: dict[str, float] = {}
+    match_ratios: list[float] | None = None
+
+
+class Attack(_Table):
+    """An attack at each of several strengths; 0 is the text as it was.
+
+    Attributes:
+        name: of `dgmark.lab.attacks`.
+        label: what the report calls it; the key of the paper's numbers.
+        option: the option that `values` are of.
+        values: strengths.
+        options: further options.
+        setups: where it is made.
+    """
+
+    name: str
+    label: str
+    option: str = "budget"
+    values: list[float]
+    options: dict[str, Option] = {}
+    setups: list[SetupName] = ["builtin", "paper"]
+
+
+class Cell(_Table):
+    """One row of a table: texts decoded in one way.
+
+    Attributes:
+        name: unique in the experiment.
+        scheme: of `dgmark.lab.baselines`; None leaves no mark.
+        options: of the scheme.
+        key: how the key differs from the run's.
+        decoding: fields of `DecodeConfig`, over those of the setup.
+        builtin_decoding: the same in setup "builtin" alone, over `decoding`.
+        prompts: a prompt set, instead of the setup's.
+        model: in setup "paper", instead of the setup's.
+        setups: where it is run; elsewhere only the paper's numbers are shown.
+        null: the unmarked cell it is compared with; by default the experiment's.
+        group: heading of the report that it stands under; its line, in a figure.
+        at: its place on a figure's axis.
+        min_tokens: in setup "paper", instead of the setup's.
+        paper: what the paper reports.
+    """
+
+    name: str
+    scheme: str | None = None
+    options: dict[str, Option] = {}
+    key: KeyOptions = KeyOptions()
+    decoding: dict[str, Option] = {}
+    builtin_decoding: dict[str, Option] = {}
+    prompts: str | None = None
+    model: str | None = None
+    setups: list[SetupName] = ["builtin", "paper"]
+    null: str | None = None
+    group: str = ""
+    at: float | None = None
+    min_tokens: int | None = None
+    paper: PaperNumbers = PaperNumbers()
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """What of it determines its texts."""
+        return self.model_dump(exclude={"paper", "group", "at", "null", "setups", "min_tokens"})
+
+
+class Experiment(_Table):
+    """One table or figure.
+
+    Attributes:
+        name: of the file.
+        title: what it shows.
+        source: where it stands in the paper.
+        view: how the report shows it.
+        notes: what to know when reading it.
+        measures: what is measured beside detection.
+        windows: lengths of the window statistic.
+        null_keys: random keys that unmarked texts are scored with, beside the run's.
+        tasks: benchmarks, for view "benchmark".
+        builtin: the setup that runs anywhere.
+        paper: the paper's setup.
+        prompts: prompt sets by name.
+        attacks: on every marked cell.
+        cells: the rows.
+    """
+
+    name: str
+    title: str
+    source: str
+    view: View
+    notes: str = ""
+    measures: list[Measure] = []
+    windows: list[int] = [8]
+    null_keys: int = Field(default=20, ge=0)
+    null: str | None = None
+    tasks: list[str] = []
+    builtin: Setup
+    paper: Setup
+    prompts: dict[str, PromptSet]
+    attacks: list[Attack] = []
+    cells: list[Cell] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _names_agree(self) -> "Experiment":
+        names = [cell.name for cell in self.cells]
+        twice = {name for name in names if names.count(name) > 1}
+        if twice:
+            raise ValueError(f"two cells are called {', '.join(sorted(twice))}")
+        for what, wanted, known in (
+            ("prompt set", {self.builtin.prompts, self.paper.prompts, *(c.prompts for c in self.cells)}, self.prompts),
+            ("cell", {self.null, *(cell.null for cell in self.cells)}, names),
+        ):
+            missing = sorted(name for name in wanted if name is not None and name not in known)
+            if missing:
+                raise ValueError(f"there is no {what} {', '.join(missing)}")
+        if self.view == "auc" and not self.attacks:
+            raise ValueError("view auc needs attacks")
+        return self
+
+    def setup(self, name: SetupName) -> Setup:
+        """The setup called `name`."""
+        return self.builtin if name == "builtin" else self.paper
+
+    def plan_name(self, setup: SetupName) -> str:
+        """What the plan of a run is called."""
+        return self.name if setup == "builtin" else f"{self.name}-{setup}"
+
+    def cells_of(self, setup: SetupName) -> list[Cell]:
+        """The cells that are run in a setup."""
+        return [cell for cell in self.cells if setup in cell.setups]
+
+    def attacks_of(self, setup: SetupName) -> list[Attack]:
+        """The attacks that are made in a setup."""
+        return [attack for attack in self.attacks if setup in attack.setups]
+
+    def null_of(self, cell: Cell) -> str | None:
+        """Name of the unmarked cell that a marked one is compared with."""
+        return None if cell.scheme is None else cell.null or self.null
+
+    def min_tokens_of(self, cell: Cell, setup: SetupName) -> int:
+        """Tokens below which a text of the cell is left out of the measures."""
+        own = cell.min_tokens if setup == "paper" else None
+        return self.setup(setup).min_tokens if own is None else own
+
+    def prompt_set(self, cell: Cell, setup: SetupName) -> tuple[str, PromptSet]:
+        """Name and definition of a cell's prompts."""
+        name = cell.prompts or self.setup(setup).prompts
+        return name, self.prompts[name]
+
+
+def parse_experiment(content: str, source: str) -> Experiment:
+    """An experiment from the text of its TOML file.
+
+    Raises:
+        SettingsError: not TOML, or fields that are unknown, missing or wrong; each is named.
+    """
+    try:
+        fields: dict[str, Any] = tomllib.loads(content)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{source} is not valid TOML: {error}") from None
+    try:
+        return Experiment.model_validate(fields)
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'the file'}: {e['msg']}" for e in error.errors())
+        raise SettingsError(f"{source} is no experiment: {problems}") from None
+
+
+def read_experiment(path: Path) -> Experiment:
+    """An experiment from a TOML file.
+
+    Raises:
+        SettingsError: as of `parse_experiment`, or the file cannot be read.
+    """
+    try:
+        return parse_experiment(path.read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}") from None

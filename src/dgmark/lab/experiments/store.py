@@ -1,0 +1,83 @@
+"""Where rows are kept: JSON Lines files under one folder, each row under the hash of all that determines it.
+
+    texts/<recipe>.jsonl        generated texts
+    attacked/<attack>.jsonl     texts that an attack changed
+    perplexity/<judge>.jsonl    nats and tokens of a text under a judge
+    judged/<model>.jsonl        what a judge of language said of a text
+    timings/<machine>.jsonl     decoding times
+    benchmarks/<recipe>.jsonl   accuracies
+    plans/<experiment>.json     which rows make a cell
+    keys/<tokenizer>.json       keys
+
+A row is on disk when `append` returns, so an interruption loses at most the batch in the making.
+"""
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, Literal
+
+from dgmark.errors import InputError, NoTexts
+from dgmark.rows.jsonl import BadRow, Row, read_rows
+from dgmark.rows.row_file import RowFile
+from dgmark.rows.whole_files import write_whole
+
+Kind = Literal["texts", "attacked", "perplexity", "judged", "timings", "benchmarks"]
+
+
+class Store:
+    """The rows of a runs folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def path(self, kind: Kind, name: str) -> Path:
+        """The file of one hash."""
+        return self.root / kind / f"{name}.jsonl"
+
+    def read(self, kind: Kind, name: str, ids: Collection[str] | None = None) -> dict[str, Row]:
+        """Finished rows by id: all of a file, or those of `ids`; none if there is no file yet.
+
+        A last line that a crash cut off is left out, as it is when the file is taken up again.
+        """
+        path = self.path(kind, name)
+        if not path.exists():
+            return {}
+        rows: dict[str, Row] = {}
+        wanted = None if ids is None else set(ids)
+        for row in read_rows(str(path)):
+            if isinstance(row, BadRow) or "error" in row:
+                continue
+            if wanted is None or row["id"] in wanted:
+                rows[row["id"]] = row
+        return rows
+
+    def open(self, kind: Kind, name: str, must_agree: Row) -> RowFile:
+        """A file to append rows to.
+
+        Raises:
+            ResumeMismatch: it holds rows of something else.
+        """
+        return RowFile(self.path(kind, name), must_agree)
+
+    def write_plan(self, name: str, plan: dict[str, Any]) -> None:
+        """Keep which rows make an experiment."""
+        write_whole(self.root / "plans" / f"{name}.json", json.dumps(plan, indent=1, ensure_ascii=False) + "\n")
+
+    def has_plan(self, name: str) -> bool:
+        """Whether there was a run."""
+        return (self.root / "plans" / f"{name}.json").exists()
+
+    def read_plan(self, name: str) -> dict[str, Any]:
+        """Which rows make an experiment.
+
+        Raises:
+            NoTexts: it was not run with this folder.
+        """
+        path = self.root / "plans" / f"{name}.json"
+        try:
+            return dict(json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            raise NoTexts(f"{self.root} holds no run of {name}: make one with `dgmark experiment run`") from None
+        except ValueError as error:
+            raise InputError(f"{path} is damaged ({error}): run the experiment again; its texts are kept") from None

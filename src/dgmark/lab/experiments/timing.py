@@ -1,0 +1,60 @@
+"""Decoding times of cells, taken side by side: each prompt is decoded by every cell in turn, alone in its batch."""
+
+import platform
+import time
+from typing import Any
+
+import torch
+
+from dgmark.lab.experiments.plan import PlannedCell, Subject, decode
+from dgmark.lab.experiments.prompt_sets import Prompt
+from dgmark.lab.experiments.recipe import ROW_VERSION, digest, versions
+from dgmark.lab.experiments.store import Store
+from dgmark.models.denoiser import device_of
+from dgmark.rows.jsonl import Row
+
+
+def machine_of(subject: Subject) -> dict[str, Any]:
+    """What a time depends on beside the recipe: device and threads."""
+    device = device_of(subject.model)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    return {"device": f"{device.type}: {name}", "threads": torch.get_num_threads()}
+
+
+def time_cells(store: Store, planned: list[PlannedCell], subject: Subject, limit: int | None) -> str:
+    """Time the first `limit` prompts of all cells, as far as they were not; the name of the file of times."""
+    machine = machine_of(subject)
+    name = digest(machine)
+    warm: set[str] = set()
+    with store.open("timings", name, {"machine": machine}) as file:
+        for place in range(min(len(cell.prompts) for cell in planned) if limit is None else limit):
+            for cell in planned:
+                if place >= len(cell.prompts):
+                    continue
+                row_id = cell.row_ids[place]
+                if row_id in file.done:
+                    continue
+                if cell.recipe.hash not in warm:  # the first forward of a shape also allocates
+                    _timed(cell, subject, cell.prompts[place])
+                    warm.add(cell.recipe.hash)
+                seconds, tokens = _timed(cell, subject, cell.prompts[place])
+                file.append([_row(row_id, cell, machine, seconds, tokens)])
+    return name
+
+
+def _timed(cell: PlannedCell, subject: Subject, prompt: Prompt) -> tuple[float, int]:
+    begun = time.perf_counter()
+    made = decode(cell, subject, [prompt], pad=False)
+    return time.perf_counter() - begun, len(made[0].trace.position)
+
+
+def _row(row_id: str, cell: PlannedCell, machine: dict[str, Any], seconds: float, tokens: int) -> Row:
+    return {
+        "id": row_id,
+        "recipe": cell.recipe.hash,
+        "seconds": seconds,
+        "tokens": tokens,
+        "machine": machine,
+        "versions": versions(),
+        "schema": ROW_VERSION,
+    }

@@ -1,0 +1,25 @@
+"""How an experiment is shown: one function a view, from the rows of a run to numbers, tables and pictures."""
+
+from collections.abc import Callable
+
+from dgmark.lab.experiments.spec import View
+from dgmark.lab.experiments.views.costs import benchmark, judge, timing
+from dgmark.lab.experiments.views.curves import area_under_curve, length_curve
+from dgmark.lab.experiments.views.detection import detection
+from dgmark.lab.experiments.views.section import Context, Section
+from dgmark.lab.experiments.views.texts import lengths, perplexities, ratios, samples
+
+VIEWS: dict[View, Callable[[Context], Section]] = {
+    "detection": detection,
+    "auc": area_under_curve,
+    "length-curve": length_curve,
+    "ratios": ratios,
+    "lengths": lengths,
+    "perplexity": perplexities,
+    "timing": timing,
+    "benchmark": benchmark,
+    "judge": judge,
+    "samples": samples,
+}
+
+__all__ = ["VIEWS", "Context", "Section"]

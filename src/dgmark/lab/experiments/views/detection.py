@@ -1,0 +1,162 @@
+"""Detectability: error rates at the paper's thresholds, TPR at a false-positive rate, and what the texts are like."""
+
+from collections.abc import Sequence
+from statistics import NormalDist
+
+import numpy as np
+
+from dgmark.lab.evaluate.repetition import repeated_ngrams
+from dgmark.lab.experiments.cells import CellRows, Scores
+from dgmark.lab.experiments.estimates import Estimate, auc, mean, median, perplexity, share
+from dgmark.lab.experiments.schemes import DGMARK
+from dgmark.lab.experiments.spec import RATES, PaperNumbers, Rates
+from dgmark.lab.experiments.tables import Column, Quantity, Table, quantity_table
+from dgmark.lab.experiments.views.section import Context, Section, tables_of
+from dgmark.rows.jsonl import Row
+
+THRESHOLDS = (4.0, 5.0)
+
+
+def detection(context: Context) -> Section:
+    """The tables of detectability."""
+    quantities = [q for cell in context.cells.values() for q in cell_quantities(context, cell)]
+    return Section(quantities=quantities, tables=tables_of(*detection_tables(list(context.cells), quantities)))
+
+
+def detection_tables(names: Sequence[str], quantities: Sequence[Quantity]) -> list[Table | None]:
+    """Error rates, TPR at false-positive rates, and the texts."""
+    rates = [
+        Column(f"{rate} {words} {z:g}", f"{rate} z>{z:g}")
+        for z in THRESHOLDS
+        for rate, words in (("FPR", "z >"), ("TPR", "z >"))
+    ]
+    exact = [Column(f"exact p <= {rate}", f"TPR p<={rate}", paper="paper, by z") for rate in RATES]
+    false = [Column(f"exact p <= {rate}", f"FPR p<={rate}") for rate in RATES]
+    deployed = [Column(f"p <= {rate}", f"TPR deployed p<={rate}") for rate in RATES]
+    own_ids = [Column(f"p <= {rate}", f"TPR ids p<={rate}") for rate in RATES]
+    normal = [Column(f"z at {rate}", f"TPR z at {rate}") for rate in RATES]
+    texts = [
+        Column("tokens", "tokens"),
+        Column("green", "green fraction"),
+        Column("median z", "median z"),
+        Column("AUC of z", "AUC"),
+        Column("4-grams again, %", "repeated 4-grams"),
+        Column("perplexity", "perplexity"),
+    ]
+    return [
+        quantity_table("Error rates at the paper's thresholds", names, quantities, rates),
+        quantity_table("TPR in percent, exact p-value at or below the rate", names, quantities, exact),
+        quantity_table("FPR in percent, exact p-value at or below the rate", names, quantities, false),
+        quantity_table("TPR in percent, p-value of dgmark detect as it comes (mode auto)", names, quantities, deployed),
+        quantity_table("TPR in percent, exact p-value of the ids that the model wrote", names, quantities, own_ids),
+        quantity_table(
+            "TPR in percent, z above the normal quantile of the rate (the paper's way)", names, quantities, normal
+        ),
+        quantity_table("The texts", names, quantities, texts),
+    ]
+
+
+def cell_quantities(context: Context, cell: CellRows) -> list[Quantity]:
+    """All numbers of one cell; only the paper's if it has no texts."""
+    ours = _measured(context, cell) if cell.rows else {}
+    paper = paper_numbers(cell.cell.paper)
+    digits = {"tokens": 1, "median z": 2, "perplexity": 2, "repeated 4-grams": 1}
+    names = dict.fromkeys([*ours, *paper])
+    return [
+        Quantity(
+            cell.name,
+            name,
+            ours.get(name),
+            paper.get(name),
+            2 if name.endswith("%") else digits.get(name, 3),
+        )
+        for name in names
+    ]
+
+
+def paper_numbers(paper: PaperNumbers) -> dict[str, float]:
+    """The paper's numbers under the names of our quantities."""
+    found: dict[str, float] = {}
+    if paper.perplexity is not None:
+        found["perplexity"] = paper.perplexity
+    for z, rates in zip(THRESHOLDS, (paper.z4, paper.z5), strict=True):
+        if rates is not None:
+            found |= _error_rates(rates, z)
+    for rate, value in paper.tpr_at.items():
+        found |= {f"TPR p<={rate}": value, f"TPR z at {rate}": value}
+    return found
+
+
+def _error_rates(rates: Rates, z: float) -> dict[str, float]:
+    return {f"{name.upper()} z>{z:g}": value for name, value in rates.model_dump().items()}
+
+
+def _measured(context: Context, cell: CellRows) -> dict[str, Estimate]:
+    found = {
+        "tokens": mean(cell.scores.tokens),
+        "repeated 4-grams": mean(100 * np.array([repeated_ngrams(ids) for ids in cell.ids])),
+    }
+    judged = perplexity_of(context, cell)
+    if judged is not None:
+        found["perplexity"] = judged
+    found |= {"green fraction": mean(cell.scores.green), "median z": median(cell.scores.z)}
+    if cell.cell.scheme is not None:
+        found |= _true_positives(cell.scores)
+        if cell.cell.scheme == DGMARK:
+            found |= _at_rates("TPR deployed", cell.score(cell.ids, deployed=True))
+        found |= _at_rates("TPR ids", cell.score([row["token_ids"] for row in cell.rows]))
+        null = context.null_of(cell)
+        if null is not None:
+            found |= _against(cell, context.null_scores(cell, null))
+    return found
+
+
+def _true_positives(scores: Scores) -> dict[str, Estimate]:
+    found: dict[str, Estimate] = {}
+    for z in THRESHOLDS:
+        hits = int((scores.z > z).sum())
+        found |= {
+            f"TPR z>{z:g}": share(hits, len(scores.z)),
+            f"FNR z>{z:g}": share(len(scores.z) - hits, len(scores.z)),
+        }
+    found |= _at_rates("TPR", scores)
+    for rate, level in RATES.items():
+        found[f"TPR z at {rate}"] = _percent(scores.z > NormalDist().inv_cdf(1 - level))
+    return found
+
+
+def _against(cell: CellRows, null: list[Scores]) -> dict[str, Estimate]:
+    """False positives over the unmarked texts under the run's key and the null keys, and the AUC under the run's."""
+    z = np.concatenate([scores.z for scores in null])
+    p = np.concatenate([scores.p for scores in null])
+    found: dict[str, Estimate] = {"AUC": auc(cell.scores.z, null[0].z)}
+    for threshold in THRESHOLDS:
+        hits = int((z > threshold).sum())
+        found |= {f"FPR z>{threshold:g}": share(hits, len(z)), f"TNR z>{threshold:g}": share(len(z) - hits, len(z))}
+    return found | {f"FPR p<={rate}": _percent(p <= level) for rate, level in RATES.items()}
+
+
+def _at_rates(name: str, scores: Scores) -> dict[str, Estimate]:
+    return {f"{name} p<={rate}": _percent(scores.p <= level) for rate, level in RATES.items()}
+
+
+def _percent(hits: np.ndarray) -> Estimate:
+    one = share(int(hits.sum()), len(hits))
+    return Estimate(100 * one.value, 100 * one.low, 100 * one.high, one.count)
+
+
+def perplexity_of(context: Context, cell: CellRows) -> Estimate | None:
+    """Perplexity of the cell's judged texts; None if there is none."""
+    rows = judged_rows(context, cell)
+    if not rows:
+        return None
+    return perplexity(np.array([row["nats"] for row in rows]), np.array([float(row["tokens"]) for row in rows]))
+
+
+def judged_rows(context: Context, cell: CellRows) -> list[Row]:
+    """Nats and tokens of the cell's texts under the run's judge, as far as they are there; empty texts have none."""
+    judge = context.plan.get("judge")
+    if judge is None:
+        return []
+    stored = context.store.read("perplexity", judge["hash"], [row["id"] for row in cell.rows])
+    return [stored[row["id"]] for row in cell.rows if row["id"] in stored and stored[row["id"]]["tokens"]]

@@ -1,0 +1,141 @@
+"""What texts look like: matching ratios in windows, lengths, perplexities, and the texts themselves."""
+
+import numpy as np
+from jaxtyping import Float
+
+from dgmark.lab.experiments.cells import CellRows
+from dgmark.lab.experiments.estimates import Estimate, mean, median, share
+from dgmark.lab.experiments.figures import bar_figure, box_figure, density_figure
+from dgmark.lab.experiments.tables import Column, Quantity, Table, quantity_table
+from dgmark.lab.experiments.views.curves import attacked_texts, matches
+from dgmark.lab.experiments.views.detection import cell_quantities, judged_rows
+from dgmark.lab.experiments.views.section import Context, Section, tables_of
+
+LENGTH_BINS = ((1, 50), (51, 100), (101, 150), (151, 200), (201, 256))
+
+
+def ratios(context: Context) -> Section:
+    """Densities of the matching ratio in windows: unmarked, marked, and marked and attacked."""
+    window = context.experiment.windows[0]
+    quantities, figures = [], {}
+    for cell in (cell for cell in context.present if cell.cell.scheme is not None):
+        null = context.null_of(cell)
+        unmarked = {"unmarked": window_ratios(cell, null.ids, window)} if null else {}
+        marked = window_ratios(cell, cell.ids, window)
+        quantities += [_ratio(cell.name, name, values) for name, values in {**unmarked, "intact": marked}.items()]
+        for attack in context.experiment.attacks:
+            panels = {}
+            for value in attack.values:
+                texts = attacked_texts(context, cell, attack, value)
+                if texts:
+                    changed = window_ratios(cell, cell.read(texts), window)
+                    quantities.append(_ratio(cell.name, f"{attack.label} {value:g}", changed))
+                    panels[f"{attack.option} {value:g}"] = {**unmarked, "marked": marked, "attacked": changed}
+            if panels:
+                title = f"{cell.name}, {attack.label}: matching ratio of {window} tokens"
+                figures[f"ratios-{attack.label}-{cell.name}".replace(" = ", "-").replace(" ", "-")] = density_figure(
+                    panels, x="matching ratio", title=title
+                )
+    rows = [[q.cell, q.name, "–" if q.ours is None else f"{q.ours.value:.3f}"] for q in quantities]
+    tables = [Table(f"Mean matching ratio of {window} tokens", ["", "texts", "ratio"], rows)] if rows else []
+    return Section(quantities, tables, figures=figures)
+
+
+def window_ratios(cell: CellRows, ids: list[list[int]], window: int) -> Float[np.ndarray, " windows"]:
+    """Shares of matching tokens in all windows of all texts under the cell's key."""
+    ones = [matches(cell, one).astype(np.float64) for one in ids if len(one) >= window]
+    found = [np.convolve(one, np.ones(window) / window, "valid") for one in ones]
+    return np.concatenate(found) if found else np.zeros(0)
+
+
+def _ratio(cell: str, name: str, values: Float[np.ndarray, " n"]) -> Quantity:
+    # overlapping windows are no independent observations: no interval that would pretend so
+    value = float(values.mean()) if len(values) else float("nan")
+    return Quantity(cell, name, Estimate(value, float("nan"), float("nan"), len(values)))
+
+
+def lengths(context: Context) -> Section:
+    """Shares of responses by length, up to the first end token."""
+    names = [f"{low}-{high}" for low, high in LENGTH_BINS]
+    quantities, bars = [], {}
+    for cell in context.cells.values():
+        counted = np.array([len(row["token_ids"]) for row in cell.rows])
+        paper = cell.cell.paper.lengths
+        if paper is not None:
+            bars[f"{cell.name}, paper"] = paper
+        if len(counted):
+            inside = [int(((counted >= low) & (counted <= high)).sum()) for low, high in LENGTH_BINS]
+            bars[cell.name] = [100 * one / len(counted) for one in inside]
+        for place, name in enumerate(names):
+            ours = share(inside[place], len(counted)) if len(counted) else None
+            quantities.append(
+                Quantity(cell.name, f"share {name}", ours, None if paper is None else paper[place] / 100, 2)
+            )
+    table = quantity_table(
+        "Share of responses by length in tokens",
+        list(context.cells),
+        quantities,
+        [Column(name, f"share {name}") for name in names],
+    )
+    groups = dict.fromkeys(cell.cell.group for cell in context.cells.values())
+    figures = {
+        f"lengths-{group or 'all'}".replace(" ", "-"): bar_figure(
+            {name: heights for name, heights in bars.items() if _group(context, name) == group},
+            names,
+            y="percent of responses",
+            title=f"Lengths of responses {group}".strip(),
+        )
+        for group in groups
+    }
+    return Section(quantities, tables_of(table), figures=figures)
+
+
+def _group(context: Context, name: str) -> str:
+    return context.cells[name.removesuffix(", paper")].cell.group
+
+
+def perplexities(context: Context) -> Section:
+    """Perplexity of each text under the judge: median and quartiles."""
+    quantities: list[Quantity] = []
+    boxes: dict[str, Float[np.ndarray, " texts"]] = {}
+    papers: dict[str, float] = {}
+    for cell in context.cells.values():
+        rows = judged_rows(context, cell)
+        each = np.array([np.exp(row["nats"] / row["tokens"]) for row in rows])
+        paper = cell.cell.paper.perplexity
+        quantities.append(Quantity(cell.name, "median perplexity", median(each) if len(each) else None, paper, 2))
+        quantities += [q for q in cell_quantities(context, cell) if q.name != "perplexity"]
+        if len(each):
+            boxes[cell.name] = each
+            papers |= {} if paper is None else {cell.name: paper}
+    columns = [Column("median perplexity", "median perplexity"), Column("median z", "median z")]
+    table = quantity_table("Perplexity of each text, median", list(context.cells), quantities, columns)
+    figures = {"perplexity": box_figure(boxes, papers, y="perplexity", title=context.experiment.title)} if boxes else {}
+    return Section(quantities, tables_of(table), figures=figures)
+
+
+def samples(context: Context) -> Section:
+    """The texts of each prompt side by side, with their matching ratios."""
+    quantities, parts = [], []
+    for cell in context.cells.values():
+        paper = cell.cell.paper.match_ratios
+        quantities.append(
+            Quantity(
+                cell.name,
+                "matching ratio",
+                mean(cell.scores.green) if cell.rows else None,
+                None if paper is None else float(np.mean(paper)),
+            )
+        )
+    prompts = dict.fromkeys(row["prompt"] for cell in context.present for row in cell.rows)
+    for prompt in prompts:
+        parts.append(f"### {prompt}\n")
+        for cell in context.present:
+            for row, green in zip(cell.rows, cell.scores.green, strict=True):
+                if row["prompt"] == prompt:
+                    text = row["text"].strip().replace("\n", "\n> ")
+                    parts.append(f"**{cell.name}** (matching ratio {green:.2f})\n\n> {text}\n")
+    table = quantity_table(
+        "Mean matching ratio", list(context.cells), quantities, [Column("matching ratio", "matching ratio")]
+    )
+    return Section(quantities, tables_of(table), "\n".join(parts))

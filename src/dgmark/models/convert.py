@@ -1,0 +1,84 @@
+"""A checkpoint rewritten to load fastest: one safetensors file, tensors named as transformers' class has them."""
+
+import json
+import shutil
+from functools import reduce
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from transformers import PreTrainedModel
+
+from dgmark.checkpoint.families import CONVERTED
+from dgmark.checkpoint.folder import Checkpoint
+from dgmark.checkpoint.tokenizer import Tokenizer, read_tokenizer
+from dgmark.errors import CheckpointFormat, SettingsError
+from dgmark.models.architecture import quantization_of
+from dgmark.models.load import find_with_weights
+from dgmark.models.special_ids import check_vocabulary
+from dgmark.models.weights import NUMBER_FORMATS, load_network, read_headers
+from dgmark.rows.whole_files import replacing_folder
+
+_ROUTERS_BIAS = ("expert_bias", "e_score_correction_bias")
+
+
+def convert(source: str | Path, target: str | Path, *, revision: str | None = None, family: str | None = None) -> None:
+    """Write a checkpoint as one that loads without renaming, splitting or stacking.
+
+    The number format stays (of several the widest), and so do the logits, bit for bit. The target appears whole or
+    not at all.
+
+    Args:
+        source: a model name, a folder, or a hub id, as `load_model` takes it.
+        target: a folder that is not there yet.
+        revision: branch, tag or commit of a hub id.
+        family: where config.json does not tell.
+
+    Raises:
+        SettingsError: the target is there already or cannot be written, or the source is quantized.
+        ModelNotFound: no such model, or no safetensors weights.
+        CheckpointFormat: the checkpoint is of no family that can be loaded, or damaged.
+    """
+    folder = Path(target).expanduser()
+    if folder.exists():
+        raise SettingsError(f"{folder} is there already; name a folder that is not")
+    checkpoint, architecture = find_with_weights(str(source), revision, family)
+    if quantization_of(checkpoint) is not None:
+        raise SettingsError(f"{checkpoint.name} is quantized: it is loaded as it is, and cannot be converted")
+    tokenizer = read_tokenizer(checkpoint.folder, checkpoint.name)
+    check_vocabulary(checkpoint, tokenizer)
+    network = load_network(checkpoint, architecture, device=torch.device("cpu"), dtype=stored_dtype(checkpoint.folder))
+    try:
+        with replacing_folder(folder) as partial:
+            _write(partial, checkpoint, network, tokenizer, architecture.family.name)
+    except (OSError, SafetensorError) as error:
+        raise SettingsError(f"{folder} cannot be written: {error}") from error
+
+
+def stored_dtype(folder: Path) -> torch.dtype:
+    """The number format that holds all of a checkpoint's tensors exactly; the router's bias is in float32 in any case.
+
+    Raises:
+        CheckpointFormat: it is none that a network computes in, or a file is damaged.
+        ModelNotFound: no safetensors weights.
+    """
+    found = {header.dtype for header in read_headers(folder) if not header.name.endswith(_ROUTERS_BIAS)}
+    formats = [NUMBER_FORMATS[name] for name in sorted(found) if name in NUMBER_FORMATS]
+    if not formats:
+        raise CheckpointFormat(f"{folder} holds {', '.join(sorted(found))}; only bf16, fp16 and fp32 are converted")
+    return reduce(torch.promote_types, formats)  # of bf16 and fp16: fp32
+
+
+def _write(folder: Path, checkpoint: Checkpoint, network: PreTrainedModel, tokenizer: Tokenizer, family: str) -> None:
+    tied = set(network.all_tied_weights_keys)
+    state = {name: tensor.contiguous() for name, tensor in network.state_dict().items() if name not in tied}
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps({**checkpoint.config, CONVERTED: family}, indent=1) + "\n")
+    (folder / "tokenizer.json").write_text(tokenizer.backend.to_str(pretty=True), encoding="utf-8")
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        if (checkpoint.folder / name).is_file():
+            shutil.copyfile(checkpoint.folder / name, folder / name)
+    mode = folder.stat().st_mode & 0o666
+    for path in folder.iterdir():
+        path.chmod(mode)

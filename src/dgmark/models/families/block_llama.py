@@ -1,0 +1,36 @@
+"""A Llama that adapters made a block diffusion model of, in transformers' Llama class.
+
+It reads finished text left to right, as the autoregressive model that it was, and fills a block from both sides.
+"""
+
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from dgmark.checkpoint.families import BLOCK_LLAMA
+from dgmark.checkpoint.folder import Checkpoint
+from dgmark.models.architecture import Architecture, own_config
+from dgmark.models.sessions.prefix_causal import CausalPrefixSession
+
+
+def llama_config(checkpoint: Checkpoint) -> LlamaConfig:
+    """The configuration in the words of transformers' Llama.
+
+    Raises:
+        CheckpointFormat: a field that is lacking.
+    """
+    checkpoint.require(
+        "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "rope_parameters"
+    )
+    fields = {
+        name: value for name, value in own_config(checkpoint).items() if name not in ("model_type", "architectures")
+    }
+    config = LlamaConfig(**fields)
+    config.is_causal = False  # the sessions say what is seen
+    return config
+
+
+ARCHITECTURE = Architecture(
+    BLOCK_LLAMA,
+    llama_config,
+    lambda _: LlamaForCausalLM,
+    lambda network, cache, _, padding: CausalPrefixSession(network, cache, padding=padding),
+)

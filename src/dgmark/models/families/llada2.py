@@ -1,0 +1,157 @@
+"""LLaDA 2.0 and 2.1 in transformers' Glm4Moe class: a mixture of experts with a block-causal mask.
+
+The router is the same function, and attention has the same norms of queries and keys and half a rotary embedding; only
+names differ, and what is one tensor in one layout and several in the other (queries, keys and values; the experts).
+Of LLaDA 2.1, the editing of tokens already committed is left out: a mark needs a committed token to stay.
+"""
+
+from typing import Any
+
+from torch import Tensor
+from transformers import Glm4MoeConfig, Glm4MoeForCausalLM, PreTrainedModel
+from transformers.conversion_mapping import register_checkpoint_conversion_mapping
+from transformers.core_model_loading import Concatenate, MergeModulelist, Split, WeightConverter
+
+from dgmark.checkpoint.families import LLADA2, LLADA2_BLOCK
+from dgmark.checkpoint.folder import Checkpoint
+from dgmark.errors import CheckpointFormat, SettingsError
+from dgmark.models.architecture import Architecture, check_counts, expert_sizes
+from dgmark.models.denoiser import CacheMode, Session
+from dgmark.models.sessions.block_causal import BlockCausalSession
+
+RENAMINGS = {
+    r"^model\.word_embeddings\.": "model.embed_tokens.",
+    r"\.attention\.dense\.": ".self_attn.o_proj.",
+    r"\.attention\.query_layernorm\.": ".self_attn.q_norm.",
+    r"\.attention\.key_layernorm\.": ".self_attn.k_norm.",
+    r"\.attention\.query_key_value\.": ".self_attn.query_key_value.",
+    r"\.mlp\.gate\.expert_bias$": ".mlp.gate.e_score_correction_bias",
+}
+
+
+class Llada2Network(Glm4MoeForCausalLM):  # type: ignore[no-untyped-call]
+    """Glm4Moe under a name of its own, by which transformers finds the conversions below."""
+
+    def __init__(self, config: Glm4MoeConfig) -> None:
+        super().__init__(config)
+        # Glm4Moe passes over tensors of its own checkpoints' extra layers; here a tensor too many is an error
+        self._keys_to_ignore_on_load_unexpected = set()  # type: ignore[assignment]
+
+
+register_checkpoint_conversion_mapping(
+    Llada2Network.__name__,
+    [
+        WeightConverter(
+            "self_attn.query_key_value.weight",
+            ["self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"],
+            operations=[Split(dim=0)],
+        ),
+        WeightConverter(
+            ["mlp.experts.*.gate_proj.weight", "mlp.experts.*.up_proj.weight"],
+            "mlp.experts.gate_up_proj",
+            operations=[MergeModulelist(dim=0), Concatenate(dim=1)],
+        ),
+        WeightConverter("mlp.experts.*.down_proj.weight", "mlp.experts.down_proj", operations=[MergeModulelist(dim=0)]),
+    ],
+    overwrite=True,
+)
+
+# What the Glm4Moe class is not, or does not have.
+_ONLY: dict[str, Any] = {
+    "hidden_act": "silu",
+    "moe_router_enable_expert_bias": True,
+    "norm_head": False,
+    "norm_topk_prob": True,
+    "rope_scaling": None,
+    "score_function": "sigmoid",
+    "use_bias": False,
+    "use_qk_norm": True,
+    "use_qkv_bias": False,
+    "use_rmsnorm": True,
+    "use_sliding_window": False,
+    "using_split_qkv_in_self_attention": False,
+}
+
+
+def glm4_moe_config(checkpoint: Checkpoint) -> Glm4MoeConfig:
+    """LLaDA 2's configuration in the words of transformers' Glm4Moe.
+
+    Raises:
+        CheckpointFormat: a switch that this loader does not know, or a field that is lacking.
+    """
+    source = checkpoint.config
+    for name, value in _ONLY.items():
+        if source.get(name, value) != value:
+            raise CheckpointFormat(f"{checkpoint.folder}: {name} is {source[name]!r}, only {value!r} can be loaded")
+    same = (
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "max_position_embeddings",
+        "rms_norm_eps",
+        "moe_intermediate_size",
+        "num_experts_per_tok",
+        "n_group",
+        "topk_group",
+        "first_k_dense_replace",
+        "routed_scaling_factor",
+    )
+    theta, experts, shared = checkpoint.require("rope_theta", "num_experts", "num_shared_experts")
+    taken = dict(zip(same, checkpoint.require(*same), strict=True))
+    head_dim = source.get("head_dim") or taken["hidden_size"] // taken["num_attention_heads"]
+    rotary = source.get("partial_rotary_factor", 0.5)
+    groups, chosen = taken["n_group"], taken["topk_group"]
+    check_counts(checkpoint, {"num_experts": (experts, 2, 10**6)})
+    check_counts(checkpoint, {"n_group": (groups, 1, experts // 2)})  # a group is judged by its best two
+    check_counts(checkpoint, {"topk_group": (chosen, 1, groups)})
+    most = experts // groups * chosen
+    check_counts(checkpoint, {"num_experts_per_tok": (taken["num_experts_per_tok"], 1, most)})
+    if experts % groups:
+        raise CheckpointFormat(f"{checkpoint.folder}: n_group is {groups}, which does not divide {experts} experts")
+    if not isinstance(rotary, int | float) or not 0 < rotary <= 1 or int(head_dim * rotary) % 2:
+        raise CheckpointFormat(
+            f"{checkpoint.folder}: partial_rotary_factor is {rotary!r}, which is no even part of {head_dim}"
+        )
+    config = Glm4MoeConfig(
+        **taken,
+        vocab_size=checkpoint.vocab_size,
+        n_routed_experts=experts,
+        n_shared_experts=shared,
+        use_qk_norm=True,
+        norm_topk_prob=True,
+        num_mtp_layers=0,
+        attention_bias=False,
+        head_dim=head_dim,  # type: ignore[call-arg]
+        tie_word_embeddings=bool(source.get("tie_word_embeddings", False)),
+        rope_parameters={
+            "rope_type": "default",
+            "rope_theta": float(theta),
+            "partial_rotary_factor": float(rotary),
+        },
+    )
+    config.is_causal = False
+    return config
+
+
+def _open(network: PreTrainedModel, cache: CacheMode, mask_id: int, padding: Tensor | None) -> Session:
+    if padding is not None:
+        raise SettingsError("LLaDA 2 counts blocks from the first column: decode prompts of one length together")
+    return BlockCausalSession(network, cache, block=LLADA2_BLOCK, mask_id=mask_id)
+
+
+def _sizes(config: Any) -> dict[str, tuple[int, ...]]:
+    rows = (config.num_attention_heads + 2 * config.num_key_value_heads) * config.head_dim
+    return {r"\.self_attn\.query_key_value\.weight$": (rows, config.hidden_size), **expert_sizes(config)}
+
+
+ARCHITECTURE = Architecture(
+    LLADA2,
+    glm4_moe_config,
+    lambda _: Llada2Network,
+    _open,
+    RENAMINGS,
+    sizes=_sizes,
+    pads=lambda _: False,
+)

@@ -1,0 +1,1 @@
+"""Rows: JSON Lines that resume, texts out of files, work over processes."""

@@ -1,0 +1,212 @@
+"""Files of rows that grow and are taken up again where they stopped.
+
+Knows nothing of what the rows mean.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from dgmark.errors import InputError, ResumeMismatch
+from dgmark.rows.jsonl import BadRow, Row, to_line
+from dgmark.rows.texts import Item
+from dgmark.rows.whole_files import replacing_file
+from dgmark.rows.workers import CHUNK
+
+# the field that all rows of one file share, error rows too
+SETTINGS = "settings"
+# how each row that dgmark writes begins; a torn last line is known by it
+_ROW_START = b'{"id": '
+
+
+def is_torn_row(line: bytes) -> bool:
+    """Whether a line without an end may be a row of dgmark that a crash cut off, and not somebody else's text."""
+    return line.startswith(_ROW_START) or _ROW_START.startswith(line)
+
+
+class RowFile:
+    """A JSON Lines file that grows row by row and is taken up again where it stopped.
+
+    Rows are on disk when `append` returns. When the file is opened again, a line cut off by a crash and rows with an
+    `error` are removed, to be made again.
+
+    Attributes:
+        done: the finished rows' `same` fields, by id.
+    """
+
+    def __init__(self, path: Path, must_agree: Row, same: Sequence[str] = ()) -> None:
+        """Open or create `path`.
+
+        Args:
+            path: the file.
+            must_agree: fields that every row of one file shares; rows that differ belong to another run.
+            same: fields of a finished row to remember.
+
+        Raises:
+            ResumeMismatch: the file holds rows of another run, or no rows.
+            InputError: the file cannot be written.
+        """
+        self.path = path
+        self.done: dict[str, Row] = {}
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file: IO[bytes] = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115
+        except OSError as error:
+            raise InputError(f"{path} cannot be written: {error.strerror}") from error
+        try:
+            self._take_up(must_agree, same)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _take_up(self, must_agree: Row, same: Sequence[str]) -> None:
+        end = 0
+        failed = False
+        for line in self._file:
+            if not line.endswith(b"\n"):
+                if not is_torn_row(line):
+                    raise self._foreign()
+                break
+            end += len(line)
+            row = self._parse(line)
+            if "error" in row:
+                failed = True
+            else:
+                self._check(row, must_agree)
+                self.done[row["id"]] = {name: row.get(name) for name in same}
+        self._file.seek(end)
+        self._file.truncate()
+        if failed:
+            self._drop_failed()
+
+    def _parse(self, line: bytes) -> Row:
+        try:
+            row = json.loads(line)
+            if isinstance(row["id"], str):
+                return dict(row)
+        except (ValueError, TypeError, KeyError):
+            pass
+        raise self._foreign()
+
+    def _drop_failed(self) -> None:
+        """Write the file again without its error rows, all at once."""
+        self._file.seek(0)
+        with replacing_file(self.path) as beside, open(beside, "wb") as kept:
+            kept.writelines(line for line in self._file if "error" not in self._parse(line))
+        self._file.close()
+        self._file = open(self.path, "r+b")  # noqa: SIM115 (closed on exit)
+        self._file.seek(0, os.SEEK_END)
+
+    def _check(self, row: Row, must_agree: Row) -> None:
+        different = [name for name, value in must_agree.items() if row.get(name) != value]
+        if different:
+            raise ResumeMismatch(
+                f"{self.path} holds rows made with another {', '.join(different)}; "
+                "choose another --out, or delete the file to start again"
+            )
+
+    def _foreign(self) -> ResumeMismatch:
+        return ResumeMismatch(f"{self.path} holds lines that are no rows of dgmark; choose another --out")
+
+    def append(self, rows: Iterable[Row]) -> None:
+        """Write rows and see them onto the disk."""
+        self._file.write("".join(to_line(row) + "\n" for row in rows).encode())
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def __enter__(self) -> "RowFile":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+
+def take_up(
+    path: Path, items: Iterator[Item | BadRow], must_agree: Row, seen: Callable[[Row], object] | None = None
+) -> int:
+    """Skip the items that `path` already has rows for, in the same order.
+
+    A torn last line and error rows at the end are cut off, to be made again: what was missing may be there now.
+
+    Args:
+        path: a file of rows that `append_rows` wrote, or none yet.
+        items: the inputs; advanced past those that are done.
+        must_agree: fields that every finished row shares with this run, and error rows of them "settings".
+        seen: called with each row that is kept.
+
+    Returns:
+        How many were skipped.
+
+    Raises:
+        ResumeMismatch: the rows are not those of the first items, or of another run, or no rows; the file is untouched.
+        InputError: the file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115 (closed by the with below)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from error
+    with file:
+        kept = keep = end = 0
+        for place, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                if not is_torn_row(line):
+                    raise _foreign(path)
+                break
+            row = _row(path, line, must_agree)
+            end += len(line)
+            if "error" not in row:
+                kept, keep = place, end
+        file.seek(0)
+        for line in islice(file, kept):
+            row = _row(path, line, must_agree)
+            _check_id(path, row, next(items, None))
+            if seen:
+                seen(row)
+        file.truncate(keep)
+    return kept
+
+
+def _row(path: Path, line: bytes, must_agree: Row) -> Row:
+    try:
+        row = dict(json.loads(line))
+        row["id"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise _foreign(path) from None
+    names = [name for name in must_agree if "error" not in row or name == SETTINGS]
+    different = [name for name in names if row.get(name) != must_agree[name]]
+    if different:
+        raise ResumeMismatch(
+            f"{path} holds rows made with another {', '.join(different)}; "
+            "choose another --out, or delete the file to start again"
+        )
+    return row
+
+
+def _check_id(path: Path, row: Row, item: Item | BadRow | None) -> None:
+    if item is None or row["id"] != item.row_id:
+        raise ResumeMismatch(
+            f"{path} holds row {row['id']!r} where the inputs have {item.row_id if item else 'no more'!r}; give the "
+            "same inputs in the same order, choose another --out, or delete the file to start again"
+        )
+
+
+def _foreign(path: Path) -> ResumeMismatch:
+    return ResumeMismatch(f"{path} holds lines that are no rows of dgmark; choose another --out")
+
+
+def append_rows(path: Path, rows: Iterable[Row]) -> Iterator[Row]:
+    """Append rows as they come, each chunk on disk before the next, and pass them on."""
+    rows = iter(rows)
+    with open(path, "ab") as file:
+        while chunk := list(islice(rows, CHUNK)):
+            file.write("".join(to_line(row) + "\n" for row in chunk).encode())
+            file.flush()
+            os.fsync(file.fileno())
+            yield from chunk

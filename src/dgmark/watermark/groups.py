@@ -1,0 +1,205 @@
+"""The watermark's rule: which group each token belongs to, and which residue each position wants.
+
+Knows nothing of models, texts or files. Paper section 3.3 (groups f, matching sets G_i), appendix (modulus m),
+"Security considerations" (rotation). Position codes longer than the modulus are ours.
+"""
+
+import hashlib
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool, Int, UInt8
+
+from dgmark.errors import SettingsError, VocabularyMismatch
+
+SchemeName = Literal["keyed", "token-id"]
+PRF = "shake256-rank-v1"
+SECRET_BYTES = 32
+MODULI = range(2, 17)
+LONGEST_CODE = 64
+_CODE_DRAWS = 64
+_CACHED_BYTES = 2**28
+_LARGEST = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class WatermarkSpec:
+    """What generator and detector must agree on, all of it public.
+
+    Attributes:
+        modulus: number of groups m, 2..16; position i wants group i mod m, or as the position code says.
+        rotation: positions after which the groups change (segment = position // rotation); 0 = never.
+        scheme: "keyed" (groups from the secret), or "token-id" (group = id mod m, as in the paper's code; keyless).
+        table_size: the padded vocabulary; every id below it has a group.
+        tokenizer: name of the tokenizer, to find it again.
+        tokenizer_fingerprint: hash of its vocabulary; another one is an error.
+        code_length: period of a keyed position code, a multiple of m up to 64; 0 = the paper's i mod m.
+    """
+
+    modulus: int = 2
+    rotation: int = 0
+    scheme: SchemeName = "keyed"
+    table_size: int = 0
+    tokenizer: str = ""
+    tokenizer_fingerprint: str = ""
+    code_length: int = 0
+
+    def __post_init__(self) -> None:
+        if self.modulus not in MODULI:
+            raise SettingsError(f"modulus {self.modulus} is not in 2..16")
+        if not 0 <= self.rotation <= _LARGEST:
+            raise SettingsError(f"rotation {self.rotation} is not in 0..{_LARGEST}; 0 is none")
+        if self.scheme not in ("keyed", "token-id"):
+            raise SettingsError(f"scheme {self.scheme!r} is not one of: keyed, token-id")
+        if self.scheme == "token-id" and self.rotation:
+            raise SettingsError("scheme token-id has no key, so its groups cannot rotate; use rotation 0")
+        if self.scheme == "token-id" and self.code_length:
+            raise SettingsError("scheme token-id has no key to draw a position code from; use code length 0")
+        if not 0 <= self.code_length <= LONGEST_CODE or self.code_length % self.modulus:
+            raise SettingsError(
+                f"code length {self.code_length} is not a multiple of modulus {self.modulus} up to {LONGEST_CODE}; "
+                "0 is the paper's position mod m"
+            )
+        if not self.modulus <= self.table_size <= _LARGEST:
+            raise SettingsError(f"table size {self.table_size} is not in {self.modulus}..{_LARGEST}")
+
+    def check_secret(self, secret: bytes | None) -> None:
+        """Refuse a secret that this spec has no use for, or that is none.
+
+        Raises:
+            SettingsError: a secret that is missing, not wanted, or of another length.
+        """
+        if (secret is None) != (self.scheme == "token-id"):
+            raise SettingsError("a keyed scheme needs a secret, and token-id takes none")
+        if secret is not None and len(secret) != SECRET_BYTES:
+            raise SettingsError(f"the secret has {len(secret)} bytes instead of {SECRET_BYTES}")
+
+    @property
+    def period(self) -> int:
+        """Positions after which the wanted residues repeat: the number of phases of a text without rotation."""
+        return self.code_length or self.modulus
+
+    def segment(self, positions: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+        """Segment of each position: 0 throughout without rotation."""
+        return positions // self.rotation if self.rotation else np.zeros_like(positions)
+
+
+def group_table(secret: bytes, modulus: int, table_size: int, segment: int = 0) -> UInt8[np.ndarray, " vocab"]:
+    """Groups f(v, key, segment) in 0..modulus-1 for every token id v below `table_size`.
+
+    One SHAKE-256 squeeze over (version, modulus, table size, segment, secret) gives 8 bytes a token id (little
+    endian); tokens are ranked by them, ties by id; group = rank mod modulus. So group sizes differ by at most one
+    for every key, and the table depends on nothing but these arguments.
+    """
+    header = modulus.to_bytes(1, "little") + table_size.to_bytes(4, "little") + segment.to_bytes(8, "little")
+    return _balanced(b"groups", header + secret, table_size, modulus)
+
+
+def position_code(secret: bytes, modulus: int, length: int) -> UInt8[np.ndarray, " length"]:
+    """The residues r(0), ..., r(length - 1) that positions want in turn, each residue equally often.
+
+    Of 64 keyed draws (made like the group table) the one that agrees least with itself shifted, so that a loop of
+    tokens is not rewarded whatever its period: compared by the largest number of agreements over all cyclic shifts,
+    then the second largest, and so on; the first draw of equals.
+    """
+    header = modulus.to_bytes(1, "little") + length.to_bytes(1, "little")
+    draws = [
+        _balanced(b"code", header + draw.to_bytes(1, "little") + secret, length, modulus) for draw in range(_CODE_DRAWS)
+    ]
+    return min(draws, key=_self_agreement)
+
+
+def _balanced(domain: bytes, message: bytes, size: int, modulus: int) -> UInt8[np.ndarray, " size"]:
+    stream = hashlib.shake_256(b"dgmark/" + domain + b"/" + PRF.encode() + b"\0" + message).digest(8 * size)
+    order = np.argsort(np.frombuffer(stream, dtype="<u8"), kind="stable")
+    residues = np.empty(size, dtype=np.uint8)
+    residues[order] = np.arange(size, dtype=np.int64) % modulus
+    return residues
+
+
+def _self_agreement(code: UInt8[np.ndarray, " length"]) -> list[int]:
+    places = np.arange(len(code))
+    shifted = code[(places - places[1:, None]) % len(code)]
+    return sorted(np.count_nonzero(code == shifted, axis=1).tolist(), reverse=True)
+
+
+@dataclass(eq=False)
+class GroupTables:
+    """The group tables of one key, computed when first asked for; the most recent segments are kept."""
+
+    spec: WatermarkSpec
+    secret: bytes = field(repr=False)
+    _cache: "OrderedDict[int, UInt8[np.ndarray, ' vocab']]" = field(default_factory=OrderedDict, repr=False)
+
+    def table(self, segment: int = 0) -> UInt8[np.ndarray, " vocab"]:
+        """Group of each token id in `segment`, read-only."""
+        if segment in self._cache:
+            self._cache.move_to_end(segment)
+            return self._cache[segment]
+        if self.spec.scheme == "token-id":
+            table = (np.arange(self.spec.table_size) % self.spec.modulus).astype(np.uint8)
+        else:
+            table = group_table(self.secret, self.spec.modulus, self.spec.table_size, segment)
+        table.flags.writeable = False
+        self._cache[segment] = table
+        if len(self._cache) * self.spec.table_size > _CACHED_BYTES:
+            self._cache.popitem(last=False)
+        return table
+
+    @cached_property
+    def code(self) -> UInt8[np.ndarray, " period"]:
+        """The wanted residues of one period, read-only."""
+        if self.spec.code_length:
+            code = position_code(self.secret, self.spec.modulus, self.spec.code_length)
+        else:
+            code = np.arange(self.spec.modulus, dtype=np.uint8)
+        code.flags.writeable = False
+        return code
+
+    @cached_property
+    def shifted_codes(self) -> UInt8[np.ndarray, "period period"]:
+        """Row s holds the residues wanted from position s on: r(s), r(s + 1), ..."""
+        place = np.arange(self.spec.period)
+        rows: UInt8[np.ndarray, "period period"] = self.code[(place + place[:, None]) % self.spec.period]
+        return rows
+
+    def residues(self, positions: Int[np.ndarray, " n"]) -> UInt8[np.ndarray, " n"]:
+        """The residue r(i) that each position wants."""
+        wanted: UInt8[np.ndarray, " n"] = self.code[positions % self.spec.period]
+        return wanted
+
+    def groups(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> UInt8[np.ndarray, " n"]:
+        """Group of each token at its position.
+
+        Raises:
+            VocabularyMismatch: an id lies outside the table.
+        """
+        check_ids(ids, self.spec.table_size)
+        if not self.spec.rotation:
+            plain: UInt8[np.ndarray, " n"] = self.table()[ids]
+            return plain
+        segments = self.spec.segment(positions)
+        groups = np.empty(len(ids), dtype=np.uint8)
+        runs = np.flatnonzero(np.diff(segments, prepend=-1, append=-1))
+        for start, stop in pairwise(runs.tolist()):
+            groups[start:stop] = self.table(int(segments[start]))[ids[start:stop]]
+        return groups
+
+    def matching(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+        """Whether each token stands in its position's matching set: f(v, key) = r(i)."""
+        matches: Bool[np.ndarray, " n"] = self.groups(ids, positions) == self.residues(positions)
+        return matches
+
+
+def check_ids(ids: Int[np.ndarray, " n"], table_size: int) -> None:
+    """Refuse ids that the group table does not cover; scoring them would give a meaningless z near 0."""
+    if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= table_size):
+        wrong = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
+        raise VocabularyMismatch(
+            f"token id {wrong} lies outside the key's group table of {table_size} ids: "
+            "these ids come from another tokenizer than the key's"
+        )

@@ -1,0 +1,171 @@
+"""The secret key: 32 secret bytes bound to a watermark spec.
+
+The secret never leaves this object except into the key file and the group tables: not into `repr`, logs, results
+or messages. Everything else names a key by its fingerprint.
+"""
+
+import hashlib
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
+from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
+from dgmark.errors import (
+    TokenizerMismatch,
+    VocabularyMismatch,
+)
+from dgmark.watermark.groups import PRF, SECRET_BYTES, GroupTables, SchemeName, WatermarkSpec
+from dgmark.watermark.key_file import read_key_file, write_key_file
+
+
+@runtime_checkable
+class ModelLike(Protocol):
+    """What a key needs to know of a model: its tokenizer and its padded vocabulary."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Its tokenizer."""
+        ...
+
+    @property
+    def vocab_size(self) -> int:
+        """Its padded vocabulary."""
+        ...
+
+
+@dataclass(frozen=True)
+class WatermarkKey:
+    """A secret and the spec it is used with.
+
+    `secret` is None only for the keyless scheme "token-id". `key_id` is random and public: a name to file it under.
+    """
+
+    spec: WatermarkSpec
+    key_id: str
+    secret: bytes | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        self.spec.check_secret(self.secret)
+
+    @classmethod
+    def generate(
+        cls,
+        model: "str | ModelLike" = BUILTIN,
+        *,
+        modulus: int = 2,
+        rotation: int = 0,
+        scheme: SchemeName = "keyed",
+        code_length: int = 0,
+    ) -> "WatermarkKey":
+        """A fresh key for `model` (a name, a folder, or a loaded model), its secret from the system's generator.
+
+        Args:
+            model: whose tokenizer and padded vocabulary the key is bound to.
+            modulus: number of groups, 2..16.
+            rotation: positions after which the groups change; 0 = never.
+            scheme: "keyed", or "token-id" for the paper's keyless rule.
+            code_length: period of a keyed position code, a multiple of the modulus up to 64; 0 = the paper's i mod m.
+
+        Raises:
+            SettingsError: modulus, rotation, scheme or code length out of range.
+            ModelNotFound: no such model.
+        """
+        if isinstance(model, str):
+            tokenizer, table_size = load_tokenizer(model), find_checkpoint(model).vocab_size
+        else:
+            tokenizer, table_size = model.tokenizer, model.vocab_size
+        spec = WatermarkSpec(
+            modulus=modulus,
+            rotation=rotation,
+            scheme=scheme,
+            table_size=table_size,
+            tokenizer=tokenizer.name,
+            tokenizer_fingerprint=tokenizer.fingerprint,
+            code_length=code_length,
+        )
+        secret = secrets.token_bytes(SECRET_BYTES) if scheme == "keyed" else None
+        key = cls(spec=spec, key_id=secrets.token_hex(8), secret=secret)
+        key.check_tokenizer(tokenizer)
+        return key
+
+    @property
+    def keyless(self) -> bool:
+        """Whether anybody can compute the groups, so that no p-value has a guarantee."""
+        return self.secret is None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """16 hex digits that name this secret and spec, and give neither away."""
+        spec = asdict(self.spec)
+        if not spec["code_length"]:
+            del spec["code_length"]  # fingerprints are older than position codes
+        public = json.dumps({"prf": PRF, **spec}, sort_keys=True, separators=(",", ":")).encode()
+        return hashlib.blake2b(public, key=self.secret or b"", digest_size=8, person=b"dgmark/key/v1").hexdigest()
+
+    @cached_property
+    def tables(self) -> GroupTables:
+        """The groups of this key."""
+        return GroupTables(self.spec, self.secret or b"")
+
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """Refuse a tokenizer other than the one the key is bound to.
+
+        Raises:
+            TokenizerMismatch: the fingerprints differ.
+            VocabularyMismatch: the key's group table does not reach as far as the tokenizer.
+        """
+        if tokenizer.fingerprint != self.spec.tokenizer_fingerprint:
+            raise TokenizerMismatch(
+                f"key {self.fingerprint} is bound to tokenizer {self.spec.tokenizer!r} "
+                f"({self.spec.tokenizer_fingerprint}), not to {tokenizer.name!r} ({tokenizer.fingerprint}): "
+                "use the model and tokenizer that the key was made for, or make a key for this one"
+            )
+
+        if tokenizer.vocab_size > self.spec.table_size:
+            raise VocabularyMismatch(
+                f"key {self.fingerprint} has groups for {self.spec.table_size} token ids, its tokenizer "
+                f"{tokenizer.name!r} has {tokenizer.vocab_size}: the key file is damaged, or of another model"
+            )
+
+    def check_model(self, model: "ModelLike") -> None:
+        """Refuse a model whose tokenizer or padded vocabulary is not the key's.
+
+        Raises:
+            TokenizerMismatch: another tokenizer.
+            VocabularyMismatch: the same tokenizer, padded to another size.
+        """
+        self.check_tokenizer(model.tokenizer)
+        if model.vocab_size != self.spec.table_size:
+            raise VocabularyMismatch(
+                f"key {self.fingerprint} has groups for {self.spec.table_size} token ids, the model predicts "
+                f"{model.vocab_size}: make a key for this model with `dgmark keygen --model`"
+            )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the key file with mode 0600; an existing file is never overwritten.
+
+        Raises:
+            KeyFileExists: something stands at `path`.
+        """
+        write_key_file(Path(path), self.spec, self.key_id, self.secret)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, allow_open: bool = False) -> "WatermarkKey":
+        """Read a key file.
+
+        Args:
+            path: the file.
+            allow_open: accept a file that every user can read (a mounted secret, say), with a warning.
+
+        Raises:
+            KeyFileNotFound: no such file.
+            KeyFileOpen: every user of the machine can read it, and `allow_open` is not set.
+            KeyFileFormat: not a key file, a damaged one, or of a newer version.
+        """
+        spec, key_id, secret = read_key_file(Path(path), allow_open=allow_open)
+        return cls(spec=spec, key_id=key_id, secret=secret)

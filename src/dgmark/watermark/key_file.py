@@ -1,0 +1,146 @@
+"""The key file: JSON with mode 0600, never overwritten, whose errors never show the secret."""
+
+import base64
+import os
+import stat
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from dgmark.errors import KeyFileExists, KeyFileFormat, KeyFileNotFound, KeyFileOpen, SettingsError
+from dgmark.watermark.groups import SchemeName, WatermarkSpec
+
+# version 2 is version 1 with a position code; a key without one is still written as version 1
+KEY_FILE_VERSIONS = (1, 2)
+
+
+class KeyFilePermissionWarning(UserWarning):
+    """Users beside the owner can read the key file."""
+
+
+def write_key_file(path: Path, spec: WatermarkSpec, key_id: str, secret: bytes | None) -> None:
+    """Write a key file with mode 0600.
+
+    Raises:
+        KeyFileExists: something stands at `path`.
+        KeyFileNotFound: nothing can be written there.
+    """
+    content = _Content(
+        format="dgmark-key",
+        version=2 if spec.code_length else 1,
+        key_id=key_id,
+        secret=None if secret is None else base64.b64encode(secret).decode(),
+        prf="shake256-rank-v1",
+        **asdict(spec),
+    )
+    # version 1 knows no position code
+    absent = None if spec.code_length else {"code_length"}
+    _write_private(path, content.model_dump_json(indent=2, exclude=absent) + "\n")
+
+
+def read_key_file(path: Path, *, allow_open: bool = False) -> tuple[WatermarkSpec, str, bytes | None]:
+    """Spec, key id and secret of a key file.
+
+    Raises:
+        KeyFileNotFound: no such file.
+        KeyFileOpen: every user of the machine can read it, and `allow_open` is not set.
+        KeyFileFormat: not a key file, a damaged one, or of a newer version.
+    """
+    try:
+        with open(path, "rb") as file:
+            text, mode = file.read(), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+    except OSError as error:
+        raise KeyFileNotFound(
+            f"no key file can be read at {path} ({error.strerror}); make one with `dgmark keygen {path}`"
+        ) from error
+    spec, key_id, secret = _parse(text, path)
+    if secret is not None:
+        _check_mode(mode, path, allow_open)
+    return spec, key_id, secret
+
+
+class _Content(BaseModel):
+    """Versions 1 and 2 of the key file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    format: Literal["dgmark-key"]
+    version: Literal[1, 2]
+    key_id: str
+    secret: str | None
+    prf: Literal["shake256-rank-v1"]
+    scheme: SchemeName
+    modulus: int
+    rotation: int
+    table_size: int
+    tokenizer: str
+    tokenizer_fingerprint: str
+    code_length: int = 0
+
+    @model_validator(mode="after")
+    def _version_fits(self) -> "_Content":
+        if (self.version == 2) != bool(self.code_length):
+            raise ValueError("version 2 has a code_length, version 1 has none")
+        return self
+
+
+def _parse(text: bytes, path: Path) -> tuple[WatermarkSpec, str, bytes | None]:
+    try:
+        content = _Content.model_validate_json(text)
+        secret = None if content.secret is None else base64.b64decode(content.secret, validate=True)
+        fields = content.model_dump(exclude={"format", "version", "key_id", "secret", "prf"})
+        spec = WatermarkSpec(**fields)
+        spec.check_secret(secret)
+        return spec, content.key_id, secret
+    except ValidationError as error:
+        # only the places of the errors: their inputs may hold the secret
+        places = ", ".join(sorted({".".join(map(str, e["loc"])) or "the file" for e in error.errors()}))
+        versions = " or ".join(map(str, KEY_FILE_VERSIONS))
+        problem = f"{path} is not a key file of version {versions} (wrong: {places})"
+    except (SettingsError, ValueError) as error:
+        problem = f"{path} is a damaged key file: {error}"
+    raise KeyFileFormat(problem)  # out here, so that it carries no exception that holds the secret
+
+
+def _check_mode(mode: int, path: Path, allow_open: bool) -> None:
+    if mode & stat.S_IROTH and not allow_open:
+        raise KeyFileOpen(
+            f"every user of this machine can read the key file {path} (mode {mode:04o}): "
+            f"run `chmod 600 {path}`, and replace the key if it may have been read"
+        )
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        warnings.warn(
+            f"the key file {path} has mode {mode:04o}; `chmod 600 {path}` keeps it yours alone",
+            KeyFilePermissionWarning,
+            stacklevel=3,
+        )
+
+
+def _write_private(path: Path, content: str) -> None:
+    """Create `path` with mode 0600 and `content`, or leave nothing behind."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise KeyFileExists(
+            f"{path} exists and is never overwritten, as texts marked with a lost key cannot be proved: "
+            "choose another path"
+        ) from None
+    except OSError as error:
+        raise KeyFileNotFound(f"no key file can be written at {path} ({error.strerror}); choose another path") from None
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), 0o600)  # whatever the umask
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        path.unlink()
+        raise KeyFileNotFound(
+            f"the key file {path} could not be written ({error.strerror}); nothing is left"
+        ) from error
+    except BaseException:
+        path.unlink()
+        raise

@@ -1,0 +1,132 @@
+"""Hub ids: the local cache, what is fetched, and what is said where it cannot be had. No test touches the network."""
+
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import pytest
+import torch
+from huggingface_hub import constants
+
+from dgmark import WatermarkKey, convert, load_model, load_tokenizer
+from dgmark.checkpoint.folder import find_checkpoint
+from dgmark.checkpoint.hub import is_hub_id, snapshot
+from dgmark.errors import CheckpointFormat, ModelNotFound
+from support import tiny_checkpoints as tiny
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, and no network."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def put(cache: Path, hub_id: str, family: str) -> Path:
+    """A checkpoint in the cache's layout."""
+    repo = cache / ("models--" + hub_id.replace("/", "--"))
+    (repo / "refs").mkdir(parents=True)
+    (repo / "refs" / "main").write_text(COMMIT)
+    (repo / "snapshots").mkdir()
+    tiny.write(repo / "snapshots" / COMMIT, family)
+    return repo / "snapshots" / COMMIT
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("GSAI-ML/LLaDA-8B-Instruct", True),
+        ("Dream-org/Dream-v0-Instruct-7B", True),
+        ("storyteller", False),
+        ("/models/llada", False),
+        ("./models/llada", False),
+        ("../llada", False),
+        ("a/b/c", False),
+        ("~/llada", False),
+        ("./llada", False),
+        ("lab/.hidden", False),
+        ("-x/llada", False),
+    ],
+)
+def test_a_hub_id_is_two_names(name: str, expected: bool) -> None:
+    assert is_hub_id(name) == expected
+
+
+def test_a_checkpoint_in_the_cache_is_loaded_by_its_id(cache: Path) -> None:
+    folder = put(cache, "dream-lab/tiny", "dream")
+    model = load_model("dream-lab/tiny", dtype="fp32", device="cpu")
+    ids = torch.arange(4, 30)[None]
+    assert model.name == "dream-lab/tiny"
+    assert torch.equal(model(ids), load_model(str(folder), dtype="fp32", device="cpu")(ids))
+
+
+def test_key_and_tokenizer_need_no_weights(cache: Path) -> None:
+    (put(cache, "dream-lab/tiny", "dream") / "model.safetensors").unlink()
+    assert WatermarkKey.generate("dream-lab/tiny").spec.table_size == 80
+    assert load_tokenizer("dream-lab/tiny").name == "dream-lab/tiny"
+
+
+def test_a_folder_of_that_name_comes_first(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(cache, "lab/model", "dream")
+    (tmp_path / "work" / "lab").mkdir(parents=True)
+    tiny.write(tmp_path / "work" / "lab" / "model", "bert")
+    monkeypatch.chdir(tmp_path / "work")
+    assert find_checkpoint("lab/model").config["model_type"] == "bert"
+
+
+def test_what_is_not_there_says_how_to_fetch_it(cache: Path) -> None:
+    with pytest.raises(ModelNotFound, match=r"could not be fetched .*hf download lab/absent --include '\*\.json'"):
+        load_model("lab/absent")
+    with pytest.raises(ModelNotFound, match="hf download lab/absent --revision v1 "):
+        load_model("lab/absent", revision="v1")
+
+
+def test_a_connection_that_breaks_is_told_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    class BrokenConnection(Exception):  # as httpx's errors, which are no OSError
+        pass
+
+    def breaks(*_: object, **__: object) -> str:
+        raise BrokenConnection("peer closed connection")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", breaks)
+    with pytest.raises(ModelNotFound, match=r"lab/absent is no folder here; .*\(peer closed connection\)"):
+        load_model("lab/absent")
+
+
+@pytest.mark.parametrize("convert_it", [False, True])
+def test_weights_are_fetched_only_of_what_can_be_loaded(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, convert_it: bool
+) -> None:
+    folder = put(cache, "lab/gpt", "dream")
+    (folder / "config.json").write_text('{"model_type": "gpt2", "vocab_size": 80}')
+    asked: list[list[str]] = []
+
+    def download(hub_id: str, **options: Any) -> str:
+        asked.append(options["allow_patterns"])
+        return str(folder)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    with pytest.raises(CheckpointFormat, match="'gpt2'"):
+        convert("lab/gpt", tmp_path / "target") if convert_it else load_model("lab/gpt")
+    assert asked == [["*.json", "merges.txt"]]
+
+
+def test_code_and_pickles_are_never_fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: dict[str, Any] = {}
+
+    def download(hub_id: str, **options: Any) -> str:
+        asked[hub_id] = options
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    assert snapshot("lab/model", "v2", weights=True) == tmp_path
+    assert asked["lab/model"] == {
+        "revision": "v2",
+        "allow_patterns": ["*.json", "merges.txt", "*.safetensors"],
+        "ignore_patterns": ["*/*"],
+    }
+    snapshot("lab/model")
+    assert "*.safetensors" not in asked["lab/model"]["allow_patterns"]

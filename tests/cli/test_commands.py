@@ -1,0 +1,508 @@
+"""The commands as a user meets them: outputs, resuming, errors and exit codes."""
+
+import csv
+import json
+import os
+import stat
+import subprocess
+import sys
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dgmark import Detector, WatermarkKey, load_tokenizer
+from support.command_line import rows, run
+from support.known_keys import known_key
+
+SHORT = ["--length", "32", "--block-length", "16"]
+
+
+@pytest.fixture(scope="module")
+def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("keys") / "key.json"
+    known_key("command line").save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def marked(key_file: Path) -> list[int]:
+    """300 token ids that match everywhere, as a perfect mark would."""
+    tables = WatermarkKey.load(key_file).tables
+    words = np.random.default_rng(0).permutation(np.arange(300, 8000))
+    ids: list[int] = []
+    for word in words:
+        if tables.matching(np.array([word]), np.array([len(ids)]))[0] and len(ids) < 300:
+            ids.append(int(word))
+    return ids
+
+
+@pytest.fixture(scope="module")
+def generated(key_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("generated")
+    prompts = folder / "in.jsonl"
+    prompts.write_text(
+        "".join(json.dumps({"id": f"p{i}", "prompt": f"The {word} went to the"}) + "\n" for i, word in enumerate("abc"))
+    )
+    out = folder / "out.jsonl"
+    result = run("generate", "--key", key_file, "--prompts", prompts, "--out", out, *SHORT, "--batch-size", 2)
+    assert result.exit_code == 0, result.stderr
+    return out
+
+
+def test_keygen_writes_a_private_file_and_never_overwrites_it(tmp_path: Path) -> None:
+    path = tmp_path / "key.json"
+    assert run("keygen", path, "--modulus", 3, "--rotate", 16).exit_code == 0
+    before = path.read_bytes()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    again = run("keygen", path)
+    assert again.exit_code == 5
+    assert "never overwritten" in again.stderr
+    assert path.read_bytes() == before
+
+
+def test_key_show_states_the_spec_and_never_the_secret(key_file: Path) -> None:
+    secret = json.loads(key_file.read_text())["secret"]
+    for result in (run("key", "show", key_file), run("key", "show", key_file, "--json")):
+        assert result.exit_code == 0
+        assert secret not in result.output
+        assert WatermarkKey.load(key_file).fingerprint in result.stdout
+    assert json.loads(run("key", "show", key_file, "--json").stdout)["modulus"] == 2
+
+
+@pytest.mark.parametrize(("args", "message"), [(["--modulus", 1], "2..16"), (["--scheme", "rot13"], "token-id")])
+def test_keygen_refuses_what_cannot_be_meant(tmp_path: Path, args: list[object], message: str) -> None:
+    result = run("keygen", tmp_path / "key.json", *args)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert not (tmp_path / "key.json").exists()
+
+
+def test_keygen_for_an_unknown_model_says_so(tmp_path: Path) -> None:
+    result = run("keygen", tmp_path / "key.json", "--model", "no-such-model")
+    assert result.exit_code == 6
+    assert "storyteller" in result.stderr
+
+
+def test_generated_rows_carry_what_the_contract_names(generated: Path, key_file: Path) -> None:
+    made = rows(generated.read_text())
+    assert [row["id"] for row in made] == ["p0", "p1", "p2"]
+    for index, row in enumerate(made):
+        assert row["schema"] == 2
+        assert row["scheme"] is None
+        assert row["model"] == "storyteller"
+        assert row["seed"] == index
+        assert row["key_fingerprint"] == WatermarkKey.load(key_file).fingerprint
+        assert row["settings"]["length"] == 32
+        assert row["settings"]["strategy"] == "confidence"
+        assert len(row["trace"]["position"]) >= len(row["token_ids"])
+        assert load_tokenizer().decode(row["token_ids"]) == row["text"]
+
+
+def test_a_row_does_not_depend_on_its_batch(generated: Path, key_file: Path) -> None:
+    third = rows(generated.read_text())[2]
+    args = ["--key", key_file, "--prompt", third["prompt"], "--seed", third["seed"]]
+    alone = run("generate", *args, *SHORT, "--json")
+    assert rows(alone.stdout)[0]["token_ids"] == third["token_ids"]
+
+
+def test_generate_resumes_by_row_and_mends_a_torn_line(generated: Path, key_file: Path, tmp_path: Path) -> None:
+    whole = generated.read_bytes()
+    out = tmp_path / "out.jsonl"
+    torn = whole.splitlines(keepends=True)
+    out.write_bytes(torn[0] + torn[1][:40])
+    prompts = generated.parent / "in.jsonl"
+    result = run("generate", "--key", key_file, "--prompts", prompts, "--out", out, *SHORT)
+    assert result.exit_code == 0
+    assert "1 of 3 rows are already in" in result.stderr
+    assert [row["token_ids"] for row in rows(out.read_text())] == [row["token_ids"] for row in rows(whole.decode())]
+
+
+def test_generate_does_not_mix_settings_in_one_file(generated: Path, key_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    out.write_bytes(generated.read_bytes())
+    prompts = generated.parent / "in.jsonl"
+    result = run("generate", "--key", key_file, "--prompts", prompts, "--out", out, *SHORT, "--temperature", 0.5)
+    assert result.exit_code == 4
+    assert "another settings" in result.stderr
+    assert out.read_bytes() == generated.read_bytes()
+
+
+def test_a_finished_row_does_not_answer_another_prompt_or_seed(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    args = ["generate", "--no-watermark", "--out", out, *SHORT]
+    assert run(*args, "--prompt", "The sea was").exit_code == 0
+    before = out.read_bytes()
+    for other in (["--prompt", "The king was"], ["--prompt", "The sea was", "--seed", 5]):
+        result = run(*args, *other)
+        assert result.exit_code == 4
+        assert "another prompt or seed" in result.stderr
+    assert out.read_bytes() == before
+    assert "1 of 1 rows are already in" in run(*args, "--prompt", "The sea was").stderr
+
+
+def test_a_row_that_failed_is_made_again_once_it_can_be(tmp_path: Path) -> None:
+    out, prompts = tmp_path / "out.jsonl", tmp_path / "in.jsonl"
+    args = ["generate", "--no-watermark", "--prompts", prompts, "--out", out, *SHORT]
+    good = '{"id": "a", "prompt": "The sea was"}\n'
+    prompts.write_text(good + json.dumps({"id": "b", "prompt": "word " * 400}) + "\n")
+    assert run(*args).exit_code == 0
+    assert ["error" in row for row in rows(out.read_text())] == [False, True]
+    prompts.write_text(good + '{"id": "b", "prompt": "The king was"}\n')
+    assert run(*args).exit_code == 0
+    assert [(row["id"], "error" in row) for row in rows(out.read_text())] == [("a", False), ("b", False)]
+
+
+def test_generate_fails_if_no_row_can_be_done(tmp_path: Path) -> None:
+    prompts = tmp_path / "in.jsonl"
+    prompts.write_text('{"id": "a"}\n{"id": "b", "prompt": [true]}\n')
+    assert run("generate", "--no-watermark", "--prompts", prompts, *SHORT).exit_code == 4
+
+
+def test_a_source_that_cannot_be_read_does_not_stop_the_others(key_file: Path, tmp_path: Path) -> None:
+    text, missing = tmp_path / "a.TXT", tmp_path / "missing.txt"
+    text.write_text("Once upon a time there was a king.")
+    result = run("detect", "--key", key_file, "--format", "jsonl", text, missing, tmp_path)
+    assert result.exit_code == 0
+    out = rows(result.stdout)
+    assert [row["id"] for row in out] == [str(text), str(missing), str(text)]
+    assert "cannot be read" in out[1]["error"]
+
+
+def test_a_tokenizer_that_is_not_here_is_named_with_the_remedy(key_file: Path, tmp_path: Path) -> None:
+    content = json.loads(key_file.read_text()) | {"tokenizer": "./moved-away"}
+    other = tmp_path / "key.json"
+    other.write_text(json.dumps(content))
+    other.chmod(0o600)
+    lost = run("detect", "--key", other, stdin="Some text.")
+    assert lost.exit_code == 6
+    assert "--tokenizer" in lost.stderr
+    assert run("detect", "--key", other, "--tokenizer", "storyteller", stdin="Some text.").exit_code == 0
+
+
+def test_no_watermark_leaves_no_fingerprint_and_needs_no_key() -> None:
+    result = run("generate", "--no-watermark", "--prompt", "The sea was", *SHORT, "--json")
+    row = rows(result.stdout)[0]
+    assert row["key_fingerprint"] is None
+    assert all(row["trace"]["matched"])
+
+
+def test_generate_reads_a_prompt_or_rows_from_standard_input() -> None:
+    plain = run("generate", "--no-watermark", *SHORT, "--json", stdin="The sea was\n")
+    as_rows = run("generate", "--no-watermark", *SHORT, "--json", "--no-trace", stdin='{"prompt": "The sea was"}\n')
+    assert rows(plain.stdout)[0]["text"] == rows(as_rows.stdout)[0]["text"]
+    assert "trace" not in rows(as_rows.stdout)[0]
+    assert rows(as_rows.stdout)[0]["id"] == "stdin:1"
+
+
+def test_without_json_the_text_alone_goes_to_stdout() -> None:
+    args = ["generate", "--no-watermark", "--prompt", "The sea was", *SHORT]
+    assert run(*args).stdout == rows(run(*args, "--json").stdout)[0]["text"] + "\n"
+
+
+def test_a_bad_prompt_row_becomes_an_error_row_and_the_others_are_done(tmp_path: Path) -> None:
+    prompts = tmp_path / "in.jsonl"
+    prompts.write_text('{"id": "a", "prompt": "The sea"}\nnot json\n{"id": "c"}\n{"id": "d", "prompt": ""}\n')
+    result = run("generate", "--no-watermark", "--prompts", prompts, *SHORT, "--json")
+    assert result.exit_code == 0
+    made = rows(result.stdout)
+    assert ["error" in row for row in made] == [False, True, True, True]
+    assert "not valid JSON" in made[1]["error"]
+    assert "3 of 4 rows have errors" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        (["--strategy", "best"], 2, "random, confidence, entropy, margin"),
+        (["--length", "100"], 2, "use 96 or 128"),
+        (["--temperature", "-1"], 2, "temperature"),
+        (["--strategy", "margin"], 2, "temperature 0"),
+        (["--prompt", "word " * 400], 2, "shorten the prompt"),
+        (["--prompt", ""], 4, "prompt is empty"),
+        (["--model", "no-such-model"], 6, "no model"),
+        (["--dtype", "int3"], 2, "bf16, fp32"),
+        (["--key", "none.json"], 5, "dgmark keygen"),
+        (["--prompts", "x.jsonl"], 2, "exclude each other"),
+    ],
+)
+def test_generate_explains_each_mistake_with_its_exit_code(
+    key_file: Path, args: list[str], code: int, message: str
+) -> None:
+    given = [] if "--key" in args else ["--key", str(key_file)]
+    given += [] if "--prompt" in args else ["--prompt", "The sea"]
+    result = run("generate", *given, *args)
+    assert (result.exit_code, message in result.stderr) == (code, True), result.stderr
+    assert result.stdout == ""
+
+
+def test_generate_wants_a_key_or_no_watermark_and_not_both(key_file: Path) -> None:
+    assert run("generate", "--prompt", "x").exit_code == 2
+    assert run("generate", "--prompt", "x", "--key", key_file, "--no-watermark").exit_code == 2
+
+
+def test_generated_texts_are_detected_and_the_control_is_not(key_file: Path, tmp_path: Path) -> None:
+    found: dict[str, dict[str, Any]] = {}
+    for name, how in (("marked", ["--key", str(key_file)]), ("plain", ["--no-watermark"])):
+        text = tmp_path / f"{name}.txt"
+        made = run("generate", *how, "--prompt", "The old house stood by the river and", "--length", 96)
+        text.write_text(made.stdout)
+        found[name] = rows(run("detect", "--key", key_file, "--format", "jsonl", text).stdout)[0]
+    assert found["marked"]["verdict"] == "watermarked"
+    assert found["plain"]["verdict"] == "not_detected"
+
+
+def test_detect_writes_the_contracts_fields_in_order_of_input(
+    key_file: Path, marked: list[int], tmp_path: Path
+) -> None:
+    file = tmp_path / "in.jsonl"
+    lines = [{"id": 7, "token_ids": marked}, {"id": "bad"}, {"id": "t", "text": "A short text."}]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines) + "[]\n")
+    result = run("detect", "--key", key_file, "--format", "jsonl", file)
+    assert result.exit_code == 0
+    out = rows(result.stdout)
+    assert [row["id"] for row in out] == ["7", "bad", "t", f"{file}:4"]
+    assert out[0]["verdict"] == "watermarked"
+    assert out[2]["verdict"] == "uncertain"
+    assert "error" in out[1]
+    assert "error" in out[3]
+    wanted = {"p_value", "z_score", "green_fraction", "num_tokens_scored", "num_tokens_matched", "fpr"}
+    assert wanted <= set(out[0])
+    assert out[0]["schema"] == 3
+    assert "2 of 4 inputs cannot be used" in result.stderr
+
+
+def test_every_format_tells_the_same(key_file: Path, marked: list[int], tmp_path: Path) -> None:
+    file = tmp_path / "in.jsonl"
+    file.write_text(json.dumps({"id": "a", "token_ids": marked}) + "\n" + json.dumps({"id": "b", "text": "x"}) + "\n")
+    by_lines = rows(run("detect", "--key", key_file, "--format", "jsonl", file).stdout)
+    assert json.loads(run("detect", "--key", key_file, "--format", "json", file).stdout) == by_lines
+    by_csv = list(csv.DictReader(StringIO(run("detect", "--key", key_file, "--format", "csv", file).stdout)))
+    assert [(row["id"], row["verdict"], float(row["p_value"])) for row in by_csv] == [
+        (row["id"], row["verdict"], row["p_value"]) for row in by_lines
+    ]
+    table = run("detect", "--key", key_file, file).stdout
+    assert "watermarked" in table
+    assert "uncertain" in table
+
+
+def test_detect_reads_files_folders_and_standard_input_alike(key_file: Path, marked: list[int], tmp_path: Path) -> None:
+    text = load_tokenizer().decode(marked)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "a.txt").write_text(text)
+    (tmp_path / "sub" / "b.md").write_text(text)
+    (tmp_path / "sub" / "c.png").write_bytes(b"\x89PNG")
+    of_file = rows(run("detect", "--key", key_file, "--format", "jsonl", tmp_path / "a.txt").stdout)[0]
+    of_folder = rows(run("detect", "--key", key_file, "--format", "jsonl", tmp_path).stdout)
+    of_stdin = rows(run("detect", "--key", key_file, "--format", "jsonl", "-", stdin=text).stdout)[0]
+    assert [Path(row["id"]).name for row in of_folder] == ["a.txt", "b.md"]
+    assert {row["p_value"] for row in (of_file, of_stdin, *of_folder)} == {of_file["p_value"]}
+
+
+def test_detect_prefers_the_text_of_a_generated_row_unless_told_otherwise(key_file: Path, marked: list[int]) -> None:
+    row = json.dumps({"id": "a", "text": "Only a few words.", "token_ids": marked})
+    assert rows(run("detect", "--key", key_file, "--format", "jsonl", stdin=row).stdout)[0]["verdict"] == "uncertain"
+    by_ids = run("detect", "--key", key_file, "--format", "jsonl", "--ids", stdin=row)
+    assert rows(by_ids.stdout)[0]["verdict"] == "watermarked"
+
+
+def test_show_underlines_matching_tokens(key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    text = "The king and the queen went down to the sea."
+    result = run("detect", "--key", key_file, "--show", stdin=text)
+    tokens = Detector(WatermarkKey.load(key_file)).detect(text)
+    underlined = result.stdout.count("\x1b[4;32m")
+    assert 1 < underlined <= tokens.num_tokens_matched + 1  # the legend is one; neighbours share a span
+
+
+def test_a_picture_of_one_text_is_drawn(key_file: Path, marked: list[int], tmp_path: Path) -> None:
+    row = json.dumps({"id": "a", "token_ids": [*range(300, 350), *marked[:100]]})
+    picture = tmp_path / "strip.png"
+    result = run("detect", "--key", key_file, "--spans", "--plot", picture, stdin=row)
+    assert result.exit_code == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert run("detect", "--key", key_file, "--plot", picture, stdin=row + "\n" + row).exit_code == 2
+
+
+def test_spans_are_told_on_request(key_file: Path, marked: list[int]) -> None:
+    row = json.dumps({"id": "a", "token_ids": [*range(300, 400), *marked[:100], *range(5000, 5100)]})
+    (found,) = rows(run("detect", "--key", key_file, "--format", "jsonl", "--spans", stdin=row).stdout)
+    (span,) = found["spans"]
+    assert abs(span["start"] - 100) < 8
+    assert abs(span["end"] - 200) < 8
+    assert rows(run("detect", "--key", key_file, "--format", "jsonl", stdin=row).stdout)[0]["spans"] is None
+    assert f"{span['start']}-{span['end']} (p" in run("detect", "--key", key_file, "--spans", stdin=row).stdout
+
+
+def test_which_of_many_keys_is_told(tmp_path: Path, marked: list[int]) -> None:
+    keys = [known_key("command line"), known_key("another"), known_key("third")]
+    for number, key in enumerate(keys):
+        key.save(tmp_path / f"{number}.json")
+    row = json.dumps({"id": "a", "token_ids": marked})
+    (found,) = rows(run("detect", "--keys", tmp_path, "--format", "jsonl", stdin=row).stdout)
+    assert (found["verdict"], found["key_fingerprint"]) == ("watermarked", keys[0].fingerprint)
+    assert found["keys_tested"] == 3
+    assert run("detect", "--keys", tmp_path, "--key", tmp_path / "0.json", stdin=row).exit_code == 2
+    assert run("detect", "--keys", tmp_path, "--spans", stdin=row).exit_code == 2
+    assert run("detect", "--keys", tmp_path / "none", stdin=row).exit_code == 5
+
+
+def test_only_scores_ranges_at_their_positions(key_file: Path, marked: list[int]) -> None:
+    row = json.dumps({"id": "a", "token_ids": marked})
+    out = run("detect", "--key", key_file, "--format", "jsonl", "--only", "10:60", "--only", "80:90", stdin=row)
+    found = rows(out.stdout)[0]
+    assert (found["num_tokens_scored"], found["num_tokens_matched"]) == (60, 60)
+    beyond = run("detect", "--key", key_file, "--format", "jsonl", "--only", "0:999", stdin=row)
+    assert "the length of what is scored" in beyond.stderr
+    assert beyond.exit_code == 2
+    unreadable = run("detect", "--key", key_file, "--only", "ten", stdin=row)
+    assert unreadable.exit_code == 2
+    assert "START:END" in unreadable.stderr
+
+
+def test_phase_start_buys_power_and_any_survives_a_crop(key_file: Path, marked: list[int]) -> None:
+    def p(ids: list[int], phase: str) -> float:
+        row = json.dumps({"id": "a", "token_ids": ids})
+        out = run("detect", "--key", key_file, "--format", "jsonl", "--mode", "intact", "--phase", phase, stdin=row)
+        return float(rows(out.stdout)[0]["p_value"])
+
+    assert p(marked, "start") == pytest.approx(p(marked, "any") / 2)
+    assert p(marked[1:], "any") < 1e-20
+    assert p(marked[1:], "start") > 0.9
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("watermarked", 0), ("not_detected", 1), ("uncertain", 3)])
+def test_check_tells_the_verdict_by_exit_code(key_file: Path, marked: list[int], verdict: str, code: int) -> None:
+    plain = np.random.default_rng(1).permutation(np.arange(300, 8000))[:300].tolist()
+    ids = {"watermarked": marked, "not_detected": plain, "uncertain": plain[:5]}[verdict]
+    row = json.dumps({"id": "a", "token_ids": ids})
+    result = run("detect", "--key", key_file, "--format", "jsonl", "--check", stdin=row)
+    assert rows(result.stdout)[0]["verdict"] == verdict
+    assert result.exit_code == code
+    assert run("detect", "--key", key_file, "--format", "jsonl", stdin=row).exit_code == 0
+
+
+def test_detect_explains_each_mistake_with_its_exit_code(key_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "blank.txt").write_text(" \n")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text.txt").write_text("Some text.")
+    (tmp_path / "other.json").write_text("{}")
+    text = tmp_path / "text.txt"
+    cases: list[tuple[list[object], int, str]] = [
+        (["--key", key_file, tmp_path / "empty.txt"], 4, "empty"),
+        (["--key", key_file, tmp_path / "blank.txt"], 4, "empty"),
+        (["--key", key_file, tmp_path / "missing.txt"], 4, "cannot be read"),
+        (["--key", key_file, tmp_path / "folder"], 4, "holds no text"),
+        (["--key", tmp_path / "none.json", text], 5, "dgmark keygen"),
+        (["--key", tmp_path / "other.json", text], 5, "not a key file"),
+        (["--key", key_file, "--tokenizer", tmp_path / "other.json", text], 6, "not a tokenizer"),
+        (["--key", key_file, "--fpr", "2", text], 2, "between 0 and 1"),
+        (["--key", key_file, "--format", "json", "--show", text], 2, "--show"),
+        ([text], 2, "--key"),
+    ]
+    for args, code, message in cases:
+        result = run("detect", *args)
+        assert (result.exit_code, message in result.stderr) == (code, True), (args, result.stderr)
+
+
+def test_a_key_bound_to_another_tokenizer_or_vocabulary_is_an_error(key_file: Path, tmp_path: Path) -> None:
+    content = json.loads(key_file.read_text())
+    for change, message in (
+        ({"tokenizer_fingerprint": "0" * 16}, "bound to tokenizer"),
+        ({"table_size": 100}, "groups for 100 token ids"),
+    ):
+        other = tmp_path / f"{next(iter(change))}.json"
+        other.write_text(json.dumps(content | change))
+        other.chmod(0o600)
+        result = run("detect", "--key", other, stdin="Once upon a time there was a king.")
+        assert message in result.stderr
+        assert result.exit_code == 5
+        made = run("generate", "--key", other, "--prompt", "The sea", *SHORT)
+        assert made.exit_code == 5
+
+
+def test_a_key_file_that_anyone_can_read_is_refused_and_one_for_a_group_warned_of(
+    key_file: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "key.json"
+    copy.write_bytes(key_file.read_bytes())
+    copy.chmod(0o644)
+    refused = run("detect", "--key", copy, stdin="Some text.")
+    assert refused.exit_code == 5
+    assert "chmod 600" in refused.stderr
+    allowed = run("detect", "--key", copy, "--allow-open-key", stdin="Some text.")
+    assert allowed.exit_code == 0
+    assert "warning" in allowed.stderr
+    copy.chmod(0o640)
+    warned = run("detect", "--key", copy, stdin="Some text.")
+    assert warned.exit_code == 0
+    assert "warning" in warned.stderr
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00bad utf-8 \x80\x81 bytes", b"a\x00b", b"x" * 1_000_000])
+def test_any_bytes_in_a_file_are_scored_without_a_crash(key_file: Path, tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "bytes.txt"
+    file.write_bytes(content)
+    result = run("detect", "--key", key_file, "--format", "jsonl", file)
+    assert result.exit_code == 0
+    assert 0 < rows(result.stdout)[0]["p_value"] <= 1
+
+
+def test_the_keyless_scheme_says_so_wherever_it_shows(tmp_path: Path) -> None:
+    path = tmp_path / "key.json"
+    made = run("keygen", path, "--scheme", "token-id")
+    assert "no secret" in made.stderr
+    row = rows(run("detect", "--key", path, "--format", "jsonl", stdin="A text to score.").stdout)[0]
+    assert row["guaranteed"] is False
+    assert "keyless" in row["summary"]
+
+
+def test_a_closed_pipe_is_no_error(key_file: Path) -> None:
+    lines = '{"text": "Once upon a time there was a king."}\n' * 2000
+    script = f"{sys.executable} -m dgmark detect --key {key_file} --format jsonl - | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], input=lines, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+
+
+def test_help_names_every_command() -> None:
+    shown = run("--help").stdout
+    assert all(name in shown for name in ("keygen", "key", "generate", "detect", "demo"))
+
+
+@pytest.mark.slow
+def test_the_demo_detects_the_mark_also_after_the_cut(key_file: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "demo.svg"
+    environment = {**os.environ, "COLUMNS": "100"}
+    done = subprocess.run(
+        [sys.executable, "-m", "dgmark", "demo", "--key", str(key_file), "--svg", str(picture)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+    )
+    assert done.stdout.count("watermarked ") == 2
+    assert done.stdout.count("not_detected ") == 1
+    assert picture.read_text().startswith("<svg")
+
+
+@pytest.mark.slow
+def test_without_the_narrators_base_the_demo_shows_the_storyteller(tmp_path: Path) -> None:
+    nowhere = {"DGMARK_CACHE": str(tmp_path), "DGMARK_BASE": str(tmp_path / "missing.whl"), "COLUMNS": "100"}
+    command = [sys.executable, "-m", "dgmark", "demo", "--length", "64"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | nowhere)
+    assert "the storyteller writes instead of the narrator" in done.stderr
+    assert "Once upon a time" in done.stdout
+    chosen = subprocess.run(
+        [*command, "--model", "narrator"], capture_output=True, text=True, check=False, env=os.environ | nowhere
+    )
+    assert chosen.returncode == 6
+    assert "missing.whl, which is no file" in chosen.stderr
+    other = subprocess.run([*command, "--model", "other"], capture_output=True, text=True, check=False)
+    assert other.returncode == 2
+    assert "the demo shows a built-in model" in other.stderr

@@ -1,0 +1,136 @@
+"""Every family through the command line: a key, marked text, its detection; the list of models; conversion."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import ModernBertConfig, ModernBertForMaskedLM
+from typer.testing import CliRunner, Result
+
+from dgmark.checkpoint.families import FAMILIES
+from dgmark.cli import app
+from support import tiny_checkpoints as tiny
+from support.fresh_process import run_fresh
+
+
+def run(*args: object) -> Result:
+    return CliRunner().invoke(app, [str(arg) for arg in args], catch_exceptions=False)
+
+
+def rows(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.fixture(params=["llada", "dream", "llada2", "llada-moe", "bert", "modernbert"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A tiny checkpoint that seldom ends a text."""
+    path, family = tmp_path / "model", request.param
+    if family == "modernbert":
+        torch.manual_seed(0)
+        sizes: dict[str, Any] = {"vocab_size": 80, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+        encoder = ModernBertForMaskedLM(
+            ModernBertConfig(
+                **sizes,
+                num_attention_heads=4,
+                max_position_embeddings=256,
+                pad_token_id=3,
+                initializer_range=0.4,
+                initializer_cutoff_factor=3.0,
+            )
+        )
+        torch.nn.init.constant_(encoder.decoder.bias[1:4], -20.0)
+        encoder.save_pretrained(path)
+        tiny.tokenizer(family).save(str(path / "tokenizer.json"))
+        return path
+    state = tiny.STATES[family](tiny.CONFIGS[family])
+    output = {"llada": "model.transformer.ff_out.weight", "bert": "cls.predictions.bias"}.get(family, "lm_head.weight")
+    state[output][1:3] = -20.0 if family == "bert" else 0.0
+    tiny.write(path, family, state)
+    return path
+
+
+def test_a_mark_is_made_and_found_with_every_family(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("secrets.token_bytes", lambda count: bytes(range(count)))  # the same key in every run
+    key, prompts = tmp_path / "key.json", tmp_path / "in.jsonl"
+    assert run("keygen", key, "--model", folder).exit_code == 0
+    # prompts of several lengths, none a whole number of LLaDA 2's blocks
+    prompts.write_text(
+        "".join(json.dumps({"id": f"p{i}", "prompt": " ".join(["w1", "w2"] * (3 + i))}) + "\n" for i in range(12))
+    )
+    # hot and in any order, or the tiny random model says the same few words again and again
+    temperature = 8 if json.loads((folder / "config.json").read_text())["model_type"] == "bert" else 3
+    settings = ["--length", 96, "--temperature", temperature, "--strategy", "random", "--dtype", "fp32"]
+    marked = run("generate", "--model", folder, "--key", key, "--prompts", prompts, "--json", *settings)
+    assert marked.exit_code == 0, marked.stderr
+    made = rows(marked.stdout)
+    assert [row["model"] for row in made] == [str(folder)] * 12
+    assert not {0, *range(64, 80)} & {token for row in made for token in row["token_ids"]} - {64, 65}
+    # ids, as a text leaves out the special tokens that such a model says now and then
+    (tmp_path / "marked.jsonl").write_text(
+        "".join(json.dumps({"id": row["id"], "token_ids": row["token_ids"]}) + "\n" for row in made)
+    )
+    found = run("detect", "--key", key, tmp_path / "marked.jsonl", "--format", "jsonl")
+    assert found.exit_code == 0, found.stderr
+    verdicts = [row["verdict"] for row in rows(found.stdout) if row["num_tokens_scored"] > 60]
+    assert verdicts
+    assert set(verdicts) == {"watermarked"}
+
+
+def test_a_prompt_of_another_models_length_is_refused(tmp_path: Path) -> None:
+    tiny.write(tmp_path / "model", "llada2", max_position_embeddings=64)
+    result = run("generate", "--no-watermark", "--model", tmp_path / "model", "--prompt", "w1 " * 40, "--length", 32)
+    assert result.exit_code == 2
+    assert "holds 64 in all" in result.stderr
+
+
+def test_a_checkpoint_that_needs_code_is_refused_with_the_reason(tmp_path: Path) -> None:
+    tiny.write(tmp_path / "model", "dream", model_type="sdar", architectures=["SDARForCausalLM"])
+    result = run("generate", "--no-watermark", "--model", tmp_path / "model", "--prompt", "w1")
+    assert result.exit_code == 6
+    assert "runs no code of a checkpoint" in result.stderr
+
+
+def test_the_models_are_listed_with_what_they_need() -> None:
+    listed = run("models")
+    assert listed.exit_code == 0
+    for family in FAMILIES.values():
+        for published in family.published:
+            line = next(line for line in listed.stdout.splitlines() if f" {published.hub_id} " in line)
+            assert line.startswith(family.name)
+            assert f"{published.parameters * 2 / 1e9:.1f}" in line
+            assert line.rstrip().endswith(published.licence)
+
+
+def test_the_list_is_the_same_as_json() -> None:
+    content = json.loads(run("models", "--json").stdout)
+    assert content["schema"] == 1
+    assert content["builtin"] == "storyteller"
+    assert [row["family"] for row in content["families"]] == list(FAMILIES)
+    llada, dream, llada2, *_ = content["families"]
+    assert llada["known_ids"]["126464"] == {"mask_id": 126336, "end_ids": [126081, 126348]}
+    assert dream["defaults"]["block_length"] == 8
+    assert (llada2["block_multiple"], llada2["confidence_source"]) == (32, "sampling")
+    assert llada2["checkpoints"][0]["weight_bytes"]["bf16"] == 16.26e9 * 2
+
+
+def test_the_list_needs_no_torch() -> None:
+    run_fresh(
+        "import sys; sys.modules['torch'] = None\n"
+        "from typer.testing import CliRunner\n"
+        "from dgmark.cli import app\n"
+        "assert CliRunner().invoke(app, ['models']).exit_code == 0"
+    )
+
+
+def test_convert_writes_a_folder_and_never_over_one(tmp_path: Path) -> None:
+    tiny.write(tmp_path / "model", "llada2")
+    made = run("convert", tmp_path / "model", tmp_path / "fast")
+    assert made.exit_code == 0, made.stderr
+    assert str(tmp_path / "fast") in made.stdout
+    again = run("convert", tmp_path / "model", tmp_path / "fast")
+    assert again.exit_code == 2
+    assert "is there already" in again.stderr

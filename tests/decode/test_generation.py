@@ -1,0 +1,341 @@
+"""From prompts to texts: settings, refusals, batches, and the mark end to end on the built-in model."""
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+import torch
+
+from dgmark import Detector, Generation, WatermarkKey, generate, load_model
+from dgmark.decode import STRATEGIES, DecodeConfig, generate_batch
+from dgmark.errors import (
+    BlockLengthError,
+    DgmarkError,
+    EmptyInput,
+    PromptTooLong,
+    SettingsError,
+    TokenizerMismatch,
+    UnknownStrategy,
+    VocabularyMismatch,
+)
+from dgmark.models.network import NetworkDenoiser
+from dgmark.models.toy import ToyDenoiser
+from dgmark.watermark.groups import WatermarkSpec
+
+TOY = ToyDenoiser()
+SHORT: dict[str, Any] = {"length": 12, "block_length": 4}
+PROMPTS = ["w1 w2", "w3", "w4 w5", "w6 w7 w8", "w9", "w10 w11", "w1 w2"]
+
+
+def fixed_key(
+    model: ToyDenoiser | NetworkDenoiser, secret: int = 0, modulus: int = 2, rotation: int = 0
+) -> WatermarkKey:
+    """A key that is the same in every run of the tests."""
+    spec = WatermarkSpec(
+        modulus=modulus,
+        rotation=rotation,
+        table_size=model.vocab_size,
+        tokenizer=model.name,
+        tokenizer_fingerprint=model.tokenizer.fingerprint,
+    )
+    return WatermarkKey(spec=spec, key_id="test", secret=bytes([secret]) * 32)
+
+
+# ---- settings and prompts that cannot be meant ----
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"strategy": "best"}, UnknownStrategy, "'best' is not one of: random, confidence, entropy, margin"),
+        ({"strategy": ""}, UnknownStrategy, "is not one of"),
+        ({"length": 100, "block_length": 32}, BlockLengthError, "use 96 or 128"),
+        ({"length": 20, "block_length": 32}, BlockLengthError, "use 32"),
+        ({"length": 0}, SettingsError, "at least 1"),
+        ({"block_length": 0}, SettingsError, "at least 1"),
+        ({"length": -32}, SettingsError, "at least 1"),
+        ({"temperature": -0.1}, SettingsError, "temperature -0.1"),
+        ({"temperature": float("nan")}, SettingsError, "temperature nan"),
+        ({"temperature": float("inf")}, SettingsError, "temperature inf"),
+        ({"top_k": 0}, SettingsError, "top-k 0"),
+        ({"top_k": -5}, SettingsError, "top-k -5"),
+        ({"top_p": 0.0}, SettingsError, "top-p 0.0"),
+        ({"top_p": 1.5}, SettingsError, "top-p 1.5"),
+        ({"top_p": float("nan")}, SettingsError, "top-p nan"),
+        ({"temperature": 0, "top_k": 5}, SettingsError, "temperature 0"),
+        ({"temperature": 0, "top_p": 0.9}, SettingsError, "temperature 0"),
+        ({"strategy": "margin"}, SettingsError, "margin.*temperature 0"),
+        ({"strategy": "margin", "temperature": 0.5}, SettingsError, "margin.*temperature 0"),
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_be_meant_are_refused(
+    settings: dict[str, Any], error: type[DgmarkError], message: str
+) -> None:
+    for attempt in (lambda: DecodeConfig(**settings), lambda: generate(TOY, "w1", **settings)):
+        with pytest.raises(error, match=message) as caught:
+            attempt()
+        assert caught.type is error
+
+
+@pytest.mark.parametrize("batch_size", [0, -1])
+def test_a_batch_without_rows_is_refused(batch_size: int) -> None:
+    with pytest.raises(SettingsError, match="batch"):
+        generate(TOY, "w1", batch_size=batch_size, **SHORT)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_named_strategy_decodes(strategy: str) -> None:
+    (made,) = generate(replace(TOY, end_ids=()), "w1", strategy=strategy, temperature=0, **SHORT)
+    assert len(made.token_ids) == 12
+
+
+@pytest.mark.parametrize("prompt", ["", " ", []])
+def test_an_empty_prompt_is_refused(prompt: str | list[int]) -> None:
+    with pytest.raises(EmptyInput, match="prompt is empty"):
+        generate(TOY, ["w1", prompt], **SHORT)
+
+
+def test_a_prompt_that_leaves_no_room_is_refused_and_told_how_much_there_is() -> None:
+    model = ToyDenoiser(context_length=15, name="small")
+    with pytest.raises(PromptTooLong, match=r"4 tokens .* response 12, but small holds 15 .* to 3 tokens"):
+        generate(model, "w1 w2 w3 w4", **SHORT)
+
+
+def test_a_prompt_that_just_fits_is_taken() -> None:
+    assert len(generate(ToyDenoiser(context_length=15, end_ids=()), "w1 w2 w3", **SHORT)[0].token_ids) == 12
+
+
+def test_a_response_longer_than_the_context_is_refused() -> None:
+    with pytest.raises(PromptTooLong, match="to 0 tokens"):
+        generate(ToyDenoiser(context_length=8), "w1", **SHORT)
+
+
+@pytest.mark.parametrize("token_id", [-1, TOY.vocab_size, 10**9])
+def test_prompt_ids_that_the_model_does_not_have_are_refused(token_id: int) -> None:
+    # on a GPU they would end the process in a device-side assertion
+    with pytest.raises(DgmarkError, match=str(token_id)):
+        generate(TOY, [[2, token_id]], **SHORT)
+
+
+def test_the_key_of_another_tokenizer_is_refused() -> None:
+    other = ToyDenoiser(words=25, padding=5)
+    assert other.vocab_size == TOY.vocab_size
+    with pytest.raises(TokenizerMismatch, match="bound to tokenizer"):
+        generate(TOY, "w1", key=fixed_key(other), **SHORT)
+
+
+def test_the_key_of_another_padded_vocabulary_is_refused() -> None:
+    with pytest.raises(VocabularyMismatch, match="groups for 33 token ids, the model predicts 32"):
+        generate(TOY, "w1", key=fixed_key(ToyDenoiser(padding=7)), **SHORT)
+
+
+# ---- rows and batches ----
+
+
+def test_no_prompts_give_no_texts() -> None:
+    assert generate(TOY, [], **SHORT) == []
+
+
+def test_a_single_text_is_a_list_of_one() -> None:
+    assert generate(TOY, "w1 w2", **SHORT) == generate(TOY, ["w1 w2"], **SHORT)
+
+
+def test_a_prompt_of_ids_gives_the_response_of_its_text() -> None:
+    (from_ids,) = generate(TOY, [[3, 4]], **SHORT)
+    (from_text,) = generate(TOY, ["w1 w2"], **SHORT)
+    assert replace(from_ids, prompt="w1 w2") == from_text
+
+
+@pytest.mark.parametrize("key", [None, fixed_key(TOY, modulus=3, rotation=5)], ids=["unmarked", "marked"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"temperature": 0},
+        {"temperature": 1.0},
+        {"strategy": "entropy", "top_k": 5},
+        {"strategy": "random", "top_p": 0.8},
+        {"strategy": "margin", "temperature": 0},
+    ],
+    ids=str,
+)
+def test_a_text_is_the_same_in_every_batch(settings: dict[str, Any], key: WatermarkKey | None) -> None:
+    # prompts of several lengths, rows that end early
+    config = DecodeConfig(**{**SHORT, **settings})
+    alone = [generate_batch(TOY, [(prompt, 5 + i)], config, key)[0] for i, prompt in enumerate(PROMPTS)]
+    assert {row.ended for row in alone} == {True, False}
+    for batch_size in (2, 3, 100):
+        assert generate(TOY, PROMPTS, key=key, seed=5, batch_size=batch_size, **SHORT, **settings) == alone
+
+
+def test_row_i_uses_the_seed_plus_i() -> None:
+    rows = generate(TOY, ["w1"] * 3, seed=7, **SHORT)
+    assert [row.seed for row in rows] == [7, 8, 9]
+    assert [generate(TOY, "w1", seed=seed, **SHORT)[0] for seed in (7, 8, 9)] == rows
+    assert len({tuple(row.token_ids) for row in rows}) == 3
+
+
+def test_the_order_of_the_rows_of_a_batch_does_not_matter() -> None:
+    config = DecodeConfig(**SHORT)
+    numbered: list[tuple[str | list[int], int]] = [(prompt, 3 * i) for i, prompt in enumerate(PROMPTS)]
+    assert generate_batch(TOY, numbered[::-1], config)[::-1] == generate_batch(TOY, numbered, config)
+
+
+def test_greedy_text_does_not_depend_on_the_seed() -> None:
+    texts = {generate(TOY, "w1 w2", temperature=0, seed=seed, **SHORT)[0].text for seed in range(5)}
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize("settings", [{"top_k": 1}, {"top_p": 1e-9}], ids=str)
+def test_sampling_among_one_token_is_greedy(settings: dict[str, Any]) -> None:
+    (sampled,) = generate(TOY, "w1 w2", **settings, **SHORT)
+    (greedy,) = generate(TOY, "w1 w2", temperature=0, **SHORT)
+    assert sampled.token_ids == greedy.token_ids
+
+
+def test_the_result_says_how_it_was_made() -> None:
+    key = fixed_key(TOY)
+    made = generate(TOY, "w1 w2", key=key, strategy="entropy", temperature=0.5, top_k=9, top_p=0.9, seed=4, **SHORT)[0]
+    assert (made.prompt, made.model, made.seed, made.key_fingerprint) == ("w1 w2", "toy", 4, key.fingerprint)
+    given = {"strategy": "entropy", "temperature": 0.5, "top_k": 9, "top_p": 0.9, **SHORT}
+    assert made.settings == DecodeConfig(**given).to_dict()
+    assert given.items() <= made.settings.items()
+    assert made.text == TOY.tokenizer.decode(made.token_ids)
+    assert generate(TOY, "w1 w2", **SHORT)[0].key_fingerprint is None
+
+
+def test_the_row_holds_the_result_and_no_secret() -> None:
+    key = fixed_key(TOY, secret=200)
+    (made,) = generate(TOY, "w1 w2", key=key, **SHORT)
+    row = made.to_row("a")
+    assert row["id"] == "a"
+    assert row["trace"] == asdict(made.trace)
+    for name in ("prompt", "text", "token_ids", "ended", "model", "seed", "key_fingerprint", "settings"):
+        assert row[name] == getattr(made, name)
+    assert "trace" not in made.to_row("a", with_trace=False)
+    assert key.secret is not None
+    assert key.secret.hex() not in repr(row)
+    assert repr(key.secret) not in repr(row)
+
+
+def test_the_text_ends_before_the_first_end_token() -> None:
+    rows = generate(ToyDenoiser(end_bias=1.5), ["w1"] * 8, **SHORT)
+    assert {row.ended for row in rows} == {True, False}
+    for row in rows:
+        assert 1 not in row.token_ids
+        assert row.ended == (len(row.token_ids) < 12)
+        assert row.text.split() == [f"w{token - 2}" for token in row.token_ids]
+
+
+def test_progress_adds_up_over_batches() -> None:
+    told: list[int] = []
+    rows = generate(TOY, PROMPTS, batch_size=2, progress=told.append, **SHORT)
+    assert sum(told) == sum(len(row.trace.step) for row in rows)
+
+
+# ---- end to end ----
+
+
+@pytest.mark.parametrize(("modulus", "rotation"), [(2, 0), (3, 0), (4, 16), (2, 16)])
+def test_marked_toy_text_is_detected_with_its_key_alone(modulus: int, rotation: int) -> None:
+    model = ToyDenoiser(words=500, padding=12, end_ids=())
+    key, other = (fixed_key(model, secret, modulus, rotation) for secret in (1, 2))
+    settings: dict[str, Any] = {"length": 96, "block_length": 32, "seed": 1}
+    marked, unmarked = (generate(model, "w1 w2", key=k, **settings)[0] for k in (key, None))
+
+    detector = Detector(key, tokenizer=model.tokenizer)
+    for written in (marked.token_ids, marked.text):
+        assert detector.detect(written).verdict == "watermarked"
+    assert detector.detect(marked.token_ids).num_tokens_matched == sum(marked.trace.matched)
+    assert detector.detect(unmarked.token_ids).verdict != "watermarked"
+    assert Detector(other, tokenizer=model.tokenizer).detect(marked.token_ids).verdict != "watermarked"
+    # cropped at the front by a number of tokens that is no multiple of m
+    assert detector.detect(marked.token_ids[7:]).verdict == "watermarked"
+
+
+STORY: dict[str, Any] = {"length": 48, "block_length": 16}
+STORY_PROMPT = "They crossed a hill. At the foot of the hill flowed a brook,"
+
+
+@pytest.fixture(scope="module")
+def storyteller() -> NetworkDenoiser:
+    return load_model(dtype="fp32", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def story_key(storyteller: NetworkDenoiser) -> WatermarkKey:
+    return fixed_key(storyteller)
+
+
+@pytest.fixture(scope="module")
+def marked(storyteller: NetworkDenoiser, story_key: WatermarkKey) -> list[Generation]:
+    return generate(storyteller, [STORY_PROMPT] * 3, key=story_key, **STORY)
+
+
+@pytest.fixture(scope="module")
+def unmarked(storyteller: NetworkDenoiser) -> list[Generation]:
+    return generate(storyteller, [STORY_PROMPT] * 3, **STORY)
+
+
+def match_count(rows: list[Generation], key: WatermarkKey) -> int:
+    ids = [torch.tensor(row.token_ids).numpy() for row in rows]
+    return sum(int(key.tables.matching(row, torch.arange(len(row)).numpy()).sum()) for row in ids)
+
+
+@pytest.mark.slow
+def test_marked_text_matches_far_more_often_than_unmarked_text_of_the_same_seeds(
+    marked: list[Generation], unmarked: list[Generation], story_key: WatermarkKey
+) -> None:
+    assert [row.seed for row in marked] == [row.seed for row in unmarked]
+    tokens = sum(len(row.token_ids) for row in marked)
+    assert tokens > 100
+    assert match_count(marked, story_key) > 0.8 * tokens
+    assert match_count(unmarked, story_key) < 0.65 * sum(len(row.token_ids) for row in unmarked)
+
+
+@pytest.mark.slow
+def test_marked_stories_are_detected_from_their_ids(marked: list[Generation], story_key: WatermarkKey) -> None:
+    assert [Detector(story_key).detect(row.token_ids).verdict for row in marked] == ["watermarked"] * 3
+
+
+@pytest.mark.slow
+def test_marked_stories_are_detected_from_their_text(marked: list[Generation], story_key: WatermarkKey) -> None:
+    assert [Detector(story_key).detect(row.text).verdict for row in marked] == ["watermarked"] * 3
+
+
+@pytest.mark.slow
+def test_unmarked_stories_are_not_detected(unmarked: list[Generation], story_key: WatermarkKey) -> None:
+    assert all(Detector(story_key).detect(row.token_ids).verdict != "watermarked" for row in unmarked)
+
+
+@pytest.mark.slow
+def test_another_key_does_not_detect_the_mark(storyteller: NetworkDenoiser, marked: list[Generation]) -> None:
+    detector = Detector(fixed_key(storyteller, secret=1))
+    assert all(detector.detect(row.token_ids).verdict != "watermarked" for row in marked)
+
+
+@pytest.mark.parametrize("temperature", [0, 1.0])
+def test_the_same_seed_writes_the_same_story_again(
+    storyteller: NetworkDenoiser, story_key: WatermarkKey, temperature: float
+) -> None:
+    def write(seed: int) -> list[Generation]:
+        return generate(
+            storyteller, STORY_PROMPT, key=story_key, seed=seed, temperature=temperature, length=8, block_length=8
+        )
+
+    assert write(3) == write(3)
+    assert (write(4)[0].token_ids == write(3)[0].token_ids) == (temperature == 0)
+
+
+def test_a_bf16_model_writes_marked_text() -> None:
+    model = load_model(dtype="bf16", device="cpu")
+    key = fixed_key(model)
+    first, again = (generate(model, STORY_PROMPT, key=key, length=8, block_length=8)[0] for _ in range(2))
+    assert first == again
+    assert match_count([first], key) == sum(
+        matched
+        for matched, position in zip(first.trace.matched, first.trace.position, strict=True)
+        if position < len(first.token_ids)
+    )
+    assert sum(first.trace.matched) > 4
+    assert all(0 < reward <= 1 for reward in first.trace.reward)

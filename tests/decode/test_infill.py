@@ -1,0 +1,144 @@
+"""Infilling: what was given stays, the holes carry the mark, and the detector finds it in them alone."""
+
+import json
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import dgmark
+from dgmark.cli import app
+from dgmark.decode.infill import holes_in
+from dgmark.errors import InputError, PromptTooLong, SettingsError
+from dgmark.models.load import load_model
+from dgmark.models.network import NetworkDenoiser
+from dgmark.models.toy import ToyDenoiser
+from support.known_keys import known_key
+from support.unchecked import unchecked
+
+TOY = ToyDenoiser(end_bias=3.0)
+PARTS: list[str | int] = ["w1 w2 w3", 7, "w4 w5", 12, "w6 w7 w8 w9"]
+
+
+@pytest.fixture(scope="module")
+def story_model() -> NetworkDenoiser:
+    return load_model(dtype="fp32")
+
+
+def toy_key() -> dgmark.WatermarkKey:
+    fresh = dgmark.WatermarkKey.generate(TOY)
+    return dgmark.WatermarkKey(fresh.spec, "infill", bytes(range(32)))
+
+
+@pytest.mark.parametrize("count_from", ["text", "hole"])
+@pytest.mark.parametrize(
+    "settings", [{"temperature": 0}, {}, {"lookahead": 3}, {"block_length": 5, "commit": "threshold"}], ids=str
+)
+def test_given_tokens_stay_and_every_hole_is_filled(count_from: Any, settings: dict[str, Any]) -> None:
+    (made,) = dgmark.infill(TOY, [PARTS], key=toy_key(), count_from=count_from, **settings)
+    words = made.text.split()
+    assert words[:3] == ["w1", "w2", "w3"]
+    assert words[10:12] == ["w4", "w5"]
+    assert words[24:] == ["w6", "w7", "w8", "w9"]
+    assert made.holes == [(3, 10), (12, 24)]
+    assert len(made.token_ids) == 28
+    # neither masks nor end tokens, though this model likes to end
+    assert not {TOY.mask_id, *TOY.end_ids} & set(made.token_ids)
+
+
+@pytest.mark.parametrize("count_from", ["text", "hole"])
+def test_positions_are_counted_as_told(count_from: Any) -> None:
+    key = toy_key()
+    (made,) = dgmark.infill(TOY, [PARTS], key=key, count_from=count_from)
+    expected = sorted([*range(3, 10), *range(12, 24)] if count_from == "text" else [*range(7), *range(12)])
+    assert sorted(made.trace.position) == expected
+    table = key.tables.table()
+    for position, token, matched in zip(made.trace.position, made.trace.token_id, made.trace.matched, strict=True):
+        assert matched == (table[token] == position % 2)
+    assert sum(made.trace.matched) > 13
+
+
+def test_every_step_sees_what_stands_behind_the_hole() -> None:
+    (one,) = dgmark.infill(TOY, [["w1", 8, "w2"]], temperature=0)
+    (other,) = dgmark.infill(TOY, [["w1", 8, "w3"]], temperature=0)
+    assert one.token_ids[1:9] != other.token_ids[1:9]
+
+
+def test_a_text_does_not_depend_on_the_others() -> None:
+    texts: list[list[str | int]] = [PARTS, ["w3", 9], [5, "w1"]]
+    together = dgmark.infill(TOY, texts, key=toy_key(), seed=4)
+    alone = [dgmark.infill(TOY, [parts], key=toy_key(), seed=4 + i)[0] for i, parts in enumerate(texts)]
+    assert together == alone
+
+
+@pytest.mark.parametrize(
+    ("parts", "error", "message"),
+    [
+        (["w1 w2"], InputError, "no hole"),
+        ([8], InputError, "no text around"),
+        (["w1", 0], InputError, "not 0"),
+        (["w1", True], InputError, "not True"),
+        (["w1", 600], PromptTooLong, "601 tokens"),
+    ],
+)
+def test_what_cannot_be_filled_is_refused(parts: list[Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        dgmark.infill(TOY, [parts])
+
+
+@pytest.mark.parametrize("settings", [{"length": 64}, {"steps": 8}, {"count_from": "end"}], ids=str)
+def test_settings_that_the_holes_decide_are_refused(settings: dict[str, Any]) -> None:
+    with unchecked(), pytest.raises(SettingsError, match=r"length|steps|count from"):
+        dgmark.infill(TOY, [PARTS], **settings)
+
+
+def test_holes_are_read_out_of_a_text() -> None:
+    assert holes_in("a [mask:3] b[mask:12]") == ["a ", 3, " b", 12]
+    assert holes_in("[mask:1]") == [1]
+    assert holes_in("no [mask] here") == ["no [mask] here"]
+
+
+@pytest.mark.slow
+def test_the_mark_is_found_in_the_holes_alone(story_model: NetworkDenoiser) -> None:
+    key = known_key("infill")
+    given = "The old man sat down by the fire, and after a while he said to the children: "
+    (made,) = dgmark.infill(story_model, [[given, 60, " Then they all went home. ", 40]], key=key, seed=3)
+    assert made.text.startswith(given)
+    (first, second) = made.spans
+    assert made.text[first[1] : second[0]].strip() == "Then they all went home."
+    found = dgmark.Detector(key).detect(made.text, only=made.spans)
+    assert found.verdict == "watermarked"
+    assert 90 <= found.num_tokens_scored <= 105  # read back, the tokens at the edges may be others
+    assert dgmark.Detector(known_key("another")).detect(made.text, only=made.spans).verdict != "watermarked"
+
+
+def test_the_command_fills_holes_and_says_where(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = tmp_path / "key.json"
+    run = CliRunner().invoke
+    assert run(app, ["keygen", str(key)]).exit_code == 0
+    result = run(app, ["infill", "--key", str(key), "Once upon a time [mask:6] lived a king.", "--json"])
+    assert result.exit_code == 0, result.stderr
+    row = json.loads(result.stdout)
+    start, end = row["spans"][0]
+    assert row["text"][:start] + row["text"][end:] == "Once upon a time  lived a king."
+    rows = tmp_path / "in.jsonl"
+    rows.write_text('{"id": "a", "text": "no hole"}\n{"id": "b", "parts": ["Once", 4]}\n')
+    result = run(app, ["infill", "--no-watermark", "--texts", str(rows)])
+    assert result.exit_code == 0
+    bad, good = map(json.loads, result.stdout.splitlines())
+    assert "no hole" in bad["error"]
+    assert good["holes"] == [[1, 5]]
+    assert run(app, ["infill", "--no-watermark", "no hole"]).exit_code == 4
+    assert run(app, ["infill", "--no-watermark"]).exit_code == 2
+
+
+def test_the_command_decodes_as_told() -> None:
+    told = ["--temperature", "0.5", "--top-k", "5", "--guard", "0.3", "--cache", "dual", "--repetition-guard"]
+    result = CliRunner().invoke(app, ["infill", "--no-watermark", "--json", "A king [mask:4] and [mask:3].", *told])
+    assert result.exit_code == 0, result.stderr
+    row = json.loads(result.stdout)
+    expected = {"temperature": 0.5, "top_k": 5, "guard": 0.3, "cache": "dual", "repetition_guard": True}
+    assert {name: row["settings"][name] for name in expected} == expected
+    assert [end - start for start, end in row["holes"]] == [4, 3]
+    assert CliRunner().invoke(app, ["infill", "--no-watermark", "a [mask:4]", "--guard", "2"]).exit_code == 2
+    assert "[mask:N]" in CliRunner().invoke(app, ["infill", "--help"]).stdout  # which is no markup

@@ -1,0 +1,293 @@
+"""Every pair of settings that can be meant runs and keeps its promises; every other is refused with its reason."""
+
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from dgmark.checkpoint.tokenizer import Tokenizer
+from dgmark.decode import DecodeConfig, KeyMatching, decode
+from dgmark.errors import BlockLengthError, SettingsError, UnknownStrategy
+from dgmark.models.denoiser import CacheMode, Denoiser, Session
+from dgmark.models.sessions.bidirectional import NetworkSession
+from dgmark.models.toy import ToyDenoiser
+from dgmark.watermark.groups import WatermarkSpec, group_table
+from dgmark.watermark.key import WatermarkKey
+from support.plain_decoding import decode_plainly
+from support.unchecked import unchecked
+
+SECRET = bytes(range(32))
+LENGTH, BLOCK = 8, 4
+TOY = ToyDenoiser(end_ids=())
+PROMPTS = torch.tensor([[2, 7, 5, 9], [11, 3, 20, 4], [8, 8, 25, 16]])
+SEEDS = [5, 6, 7]
+
+
+@dataclass(frozen=True)
+class TinyNetwork:
+    """A random bidirectional Llama in double precision, with the toy's vocabulary and the library's sessions."""
+
+    mask_id: int = 0
+    end_ids: tuple[int, ...] = ()
+    vocab_size: int = TOY.vocab_size
+    context_length: int = 64
+
+    @cached_property
+    def network(self) -> LlamaForCausalLM:
+        torch.manual_seed(11)
+        config = LlamaConfig(
+            vocab_size=self.vocab_size,
+            hidden_size=16,
+            intermediate_size=24,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            initializer_range=0.6,
+        )
+        config.is_causal = False
+        network: LlamaForCausalLM = LlamaForCausalLM(config).train(False).double()
+        network.model.rotary_emb.double()
+        return network
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return TOY.tokenizer
+
+    def session(self, cache: CacheMode, padding: Tensor | None = None) -> Session:
+        assert padding is None
+        return NetworkSession(self.network, cache)
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        return self.session("none").begin(ids, 0, ids.shape[1])
+
+
+TINY = TinyNetwork()
+
+
+@dataclass
+class NaiveSession:
+    """A session asked for one canvas at a time."""
+
+    session: Session
+
+    def begin(self, canvas: list[int], start: int, stop: int) -> list[list[float]]:
+        logits: list[list[float]] = self.session.begin(torch.tensor([canvas]), start, stop)[0].tolist()
+        return logits
+
+    def step(self, canvas: list[int], start: int, stop: int) -> list[list[float]]:
+        owner = torch.tensor([0])
+        logits: list[list[float]] = self.session.step(torch.tensor([canvas]), owner, start, stop)[0].tolist()
+        return logits
+
+
+@cache
+def marked(modulus: int) -> KeyMatching:
+    spec = WatermarkSpec(
+        modulus=modulus,
+        table_size=TOY.vocab_size,
+        tokenizer=TOY.tokenizer.name,
+        tokenizer_fingerprint=TOY.tokenizer.fingerprint,
+    )
+    return KeyMatching(WatermarkKey(spec=spec, key_id="test", secret=SECRET), torch.device("cpu"))
+
+
+@cache
+def groups(modulus: int) -> list[int]:
+    listed: list[int] = group_table(SECRET, modulus, TOY.vocab_size, 0).tolist()
+    return listed
+
+
+def grid(cached: bool) -> list[dict[str, Any]]:
+    """All settings of strategy, sampling, lookahead, commits and cache that can be meant together."""
+    ways = [("random", 0.0), ("random", 1.3), ("confidence", 0.0), ("confidence", 0.7), ("entropy", 0.0)]
+    ways += [("entropy", 1.0), ("margin", 0.0)]
+    rules: list[dict[str, Any]] = [
+        {},
+        {"steps": 4, "schedule": "dream"},
+        {"commit": "threshold", "threshold": 0.5},
+        {"commit": "factor"},
+    ]
+    looks: list[dict[str, Any]] = [
+        {},
+        {"lookahead": 3, "lookahead_scope": "block", "lookahead_proposals": "kept"},
+        {"lookahead": 2, "lookahead_scope": "canvas"},
+    ]
+    modes = []
+    for (strategy, temperature), rule, look, cache_mode in product(
+        ways, rules, looks, ["prefix", "dual"] if cached else ["none"]
+    ):
+        meant = (
+            ("commit" not in rule or strategy == "confidence")
+            and (not look or strategy != "random")
+            and not (cache_mode == "dual" and look.get("lookahead_scope") == "canvas")
+        )
+        if meant:
+            modes.append({"strategy": strategy, "temperature": temperature, "cache": cache_mode, **rule, **look})
+    return modes
+
+
+def name_of(mode: dict[str, Any]) -> str:
+    return "-".join(str(value) for value in mode.values())
+
+
+def check(model: Denoiser, mode: dict[str, Any], modulus: int) -> None:
+    """What every mode promises."""
+    config = DecodeConfig(LENGTH, BLOCK, **mode)
+    together = decode(model, PROMPTS, config, marked(modulus), SEEDS)
+    assert len(together) == len(SEEDS)
+    for row, response in enumerate(together):
+        trace = response.trace
+        assert sorted(trace.position) == [*range(LENGTH)]
+        assert [response.token_ids[position] for position in trace.position] == trace.token_id
+        assert all(1 <= token < TOY.tokenizer.vocab_size for token in trace.token_id)
+        pairs = zip(trace.token_id, trace.position, strict=True)
+        assert trace.matched == [groups(modulus)[token] == position % modulus for token, position in pairs]
+        blocks = [position // BLOCK for position in trace.position]
+        assert blocks == sorted(blocks)
+        assert trace.step == sorted(trace.step)
+        if row == 1:
+            (alone,) = decode(model, PROMPTS[row : row + 1], config, marked(modulus), [SEEDS[row]])
+            assert alone.token_ids == response.token_ids
+            assert alone.trace.position == trace.position
+            # the network's norms and angles are float32, and matrix products may differ with the batch
+            assert alone.trace.reward == pytest.approx(trace.reward, rel=0 if model is TOY else 1e-4)
+
+
+@pytest.mark.parametrize("modulus", [2, 3])
+@pytest.mark.parametrize("mode", grid(cached=False), ids=name_of)
+def test_every_mode_without_a_cache(mode: dict[str, Any], modulus: int) -> None:
+    check(TOY, mode, modulus)
+
+
+@pytest.mark.parametrize("mode", grid(cached=True), ids=name_of)
+def test_every_mode_with_a_cache(mode: dict[str, Any]) -> None:
+    check(TINY, mode, 2 if mode["cache"] == "dual" else 3)
+
+
+@pytest.mark.parametrize("cache_mode", ["none", "prefix", "dual"])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        {"strategy": "confidence"},
+        {"strategy": "entropy", "lookahead": 3},
+        {"strategy": "margin", "lookahead": 2, "steps": 4},
+        {"strategy": "confidence", "lookahead": 3, "commit": "threshold", "threshold": 0.5},
+        {"strategy": "confidence", "lookahead": 3, "lookahead_scope": "canvas"},
+    ],
+    ids=name_of,
+)
+def test_the_loop_with_a_cache_is_a_plain_loop_on_a_session(mode: dict[str, Any], cache_mode: Any) -> None:
+    if cache_mode == "dual" and "lookahead_scope" in mode:
+        mode = mode | {"lookahead_scope": "block"}
+    config = DecodeConfig(LENGTH, BLOCK, temperature=0.0, cache=cache_mode, **mode)
+    responses = decode(TINY, PROMPTS, config, marked(2), SEEDS)
+    for prompt, response in zip(PROMPTS.tolist(), responses, strict=True):
+        plain = decode_plainly(
+            NaiveSession(TINY.session(cache_mode)),
+            prompt,
+            [range(BLOCK), range(BLOCK, LENGTH)],
+            config,
+            lambda token, position: groups(2)[token] == position % 2,
+            mask_id=0,
+            permitted=[*range(1, TOY.tokenizer.vocab_size)],
+        )
+        assert response.token_ids == plain.y
+        trace = response.trace
+        places = [
+            sorted(place for step, place in zip(trace.step, trace.position, strict=True) if step == number)
+            for number in sorted({*trace.step})
+        ]
+        assert places == plain.steps
+
+
+def test_caches_give_other_texts() -> None:
+    # else the test above would show nothing
+    prompts = torch.randint(2, 26, (12, 4), generator=torch.Generator().manual_seed(0))
+    modes: list[CacheMode] = ["none", "prefix", "dual"]
+    texts = {
+        str(
+            [
+                r.token_ids
+                for r in decode(TINY, prompts, DecodeConfig(16, 8, "confidence", 0.0, cache=mode), marked(2), [0] * 12)
+            ]
+        )
+        for mode in modes
+    }
+    assert len(texts) == 3
+
+
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("strategy", ["confidence", "entropy", "margin"])
+def test_greedy_decoding_is_the_same_bit_for_bit_at_every_batch_size(strategy: str, k: int) -> None:
+    config = DecodeConfig(LENGTH, BLOCK, strategy, 0.0, lookahead=k)
+    prompts = torch.randint(2, 26, (8, 4), generator=torch.Generator().manual_seed(4))
+    whole = decode(TOY, prompts, config, marked(2), [0] * 8)
+    for size in (1, 3, 5):
+        batches = [prompts[start : start + size] for start in range(0, 8, size)]
+        parts = [decode(TOY, part, config, marked(2), [0] * len(part)) for part in batches]
+        assert [response for part in parts for response in part] == whole
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"strategy": "margin", "temperature": 0.5}, "margin proposes the most likely token: it needs temperature 0"),
+        ({"strategy": "random", "lookahead": 2}, "random are noise, so lookahead has no best candidates"),
+        ({"strategy": "random", "guard": 0.5}, "random are noise, so a guard has nothing to compare"),
+        (
+            {"strategy": "entropy", "commit": "threshold"},
+            "commit threshold compares confidences: it needs strategy conf",
+        ),
+        ({"strategy": "margin", "temperature": 0.0, "commit": "factor"}, "commit factor compares confidences"),
+        ({"strategy": "random", "commit": "factor"}, "commit factor compares confidences"),
+        ({"commit": "threshold", "steps": 4}, "commit threshold takes as many steps as it needs: leave steps out"),
+        ({"commit": "factor", "steps": 4}, "commit factor takes as many steps as it needs"),
+        ({"lookahead": 2, "lookahead_scope": "canvas", "cache": "dual"}, "cache dual computes the block alone"),
+        ({"lookahead": 0}, "lookahead 0 looks at no candidate"),
+        ({"lookahead_scope": "row"}, "lookahead scope 'row' is not one of: block, canvas"),
+        ({"lookahead_proposals": "both"}, "lookahead proposals 'both' is not one of: redrawn, kept"),
+        ({"commit": "all"}, "commit 'all' is not one of: quota, threshold, factor"),
+        ({"schedule": "cosine"}, "schedule 'cosine' is not one of: llada, dream"),
+        ({"cache": "all"}, "cache 'all' is not one of: none, prefix, dual"),
+        ({"threshold": 0.0}, "threshold 0.0 is not between 0 and 1"),
+        ({"threshold": 1.0}, "threshold 1.0 is not between 0 and 1"),
+        ({"factor": 0.0}, r"factor 0.0 is not in \(0, 2\]"),
+        ({"factor": 2.1}, r"factor 2.1 is not in \(0, 2\]"),
+        ({"guard": -0.1}, r"guard -0.1 is not in 0..1"),
+        ({"guard": 1.1}, r"guard 1.1 is not in 0..1"),
+        ({"steps": 9}, r"steps 9 must be a multiple of the 2 blocks, and at most one a token \(8\)"),
+        ({"steps": 10}, "at most one a token"),
+        ({"steps": 3}, "steps 3 must be a multiple of the 2 blocks"),
+        ({"steps": 1}, "steps 1 must be a multiple of the 2 blocks"),
+        ({"steps": 0}, "steps 0 must be a multiple of the 2 blocks"),
+        (
+            {"temperature": 0.0, "top_k": 3},
+            "temperature 0 takes the most likely token: top-k and top-p have no meaning",
+        ),
+        ({"temperature": -1.0}, "temperature -1.0 is neither 0 nor in"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_meant_is_refused_with_its_reason(settings: dict[str, Any], reason: str) -> None:
+    # without the run-time type checks, as users call it
+    with unchecked(), pytest.raises(SettingsError, match=reason):
+        DecodeConfig(LENGTH, BLOCK, **settings)
+
+
+def test_an_unknown_strategy_and_an_uneven_length_have_errors_of_their_own() -> None:
+    with pytest.raises(UnknownStrategy, match="'best' is not one of: random, confidence, entropy, margin"):
+        DecodeConfig(LENGTH, BLOCK, "best")
+    with pytest.raises(BlockLengthError, match="length 9 is not a multiple of block length 4: use 8 or 12"):
+        DecodeConfig(9, BLOCK)
+
+
+@pytest.mark.parametrize("cache_mode", ["prefix", "dual"])
+def test_a_model_without_sessions_has_no_cache(cache_mode: Any) -> None:
+    config = replace(DecodeConfig(LENGTH, BLOCK), cache=cache_mode)
+    with pytest.raises(SettingsError, match=f"toy has no cache '{cache_mode}'"):
+        decode(TOY, PROMPTS, config, marked(2), SEEDS)

@@ -1,0 +1,311 @@
+"""Proposals: the law of the sampler, the rewards of each strategy, ties and what may never be proposed."""
+
+import math
+from collections.abc import Sequence
+
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+from scipy.stats import chi2
+from torch import Tensor
+
+from dgmark.decode import DecodeConfig, propose
+from dgmark.decode.proposals import draw, filtered
+from dgmark.errors import SettingsError
+
+# Each chi-square test below rejects a true sampler with at most this probability over seeds (the seed is fixed).
+FALSE_ALARM = 1e-6
+DRAWS = 200_000
+ALMOST_ONE = math.nextafter(1.0, 0.0)
+
+LOGITS = [1.2, -0.5, 3.0, 0.0, 2.1, 2.1, -2.0, 2.8, 1.0, 9.0]
+FORBIDDEN = [3, 9]
+
+
+def settings(
+    strategy: str = "confidence", temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None
+) -> DecodeConfig:
+    return DecodeConfig(8, 8, strategy, temperature, top_k, top_p)
+
+
+def uniforms(count: int, seed: int = 0) -> Tensor:
+    return torch.rand(count, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def law(temperature: float, top_k: int | None = None, top_p: float | None = None) -> list[float]:
+    """The distribution that a candidate must have, from its definition."""
+    weights = [0.0 if v in FORBIDDEN else math.exp(x / temperature) for v, x in enumerate(LOGITS)]
+    if top_k is not None:
+        kth = sorted(weights, reverse=True)[top_k - 1]
+        weights = [w if w >= kth else 0.0 for w in weights]
+    if top_p is not None:
+        total, kept = sum(weights), set[int]()
+        for v in sorted(range(len(weights)), key=lambda v: (-weights[v], v)):
+            if sum(weights[u] for u in kept) >= top_p * total:
+                break
+            kept.add(v)
+        weights = [w if v in kept else 0.0 for v, w in enumerate(weights)]
+    return [w / sum(weights) for w in weights]
+
+
+def rejected(counts: Sequence[float], probabilities: Sequence[float]) -> bool:
+    """Pearson's chi-square test at level FALSE_ALARM; a count where there is no probability is always rejected."""
+    total = sum(counts)
+    cells = [(c, total * p) for c, p in zip(counts, probabilities, strict=True) if p > 0]
+    assert min(expected for _, expected in cells) >= 20  # else the statistic is not chi-square
+    if sum(c for c, _ in cells) < total:
+        return True
+    statistic = sum((c - expected) ** 2 / expected for c, expected in cells)
+    return statistic > float(chi2.isf(FALSE_ALARM, len(cells) - 1))
+
+
+def sample_counts(config: DecodeConfig, dtype: torch.dtype) -> list[int]:
+    logits = torch.tensor(LOGITS, dtype=dtype).expand(DRAWS, -1)
+    tokens = propose(logits, uniforms(DRAWS), torch.tensor(FORBIDDEN), config).tokens
+    counts: list[int] = tokens.bincount(minlength=len(LOGITS)).tolist()
+    return counts
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p"),
+    [
+        (1.0, None, None),
+        (0.7, None, None),
+        (1.6, None, None),
+        (1.0, 3, None),  # two tokens tie for the third place: both stay
+        (0.8, 2, None),
+        (1.0, None, 0.9),
+        (1.3, None, 0.6),
+        (1.0, None, 1.0),
+        (1.0, 4, 0.7),
+    ],
+)
+def test_candidates_have_the_law_of_the_exact_softmax(
+    temperature: float, top_k: int | None, top_p: float | None, dtype: torch.dtype
+) -> None:
+    counts = sample_counts(settings("confidence", temperature, top_k, top_p), dtype)
+    assert not rejected(counts, law(temperature, top_k, top_p))
+    # the test has the power to tell a temperature that is wrong by a quarter
+    assert rejected(counts, law(1.25 * temperature, top_k, top_p))
+
+
+@pytest.mark.parametrize("strategy", ["random", "confidence", "entropy"])
+def test_the_candidate_does_not_depend_on_the_strategy(strategy: str) -> None:
+    logits, u = torch.tensor(LOGITS).expand(500, -1), uniforms(500)
+    config, reference = settings(strategy, 0.9, 6, 0.95), settings("confidence", 0.9, 6, 0.95)
+    forbidden = torch.tensor(FORBIDDEN)
+    assert torch.equal(propose(logits, u, forbidden, config).tokens, propose(logits, u, forbidden, reference).tokens)
+
+
+def test_the_random_reward_is_independent_of_the_candidate() -> None:
+    found = propose(
+        torch.tensor(LOGITS, dtype=torch.float64).expand(DRAWS, -1),
+        uniforms(DRAWS),
+        torch.tensor(FORBIDDEN),
+        settings("random"),
+    )
+    quarter = (found.rewards * 4).long()
+    cells = (found.tokens * 4 + quarter).bincount(minlength=4 * len(LOGITS)).tolist()
+    assert not rejected(cells, [p / 4 for p in law(1.0) for _ in range(4)])
+    # a reward that is the candidate's own uniform would be found out
+    reused = (found.tokens * 4 + (uniforms(DRAWS)[:, 0] * 4).long()).bincount(minlength=4 * len(LOGITS)).tolist()
+    assert rejected(reused, [p / 4 for p in law(1.0) for _ in range(4)])
+
+
+def test_top_k_keeps_the_tokens_tied_with_the_last() -> None:
+    kept = filtered(torch.tensor([[0.1, 0.3, 0.2, 0.2, 0.2]]), 2, None)[0].nonzero()[:, 0]
+    assert kept.tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("top_p", "kept"), [(0.5, [1]), (0.501, [1, 3]), (0.75, [1, 3]), (0.76, [0, 1, 3])])
+def test_top_p_keeps_the_fewest_tokens_that_reach_it(top_p: float, kept: list[int]) -> None:
+    weights = torch.tensor([[0.125, 0.5, 0.125, 0.25]], dtype=torch.float64)
+    assert filtered(weights, None, top_p)[0].nonzero()[:, 0].tolist() == kept
+
+
+def test_top_p_counts_the_mass_that_top_k_left() -> None:
+    weights = torch.tensor([[0.4, 0.3, 0.2, 0.1]], dtype=torch.float64)
+    assert filtered(weights, 2, 0.5)[0].nonzero()[:, 0].tolist() == [0]  # 0.4 of 0.7; of all it were less than half
+
+
+@pytest.mark.parametrize("top_p", [1e-300, 1e-9, 0.2])
+def test_top_p_always_keeps_the_most_likely_token(top_p: float) -> None:
+    weights = torch.tensor([[0.2, 0.5, 0.3], [1.0, 0.0, 0.0]])
+    assert filtered(weights, None, top_p).argmax(-1).tolist() == [1, 0]
+    assert (filtered(weights, None, top_p) > 0).any(-1).all()
+
+
+@given(
+    st.lists(
+        st.sampled_from([0.0, 0.0, 1e-300, 1e-20, 0.1, 1 / 3, 0.7, 5.0]) | st.floats(0, 1e6), min_size=1, max_size=12
+    ).filter(any),
+    st.sampled_from([0.0, ALMOST_ONE, 0.5]) | st.floats(0, 1, exclude_max=True),
+)
+@example([0.0, 5e-324, 0.0], ALMOST_ONE)  # here u * total rounds up to total
+def test_no_token_of_weight_zero_is_ever_drawn(weights: list[float], uniform: float) -> None:
+    token = int(draw(torch.tensor([weights], dtype=torch.float64), torch.tensor([uniform], dtype=torch.float64)))
+    assert weights[token] > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize(("uniform", "token"), [(0.0, 1), (ALMOST_ONE, 3)])
+def test_the_extreme_uniforms_draw_the_first_and_the_last_token_of_any_weight(
+    uniform: float, token: int, dtype: torch.dtype
+) -> None:
+    weights = torch.tensor([[0.0, 0.3, 0.0, 0.1, 0.0]], dtype=dtype)
+    assert draw(weights, torch.tensor([uniform], dtype=torch.float64)).tolist() == [token]
+
+
+def test_draw_inverts_the_cumulative_weights() -> None:
+    weights = torch.tensor([1.0, 0.0, 2.0, 1.0]).expand(8, -1)  # steps at 0, 1/4, 3/4
+    targets = torch.tensor([0.0, 0.2499, 0.25, 0.5, 0.7499, 0.75, 0.9, ALMOST_ONE], dtype=torch.float64)
+    assert draw(weights, targets).tolist() == [0, 0, 2, 2, 2, 3, 3, 3]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "config",
+    [
+        settings(),
+        settings(temperature=0),
+        settings("margin", 0),
+        settings("random", 2.0),
+        settings("entropy", 1, 4, 0.9),
+    ],
+    ids=str,
+)
+def test_forbidden_ids_are_never_proposed_however_likely(config: DecodeConfig, dtype: torch.dtype) -> None:
+    logits = torch.randn(400, 12, generator=torch.Generator().manual_seed(1)).to(dtype)
+    forbidden = torch.tensor([0, 10, 11])
+    logits[:, forbidden] += 1000
+    found = propose(logits, uniforms(400), forbidden, config)
+    assert not torch.isin(found.tokens, forbidden).any()
+    assert set(found.tokens.tolist()) == set(range(1, 10))
+    assert not found.rewards.isnan().any()
+
+
+@pytest.mark.parametrize("temperature", [1e-3, 1e-20, 1e-39, 5e-324])
+def test_a_temperature_near_zero_samples_the_most_likely_token_or_is_refused(temperature: float) -> None:
+    try:
+        config = settings(temperature=temperature)
+    except SettingsError:
+        assert temperature < 1e-6  # no sooner
+        return
+    logits = torch.tensor([[1.0, 4.0, 2.0, 3.0, 9.0]])
+    assert propose(logits, uniforms(1), torch.tensor([4]), config).tokens.tolist() == [1]
+
+
+@pytest.mark.parametrize("temperature", [1e4, 1e20, 1e40, 1e300])
+def test_a_huge_temperature_samples_evenly_or_is_refused(temperature: float) -> None:
+    try:
+        config = settings(temperature=temperature)
+    except SettingsError:
+        assert temperature > 1e6
+        return
+    logits = torch.tensor([[1.0, 4.0, 2.0, 3.0, 9.0]]).expand(DRAWS, -1)
+    tokens = propose(logits, uniforms(DRAWS), torch.tensor([4]), config).tokens
+    assert not rejected(tokens.bincount(minlength=5).tolist(), [0.25, 0.25, 0.25, 0.25, 0.0])
+
+
+def softmax(row: list[float]) -> list[float]:
+    weights = [math.exp(x - max(row)) for x in row]
+    return [w / sum(weights) for w in weights]
+
+
+@pytest.mark.parametrize(
+    "config", [settings(temperature=0), settings(temperature=0.5, top_k=3), settings(temperature=3)]
+)
+def test_confidence_is_the_models_own_probability_of_the_candidate(config: DecodeConfig) -> None:
+    # neither tempered nor filtered, and over the forbidden ids, too
+    logits = torch.tensor(LOGITS, dtype=torch.float64).expand(50, -1)
+    found = propose(logits, uniforms(50), torch.tensor(FORBIDDEN), config)
+    probabilities = softmax(LOGITS)
+    assert found.rewards.tolist() == pytest.approx([probabilities[v] for v in found.tokens.tolist()], rel=1e-12)
+
+
+@pytest.mark.parametrize("config", [settings("entropy", 0), settings("entropy", 0.5, 3)])
+def test_the_entropy_reward_is_minus_the_entropy_of_the_models_distribution(config: DecodeConfig) -> None:
+    found = propose(torch.tensor([LOGITS], dtype=torch.float64), uniforms(1), torch.tensor(FORBIDDEN), config)
+    assert float(found.rewards) == pytest.approx(sum(p * math.log(p) for p in softmax(LOGITS)), rel=1e-12)
+
+
+def test_the_margin_is_the_gap_between_the_two_best_permitted_probabilities() -> None:
+    found = propose(
+        torch.tensor([LOGITS], dtype=torch.float64), uniforms(1), torch.tensor(FORBIDDEN), settings("margin", 0)
+    )
+    probabilities = softmax(LOGITS)
+    assert found.tokens.tolist() == [2]
+    assert float(found.rewards) == pytest.approx(probabilities[2] - probabilities[7], rel=1e-12)
+
+
+@pytest.mark.parametrize("temperature", [0, 1.0])
+def test_the_random_reward_is_the_second_uniform(temperature: float) -> None:
+    u = uniforms(20)
+    logits = torch.tensor(LOGITS, dtype=torch.float64).expand(20, -1)
+    found = propose(logits, u, torch.tensor(FORBIDDEN), settings("random", temperature))
+    assert torch.equal(found.rewards, u[:, 1])
+
+
+@pytest.mark.parametrize("strategy", ["confidence", "entropy"])
+def test_an_impossible_token_leaves_the_rewards_finite(strategy: str) -> None:
+    logits = torch.tensor([[0.0, -math.inf, 1.0, -math.inf]])
+    found = propose(logits, uniforms(1), torch.tensor([0]), settings(strategy))
+    assert found.tokens.tolist() == [2]
+    assert found.rewards.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_greedy_ties_go_to_the_lowest_permitted_id(dtype: torch.dtype) -> None:
+    logits = torch.zeros(3, 5000, dtype=dtype)
+    logits[1, [4000, 17, 3000]] = 2.5
+    logits[2, [4000, 0, 3000]] = 2.5
+    found = propose(logits, uniforms(3), torch.tensor([0]), settings(temperature=0))
+    assert found.tokens.tolist() == [1, 17, 3000]
+
+
+@pytest.mark.parametrize("strategy", ["random", "confidence", "entropy", "margin"])
+@pytest.mark.parametrize(
+    ("dtype", "reward_dtype"),
+    [(torch.bfloat16, torch.float32), (torch.float32, torch.float32), (torch.float64, torch.float64)],
+)
+def test_rewards_are_computed_in_float32_or_better(
+    strategy: str, dtype: torch.dtype, reward_dtype: torch.dtype
+) -> None:
+    logits = torch.tensor([LOGITS], dtype=dtype)
+    found = propose(logits, uniforms(1), torch.tensor(FORBIDDEN), settings(strategy, 0))
+    cast_first = propose(logits.to(reward_dtype), uniforms(1), torch.tensor(FORBIDDEN), settings(strategy, 0))
+    assert found.rewards.dtype == reward_dtype
+    assert torch.equal(found.rewards, cast_first.rewards)
+
+
+def test_bf16_logits_near_certainty_still_order_the_positions() -> None:
+    # in bf16 both probabilities would be 1.0, and the position a tie
+    logits = torch.tensor([[9.0, 0.0, 0.0, 0.0], [10.0, 0.0, 0.0, 0.0]], dtype=torch.bfloat16)
+    first, second = propose(logits, uniforms(2), torch.tensor([3]), settings(temperature=0)).rewards.tolist()
+    assert first < second < 1
+
+
+@pytest.mark.parametrize(
+    "config", [settings(), settings(temperature=0), settings("margin", 0), settings("entropy", 1, 3, 0.5)]
+)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_the_logits_are_not_written_to(config: DecodeConfig, dtype: torch.dtype) -> None:
+    logits = torch.tensor([LOGITS, LOGITS[::-1]], dtype=dtype)
+    before = logits.clone()
+    propose(logits, uniforms(2), torch.tensor(FORBIDDEN), config)
+    assert torch.equal(logits, before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "config", [settings(), settings(temperature=0), settings("margin", 0), settings("entropy", 1, 3, 0.5)]
+)
+def test_a_position_is_proposed_for_as_if_it_were_alone(config: DecodeConfig, dtype: torch.dtype) -> None:
+    logits = (4 * torch.randn(9, 33, generator=torch.Generator().manual_seed(2))).to(dtype)
+    u, forbidden = uniforms(9), torch.tensor([0, 32])
+    together = propose(logits, u, forbidden, config)
+    for i in range(9):
+        alone = propose(logits[i : i + 1], u[i : i + 1], forbidden, config)
+        assert (alone.tokens.item(), alone.rewards.item()) == (together.tokens[i].item(), together.rewards[i].item())

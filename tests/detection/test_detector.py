@@ -1,0 +1,557 @@
+"""The detector: three verdicts, any crop, ids and texts, and no text that makes it stumble. Mode "intact" unless said.
+
+That its p-value is exact stands in `test_statistics.py`, that it holds its level in `test_level.py`.
+"""
+
+import json
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, Detector, detect
+from dgmark.detection.intact import Phase
+from dgmark.detection.result import Detection
+from dgmark.errors import SettingsError, VocabularyMismatch
+from dgmark.watermark.groups import SchemeName
+from dgmark.watermark.key import WatermarkKey
+from support.known_keys import builtin_tokenizer, known_key
+from support.marked_texts import marked_text, whole_words
+from support.unchecked import unchecked
+
+Ids = NDArray[np.int64]
+
+END, START, MASK = 0, 1, 2  # of the built-in tokenizer
+FIRST = 4  # the ids below are special
+ROW = [
+    "id", "verdict", "p_value", "z_score", "green_fraction", "num_tokens_scored", "num_tokens_matched", "fpr", "shift",
+    "shifts_tested", "key_fingerprint", "guaranteed", "summary", "mode", "p_intact", "p_edited", "draws",
+    "edited_fraction", "z_window", "normalised", "spans", "keys_tested", "scheme", "p_published", "schema",
+]  # fmt: skip
+
+
+def detector_of(
+    name: str = "detector", *, modulus: int = 2, rotation: int = 0, scheme: SchemeName = "keyed", **options: Any
+) -> Detector:
+    key = known_key(name, modulus=modulus, rotation=rotation, scheme=scheme)
+    return Detector(key, tokenizer=builtin_tokenizer(), **{"mode": "intact", **options})
+
+
+def marked_ids(key: WatermarkKey, length: int, *, rate: float = 0.8, seed: int = 0) -> Ids:
+    """A response: each token from its position's matching set with probability `rate`, else from outside it."""
+    dice = np.random.default_rng(seed)
+    ids = []
+    for position in range(length):
+        table = key.tables.table(position // key.spec.rotation if key.spec.rotation else 0)
+        in_set = table[FIRST:] == position % key.spec.modulus
+        ids.append(FIRST + int(dice.choice(np.flatnonzero(in_set if dice.random() < rate else ~in_set))))
+    return np.array(ids)
+
+
+def plain_ids(length: int, seed: int = 0) -> Ids:
+    return np.random.default_rng(seed).integers(FIRST, 8192, size=length)
+
+
+def test_a_marked_text_is_cut_into_the_tokens_it_was_made_of() -> None:
+    text = marked_text(known_key("words"), 50)
+    assert len(builtin_tokenizer().encode(text)) == 50
+    assert detector_of("words", phase="start").detect(text).num_tokens_matched == 50
+
+
+# --- the verdict ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("phase", ["any", "start"])
+@pytest.mark.parametrize(("modulus", "rotation"), [(2, 0), (3, 0), (16, 0), (2, 32), (5, 7)])
+def test_marked_ids_are_found(modulus: int, rotation: int, phase: Phase) -> None:
+    detector = detector_of(modulus=modulus, rotation=rotation, phase=phase)
+    found = detector.detect(marked_ids(detector.key, 200))
+    assert found.verdict == "watermarked"
+    assert found.p_value < 1e-8
+
+
+@pytest.mark.parametrize("phase", ["any", "start"])
+@pytest.mark.parametrize(("modulus", "rotation"), [(2, 0), (3, 0), (16, 0), (2, 32)])
+def test_unmarked_ids_of_some_length_are_not_detected(modulus: int, rotation: int, phase: Phase) -> None:
+    found = detector_of(modulus=modulus, rotation=rotation, phase=phase).detect(plain_ids(200))
+    assert found.verdict == "not_detected"
+    assert found.p_value > DEFAULT_FPR
+
+
+def test_the_mark_of_another_key_is_not_detected() -> None:
+    found = detector_of("mine").detect(marked_ids(known_key("theirs"), 300, rate=1.0))
+    assert found.verdict == "not_detected"
+
+
+@pytest.mark.parametrize("length", [0, 1, 5, 12])
+def test_a_text_too_short_to_tell_is_uncertain_though_it_matches_throughout(length: int) -> None:
+    detector = detector_of()
+    found = detector.detect(marked_ids(detector.key, length, rate=1.0))
+    assert found.verdict == "uncertain"
+    assert found.num_tokens_scored == length
+
+
+def test_one_word_for_ever_is_uncertain_at_any_length() -> None:
+    found = detector_of().detect(" sir" * 500)
+    assert found.verdict == "uncertain"
+    assert found.num_tokens_scored == 500
+
+
+def test_two_words_in_turn_are_uncertain_though_they_match_throughout() -> None:
+    key = known_key("turns")
+    even, odd = (next(w for w in whole_words() if key.tables.table()[w] == parity) for parity in (0, 1))
+    found = detector_of("turns").detect([even, odd] * 250)
+    assert found.num_tokens_matched == 500
+    assert found.z_score == pytest.approx(math.sqrt(500))
+    assert found.verdict == "uncertain"
+    assert found.p_value == 0.5
+
+
+@settings(deadline=None, max_examples=60)
+@given(length=st.integers(0, 120), rate=st.floats(0.4, 1.0), exponent=st.integers(-8, -1), seed=st.integers(0, 1000))
+def test_the_verdict_is_watermarked_exactly_when_p_is_at_most_fpr(
+    length: int, rate: float, exponent: int, seed: int
+) -> None:
+    fpr = 10.0**exponent
+    detector = detector_of(fpr=fpr)
+    found = detector.detect(marked_ids(detector.key, length, rate=rate, seed=seed))
+    assert found.fpr == fpr
+    assert (found.verdict == "watermarked") == (found.p_value <= fpr)
+
+
+def test_the_same_text_changes_its_verdict_with_the_rate() -> None:
+    key = known_key("rates")
+    ids = marked_ids(key, 100, rate=0.7)
+    p = detect(ids, key, mode="intact").p_value
+    assert detect(ids, key, mode="intact", fpr=p).verdict == "watermarked"
+    assert detect(ids, key, mode="intact", fpr=p * 0.999).verdict == "not_detected"
+    assert detect(ids, key, mode="intact", fpr=1e-12).verdict == "uncertain"
+
+
+def test_a_p_value_below_the_range_of_floats_stays_positive() -> None:
+    detector = detector_of(phase="start")
+    by_group = [[w for w in range(FIRST, 8192) if detector.key.tables.table()[w] == parity] for parity in (0, 1)]
+    ids = [by_group[i % 2][i // 2] for i in range(3000)]
+    assert 0 < detector.detect(ids).p_value < 1e-300
+
+
+# --- crops ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2, 3, 7, 50, 101])
+@pytest.mark.parametrize("modulus", [2, 3, 7])
+def test_any_number_of_tokens_may_be_missing_at_the_front(modulus: int, missing: int) -> None:
+    detector = detector_of(modulus=modulus)
+    found = detector.detect(marked_ids(detector.key, 300)[missing:])
+    assert found.verdict == "watermarked"
+    assert found.shift == missing % modulus
+
+
+@pytest.mark.parametrize("missing", [0, 1, 5, 16, 40, 77, 128])
+@pytest.mark.parametrize(("modulus", "rotation"), [(2, 16), (3, 50)])
+def test_with_a_rotating_key_as_many_tokens_may_be_missing_as_max_crop_allows(
+    modulus: int, rotation: int, missing: int
+) -> None:
+    detector = detector_of(modulus=modulus, rotation=rotation, max_crop=128)
+    found = detector.detect(marked_ids(detector.key, 300)[missing:])
+    assert found.verdict == "watermarked"
+    assert found.shift == missing
+
+
+def test_with_a_rotating_key_a_crop_longer_than_max_crop_by_a_whole_segment_is_not_found() -> None:
+    detector = detector_of(rotation=16, max_crop=64)
+    assert detector.detect(marked_ids(detector.key, 400, rate=1.0)[64 + 16 :]).verdict == "not_detected"
+
+
+@pytest.mark.parametrize("missing", [1, 3, 77])
+def test_the_phase_of_a_complete_text_does_not_find_an_odd_crop(missing: int) -> None:
+    detector = detector_of(phase="start")
+    ids = marked_ids(detector.key, 300, rate=1.0)
+    assert detector.detect(ids).verdict == "watermarked"
+    assert detector.detect(ids[missing:]).verdict == "not_detected"
+    assert detector.detect(ids[missing:]).num_tokens_matched == 0
+
+
+@pytest.mark.parametrize("missing", [1, 40])
+def test_the_phase_of_a_complete_text_does_not_find_a_rotating_keys_crop(missing: int) -> None:
+    detector = detector_of(rotation=10, phase="start")
+    assert detector.detect(marked_ids(detector.key, 300, rate=1.0)[missing:]).verdict == "not_detected"
+
+
+@pytest.mark.parametrize("modulus", [2, 3, 8])
+def test_knowing_the_start_buys_back_what_the_phases_cost(modulus: int) -> None:
+    ids = marked_ids(known_key("price", modulus=modulus), 100)
+    start, anywhere = (detector_of("price", modulus=modulus, phase=p).detect(ids) for p in ("start", "any"))
+    assert anywhere.p_value == pytest.approx(modulus * start.p_value, rel=1e-9, abs=0)
+    assert (start.shifts_tested, anywhere.shifts_tested) == (1, modulus)
+
+
+def test_the_number_of_shifts_tested_with_a_rotating_key_is_stated() -> None:
+    ids = plain_ids(50)
+    assert detector_of(rotation=20, max_crop=30).detect(ids).shifts_tested == 31
+    assert detector_of(rotation=20).detect(ids).shifts_tested == DEFAULT_MAX_CROP + 1
+    assert detector_of(rotation=20, phase="start").detect(ids).shifts_tested == 1
+
+
+def test_with_a_rotating_key_the_uncropped_text_pays_a_factor_of_two() -> None:
+    ids = marked_ids(known_key("half", rotation=40), 200)
+    start, anywhere = (detector_of("half", rotation=40, phase=p).detect(ids) for p in ("start", "any"))
+    assert anywhere.p_value == pytest.approx(2 * start.p_value, rel=1e-9, abs=0)
+    assert anywhere.shift == 0
+
+
+def test_without_any_crop_allowed_a_rotating_key_takes_the_text_as_complete() -> None:
+    ids = marked_ids(known_key("whole", rotation=40), 60)
+    whole, start = detector_of("whole", rotation=40, max_crop=0), detector_of("whole", rotation=40, phase="start")
+    assert whole.detect(ids) == start.detect(ids)
+
+
+# --- what counts ---------------------------------------------------------------------------------
+
+
+def test_ids_count_up_to_the_first_end_token() -> None:
+    detector = detector_of()
+    ids = marked_ids(detector.key, 80)
+    assert detector.detect(np.concatenate([ids, [END], plain_ids(300), [END], plain_ids(9)])) == detector.detect(ids)
+
+
+def test_ids_that_begin_with_an_end_token_hold_nothing() -> None:
+    assert detector_of().detect([END, *range(FIRST, 80)]).num_tokens_scored == 0
+
+
+def test_a_text_is_not_cut_at_an_end_token() -> None:
+    detector = detector_of("words")
+    text = marked_text(detector.key, 60)
+    found = detector.detect("<|endoftext|>" + text)
+    assert found.num_tokens_scored == 60
+    assert found.verdict == "watermarked"
+
+
+@pytest.mark.parametrize("special", ["<|endoftext|>", "<|startoftext|>", "<|mdm_mask|>", "<|pad|>"])
+def test_a_special_token_in_a_text_hides_nothing_of_what_follows(special: str) -> None:
+    detector = detector_of("words")
+    text = marked_text(detector.key, 100)
+    words = text.split(" ")
+    salted = " ".join(words[:3]) + special + " " + " ".join(words[3:])
+    found = detector.detect(salted)
+    assert found.verdict == "watermarked"
+    assert found.num_tokens_scored == 100
+
+
+def test_special_tokens_are_not_scored_but_hold_their_position() -> None:
+    detector = detector_of(phase="start")
+    ids = marked_ids(detector.key, 100, rate=1.0)
+    ids[[0, 41, 42, 77]] = [START, MASK, START, MASK]
+    found = detector.detect(ids)
+    assert (found.num_tokens_scored, found.num_tokens_matched) == (96, 96)
+
+
+def test_ids_that_are_all_special_are_uncertain() -> None:
+    found = detector_of().detect([START, MASK, 3])
+    assert (found.verdict, found.num_tokens_scored, found.green_fraction, found.z_score) == ("uncertain", 0, 0.0, 0.0)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    ids=st.lists(st.integers(START, 60), max_size=40),
+    modulus=st.sampled_from([2, 3, 5]),
+    rotation=st.sampled_from([0, 6]),
+)
+def test_the_counts_are_those_of_the_definition(ids: list[int], modulus: int, rotation: int) -> None:
+    detector = detector_of(modulus=modulus, rotation=rotation, max_crop=9)
+    found = detector.detect(ids)
+    tables = detector.key.tables
+    matched = [
+        tables.table((i + found.shift) // rotation if rotation else 0)[token] == (i + found.shift) % modulus
+        for i, token in enumerate(ids)
+        if token >= FIRST
+    ]
+    assert found.num_tokens_scored == len(matched)
+    assert found.num_tokens_matched == sum(matched)
+    assert found.green_fraction == (sum(matched) / len(matched) if matched else 0.0)
+    spread = math.sqrt(len(matched) * (modulus - 1)) / modulus
+    assert found.z_score == pytest.approx((sum(matched) - len(matched) / modulus) / spread if matched else 0.0)
+
+
+# --- ids that cannot be scored -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrong", [-1, 8192, 2**40], ids=str)
+@pytest.mark.parametrize("rotation", [0, 16])
+def test_an_id_outside_the_vocabulary_is_refused_by_name(wrong: int, rotation: int) -> None:
+    with pytest.raises(VocabularyMismatch, match=f"token id {wrong} lies outside the key's group table of 8192"):
+        detector_of(rotation=rotation).detect([5, wrong])
+
+
+def test_an_id_outside_the_vocabulary_is_refused_behind_an_end_token_too() -> None:
+    with pytest.raises(VocabularyMismatch):
+        detector_of().detect([5, END, 9000])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [1.5, 2.0],
+        np.array([1.0, 2.0]),
+        [[5, 6], [7, 8]],
+        np.zeros((2, 3), dtype=np.int64),
+        np.array(7),
+        ["5", "6"],
+        np.array([True, False]),
+        [None, 5],
+        [5, 2**70],
+        b"bytes",
+        7,
+        None,
+    ],
+    ids=repr,
+)
+def test_what_is_not_a_flat_list_of_whole_numbers_is_refused(wrong: Any) -> None:
+    with unchecked(), pytest.raises(SettingsError, match="token ids are a flat list of whole numbers"):
+        detector_of().detect(wrong)
+
+
+def test_lists_of_lists_of_unequal_length_are_refused() -> None:
+    ragged: Any = [[5, 6], [7]]
+    with unchecked(), pytest.raises(SettingsError, match="token ids are a flat list of whole numbers"):
+        detector_of().detect(ragged)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [list, tuple, np.array, lambda ids: np.array(ids, dtype=np.uint16)],
+    ids=["list", "tuple", "array", "small array"],
+)
+def test_ids_may_come_in_any_flat_form(kind: Any) -> None:
+    ids = marked_ids(known_key("detector"), 30).tolist()
+    assert detector_of().detect(kind(ids)) == detector_of().detect(np.array(ids))
+
+
+def test_scoring_leaves_the_ids_as_they_were() -> None:
+    ids = plain_ids(50)
+    ids.flags.writeable = False
+    before = ids.copy()
+    detector_of(modulus=3).detect(ids)
+    assert np.array_equal(ids, before)
+
+
+@pytest.mark.parametrize("fpr", [0.0, 1.0, -0.1, 2.0, math.nan])
+def test_a_rate_that_is_no_rate_is_refused(fpr: float) -> None:
+    with pytest.raises(SettingsError, match="is not between 0 and 1"):
+        detector_of(fpr=fpr)
+
+
+def test_an_unknown_phase_is_refused_by_name() -> None:
+    with unchecked(), pytest.raises(SettingsError, match="phase 'end' is not one of: any, start"):
+        detector_of(phase="end")
+
+
+def test_a_negative_crop_is_refused() -> None:
+    with pytest.raises(SettingsError, match="max crop -1 is negative"):
+        detector_of(max_crop=-1)
+
+
+# --- many texts ----------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    items=st.lists(st.text(max_size=30) | st.lists(st.integers(0, 8191), max_size=20), max_size=8),
+    rotation=st.sampled_from([0, 5]),
+)
+def test_many_texts_and_ids_are_scored_in_order_as_one_by_one(items: list[str | list[int]], rotation: int) -> None:
+    detector = detector_of(rotation=rotation, max_crop=4)
+    assert detector.detect_many(items) == [detector.detect(item) for item in items]
+
+
+def test_many_texts_may_come_from_a_generator() -> None:
+    detector = detector_of()
+    assert len(detector.detect_many(text for text in ("one", "two"))) == 2
+
+
+def test_the_function_detect_is_the_detectors() -> None:
+    text = marked_text(known_key("words"), 40)
+    options: Any = {"fpr": 1e-3, "phase": "start", "mode": "auto"}
+    assert detect(text, known_key("words"), **options) == detector_of("words", **options).detect(text)
+
+
+# --- tokens for display --------------------------------------------------------------------------
+
+any_text = st.text(st.characters(exclude_categories=()), max_size=60)
+
+
+@settings(deadline=None)
+@given(text=any_text)
+@example(text="naïve 😀 family: 👨‍👩‍👧 <|endoftext|> end")
+@example(text="a lone \ud800 surrogate")
+@example(text="a \ud83d\ude00 pair of surrogates, and more text behind it")
+def test_the_tokens_cover_the_text_in_order(text: str) -> None:
+    detector = detector_of("display")
+    tokens = detector.tokens(text, detector.detect(text))
+    covered = 0
+    for token in tokens:
+        assert 0 <= token.start <= covered  # no character is passed over
+        assert token.start < token.end <= len(text)
+        covered = max(covered, token.end)
+    assert covered == len(text)
+
+
+def test_the_tokens_of_plain_text_are_its_pieces() -> None:
+    text = "The quick brown fox, 42 times.\n\n\tAnd so on -- <|pad|>forever!"
+    detector = detector_of("display")
+    tokens = detector.tokens(text, detector.detect(text))
+    assert "".join(text[token.start : token.end] for token in tokens) == text
+
+
+@settings(deadline=None)
+@given(
+    text=any_text,
+    modulus=st.sampled_from([2, 5]),
+    rotation=st.sampled_from([0, 4]),
+    phase=st.sampled_from(["any", "start"]),
+)
+def test_the_tokens_add_up_to_the_detection(text: str, modulus: int, rotation: int, phase: Phase) -> None:
+    detector = detector_of("display", modulus=modulus, rotation=rotation, phase=phase, max_crop=6)
+    found = detector.detect(text)
+    tokens = detector.tokens(text, found)
+    assert sum(token.matched is True for token in tokens) == found.num_tokens_matched
+    assert sum(token.matched is not None for token in tokens) == found.num_tokens_scored
+
+
+def test_special_tokens_are_shown_as_not_scored() -> None:
+    text = "before<|endoftext|>behind"
+    detector = detector_of("display")
+    unscored = [token for token in detector.tokens(text, detector.detect(text)) if token.matched is None]
+    assert [text[token.start : token.end] for token in unscored] == ["<|endoftext|>"]
+
+
+# --- what is reported ----------------------------------------------------------------------------
+
+
+def test_a_row_has_the_fields_of_schema_3_in_their_order() -> None:
+    row = detector_of().detect("some text").to_row("row 7")
+    assert list(row) == ROW
+    assert (row["id"], row["schema"]) == ("row 7", 3)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "some text", " sir" * 500, list(range(FIRST, 400)), np.arange(5, 900)], ids=len
+)
+@pytest.mark.parametrize(("modulus", "rotation"), [(2, 0), (3, 8)])
+def test_a_row_is_plain_json(content: Any, modulus: int, rotation: int) -> None:
+    row = detector_of(modulus=modulus, rotation=rotation, max_crop=5).detect(content).to_row("x")
+    assert json.loads(json.dumps(row, allow_nan=False)) == row
+    assert {type(value) for value in row.values()} <= {str, int, float, bool, list, type(None)}
+
+
+def test_the_row_says_what_the_detection_says() -> None:
+    found = detector_of().detect("some text")
+    row = found.to_row("x")
+    assert Detection(**{**{name: row[name] for name in ROW[1:-1]}, "normalised": ()}) == found
+
+
+def test_the_key_is_named_by_its_fingerprint() -> None:
+    found = detector_of("named").detect(plain_ids(100))
+    assert found.key_fingerprint == known_key("named").fingerprint
+    assert found.key_fingerprint in found.summary
+
+
+def test_a_keyed_result_is_guaranteed() -> None:
+    assert detector_of().detect(plain_ids(100)).guaranteed is True
+
+
+@pytest.mark.parametrize("length", [5, 300])
+@pytest.mark.parametrize("rate", [0.5, 1.0])
+def test_a_keyless_result_is_not_guaranteed_and_its_summary_says_so(length: int, rate: float) -> None:
+    detector = detector_of(scheme="token-id")
+    found = detector.detect(marked_ids(detector.key, length, rate=rate))
+    assert found.guaranteed is False
+    assert "keyless" in found.summary
+
+
+def test_the_keyless_scheme_finds_its_mark() -> None:
+    detector = detector_of(scheme="token-id", phase="start")
+    found = detector.detect([FIRST + 2 * (i // 2) + i % 2 for i in range(200)])
+    assert (found.verdict, found.num_tokens_matched) == ("watermarked", 200)
+
+
+@pytest.mark.parametrize(
+    ("content", "verdict", "says"),
+    [
+        (marked_ids(known_key("detector"), 200), "watermarked", "carries the mark"),
+        (plain_ids(200), "not_detected", "No mark of"),
+        ([5, 6, 7], "uncertain", "Too little to tell: 3 tokens"),
+    ],
+    ids=["watermarked", "not_detected", "uncertain"],
+)
+def test_the_summary_states_the_verdict_and_the_rate_in_one_sentence(content: Any, verdict: str, says: str) -> None:
+    found = detector_of().detect(content)
+    assert found.verdict == verdict
+    assert says in found.summary
+    assert "0.0001" in found.summary
+    assert found.summary.endswith(".")
+    assert not re.search(r"[.!?]\s", found.summary)
+
+
+@pytest.mark.parametrize("content", [plain_ids(200), plain_ids(3), marked_ids(known_key("detector"), 200)], ids=len)
+def test_no_summary_speaks_of_humans(content: Any) -> None:
+    assert not re.search("human|person|author", detector_of().detect(content).summary, re.IGNORECASE)
+
+
+def test_the_secret_is_in_no_result() -> None:
+    secret = known_key("detector").secret or b""
+    shown = f"{detector_of().detect(plain_ids(50))!r}"
+    assert secret.hex() not in shown
+    assert repr(secret) not in shown
+
+
+# --- any text at all -----------------------------------------------------------------------------
+
+
+def check_any(text: str, **options: Any) -> None:
+    """What holds for the detection of every text."""
+    found = detector_of("anything", **options).detect(text)
+    assert 0 < found.p_value <= 1
+    assert found.verdict in ("watermarked", "not_detected", "uncertain")
+    assert math.isfinite(found.z_score)
+    assert 0 <= found.num_tokens_matched <= found.num_tokens_scored
+    json.dumps(found.to_row("x"), allow_nan=False)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    text=any_text,
+    modulus=st.integers(2, 16),
+    rotation=st.sampled_from([0, 1, 7]),
+    phase=st.sampled_from(["any", "start"]),
+)
+@example(text="", modulus=2, rotation=0, phase="any")
+@example(text="", modulus=3, rotation=1, phase="any")
+@example(text="\0", modulus=2, rotation=0, phase="any")
+@example(text="\0" * 100, modulus=2, rotation=7, phase="any")
+@example(text="😀👩‍👩‍👧‍👦🏳️‍🌈" * 20, modulus=2, rotation=0, phase="any")
+@example(text="\ud800", modulus=2, rotation=0, phase="any")
+@example(text="\udfff\ud800 x \udc80", modulus=4, rotation=0, phase="start")
+@example(text="<|endoftext|>" * 50, modulus=2, rotation=0, phase="any")
+@example(text="<|endoftext|><|mdm_mask|>" * 5, modulus=2, rotation=7, phase="any")
+@example(text="\u202e\u0000\ufeff\u2028\r\n\t ", modulus=2, rotation=0, phase="any")
+def test_any_text_has_a_detection(text: str, modulus: int, rotation: int, phase: Phase) -> None:
+    check_any(text, modulus=modulus, rotation=rotation, phase=phase, max_crop=12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "text", ["a" * 10**6, "word " * 200_000, "\0" * 10**6, "é" * 500_000], ids=["letters", "words", "NUL", "accents"]
+)
+def test_a_megabyte_on_one_line_has_a_detection(text: str) -> None:
+    check_any(text)
+
+
+@pytest.mark.slow
+def test_a_megabyte_on_one_line_has_a_detection_with_a_rotating_key() -> None:
+    check_any("word " * 200_000, rotation=4096, max_crop=8)

@@ -1,0 +1,123 @@
+"""Many keys: the right one is named, the number of keys is paid for, and nothing is found by trying."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dgmark.detection.alignment import Alignment
+from dgmark.detection.detector import Detector
+from dgmark.detection.keyring import Keyring, load_keys
+from dgmark.errors import KeyFileNotFound, SettingsError, TokenizerMismatch
+from dgmark.watermark.key import WatermarkKey
+from support.known_keys import builtin_tokenizer, known_key
+from support.marked_texts import cut, marked_ids
+from support.unchecked import unchecked
+
+RIGHT = known_key("ring 3")
+KEYS = [known_key(f"ring {k}") for k in range(20)]
+
+
+def ring(keys: list[WatermarkKey] = KEYS, fpr: float = 1e-4) -> Keyring:
+    return Keyring(keys, tokenizer=builtin_tokenizer(), fpr=fpr)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.08])
+def test_the_right_key_of_many_is_named(share: float) -> None:
+    found = ring().detect(cut(marked_ids(RIGHT, 260), share))
+    assert (found.verdict, found.key_fingerprint, found.keys_tested) == ("watermarked", RIGHT.fingerprint, 20)
+    assert RIGHT.fingerprint in found.summary
+
+
+def test_the_p_value_is_the_keys_own_times_the_number_of_keys() -> None:
+    ids = marked_ids(RIGHT, 150)
+    own = Detector(RIGHT, tokenizer=builtin_tokenizer(), fpr=1e-4 / 20).detect(ids)
+    found = ring().detect(ids)
+    assert found.p_value == 20 * own.p_value
+    assert found.fpr == 1e-4
+
+
+@pytest.mark.parametrize(
+    "specs",
+    [[{"modulus": 2}, {"modulus": 3}], [{"code_length": 8}, {"code_length": 8}], [{"rotation": 40}, {"modulus": 2}]],
+)
+def test_keys_of_different_specs_stand_in_one_ring(specs: list[dict[str, int]]) -> None:
+    keys = [known_key(f"mixed {k}", modulus=2) for k in range(3)]
+    keys += [known_key(f"spec {k}", **spec) for k, spec in enumerate(specs)]  # type: ignore[arg-type]
+    found = ring(keys).detect(cut(marked_ids(keys[3], 280), 0.03))
+    assert found.key_fingerprint == keys[3].fingerprint
+    assert found.verdict == "watermarked"
+
+
+def test_a_text_without_any_mark_has_a_level_over_all_keys() -> None:
+    """60 rings of 10 keys: a rate of .2 may be exceeded by 4 standard errors."""
+    ids = np.random.default_rng(0).integers(300, 700, 80)
+    with unchecked():
+        rings = [ring([known_key(f"level {r} {k}") for k in range(10)], fpr=0.2) for r in range(60)]
+        found = [each.detect(ids) for each in rings]
+    assert np.mean([d.verdict == "watermarked" for d in found]) <= 0.2 + 4 * np.sqrt(0.16 / 60)
+    unmarked = next(d for d in found if d.verdict == "not_detected")
+    assert "any of 10 keys" in unmarked.summary
+
+
+def test_of_a_long_text_the_front_alone_is_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Marked and edited tokens in front of a long unmarked rest: the cost is bounded, and the key is found in front."""
+    aligned: list[int] = []
+
+    class Counted(Alignment):
+        @classmethod
+        def of(cls, ids: Any, *args: Any) -> Alignment:
+            aligned.append(len(ids))
+            return Alignment.of(ids, *args)
+
+    monkeypatch.setattr("dgmark.detection.keyring.aligned_tokens", lambda _: 200)
+    monkeypatch.setattr("dgmark.keyring.Alignment", Counted)
+    rest = np.random.default_rng(0).integers(300, 8000, 1500)
+    found = ring(KEYS[:5]).detect(np.concatenate([cut(marked_ids(RIGHT, 200), 0.08), rest]))
+    assert set(aligned) == {200}
+    assert found.key_fingerprint == RIGHT.fingerprint
+
+
+def test_many_are_one_by_one() -> None:
+    items = [marked_ids(RIGHT, 60).tolist(), "Some text."]
+    assert ring().detect_many(items) == [ring().detect(item) for item in items]
+
+
+def test_no_group_table_is_kept() -> None:
+    keys = [known_key(f"lazy {k}") for k in range(3)]
+    fresh = [WatermarkKey(key.spec, key.key_id, key.secret) for key in keys]
+    ring(fresh).detect(np.arange(300, 400))
+    assert sum(len(key.tables._cache) for key in fresh) <= 1  # the likeliest key's
+
+
+@pytest.mark.slow
+def test_a_thousand_keys_take_seconds() -> None:
+    keys = [known_key(f"thousand {k}") for k in range(1000)]
+    big = ring(keys)
+    with unchecked():
+        begin = time.process_time()
+        big.detect(marked_ids(keys[700], 256))
+        assert time.process_time() - begin < 6  # 2 s on an idle machine; docs/detection.md
+
+
+def test_no_keys_are_refused() -> None:
+    with pytest.raises(SettingsError, match="no key"):
+        ring([])
+
+
+def test_keys_of_different_tokenizers_are_refused() -> None:
+    from dataclasses import replace
+
+    other = replace(RIGHT, spec=replace(RIGHT.spec, tokenizer_fingerprint="another"))
+    with pytest.raises(TokenizerMismatch, match="one model at a time"):
+        ring([RIGHT, other])
+
+
+def test_a_folder_of_keys_is_read_in_order(tmp_path: Path) -> None:
+    for name, key in zip("cab", KEYS, strict=False):
+        key.save(tmp_path / f"{name}.json")
+    assert [key.key_id for key in load_keys(tmp_path)] == [KEYS[1].key_id, KEYS[2].key_id, KEYS[0].key_id]
+    with pytest.raises(KeyFileNotFound, match="holds no key file"):
+        load_keys(tmp_path / "none")

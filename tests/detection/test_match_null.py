@@ -1,0 +1,381 @@
+"""The match count's null is exact: against enumeration of all keys, closed forms and whole-number arithmetic."""
+
+import math
+import sys
+import time
+from collections import Counter
+from fractions import Fraction
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import stats
+
+from dgmark.detection.detector import Detector
+from dgmark.detection.intact import Phase
+from dgmark.detection.match_null import SMALLEST_P, MatchNull, phase_counts, residue_counts, z_score
+from dgmark.watermark.key import WatermarkKey
+from support.known_keys import builtin_tokenizer, known_key
+
+Ints = NDArray[np.int64]
+Item = tuple[int, int]  # segment, token: what a random key gives one group
+
+KEYS = 40
+RANDOM_TEXTS = 80
+FIRST = 4  # the built-in tokenizer's special ids lie below
+
+
+# --- oracles -------------------------------------------------------------------------------------
+
+
+def items_of(ids: list[int], rotation: int) -> list[Item]:
+    return [(position // rotation if rotation else 0, token) for position, token in enumerate(ids)]
+
+
+def all_keys_matches(items: list[Item], modulus: int) -> Ints:
+    """Matches of a text at phases 0..m-1 under each of the m^U group assignments: array (m^U, m).
+
+    Each distinct item takes each group in turn; nothing is convolved or counted together.
+    """
+    matches = np.zeros((1, modulus), dtype=np.int64)
+    for item in sorted(set(items)):
+        standing = [position for position, other in enumerate(items) if other == item]
+        gained = np.array(
+            [
+                [sum(group == (position + phase) % modulus for position in standing) for phase in range(modulus)]
+                for group in range(modulus)
+            ]
+        )
+        matches = (matches[:, None, :] + gained[None, :, :]).reshape(-1, modulus)
+    return matches
+
+
+def observed(key: WatermarkKey, ids: list[int], phase: int = 0) -> int:
+    """Matches under `key`, straight from the definition."""
+    spec = key.spec
+    return sum(
+        int(key.tables.table(segment)[token]) == (position + phase) % spec.modulus
+        for position, (segment, token) in enumerate(items_of(ids, spec.rotation))
+    )
+
+
+def binomial_log_tail(n: int, k: int, modulus: int) -> float:
+    """ln P(Binomial(n, 1/m) >= k) in whole numbers."""
+    return math.log(sum(math.comb(n, j) * (modulus - 1) ** (n - j) for j in range(max(k, 0), n + 1))) - n * math.log(
+        modulus
+    )
+
+
+@cache
+def numbered_key(number: int, modulus: int, rotation: int = 0) -> WatermarkKey:
+    return known_key(f"statistics {number}", modulus=modulus, rotation=rotation)
+
+
+def p_value(key: WatermarkKey, ids: list[int], phase: Phase) -> float:
+    detector = Detector(key, tokenizer=builtin_tokenizer(), mode="intact", phase=phase)
+    return detector.detect(ids).p_value
+
+
+def null_of(ids: list[int], modulus: int) -> MatchNull:
+    array = np.array(ids, dtype=np.int64)
+    return MatchNull.of(residue_counts(array, np.arange(len(array)) % modulus, modulus))
+
+
+few_tokens = st.lists(st.integers(FIRST, FIRST + 7), max_size=14)
+moduli = st.sampled_from([2, 3, 4])
+key_numbers = st.integers(0, KEYS - 1)
+
+
+# --- the p-value against all keys ----------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=150)
+@given(ids=few_tokens, modulus=moduli, number=key_numbers)
+def test_the_p_value_at_the_start_is_the_share_of_all_keys_that_match_as_well(
+    ids: list[int], modulus: int, number: int
+) -> None:
+    key = numbered_key(number, modulus)
+    matches = all_keys_matches(items_of(ids, 0), modulus)[:, 0]
+    assert p_value(key, ids, "start") == pytest.approx(np.mean(matches >= observed(key, ids)), rel=1e-12, abs=0)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    ids=st.lists(st.integers(FIRST, FIRST + 4), max_size=8),
+    modulus=moduli,
+    rotation=st.integers(1, 9),
+    number=st.integers(0, 4),
+)
+def test_a_rotating_keys_p_value_at_the_start_is_the_share_of_all_rotating_keys(
+    ids: list[int], modulus: int, rotation: int, number: int
+) -> None:
+    key = numbered_key(number, modulus, rotation)
+    matches = all_keys_matches(items_of(ids, rotation), modulus)[:, 0]
+    assert p_value(key, ids, "start") == pytest.approx(np.mean(matches >= observed(key, ids)), rel=1e-12, abs=0)
+
+
+@settings(deadline=None, max_examples=150)
+@given(ids=few_tokens, number=key_numbers)
+def test_with_two_groups_the_p_value_at_any_phase_is_the_share_of_all_keys_whose_better_phase_matches_as_well(
+    ids: list[int], number: int
+) -> None:
+    key = numbered_key(number, 2)
+    best = max(observed(key, ids, 0), observed(key, ids, 1))
+    matches = all_keys_matches(items_of(ids, 0), 2).max(axis=1)
+    assert p_value(key, ids, "any") == pytest.approx(np.mean(matches >= best), rel=1e-12, abs=0)
+
+
+@settings(deadline=None, max_examples=150)
+@given(ids=few_tokens, modulus=st.sampled_from([3, 4]), number=key_numbers)
+def test_the_p_value_at_any_phase_pays_for_every_phase_and_no_more(ids: list[int], modulus: int, number: int) -> None:
+    key = numbered_key(number, modulus)
+    best = max(observed(key, ids, phase) for phase in range(modulus))
+    matches = all_keys_matches(items_of(ids, 0), modulus)
+    truth = float(np.mean(matches.max(axis=1) >= best))
+    one_phase = float(np.mean(matches[:, 0] >= best))
+    p = p_value(key, ids, "any")
+    assert truth * (1 - 1e-12) <= p
+    assert p <= min(1.0, modulus * one_phase) * (1 + 1e-12)
+
+
+@settings(deadline=None, max_examples=100)
+@given(ids=few_tokens, modulus=moduli)
+def test_the_tail_is_the_share_of_all_keys_at_every_count(ids: list[int], modulus: int) -> None:
+    matches = all_keys_matches(items_of(ids, 0), modulus)[:, 0]
+    null = null_of(ids, modulus)
+    shares = [np.mean(matches >= count) for count in range(-1, len(ids) + 2)]
+    assert [null.tail(count) for count in range(-1, len(ids) + 2)] == pytest.approx(shares, rel=1e-12, abs=0)
+
+
+@settings(deadline=None, max_examples=100)
+@given(ids=few_tokens, modulus=moduli)
+def test_the_largest_count_is_that_of_the_luckiest_key(ids: list[int], modulus: int) -> None:
+    assert null_of(ids, modulus).largest == all_keys_matches(items_of(ids, 0), modulus)[:, 0].max()
+
+
+def test_a_token_at_both_residues_alike_says_nothing() -> None:
+    null = null_of([FIRST] * 500, 2)
+    assert (null.offset, null.span) == (250, 0)
+    assert null.tail(250) == 1.0
+    assert null.tail(251) == 0.0
+
+
+# --- the p-value against closed forms ------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=60)
+@given(length=st.integers(0, 400), modulus=st.integers(2, 16), number=st.integers(0, 2))
+def test_distinct_tokens_have_the_binomial_p_value(length: int, modulus: int, number: int) -> None:
+    key, ids = numbered_key(number, modulus), list(range(FIRST, FIRST + length))
+    expected = stats.binom.sf(observed(key, ids) - 1, length, 1 / modulus)
+    assert p_value(key, ids, "start") == pytest.approx(expected, rel=1e-9, abs=0)
+
+
+@pytest.mark.parametrize("modulus", [2, 3, 16])
+@pytest.mark.parametrize("length", [100, 900, 2500])
+def test_the_binomial_is_met_to_its_farthest_tail(length: int, modulus: int) -> None:
+    null = null_of(list(range(length)), modulus)
+    counts = sorted({length // modulus, length // 2, length * 3 // 4, length * 9 // 10, length - 1, length})
+    expected = [binomial_log_tail(length, count, modulus) for count in counts]
+    assert [null.log_tail(count) for count in counts] == pytest.approx(expected, rel=1e-10, abs=1e-9)
+
+
+@pytest.mark.parametrize("modulus", [2, 3])
+def test_a_few_heavy_tokens_beside_many_distinct_ones_leave_the_tail_exact(modulus: int) -> None:
+    heavy, distinct = [5000, 2400, 700], 300
+    counts = [[weight] + [0] * (modulus - 1) for weight in heavy] + [[1] + [0] * (modulus - 1)] * distinct
+    null = MatchNull.of(np.array(counts))
+    values = [1, 140, 250, 300, 301, 690, 800, 950, 2400, 2700, 3300, 3400, 4000, 5200, 5600, 7000, 8100, 8300, 8400]
+    expected = []
+    for value in values:
+        total = Fraction(0)
+        for chosen in range(2 ** len(heavy)):
+            lucky = [bool(chosen >> bit & 1) for bit in range(len(heavy))]
+            weight = Fraction(math.prod(1 if luck else modulus - 1 for luck in lucky), modulus ** len(heavy))
+            need = value - sum(w for w, luck in zip(heavy, lucky, strict=True) if luck)
+            ways = sum(
+                math.comb(distinct, j) * (modulus - 1) ** (distinct - j) for j in range(max(need, 0), distinct + 1)
+            )
+            total += weight * Fraction(ways, modulus**distinct)
+        expected.append(math.log(total.numerator) - math.log(total.denominator))
+    assert [null.log_tail(value) for value in values] == pytest.approx(expected, rel=1e-10, abs=1e-9)
+
+
+# --- the two paths -------------------------------------------------------------------------------
+
+
+def random_counts(generator: np.random.Generator) -> Ints:
+    """How often the tokens of some text stand at each residue: short or long, even or repetitive."""
+    modulus = int(generator.integers(2, 6))
+    most = int(1000 / math.log2(modulus))  # beyond these the package does not convolve
+    distinct = int(generator.integers(9 * most // 10, most) if generator.random() < 0.2 else generator.integers(1, 120))
+    means = generator.pareto(1.2, size=(distinct, 1)) * generator.choice([0.3, 1.0, 4.0])
+    counts = generator.poisson(np.minimum(means, 60.0), size=(distinct, modulus))
+    while (np.sort(counts, axis=1)[:, -1] - counts.min(axis=1)).sum() > 4000:
+        counts = counts // 2
+    return np.asarray(counts, dtype=np.int64)
+
+
+def log_tail_unused(_null: MatchNull, _matched: int) -> float:
+    raise AssertionError("this text is short enough to be convolved")
+
+
+@pytest.mark.parametrize("seed", range(RANDOM_TEXTS))
+def test_convolution_and_fourier_transform_agree_at_every_depth(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    null = MatchNull.of(random_counts(np.random.default_rng(seed)))
+    steps = np.unique(np.concatenate([np.linspace(-1, null.span, 15), [1, 2, null.span - 1, null.span]]).astype(int))
+    counts = [null.offset + int(step) for step in steps]
+    with monkeypatch.context() as patched:
+        patched.setattr(MatchNull, "log_tail", log_tail_unused)
+        convolved = [null.tail(count) for count in counts]
+    assert [math.exp(null.log_tail(count)) for count in counts] == pytest.approx(convolved, rel=1e-9, abs=0)
+
+
+def test_the_random_texts_reach_far_tails_and_every_modulus() -> None:
+    nulls = [MatchNull.of(random_counts(np.random.default_rng(seed))) for seed in range(RANDOM_TEXTS)]
+    assert {null.kinds.shape[1] for null in nulls} == {2, 3, 4, 5}
+    assert min(null.tail(null.largest) for null in nulls) < 1e-200
+    assert sum(null.tail(null.largest) < 1e-20 for null in nulls) > 20
+
+
+def test_the_largest_count_has_the_product_of_its_items_chances() -> None:
+    counts = np.array([[3, 3, 0], [2, 1, 0], [5, 5, 5], [1, 0, 0], [0, 4, 4]])
+    null = MatchNull.of(counts)
+    assert null.largest == 3 + 2 + 5 + 1 + 4
+    expected = math.log(Fraction(2, 3) * Fraction(1, 3) * 1 * Fraction(1, 3) * Fraction(2, 3))
+    assert null.log_tail(null.largest) == pytest.approx(expected, rel=1e-12, abs=0)
+    assert null.tail(null.largest) == pytest.approx(math.exp(expected), rel=1e-12, abs=0)
+
+
+def test_above_the_largest_count_there_is_no_key() -> None:
+    null = null_of(list(range(20)), 2)
+    assert null.tail(21) == 0.0
+    assert null.log_tail(21) == -math.inf
+
+
+@settings(deadline=None, max_examples=60)
+@given(seed=st.integers(0, 10**6))
+def test_the_tail_never_rises_and_stays_a_probability(seed: int) -> None:
+    null = MatchNull.of(random_counts(np.random.default_rng(seed)))
+    tails = [null.tail(count) for count in range(null.offset - 2, null.largest + 3)]
+    assert all(0.0 <= later <= earlier <= 1.0 for earlier, later in pairwise(tails))
+
+
+# --- far and large -------------------------------------------------------------------------------
+
+
+def test_a_tail_below_the_range_of_a_float_is_the_smallest_positive_one() -> None:
+    null = null_of(list(range(2000)), 2)
+    assert null.tail(2000) == SMALLEST_P == sys.float_info.min
+    assert null.log_tail(2000) == pytest.approx(-2000 * math.log(2), rel=1e-12, abs=0)
+
+
+def test_a_tail_just_within_the_range_of_a_float_keeps_its_digits() -> None:
+    null = null_of(list(range(1020)), 2)
+    assert null.tail(1020) == pytest.approx(2.0**-1020, rel=1e-9, abs=0)
+    assert null.tail(1019) == pytest.approx(1021 * 2.0**-1020, rel=1e-9, abs=0)
+
+
+def zipf_text(length: int) -> Ints:
+    chances = 1 / (np.arange(8000) + 2.7)
+    return np.random.default_rng(7).choice(8000, size=length, p=chances / chances.sum()) + FIRST
+
+
+@pytest.mark.parametrize("modulus", [2, 4])
+def test_the_null_of_a_long_text_is_nearly_normal_in_the_bulk(modulus: int) -> None:
+    ids = zipf_text(100_000)
+    counts = residue_counts(ids, np.arange(len(ids)) % modulus, modulus)
+    null = MatchNull.of(counts)
+    mean, deviation = counts.mean(axis=1).sum(), math.sqrt(counts.var(axis=1).sum())
+    for away in (-2.0, -1.0, -0.3, 0.0, 0.3, 1.0, 2.0):
+        count = round(mean + away * deviation)
+        assert null.tail(count) == pytest.approx(stats.norm.sf((count - 0.5 - mean) / deviation), abs=0.01)
+
+
+@pytest.mark.parametrize("modulus", [2, 4])
+def test_a_long_text_is_scored_in_seconds(modulus: int) -> None:
+    detector = Detector(numbered_key(0, modulus), tokenizer=builtin_tokenizer(), mode="intact")
+    ids = zipf_text(100_000)
+    begin = time.perf_counter()
+    assert 0 < detector.detect(ids).p_value <= 1
+    assert time.perf_counter() - begin < 10
+
+
+def test_no_tail_of_a_long_text_exceeds_hoeffdings_bound() -> None:
+    ids = zipf_text(100_000)
+    counts = residue_counts(ids, np.arange(len(ids)) % 2, 2)
+    null = MatchNull.of(counts)
+    ranges = float(((counts.max(axis=1) - counts.min(axis=1)) ** 2).sum())
+    mean = float(counts.mean(axis=1).sum())
+    for away in (100, 400, 1000, 3000, 6000):
+        assert null.log_tail(round(mean) + away) <= -2 * (round(mean) + away - mean) ** 2 / ranges
+
+
+# --- counting ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("matched", "scored", "modulus", "z"),
+    [(75, 100, 2, 5.0), (50, 100, 2, 0.0), (25, 100, 2, -5.0), (256, 256, 2, 16.0), (100, 300, 3, 0.0), (0, 0, 2, 0.0)],
+)
+def test_the_z_score_is_the_papers(matched: int, scored: int, modulus: int, z: float) -> None:
+    assert z_score(matched, scored, modulus) == pytest.approx(z, abs=1e-12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(matched=st.integers(0, 500), missed=st.integers(1, 500), modulus=st.integers(2, 16))
+def test_the_z_score_is_the_binomials_standard_score(matched: int, missed: int, modulus: int) -> None:
+    law = stats.binom(matched + missed, 1 / modulus)
+    assert z_score(matched, matched + missed, modulus) == pytest.approx((matched - law.mean()) / law.std(), abs=1e-9)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    texts=st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=30), min_size=1, max_size=12),
+    modulus=st.integers(2, 5),
+    seed=st.integers(0, 10**6),
+)
+def test_phase_counts_of_ragged_texts_are_those_of_a_loop(texts: list[list[int]], modulus: int, seed: int) -> None:
+    table = np.random.default_rng(seed).integers(0, modulus, size=100).astype(np.uint8)
+    expected = [
+        [
+            sum(int(table[token]) == (position + phase) % modulus for position, token in enumerate(text))
+            for phase in range(modulus)
+        ]
+        for text in texts
+    ]
+    starts = np.cumsum([0] + [len(text) for text in texts[:-1]])
+    counts = phase_counts(np.concatenate([np.array(text) for text in texts]), starts, table, modulus)
+    assert counts.tolist() == expected
+
+
+@pytest.mark.parametrize("modulus", [2, 3, 16])
+def test_phase_counts_leave_ids_and_table_as_they_were(modulus: int) -> None:
+    table, ids = np.arange(64, dtype=np.uint8) % modulus, np.arange(64)
+    table.flags.writeable = False
+    ids.flags.writeable = False
+    assert phase_counts(ids, np.array([0, 10]), table, modulus).sum() == 64
+
+
+@pytest.mark.parametrize("modulus", [2, 3, 16])
+def test_phase_counts_hold_more_than_a_byte(modulus: int) -> None:
+    table, ids = np.zeros(8, dtype=np.uint8), np.zeros(70_000 * modulus, dtype=np.int64)
+    assert phase_counts(ids, np.array([0]), table, modulus).tolist() == [[70_000] * modulus]
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    pairs=st.lists(st.tuples(st.integers(0, 10**6) | st.integers(0, 5), st.integers(0, 15)), max_size=60),
+    modulus=st.integers(2, 16),
+)
+def test_residue_counts_are_those_of_a_counter(pairs: list[tuple[int, int]], modulus: int) -> None:
+    standing = [(item, residue % modulus) for item, residue in pairs]
+    items = np.array([item for item, _ in standing], dtype=np.int64)
+    residues = np.array([residue for _, residue in standing], dtype=np.int64)
+    counted = Counter(standing)
+    expected = [[counted[item, residue] for residue in range(modulus)] for item in sorted(set(items.tolist()))]
+    assert residue_counts(items, residues, modulus).tolist() == expected

@@ -1,0 +1,104 @@
+"""Disguised text is read as it was; honest text of any script is left alone; both tries are paid for."""
+
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dgmark.detection.detector import Detector
+from dgmark.detection.normalise import STEPS, normalise
+from dgmark.errors import MissingExtra, SettingsError
+from support.known_keys import builtin_tokenizer, known_key
+from support.marked_texts import marked_text
+
+ALL = tuple(STEPS)
+
+
+@pytest.mark.parametrize(
+    ("step", "disguised", "plain"),
+    [
+        ("nfc", "cafe\u0301", "café"),
+        ("invisible", "wa\u200bter\ufeffma\u00adrk\u202e", "watermark"),
+        ("invisible", "w\u200da\u200ct", "wat"),
+        ("homoglyphs", "the wаter оf Loсh", "the water of Loch"),
+        ("quotes", "“It’s”, „so‟ «he» ‹said›", '"It\'s", "so" "he" \'said\''),
+        ("whitespace", "a\u00a0b\u2003 c\t\td\r\ne\u2028f\rg", "a b c d\ne\nf\ng"),
+    ],
+)
+def test_each_step_undoes_its_disguise(step: str, disguised: str, plain: str) -> None:
+    assert normalise(disguised, [step]) == (plain, (step,))
+    assert normalise(plain, [step]) == (plain, ())
+
+
+@pytest.mark.parametrize("text", ["война и мир", "ο λόγος", "A plain line.", "क्‍ष", "👩‍👩‍👧", "x² café"])
+def test_honest_text_stays(text: str) -> None:
+    assert normalise(text, ALL) == (text, ())
+
+
+@given(st.text(max_size=40))
+def test_a_second_time_changes_nothing(text: str) -> None:
+    once, _ = normalise(text, ["nfc", "invisible", "quotes", "whitespace"])
+    again, _ = normalise(once, ["invisible", "quotes", "whitespace"])
+    assert again == once
+
+
+def test_a_step_without_a_name_is_refused() -> None:
+    with pytest.raises(SettingsError, match="nfc, invisible, homoglyphs, quotes, whitespace"):
+        Detector(known_key("words"), tokenizer=builtin_tokenizer(), normalise=["shout"])
+
+
+def test_without_the_table_of_look_alikes_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "confusable_homoglyphs", None)
+    with pytest.raises(MissingExtra, match=r"\[normalise\]"):
+        normalise("wаter", ["homoglyphs"])
+
+
+def detector_of(normalised: tuple[str, ...] = ALL) -> Detector:
+    return Detector(known_key("words"), tokenizer=builtin_tokenizer(), normalise=normalised)
+
+
+@pytest.mark.parametrize(
+    "disguise",
+    [
+        lambda t: t.replace(" ", " \u200b"),
+        lambda t: t.replace("a", "а").replace("e", "е"),
+        lambda t: t.replace(" ", "\u00a0"),
+    ],
+    ids=["zero-width", "homoglyphs", "no-break spaces"],
+)
+def test_a_disguised_mark_is_found_and_the_result_says_how(disguise) -> None:  # type: ignore[no-untyped-def]
+    text = disguise(marked_text(known_key("words"), 120))
+    assert detector_of(()).detect(text).verdict == "not_detected"
+    found = detector_of().detect(text)
+    assert found.verdict == "watermarked"
+    assert len(found.normalised) == 1
+
+
+def test_both_tries_are_paid_for_where_there_are_two() -> None:
+    plain = marked_text(known_key("words"), 100)
+    undisguised = detector_of(()).detect(plain)
+    assert detector_of().detect(plain) == undisguised
+    quoted = plain + "\u00a0"
+    found = detector_of().detect(quoted)
+    assert found.normalised == ()  # found as it is
+    assert found.p_value == pytest.approx(2 * detector_of(()).detect(quoted).p_value)
+
+
+def test_ids_are_never_changed_and_ranges_are_of_the_text_as_it_is() -> None:
+    ids = list(range(300, 380))
+    assert detector_of().detect(ids) == detector_of(()).detect(ids)
+    with pytest.raises(SettingsError, match="as it is"):
+        detector_of().detect("some text", only=[(0, 4)])
+
+
+def test_many_are_one_by_one() -> None:
+    items = [marked_text(known_key("words"), 30).replace(" ", "\u00a0"), "plain"]
+    assert detector_of().detect_many(items) == [detector_of().detect(item) for item in items]
+
+
+@pytest.mark.parametrize(
+    "sign", ["\u034f", "\u061c", "\ufe00", "\ufe0f", "\ufff9", "\ufffb", "\U000e0100", "\U000e01ef"]
+)
+def test_further_invisible_characters_are_removed(sign: str) -> None:
+    assert normalise(f"wo{sign}rd", ["invisible"]) == ("word", ("invisible",))

@@ -1,0 +1,90 @@
+"""p-values by re-drawn keys: uniform under the null, early stopping included."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dgmark.detection.redraw import ENOUGH, GroupDraws, draws_needed, redrawn_p
+from support.unchecked import unchecked
+
+IDS = np.arange(50, dtype=np.int64)
+
+
+def draws_for(name: str) -> GroupDraws:
+    return GroupDraws(name.encode(), IDS, IDS)
+
+
+def matches(groups: NDArray[Any]) -> NDArray[Any]:
+    return np.asarray(groups.sum(axis=0, dtype=np.float64))
+
+
+@pytest.mark.parametrize("modulus", [2, 3, 16])
+def test_the_groups_drawn_are_uniform_and_independent_of_the_batch_before(modulus: int) -> None:
+    draws = draws_for("uniform")
+    first, second = (draws.groups(100, 400, modulus) for _ in range(2))
+    for groups in (first, second):
+        counts = np.bincount(groups.ravel(), minlength=modulus)
+        assert abs(counts - 40_000 / modulus).max() < 5 * np.sqrt(40_000 / modulus)
+    assert abs((first == second).mean() - 1 / modulus) < 5 * np.sqrt(1 / modulus / 40_000)
+
+
+def test_the_same_text_and_secret_give_the_same_draws_and_others_others() -> None:
+    def drawn(secret: bytes | None, ids: NDArray[np.int64], positions: NDArray[np.int64]) -> bytes:
+        return GroupDraws(secret, ids, positions).groups(64, 4, 2).tobytes()
+
+    assert drawn(b"a", IDS, IDS) == drawn(b"a", IDS, IDS)
+    different = {drawn(b"a", IDS, IDS), drawn(b"b", IDS, IDS), drawn(b"a", IDS + 1, IDS), drawn(b"a", IDS, IDS + 1)}
+    assert len(different | {drawn(None, IDS, IDS)}) == 5
+
+
+def test_the_draws_are_those_of_every_version() -> None:
+    """A golden vector: the same text and key give the same p-value in ten years."""
+    assert GroupDraws(b"golden", IDS, IDS).groups(16, 4, 2).ravel().tolist() == GOLDEN_TWO
+    assert GroupDraws(b"golden", IDS, IDS).groups(4, 4, 5).ravel().tolist() == GOLDEN_FIVE
+
+
+@pytest.mark.parametrize("alpha", [0.5, 0.1, 0.02])
+def test_the_p_value_by_rank_holds_its_level_with_early_stopping(alpha: float) -> None:
+    """2,000 null keys; the share may exceed alpha by 4 standard errors (false alarm about 1e-4)."""
+    rng = np.random.default_rng(0)
+    with unchecked():
+        p = [
+            redrawn_p(matches, rng.integers(0, 2, 50, dtype=np.uint8), draws_for(f"level {k}"), 2, most=400).p_value
+            for k in range(2000)
+        ]
+    share = np.mean(np.array(p) <= alpha)
+    assert share <= alpha + 4 * np.sqrt(alpha * (1 - alpha) / 2000)
+    assert share > 0.4 * alpha  # and is not idle: matches are few values, so ties cost some
+
+
+def test_a_hopeless_key_stops_after_a_few_draws() -> None:
+    found = redrawn_p(matches, np.zeros(50, dtype=np.uint8), draws_for("zero"), 2, most=10**9)
+    assert (found.p_value, found.draws, found.reached) == (1.0, ENOUGH, ENOUGH)
+
+
+def test_the_best_key_gets_the_smallest_p_value_that_so_many_draws_give() -> None:
+    found = redrawn_p(matches, np.ones(50, dtype=np.uint8), draws_for("ones"), 2, most=999)
+    assert (found.p_value, found.draws, found.reached) == (1 / 1000, 999, 0)
+
+
+def test_going_on_is_the_same_as_not_having_stopped() -> None:
+    observed = np.array([1] * 33 + [0] * 17, dtype=np.uint8)
+    draws = draws_for("on")
+    first = redrawn_p(matches, observed, draws, 2, most=63)
+    assert first.reached < ENOUGH
+    resumed = redrawn_p(matches, observed, draws, 2, most=5000, previous=first)
+    whole = redrawn_p(matches, observed, draws_for("on"), 2, most=5000)
+    assert abs(resumed.p_value - whole.p_value) < 4 * whole.p_value / np.sqrt(ENOUGH)
+
+
+@pytest.mark.parametrize("level", [0.3, 0.01, 1e-4])
+def test_the_draws_needed_are_the_fewest(level: float) -> None:
+    most = draws_needed(level)
+    assert 1 / (1 + most) <= level * (1 + 1e-12)
+    assert most == 1 or 1 / most > level * (1 - 1e-12)
+
+
+GOLDEN_TWO = [int(bit) for bit in "0100010000111100000000001110000001100110111100001110111001001100"]
+GOLDEN_FIVE = [int(group) for group in "4143423442204310"]

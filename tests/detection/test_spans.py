@@ -1,0 +1,107 @@
+"""Spans: found where they are, and never more often than the rate where there are none."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dgmark.detection.detector import Detector
+from dgmark.detection.spans import UNITS, _grid, _tested
+from support.known_keys import builtin_tokenizer, known_key
+from support.marked_texts import marked_text, whole_words
+from support.unchecked import unchecked
+from support.unmarked_texts import texts
+
+PROSE = (Path(__file__).parents[1] / "texts" / "willows.txt").read_text(encoding="utf-8")
+
+
+def detector_of(name: str = "words", fpr: float = 1e-3) -> Detector:
+    return Detector(known_key(name), tokenizer=builtin_tokenizer(), fpr=fpr)
+
+
+def pasted(length: int = 80, at: int = 700) -> tuple[str, str]:
+    """A paragraph of a book with marked words put into it, and the marked words."""
+    marked = marked_text(known_key("words"), length)
+    return PROSE[:at] + "\n" + marked + "\n" + PROSE[at : at + 900], marked
+
+
+def test_a_marked_paragraph_is_found_where_it_stands() -> None:
+    text, marked = pasted()
+    (span,) = detector_of().spans(text)
+    start = text.index(marked)
+    assert abs(span.start - start) < 30
+    assert abs(span.end - start - len(marked)) < 60
+    assert span.p_value < 1e-8
+    assert 70 <= span.num_tokens_scored <= 95
+
+
+def test_two_paragraphs_are_two_spans_in_order() -> None:
+    one, marked = pasted(60)
+    text = one + "\n" + marked + "\n" + PROSE[1600:2400]
+    first, second = detector_of().spans(text)
+    assert first.end < second.start
+    assert text[first.start : first.end] in one
+
+
+def test_a_wholly_marked_text_is_one_span_of_all_its_characters() -> None:
+    text = marked_text(known_key("words"), 100)
+    (span,) = detector_of().spans(text)
+    assert (span.start, span.end) == (0, len(text))
+
+
+def test_a_cut_within_a_span_does_not_end_it() -> None:
+    key = known_key("words")
+    table = key.tables.table()
+    words = [word for word in whole_words() if table[word] in (0, 1)]
+    dice = np.random.default_rng(0)
+    ids = [int(dice.choice([w for w in words if table[w] == i % 2])) for i in range(121)]
+    del ids[60]
+    (span,) = detector_of().spans(ids)
+    assert (span.start, span.end) == (0, 120)
+
+
+@pytest.mark.parametrize("content", ["", "a", PROSE, "sir, " * 300])
+def test_text_without_the_mark_has_no_span(content: str) -> None:
+    assert detector_of().spans(content) == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["CSV", "looped text", "prose"])
+def test_unmarked_text_rarely_has_a_span_over_keys(kind: str) -> None:
+    """At a family-wise rate of .2, of 150 keys at most .2 + 4 standard errors report any stretch."""
+    turns = texts(kind, 150)
+    with unchecked():
+        hits = sum(bool(detector_of(f"span {k}", 0.2).spans(turns[k % len(turns)])) for k in range(150))
+    assert hits / 150 <= 0.2 + 4 * np.sqrt(0.2 * 0.8 / 150)
+
+
+@given(st.integers(0, 5000), st.integers(7, 5000))
+def test_every_proposal_has_a_stretch_on_its_grid(first: int, length: int) -> None:
+    grid = _grid(length)
+    units = (first + length) // grid - -(-first // grid)
+    assert units in UNITS
+    assert units * grid >= 0.6 * length
+
+
+@pytest.mark.parametrize("n", [7, 8, 20, 63, 100, 257])
+def test_the_stretches_together_have_no_more_than_the_rate(n: int) -> None:
+    """Every stretch that can be tested, with the share of the rate that it gets."""
+    shares = {}
+    for first, last in itertools.combinations(range(n + 1), 2):
+        grid = _grid(last - first)
+        begin, end = -(-first // grid), last // grid
+        if end - begin in UNITS:
+            shares[grid, begin, end] = 1 / _tested(n, grid)
+    assert 0 < sum(shares.values()) <= 1
+
+
+def test_a_text_too_long_for_a_coded_key_is_refused() -> None:
+    from dgmark.detection.spans import check_length
+    from dgmark.errors import SettingsError
+
+    check_length(known_key("coded", code_length=64).spec, 32_768)
+    with pytest.raises(SettingsError, match="at most"):
+        check_length(known_key("coded", code_length=64).spec, 32_769)

@@ -1,0 +1,823 @@
+"""Every family: the published layout, loaded, against a second forward from its description; caches, padding, ids."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+import torch
+from safetensors.torch import save_file
+from tokenizers.models import WordLevel
+from torch import Tensor
+from transformers import (
+    BertForMaskedLM,
+    Data2VecTextConfig,
+    Data2VecTextForMaskedLM,
+    DebertaV2Config,
+    DebertaV2ForMaskedLM,
+    DistilBertConfig,
+    DistilBertForMaskedLM,
+    EsmConfig,
+    EsmForMaskedLM,
+    LongformerConfig,
+    LongformerForMaskedLM,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
+    MPNetConfig,
+    MPNetForMaskedLM,
+    RobertaConfig,
+    RobertaForMaskedLM,
+)
+
+from dgmark import generate
+from dgmark.checkpoint.families import BLOCK_LLAMA, DREAM, FAMILIES, LLADA, LLADA2, MASKED_LM, family_of
+from dgmark.checkpoint.folder import Checkpoint, find_checkpoint
+from dgmark.checkpoint.tokenizer import Tokenizer, wrap
+from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, ModelNotFound, PromptTooLong, SettingsError
+from dgmark.models.architecture import quantization_of
+from dgmark.models.chat import chat_prompt
+from dgmark.models.denoiser import (
+    block_multiple_of,
+    block_origin_of,
+    confidence_of,
+    defaults_of,
+    dtype_of,
+    open_session,
+    pads_of,
+)
+from dgmark.models.families.llada2 import RENAMINGS
+from dgmark.models.load import load_model
+from dgmark.models.network import NetworkDenoiser
+from dgmark.models.special_ids import find_end_ids, find_mask_id
+from dgmark.models.toy import ToyDenoiser
+from dgmark.models.weights import native_name
+from support import tiny_checkpoints as tiny
+
+CLOSE = 1e-4
+BLOCK = 32
+
+
+def load(folder: Path, dtype: str = "fp32", **options: Any) -> NetworkDenoiser:
+    return load_model(str(folder), dtype=dtype, device="cpu", **options)
+
+
+def random_ids(length: int, batch: int = 2, seed: int = 0) -> Tensor:
+    return torch.randint(0, 64, (batch, length), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture(scope="module")
+def states() -> dict[str, tiny.State]:
+    return {family: make(tiny.CONFIGS[family]) for family, make in tiny.STATES.items()}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory, states: dict[str, tiny.State]) -> dict[str, NetworkDenoiser]:
+    folder = tmp_path_factory.mktemp("models")
+    for family, state in states.items():
+        tiny.write(folder / family, family, state)
+    for family, made in encoders().items():
+        made.save_pretrained(folder / family)
+        tiny.tokenizer(family).save(str(folder / family / "tokenizer.json"))
+    return {path.name: load(path) for path in folder.iterdir()}
+
+
+def encoders() -> dict[str, Any]:
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"vocab_size": 80, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3}
+    roberta = RobertaConfig(
+        **sizes, num_attention_heads=4, max_position_embeddings=260, pad_token_id=3, initializer_range=0.4
+    )
+    modernbert = ModernBertConfig(
+        **sizes,
+        num_attention_heads=4,
+        max_position_embeddings=256,
+        pad_token_id=3,
+        local_attention=8,
+        initializer_range=0.4,
+        initializer_cutoff_factor=3.0,
+    )
+    return {"roberta": RobertaForMaskedLM(roberta), "modernbert": ModernBertForMaskedLM(modernbert)}
+
+
+# ---- logits ----
+
+
+@pytest.mark.parametrize(
+    ("family", "plain"),
+    [
+        ("dream", tiny.dream_logits),
+        ("llada2", tiny.llada2_logits),
+        ("llada-moe", tiny.llada_moe_logits),
+        ("bert", tiny.bert_logits),
+    ],
+)
+@pytest.mark.parametrize("length", [40, 64, 75])
+def test_a_family_is_what_its_description_says(
+    models: dict[str, NetworkDenoiser],
+    states: dict[str, tiny.State],
+    family: str,
+    plain: Callable[..., Tensor],
+    length: int,
+) -> None:
+    ids = random_ids(length)
+    expected = plain(states[family], tiny.CONFIGS[family], ids)
+    assert expected.std() > 0.5
+    assert (models[family](ids) - expected).abs().max() < CLOSE
+
+
+@pytest.mark.parametrize("family", ["roberta", "modernbert"])
+def test_an_encoder_answers_as_transformers_own_class(models: dict[str, NetworkDenoiser], family: str) -> None:
+    ids = random_ids(40).clamp(min=4)  # RoBERTa's class takes the id of the padding token for padding
+    with torch.inference_mode():
+        expected = models[family].network(input_ids=ids).logits
+    assert expected.std() > 0.5
+    torch.testing.assert_close(models[family](ids), expected, rtol=0, atol=1e-5)
+
+
+def test_a_padding_token_in_a_text_is_a_token(models: dict[str, NetworkDenoiser]) -> None:
+    """RoBERTa's own class would count the positions behind it from one less."""
+    ids = random_ids(12, batch=1).clamp(min=4)
+    ids[0, 5] = 3
+    positions = torch.arange(12)[None] + 4
+    with torch.inference_mode():
+        expected = models["roberta"].network(input_ids=ids, position_ids=positions).logits
+    torch.testing.assert_close(models["roberta"](ids), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["llada", "dream", "llada2", "llada-moe", "bert", "roberta", "modernbert"])
+def test_the_window_holds_the_logits_of_its_positions(models: dict[str, NetworkDenoiser], family: str) -> None:
+    model, ids = models[family], random_ids(70)
+    whole = model(ids)
+    assert whole.shape == (2, 70, model.vocab_size)
+    for start, stop in [(0, 70), (5, 6), (40, 70)]:
+        torch.testing.assert_close(model.window(ids, start, stop), whole[:, start:stop], rtol=0, atol=CLOSE)
+
+
+def test_every_tensor_of_llada2_has_its_place(
+    models: dict[str, NetworkDenoiser], states: dict[str, tiny.State]
+) -> None:
+    """Names, and what is split and stacked, by hand."""
+    expected: tiny.State = {}
+    experts: dict[str, dict[int, Tensor]] = {}
+    for name, tensor in states["llada2"].items():
+        native = native_name(name, RENAMINGS)
+        if "query_key_value" in native:
+            for part, rows in zip("qkv", torch.split(tensor, [64, 32, 32]), strict=True):
+                expected[native.replace("query_key_value", f"{part}_proj")] = rows
+        elif ".experts." in native:
+            at, _, rest = native.partition(".experts.")
+            number, kind, _ = rest.split(".")
+            experts.setdefault(f"{at}.experts.{kind}", {})[int(number)] = tensor
+        else:
+            expected[native] = tensor
+    stacked = {name: torch.stack([parts[i] for i in range(8)]) for name, parts in experts.items()}
+    for name in [name for name in stacked if name.endswith("gate_proj")]:
+        both = torch.cat([stacked[name], stacked[name.replace("gate_proj", "up_proj")]], 1)
+        expected[name.replace("gate_proj", "gate_up_proj")] = both
+        expected[name.replace("gate_proj", "down_proj")] = stacked[name.replace("gate_proj", "down_proj")]
+    native_state = models["llada2"].network.state_dict()
+    assert set(native_state) == set(expected)
+    assert all(torch.equal(native_state[name], tensor) for name, tensor in expected.items())
+
+
+def test_every_tensor_of_dream_keeps_its_name(
+    models: dict[str, NetworkDenoiser], states: dict[str, tiny.State]
+) -> None:
+    native_state = models["dream"].network.state_dict()
+    assert set(native_state) == set(states["dream"])
+    assert all(torch.equal(native_state[name], tensor) for name, tensor in states["dream"].items())
+
+
+@pytest.mark.parametrize("family", list(tiny.STATES))
+def test_shards_are_the_same_model(models: dict[str, NetworkDenoiser], tmp_path: Path, family: str) -> None:
+    tiny.write_shards(tmp_path, tiny.write(tmp_path, family), shards=3)
+    assert torch.equal(load(tmp_path)(random_ids(40)), models[family](random_ids(40)))
+
+
+@pytest.mark.parametrize("family", ["dream", "llada2"])
+def test_bf16_keeps_in_float32_what_would_suffer(tmp_path: Path, family: str) -> None:
+    tiny.write(tmp_path, family)
+    network = load(tmp_path, "bf16").network
+    assert {p.dtype for p in network.parameters()} == {torch.bfloat16}
+    buffers = dict(network.named_buffers())
+    assert "model.rotary_emb.inv_freq" in buffers
+    assert {b.dtype for b in buffers.values()} == {torch.float32}
+    assert any("e_score_correction_bias" in name for name in buffers) == (family == "llada2")
+
+
+# ---- what the loop is told ----
+
+
+def test_each_family_tells_the_loop_its_ways(models: dict[str, NetworkDenoiser]) -> None:
+    told = {
+        name: (confidence_of(model), block_origin_of(model), block_multiple_of(model), pads_of(model))
+        for name, model in models.items()
+    }
+    assert told == {
+        "llada": ("model", "response", None, True),
+        "dream": ("sampling", "response", None, True),
+        "llada2": ("sampling", "canvas", BLOCK, False),
+        "llada-moe": ("model", "response", None, True),
+        "bert": ("model", "response", None, True),
+        "roberta": ("model", "response", None, True),
+        "modernbert": ("model", "response", None, True),
+    }
+    assert {name: defaults_of(model)["block_length"] for name, model in models.items() if name != "roberta"} == {
+        "llada": 32,
+        "dream": 8,
+        "llada2": 32,
+        "llada-moe": 32,
+        "bert": 32,
+        "modernbert": 32,
+    }
+
+
+def test_special_ids_and_sizes_are_read_from_the_checkpoint(models: dict[str, NetworkDenoiser]) -> None:
+    assert all(model.mask_id == 0 for model in models.values())
+    ends = {name: model.end_ids for name, model in models.items()}
+    assert ends == {
+        "llada": (1, 2),
+        "dream": (1, 2),
+        "llada2": (1, 2),
+        "llada-moe": (1, 2),
+        "bert": (1,),
+        "roberta": (1, 2),  # its config.json says that 2 ends a text
+        "modernbert": ends["modernbert"],
+    }
+    assert 1 in ends["modernbert"]
+    contexts = {name: model.context_length for name, model in models.items()}
+    assert contexts == {"llada": 512, "dream": 2048, "llada2": 512, "llada-moe": 512} | dict.fromkeys(
+        ("bert", "roberta", "modernbert"), 256
+    )
+
+
+# ---- the block-causal cache ----
+
+
+def test_the_cache_of_llada2_is_exact(models: dict[str, NetworkDenoiser]) -> None:
+    """Block after block, candidates of a lookahead, rows that leave: the cached forwards are those without a cache."""
+    model = models["llada2"]
+    ids = random_ids(100, batch=3)
+    cached, plain = model.session("prefix"), model.session("none")
+    rows = torch.arange(3)
+    for number, (start, stop) in enumerate([(40, 64), (64, 96), (96, 100)]):
+        ids[:, start:] = model.mask_id
+        got, expected = cached.begin(ids, start, stop), plain.begin(ids, start, stop)
+        assert (got - expected).abs().max() < CLOSE
+        owner = rows[: len(ids)].repeat_interleave(torch.tensor([1, 3, 2])[: len(ids)])
+        canvases = ids[owner].clone()
+        canvases[:, start:stop] = random_ids(stop - start, len(owner), seed=number)
+        got = cached.step(canvases, owner, start, stop)
+        assert (got - plain.step(canvases, owner, start, stop)).abs().max() < CLOSE
+        last = canvases[owner == 1]
+        got = cached.step(last, torch.full((len(last),), 1), start, stop)
+        assert (got - plain.step(last, torch.full((len(last),), 1), start, stop)).abs().max() < CLOSE
+        ids[:, start:stop] = random_ids(stop - start, len(ids), seed=10 + number)
+        if number == 0:
+            kept = torch.tensor([0, 2])
+            cached.keep(kept)
+            plain.keep(kept)
+            ids = ids[kept]
+
+
+def test_what_stands_behind_a_block_does_not_reach_it(models: dict[str, NetworkDenoiser]) -> None:
+    ids = random_ids(96)
+    other = ids.clone()
+    other[:, 64:] = random_ids(32, seed=5)
+    model = models["llada2"]
+    assert torch.allclose(model(ids)[:, :64], model(other)[:, :64], atol=1e-5)
+    assert not torch.allclose(model(ids)[:, 64:], model(other)[:, 64:], atol=1e-2)
+
+
+def test_a_block_may_be_decoded_in_parts(models: dict[str, NetworkDenoiser]) -> None:
+    ids, model = random_ids(70), models["llada2"]
+    cached = model.session("prefix")
+    for start in (32, 40, 48, 56, 64):
+        stop = min(start + 8, 70)
+        assert (cached.begin(ids, start, stop) - model(ids)[:, start:stop]).abs().max() < CLOSE
+
+
+@pytest.mark.parametrize(("start", "stop"), [(30, 40), (0, 64), (40, 70)])
+def test_a_block_across_the_blocks_of_the_mask_is_refused(
+    models: dict[str, NetworkDenoiser], start: int, stop: int
+) -> None:
+    session = models["llada2"].session("prefix")
+    with pytest.raises(SettingsError, match="no single block of 32"):
+        session.begin(random_ids(80), start, stop)
+
+
+def test_caches_that_a_family_does_not_have_are_refused(models: dict[str, NetworkDenoiser]) -> None:
+    with pytest.raises(SettingsError, match="use prefix, it is exact"):
+        open_session(models["llada2"], "dual")
+    with pytest.raises(SettingsError, match="no cache 'prefix'; use cache none"):
+        open_session(models["bert"], "prefix")
+
+
+# ---- padding ----
+
+
+@pytest.mark.parametrize(
+    ("family", "cache"),
+    [
+        *((family, "none") for family in ("llada", "dream", "llada-moe", "bert", "roberta", "modernbert")),
+        ("llada", "dual"),
+        ("dream", "prefix"),
+    ],
+)
+def test_padded_rows_answer_as_they_do_alone(models: dict[str, NetworkDenoiser], family: str, cache: Any) -> None:
+    model, padding = models[family], torch.tensor([0, 7, 3])
+    ids = random_ids(48, batch=3)
+    session = open_session(model, cache, padding)
+    first = session.begin(ids, 30, 40)
+    second = session.step(ids[[1, 1, 2]], torch.tensor([1, 1, 2]), 30, 40)
+    session.keep(torch.tensor([1, 2]))
+    third = session.begin(ids[1:], 40, 48)
+    for row, columns in enumerate(padding.tolist()):
+        alone = model(ids[row, None, columns:])[0]
+        assert (first[row] - alone[30 - columns : 40 - columns]).abs().max() < CLOSE
+        if row:
+            assert (second[row] - alone[30 - columns : 40 - columns]).abs().max() < CLOSE
+            assert (third[row - 1] - alone[40 - columns :]).abs().max() < CLOSE
+
+
+def own_positions() -> dict[str, Any]:
+    """Encoders that count positions, or distances, in ways of their own."""
+    torch.manual_seed(0)
+    distilbert: dict[str, Any] = {"dim": 32, "hidden_dim": 48, "n_layers": 2, "n_heads": 4}
+    deberta: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    rows: dict[str, Any] = {"vocab_size": 80, "max_position_embeddings": 64}
+    return {
+        "distilbert": DistilBertForMaskedLM(DistilBertConfig(**rows, **distilbert)),
+        "deberta-v2": DebertaV2ForMaskedLM(
+            DebertaV2Config(
+                **rows, **deberta, num_attention_heads=4, relative_attention=True, pos_att_type=["p2c", "c2p"]
+            )
+        ),
+    }
+
+
+@pytest.mark.parametrize("kind", ["distilbert", "deberta-v2"])
+def test_an_encoder_whose_positions_are_its_own_business_takes_no_padding(tmp_path: Path, kind: str) -> None:
+    own_positions()[kind].save_pretrained(tmp_path)
+    tiny.tokenizer("bert").save(str(tmp_path / "tokenizer.json"))
+    model, ids = load(tmp_path), random_ids(40)
+    with torch.inference_mode():
+        torch.testing.assert_close(model(ids), model.network(input_ids=ids).logits, rtol=0, atol=1e-5)
+    assert (model.context_length, pads_of(model)) == (64, False)
+    with pytest.raises(SettingsError, match="prompts of one length"):
+        open_session(model, "none", torch.tensor([0, 3]))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        (EsmConfig, EsmForMaskedLM),
+        (Data2VecTextConfig, Data2VecTextForMaskedLM),
+        (LongformerConfig, LongformerForMaskedLM),
+        (MPNetConfig, MPNetForMaskedLM),
+    ],
+    ids=["esm", "data2vec-text", "longformer", "mpnet"],
+)
+def test_positions_behind_padding_shorten_the_context(tmp_path: Path, made: tuple[Any, Any]) -> None:
+    """One more token than the context would index behind the table of positions."""
+    config, network = made
+    window = {"attention_window": 8} if config is LongformerConfig else {}
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4} | window
+    network(config(vocab_size=80, max_position_embeddings=64, pad_token_id=1, **sizes)).save_pretrained(tmp_path)
+    tiny.tokenizer("roberta").save(str(tmp_path / "tokenizer.json"))
+    model = load(tmp_path)
+    assert model.context_length == 62
+    # RoBERTa's kin take the padding token in a text for padding, and ESM treats the mask as such
+    ids = random_ids(62).clamp(min=4)
+    assert model(ids).isfinite().all()
+    with pytest.raises(PromptTooLong, match="holds 62 in all"):
+        generate(model, [[5] * 31], length=32)
+
+
+def test_llada2_takes_no_padding(models: dict[str, NetworkDenoiser]) -> None:
+    with pytest.raises(SettingsError, match="prompts of one length"):
+        open_session(models["llada2"], "prefix", torch.tensor([0, 3]))
+
+
+# ---- special ids ----
+
+
+def checkpoint(vocab_size: int, **config: Any) -> Checkpoint:
+    return Checkpoint("stub", Path("stub"), {"vocab_size": vocab_size, **config})
+
+
+def stub_tokenizer(mask: tuple[str, int] | None, end_ids: tuple[int, ...]) -> Tokenizer:
+    backend = tokenizers.Tokenizer(WordLevel(dict([mask] if mask else []) | {"w0": 1}, unk_token="w0"))
+    return replace(wrap(backend, "stub"), end_ids=end_ids, vocab_size=126349)
+
+
+def test_published_sizes_come_with_published_ids() -> None:
+    tokenizer = stub_tokenizer(("<|mdm_mask|>", 126336), (126081, 126348))
+    assert find_mask_id(checkpoint(126464), tokenizer, LLADA) == 126336
+    assert find_end_ids(checkpoint(126464, eos_token_id=126081), tokenizer, LLADA) == (126081, 126348)
+
+
+@pytest.mark.parametrize(
+    ("family", "size", "mask"),
+    [(LLADA, 126464, "<|mdm_mask|>"), (DREAM, 152064, "<|mask|>"), (LLADA2, 157184, "<|mask|>")],
+)
+def test_another_id_than_the_published_one_is_an_error(family: Any, size: int, mask: str) -> None:
+    right = family.known_ids[size]
+    with pytest.raises(CheckpointFormat, match=f"the mask id is 7, but {right.mask_id}"):
+        find_mask_id(checkpoint(size), stub_tokenizer((mask, 7), right.end_ids), family)
+    with pytest.raises(CheckpointFormat, match=f"mask id {right.mask_id}, the tokenizer 7"):
+        find_mask_id(checkpoint(size, mask_token_id=right.mask_id), stub_tokenizer((mask, 7), ()), family)
+    with pytest.raises(CheckpointFormat, match=f"{right.end_of_text} ends a text"):
+        find_end_ids(checkpoint(size), stub_tokenizer(None, tuple(right.turn_ends.values())), family)
+    # another size is another model: nothing is known of it
+    assert find_mask_id(checkpoint(size + 1), stub_tokenizer((mask, 7), ()), family) == 7
+    assert find_end_ids(checkpoint(size + 1), stub_tokenizer(None, (3,)), family) == (3,)
+
+
+@pytest.mark.parametrize(("family", "size"), [(LLADA, 126464), (DREAM, 152064)])
+def test_a_base_model_may_lack_the_end_of_turn_but_not_have_it_elsewhere(family: Any, size: int) -> None:
+    right = family.known_ids[size]
+    tokenizer = stub_tokenizer(None, (right.end_of_text,))
+    assert find_end_ids(checkpoint(size), tokenizer, family) == (right.end_of_text,)
+    turn = next(iter(right.turn_ends))
+    tokenizer.backend.add_special_tokens([turn])
+    elsewhere = tokenizer.backend.token_to_id(turn)
+    with pytest.raises(CheckpointFormat, match=rf"has the id {elsewhere}, but {right.turn_ends[turn]}"):
+        find_end_ids(checkpoint(size), tokenizer, family)
+
+
+def test_an_end_of_turn_counts_whether_or_not_it_is_marked_special() -> None:
+    tokenizer = stub_tokenizer(None, ())
+    tokenizer.backend.add_tokens(["<|eot_id|>"])
+    eot = tokenizer.backend.token_to_id("<|eot_id|>")
+    assert eot not in tokenizer.special_ids
+    assert find_end_ids(checkpoint(80), tokenizer, LLADA) == (eot,)
+
+
+def test_illada_is_known_by_its_vocabulary() -> None:
+    """Its tokenizer names no mask; where config.json says nothing, the published id holds."""
+    assert find_mask_id(checkpoint(155136), stub_tokenizer(None, ()), LLADA) == 5
+    assert find_end_ids(checkpoint(155136, eos_token_id=2), stub_tokenizer(None, ()), LLADA) == (2,)
+
+
+def test_the_mask_token_of_the_tokenizers_configuration_counts(tmp_path: Path) -> None:
+    tiny.write(tmp_path, "bert")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"mask_token": {"content": "w3"}}))
+    assert load(tmp_path).mask_id == len(tiny.SPECIAL["bert"]) + 3
+
+
+# ---- chat ----
+
+
+@pytest.mark.parametrize(
+    ("family", "expected"),
+    [
+        (
+            "llada",
+            "<|startoftext|> <|start_header_id|> w0 <|end_header_id|> w7 w8 <|eot_id|>"
+            " <|start_header_id|> w0 <|end_header_id|>",
+        ),
+        (
+            "dream",
+            "<|im_start|> w0 w0 w0 w0 w0 w0 <|im_end|> <|im_start|> w0 w7 w8 <|im_end|> <|im_start|> w0",
+        ),
+        (
+            "llada2",
+            "<role> w0 </role> w0 w0 w0 <|role_end|> <role> w0 </role> w7 w8 <|role_end|> <role> w0 </role>",
+        ),
+    ],
+)
+def test_a_chat_prompt_is_the_familys_template(models: dict[str, NetworkDenoiser], family: str, expected: str) -> None:
+    """Words of the template that the tiny tokenizer does not know are its unknown word, w0."""
+    tokenizer = tiny.tokenizer(family)
+    assert chat_prompt(models[family], "  w7 w8\n") == [tokenizer.token_to_id(word) for word in expected.split()]
+
+
+def test_a_model_without_a_template_is_no_chat_model(models: dict[str, NetworkDenoiser]) -> None:
+    for model in (models["bert"], ToyDenoiser()):
+        with pytest.raises(SettingsError, match="has no chat template"):
+            chat_prompt(model, "w1")
+
+
+def test_a_tokenizer_without_the_templates_tokens_is_no_chat_models() -> None:
+    with pytest.raises(SettingsError, match=r"storyteller has no token <\|"):
+        chat_prompt(load_model(device="cpu"), "Once upon a time")
+
+
+# ---- refusals ----
+
+
+def refused(folder: Path, family: str, message: str, error: type[Exception] = CheckpointFormat, **changes: Any) -> None:
+    tiny.write(folder, family, **changes)
+    with pytest.raises(error, match=message):
+        load(folder)
+
+
+def test_code_of_a_checkpoint_is_never_run(tmp_path: Path) -> None:
+    (tmp_path / "modeling_other.py").write_text("raise SystemExit('ran')")
+    changes: dict[str, Any] = {"model_type": "other", "architectures": ["OtherForMaskedLM"]}
+    families = "llada, dream, llada2, llada-moe, masked-lm, block-llama"
+    message = f"'other'; families that can be loaded: {families}; its auto_map .* runs no code"
+    refused(tmp_path, "dream", message, **changes, auto_map={"AutoModel": "modeling_other.OtherModel"})
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "message"),
+    [
+        ("llada", {"architectures": ["LLaDAMoEModelLM"]}, "lacks "),
+        ("bert", {"model_type": "diffusion_gemma"}, r"predicts every position anew .*docs/models.md"),
+        ("bert", {"model_type": "unheard-of"}, "no masked language model of model_type 'unheard-of'"),
+        ("bert", {"architectures": ["BertModel"]}, "model_type 'bert'; families"),
+        ("bert", {"architectures": ...}, "model_type 'bert'; families"),
+        ("llada", {"include_bias": True}, "include_bias is True, only False"),
+        ("dream", {"use_sliding_window": True}, "sliding windows"),
+        ("dream", {"rope_theta": ...}, "lacks 'rope_theta'"),
+        ("llada-moe", {"moe_layer_freq": [0, 1, 1]}, "layers without experts"),
+        ("llada-moe", {"clip_qkv": 8.0}, "clip_qkv is 8.0, only None"),
+        ("llada2", {"score_function": "softmax"}, "score_function is 'softmax', only 'sigmoid'"),
+        ("llada2", {"rope_scaling": {"type": "yarn"}}, "rope_scaling"),
+        ("llada2", {"num_experts": ..., "n_group": ...}, "lacks 'num_experts'"),
+        ("dream", {"model_type": ["Dream"]}, "model_type is .*, which is no name"),
+        ("dream", {"dgmark_family": 3}, "dgmark_family is 3, which is no name"),
+        ("dream", {"dgmark_family": "gpt"}, "dgmark_family is 'gpt', not one of: llada"),
+        ("dream", {"architectures": 5}, "architectures is 5, which is no list of names"),
+        ("llada", {"n_heads": 0}, "cannot be meant"),
+        ("dream", {"num_attention_heads": 0}, "cannot be"),
+        ("dream", {"hidden_size": "wide"}, "cannot be meant"),
+        ("dream", {"hidden_act": "unheard-of"}, "cannot be"),
+        ("bert", {"hidden_act": "unheard-of"}, "cannot be"),
+        ("bert", {"num_attention_heads": 0}, "cannot be"),
+        ("llada", {"clip_qkv": 8.0}, "clip_qkv is 8.0, only None"),
+        ("llada2", {"num_attention_heads": 0, "head_dim": None}, "cannot be meant"),
+        ("llada2", {"n_group": 0}, "n_group is 0, not between 1 and 4"),
+        ("llada2", {"n_group": 3}, "n_group is 3, which does not divide 8"),
+        ("llada2", {"topk_group": 5}, "topk_group is 5, not between 1 and 4"),
+        ("llada2", {"num_experts_per_tok": 5}, "num_experts_per_tok is 5, not between 1 and 4"),
+        ("llada2", {"partial_rotary_factor": 1.5}, "partial_rotary_factor is 1.5"),
+        ("llada2", {"partial_rotary_factor": "half"}, "partial_rotary_factor is 'half'"),
+        ("llada-moe", {"num_experts_per_tok": 7}, "num_experts_per_tok is 7, not between 1 and 6"),
+        ("bert", {"is_decoder": True}, "is_decoder is true"),
+        *((family, {"transformers_weights": "adapter_model.bin"}, "transformers_weights") for family in tiny.STATES),
+        ("dream", {"quantization_config": "awq"}, "quantization_config is no JSON object"),
+        ("dream", {"quantization_config": {"quant_method": "fp8"}}, "quantized by 'fp8'; loaded are: awq, bits"),
+        ("bert", {"quantization_config": {"bits": 4}}, "quantized by None"),
+        ("llada2", {"num_experts": 7, "n_group": 1, "topk_group": 1}, r"not expected .*experts\.7\.down_proj"),
+    ],
+)
+def test_what_is_not_the_family_is_refused(tmp_path: Path, family: str, changes: Any, message: str) -> None:
+    state = tiny.STATES[family](tiny.CONFIGS[family])
+    refused(tmp_path, family, message, state=state, **changes)
+
+
+@pytest.mark.parametrize("family", ["dream", "llada2", "llada-moe", "bert"])
+def test_missing_extra_and_resized_tensors_are_named(tmp_path: Path, family: str) -> None:
+    state = tiny.write(tmp_path, family)
+    name = next(name for name in sorted(state) if "layer.1" in name or "layers.1" in name)
+    save_file({other: t for other, t in state.items() if other != name}, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointFormat, match="missing"):
+        load(tmp_path)
+    save_file(state | {"model.layers.1.odd.weight": torch.zeros(2)}, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointFormat, match="odd"):
+        load(tmp_path)
+    norm = next(name for name in sorted(state) if "norm" in name.lower())
+    save_file(state | {norm: torch.ones(9)}, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointFormat, match=r"\[9\] instead of"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("family", ["llada2", "llada-moe"])
+def test_every_expert_has_its_place_and_its_sizes(tmp_path: Path, family: str) -> None:
+    state = tiny.write(tmp_path, family)
+    name = "model.layers.1.mlp.experts.{}.up_proj.weight"
+
+    def message(state: tiny.State) -> str:
+        save_file(state, tmp_path / "model.safetensors")
+        with pytest.raises(CheckpointFormat) as caught:
+            load(tmp_path)
+        return str(caught.value)
+
+    without = {other: tensor for other, tensor in state.items() if other != name.format(3)}
+    assert f"missing ['{name.format(3)}'], not expected none" in message(without)
+    last = name.format(tiny.CONFIGS[family]["num_experts"])
+    assert f"not expected ['{last}']" in message(without | {last: state[name.format(3)]})
+    assert f"{name.format(3)} has the sizes [8, 32] instead of [16, 32]" in message(
+        without | {name.format(3): torch.ones(8, 32)}
+    )
+
+
+def test_queries_keys_and_values_of_another_size_are_named(tmp_path: Path) -> None:
+    state = tiny.write(tmp_path, "llada2")
+    name = "model.layers.1.attention.query_key_value.weight"
+    save_file(state | {name: torch.ones(129, 32)}, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointFormat, match=r"query_key_value\.weight has the sizes \[129, 32\] instead of \[128"):
+        load(tmp_path)
+
+
+def test_a_tensor_of_a_layer_that_glm_would_pass_over_is_refused(tmp_path: Path) -> None:
+    state = tiny.write(tmp_path, "llada2")
+    save_file(state | {"model.layers.46.odd.weight": torch.zeros(2)}, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointFormat, match=r"layers\.46"):
+        load(tmp_path)
+
+
+def test_heads_that_berts_checkpoints_carry_for_other_uses_are_passed_over(
+    tmp_path: Path, models: dict[str, NetworkDenoiser]
+) -> None:
+    state = tiny.write(tmp_path, "bert")
+    heads = {"bert.pooler.dense.weight": torch.zeros(32, 32), "cls.seq_relationship.bias": torch.zeros(2)}
+    save_file(state | heads, tmp_path / "model.safetensors")
+    assert torch.equal(load(tmp_path)(random_ids(20)), models["bert"](random_ids(20)))
+
+
+def test_the_count_of_positions_that_old_berts_carry_is_passed_over(
+    tmp_path: Path, models: dict[str, NetworkDenoiser]
+) -> None:
+    state = tiny.write(tmp_path, "bert")
+    save_file(state | {"bert.embeddings.position_ids": torch.arange(256)[None]}, tmp_path / "model.safetensors")
+    assert torch.equal(load(tmp_path)(random_ids(20)), models["bert"](random_ids(20)))
+
+
+def test_damaged_and_missing_files_are_named(tmp_path: Path) -> None:
+    state = tiny.write(tmp_path, "llada2")
+    tiny.write_shards(tmp_path, state)
+    second = tmp_path / "model-00002-of-00002.safetensors"
+    whole = second.read_bytes()
+    second.write_bytes(whole[:-100])
+    with pytest.raises(CheckpointFormat, match=r"00002-of-00002.*fetch the checkpoint again"):
+        load(tmp_path)
+    second.unlink()
+    with pytest.raises(ModelNotFound, match=r"lacks model-00002-of-00002"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.gguf"])
+def test_other_weights_than_safetensors_are_not_loaded(tmp_path: Path, name: str) -> None:
+    state = tiny.write(tmp_path, "dream")
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(state, tmp_path / name)
+    with pytest.raises(ModelNotFound, match=rf"only safetensors weights are loaded \(not {name}\)"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("head_dim", [None, ...])
+def test_heads_share_the_width_where_their_size_is_not_stated(tmp_path: Path, head_dim: Any) -> None:
+    config = tiny.CONFIGS["llada2"] | {"head_dim": 8}
+    state = tiny.llada2_state(config)
+    tiny.write(tmp_path, "llada2", state, head_dim=head_dim)
+    ids = random_ids(40)
+    assert (load(tmp_path)(ids) - tiny.llada2_logits(state, config, ids)).abs().max() < CLOSE
+
+
+def test_an_adapter_is_not_put_on_top(tmp_path: Path) -> None:
+    tiny.write(tmp_path, "dream")
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(CheckpointFormat, match=r"adapter_config\.json: merge"):
+        load(tmp_path)
+
+
+def test_an_encoder_answers_with_logits_whatever_its_config_says(
+    tmp_path: Path, models: dict[str, NetworkDenoiser]
+) -> None:
+    tiny.write(tmp_path, "bert", return_dict=False, quantization_config={}, _attn_implementation="own/kernel")
+    assert torch.equal(load(tmp_path)(random_ids(20)), models["bert"](random_ids(20)))
+
+
+def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
+    state = tiny.write(tmp_path, "dream", vocab_size=40)
+    assert state["lm_head.weight"].shape[0] == 40
+    with pytest.raises(CheckpointFormat, match="the tokenizer has 64 ids, the model 40"):
+        load(tmp_path)
+
+
+def test_a_config_with_another_vocabulary_than_the_weights_is_refused(tmp_path: Path) -> None:
+    state = tiny.write(tmp_path, "dream")
+    tiny.write(tmp_path, "dream", state, vocab_size=90)
+    with pytest.raises(CheckpointFormat, match=r"\[80, 32\] instead of \[90, 32\]"):
+        load(tmp_path)
+
+
+def test_a_model_without_a_mask_token_is_refused(tmp_path: Path) -> None:
+    tiny.write(tmp_path, "bert")
+    text = (tmp_path / "tokenizer.json").read_text().replace("[MASK]", "[OTHER]")
+    (tmp_path / "tokenizer.json").write_text(text)
+    with pytest.raises(CheckpointFormat, match="names no mask token"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(("family", "most"), [("dream", 2048), ("llada2", 512), ("roberta", 256)])
+def test_a_prompt_beyond_the_context_is_refused(models: dict[str, NetworkDenoiser], family: str, most: int) -> None:
+    with pytest.raises(PromptTooLong, match=f"holds {most} in all"):
+        generate(models[family], [[5] * (most - 31)], length=32)
+
+
+def test_the_family_can_be_stated(tmp_path: Path, models: dict[str, NetworkDenoiser]) -> None:
+    tiny.write(tmp_path, "dream", model_type="renamed", architectures=...)
+    with pytest.raises(CheckpointFormat, match="'renamed'"):
+        load(tmp_path)
+    assert torch.equal(load(tmp_path, family="dream")(random_ids(20)), models["dream"](random_ids(20)))
+    with pytest.raises(SettingsError, match="family 'gpt' is not one of: llada, dream"):
+        load(tmp_path, family="gpt")
+
+
+def test_a_checkpoint_is_known_by_its_architecture_where_model_type_is_lacking() -> None:
+    for family in (LLADA, DREAM, LLADA2):
+        assert family_of(checkpoint(80, architectures=list(family.architectures))) is family
+    assert family_of(checkpoint(80, model_type="bert", architectures=["BertForMaskedLM"])) is MASKED_LM
+
+
+def test_the_facts_of_the_families_fit_together() -> None:
+    for name, family in FAMILIES.items():
+        assert family.name == name
+        assert family.published or family is BLOCK_LLAMA  # which is built in
+        assert all(published.hub_id.count("/") == 1 for published in family.published)
+        assert all(known.mask_id < size for size, known in family.known_ids.items())
+        multiple = family.block_multiple
+        assert multiple is None or multiple % family.defaults["block_length"] == 0
+        assert family.chat is None or family.chat.count("{prompt}") == 1
+    assert math.isclose(LLADA.published[0].weight_bytes("bf16"), 16.04e9)
+
+
+# ---- quantization and placement ----
+
+
+def test_packages_that_are_not_there_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny.write(tmp_path, "dream")
+    monkeypatch.setattr("dgmark.models.weights.find_spec", lambda _: None)
+    with pytest.raises(MissingExtra, match=r"bitsandbytes and accelerate: run .pip install '\.\[large\]'"):
+        load(tmp_path, quantization="int4")
+    with pytest.raises(MissingExtra, match="this needs accelerate"):
+        load(tmp_path, device_map="auto")
+    tiny.write(tmp_path, "dream", quantization_config={"quant_method": "awq", "bits": 4})
+    with pytest.raises(MissingExtra, match="this needs accelerate"):
+        load(tmp_path)
+
+
+def test_results_name_the_quantization(models: dict[str, NetworkDenoiser]) -> None:
+    model = models["dream"]
+    assert dtype_of(model) == "float32"
+    assert dtype_of(replace(model, quantization="int4")) == "float32+int4"
+    assert quantization_of(checkpoint(80, quantization_config={"quant_method": "awq"})) == "awq"
+    assert quantization_of(checkpoint(80)) is None
+
+
+def test_quantizations_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
+    tiny.write(tmp_path, "dream", quantization_config={"quant_method": "awq", "bits": 4})
+    with pytest.raises(SettingsError, match="quantized already"):
+        load(tmp_path, quantization="int4")
+    with pytest.raises(SettingsError, match="'int3' is not one of: int8, int4"):
+        load(tmp_path, quantization="int3")
+    with pytest.raises(SettingsError, match="device_map 'all' is not one of: auto, "):
+        load(tmp_path, device_map="all")
+
+
+@pytest.mark.parametrize("options", [{"device_map": "auto"}, {"quantization": "int8"}, {"quantization": "int4"}])
+@pytest.mark.parametrize("family", ["llada", "llada2"])
+def test_where_the_packages_are_there_they_place_and_quantize(
+    models: dict[str, NetworkDenoiser], tmp_path: Path, family: str, options: dict[str, str]
+) -> None:
+    pytest.importorskip("accelerate")
+    if "quantization" in options:
+        pytest.importorskip("bitsandbytes")
+    tiny.write(tmp_path, family)
+    model, ids = load(tmp_path, **options), random_ids(40)
+    kinds = {type(module).__name__ for module in model.network.modules()}
+    assert ("Linear8bitLt" in kinds, "Linear4bit" in kinds) == (
+        options.get("quantization") == "int8",
+        options.get("quantization") == "int4",
+    )
+    assert model.quantization == options.get("quantization")
+    if options == {"device_map": "auto"}:
+        assert torch.equal(model(ids), models[family](ids))
+    else:
+        assert model(ids).isfinite().all()
+
+
+def test_a_model_that_does_not_fit_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny.write(tmp_path, "dream")
+
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(torch.nn.Module, "to", full)
+    with pytest.raises(ModelError, match="does not fit the memory of cpu: choose dtype bf16"):
+        load(tmp_path)
+
+
+def test_loading_says_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    tiny.write(tmp_path, "llada2")
+    load(tmp_path)
+    captured = capfd.readouterr()
+    assert captured.out + captured.err == ""
+
+
+def test_checkpoints_are_found_by_folder(tmp_path: Path) -> None:
+    tiny.write(tmp_path, "dream")
+    assert find_checkpoint(str(tmp_path)).vocab_size == 80
+
+
+def test_bert_is_the_class_that_was_meant(models: dict[str, NetworkDenoiser]) -> None:
+    assert isinstance(models["bert"].network, BertForMaskedLM)

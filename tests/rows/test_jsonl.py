@@ -1,0 +1,278 @@
+"""JSON Lines in and out: bad lines are named, good ones survive, and a file is taken up where it stopped."""
+
+import io
+import json
+import math
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from dgmark.errors import InputError, NoTexts, ResumeMismatch
+from dgmark.rows.jsonl import BadRow, Row, parse_rows, read_rows, to_line
+from dgmark.rows.row_file import RowFile
+
+SETTINGS: Row = {"model": "storyteller", "settings": {"length": 64}}
+
+
+def row(number: int, **more: object) -> Row:
+    return {"id": f"row {number}", **SETTINGS, "text": f"text {number}", **more}
+
+
+def parsed(*lines: bytes) -> list[Row | BadRow]:
+    return list(parse_rows(lines, "in.jsonl"))
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def test_rows_are_read_in_order() -> None:
+    rows = parsed(b'{"id": "a", "text": "one"}\n', b'{"id": "b", "text": "two"}')
+    assert rows == [{"id": "a", "text": "one"}, {"id": "b", "text": "two"}]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"not JSON",
+        b'{"id": "cut off',
+        b"{'id': 1}",
+        b'\xff\xfe\xfa{"id": 1}',
+        b'{"text": "\xff"}',
+        b"[" * 100_000,
+        b"9" * 10_000,
+    ],
+    ids=lambda line: repr(line[:12]),
+)
+def test_a_line_that_is_no_json_becomes_a_bad_row_named_by_its_line(line: bytes) -> None:
+    good, bad, after = parsed(b'{"id": "a"}', line, b'{"id": "b"}')
+    assert (good, after) == ({"id": "a"}, {"id": "b"})
+    assert isinstance(bad, BadRow)
+    assert bad.row_id == "in.jsonl:2"
+    assert bad.error.startswith("not valid JSON: ")
+
+
+@pytest.mark.parametrize("line", [b"[1, 2]", b'"text"', b"5", b"null", b"true"])
+def test_a_line_that_is_no_object_becomes_a_bad_row_named_by_its_line(line: bytes) -> None:
+    assert parsed(line) == [BadRow("in.jsonl:1", "not a JSON object")]
+
+
+@pytest.mark.parametrize("line", [b'{"text": "t"}', b'{"text": "t", "id": null}'])
+def test_a_row_without_an_id_is_named_by_its_line(line: bytes) -> None:
+    assert parsed(b"\n", line) == [{"text": "t", "id": "in.jsonl:2"}]
+
+
+@pytest.mark.parametrize(("stored", "name"), [(b"7", "7"), (b"0", "0"), (b"1.5", "1.5"), (b'""', ""), (b'"x"', "x")])
+def test_an_id_becomes_text(stored: bytes, name: str) -> None:
+    assert parsed(b'{"id": ' + stored + b"}") == [{"id": name}]
+
+
+def test_blank_lines_are_skipped_and_counted() -> None:
+    assert parsed(b"", b"  \r\n", b"\n", b'{"text": "t"}') == [{"text": "t", "id": "in.jsonl:4"}]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_row() -> None:
+    assert parsed(b'\xef\xbb\xbf{"id": "a"}') == [{"id": "a"}]
+
+
+@settings(max_examples=200)
+@given(lines=st.lists(st.binary(max_size=30), max_size=5))
+def test_no_bytes_make_reading_crash(lines: list[bytes]) -> None:
+    assert all(isinstance(found, BadRow) or isinstance(found["id"], str) for found in parsed(*lines))
+
+
+def test_a_bad_row_keeps_its_place_in_the_output() -> None:
+    assert BadRow("in.jsonl:3", "not a JSON object").to_row(2) == {
+        "id": "in.jsonl:3",
+        "error": "not a JSON object",
+        "schema": 2,
+    }
+
+
+def test_a_file_is_read_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"text": "t"}\nbad\n')
+    first, second = read_rows(str(path))
+    assert first == {"text": "t", "id": f"{path}:1"}
+    assert isinstance(second, BadRow)
+    assert second.row_id == f"{path}:2"
+
+
+def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b'{"text": "t"}\n')))
+    assert list(read_rows("-")) == [{"text": "t", "id": "stdin:1"}]
+
+
+@pytest.mark.parametrize("name", ["missing.jsonl", "."])
+def test_a_file_that_cannot_be_read_is_named(name: str, tmp_path: Path) -> None:
+    with pytest.raises(NoTexts, match="cannot be read"):
+        list(read_rows(str(tmp_path / name)))
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=())),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)  # fmt: skip
+
+
+def is_surrogate_pair_free(text: str) -> bool:
+    return not any(0xD800 <= ord(a) < 0xDC00 <= ord(b) < 0xE000 for a, b in pairwise(text))
+
+
+@settings(max_examples=200)
+@given(text=st.text(st.characters(exclude_categories=())).filter(is_surrogate_pair_free), value=values)
+@example(text="a lone \ud800 surrogate and 😀", value=None)
+@example(text="\udcff", value="\ud800")
+@example(text="line\nbreak \u2028 \r \0", value=[])
+def test_a_line_is_one_line_of_json_that_reads_back(text: str, value: object) -> None:
+    line = to_line({"id": "x", "text": text})
+    assert "\n" not in line
+    assert json.loads(line.encode("utf-8"))["text"] == text
+    assert json.loads(to_line({"id": "x", "value": value}).encode("utf-8"))["id"] == "x"
+
+
+def test_unicode_stays_readable() -> None:
+    assert to_line({"text": "naïve 😀"}) == '{"text": "naïve 😀"}'
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_what_json_has_no_number_for_is_refused(number: float) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        to_line({"p_value": number})
+
+
+# --- files that grow -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "new folder" / "out.jsonl"
+
+
+def write(path: Path, *rows: Row) -> None:
+    with RowFile(path, SETTINGS) as file:
+        file.append(rows)
+
+
+def test_rows_are_on_the_disk_when_append_returns(path: Path) -> None:
+    with RowFile(path, SETTINGS) as file:
+        file.append([row(1)])
+        assert [json.loads(line) for line in path.read_text().splitlines()] == [row(1)]
+
+
+def test_a_new_file_has_nothing_done(path: Path) -> None:
+    with RowFile(path, SETTINGS) as file:
+        assert set(file.done) == set()
+
+
+def test_a_file_is_taken_up_where_it_stopped(path: Path) -> None:
+    write(path, row(1), row(2))
+    with RowFile(path, SETTINGS) as file:
+        assert set(file.done) == {"row 1", "row 2"}
+        file.append([row(3)])
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [row(1), row(2), row(3)]
+
+
+@pytest.mark.parametrize("kept", [1, 10, -1])
+def test_a_half_written_last_line_is_removed_and_written_again(path: Path, kept: int) -> None:
+    write(path, row(1), row(2))
+    before = path.read_bytes()
+    path.write_bytes(before + to_line(row(3)).encode()[:kept])
+    with RowFile(path, SETTINGS) as file:
+        assert set(file.done) == {"row 1", "row 2"}
+        assert path.read_bytes() == before
+        file.append([row(3)])
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [row(1), row(2), row(3)]
+
+
+def test_a_first_line_half_written_is_removed(path: Path) -> None:
+    write(path, row(1))
+    path.write_bytes(path.read_bytes()[:25])
+    with RowFile(path, SETTINGS) as file:
+        assert set(file.done) == set()
+    assert path.read_bytes() == b""
+
+
+def test_a_line_cut_inside_a_character_is_removed(path: Path) -> None:
+    write(path, row(1))
+    before = path.read_bytes()
+    path.write_bytes(before + '{"id": "row 2", "text": "é'.encode()[:-1])
+    write(path, row(2))
+    assert path.read_bytes() == before + to_line(row(2)).encode() + b"\n"
+
+
+@pytest.mark.parametrize("other", [{"model": "other"}, {"settings": {"length": 65}}, {"model": ...}], ids=str)
+def test_rows_of_other_settings_are_refused_and_kept(path: Path, other: Row) -> None:
+    content = {name: value for name, value in row(1, **other).items() if value is not ...}
+    path.parent.mkdir()
+    path.write_text(json.dumps(content) + "\n" + '{"id": "half')
+    before = path.read_bytes()
+    with pytest.raises(ResumeMismatch, match=f"rows made with another {next(iter(other))}"):
+        RowFile(path, SETTINGS)
+    assert path.read_bytes() == before
+
+
+def test_rows_with_errors_are_dropped_to_be_made_again(path: Path) -> None:
+    write(path, row(1), {"id": "row 2", "error": "no prompt", "schema": 1}, row(3))
+    with RowFile(path, SETTINGS, ["model"]) as file:
+        assert file.done == {"row 1": {"model": row(1)["model"]}, "row 3": {"model": row(3)["model"]}}
+        file.append([row(2)])
+    assert path.read_text() == "".join(to_line(row(number)) + "\n" for number in (1, 3, 2))
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"Dear diary,\nit rained.\n", b"\n", b'{"text": "no id"}\n', b"[]\n", b"5\n", b'{"id": [1]}\n', b"\xff\n"],
+    ids=repr,
+)
+def test_a_file_of_something_else_is_refused_and_kept(path: Path, content: bytes) -> None:
+    path.parent.mkdir()
+    path.write_bytes(content)
+    with pytest.raises(ResumeMismatch, match="choose another --out"):
+        RowFile(path, SETTINGS)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    "content", [b"Dear diary, it rained.", b'{"name": "a file of one line"}', b"\x89PNG"], ids=repr
+)
+def test_a_file_of_something_else_without_a_final_newline_is_refused_and_kept(path: Path, content: bytes) -> None:
+    path.parent.mkdir()
+    path.write_bytes(content)
+    with pytest.raises(ResumeMismatch, match="choose another --out"), RowFile(path, SETTINGS):
+        pass
+    assert path.read_bytes() == content
+
+
+def test_a_folder_is_no_row_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be written"):
+        RowFile(tmp_path, SETTINGS)
+
+
+def test_a_row_file_below_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be written"):
+        RowFile(tmp_path / "file" / "out.jsonl", SETTINGS)
+
+
+def test_a_row_that_is_no_json_leaves_the_file_as_it_was(path: Path) -> None:
+    write(path, row(1))
+    before = path.read_bytes()
+    with RowFile(path, SETTINGS) as file, pytest.raises(ValueError, match="not JSON compliant"):
+        file.append([row(2), row(3, p_value=math.nan)])
+    assert path.read_bytes() == before
+
+
+def test_lone_surrogates_survive_the_file(path: Path) -> None:
+    write(path, row(1, text="lone \ud800"))
+    (found,) = read_rows(str(path))
+    assert not isinstance(found, BadRow)
+    assert found["text"] == "lone \ud800"

@@ -1,0 +1,41 @@
+"""Keys that are the same in every run: their secrets are hashes of a name, so they protect nothing."""
+
+import hashlib
+from functools import cache
+
+from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
+from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
+from dgmark.watermark.groups import SchemeName, WatermarkSpec
+from dgmark.watermark.key import WatermarkKey
+
+
+@cache
+def builtin_tokenizer() -> Tokenizer:
+    """The built-in model's tokenizer, loaded once."""
+    return load_tokenizer()
+
+
+def known_spec(
+    *, modulus: int = 2, rotation: int = 0, scheme: SchemeName = "keyed", code_length: int = 0
+) -> WatermarkSpec:
+    """A spec bound to the built-in model."""
+    return WatermarkSpec(
+        modulus=modulus,
+        rotation=rotation,
+        scheme=scheme,
+        table_size=find_checkpoint(BUILTIN).vocab_size,
+        tokenizer=BUILTIN,
+        tokenizer_fingerprint=builtin_tokenizer().fingerprint,
+        code_length=code_length,
+    )
+
+
+def known_key(
+    name: str, *, modulus: int = 2, rotation: int = 0, scheme: SchemeName = "keyed", code_length: int = 0
+) -> WatermarkKey:
+    """The key called `name`, bound to the built-in model."""
+    return WatermarkKey(
+        spec=known_spec(modulus=modulus, rotation=rotation, scheme=scheme, code_length=code_length),
+        key_id=f"test-{name}",
+        secret=hashlib.sha256(f"dgmark test key {name}".encode()).digest() if scheme == "keyed" else None,
+    )

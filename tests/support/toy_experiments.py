@@ -1,0 +1,71 @@
+"""Experiments on the toy model: loaders that need no weights, and stores small enough to look at."""
+
+from pathlib import Path
+from typing import Any
+
+from dgmark.lab.experiments.plan import Subject
+from dgmark.lab.experiments.report import Report, keys_of, make_report
+from dgmark.lab.experiments.run import RunOptions, run_experiment
+from dgmark.lab.experiments.spec import Experiment
+from dgmark.lab.experiments.store import Store
+from dgmark.models.denoiser import CacheMode, Session, open_session
+from dgmark.models.toy import ToyDenoiser
+
+
+class CachingToy(ToyDenoiser):
+    """A toy that takes any cache setting, and caches nothing."""
+
+    def session(self, cache: CacheMode) -> Session:  # noqa: ARG002
+        """Whole forwards."""
+        return open_session(ToyDenoiser(words=self.words, end_ids=self.end_ids))
+
+
+TOY = CachingToy(words=400, end_ids=())
+
+
+def toy_subject(name: str, **_: Any) -> Subject:
+    """The toy, whatever the name."""
+    return Subject(TOY, f"hash of {name}")
+
+
+def run_toy(
+    experiment: Experiment, root: Path, told: list[tuple[str, int, int]] | None = None, **options: Any
+) -> Store:
+    """Run an experiment with the toy and 8 tokens a text."""
+    store = Store(root)
+    given = {"limit": 2, "length": 8, "judge": "none", **options}
+
+    def tell(what: str, done: int, of: int) -> None:
+        if told is not None:
+            told.append((what, done, of))
+
+    run_experiment(experiment, store, RunOptions(**given), tell, toy_subject)
+    return store
+
+
+def report_toy(experiment: Experiment, store: Store) -> Report:
+    """The report of such a run."""
+    few = experiment.model_copy(update={"null_keys": 2})
+    tokenizers = {TOY.tokenizer.fingerprint: TOY.tokenizer}
+    return make_report(few, store, "builtin", keys_of(store, None), tokenizers)
+
+
+SMALL = """
+name = "small"
+title = "Small"
+source = "nowhere"
+view = "detection"
+[builtin]
+model = "storyteller"
+prompts = "two"
+texts = 2
+[paper]
+model = "some/model"
+prompts = "two"
+texts = 2
+[prompts.two]
+dataset = "two prompts"
+texts = ["one", "two"]
+[[cells]]
+name = "unmarked"
+"""

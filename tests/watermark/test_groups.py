@@ -1,0 +1,301 @@
+"""The groups of a key: balanced, reproducible for ever, and looked up as the paper's rule says.
+
+`golden/groups_v1.json` was written by `python tests/test_watermark.py` from the plain-Python reference below. It is
+never written again: a text that is marked today must be found with the groups of today.
+"""
+
+import hashlib
+import json
+import struct
+from dataclasses import replace
+from pathlib import Path
+from typing import TypedDict, cast
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dgmark.errors import DgmarkError, SettingsError, VocabularyMismatch
+from dgmark.watermark.groups import MODULI, GroupTables, SchemeName, WatermarkSpec, check_ids, group_table
+from support.known_keys import known_key, known_spec
+from support.unchecked import unchecked
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "groups_v1.json"
+SECRETS = (bytes(32), bytes(range(32)), hashlib.sha256(b"a golden secret").digest())
+LARGE = 10_000  # from this size on, the plain-Python reference is too slow to repeat in every run
+
+
+class Golden(TypedDict):
+    """One golden vector: arguments, digest of the table, and its beginning for whoever has to debug."""
+
+    secret: str
+    modulus: int
+    table_size: int
+    segment: int
+    sha256: str
+    first: list[int]
+
+
+def reference_groups(secret: bytes, modulus: int, table_size: int, segment: int) -> bytes:
+    """The groups as the key file's PRF "shake256-rank-v1" defines them, without numpy: one byte a token id."""
+    head = b"dgmark/groups/shake256-rank-v1\0" + struct.pack("<BIQ", modulus, table_size, segment)
+    numbers = struct.unpack(f"<{table_size}Q", hashlib.shake_256(head + secret).digest(8 * table_size))
+    groups = bytearray(table_size)
+    for rank, token in enumerate(sorted(range(table_size), key=lambda token: (numbers[token], token))):
+        groups[token] = rank % modulus
+    return bytes(groups)
+
+
+def golden_vectors() -> list[Golden]:
+    """All golden vectors, computed by the reference."""
+    vectors: list[Golden] = []
+    for secret in SECRETS:
+        for modulus in (2, 3, 7, 16):
+            for table_size in (16, 1000, 8192, 126464):
+                for segment in (0, 1, 5):
+                    groups = reference_groups(secret, modulus, table_size, segment)
+                    vectors.append(
+                        Golden(
+                            secret=secret.hex(),
+                            modulus=modulus,
+                            table_size=table_size,
+                            segment=segment,
+                            sha256=hashlib.sha256(groups).hexdigest(),
+                            first=list(groups[:32]),
+                        )
+                    )
+    return vectors
+
+
+def stored_vectors() -> list[Golden]:
+    """The committed vectors; none before they were first written."""
+    if not GOLDEN.exists():
+        return []
+    return cast(list[Golden], json.loads(GOLDEN.read_text(encoding="utf-8")))
+
+
+def named(vector: Golden) -> str:
+    return f"{vector['secret'][-4:]}-m{vector['modulus']}-v{vector['table_size']}-s{vector['segment']}"
+
+
+def tables_of(spec: WatermarkSpec, name: str = "groups") -> GroupTables:
+    return GroupTables(spec, b"" if spec.scheme == "token-id" else hashlib.sha256(name.encode()).digest())
+
+
+# --- the table -----------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(
+    secret=st.binary(min_size=32, max_size=32),
+    modulus=st.sampled_from(list(MODULI)),
+    extra=st.integers(0, 3000),
+    segment=st.integers(0, 2**40),
+)
+def test_group_sizes_differ_by_at_most_one(secret: bytes, modulus: int, extra: int, segment: int) -> None:
+    sizes = np.bincount(group_table(secret, modulus, modulus + extra, segment), minlength=modulus)
+    assert len(sizes) == modulus
+    assert sizes.max() - sizes.min() <= 1
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    secret=st.binary(min_size=32, max_size=32),
+    modulus=st.sampled_from(list(MODULI)),
+    table_size=st.integers(16, 600),
+    segment=st.integers(0, 2**63),
+)
+def test_the_table_is_the_plain_reference(secret: bytes, modulus: int, table_size: int, segment: int) -> None:
+    expected = reference_groups(secret, modulus, table_size, segment)
+    assert group_table(secret, modulus, table_size, segment).tobytes() == expected
+
+
+@pytest.mark.parametrize("vector", stored_vectors(), ids=named)
+def test_the_table_is_the_golden_vector(vector: Golden) -> None:
+    table = group_table(
+        bytes.fromhex(vector["secret"]), vector["modulus"], vector["table_size"], segment=vector["segment"]
+    )
+    assert table[:32].tolist() == vector["first"]
+    assert hashlib.sha256(table.tobytes()).hexdigest() == vector["sha256"]
+
+
+def test_the_golden_vectors_cover_every_argument() -> None:
+    vectors = stored_vectors()
+    cells = {(v["secret"], v["modulus"], v["table_size"], v["segment"]) for v in vectors}
+    assert len(cells) == len(vectors) == 3 * 4 * 4 * 3
+    assert {v["table_size"] for v in vectors} >= {8192, 126464}
+
+
+def test_no_two_golden_tables_are_alike() -> None:
+    digests = [vector["sha256"] for vector in stored_vectors()]
+    assert len(set(digests)) == len(digests)
+
+
+def test_the_reference_still_gives_the_small_golden_vectors() -> None:
+    for vector in stored_vectors():
+        if vector["table_size"] < LARGE and vector["segment"] != 1:
+            groups = reference_groups(
+                bytes.fromhex(vector["secret"]), vector["modulus"], vector["table_size"], vector["segment"]
+            )
+            assert hashlib.sha256(groups).hexdigest() == vector["sha256"], named(vector)
+
+
+def test_the_same_arguments_give_the_same_table() -> None:
+    assert np.array_equal(group_table(SECRETS[1], 3, 999, 2), group_table(SECRETS[1], 3, 999, 2))
+
+
+@pytest.mark.parametrize(
+    ("secret", "modulus", "table_size", "segment"),
+    [
+        (SECRETS[2], 4, 4096, 3),
+        (SECRETS[1], 8, 4096, 3),
+        (SECRETS[1], 4, 4097, 3),
+        (SECRETS[1], 4, 4096, 4),
+        (bytes([SECRETS[1][0] ^ 1]) + SECRETS[1][1:], 4, 4096, 3),
+    ],
+    ids=["secret", "modulus", "table size", "segment", "one bit of the secret"],
+)
+def test_another_argument_gives_an_unrelated_table(secret: bytes, modulus: int, table_size: int, segment: int) -> None:
+    one = group_table(SECRETS[1], 4, 4096, 3)
+    other = group_table(secret, modulus, table_size, segment)[:4096] % 4
+    # over 4096 ids the share of equal groups is 1/4 with a standard deviation of .007
+    assert 0.21 < (one == other).mean() < 0.29
+
+
+def test_groups_of_neighbouring_ids_are_unrelated() -> None:
+    table = group_table(SECRETS[0], 2, 8192)
+    assert 0.45 < (table[1:] == table[:-1]).mean() < 0.55
+
+
+# --- the spec ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"modulus": 1},
+        {"modulus": 17},
+        {"modulus": 0},
+        {"rotation": -1},
+        {"scheme": "token-id", "rotation": 8},
+        {"table_size": 1},
+    ],
+    ids=str,
+)
+def test_a_spec_that_cannot_be_meant_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(SettingsError):
+        replace(known_spec(), **wrong)  # type: ignore[arg-type]
+
+
+def test_an_unknown_scheme_is_refused_by_name() -> None:
+    with unchecked(), pytest.raises(SettingsError, match="scheme 'parity' is not one of: keyed, token-id"):
+        replace(known_spec(), scheme="parity")  # type: ignore[arg-type]
+
+
+def test_segments_change_every_rotation_positions() -> None:
+    positions = np.arange(10)
+    assert known_spec(rotation=4).segment(positions).tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]
+
+
+def test_without_rotation_there_is_one_segment() -> None:
+    assert set(known_spec().segment(np.array([0, 7, 10**9])).tolist()) == {0}
+
+
+# --- lookup --------------------------------------------------------------------------------------
+
+
+def test_a_cached_table_is_read_only() -> None:
+    table = known_key("read-only").tables.table()
+    with pytest.raises(ValueError, match="read-only"):
+        table[0] = 1
+
+
+def test_a_table_is_computed_once() -> None:
+    tables = tables_of(known_spec(rotation=2))
+    assert tables.table(3) is tables.table(3)
+
+
+def test_tables_are_right_after_more_segments_than_are_kept() -> None:
+    spec = replace(known_spec(rotation=1), table_size=16)
+    tables = tables_of(spec)
+    first = tables.table(0).copy()
+    for segment in range(1, 1500):
+        tables.table(segment)
+    assert np.array_equal(tables.table(0), first)
+
+
+def test_the_keyless_scheme_takes_the_token_id_modulo_m() -> None:
+    tables = tables_of(known_spec(modulus=5, scheme="token-id"))
+    assert tables.table().tolist() == [token % 5 for token in range(8192)]
+
+
+def test_the_keyed_scheme_does_not_take_the_token_id() -> None:
+    keyed, keyless = known_key("a").tables, tables_of(known_spec(scheme="token-id"))
+    assert 0.45 < (keyed.table() == keyless.table()).mean() < 0.55
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    ids=st.lists(st.integers(0, 199), max_size=40),
+    start=st.integers(0, 50),
+    modulus=st.sampled_from([2, 3, 5, 16]),
+    scheme_and_rotation=st.sampled_from([("keyed", 0), ("keyed", 1), ("keyed", 3), ("keyed", 20), ("token-id", 0)]),
+)
+def test_matching_is_the_papers_definition(
+    ids: list[int], start: int, modulus: int, scheme_and_rotation: tuple[SchemeName, int]
+) -> None:
+    scheme, rotation = scheme_and_rotation
+    spec = replace(known_spec(modulus=modulus, rotation=rotation, scheme=scheme), table_size=200)
+    tables = tables_of(spec)
+    positions = range(start, start + len(ids))
+
+    def group(token: int, position: int) -> int:
+        if scheme == "token-id":
+            return token % modulus
+        return reference_groups(tables.secret, modulus, 200, position // rotation if rotation else 0)[token]
+
+    expected = [group(token, position) == position % modulus for token, position in zip(ids, positions, strict=True)]
+    matching = tables.matching(np.array(ids, dtype=np.int64), np.array(positions, dtype=np.int64))
+    assert matching.tolist() == expected
+
+
+def test_positions_may_have_gaps() -> None:
+    tables = tables_of(replace(known_spec(rotation=4), table_size=64))
+    ids, positions = np.arange(20), np.arange(20)
+    kept = np.array([1, 2, 7, 13, 19])
+    assert np.array_equal(tables.matching(ids[kept], positions[kept]), tables.matching(ids, positions)[kept])
+
+
+@pytest.mark.parametrize("wrong", [-1, 8192, 10**12, -(10**12)])
+@pytest.mark.parametrize("rotation", [0, 4])
+def test_an_id_outside_the_table_is_refused_by_name(wrong: int, rotation: int) -> None:
+    tables = tables_of(known_spec(rotation=rotation))
+    with pytest.raises(VocabularyMismatch, match=f"token id {wrong} lies outside .* 8192"):
+        tables.matching(np.array([5, wrong, 6]), np.arange(3))
+
+
+def test_the_first_and_the_last_id_of_the_table_are_accepted() -> None:
+    check_ids(np.array([0, 8191]), 8192)
+
+
+def test_no_ids_are_no_error() -> None:
+    assert tables_of(known_spec()).matching(np.array([], dtype=np.int64), np.array([], dtype=np.int64)).tolist() == []
+
+
+def test_a_vocabulary_mismatch_is_a_key_error_of_the_tree() -> None:
+    assert issubclass(VocabularyMismatch, DgmarkError)
+    assert VocabularyMismatch.exit_code == 5
+
+
+def test_tables_hide_their_secret() -> None:
+    tables = known_key("hidden").tables
+    assert tables.secret.hex() not in repr(tables)
+    assert repr(tables.secret) not in repr(tables)
+
+
+if __name__ == "__main__":
+    if GOLDEN.exists():
+        raise SystemExit(f"{GOLDEN} exists; golden vectors are written once")
+    lines = ",\n".join(json.dumps(vector) for vector in golden_vectors())
+    GOLDEN.write_text(f"[\n{lines}\n]\n", encoding="utf-8")

@@ -1,0 +1,543 @@
+"""The key and its file: bound to a model, private, never overwritten, and silent about the secret."""
+
+import base64
+import errno
+import json
+import os
+import stat
+import tempfile
+import traceback
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from dgmark import errors
+from dgmark.checkpoint.tokenizer import Tokenizer, wrap
+from dgmark.cli import app
+from dgmark.detection.detector import Detector
+from dgmark.errors import (
+    DgmarkError,
+    KeyFileError,
+    KeyFileExists,
+    KeyFileFormat,
+    KeyFileNotFound,
+    KeyFileOpen,
+    ModelNotFound,
+    SettingsError,
+    TokenizerMismatch,
+    VocabularyMismatch,
+)
+from dgmark.watermark.groups import SchemeName
+from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.key_file import KeyFilePermissionWarning
+from support.known_keys import builtin_tokenizer, known_key, known_spec
+
+KEY = known_key("the key of these tests")
+SECRET = KEY.secret or b""
+SECRET_BASE64 = base64.b64encode(SECRET).decode()
+FIELDS = {
+    "format", "version", "key_id", "secret", "prf", "scheme", "modulus", "rotation", "table_size", "tokenizer",
+    "tokenizer_fingerprint",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Model:
+    """As much of a model as a key wants to know."""
+
+    tokenizer: Tokenizer
+    vocab_size: int
+
+
+def another_tokenizer() -> Tokenizer:
+    vocabulary = {"a": 0, "b": 1, "c": 2, "?": 3}
+    return wrap(tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="?")), "four words")
+
+
+def tells(text: str, secret: bytes = SECRET) -> bool:
+    """Whether `text` holds any 8 characters of the secret, in any of the usual notations."""
+    notations = [
+        secret.hex(),
+        secret.hex().upper(),
+        base64.b64encode(secret).decode(),
+        base64.urlsafe_b64encode(secret).decode(),
+        repr(secret)[2:-1],
+        ", ".join(map(str, secret)),
+    ]
+    return any(whole[at : at + 8] in text for whole in notations for at in range(len(whole) - 7))
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> Path:
+    """The key of these tests, saved."""
+    path = tmp_path / "key.json"
+    KEY.save(path)
+    return path
+
+
+@cache
+def saved() -> dict[str, Any]:
+    """The content of the saved key."""
+    with tempfile.TemporaryDirectory() as folder:
+        KEY.save(Path(folder, "key.json"))
+        content: dict[str, Any] = json.loads(Path(folder, "key.json").read_text())
+    return content
+
+
+def rewrite(path: Path, **changes: Any) -> Path:
+    """The key file with some fields changed; `...` removes one."""
+    content = {**json.loads(path.read_text()), **changes}
+    path.write_text(json.dumps({name: value for name, value in content.items() if value is not ...}))
+    return path
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+# --- making keys ---------------------------------------------------------------------------------
+
+
+def test_a_fresh_key_is_bound_to_its_models_tokenizer_and_padded_vocabulary() -> None:
+    spec = WatermarkKey.generate(Model(another_tokenizer(), 64), modulus=3, rotation=5).spec
+    assert (spec.modulus, spec.rotation, spec.scheme, spec.table_size) == (3, 5, "keyed", 64)
+    assert (spec.tokenizer, spec.tokenizer_fingerprint) == ("four words", another_tokenizer().fingerprint)
+
+
+def test_a_fresh_key_is_for_the_built_in_model_by_default() -> None:
+    assert WatermarkKey.generate().spec == known_spec()
+
+
+def test_fresh_keys_have_secrets_and_ids_of_their_own() -> None:
+    keys = [WatermarkKey.generate(Model(builtin_tokenizer(), 8192)) for _ in range(20)]
+    assert len({key.secret for key in keys}) == len({key.key_id for key in keys}) == 20
+
+
+def test_a_fresh_keyed_key_has_32_secret_bytes() -> None:
+    assert len(WatermarkKey.generate().secret or b"") == 32
+
+
+def test_a_fresh_token_id_key_has_no_secret() -> None:
+    key = WatermarkKey.generate(scheme="token-id")
+    assert key.secret is None
+    assert key.keyless
+
+
+def test_a_key_for_an_unknown_model_is_refused() -> None:
+    with pytest.raises(ModelNotFound, match="no model 'no such model'"):
+        WatermarkKey.generate("no such model")
+
+
+@pytest.mark.parametrize("length", [0, 16, 31, 33])
+def test_a_secret_of_another_length_is_refused(length: int) -> None:
+    with pytest.raises(SettingsError, match=f"{length} bytes instead of 32"):
+        WatermarkKey(spec=known_spec(), key_id="short", secret=bytes(length))
+
+
+def test_a_keyed_scheme_without_a_secret_is_refused() -> None:
+    with pytest.raises(SettingsError, match="a keyed scheme needs a secret"):
+        WatermarkKey(spec=known_spec(), key_id="none")
+
+
+def test_the_keyless_scheme_with_a_secret_is_refused() -> None:
+    with pytest.raises(SettingsError, match="token-id takes none"):
+        WatermarkKey(spec=known_spec(scheme="token-id"), key_id="one", secret=SECRET)
+
+
+# --- the round trip ------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    modulus=st.integers(2, 16),
+    scheme_and_rotation=st.one_of(
+        st.tuples(st.just("keyed"), st.integers(0, 10**6)), st.tuples(st.just("token-id"), st.just(0))
+    ),
+)
+def test_a_key_is_read_as_it_was_written(modulus: int, scheme_and_rotation: tuple[SchemeName, int]) -> None:
+    scheme, rotation = scheme_and_rotation
+    model = Model(builtin_tokenizer(), 8192)
+    key = WatermarkKey.generate(model, modulus=modulus, rotation=rotation, scheme=scheme)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "key.json")
+        key.save(path)
+        loaded = WatermarkKey.load(path)
+    assert loaded == key
+    assert loaded.fingerprint == key.fingerprint
+
+
+def test_the_file_holds_the_fields_of_version_1(key_file: Path) -> None:
+    content = json.loads(key_file.read_text())
+    assert set(content) == FIELDS
+    assert (content["format"], content["version"], content["prf"]) == ("dgmark-key", 1, "shake256-rank-v1")
+    assert base64.b64decode(content["secret"]) == SECRET
+
+
+def test_a_file_of_version_1_is_read_for_ever(tmp_path: Path) -> None:
+    path = tmp_path / "old.json"
+    path.write_text(
+        '{"format": "dgmark-key", "version": 1, "key_id": "00ff", '
+        '"secret": "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=",'
+        '"prf": "shake256-rank-v1", "scheme": "keyed", "modulus": 3, "rotation": 8, "table_size": 8192,'
+        '"tokenizer": "storyteller", "tokenizer_fingerprint": "b806c46f0209b5f3"}'
+    )
+    path.chmod(0o600)
+    key = WatermarkKey.load(path)
+    assert key.secret == bytes(range(32))
+    assert key.spec == known_spec(modulus=3, rotation=8)
+    assert key.fingerprint == "066d482c5404bd52"
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The umask that the test is parametrised with."""
+    before = os.umask(request.param)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o002, 0o022, 0o077, 0o177, 0o777], indirect=True, ids=oct)
+def test_a_key_file_has_mode_0600_whatever_the_umask(umask: None, tmp_path: Path) -> None:
+    KEY.save(tmp_path / "key.json")
+    assert oct(mode(tmp_path / "key.json")) == oct(0o600)
+
+
+def test_a_key_file_is_never_open_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    modes: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: modes.append(stat.S_IMODE(os.fstat(descriptor).st_mode)))
+    KEY.save(tmp_path / "key.json")
+    assert modes == [0o600]
+
+
+def test_an_existing_key_file_is_never_overwritten(key_file: Path) -> None:
+    before = key_file.read_bytes()
+    with pytest.raises(KeyFileExists, match="never overwritten"):
+        known_key("another").save(key_file)
+    assert key_file.read_bytes() == before
+
+
+def test_the_same_key_is_not_written_twice_either(key_file: Path) -> None:
+    with pytest.raises(KeyFileExists):
+        KEY.save(key_file)
+
+
+def test_a_folder_is_not_replaced_by_a_key_file(tmp_path: Path) -> None:
+    with pytest.raises(KeyFileExists):
+        KEY.save(tmp_path)
+    assert tmp_path.is_dir()
+
+
+def test_a_link_to_nowhere_is_not_written_through(tmp_path: Path) -> None:
+    link, target = tmp_path / "link.json", tmp_path / "target.json"
+    link.symlink_to(target)
+    with pytest.raises(KeyFileExists):
+        KEY.save(link)
+    assert not target.exists()
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "nowhere" / "key.json"
+    with pytest.raises(KeyFileNotFound, match=r"no key file can be written at .*nowhere"):
+        KEY.save(path)
+
+
+@pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()], ids=repr)
+def test_a_failed_write_leaves_nothing_behind(
+    failure: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_descriptor: int) -> None:
+        raise failure
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises((OSError, DgmarkError, KeyboardInterrupt)):
+        KEY.save(tmp_path / "key.json")
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- reading what is not a key file --------------------------------------------------------------
+
+
+def test_a_missing_key_file_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(KeyFileNotFound, match=r"missing\.json .*dgmark keygen"):
+        WatermarkKey.load(tmp_path / "missing.json")
+
+
+def test_a_folder_is_no_key_file(tmp_path: Path) -> None:
+    with pytest.raises(KeyFileNotFound, match="no key file can be read"):
+        WatermarkKey.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"\0", b"not JSON", b"[]", b"null", b"{}", b'"dgmark-key"', b"\xff\xfe{", b"[" * 100_000,
+        b'{"secret": "' + SECRET_BASE64.encode(), SECRET_BASE64.encode(), b'"' + SECRET_BASE64.encode() + b'"',
+    ],
+    ids=lambda content: repr(content[:20]),
+)  # fmt: skip
+def test_what_is_no_key_file_is_refused_without_being_quoted(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "key.json"
+    path.write_bytes(content)
+    path.chmod(0o600)
+    with pytest.raises(KeyFileFormat, match=r"key\.json is not a key file of version 1") as caught:
+        WatermarkKey.load(path)
+    assert not tells("".join(traceback.format_exception(caught.value)))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"version": 2},
+        {"version": "1"},
+        {"format": "other-key"},
+        {"prf": "shake256-rank-v2"},
+        {"extra": SECRET_BASE64},
+        {"key_id": ...},
+        {"secret": ...},
+        {"secret": None},
+        {"secret": 5},
+        {"secret": [SECRET_BASE64]},
+        {"secret": SECRET_BASE64[:-1]},
+        {"secret": SECRET_BASE64 + "\n"},
+        {"secret": SECRET_BASE64[:20] + "!" + SECRET_BASE64[21:]},
+        {"secret": SECRET_BASE64[:20] + "é" + SECRET_BASE64[21:]},
+        {"secret": base64.b64encode(SECRET[:31]).decode()},
+        {"secret": base64.b64encode(SECRET + b"x").decode()},
+        {"secret": ""},
+        {"modulus": 1},
+        {"modulus": 17},
+        {"modulus": 2.0},
+        {"modulus": True},
+        {"rotation": -1},
+        {"scheme": "token-id"},
+        {"scheme": "parity"},
+        {"rotation": 2**63},
+        {"table_size": 0},
+        {"table_size": 2**32},
+        {"table_size": "8192"},
+        {"tokenizer": None},
+    ],
+    ids=lambda changes: ", ".join(f"{name}={str(value)[-12:]!r}" for name, value in changes.items()),
+)
+def test_a_damaged_key_file_is_refused_without_being_quoted(changes: dict[str, Any], key_file: Path) -> None:
+    with pytest.raises(KeyFileFormat, match=r"key\.json is (not a|a damaged) key file") as caught:
+        WatermarkKey.load(rewrite(key_file, **changes))
+    assert not tells("".join(traceback.format_exception(caught.value)))
+
+
+def test_the_refusal_names_the_field(key_file: Path) -> None:
+    with pytest.raises(KeyFileFormat, match=r"\(wrong: extra, modulus\)"):
+        WatermarkKey.load(rewrite(key_file, extra=1, modulus="two"))
+
+
+@settings(deadline=None)
+@given(content=st.binary(max_size=200))
+def test_no_bytes_make_reading_crash(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "key.json")
+        path.write_bytes(content)
+        with pytest.raises(KeyFileFormat):
+            WatermarkKey.load(path)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=())),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=4,
+)
+
+
+@settings(deadline=None)
+@given(field=st.sampled_from(sorted(FIELDS)), value=JSON)
+@example(field="secret", value="é")
+@example(field="secret", value="\ud800")
+def test_a_field_of_any_value_is_either_read_or_refused(field: str, value: object) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "key.json")
+        path.write_text(json.dumps({**saved(), field: value}))
+        path.chmod(0o600)
+        try:
+            read = WatermarkKey.load(path)
+        except KeyFileFormat:
+            return
+    content = {**saved(), "key_id": read.key_id, **vars(read.spec)}
+    assert content[field] == value
+
+
+# --- who may read it -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("permissions", [0o644, 0o604, 0o666, 0o664], ids=oct)
+def test_a_key_file_that_everybody_can_read_is_refused(permissions: int, key_file: Path) -> None:
+    key_file.chmod(permissions)
+    with pytest.raises(KeyFileOpen, match=f"mode {permissions:04o}.*chmod 600") as caught:
+        WatermarkKey.load(key_file)
+    assert not tells("".join(traceback.format_exception(caught.value)))
+
+
+def test_a_key_file_that_everybody_can_read_is_accepted_on_demand_with_a_warning(key_file: Path) -> None:
+    key_file.chmod(0o644)
+    with pytest.warns(KeyFilePermissionWarning, match="mode 0644"):
+        assert WatermarkKey.load(key_file, allow_open=True) == KEY
+
+
+@pytest.mark.parametrize("permissions", [0o640, 0o660, 0o620, 0o602], ids=oct)
+def test_a_key_file_that_others_can_use_is_read_with_a_warning(permissions: int, key_file: Path) -> None:
+    key_file.chmod(permissions)
+    with pytest.warns(KeyFilePermissionWarning, match=f"mode {permissions:04o}"):
+        assert WatermarkKey.load(key_file) == KEY
+
+
+@pytest.mark.parametrize("permissions", [0o600, 0o400], ids=oct)
+def test_a_private_key_file_is_read_without_a_warning(permissions: int, key_file: Path) -> None:
+    key_file.chmod(permissions)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert WatermarkKey.load(key_file) == KEY
+
+
+def test_a_keyless_file_that_everybody_can_read_is_not_refused(tmp_path: Path) -> None:
+    path = tmp_path / "keyless.json"
+    key = known_key("public", scheme="token-id")
+    key.save(path)
+    path.chmod(0o644)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert WatermarkKey.load(path) == key
+
+
+# --- silence about the secret --------------------------------------------------------------------
+
+
+def test_the_search_for_the_secret_would_find_it() -> None:
+    assert tells(f"... {SECRET!r} ...")
+    assert tells(SECRET.hex()[8:24])
+    assert tells(SECRET_BASE64[:11])
+    assert tells(str(list(SECRET)))
+    assert not tells("secret")
+
+
+@pytest.mark.parametrize("show", [repr, str, "{}".format, lambda key: f"{[key]!r}"])
+def test_a_key_does_not_print_its_secret(show: Any) -> None:
+    text = show(KEY)
+    assert KEY.key_id in text
+    assert not tells(text)
+
+
+def test_the_tables_and_the_detector_do_not_print_the_secret() -> None:
+    assert not tells(f"{KEY.tables!r} {Detector(KEY)!r}")
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["table", "json"])
+def test_key_show_shows_the_spec_and_not_the_secret(options: list[str], key_file: Path) -> None:
+    result = CliRunner().invoke(app, ["key", "show", str(key_file), *options])
+    assert result.exit_code == 0
+    assert KEY.fingerprint in result.output
+    assert KEY.spec.tokenizer_fingerprint in result.output
+    assert not tells(result.output)
+
+
+def test_keygen_does_not_print_the_secret(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["keygen", str(tmp_path / "key.json")])
+    key = WatermarkKey.load(tmp_path / "key.json")
+    assert result.exit_code == 0
+    assert key.fingerprint in result.output
+    assert not tells(result.output, key.secret or b"")
+
+
+def test_key_show_on_a_damaged_file_does_not_quote_the_secret(key_file: Path) -> None:
+    result = CliRunner().invoke(app, ["key", "show", str(rewrite(key_file, secret=SECRET_BASE64[:-1]))])
+    assert result.exit_code == KeyFileFormat.exit_code
+    assert not tells(result.output)
+
+
+def test_the_fingerprint_does_not_tell_the_secret() -> None:
+    assert len(KEY.fingerprint) == 16
+    assert int(KEY.fingerprint, 16) >= 0
+    assert not tells(KEY.fingerprint)
+
+
+# --- the fingerprint -----------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(
+    bits=st.lists(st.tuples(st.integers(0, 31), st.integers(0, 7)), min_size=1, max_size=3, unique=True),
+)
+def test_another_secret_has_another_fingerprint(bits: list[tuple[int, int]]) -> None:
+    secret = bytearray(SECRET)
+    for byte, bit in bits:
+        secret[byte] ^= 1 << bit
+    assert replace(KEY, secret=bytes(secret)).fingerprint != KEY.fingerprint
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"modulus": 3},
+        {"rotation": 64},
+        {"table_size": 8193},
+        {"tokenizer": "other"},
+        {"tokenizer_fingerprint": "0" * 16},
+    ],
+    ids=str,
+)
+def test_another_spec_has_another_fingerprint(change: dict[str, Any]) -> None:
+    assert replace(KEY, spec=replace(KEY.spec, **change)).fingerprint != KEY.fingerprint
+
+
+def test_the_fingerprint_is_that_of_secret_and_spec_alone() -> None:
+    assert replace(KEY, key_id="renamed").fingerprint == KEY.fingerprint
+
+
+# --- binding to a model --------------------------------------------------------------------------
+
+
+def test_another_tokenizer_is_refused_with_both_fingerprints() -> None:
+    other = another_tokenizer()
+    with pytest.raises(TokenizerMismatch, match=f"{KEY.spec.tokenizer_fingerprint}.*four words.*{other.fingerprint}"):
+        KEY.check_tokenizer(other)
+
+
+def test_a_detector_refuses_another_tokenizer() -> None:
+    with pytest.raises(TokenizerMismatch):
+        Detector(KEY, tokenizer=another_tokenizer())
+
+
+def test_a_detector_refuses_a_tokenizer_that_has_changed_under_its_name() -> None:
+    stale = replace(KEY, spec=replace(KEY.spec, tokenizer_fingerprint="0123456789abcdef"))
+    with pytest.raises(TokenizerMismatch):
+        Detector(stale).detect("any text")
+
+
+def test_a_model_with_another_tokenizer_is_refused() -> None:
+    with pytest.raises(TokenizerMismatch):
+        KEY.check_model(Model(another_tokenizer(), 8192))
+
+
+def test_a_model_padded_to_another_size_is_refused_with_both_sizes() -> None:
+    with pytest.raises(VocabularyMismatch, match="8192 token ids, the model predicts 8200"):
+        KEY.check_model(Model(builtin_tokenizer(), 8200))
+
+
+def test_the_model_of_the_key_is_accepted() -> None:
+    KEY.check_model(Model(builtin_tokenizer(), 8192))
+
+
+@pytest.mark.parametrize(
+    "name", [n for n, e in vars(errors).items() if isinstance(e, type) and issubclass(e, KeyFileError)]
+)
+def test_every_key_error_exits_with_5(name: str) -> None:
+    assert getattr(errors, name).exit_code == 5

@@ -1,0 +1,244 @@
+"""Position codes: keyed, balanced, unlike their own shifts; marked and found in every mode; the same for ever.
+
+`golden/codes_v1.json` was written by `python tests/test_position_code.py` from the plain-Python reference below and is
+never written again.
+"""
+
+import hashlib
+import itertools
+import json
+import struct
+from pathlib import Path
+from typing import TypedDict, cast
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dgmark.detection.detector import Detector
+from dgmark.detection.match_null import MatchNull, residue_counts
+from dgmark.errors import KeyFileFormat, SettingsError
+from dgmark.watermark.groups import GroupTables, WatermarkSpec, position_code
+from dgmark.watermark.key import WatermarkKey
+from support.known_keys import known_key, known_spec
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "codes_v1.json"
+SECRETS = (bytes(32), bytes(range(32)), hashlib.sha256(b"a golden secret").digest())
+SHAPES = ((2, 2), (2, 8), (2, 16), (2, 32), (2, 64), (3, 9), (4, 16), (5, 40), (16, 16), (16, 64))
+
+
+class Golden(TypedDict):
+    """One golden vector."""
+
+    secret: str
+    modulus: int
+    code: list[int]
+
+
+def agreements(code: list[int]) -> list[int]:
+    """How often a code agrees with itself shifted, over all cyclic shifts, most first."""
+    length = len(code)
+    return sorted(
+        (sum(code[i] == code[(i + shift) % length] for i in range(length)) for shift in range(1, length)), reverse=True
+    )
+
+
+def reference_code(secret: bytes, modulus: int, length: int) -> list[int]:
+    """The code as docs/keys.md defines it, without numpy."""
+    draws = []
+    for draw in range(64):
+        head = b"dgmark/code/shake256-rank-v1\0" + struct.pack("<BBB", modulus, length, draw)
+        numbers = struct.unpack(f"<{length}Q", hashlib.shake_256(head + secret).digest(8 * length))
+        code = [0] * length
+        for rank, place in enumerate(sorted(range(length), key=lambda place: (numbers[place], place))):
+            code[place] = rank % modulus
+        draws.append(code)
+    return min(draws, key=agreements)
+
+
+def stored() -> list[Golden]:
+    return cast(list[Golden], json.loads(GOLDEN.read_text(encoding="utf-8"))) if GOLDEN.exists() else []
+
+
+def coded_key(name: str, length: int, modulus: int = 2, rotation: int = 0) -> WatermarkKey:
+    return known_key(name, modulus=modulus, rotation=rotation, code_length=length)
+
+
+def matching_ids(key: WatermarkKey, length: int, rate: float, seed: int) -> np.ndarray:
+    """Random ids of which a share `rate` matches, the rest falling as it may."""
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(4, key.spec.table_size, length)
+    for position in range(length):
+        while rng.random() < rate and not key.tables.matching(ids[position, None], np.array([position]))[0]:
+            ids[position] = rng.integers(4, key.spec.table_size)
+    return ids
+
+
+@settings(deadline=None, max_examples=60)
+@given(secret=st.binary(min_size=32, max_size=32), shape=st.sampled_from(SHAPES))
+def test_the_code_is_the_plain_reference_and_balanced(secret: bytes, shape: tuple[int, int]) -> None:
+    modulus, length = shape
+    code = position_code(secret, modulus, length).tolist()
+    assert code == reference_code(secret, modulus, length)
+    assert [code.count(residue) for residue in range(modulus)] == [length // modulus] * modulus
+
+
+@pytest.mark.parametrize("vector", stored(), ids=lambda v: f"{v['secret'][-4:]}-m{v['modulus']}-L{len(v['code'])}")
+def test_the_code_is_the_golden_vector(vector: Golden) -> None:
+    code = position_code(bytes.fromhex(vector["secret"]), vector["modulus"], len(vector["code"]))
+    assert code.tolist() == vector["code"]
+
+
+def test_there_is_a_golden_vector_of_every_shape() -> None:
+    cells = {(v["secret"], v["modulus"], len(v["code"])) for v in stored()}
+    assert cells == {(secret.hex(), *shape) for secret in SECRETS for shape in SHAPES}
+
+
+@pytest.mark.parametrize("length", [16, 32, 64])
+def test_no_shift_of_a_long_code_agrees_with_it_as_the_papers_code_does(length: int) -> None:
+    """The paper's code agrees with its even shifts everywhere, which is what rewards loops."""
+    for seed in range(50):
+        code = position_code(hashlib.sha256(bytes([seed])).digest(), 2, length).tolist()
+        assert agreements(code)[0] <= 0.75 * length
+    assert agreements([0, 1] * (length // 2))[0] == length
+
+
+def test_without_a_code_position_i_wants_residue_i_mod_m() -> None:
+    tables = GroupTables(known_spec(modulus=5), b"secret")
+    assert tables.residues(np.arange(23)).tolist() == [i % 5 for i in range(23)]
+
+
+def test_with_a_code_residues_repeat_after_its_length() -> None:
+    tables = coded_key("repeats", 24, modulus=3).tables
+    assert tables.residues(np.arange(60)).tolist() == (tables.code.tolist() * 3)[:60]
+    assert not tables.code.flags.writeable
+
+
+@pytest.mark.parametrize(("modulus", "length"), [(2, 3), (2, 66), (2, -2), (3, 8), (4, 6), (16, 8)])
+def test_a_length_that_no_balanced_code_has_is_refused(modulus: int, length: int) -> None:
+    with pytest.raises(SettingsError, match=f"code length {length} is not a multiple of modulus {modulus}"):
+        known_spec(modulus=modulus, code_length=length)
+
+
+def test_a_keyless_scheme_has_no_code() -> None:
+    with pytest.raises(SettingsError, match="code length 0"):
+        known_spec(scheme="token-id", code_length=8)
+
+
+# --- the key file --------------------------------------------------------------------------------
+
+
+def test_a_key_with_a_code_is_a_file_of_version_2_and_read_as_written(tmp_path: Path) -> None:
+    key = coded_key("file", 32)
+    key.save(tmp_path / "key.json")
+    content = json.loads((tmp_path / "key.json").read_text())
+    assert (content["version"], content["code_length"]) == (2, 32)
+    loaded = WatermarkKey.load(tmp_path / "key.json")
+    assert loaded == key
+    assert loaded.fingerprint == key.fingerprint
+
+
+def test_a_key_without_a_code_is_still_a_file_of_version_1(tmp_path: Path) -> None:
+    known_key("plain").save(tmp_path / "key.json")
+    content = json.loads((tmp_path / "key.json").read_text())
+    assert content["version"] == 1
+    assert "code_length" not in content
+
+
+@pytest.mark.parametrize("change", [{"version": 1}, {"code_length": 0}, {"code_length": 7}, {"code_length": "8"}])
+def test_a_file_whose_code_does_not_fit_its_version_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
+    path = tmp_path / "key.json"
+    coded_key("damaged", 8).save(path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(KeyFileFormat):
+        WatermarkKey.load(path)
+
+
+def test_keys_that_differ_in_their_code_alone_have_different_fingerprints() -> None:
+    assert len({coded_key("one", length).fingerprint for length in (0, 2, 8, 32)}) == 4
+
+
+# --- detection -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("modulus", "length"), [(2, 2), (2, 8), (2, 32), (4, 16), (3, 63)])
+@pytest.mark.parametrize("missing", [0, 1, 7, 40])
+def test_the_mark_is_found_wherever_its_text_begins(modulus: int, length: int, missing: int) -> None:
+    key = coded_key("crop", length, modulus)
+    found = Detector(key).detect(matching_ids(key, 240, 0.7, seed=missing)[missing:])
+    assert found.verdict == "watermarked"
+    assert found.shift == missing % length
+    assert found.shifts_tested == length
+
+
+def test_a_rotating_key_with_a_code_is_found_after_a_crop() -> None:
+    key = coded_key("rotating", 16, rotation=50)
+    found = Detector(key).detect(matching_ids(key, 300, 0.8, seed=1)[77:])
+    assert (found.verdict, found.shift) == ("watermarked", 77)
+
+
+def test_the_phases_are_paid_for() -> None:
+    key = coded_key("paid", 32)
+    ids = matching_ids(key, 200, 0.6, seed=3)
+    any_phase, start = Detector(key, mode="intact").detect(ids), Detector(key, mode="intact", phase="start").detect(ids)
+    assert any_phase.shift == 0
+    assert any_phase.p_value == pytest.approx(32 * start.p_value)
+
+
+@pytest.mark.parametrize("shift", [0, 1, 5])
+def test_the_null_at_a_phase_is_that_of_all_group_assignments(shift: int) -> None:
+    """Enumerates every way to give groups to the distinct tokens of a short text, the code held fixed."""
+    key = coded_key("enumerated", 8)
+    ids = np.array([10, 11, 10, 12, 13, 10, 11, 14, 14, 10, 15])
+    wanted = key.tables.residues(np.arange(len(ids)) + shift)
+    null = MatchNull.of(residue_counts(ids, wanted, 2))
+    distinct, token = np.unique(ids, return_inverse=True)
+    counts = [
+        int(np.count_nonzero(np.array(groups)[token] == wanted))
+        for groups in itertools.product((0, 1), repeat=len(distinct))
+    ]
+    for matched in range(len(ids) + 1):
+        assert null.tail(matched) == pytest.approx(np.mean([count >= matched for count in counts]))
+
+
+def test_a_loop_of_two_tokens_earns_half_of_its_matches_only() -> None:
+    """What the code is for: under the paper's rule a lucky pair of tokens matches for ever."""
+    loop = np.array([100, 200] * 64)
+    shares = []
+    for name in range(40):
+        tables = coded_key(f"loop-{name}", 32).tables
+        shares.append(max(np.mean(tables.matching(loop, np.arange(128) + shift)) for shift in range(32)))
+    assert max(shares) <= 0.75
+    plain = [
+        max(np.mean(known_key(f"loop-{name}").tables.matching(loop, np.arange(128) + s)) for s in (0, 1))
+        for name in range(40)
+    ]
+    assert max(plain) == 1.0
+
+
+@pytest.mark.slow
+def test_the_level_holds_over_keys_on_a_repetitive_text() -> None:
+    """2,000 keys on one text: p <= 0.05 at most 0.05 + 5 standard errors (false alarm < 1e-6)."""
+    rng = np.random.default_rng(5)
+    ids = rng.choice(np.arange(4, 60), 150)
+    hits = 0
+    for index in range(2000):
+        spec = WatermarkSpec(table_size=64, code_length=8)
+        key = WatermarkKey(spec, key_id="level", secret=hashlib.sha256(index.to_bytes(4, "little")).digest())
+        detector = Detector(key)
+        hypothesis = min(detector._intact.hypotheses(ids, np.arange(150)), key=lambda h: h.p_value)
+        hits += hypothesis.p_value <= 0.05
+    assert hits / 2000 <= 0.05 + 5 * np.sqrt(0.05 * 0.95 / 2000)
+    assert hits > 0
+
+
+if __name__ == "__main__":
+    if GOLDEN.exists():
+        raise SystemExit(f"{GOLDEN} is there and stays as it is")
+    vectors = [
+        Golden(secret=secret.hex(), modulus=modulus, code=reference_code(secret, modulus, length))
+        for secret in SECRETS
+        for modulus, length in SHAPES
+    ]
+    GOLDEN.write_text("[\n" + ",\n".join(json.dumps(vector) for vector in vectors) + "\n]\n", encoding="utf-8")
