@@ -6,17 +6,18 @@ Knows nothing of models, texts or files. Paper section 3.3 (groups f, matching s
 
 import hashlib
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Int, UInt8
 
 from dgmark.errors import SettingsError, VocabularyMismatch
 
-SchemeName = Literal["keyed", "token-id"]
+Grouping = Literal["keyed", "token-id"]
 PRF = "shake256-rank-v1"
 SECRET_BYTES = 32
 MODULI = range(2, 17)
@@ -33,7 +34,7 @@ class WatermarkSpec:
     Attributes:
         modulus: number of groups m, 2..16; position i wants group i mod m, or as the position code says.
         rotation: positions after which the groups change (segment = position // rotation); 0 = never.
-        scheme: "keyed" (groups from the secret), or "token-id" (group = id mod m, as in the paper's code; keyless).
+        grouping: "keyed" (groups from the secret), or "token-id" (group = id mod m, as in the paper's code; keyless).
         table_size: the padded vocabulary; every id below it has a group.
         tokenizer: name of the tokenizer, to find it again.
         tokenizer_fingerprint: hash of its vocabulary; another one is an error.
@@ -42,7 +43,7 @@ class WatermarkSpec:
 
     modulus: int = 2
     rotation: int = 0
-    scheme: SchemeName = "keyed"
+    grouping: Grouping = "keyed"
     table_size: int = 0
     tokenizer: str = ""
     tokenizer_fingerprint: str = ""
@@ -53,12 +54,12 @@ class WatermarkSpec:
             raise SettingsError(f"modulus {self.modulus} is not in 2..16")
         if not 0 <= self.rotation <= _LARGEST:
             raise SettingsError(f"rotation {self.rotation} is not in 0..{_LARGEST}; 0 is none")
-        if self.scheme not in ("keyed", "token-id"):
-            raise SettingsError(f"scheme {self.scheme!r} is not one of: keyed, token-id")
-        if self.scheme == "token-id" and self.rotation:
-            raise SettingsError("scheme token-id has no key, so its groups cannot rotate; use rotation 0")
-        if self.scheme == "token-id" and self.code_length:
-            raise SettingsError("scheme token-id has no key to draw a position code from; use code length 0")
+        if self.grouping not in ("keyed", "token-id"):
+            raise SettingsError(f"grouping {self.grouping!r} is not one of: keyed, token-id")
+        if self.grouping == "token-id" and self.rotation:
+            raise SettingsError("grouping token-id has no key, so its groups cannot rotate; use rotation 0")
+        if self.grouping == "token-id" and self.code_length:
+            raise SettingsError("grouping token-id has no key to draw a position code from; use code length 0")
         if not 0 <= self.code_length <= LONGEST_CODE or self.code_length % self.modulus:
             raise SettingsError(
                 f"code length {self.code_length} is not a multiple of modulus {self.modulus} up to {LONGEST_CODE}; "
@@ -67,14 +68,24 @@ class WatermarkSpec:
         if not self.modulus <= self.table_size <= _LARGEST:
             raise SettingsError(f"table size {self.table_size} is not in {self.modulus}..{_LARGEST}")
 
+    def to_fields(self) -> dict[str, Any]:
+        """The spec as the fields of key files and of `dgmark key show`, where the grouping is called "scheme"."""
+        fields = asdict(self)
+        return {("scheme" if name == "grouping" else name): value for name, value in fields.items()}
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> "WatermarkSpec":
+        """The spec that `to_fields` wrote."""
+        return cls(**{("grouping" if name == "scheme" else name): value for name, value in fields.items()})
+
     def check_secret(self, secret: bytes | None) -> None:
         """Refuse a secret that this spec has no use for, or that is none.
 
         Raises:
             SettingsError: a secret that is missing, not wanted, or of another length.
         """
-        if (secret is None) != (self.scheme == "token-id"):
-            raise SettingsError("a keyed scheme needs a secret, and token-id takes none")
+        if (secret is None) != (self.grouping == "token-id"):
+            raise SettingsError("grouping keyed needs a secret, and token-id takes none")
         if secret is not None and len(secret) != SECRET_BYTES:
             raise SettingsError(f"the secret has {len(secret)} bytes instead of {SECRET_BYTES}")
 
@@ -140,7 +151,7 @@ class GroupTables:
         if segment in self._cache:
             self._cache.move_to_end(segment)
             return self._cache[segment]
-        if self.spec.scheme == "token-id":
+        if self.spec.grouping == "token-id":
             table = (np.arange(self.spec.table_size) % self.spec.modulus).astype(np.uint8)
         else:
             table = group_table(self.secret, self.spec.modulus, self.spec.table_size, segment)

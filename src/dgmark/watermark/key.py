@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import secrets
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -19,7 +19,7 @@ from dgmark.errors import (
     TokenizerMismatch,
     VocabularyMismatch,
 )
-from dgmark.watermark.groups import PRF, SECRET_BYTES, GroupTables, SchemeName, WatermarkSpec
+from dgmark.watermark.groups import PRF, SECRET_BYTES, Grouping, GroupTables, WatermarkSpec
 from dgmark.watermark.key_file import read_key_file, write_key_file
 
 
@@ -42,7 +42,7 @@ class ModelLike(Protocol):
 class WatermarkKey:
     """A secret and the spec it is used with.
 
-    `secret` is None only for the keyless scheme "token-id". `key_id` is random and public: a name to file it under.
+    `secret` is None only for the keyless grouping "token-id". `key_id` is random and public: a name to file it under.
     """
 
     spec: WatermarkSpec
@@ -59,7 +59,7 @@ class WatermarkKey:
         *,
         modulus: int = 2,
         rotation: int = 0,
-        scheme: SchemeName = "keyed",
+        grouping: Grouping = "keyed",
         code_length: int = 0,
     ) -> "WatermarkKey":
         """A fresh key for `model` (a name, a folder, or a loaded model), its secret from the system's generator.
@@ -68,11 +68,11 @@ class WatermarkKey:
             model: whose tokenizer and padded vocabulary the key is bound to.
             modulus: number of groups, 2..16.
             rotation: positions after which the groups change; 0 = never.
-            scheme: "keyed", or "token-id" for the paper's keyless rule.
+            grouping: "keyed", or "token-id" for the paper's keyless rule.
             code_length: period of a keyed position code, a multiple of the modulus up to 64; 0 = the paper's i mod m.
 
         Raises:
-            SettingsError: modulus, rotation, scheme or code length out of range.
+            SettingsError: modulus, rotation, grouping or code length out of range.
             ModelNotFound: no such model.
         """
         if isinstance(model, str):
@@ -82,13 +82,13 @@ class WatermarkKey:
         spec = WatermarkSpec(
             modulus=modulus,
             rotation=rotation,
-            scheme=scheme,
+            grouping=grouping,
             table_size=table_size,
             tokenizer=tokenizer.name,
             tokenizer_fingerprint=tokenizer.fingerprint,
             code_length=code_length,
         )
-        secret = secrets.token_bytes(SECRET_BYTES) if scheme == "keyed" else None
+        secret = secrets.token_bytes(SECRET_BYTES) if grouping == "keyed" else None
         key = cls(spec=spec, key_id=secrets.token_hex(8), secret=secret)
         key.check_tokenizer(tokenizer)
         return key
@@ -101,7 +101,7 @@ class WatermarkKey:
     @cached_property
     def fingerprint(self) -> str:
         """16 hex digits that name this secret and spec, and give neither away."""
-        spec = asdict(self.spec)
+        spec = self.spec.to_fields()
         if not spec["code_length"]:
             del spec["code_length"]  # fingerprints are older than position codes
         public = json.dumps({"prf": PRF, **spec}, sort_keys=True, separators=(",", ":")).encode()

@@ -4,14 +4,13 @@ import base64
 import os
 import stat
 import warnings
-from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from dgmark.errors import KeyFileExists, KeyFileFormat, KeyFileNotFound, KeyFileOpen, SettingsError
-from dgmark.watermark.groups import SchemeName, WatermarkSpec
+from dgmark.watermark.groups import Grouping, WatermarkSpec
 
 # version 2 is version 1 with a position code; a key without one is still written as version 1
 KEY_FILE_VERSIONS = (1, 2)
@@ -34,7 +33,7 @@ def write_key_file(path: Path, spec: WatermarkSpec, key_id: str, secret: bytes |
         key_id=key_id,
         secret=None if secret is None else base64.b64encode(secret).decode(),
         prf="shake256-rank-v1",
-        **asdict(spec),
+        **spec.to_fields(),
     )
     # version 1 knows no position code
     absent = None if spec.code_length else {"code_length"}
@@ -72,7 +71,7 @@ class _Content(BaseModel):
     key_id: str
     secret: str | None
     prf: Literal["shake256-rank-v1"]
-    scheme: SchemeName
+    scheme: Grouping
     modulus: int
     rotation: int
     table_size: int
@@ -92,7 +91,7 @@ def _parse(text: bytes, path: Path) -> tuple[WatermarkSpec, str, bytes | None]:
         content = _Content.model_validate_json(text)
         secret = None if content.secret is None else base64.b64decode(content.secret, validate=True)
         fields = content.model_dump(exclude={"format", "version", "key_id", "secret", "prf"})
-        spec = WatermarkSpec(**fields)
+        spec = WatermarkSpec.from_fields(fields)
         spec.check_secret(secret)
         return spec, content.key_id, secret
     except ValidationError as error:
