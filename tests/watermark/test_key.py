@@ -249,7 +249,7 @@ def test_a_link_to_nowhere_is_not_written_through(tmp_path: Path) -> None:
 
 def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
     path = tmp_path / "nowhere" / "key.json"
-    with pytest.raises(KeyFileNotFound, match=r"no key file can be written at .*nowhere"):
+    with pytest.raises(KeyFileNotFound, match=r"the key file .*nowhere.* cannot be written"):
         KEY.save(path)
 
 
@@ -275,7 +275,7 @@ def test_a_missing_key_file_says_how_to_make_one(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_no_key_file(tmp_path: Path) -> None:
-    with pytest.raises(KeyFileNotFound, match="no key file can be read"):
+    with pytest.raises(KeyFileNotFound, match=r"the key file .* cannot be read"):
         WatermarkKey.load(tmp_path)
 
 
@@ -332,13 +332,13 @@ def test_what_is_no_key_file_is_refused_without_being_quoted(content: bytes, tmp
     ids=lambda changes: ", ".join(f"{name}={str(value)[-12:]!r}" for name, value in changes.items()),
 )
 def test_a_damaged_key_file_is_refused_without_being_quoted(changes: dict[str, Any], key_file: Path) -> None:
-    with pytest.raises(KeyFileFormat, match=r"key\.json is (not a|a damaged) key file") as caught:
+    with pytest.raises(KeyFileFormat, match=r"key\.json is (not a key file|damaged)") as caught:
         WatermarkKey.load(rewrite(key_file, **changes))
     assert not tells("".join(traceback.format_exception(caught.value)))
 
 
 def test_the_refusal_names_the_field(key_file: Path) -> None:
-    with pytest.raises(KeyFileFormat, match=r"\(wrong: extra, modulus\)"):
+    with pytest.raises(KeyFileFormat, match="invalid or missing: extra, modulus"):
         WatermarkKey.load(rewrite(key_file, extra=1, modulus="two"))
 
 

@@ -29,15 +29,15 @@ _LARGEST = 2**31 - 1
 
 @dataclass(frozen=True)
 class WatermarkSpec:
-    """What generator and detector must agree on, all of it public.
+    """What generator and detector must agree on. All of it is public.
 
     Attributes:
         modulus: number of groups m, 2..16; position i wants group i mod m, or as the position code says.
         rotation: positions after which the groups change (segment = position // rotation); 0 = never.
         grouping: "keyed" (groups from the secret), or "token-id" (group = id mod m, as in the paper's code; keyless).
         table_size: the padded vocabulary; every id below it has a group.
-        tokenizer: name of the tokenizer, to find it again.
-        tokenizer_fingerprint: hash of its vocabulary; another one is an error.
+        tokenizer: name of the tokenizer, by which the detector loads it.
+        tokenizer_fingerprint: hash of its vocabulary; a tokenizer with another hash is an error.
         code_length: period of a keyed position code, a multiple of m up to 64; 0 = the paper's i mod m.
     """
 
@@ -79,10 +79,10 @@ class WatermarkSpec:
         return cls(**{("grouping" if name == "scheme" else name): value for name, value in fields.items()})
 
     def check_secret(self, secret: bytes | None) -> None:
-        """Refuse a secret that this spec has no use for, or that is none.
+        """Refuse a secret that does not fit this spec.
 
         Raises:
-            SettingsError: a secret that is missing, not wanted, or of another length.
+            SettingsError: the secret is missing, superfluous, or of the wrong length.
         """
         if (secret is None) != (self.grouping == "token-id"):
             raise SettingsError("grouping keyed needs a secret, and token-id takes none")
@@ -111,7 +111,7 @@ def group_table(secret: bytes, modulus: int, table_size: int, segment: int = 0) 
 
 
 def position_code(secret: bytes, modulus: int, length: int) -> UInt8[np.ndarray, " length"]:
-    """The residues r(0), ..., r(length - 1) that positions want in turn, each residue equally often.
+    """The residues r(0), ..., r(length - 1) that successive positions want. Each residue occurs equally often.
 
     Of 64 keyed draws (made like the group table) the one that agrees least with itself shifted, so that a loop of
     tokens is not rewarded whatever its period: compared by the largest number of agreements over all cyclic shifts,
@@ -140,7 +140,7 @@ def _self_agreement(code: UInt8[np.ndarray, " length"]) -> list[int]:
 
 @dataclass(eq=False)
 class GroupTables:
-    """The group tables of one key, computed when first asked for; the most recent segments are kept."""
+    """The group tables of one key. A table is computed at its first use; the most recent segments are cached."""
 
     spec: WatermarkSpec
     secret: bytes = field(repr=False)
@@ -201,13 +201,13 @@ class GroupTables:
         return groups
 
     def matching(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
-        """Whether each token stands in its position's matching set: f(v, key) = r(i)."""
+        """Whether each token is in its position's matching set: f(v, key) = r(i)."""
         matches: Bool[np.ndarray, " n"] = self.groups(ids, positions) == self.residues(positions)
         return matches
 
 
 def check_ids(ids: Int[np.ndarray, " n"], table_size: int) -> None:
-    """Refuse ids that the group table does not cover; scoring them would give a meaningless z near 0."""
+    """Refuse ids outside the group table. Scoring them would give a meaningless z near 0."""
     if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= table_size):
         wrong = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
         raise VocabularyMismatch(

@@ -25,7 +25,7 @@ from dgmark.watermark.key_file import read_key_file, write_key_file
 
 @runtime_checkable
 class ModelLike(Protocol):
-    """What a key needs to know of a model: its tokenizer and its padded vocabulary."""
+    """What a key needs to know about a model: its tokenizer and its padded vocabulary."""
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -62,7 +62,7 @@ class WatermarkKey:
         grouping: Grouping = "keyed",
         code_length: int = 0,
     ) -> "WatermarkKey":
-        """A fresh key for `model` (a name, a folder, or a loaded model), its secret from the system's generator.
+        """Make a new key for `model` (a name, a folder, or a loaded model). The operating system draws its secret.
 
         Args:
             model: whose tokenizer and padded vocabulary the key is bound to.
@@ -95,12 +95,12 @@ class WatermarkKey:
 
     @property
     def keyless(self) -> bool:
-        """Whether anybody can compute the groups, so that no p-value has a guarantee."""
+        """Whether the key has no secret. Then anybody can compute the groups, and p-values carry no guarantee."""
         return self.secret is None
 
     @cached_property
     def fingerprint(self) -> str:
-        """16 hex digits that name this secret and spec, and give neither away."""
+        """16 hex digits that identify this secret and spec without revealing the secret."""
         spec = self.spec.to_fields()
         if not spec["code_length"]:
             del spec["code_length"]  # fingerprints are older than position codes
@@ -113,7 +113,7 @@ class WatermarkKey:
         return GroupTables(self.spec, self.secret or b"")
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
-        """Refuse a tokenizer other than the one the key is bound to.
+        """Refuse any tokenizer but the one that the key is bound to.
 
         Raises:
             TokenizerMismatch: the fingerprints differ.
@@ -136,8 +136,8 @@ class WatermarkKey:
         """Refuse a model whose tokenizer or padded vocabulary is not the key's.
 
         Raises:
-            TokenizerMismatch: another tokenizer.
-            VocabularyMismatch: the same tokenizer, padded to another size.
+            TokenizerMismatch: the tokenizers differ.
+            VocabularyMismatch: the padded vocabularies differ.
         """
         self.check_tokenizer(model.tokenizer)
         if model.vocab_size != self.spec.table_size:
@@ -147,10 +147,10 @@ class WatermarkKey:
             )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the key file with mode 0600; an existing file is never overwritten.
+        """Write the key file with mode 0600. Never overwrites a file.
 
         Raises:
-            KeyFileExists: something stands at `path`.
+            KeyFileExists: `path` exists.
         """
         write_key_file(Path(path), self.spec, self.key_id, self.secret)
 
