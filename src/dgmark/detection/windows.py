@@ -1,7 +1,7 @@
-"""The paper's sliding-window statistic for edited text, and its moments under fair coins (paper section 3.4).
+"""The paper's sliding-window statistic for edited text (paper section 3.4), for comparison.
 
-Each window of w tokens has its z-score; the statistic is the mean of their squares. Its verdicts rest on re-drawn keys
-(`redraw.py`); the moments and the paper's threshold are for comparison.
+Each window of w tokens has its z-score; the statistic is the mean of their squares, and its p-value is its rank among
+re-drawn keys (`redraw.py`).
 """
 
 from dataclasses import dataclass
@@ -51,20 +51,6 @@ def window_statistic(
     if not len(scores):
         return np.ones(matched.shape[1:])
     return np.asarray(np.square(scores).mean(axis=0))
-
-
-def fair_coin_moments(scored: int, window: int = DEFAULT_WINDOW) -> tuple[float, float]:
-    """Mean and variance of z_win over fair coins (m = 2).
-
-    With S = n - w + 1 windows the mean is 1. Two windows that share k tokens have squares with covariance
-    2 (k^2 - k) / w^2: fair coins have no third moment, and a fourth that takes k from the 2 k^2 of normal variables.
-    """
-    windows = scored - window + 1
-    if windows < 1:
-        return 1.0, 0.0
-    lags = np.arange(1 - min(window, windows), min(window, windows))
-    shared = window - np.abs(lags)
-    return 1.0, float(((windows - np.abs(lags)) * 2 * (shared**2 - shared)).sum() / (window * windows) ** 2)
 
 
 def window_test(
