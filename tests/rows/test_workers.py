@@ -31,6 +31,21 @@ def test_results_come_in_the_order_of_the_items(workers: int) -> None:
     assert list(in_order(doubled, range(300), workers=workers)) == [(n, 2 * n) for n in range(300)]
 
 
+def scaled(chunk: list[int], factor: int, offset: int) -> list[int]:
+    return [factor * item + offset for item in chunk]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_work_gets_what_all_chunks_share(workers: int) -> None:
+    made = in_order(scaled, range(130), workers=workers, shared=(3, 1))
+    assert [result for _, result in made] == [3 * n + 1 for n in range(130)]
+
+
+def test_two_runs_in_one_process_keep_their_own() -> None:
+    both = zip(in_order(scaled, range(130), shared=(1, 0)), in_order(scaled, range(130), shared=(2, 0)), strict=True)
+    assert all(two == 2 * one for (_, one), (_, two) in both)
+
+
 def test_items_are_read_as_they_are_needed() -> None:
     made = in_order(doubled, count())
     assert list(islice(made, 3)) == [(0, 0), (1, 2), (2, 4)]
@@ -277,6 +292,15 @@ def test_a_picture_that_cannot_be_written_is_an_error_of_input(key_file: Path, t
 def test_a_lone_surrogate_in_an_id_can_be_shown(key_file: Path, kind: str) -> None:
     row = '{"id": "a\\ud800", "text": "A text."}\n'
     assert run("detect", "--key", key_file, "--format", kind, stdin=row + row).exit_code == 0
+
+
+def test_normalise_may_be_spelled_the_american_way(key_file: Path) -> None:
+    text = "The \u201cking\u201d went to the \u201csea\u201d."
+    shown = [
+        run("detect", "--key", key_file, "--format", "jsonl", option, "quotes", stdin=text).stdout
+        for option in ("--normalise", "--normalize")
+    ]
+    assert shown[0] == shown[1] != ""
 
 
 def test_all_steps_may_be_among_others(key_file: Path) -> None:
