@@ -1,7 +1,8 @@
 """`dgmark detect`: texts and a key in, verdicts with their error rate out."""
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -28,14 +29,17 @@ def detect(
     inputs: Annotated[list[str] | None, typer.Argument(help="Text files, .jsonl files, folders; - is stdin.")] = None,
     key: Annotated[Path | None, typer.Option(help="Key file to look for.", show_default=False)] = None,
     keys: Annotated[
-        Path | None, typer.Option(help="Folder of key files: which of them, if any?", show_default=False)
+        Path | None,
+        typer.Option(help="Folder of key files: find which of them, if any, marked the text.", show_default=False),
     ] = None,
     scheme: SchemeName = None,
     scheme_option: SchemeOptions = None,
     fpr: Annotated[float, typer.Option(help="False-positive rate to hold.")] = DEFAULT_FPR,
     mode: Annotated[
         Mode,
-        typer.Option(help="auto: as intact and as edited text; intact: a crop at most; edited: edits allowed for."),
+        typer.Option(
+            help="auto: test for intact and for edited text; intact: allow for a crop only; edited: allow for edits."
+        ),
     ] = Mode.AUTO,
     phase: Annotated[
         Phase, typer.Option(help="any: the front may be missing; start: the text is complete.")
@@ -44,38 +48,41 @@ def detect(
     tokenizer: Annotated[
         str | None, typer.Option(help="Tokenizer folder or file; by default the one the key names.", show_default=False)
     ] = None,
-    ids: Annotated[bool, typer.Option("--ids", help='Of rows with "text" and "token_ids", score the ids.')] = False,
+    ids: Annotated[bool, typer.Option("--ids", help='Score the "token_ids" of rows that also hold "text".')] = False,
     normalise: Annotated[
         list[str] | None,
         typer.Option(
             "--normalise",
             "--normalize",
-            help=f"If needed, undo disguises: all, or {', '.join(STEPS)}; may be repeated.",
+            help=f"If the mark does not show, undo disguises: all, or {', '.join(STEPS)}; may be repeated.",
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Write JSON Lines here, and go on where this file stops.", show_default=False)
+        Path | None,
+        typer.Option(help="Write JSON Lines to this file; if it exists, go on where it stops.", show_default=False),
     ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Write a picture of one text's matches (.png, .svg).", show_default=False)
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
-    spans: Annotated[bool, typer.Option("--spans", help="Tell which stretches carry the mark.")] = False,
+    spans: Annotated[bool, typer.Option("--spans", help="Find the stretches that carry the mark.")] = False,
     show: Annotated[bool, typer.Option("--show", help="Show which tokens match.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit 0 if watermarked, 1 if not, 3 if uncertain.")] = False,
     only: Annotated[
         list[str] | None,
         typer.Option(
             metavar="START:END",
-            help="Score these characters (of ids: indices) only, chosen without the key; may be repeated.",
+            help="Score only these characters (of ids: indices); choose them without the key; may be repeated.",
         ),
     ] = None,
-    max_crop: Annotated[int, typer.Option(help="Rotating keys: most tokens missing at the front.")] = DEFAULT_MAX_CROP,
+    max_crop: Annotated[
+        int, typer.Option(help="With a rotating key: how many tokens may be missing at the front.")
+    ] = DEFAULT_MAX_CROP,
     allow_open_key: AllowOpenKey = False,
 ) -> None:
-    """Tell whether texts carry the mark of a key, with a p-value that is true for any text.
+    """Check texts for the mark of a key, with a p-value that holds for any text.
 
-    --scheme looks for another watermark than dgMARK; its options must be those that the text was made with.
+    --scheme looks for another watermark than dgMARK; give the options that the text was made with.
     """
     options = DetectOptions(
         key=key,
@@ -102,7 +109,14 @@ def detect(
     sources = inputs or [STDIN]
     if out:
         tally = detect_file(
-            scorer, sources, out, workers=workers, ids=ids, only=options.only, spans=spans, on_resume=_say_resumed(out)
+            scorer,
+            sources,
+            out,
+            workers=workers,
+            ids=ids,
+            only=options.only,
+            spans=spans,
+            on_resume=partial(_report_resumed, out),
         )
         stderr().print(_sentence(tally, out))
     else:
@@ -133,12 +147,10 @@ def _the_one(items: Iterable[Item | BadRow]) -> list[Item | BadRow]:
     return first
 
 
-def _say_resumed(out: Path) -> Callable[[int], None]:
-    def say(rows: int) -> None:
-        if rows:
-            stderr().print(f"{rows} rows are already in {out}")
-
-    return say
+def _report_resumed(out: Path, rows: int) -> None:
+    """Say how many rows the file held before this run."""
+    if rows:
+        stderr().print(f"{rows} rows are already in {out}")
 
 
 def _sentence(tally: Tally, out: Path) -> str:

@@ -66,7 +66,7 @@ class DetectOptions:
         if self.out and (self.show or self.plot or self.output not in (Format.TABLE, Format.JSONL)):
             raise SettingsError("--out writes JSON Lines: leave --show, --plot and other formats out")
         if self.only and (self.show or self.spans or self.plot):
-            raise SettingsError("--show, --spans and --plot are of the whole text: leave them out, or --only")
+            raise SettingsError("--show, --spans and --plot need the whole text: leave them out, or leave --only out")
         if self.plot:
             check_target(self.plot)
         if isinstance(self.scheme, Baseline):
@@ -74,7 +74,10 @@ class DetectOptions:
         elif self.key is not None and self.steps and (self.spans or self.show or self.only or self.plot):
             raise SettingsError("--normalise changes the text: leave --spans, --show, --only and --plot out")
         elif self.keys is not None and (self.mode is not Mode.AUTO or self._of_one_key()):
-            raise SettingsError("--keys goes with mode auto, and without what needs the one key: find the key first")
+            raise SettingsError(
+                "--keys goes with --mode auto only, and without --normalise, --spans, --show, --only and --plot: "
+                "find the key first, then give it with --key"
+            )
 
     def _check_baseline(self, scheme: Baseline) -> None:
         plain = (self.mode, self.phase, self.max_crop) == (Mode.AUTO, Phase.ANY, DEFAULT_MAX_CROP)
@@ -93,7 +96,7 @@ class DetectOptions:
         Raises:
             KeyFileError: a key file that cannot be used.
             SettingsError: an invalid setting.
-            ModelError: the tokenizer cannot be had.
+            ModelError: the tokenizer cannot be loaded.
         """
         shared: dict[str, Any] = {
             "tokenizer": self.tokenizer,

@@ -4,6 +4,7 @@ Each window of w tokens has its z-score; the statistic is the mean of their squa
 re-drawn keys (`redraw.py`).
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,7 +41,7 @@ def window_z_scores(
     sums = counts[window - 1 :].copy()
     sums[1:] -= counts[:-window]
     chance = 1 / modulus
-    return np.asarray((sums - window * chance) / np.sqrt(window * chance * (1 - chance)))
+    return np.asarray((sums - window * chance) / math.sqrt(window * chance * (1 - chance)))
 
 
 def window_statistic(
@@ -50,7 +51,7 @@ def window_statistic(
     scores = window_z_scores(matched, modulus, window)
     if not len(scores):
         return np.ones(matched.shape[1:])
-    return np.asarray(np.square(scores).mean(axis=0))
+    return np.asarray(np.square(scores).sum(axis=0) / len(scores))
 
 
 def window_test(
