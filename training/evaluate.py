@@ -63,9 +63,8 @@ def weights_of(name_or_path: str) -> str:
         ModelError: no such model.
     """
     family = find_checkpoint(name_or_path).config.get("model_type")
-    judges_or_trains = family in ("llama", "bert")
     return weights_fingerprint(
-        load_network(name_or_path).module if judges_or_trains else load_model(name_or_path, dtype="fp32").network
+        load_network(name_or_path).module if family == "llama" else load_model(name_or_path, dtype="fp32").network
     )
 
 

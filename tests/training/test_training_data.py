@@ -96,13 +96,23 @@ def test_a_new_tokenizer_gives_any_text_back_and_keeps_newlines_apart() -> None:
     assert newlines == ["\n", "\n", "\n"]
 
 
-def test_special_ids_are_llada_s_or_an_encoder_s(shards: Shards) -> None:
+def test_special_ids_are_llada_s_and_an_end_token_is_required(shards: Shards) -> None:
     assert (special_ids(shards.tokenizer).mask, special_ids(shards.tokenizer).end) == (2, 0)
     nothing = wrap(
         Backend.from_str('{"version":"1.0","added_tokens":[],"model":{"type":"BPE","vocab":{"a":0},"merges":[]}}'), "x"
     )
-    with pytest.raises(CheckpointFormat, match="none of the end tokens"):
+    with pytest.raises(CheckpointFormat, match="no end token"):
         special_ids(nothing)
+
+
+def test_a_tokenizer_file_that_truncates_and_pads_does_neither_in_training(shards: Shards, tmp_path: Path) -> None:
+    backend = Backend.from_file(str(shards.folder / "tokenizer.json"))
+    backend.enable_truncation(8)
+    backend.enable_padding(length=8)
+    backend.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = training_tokenizer(str(tmp_path))
+    for text in ("A", "The fox went to the wood. The king ate the bread. A girl saw a ship."):
+        assert tokenizer.encode(text) == shards.tokenizer.encode(text)
 
 
 def test_sentences_end_with_their_marks_and_quotes() -> None:
