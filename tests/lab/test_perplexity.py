@@ -164,7 +164,7 @@ def test_the_judge_shares_the_storytellers_tokenizer(judge: Judge) -> None:
 def test_importing_the_comparisons_needs_no_torch() -> None:
     code = """
 import sys
-from dgmark.evaluate import compare_paired, diversity
+from dgmark.lab.evaluate import compare_paired, diversity
 compare_paired([1, 2], [2, 4])
 diversity(["a b"])
 print("torch" in sys.modules)
