@@ -20,6 +20,7 @@ DgmarkError                    70   (with faults of dgmark itself)
     ├── ModelNotFound
     ├── CheckpointFormat
     ├── EndpointError
+    │   └── NoUsableAnswer
     └── MissingExtra
 
 A message says what is wrong and what to do; it never holds key material.
@@ -119,6 +120,10 @@ class CheckpointFormat(ModelError):
 
 class EndpointError(ModelError):
     """A model behind an endpoint that gives no answer, or none in the form that was asked for."""
+
+
+class NoUsableAnswer(EndpointError):
+    """The endpoint works, but refuses this question, or gives no answer to it in the form that was asked for."""
 
 
 class MissingExtra(ModelError):
