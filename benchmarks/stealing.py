@@ -19,7 +19,7 @@ from corpus import RUNS
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.detection.detector import Detector
 from dgmark.lab.attacks import edits
-from dgmark.lab.attacks.simulated import simulate_counts, simulate_texts
+from dgmark.lab.attacks.simulation import simulate_counts, simulate_texts
 from dgmark.lab.attacks.stealing import Estimate, beliefs, find_code, forge, recovered_mass, scrub, steal
 from dgmark.lab.attacks.units import decode, ordinary_ids
 from dgmark.watermark.groups import SECRET_BYTES, WatermarkSpec
