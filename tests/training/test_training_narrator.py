@@ -18,14 +18,14 @@ from dgmark.models.load import load_model
 from support import tiny_gguf
 from training.narrator import __main__ as command
 from training.narrator import base as base_module
-from training.narrator.adapter import Adapted, Layout
+from training.narrator.adapter import AdaptedLlama, Layout
 from training.narrator.base import write_base
 from training.narrator.config import BlockMasking, NarratorConfig, OwnTexts, Sampling, read_narrator_config
 from training.narrator.data import read_data
 from training.narrator.export import export, trained_model
 from training.narrator.loop import LOG, STATE, NarratorTrainer, read_state
 from training.narrator.own_texts import read_own_texts, requests, write_own_texts
-from training.narrator.rows import Passage, PassageRows, mask_rows, predicted
+from training.narrator.rows import Passage, PassageRows, mask_rows, target_positions
 from training.narrator.sampler import BatchSampler, odds
 
 SETTINGS: dict[str, Any] = {
@@ -48,9 +48,9 @@ def settings(**changes: Any) -> NarratorConfig:
 
 def test_one_forward_of_a_row_is_a_forward_of_each_block() -> None:
     """The clean text and both masked copies at once, against a sequence of its own for every block."""
-    model = Adapted(tiny_gguf.llama(), 4)
+    model = AdaptedLlama(tiny_gguf.llama(), 4)
     torch.manual_seed(1)
-    for name, param in model.trained().items():
+    for name, param in model.trainable_parameters().items():
         if name.endswith("up"):
             torch.nn.init.normal_(param, std=0.3)
     layout, rows = Layout(6, 12, 2), 3
@@ -60,7 +60,7 @@ def test_one_forward_of_a_row_is_a_forward_of_each_block() -> None:
     everything = torch.cat([ids, ids[:, 6:].repeat(1, 2)], 1)
     where = torch.cat([torch.zeros(rows, 18, dtype=torch.bool), masked.flatten(1)], 1)
     with torch.no_grad():
-        hidden = model.hidden(everything, where, layout.positions(), layout.seen(absent, block))
+        hidden = model.hidden(everything, where, layout.positions(), layout.visible(absent, block))
         for row in range(rows):
             size, first = int(block[row]), int(absent[row])
             for copy in range(2):
@@ -81,7 +81,7 @@ def test_adapters_begin_as_nothing_and_merge_into_the_layer() -> None:
     ids = torch.randint(0, 200, (2, 9))
     with torch.no_grad():
         before = network.model(ids).last_hidden_state
-        model = Adapted(network, 4)
+        model = AdaptedLlama(network, 4)
         causal = torch.ones(2, 9, 9, dtype=torch.bool).tril()
         nothing = torch.zeros_like(ids, dtype=torch.bool)
         assert (model.hidden(ids, nothing, torch.arange(9), causal) - before).abs().max() < 1e-5
@@ -118,7 +118,7 @@ def test_a_row_is_context_response_and_ends() -> None:
 
 def test_whole_blocks_are_learned_and_the_one_in_which_a_text_ends() -> None:
     lengths, block = np.array([7, 8, 7, 8, 16]), np.full(5, 4)
-    assert predicted(lengths, np.array([True, True, False, False, False]), block).tolist() == [8, 12, 4, 8, 16]
+    assert target_positions(lengths, np.array([True, True, False, False, False]), block).tolist() == [8, 12, 4, 8, 16]
 
 
 @pytest.mark.parametrize("ordered", [0.0, 1.0])
@@ -298,7 +298,7 @@ def test_own_texts_go_on_where_they_stopped(material: dict[str, Path], tmp_path:
     assert path.read_bytes() == whole
     passages = read_own_texts(path, frozenset({0, 2}))
     assert len(passages) == len(whole.splitlines()) == 8
-    assert all(one.given < len(one.ids) for one in passages)
+    assert all(one.prompt_tokens < len(one.ids) for one in passages)
     with pytest.raises(NoTexts, match="cannot be read"):
         read_own_texts(tmp_path / "none.jsonl", frozenset())
     path.write_text('{"prompt": [1]}\n')
@@ -345,7 +345,7 @@ def test_soft_targets_are_the_odds_that_the_base_draws_from(material: dict[str, 
                 before = batch.ids[row, batch.absent[row] : place]
                 logits = network(torch.from_numpy(before)[None]).logits[:, -1]
                 used = torch.zeros_like(logits, dtype=torch.bool)
-                used[0, batch.ids[row, batch.given[row] : place]] = True
+                used[0, batch.ids[row, batch.unwritten[row] : place]] = True
                 tokens, expected = odds(logits, used, sampling)
                 assert likely[number].tolist() == tokens[0].tolist()
                 torch.testing.assert_close(chances[number], (expected / expected.sum())[0], rtol=1e-3, atol=1e-5)
@@ -390,7 +390,7 @@ def test_a_run_can_begin_from_the_adapters_of_another(material: dict[str, Path],
     second = trainer(material, tmp_path / "second", settings(), init=state)
     trained = read_state(state)["trained"]
     assert second.step == 0
-    assert all(torch.equal(param, trained[name]) for name, param in second.model.trained().items())
+    assert all(torch.equal(param, trained[name]) for name, param in second.model.trainable_parameters().items())
     second.train(max_seconds=0)
     assert trainer(material, tmp_path / "second", settings(), init=state).step == 1  # its own state goes before
     with pytest.raises(SettingsError, match="is no file"):
