@@ -187,7 +187,7 @@ def read_config(path: Path, kind: Kind) -> TrainingConfig:
     """The settings of a TOML file.
 
     Raises:
-        SettingsError: no such file, no TOML, a key or value that cannot be meant, or another kind of model.
+        SettingsError: no such file, no TOML, an invalid key or value, or another kind of model.
     """
     config = check_config(read_toml(path), str(path))
     if config.kind != kind:
@@ -210,7 +210,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def what_is_wrong(error: ValidationError) -> str:
-    """Every key that cannot be meant and why."""
+    """Every invalid key and why."""
     return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'file'}: {one['msg']}" for one in error.errors())
 
 
@@ -218,7 +218,7 @@ def check_config(content: dict[str, Any], source: str) -> TrainingConfig:
     """The settings in a parsed TOML file.
 
     Raises:
-        SettingsError: with every key that cannot be meant and why.
+        SettingsError: with every invalid key and why.
     """
     try:
         return TrainingConfig.model_validate(content)

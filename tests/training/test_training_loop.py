@@ -327,7 +327,7 @@ def test_the_average_follows_its_definition() -> None:
         ({"seed": "x"}, "seed: Input should be a valid integer"),
     ],
 )
-def test_settings_that_cannot_be_meant_are_named(change: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_named(change: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         tiny(**change)
 

@@ -47,7 +47,7 @@ def attack(name: str, **options: Any) -> Attack:
         options: fields of its class; "chain" takes `of` (the name of an attack), `rounds`, and that attack's own.
 
     Raises:
-        SettingsError: no such attack or option, or a value that cannot be meant.
+        SettingsError: no such attack or option, or an invalid value.
         MissingExtra: it needs a package or data that is not here.
     """
     if name not in ATTACKS:

@@ -25,7 +25,7 @@ def scheme(name: str, **options: Any) -> Scheme:
     """The scheme of this name with these options; those left out have the scheme's defaults.
 
     Raises:
-        SettingsError: no such scheme or option, or a value that cannot be meant.
+        SettingsError: no such scheme or option, or an invalid value.
     """
     kind = _kind(name)
     known = get_type_hints(kind)

@@ -87,7 +87,7 @@ def run_experiment(
         warn: told what a later report will miss.
 
     Raises:
-        SettingsError: no such cell, or settings that cannot be meant.
+        SettingsError: no such cell, or invalid settings.
         NoTexts: prompts that need a file.
     """
     by_model: dict[str, list[Cell]] = {}
