@@ -22,7 +22,7 @@ from dgmark.lab.evaluate.repetition import distinct_ngrams, periodic, repeated_n
 from dgmark.models.denoiser import CacheMode
 from dgmark.models.load import load_model
 from dgmark.rows.jsonl import Row
-from dgmark.rows.whole_files import replacing_file
+from dgmark.rows.whole_files import write_whole
 from training.corpus import Document, file_hash, read_documents
 from training.files import write_json
 from training.nelbo import Bound, cross_entropy, held_out_rows, nelbo
@@ -182,11 +182,9 @@ def main(
         )
         scores = judge_cells(judged, made) if judged else {}
         figures["cells"] = {cell: {**figures_of(made[cell]), "judge": scores.get(cell)} for cell in made}
-        with replacing_file(out / "samples.html") as beside:
-            beside.write_text(page(f"Samples of {Path(model).name}", made), encoding="utf-8")
+        write_whole(out / "samples.html", page(f"Samples of {Path(model).name}", made))
     write_json(out / "evaluation.json", figures)
-    with replacing_file(out / "evaluation.md") as beside:
-        beside.write_text(markdown(figures), encoding="utf-8")
+    write_whole(out / "evaluation.md", markdown(figures))
     stdout().print(markdown(figures), markup=False, soft_wrap=True, end="")
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from dgmark.errors import EndpointError, MissingExtra, NoUsableAnswer, SettingsError, install_hint
-from dgmark.rows.whole_files import replacing_file
+from dgmark.rows.whole_files import write_whole
 
 if TYPE_CHECKING:
     import openai
@@ -118,7 +118,8 @@ def ask(
             pass
     found, text = _attempts(client, endpoint, request, read)
     if path is not None:
-        _keep(path, {"schema": _REPLY_SCHEMA, "request": request, "reply": text})
+        kept_answer = {"schema": _REPLY_SCHEMA, "request": request, "reply": text}
+        write_whole(path, json.dumps(kept_answer, indent=1) + "\n")
     return found, False
 
 
@@ -145,11 +146,6 @@ def _kept(path: Path) -> str | None:
         return None
     reply = content.get("reply") if isinstance(content, dict) else None
     return reply if isinstance(reply, str) else None
-
-
-def _keep(path: Path, content: dict[str, Any]) -> None:
-    with replacing_file(path) as beside:
-        beside.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def _attempts(
