@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dgmark.errors import InputError, NoUsableAnswer, SettingsError
-from dgmark.lab.attacks.rewriting import load_rewriter, seeded, temperature_settings
+from dgmark.lab.attacks.rewriting import load_rewriter, temperature_settings, torch_seed
 from dgmark.lab.endpoint import Endpoint, ask, connect
 
 PROMPT = (
@@ -74,7 +74,7 @@ class Paraphrase:
             inputs = tokenizer(content + "\n\n", return_tensors="pt")
         inputs = inputs.to(network.device)
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-        with seeded(rng):
+        with torch_seed(rng):
             made = network.generate(
                 **inputs, max_new_tokens=self.max_tokens, pad_token_id=pad, **temperature_settings(self.temperature)
             )
