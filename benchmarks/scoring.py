@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from dgmark.detection.edited import edited_test
 from dgmark.detection.intact import IntactTest
 from dgmark.detection.match_null import z_score
-from dgmark.detection.shares import paid, shares_of
+from dgmark.detection.shares import adjusted_p, shares_of
 from dgmark.detection.windows import window_statistic
 from dgmark.watermark.groups import SECRET_BYTES, WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
@@ -30,7 +30,7 @@ class Scores:
     def p_auto(self) -> float:
         """The combined p-value of mode "auto", both tests always made."""
         for_intact, for_edited = shares_of("auto")
-        return min(paid(self.p_intact, for_intact), paid(self.p_edited, for_edited))
+        return min(adjusted_p(self.p_intact, for_intact), adjusted_p(self.p_edited, for_edited))
 
 
 def score(key: WatermarkKey, ids: Int[np.ndarray, " n"], fpr: float) -> Scores:

@@ -1,6 +1,6 @@
 """dgmark: the watermark for text written by diffusion language models.
 
-Keys and detection need numpy and tokenizers only; what needs torch is imported when it is first asked for.
+Keys and detection need numpy and tokenizers only. Names that need torch are imported at their first use.
 """
 
 from importlib import import_module

@@ -91,12 +91,12 @@ def test_two_phases_in_single_precision_survive_a_text_that_matches_everywhere_o
 
 
 @pytest.mark.parametrize("length", [0, 1, 2])
-def test_hardly_any_text_says_next_to_nothing(length: int) -> None:
+def test_a_text_of_few_tokens_has_a_ratio_near_one(length: int) -> None:
     model = model_of([5, 6][:length], tables_of())
     assert abs(model.log_ratios(all_groups(model))).max(initial=0.0) < np.log(2)
 
 
-def test_the_moves_are_probabilities() -> None:
+def test_the_transitions_are_probabilities() -> None:
     assert transitions(5).sum(axis=2) == pytest.approx(np.ones((len(MIXTURE), 6)))
 
 
@@ -119,7 +119,7 @@ def test_the_posterior_is_that_of_all_paths(modulus: int) -> None:
     assert posterior.mixed == pytest.approx(1 - mixed[:, -1] / mixed.sum(axis=1), rel=1e-9)
 
 
-def test_a_cut_shows_where_it_was_made() -> None:
+def test_a_deletion_shows_where_it_was_made() -> None:
     tables = tables_of(secret=b"c" * 32)
     table = tables.table()
     words = np.random.default_rng(3).permutation(np.arange(4, 64))
@@ -167,7 +167,7 @@ def test_the_winnings_have_mean_one_on_any_short_text(ids: list[int], phase: str
     assert mean_winnings(model_of(ids, tables_of(), phase)) == pytest.approx(1, rel=1e-12)
 
 
-def test_a_loop_earns_no_more_than_its_few_coins() -> None:
+def test_a_loop_wins_no_more_than_its_few_coins() -> None:
     model = model_of([4, 5] * 100, tables_of())
     assert max(log_e_value(model, all_groups(model)[:, k]) for k in range(4)) <= 2 * np.log(2)
 

@@ -1,6 +1,6 @@
-"""The detector: three verdicts, any crop, ids and texts, and no text that makes it stumble. Mode "intact" unless said.
+"""The detector: three verdicts, any crop, ids and texts, and a detection for any text. Mode "intact" unless stated.
 
-That its p-value is exact stands in `test_match_null.py`, that it holds its level in `test_level.py`.
+`test_match_null.py` tests that the p-value is exact, and `test_level.py` that it holds its level.
 """
 
 import json
@@ -89,20 +89,20 @@ def test_the_mark_of_another_key_is_not_detected() -> None:
 
 
 @pytest.mark.parametrize("length", [0, 1, 5, 12])
-def test_a_text_too_short_to_tell_is_uncertain_though_it_matches_throughout(length: int) -> None:
+def test_a_text_too_short_to_decide_is_uncertain_though_it_matches_throughout(length: int) -> None:
     detector = detector_of()
     found = detector.detect(marked_ids(detector.key, length, rate=1.0))
     assert found.verdict == "uncertain"
     assert found.num_tokens_scored == length
 
 
-def test_one_word_for_ever_is_uncertain_at_any_length() -> None:
+def test_one_repeated_word_is_uncertain_at_any_length() -> None:
     found = detector_of().detect(" sir" * 500)
     assert found.verdict == "uncertain"
     assert found.num_tokens_scored == 500
 
 
-def test_two_words_in_turn_are_uncertain_though_they_match_throughout() -> None:
+def test_two_alternating_words_are_uncertain_though_they_match_throughout() -> None:
     key = known_key("turns")
     even, odd = (next(w for w in whole_words() if key.tables.table()[w] == parity) for parity in (0, 1))
     found = detector_of("turns").detect([even, odd] * 250)
@@ -184,7 +184,7 @@ def test_the_phase_of_a_complete_text_does_not_find_a_rotating_keys_crop(missing
 
 
 @pytest.mark.parametrize("modulus", [2, 3, 8])
-def test_knowing_the_start_buys_back_what_the_phases_cost(modulus: int) -> None:
+def test_phase_start_saves_the_price_of_the_phases(modulus: int) -> None:
     ids = marked_ids(known_key("price", modulus=modulus), 100)
     start, anywhere = (detector_of("price", modulus=modulus, phase=p).detect(ids) for p in ("start", "any"))
     assert anywhere.p_value == pytest.approx(modulus * start.p_value, rel=1e-9, abs=0)
@@ -211,7 +211,7 @@ def test_without_any_crop_allowed_a_rotating_key_takes_the_text_as_complete() ->
     assert whole.detect(ids) == start.detect(ids)
 
 
-# --- what counts ---------------------------------------------------------------------------------
+# --- which tokens are scored ---------------------------------------------------------------------
 
 
 def test_ids_count_up_to_the_first_end_token() -> None:
@@ -312,13 +312,13 @@ def test_an_id_outside_the_vocabulary_is_refused_behind_an_end_token_too() -> No
     ids=repr,
 )
 def test_what_is_not_a_flat_list_of_whole_numbers_is_refused(wrong: Any) -> None:
-    with unchecked(), pytest.raises(SettingsError, match="token ids are a flat list of whole numbers"):
+    with unchecked(), pytest.raises(SettingsError, match="token ids must be a flat list of whole numbers"):
         detector_of().detect(wrong)
 
 
 def test_lists_of_lists_of_unequal_length_are_refused() -> None:
     ragged: Any = [[5, 6], [7]]
-    with unchecked(), pytest.raises(SettingsError, match="token ids are a flat list of whole numbers"):
+    with unchecked(), pytest.raises(SettingsError, match="token ids must be a flat list of whole numbers"):
         detector_of().detect(ragged)
 
 
@@ -341,7 +341,7 @@ def test_scoring_leaves_the_ids_as_they_were() -> None:
 
 
 @pytest.mark.parametrize("fpr", [0.0, 1.0, -0.1, 2.0, math.nan])
-def test_a_rate_that_is_no_rate_is_refused(fpr: float) -> None:
+def test_an_invalid_rate_is_refused(fpr: float) -> None:
     with pytest.raises(SettingsError, match="is not between 0 and 1"):
         detector_of(fpr=fpr)
 
@@ -374,7 +374,7 @@ def test_many_texts_may_come_from_a_generator() -> None:
     assert len(detector.detect_many(text for text in ("one", "two"))) == 2
 
 
-def test_the_function_detect_is_the_detectors() -> None:
+def test_the_function_detect_equals_the_detectors_method() -> None:
     text = marked_text(known_key("words"), 40)
     options: Any = {"fpr": 1e-3, "phase": "start", "mode": "auto"}
     assert detect(text, known_key("words"), **options) == detector_of("words", **options).detect(text)
@@ -395,7 +395,7 @@ def test_the_tokens_cover_the_text_in_order(text: str) -> None:
     tokens = detector.tokens(text, detector.detect(text))
     covered = 0
     for token in tokens:
-        assert 0 <= token.start <= covered  # no character is passed over
+        assert 0 <= token.start <= covered  # no character is skipped
         assert token.start < token.end <= len(text)
         covered = max(covered, token.end)
     assert covered == len(text)
@@ -449,7 +449,7 @@ def test_a_row_is_plain_json(content: Any, modulus: int, rotation: int) -> None:
     assert {type(value) for value in row.values()} <= {str, int, float, bool, list, type(None)}
 
 
-def test_the_row_says_what_the_detection_says() -> None:
+def test_the_row_has_the_values_of_the_detection() -> None:
     found = detector_of().detect("some text")
     row = found.to_row("x")
     assert Detection(**{**{name: row[name] for name in ROW[1:-1]}, "normalised": ()}) == found
@@ -514,7 +514,7 @@ def test_the_secret_is_in_no_result() -> None:
 
 
 def check_any(text: str, **options: Any) -> None:
-    """What holds for the detection of every text."""
+    """Check what holds for the detection of every text."""
     found = detector_of("anything", **options).detect(text)
     assert 0 < found.p_value <= 1
     assert found.verdict in ("watermarked", "not_detected", "uncertain")

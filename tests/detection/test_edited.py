@@ -1,4 +1,4 @@
-"""The test for edited text and the combined verdict: what it finds, what it costs, and that it holds its level."""
+"""The test for edited text and the combined verdict: its power, its cost, and its level."""
 
 from typing import Any
 
@@ -97,14 +97,14 @@ def test_a_short_text_is_uncertain(mode: Mode, length: int) -> None:
     ("mode", "fpr", "share"),
     [("intact", 1e-4, 1.0), ("auto", 1e-4, 0.81), ("edited", 1e-4, 0.9), ("auto", 1e-6, 0.1), ("edited", 1e-6, 0.1)],
 )
-def test_a_text_is_uncertain_where_the_best_share_of_its_mode_would_miss_a_typical_mark(
+def test_a_text_is_uncertain_if_the_best_share_of_its_mode_would_miss_a_typical_mark(
     mode: Mode, fpr: float, share: float
 ) -> None:
     detector = detector_of(mode=mode, fpr=fpr)
     for length in range(24, 130, 3):
         found = detector.detect(np.arange(300, 300 + length))  # distinct ids: the null is a binomial, at two phases
-        tells = 2 * stats.binom.sf(np.ceil(0.75 * length) - 1, length, 0.5) <= share * fpr
-        assert found.verdict == ("not_detected" if tells else "uncertain"), length
+        detectable = 2 * stats.binom.sf(np.ceil(0.75 * length) - 1, length, 0.5) <= share * fpr
+        assert found.verdict == ("not_detected" if detectable else "uncertain"), length
 
 
 def test_the_front_of_a_very_long_text_is_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +128,7 @@ def test_a_million_tokens_have_a_verdict() -> None:
         assert detector_of("another").detect(ids).verdict == "not_detected"
 
 
-def test_where_a_rank_cannot_decide_few_keys_are_drawn() -> None:
+def test_few_keys_are_drawn_if_a_rank_cannot_decide() -> None:
     found = detector_of(mode="edited", fpr=1e-9).detect(cut(marked_ids(known_key("edited"), 60), 0.1))
     assert found.verdict != "watermarked"
     assert found.draws <= FEW_DRAWS
@@ -136,10 +136,10 @@ def test_where_a_rank_cannot_decide_few_keys_are_drawn() -> None:
 
 
 @pytest.mark.parametrize(("spec", "states"), [({"code_length": 64}, 64), ({"rotation": 40}, 65)])
-def test_many_states_draw_what_is_affordable(
+def test_with_many_states_no_more_keys_are_drawn_than_affordable(
     spec: dict[str, Any], states: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A text that the first draws leave undecided, under a budget of 200 draws where 11,111 would be needed."""
+    """A text that the first draws leave undecided, with a budget of 200 draws of the 11,111 that it needs."""
     key = known_key("budget", **spec)
     ids = cut(marked_ids(key, 200, rate=0.74), 0.05)
     monkeypatch.setattr(edited, "MOST_WORK", 200 * len(ids) * states)
@@ -149,8 +149,8 @@ def test_many_states_draw_what_is_affordable(
     assert edited_test(key, ids, np.arange(len(ids)), "any", 1e-4).draws == FIRST_DRAWS
 
 
-def test_a_loop_with_a_slip_in_it_is_no_mark() -> None:
-    """Two lucky tokens in turn, out of step now and then: nothing but two coins, however long."""
+def test_a_loop_with_a_slip_is_not_a_mark() -> None:
+    """Two lucky tokens that alternate, with a slip now and then: only two coins, however long the text."""
     loop = np.array([400, 500] * 300)
     with unchecked():
         found = [detector_of(f"loop {k}").detect(np.delete(loop, [101, 290, 401])).p_value for k in range(40)]
@@ -190,7 +190,7 @@ def test_the_p_value_holds_its_level(kind: str, mode: Mode) -> None:
     p = p_values(kind, mode)
     for alpha in ALPHAS:
         assert np.mean(p <= alpha) <= alpha + 4 * np.sqrt(alpha * (1 - alpha) / KEYS)
-    assert np.mean(p <= 0.7) > 0.05  # and is not idle
+    assert np.mean(p <= 0.7) > 0.05  # and is not always 1
 
 
 # --- parts of a text -----------------------------------------------------------------------------
@@ -219,11 +219,11 @@ def test_tokens_that_straddle_the_edge_of_a_range_of_characters_are_not_scored()
 
 
 @pytest.mark.parametrize("wrong", [(-1, 3), (3, 3), (5, 2), (0, 21)])
-def test_a_range_that_cannot_be_meant_is_refused(wrong: tuple[int, int]) -> None:
+def test_an_invalid_range_is_refused(wrong: tuple[int, int]) -> None:
     with pytest.raises(SettingsError, match="START < END <= 20"):
         detector_of().detect("x" * 20, only=[wrong])
 
 
 @pytest.mark.parametrize(("spec", "longest"), [({}, 16_384), ({"code_length": 64}, 4096), ({"rotation": 40}, 4032)])
-def test_fewer_tokens_are_aligned_the_more_states_there_are(spec: dict[str, Any], longest: int) -> None:
+def test_more_states_mean_fewer_aligned_tokens(spec: dict[str, Any], longest: int) -> None:
     assert aligned_tokens(known_key("longest", **spec).spec) == longest

@@ -117,7 +117,7 @@ def chosen(detection: Figures) -> Figures:
 
 
 def machine() -> str:
-    """What may move the last bit of a float."""
+    """The parts of a machine that may change the last bit of a float."""
     return f"{platform.machine()}, numpy {np.__version__}"
 
 

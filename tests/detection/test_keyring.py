@@ -1,4 +1,4 @@
-"""Many keys: the right one is named, the number of keys is paid for, and nothing is found by trying."""
+"""Many keys: the right one is named, the p-value pays for their number, and trying many keys finds no false mark."""
 
 import time
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_the_p_value_is_the_keys_own_times_the_number_of_keys() -> None:
     "specs",
     [[{"modulus": 2}, {"modulus": 3}], [{"code_length": 8}, {"code_length": 8}], [{"rotation": 40}, {"modulus": 2}]],
 )
-def test_keys_of_different_specs_stand_in_one_ring(specs: list[dict[str, Any]]) -> None:
+def test_a_keyring_holds_keys_of_different_specs(specs: list[dict[str, Any]]) -> None:
     keys = [known_key(f"mixed {k}", modulus=2) for k in range(3)]
     keys += [known_key(f"spec {k}", **spec) for k, spec in enumerate(specs)]
     found = ring(keys).detect(cut(marked_ids(keys[3], 280), 0.03))
@@ -51,7 +51,7 @@ def test_keys_of_different_specs_stand_in_one_ring(specs: list[dict[str, Any]]) 
     assert found.verdict == "watermarked"
 
 
-def test_a_text_without_any_mark_has_a_level_over_all_keys() -> None:
+def test_the_level_holds_over_all_keys_of_a_ring() -> None:
     """60 rings of 10 keys: a rate of .2 may be exceeded by 4 standard errors."""
     ids = np.random.default_rng(0).integers(300, 700, 80)
     with unchecked():
@@ -62,7 +62,7 @@ def test_a_text_without_any_mark_has_a_level_over_all_keys() -> None:
     assert "any of 10 keys" in unmarked.summary
 
 
-def test_of_a_long_text_the_front_alone_is_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_front_of_a_long_text_is_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Marked and edited tokens in front of a long unmarked rest: the cost is bounded, and the key is found in front."""
     aligned: list[int] = []
 
@@ -80,7 +80,7 @@ def test_of_a_long_text_the_front_alone_is_aligned(monkeypatch: pytest.MonkeyPat
     assert found.key_fingerprint == RIGHT.fingerprint
 
 
-def test_many_are_one_by_one() -> None:
+def test_many_texts_are_scored_as_one_by_one() -> None:
     items = [marked_ids(RIGHT, 60).tolist(), "Some text."]
     assert ring().detect_many(items) == [ring().detect(item) for item in items]
 

@@ -1,4 +1,4 @@
-"""The p-value holds its level on human-made text of every kind, the kinds on which fair coins fail included.
+"""The p-value holds its level on human-made text of every kind, including the kinds for which fair coins are wrong.
 
 Each kind of text meets 2,000 keys, one text a (text, key) pair, so the pairs are independent. The share of p-values at
 or below alpha may exceed alpha by 4 standard errors. Texts and secrets are seeded, so each check passes always or
@@ -78,8 +78,8 @@ def test_the_p_value_holds_its_level(kind: str, modulus: int, rotation: int, pha
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_p_value_is_not_idle(kind: str) -> None:
-    """A p-value of 1 for everything would hold every level; this one comes near the level that it states."""
+def test_the_p_value_is_not_too_large(kind: str) -> None:
+    """A p-value that is always 1 would hold every level; this one comes near the level that it states."""
     assert np.mean(p_values(kind, 2, 0, "start") <= 0.5) > 0.2
 
 

@@ -1,4 +1,4 @@
-"""Files of texts into a file of rows: resumed, on several processes, bad rows beside good ones, settings kept apart."""
+"""Files of texts into a file of rows: resuming, several processes, bad rows among good ones, settings kept apart."""
 
 import json
 from itertools import islice
@@ -27,7 +27,7 @@ DETECTOR = Detector(KEY, tokenizer=builtin_tokenizer())
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """150 rows: texts, one of ids that are marked, one of ids of another vocabulary, one that is no row."""
+    """150 rows: texts, one of ids that are marked, one of ids of another vocabulary, one that is not a row."""
     path = tmp_path / "in.jsonl"
     lines: list[Any] = [{"id": f"row {n}", "text": f"This is text number {n} of many."} for n in range(150)]
     lines[3] = {"id": "marked", "token_ids": marked_ids(KEY, 200).tolist()}
@@ -72,7 +72,7 @@ def test_a_key_stands_for_its_detector_and_inputs_may_be_several(source: Path, t
 
 
 @pytest.mark.parametrize("cut", [0, 1, 40, 64, 65, 149])
-def test_a_torn_file_goes_on_where_it_stopped(source: Path, tmp_path: Path, cut: int) -> None:
+def test_a_torn_file_is_resumed_where_it_stopped(source: Path, tmp_path: Path, cut: int) -> None:
     out = tmp_path / "out.jsonl"
     first = detect_file(DETECTOR, source, out)
     whole = out.read_bytes()
@@ -131,7 +131,7 @@ def test_ids_ranges_and_spans_are_those_of_the_detector(tmp_path: Path) -> None:
 
 # --- settings ------------------------------------------------------------------------------------
 
-# as they were written before the scorers told their own settings: files of then must go on
+# as written before scorers had `settings`: files of that time must still be resumed
 HASHES: list[tuple[Scorer, Task, bool, str]] = [
     (DETECTOR, Task(), False, "f56c0fa330b90d28"),
     (
@@ -179,7 +179,7 @@ def test_the_hash_of_settings_is_the_one_that_files_hold(scorer: Scorer, task: T
     assert settings_hash(scorer, task, ids=ids) == known
 
 
-def test_a_file_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
+def test_a_file_of_an_earlier_version_is_resumed(tmp_path: Path) -> None:
     source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text('{"id": "a", "text": "Once upon a time."}\n{"id": "b", "text": "The sea was calm."}\n')
     out.write_text(OLD_ROW)
@@ -215,7 +215,7 @@ def test_rows_of_other_settings_are_not_mixed(
     assert out.read_bytes() == whole
 
 
-def test_other_inputs_do_not_go_on_with_the_file(source: Path, tmp_path: Path) -> None:
+def test_a_file_of_other_inputs_is_not_resumed(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     detect_file(DETECTOR, source, out)
     source.write_text('{"id": "another", "text": "A text."}\n')
@@ -227,7 +227,7 @@ def test_other_inputs_do_not_go_on_with_the_file(source: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("wrong", ["key.json", Path("key.json"), [KEY], None], ids=repr)
-def test_what_cannot_score_is_refused(source: Path, tmp_path: Path, wrong: Any) -> None:
+def test_an_object_that_is_not_a_scorer_is_refused(source: Path, tmp_path: Path, wrong: Any) -> None:
     with unchecked(), pytest.raises(SettingsError, match=r"WatermarkKey\.load"):
         detect_file(wrong, source, tmp_path / "out.jsonl")
     assert not (tmp_path / "out.jsonl").exists()
@@ -241,13 +241,13 @@ def test_spans_and_ranges_need_one_key(source: Path, tmp_path: Path, scorer: Sco
     assert not (tmp_path / "out.jsonl").exists()
 
 
-def test_spans_are_not_of_normalised_text(source: Path, tmp_path: Path) -> None:
+def test_spans_of_normalised_text_are_refused(source: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="leave normalisation out"):
         detect_file(Detector(KEY, normalise=["nfc"]), source, tmp_path / "out.jsonl", spans=True)
 
 
 def test_fewer_workers_than_one_are_refused(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="0 workers"):
+    with pytest.raises(SettingsError, match="workers 0 is not at least 1"):
         detect_file(DETECTOR, source, tmp_path / "out.jsonl", workers=0)
 
 
@@ -259,7 +259,7 @@ def test_a_file_among_the_inputs_is_refused(source: Path, tmp_path: Path) -> Non
     assert source.read_bytes() == whole
 
 
-def test_a_tokenizer_that_cannot_be_had_is_an_error_before_anything_is_written(source: Path, tmp_path: Path) -> None:
+def test_an_unavailable_tokenizer_is_an_error_before_anything_is_written(source: Path, tmp_path: Path) -> None:
     from dataclasses import replace
 
     out = tmp_path / "out.jsonl"
@@ -287,7 +287,7 @@ def test_items_are_scored_as_they_come() -> None:
 
 
 def test_two_runs_in_one_process_do_not_disturb_each_other() -> None:
-    """Each goes on with its own detector, though they take turns."""
+    """Each keeps its own detector, though they take turns."""
     texts = [Item(str(n), f"Text number {n}.") for n in range(130)]
     strict = Detector(KEY, tokenizer=builtin_tokenizer(), fpr=1e-9)
     both = zip(score(DETECTOR, texts), score(strict, texts), strict=True)

@@ -22,7 +22,7 @@ from dgmark.watermark.key import WatermarkKey
 from support.known_keys import builtin_tokenizer, known_key
 
 Ints = NDArray[np.int64]
-Item = tuple[int, int]  # segment, token: what a random key gives one group
+Item = tuple[int, int]  # (segment, token), to which a random key gives one group
 
 KEYS = 40
 RANDOM_TEXTS = 80
@@ -157,7 +157,7 @@ def test_the_largest_count_is_that_of_the_luckiest_key(ids: list[int], modulus: 
     assert null_of(ids, modulus).largest == all_keys_matches(items_of(ids, 0), modulus)[:, 0].max()
 
 
-def test_a_token_at_both_residues_alike_says_nothing() -> None:
+def test_a_token_equally_often_at_both_residues_carries_no_evidence() -> None:
     null = null_of([FIRST] * 500, 2)
     assert (null.offset, null.span) == (250, 0)
     assert null.tail(250) == 1.0
@@ -177,7 +177,7 @@ def test_distinct_tokens_have_the_binomial_p_value(length: int, modulus: int, nu
 
 @pytest.mark.parametrize("modulus", [2, 3, 16])
 @pytest.mark.parametrize("length", [100, 900, 2500])
-def test_the_binomial_is_met_to_its_farthest_tail(length: int, modulus: int) -> None:
+def test_the_tail_equals_the_binomials_to_its_farthest_end(length: int, modulus: int) -> None:
     null = null_of(list(range(length)), modulus)
     counts = sorted({length // modulus, length // 2, length * 3 // 4, length * 9 // 10, length - 1, length})
     expected = [binomial_log_tail(length, count, modulus) for count in counts]
@@ -185,7 +185,7 @@ def test_the_binomial_is_met_to_its_farthest_tail(length: int, modulus: int) -> 
 
 
 @pytest.mark.parametrize("modulus", [2, 3])
-def test_a_few_heavy_tokens_beside_many_distinct_ones_leave_the_tail_exact(modulus: int) -> None:
+def test_a_few_frequent_tokens_among_many_distinct_ones_leave_the_tail_exact(modulus: int) -> None:
     heavy, distinct = [5000, 2400, 700], 300
     counts = [[weight] + [0] * (modulus - 1) for weight in heavy] + [[1] + [0] * (modulus - 1)] * distinct
     null = MatchNull.of(np.array(counts))
@@ -209,9 +209,9 @@ def test_a_few_heavy_tokens_beside_many_distinct_ones_leave_the_tail_exact(modul
 
 
 def random_counts(generator: np.random.Generator) -> Ints:
-    """How often the tokens of some text stand at each residue: short or long, even or repetitive."""
+    """How often the tokens of some text are at each residue: short or long, even or repetitive."""
     modulus = int(generator.integers(2, 6))
-    most = int(1000 / math.log2(modulus))  # beyond these the package does not convolve
+    most = int(1000 / math.log2(modulus))  # the package does not convolve more items
     distinct = int(generator.integers(9 * most // 10, most) if generator.random() < 0.2 else generator.integers(1, 120))
     means = generator.pareto(1.2, size=(distinct, 1)) * generator.choice([0.3, 1.0, 4.0])
     counts = generator.poisson(np.minimum(means, 60.0), size=(distinct, modulus))

@@ -1,4 +1,4 @@
-"""Disguised text is read as it was; honest text of any script is left alone; both tries are paid for."""
+"""Disguises are undone, honest text of any script stays unchanged, and the p-value pays for both tries."""
 
 import sys
 
@@ -37,13 +37,13 @@ def test_honest_text_stays(text: str) -> None:
 
 
 @given(st.text(max_size=40))
-def test_a_second_time_changes_nothing(text: str) -> None:
+def test_normalising_twice_changes_nothing_more(text: str) -> None:
     once, _ = normalise(text, ["nfc", "invisible", "quotes", "whitespace"])
     again, _ = normalise(once, ["invisible", "quotes", "whitespace"])
     assert again == once
 
 
-def test_a_step_without_a_name_is_refused() -> None:
+def test_an_unknown_step_is_refused() -> None:
     with pytest.raises(SettingsError, match="nfc, invisible, homoglyphs, quotes, whitespace"):
         Detector(known_key("words"), tokenizer=builtin_tokenizer(), normalise=["shout"])
 
@@ -85,14 +85,14 @@ def test_both_tries_are_paid_for_where_there_are_two() -> None:
     assert found.p_value == pytest.approx(2 * detector_of(()).detect(quoted).p_value)
 
 
-def test_ids_are_never_changed_and_ranges_are_of_the_text_as_it_is() -> None:
+def test_ids_are_never_changed_and_ranges_exclude_normalisation() -> None:
     ids = list(range(300, 380))
     assert detector_of().detect(ids) == detector_of(()).detect(ids)
-    with pytest.raises(SettingsError, match="as it is"):
+    with pytest.raises(SettingsError, match="ranges refer to the unchanged text"):
         detector_of().detect("some text", only=[(0, 4)])
 
 
-def test_many_are_one_by_one() -> None:
+def test_many_texts_are_scored_as_one_by_one() -> None:
     items = [marked_text(known_key("words"), 30).replace(" ", "\u00a0"), "plain"]
     assert detector_of().detect_many(items) == [detector_of().detect(item) for item in items]
 

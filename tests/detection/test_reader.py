@@ -1,4 +1,4 @@
-"""The reader: which tokens of a text or a response count, where they stand, and clear words for what is neither."""
+"""The reader: which tokens of a text or a response are scored, their positions, and clear errors for other inputs."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ READER = Reader(KEY, builtin_tokenizer())
 
 
 def pairs(tokens: ScoredIds) -> list[tuple[int, int]]:
-    """(position, id) of each token that counts."""
+    """(position, id) of each scored token."""
     return list(zip(tokens.positions.tolist(), tokens.ids.tolist(), strict=True))
 
 
@@ -36,7 +36,7 @@ any_ids = st.lists(st.integers(END, 40) | st.integers(FIRST, 8191), max_size=40)
 @example(text="before<|endoftext|>behind")
 @example(text="")
 @example(text="a lone \ud800 surrogate")
-def test_of_a_text_all_tokens_but_the_special_ones_count(text: str) -> None:
+def test_all_tokens_of_a_text_but_special_ones_are_scored(text: str) -> None:
     encoded = builtin_tokenizer().encode(text)
     special = builtin_tokenizer().special_ids
     assert pairs(READER.read(text)) == [(at, token) for at, token in enumerate(encoded) if token not in special]
@@ -47,7 +47,7 @@ def test_of_a_text_all_tokens_but_the_special_ones_count(text: str) -> None:
 @example(ids=[])
 @example(ids=[END, 5])
 @example(ids=[START, 5, MASK, 6, END, 7])
-def test_of_ids_those_before_the_first_end_token_count(ids: list[int]) -> None:
+def test_ids_before_the_first_end_token_are_scored(ids: list[int]) -> None:
     ends = builtin_tokenizer().end_ids
     response = ids[: next((at for at, token in enumerate(ids) if token in ends), len(ids))]
     special = builtin_tokenizer().special_ids
@@ -56,7 +56,7 @@ def test_of_ids_those_before_the_first_end_token_count(ids: list[int]) -> None:
 
 @settings(deadline=None)
 @given(items=st.lists(any_text | any_ids, max_size=6))
-def test_many_are_read_as_one_by_one(items: list[str | list[int]]) -> None:
+def test_many_texts_are_read_as_one_by_one(items: list[str | list[int]]) -> None:
     assert [pairs(tokens) for tokens in READER.read_many(items)] == [pairs(READER.read(item)) for item in items]
 
 
@@ -122,7 +122,9 @@ def test_an_id_outside_the_vocabulary_is_refused() -> None:
 def test_the_tokenizer_that_the_key_names_is_loaded_when_it_is_needed() -> None:
     lost = replace(KEY, spec=replace(KEY.spec, tokenizer="./moved-away"))
     reader = Reader(lost)
-    with pytest.raises(ModelNotFound, match=r"'\./moved-away', which is not here: give --tokenizer"):
+    with pytest.raises(
+        ModelNotFound, match=r"'\./moved-away', which is unavailable: give the model's folder .* with --tokenizer"
+    ):
         reader.read("Some text.")
     assert pairs(Reader(lost, "storyteller").read("Some text.")) == pairs(READER.read("Some text."))
 
@@ -144,8 +146,8 @@ def test_another_tokenizer_than_the_keys_is_refused() -> None:
         (["a", "b"], "several texts: score them with detect_many"),
         (("a", "b"), "several texts: score them with detect_many"),
         (["a", [5, 6]], "flat list of whole numbers"),
-        (b"a text", "these are bytes: make them a text first"),
-        (bytearray(b"a text"), "these are bytes: make them a text first"),
+        (b"a text", "these are bytes: decode them to a text first"),
+        (bytearray(b"a text"), "these are bytes: decode them to a text first"),
         (Path("text.txt"), "this is a path: read the file first"),
         (None, "flat list of whole numbers$"),
         ([1.5], "flat list of whole numbers$"),

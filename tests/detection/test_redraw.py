@@ -30,7 +30,7 @@ def test_the_groups_drawn_are_uniform_and_independent_of_the_batch_before(modulu
     assert abs((first == second).mean() - 1 / modulus) < 5 * np.sqrt(1 / modulus / 40_000)
 
 
-def test_the_same_text_and_secret_give_the_same_draws_and_others_others() -> None:
+def test_the_same_text_and_secret_give_the_same_draws_and_others_give_others() -> None:
     def drawn(secret: bytes | None, ids: NDArray[np.int64], positions: NDArray[np.int64]) -> bytes:
         return GroupDraws(secret, ids, positions).groups(64, 4, 2).tobytes()
 
@@ -56,24 +56,24 @@ def test_the_p_value_by_rank_holds_its_level_with_early_stopping(alpha: float) -
         ]
     share = np.mean(np.array(p) <= alpha)
     assert share <= alpha + 4 * np.sqrt(alpha * (1 - alpha) / 2000)
-    assert share > 0.4 * alpha  # and is not idle: matches are few values, so ties cost some
+    assert share > 0.4 * alpha  # and is not far too small: match counts take few values, so ties cost some
 
 
 def test_a_hopeless_key_stops_after_a_few_draws() -> None:
     found = redrawn_p(matches, np.zeros(50, dtype=np.uint8), draws_for("zero"), 2, most=10**9)
-    assert (found.p_value, found.draws, found.reached) == (1.0, ENOUGH, ENOUGH)
+    assert (found.p_value, found.draws, found.exceedances) == (1.0, ENOUGH, ENOUGH)
 
 
 def test_the_best_key_gets_the_smallest_p_value_that_so_many_draws_give() -> None:
     found = redrawn_p(matches, np.ones(50, dtype=np.uint8), draws_for("ones"), 2, most=999)
-    assert (found.p_value, found.draws, found.reached) == (1 / 1000, 999, 0)
+    assert (found.p_value, found.draws, found.exceedances) == (1 / 1000, 999, 0)
 
 
-def test_going_on_is_the_same_as_not_having_stopped() -> None:
+def test_continuing_equals_never_having_stopped() -> None:
     observed = np.array([1] * 33 + [0] * 17, dtype=np.uint8)
     draws = draws_for("on")
     first = redrawn_p(matches, observed, draws, 2, most=63)
-    assert first.reached < ENOUGH
+    assert first.exceedances < ENOUGH
     resumed = redrawn_p(matches, observed, draws, 2, most=5000, previous=first)
     whole = redrawn_p(matches, observed, draws_for("on"), 2, most=5000)
     assert abs(resumed.p_value - whole.p_value) < 4 * whole.p_value / np.sqrt(ENOUGH)

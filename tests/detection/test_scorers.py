@@ -1,4 +1,4 @@
-"""What scores texts: one key, a ring of keys and a baseline's detector keep one protocol."""
+"""The scorers: one key, a keyring and a baseline's detector follow one protocol."""
 
 import json
 from pathlib import Path
@@ -42,7 +42,7 @@ def test_a_scorer_has_all_that_the_protocol_names(scorer: Scorer) -> None:
 
 
 @each_scorer
-def test_its_settings_are_plain_json_with_the_same_fields(scorer: Scorer) -> None:
+def test_the_settings_are_plain_json_with_the_same_fields(scorer: Scorer) -> None:
     assert list(scorer.settings) == ["keys", "fpr", "mode", "scheme", "phase", "max_crop", "normalise"]
     assert json.loads(json.dumps(scorer.settings)) == scorer.settings
 
@@ -56,13 +56,13 @@ def test_the_shared_fields_are_those_of_every_row(scorer: Scorer) -> None:
 
 
 @each_scorer
-def test_many_are_scored_as_one_by_one(scorer: Scorer) -> None:
+def test_many_texts_are_scored_as_one_by_one(scorer: Scorer) -> None:
     assert scorer.detect_many(TEXTS) == [scorer.detect(text) for text in TEXTS]
     assert scorer.detect_many(iter(TEXTS)) == scorer.detect_many(TEXTS)
 
 
 @each_scorer
-def test_all_read_alike(scorer: Scorer) -> None:
+def test_all_scorers_read_alike(scorer: Scorer) -> None:
     with pytest.raises(VocabularyMismatch, match="token id 9000"):
         scorer.detect([5, 9000])
     several: Any = ["a", "b"]
@@ -94,7 +94,7 @@ def test_the_options_of_a_baseline_are_among_its_settings() -> None:
     assert baseline("kgw").settings != baseline("kgw", delta=3.0).settings
 
 
-def test_one_key_alone_can_find_spans_and_show_tokens() -> None:
+def test_only_a_single_key_finds_spans_and_shows_tokens() -> None:
     assert one_key(SCORERS["key"]) is SCORERS["key"]
     for name, kind in (("ring", "Keyring"), ("kgw", "SchemeDetector")):
         with pytest.raises(SettingsError, match=f"use a Detector, not a {kind}"):
@@ -102,18 +102,18 @@ def test_one_key_alone_can_find_spans_and_show_tokens() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["folder", Path("folder"), KEY], ids=repr)
-def test_a_ring_of_what_is_no_list_of_keys_is_refused(wrong: Any) -> None:
+def test_a_keyring_of_something_other_than_a_list_is_refused(wrong: Any) -> None:
     with unchecked(), pytest.raises(SettingsError, match=r"load_keys\('folder'\).*WatermarkKey\.load\('key\.json'\)"):
         Keyring(wrong)
 
 
 @pytest.mark.parametrize("wrong", [["key.json"], [KEY, "key.json"], [None]], ids=repr)
-def test_a_ring_of_what_are_no_keys_is_refused(wrong: Any) -> None:
+def test_a_keyring_of_something_other_than_keys_is_refused(wrong: Any) -> None:
     with unchecked(), pytest.raises(SettingsError, match=r"a key is a WatermarkKey.*WatermarkKey\.load"):
         Keyring(wrong)
 
 
-def test_a_baseline_refuses_what_is_no_key() -> None:
+def test_a_baseline_refuses_something_other_than_a_key() -> None:
     wrong: Any = "key.json"
     with unchecked(), pytest.raises(SettingsError, match=r"WatermarkKey\.load"):
         scheme("kgw").detector(wrong)

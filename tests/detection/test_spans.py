@@ -1,4 +1,4 @@
-"""Spans: found where they are, and never more often than the rate where there are none."""
+"""Spans: found where they are, and in unmarked text no more often than the rate."""
 
 import itertools
 from pathlib import Path
@@ -28,7 +28,7 @@ def pasted(length: int = 80, at: int = 700) -> tuple[str, str]:
     return PROSE[:at] + "\n" + marked + "\n" + PROSE[at : at + 900], marked
 
 
-def test_a_marked_paragraph_is_found_where_it_stands() -> None:
+def test_a_marked_paragraph_is_found_where_it_is() -> None:
     text, marked = pasted()
     (span,) = detector_of().spans(text)
     start = text.index(marked)
@@ -88,7 +88,7 @@ def test_every_proposal_has_a_stretch_on_its_grid(first: int, length: int) -> No
 
 @pytest.mark.parametrize("n", [7, 8, 20, 63, 100, 257])
 def test_the_stretches_together_have_no_more_than_the_rate(n: int) -> None:
-    """Every stretch that can be tested, with the share of the rate that it gets."""
+    """Every stretch that may be tested, with its share of the rate."""
     shares = {}
     for first, last in itertools.combinations(range(n + 1), 2):
         grid = _grid(last - first)

@@ -1,4 +1,4 @@
-"""The pictures show the numbers they were given."""
+"""The pictures show the given numbers."""
 
 import sys
 

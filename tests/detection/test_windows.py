@@ -76,6 +76,6 @@ def test_a_short_text_has_a_p_value_of_one(length: int) -> None:
     assert (found.z_scores, found.p_value) == ((), 1.0)
 
 
-def test_a_window_of_no_token_is_refused() -> None:
+def test_an_empty_window_is_refused() -> None:
     with pytest.raises(SettingsError, match="at least 1 token"):
         Detector(known_key("edited"), tokenizer=builtin_tokenizer()).windows([5, 6], window=0)

@@ -1,4 +1,4 @@
-"""Texts out of Parquet files and standard input: read as they come, bad rows named."""
+"""Texts from Parquet files and standard input: read as they arrive, with bad rows named."""
 
 from itertools import count, islice
 from pathlib import Path
@@ -51,7 +51,7 @@ def test_parquet_that_is_damaged_inside_says_after_which_row(table: Path, tmp_pa
         list(read_texts(str(path)))
 
 
-def test_parquet_bytes_that_are_no_text_are_one_bad_row(tmp_path: Path) -> None:
+def test_parquet_bytes_that_are_not_text_are_one_bad_row(tmp_path: Path) -> None:
     path = tmp_path / "bytes.parquet"
     raw = arrow.array([b"good", b"\xff\xfe", b"fine"], arrow.binary())
     texts = arrow.Array.from_buffers(arrow.string(), 3, raw.buffers())

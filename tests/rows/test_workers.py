@@ -1,4 +1,4 @@
-"""Many items: in order on several processes, rows taken up where they stopped, and memory that does not grow."""
+"""Many items: in order on several processes, files resumed where they stopped, and memory that does not grow."""
 
 import json
 import tracemalloc
@@ -12,7 +12,7 @@ from dgmark.errors import InputError, ResumeMismatch
 from dgmark.rows.jsonl import BadRow, Row
 from dgmark.rows.row_file import append_rows, take_up
 from dgmark.rows.texts import Item, read_texts
-from dgmark.rows.workers import in_order
+from dgmark.rows.workers import map_in_order
 from support.command_line import rows
 from support.unchecked import unchecked
 
@@ -23,7 +23,7 @@ def doubled(chunk: list[int]) -> list[int]:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_results_come_in_the_order_of_the_items(workers: int) -> None:
-    assert list(in_order(doubled, range(300), workers=workers)) == [(n, 2 * n) for n in range(300)]
+    assert list(map_in_order(doubled, range(300), workers=workers)) == [(n, 2 * n) for n in range(300)]
 
 
 def scaled(chunk: list[int], factor: int, offset: int) -> list[int]:
@@ -31,18 +31,20 @@ def scaled(chunk: list[int], factor: int, offset: int) -> list[int]:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_the_work_gets_what_all_chunks_share(workers: int) -> None:
-    made = in_order(scaled, range(130), workers=workers, shared=(3, 1))
+def test_the_work_gets_the_shared_arguments(workers: int) -> None:
+    made = map_in_order(scaled, range(130), workers=workers, shared=(3, 1))
     assert [result for _, result in made] == [3 * n + 1 for n in range(130)]
 
 
-def test_two_runs_in_one_process_keep_their_own() -> None:
-    both = zip(in_order(scaled, range(130), shared=(1, 0)), in_order(scaled, range(130), shared=(2, 0)), strict=True)
+def test_two_runs_in_one_process_keep_their_own_arguments() -> None:
+    both = zip(
+        map_in_order(scaled, range(130), shared=(1, 0)), map_in_order(scaled, range(130), shared=(2, 0)), strict=True
+    )
     assert all(two == 2 * one for (_, one), (_, two) in both)
 
 
 def test_items_are_read_as_they_are_needed() -> None:
-    made = in_order(doubled, count())
+    made = map_in_order(doubled, count())
     assert list(islice(made, 3)) == [(0, 0), (1, 2), (2, 4)]
 
 
@@ -57,7 +59,7 @@ def finished(number: int) -> list[Row]:
     return [{"id": str(n), "fpr": 0.5, "schema": 2} for n in range(number)]
 
 
-def test_a_file_is_taken_up_where_it_was_torn(tmp_path: Path) -> None:
+def test_a_torn_file_is_resumed_where_it_was_torn(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     list(append_rows(path, finished(5)))
     whole = path.read_bytes()
@@ -112,7 +114,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
         tracemalloc.start()
         texts = read_texts(str(source))
         take_up(out, texts, {})
-        made = in_order(
+        made = map_in_order(
             lambda chunk: [{"id": i.row_id, "n": len(i.content)} for i in chunk if isinstance(i, Item)], texts
         )
         for _ in append_rows(out, (row for _, row in made)):

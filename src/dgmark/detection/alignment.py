@@ -1,9 +1,8 @@
-"""The alignment statistic: how well a text follows a key if tokens may have been cut out or put in.
+"""The alignment statistic: how well a text follows a key if tokens may have been deleted or inserted.
 
 The phase of each token is hidden; it mostly persists and sometimes jumps. The statistic is the likelihood ratio of
-that model, averaged over a few strengths and jump rates, against fair coins. Knows tokens and residues only, and
-nothing of error rates: those come from `redraw.py` and `evalue.py`. Ours; the paper's answer to edits is the sliding
-window (`windows.py`).
+this model, averaged over a few strengths and jump rates, against fair coins. Knows tokens and residues only. Error
+rates come from `redraw.py` and `evalue.py`. Ours; the paper's answer to edits is the sliding window (`windows.py`).
 """
 
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from dgmark.detection.hidden_phase import MIXTURE, beginning, emissions, transit
 from dgmark.detection.two_phase import two_phase_log_ratios
 from dgmark.watermark.groups import GroupTables, WatermarkSpec
 
-# with rotation the hidden state is the shift itself, from -REACH to REACH
+# with rotation, the hidden state is the shift itself, from -REACH to REACH
 REACH = 32
 
 _RESCALED_EVERY = 16
@@ -35,7 +34,7 @@ class Alignment:
     A state is a phase (without rotation: 0..period-1) or a shift (with rotation: -REACH..REACH).
 
     Attributes:
-        items: (n, 1 or states) row in the group arrays of token i's group, for all states or in each.
+        items: (n, 1 or states) row of the group arrays that holds token i's group: one for all states, or one a state.
         wanted: (n, states) residue that token i's position wants in each state.
         modulus: number of groups m.
         first: distribution of the first token's state.
@@ -60,9 +59,9 @@ class Alignment:
 
         Args:
             ids: scored token ids.
-            positions: where they stand, counted from the first token that is there.
+            positions: their positions, counted from the first token of the text.
             tables: the key's groups and position code.
-            phase: "start" if the first token is taken to stand at position 0, "any" if its phase is unknown.
+            phase: "start" if the text is taken to begin at position 0, "any" if its phase is unknown.
         """
         spec = tables.spec
         shifts = np.arange(-REACH, REACH + 1) if spec.rotation else np.arange(spec.period)
@@ -86,7 +85,7 @@ class Alignment:
         return int(self.wanted.shape[1])
 
     def groups(self, tables: GroupTables) -> UInt8[np.ndarray, " rows"]:
-        """The key's own groups of the rows of `distinct`."""
+        """The key's group of each row of `distinct`."""
         groups = np.empty(len(self.distinct), dtype=np.uint8)
         for segment in np.unique(self.distinct[:, 1]).tolist():
             of_segment = self.distinct[:, 1] == segment
@@ -103,15 +102,15 @@ class Alignment:
 
         Args:
             groups: each key's group of each row of `distinct`.
-            dtype: float64, or float32 to rank many keys: in half of the time, and in a quarter with two phases.
-            wanted: each key's own residues, if their position codes differ; the model's by default.
+            dtype: float64, or float32 to rank many keys in half of the time (a quarter with two phases).
+            wanted: each key's own residues, if the keys' position codes differ; `self.wanted` by default.
         """
         residues = self.wanted[..., None] if wanted is None else wanted
         if dtype is np.float32 and self.modulus == self.states == 2 and self.items.shape[1] == 1:
-            # residues of two phases differ everywhere: a token that does not match in the first does in the second
+            # the residues of two phases differ everywhere: a token without a match in one phase matches in the other
             return two_phase_log_ratios(groups[self.items[:, 0]] == residues[:, 0], self.first)
         missed, gain = emissions(self.modulus, dtype)
-        moves = transitions(self.states).swapaxes(1, 2).astype(dtype)  # from the right: columns are keys
+        moves = transitions(self.states).swapaxes(1, 2).astype(dtype)  # transposed, as each column of alpha is a key
         alpha = np.repeat(beginning(self.first).astype(dtype)[..., None], groups.shape[1], axis=2)
         logs = np.zeros((len(MIXTURE), 1, groups.shape[1]))
         last = len(self.wanted) - 1
@@ -131,11 +130,11 @@ class Alignment:
         return ratios
 
     def posterior(self, groups: UInt8[np.ndarray, " rows"], known: np.ndarray | None = None) -> "Posterior":
-        """What one key says of each token's state if the mark is there, by forward-backward.
+        """The posterior of each token's state under one key if the mark is present, by forward-backward.
 
         Args:
             groups: the key's group of each row of `distinct`.
-            known: (rows,) which groups to use; all by default.
+            known: (rows,) whether to use each group; all by default.
         """
         missed, gain = emissions(self.modulus, np.float64)
         factors = np.ones((len(self.wanted), len(MIXTURE), self.states + 1))
@@ -147,12 +146,12 @@ class Alignment:
 
 @dataclass(frozen=True)
 class Posterior:
-    """Where each token is taken to stand, given that the mark is there.
+    """The posterior of each token's state, given that the mark is present.
 
     Attributes:
-        states: (n, states) probability of each state for each token; what is missing to 1 is outside the mark.
-        jumps: (n,) probability that the state has changed since the token before; 0 for the first.
-        mixed: (n,) probability to stand in the mark, by the mixture's part for mixed text alone.
+        states: (n, states) probability of each state for each token; the rest to 1 is the state outside the mark.
+        jumps: (n,) probability that the state has changed since the previous token; 0 for the first.
+        mixed: (n,) probability that the token is inside the mark, by the mixture's part for mixed text alone.
     """
 
     states: Float[np.ndarray, "n states"]
@@ -161,10 +160,10 @@ class Posterior:
 
 
 def forward_backward(factors: Float[np.ndarray, "n mixture all"], first: Float[np.ndarray, " states"]) -> Posterior:
-    """Posterior of the states from each token's likelihood in each state, both directions in one pass.
+    """Posterior of the states from each token's likelihood in each state. Both directions run in one pass.
 
     Args:
-        factors: likelihood ratio of token i in each state and outside the mark, for each part of the mixture.
+        factors: likelihood ratio of token i in each part of the mixture and each state; the last is outside the mark.
         first: distribution of the first token's state.
     """
     n, mixture, states = factors.shape

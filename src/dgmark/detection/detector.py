@@ -1,7 +1,7 @@
-"""From a text and a key to a verdict with a stated error rate. No model, no prompt, no torch.
+"""The detector: from a text and a key to a verdict with a stated error rate (paper section 3.5).
 
-Two tests share the false-positive rate, for any text chosen without knowledge of the key: `intact.py` (exact) and
-`edited.py` (allows for tokens cut out and put in).
+Knows nothing of models and prompts, and needs no torch. Two tests share the false-positive rate, which holds for any
+text chosen without knowledge of the key: `intact.py` (exact) and `edited.py` (allows for insertions and deletions).
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ from dgmark.detection.normalise import check_steps, normalise
 from dgmark.detection.reader import Ranges, Reader, TextOrIds
 from dgmark.detection.redraw import GroupDraws
 from dgmark.detection.result import Detection, Mode, ScoredToken, Span
-from dgmark.detection.shares import AS_IT_IS
+from dgmark.detection.shares import UNCHANGED
 from dgmark.detection.spans import check_length, find_stretches
 from dgmark.detection.windows import DEFAULT_WINDOW, WindowTest, window_test
 from dgmark.errors import SettingsError
@@ -31,21 +31,21 @@ class Detector:
 
     Args:
         key: the key.
-        tokenizer: the model's tokenizer, or where to find it; by default the one the key names.
+        tokenizer: the model's tokenizer, or its folder or file; by default the one the key names.
         fpr: false-positive rate to hold, from 1e-300 to below 1.
-        mode: "auto" tests the text as intact and as edited, and pays for both; "intact" allows for a crop alone;
+        mode: "auto" tests for intact and for edited text, and pays for both tests; "intact" allows only for a crop;
             "edited" allows for edits and leaves the exact test out.
         phase: "any" allows for tokens missing at the front and pays for it; "start" takes the text as complete.
-        max_crop: with a rotating key and phase "any", the most tokens that may be missing.
-        normalise: steps of `normalise.STEPS` to undo disguises with, if the text as it is does not show the mark;
-            a text that they change pays for both tries. Ids are never changed.
+        max_crop: with a rotating key and phase "any", the largest number of tokens that may be missing.
+        normalise: steps of `normalise.STEPS` that undo disguises, tried if the unchanged text does not show the mark.
+            A text that they change pays for both tries. Ids are never changed.
 
     Attributes:
-        reader: what reads texts and ids for it.
+        reader: reads texts and ids.
         normalise: the steps.
 
     Raises:
-        SettingsError: not a key, or an invalid setting.
+        SettingsError: `key` is not a key, or a setting is invalid.
         TokenizerMismatch: the tokenizer is not the key's.
     """
 
@@ -77,7 +77,7 @@ class Detector:
 
     @property
     def mode(self) -> Mode:
-        """Which tests are made."""
+        """Which tests are computed."""
         return self._test.mode
 
     @property
@@ -87,7 +87,7 @@ class Detector:
 
     @property
     def max_crop(self) -> int:
-        """With a rotating key, the most tokens that may be missing."""
+        """With a rotating key, the largest number of tokens that may be missing at the front."""
         return self._test.max_crop
 
     @property
@@ -97,7 +97,7 @@ class Detector:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What its detections depend on beside the text."""
+        """Everything that a detection depends on except the text."""
         return {
             "keys": [self.key.fingerprint],
             "fpr": self.fpr,
@@ -110,7 +110,7 @@ class Detector:
 
     @property
     def shared_fields(self) -> dict[str, Any]:
-        """The fields that its detections have in common."""
+        """The fields that all detections have in common."""
         return {"fpr": self.fpr, "mode": self.mode, "key_fingerprint": self.key.fingerprint}
 
     def detect(self, text_or_ids: TextOrIds, *, only: Ranges | None = None) -> Detection:
@@ -121,38 +121,37 @@ class Detector:
 
         Args:
             text_or_ids: the text or ids.
-            only: ranges [start, end) to score, of characters (of ids: of indices); tokens that straddle an edge are
-                not scored. Positions still count from the first token of all: for text that was filled in.
+            only: ranges [start, end) to score, in characters (in indices for ids), such as the infilled parts of a
+                text. Tokens that straddle an edge are not scored. Positions count from the first token of the text.
 
         Raises:
             VocabularyMismatch: an id lies outside the key's vocabulary.
-            SettingsError: neither a text nor ids, or a range that is empty or lies outside the text.
+            SettingsError: the input is neither a text nor ids, or a range is empty or lies outside the text.
         """
         if self.normalise and only is not None:
-            raise SettingsError("ranges are of the text as it is: leave normalisation out")
+            raise SettingsError("ranges refer to the unchanged text: leave normalisation out")
         if self.normalise and isinstance(text_or_ids, str):
             return self._detect_normalised(text_or_ids)
         return self._test.detect(self.reader.read(text_or_ids, only))
 
     def detect_many(self, texts_or_ids: Iterable[TextOrIds]) -> list[Detection]:
-        """Score many; the same detections as one by one, texts encoded together.
+        """Score several texts or responses, encoding the texts together; the detections equal those of `detect`.
 
         Raises:
             VocabularyMismatch: an id lies outside the key's vocabulary.
-            SettingsError: one text instead of several, or an item that is neither a text nor ids.
+            SettingsError: the input is one text instead of several, or an item is neither a text nor ids.
         """
         if self.normalise and not isinstance(texts_or_ids, str):
             return [self.detect(item) for item in texts_or_ids]
         return [self._test.detect(tokens) for tokens in self.reader.read_many(texts_or_ids)]
 
     def spans(self, text_or_ids: TextOrIds) -> tuple[Span, ...]:
-        """The stretches of a text (or of ids) that carry the mark, in order.
+        """The spans of a text (or of ids) that carry the mark, in order.
 
-        The chance to report any stretch without marked text is at most `fpr`; where a stretch begins and ends is an
-        estimate.
+        The chance to report any span without marked text is at most `fpr`. The ends of a span are estimates.
 
         Raises:
-            SettingsError: the text is too long for the key's many states.
+            SettingsError: the text is too long for this key's number of hidden states.
         """
         tokens = self.reader.locate(text_or_ids)
         check_length(self.key.spec, len(tokens.ids))
@@ -167,10 +166,10 @@ class Detector:
         )
 
     def windows(self, text_or_ids: TextOrIds, window: int = DEFAULT_WINDOW) -> WindowTest:
-        """The paper's sliding-window statistic of a text, for comparison, with a p-value by re-drawn keys.
+        """The paper's sliding-window statistic of a text, for comparison, with a p-value from re-drawn keys.
 
         Raises:
-            SettingsError: a window of no token.
+            SettingsError: the window is shorter than 1 token.
         """
         if window < 1:
             raise SettingsError(f"window {window} is not at least 1 token")
@@ -179,7 +178,7 @@ class Detector:
         return window_test(self.key.tables, tokens.ids, tokens.positions, draws, window=window)
 
     def tokens(self, text: str, detection: Detection) -> list[ScoredToken]:
-        """Each token of `text` with its match at the shift of `detection`, for display."""
+        """Each token of `text`, and whether it matches at the shift of `detection`, for display."""
         ids, offsets = self.reader.encode(text)
         matched = self.key.tables.matching(ids, np.arange(len(ids)) + detection.shift)
         return [
@@ -188,13 +187,13 @@ class Detector:
         ]
 
     def _detect_normalised(self, text: str) -> Detection:
-        """Try the text as it is first, then normalised, each with its share; one test if they are the same."""
+        """Test the unchanged text, then the normalised one, each with its share; test once if they are equal."""
         changed, steps = normalise(text, self.normalise)
-        found = self._test.detect(self.reader.read(text), AS_IT_IS if steps else 1.0)
-        if not steps or found.verdict == "watermarked":
-            return found
-        other = replace(self._test.detect(self.reader.read(changed), 1 - AS_IT_IS), normalised=steps)
-        return min(found, other, key=lambda detection: detection.p_value)
+        unchanged = self._test.detect(self.reader.read(text), UNCHANGED if steps else 1.0)
+        if not steps or unchanged.verdict == "watermarked":
+            return unchanged
+        normalised = replace(self._test.detect(self.reader.read(changed), 1 - UNCHANGED), normalised=steps)
+        return min(unchanged, normalised, key=lambda detection: detection.p_value)
 
 
 def detect(
@@ -206,5 +205,5 @@ def detect(
     mode: Mode = "auto",
     phase: Phase = "any",
 ) -> Detection:
-    """Score one text or one response's ids against one key; see `Detector`."""
+    """Score one text, or the token ids of one response, against one key; see `Detector`."""
     return Detector(key, tokenizer=tokenizer, fpr=fpr, mode=mode, phase=phase).detect(text_or_ids)

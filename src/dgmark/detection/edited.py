@@ -1,8 +1,9 @@
-"""The test for edited text: the alignment statistic's p-value, proven where it is small, by rank where it is not.
+"""The test for edited text: a p-value of the alignment statistic, from an e-value if small and from a rank if not.
 
-Two p-values share the false-positive rate: the rank of the likelihood ratio among re-drawn keys, and 1/e-value. The
-second is only computed if the first draws leave the mark possible, and no more keys are drawn if it decides. Neither
-rule makes the p-value too small: leaving one of the two out can only make their minimum larger.
+The rank of the likelihood ratio among re-drawn keys and 1/e-value share the false-positive rate. The e-value is
+computed only if the first draws leave the mark possible, and if it decides, no more keys are drawn. Neither rule makes
+the p-value too small: leaving one of the two out can only make their minimum larger. Knows tokens and their positions
+only. Ours; the paper's test for edited text is in `windows.py`.
 """
 
 import math
@@ -15,28 +16,28 @@ from dgmark.detection.alignment import Alignment, states_of
 from dgmark.detection.evalue import log_e_value
 from dgmark.detection.intact import Phase
 from dgmark.detection.redraw import ENOUGH, FIRST_DRAWS, GroupDraws, draws_needed, redrawn_p
-from dgmark.detection.shares import E_VALUE, RANK, paid
+from dgmark.detection.shares import E_VALUE, RANK, adjusted_p
 from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
 
-# where a rank needs more draws than this to decide (half a second for 256 tokens), the e-value alone can, and only as
-# many are made as give a p-value to report
+# If a rank needs more than MOST_DRAWS to decide (half a second for 256 tokens), the e-value alone can decide, and
+# FEW_DRAWS are enough for a p-value to report.
 MOST_DRAWS, FEW_DRAWS = 100_000, 1000
-# draws x tokens x states that are affordable (seconds); depends on the text's length and the spec alone, never
-# on what the key makes of the text, so that the p-value stays true
+# Affordable draws x tokens x states (seconds). The limit depends on the text's length and the spec alone, never on
+# the key's groups, so that the p-value stays valid.
 MOST_WORK = 2 * 10**8
-# scored tokens at the front of a text that are aligned: at most this many, and so many times the states
+# Only the first scored tokens of a text are aligned: at most LONGEST tokens, and at most LARGEST tokens x states.
 LONGEST, LARGEST = 16_384, 2**18
 
 
 @dataclass(frozen=True)
 class EditedResult:
-    """What alignment says of one text.
+    """The alignment test's result for one text.
 
     Attributes:
         p_value: chance that a random key aligns as well with this very text; in (0, 1].
-        draws: keys re-drawn.
-        edited_fraction: jumps of the phase per token, expected if the mark is there: tokens put in or cut out.
+        draws: number of re-drawn keys.
+        edited_fraction: expected jumps of the phase per token if the mark is present: tokens inserted or deleted.
     """
 
     p_value: float
@@ -45,24 +46,24 @@ class EditedResult:
 
 
 def aligned_tokens(spec: WatermarkSpec) -> int:
-    """How many scored tokens at the front of a text are aligned: fewer, the more states each may be in."""
+    """How many scored tokens at the front of a text are aligned: the more hidden states, the fewer tokens."""
     return min(LONGEST, LARGEST // states_of(spec))
 
 
 def deciding_share(spec: WatermarkSpec, scored: int, level: float) -> float:
-    """Share of the edited test's rate that its best part has: ranks if they can decide at this level, or the e-value.
+    """The share of the edited test's rate that its deciding part has: the rank if it can decide, else the e-value.
 
     Args:
-        spec: the key's.
-        scored: scored tokens.
-        level: the p-value that decides.
+        spec: the key's spec.
+        scored: number of scored tokens.
+        level: the p-value at which the test decides.
     """
     _, decides = _most_draws(spec, min(scored, aligned_tokens(spec)), level)
     return RANK if decides else E_VALUE
 
 
 def _most_draws(spec: WatermarkSpec, tokens: int, level: float) -> tuple[int, bool]:
-    """How many keys may be re-drawn for so many aligned tokens, and whether a rank among them can decide."""
+    """The largest number of keys to re-draw for this many aligned tokens, and whether a rank among them can decide."""
     needed = draws_needed(RANK * level)
     affordable = max(FIRST_DRAWS, min(MOST_DRAWS, MOST_WORK // max(1, tokens * states_of(spec))))
     return (needed, True) if needed <= affordable else (min(FEW_DRAWS, affordable), False)
@@ -71,14 +72,14 @@ def _most_draws(spec: WatermarkSpec, tokens: int, level: float) -> tuple[int, bo
 def edited_test(
     key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], phase: Phase, level: float
 ) -> EditedResult:
-    """Test scored `ids` at `positions` with edits allowed for.
+    """Test scored `ids` at `positions`, allowing for edits.
 
     Args:
         key: the key.
-        ids: scored token ids; those after the first `aligned_tokens` are left out.
-        positions: where they stand, counted from the first token that is there.
+        ids: scored token ids; only the first `aligned_tokens` are used.
+        positions: their positions, counted from the first token of the text.
         phase: "start" if the text is taken to begin at position 0.
-        level: the p-value that decides; more draws than it needs are not made.
+        level: the p-value at which the test decides; it draws no more keys than this level needs.
     """
     if not len(ids):
         return EditedResult(1.0, 0, 0.0)
@@ -94,11 +95,11 @@ def edited_test(
 
     most, _ = _most_draws(key.spec, len(ids), level)
     rank = redrawn_p(statistic, observed, draws, modulus, most=min(FIRST_DRAWS, most))
-    p = paid(rank.p_value, RANK)
-    if rank.reached < ENOUGH:
-        p = paid(math.exp(min(0.0, -log_e_value(model, observed))), E_VALUE)
+    p = adjusted_p(rank.p_value, RANK)
+    if rank.exceedances < ENOUGH:
+        p = adjusted_p(math.exp(min(0.0, -log_e_value(model, observed))), E_VALUE)
         if p > level:
             rank = redrawn_p(statistic, observed, draws, modulus, most=most, previous=rank)
-            p = min(p, paid(rank.p_value, RANK))
+            p = min(p, adjusted_p(rank.p_value, RANK))
     jumps = float(model.posterior(observed).jumps.sum()) if p <= level else 0.0
     return EditedResult(p, rank.draws, jumps / len(ids))

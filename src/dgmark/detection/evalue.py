@@ -1,9 +1,9 @@
-"""An e-value for edited text: how much a bettor wins on the key's groups, who may not know them beforehand.
+"""An e-value for edited text: the winnings of a bettor who bets on the key's groups before they are revealed.
 
-The groups of a text's tokens are revealed one batch after the other, tokens that occur often first. Before each batch
-the bettor lays money on the groups by the posterior of the phases given the groups revealed so far; a random key's
-groups are uniform, so whatever the rule of betting, the winnings have mean 1 over random keys, on any text. By
-Markov's inequality 1/winnings is a p-value: proven, however small (docs/statistics.md).
+The groups of a text's tokens are revealed in batches, frequent tokens first. Before each batch the bettor divides the
+stake among the groups by the posterior of the phases given the groups revealed so far. A random key's groups are
+uniform, so the winnings have mean 1 over random keys, on any text and with any betting rule. By Markov's inequality
+1/winnings is a valid p-value, however small (docs/statistics.md). Knows the alignment model only. Ours.
 """
 
 import numpy as np
@@ -13,12 +13,12 @@ from dgmark.detection.alignment import Alignment
 from dgmark.detection.hidden_phase import emissions
 
 FIRST_BATCH = 2
-# share of each bet that is laid evenly on all groups: what a wrong bet can lose is bounded
+# the share of each bet that is divided evenly among all groups, which bounds the loss of a wrong bet
 EVEN = 0.05
 
 
 def log_e_value(alignment: Alignment, groups: UInt8[np.ndarray, " rows"]) -> float:
-    """Natural logarithm of the winnings on `groups`; their mean over random keys is 1."""
+    """Natural logarithm of the winnings on `groups`. The winnings have mean 1 over random keys."""
     order, pair_row, pair_of = _order(alignment)
     known = np.zeros(len(groups), dtype=bool)
     total = 0.0
@@ -36,7 +36,7 @@ def log_e_value(alignment: Alignment, groups: UInt8[np.ndarray, " rows"]) -> flo
 def _order(
     alignment: Alignment,
 ) -> tuple[Int[np.ndarray, " rows"], Int[np.ndarray, " pairs"], Int[np.ndarray, "n width"]]:
-    """The rows in the order of betting; the (token, row) pairs' rows; the pair of each entry of `items`."""
+    """The rows in betting order, the row of each distinct (token, row) pair, and the pair of each entry of `items`."""
     rows = len(alignment.distinct)
     places = np.arange(len(alignment.items))[:, None] * rows + alignment.items
     pairs, pair_of = np.unique(places, return_inverse=True)

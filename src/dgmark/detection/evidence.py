@@ -1,6 +1,7 @@
-"""All evidence for one key in one text: its tests, each with its share of the rate, and the verdict they give.
+"""All evidence for one key in one text: the tests, each with its share of the rate, and the verdict that follows.
 
-Knows tokens and their positions, not how they were read.
+Knows tokens and their positions, not how they were read. The paper's verdict is a threshold on the z-score (section
+3.5), ours one on the p-value.
 """
 
 import math
@@ -13,34 +14,34 @@ from dgmark.detection.intact import Hypothesis, IntactTest, Phase
 from dgmark.detection.match_null import z_score
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.result import Detection, Mode, summary, verdict_of
-from dgmark.detection.shares import paid, paid_for_all, shares_of
+from dgmark.detection.shares import adjusted_p, bonferroni_p, shares_of
 from dgmark.detection.windows import window_statistic
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey, check_key
 
-# raised with every change of what p-value a text gets, so that no file mixes two
+# raised whenever a text's p-value changes, so that no file mixes p-values of two versions
 STATISTICS_VERSION = 2
 DEFAULT_FPR = 1e-4
 DEFAULT_MAX_CROP = 1024
-# no p-value is below the smallest normal number, and shares of a rate have to be numbers, too
+# no p-value is below the smallest normal float, and shares of the rate must be representable as well
 SMALLEST_FPR = 1e-300
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the tests of one key say of one text.
+    """The results of one key's tests on one text.
 
     Attributes:
-        p_value: the smallest p-value, the shares paid for.
-        intact: the match count at its best shift.
-        edited: the alignment; None where it was not needed or not asked for.
-        tells: whether a typical mark would be found in a text like this.
+        p_value: the smallest p-value of the tests, adjusted for their shares.
+        intact: the exact test's result at its best shift.
+        edited: the alignment test's result; None if it was not needed or not requested.
+        detectable: whether a typical mark would be found in a text like this.
     """
 
     p_value: float
     intact: Hypothesis
     edited: EditedResult | None
-    tells: bool
+    detectable: bool
 
 
 @dataclass(frozen=True)
@@ -49,14 +50,14 @@ class KeyTest:
 
     Attributes:
         key: the key.
-        fpr: the rate, over all keys that are tried.
-        mode: which tests are made.
+        fpr: the false-positive rate over all keys that are tried.
+        mode: which tests are computed.
         phase: "any" allows for tokens missing at the front and pays for it; "start" takes the text as complete.
-        max_crop: with a rotating key and phase "any", the most tokens that may be missing.
-        keys: how many keys are tried, this one among them.
+        max_crop: with a rotating key and phase "any", the largest number of tokens that may be missing.
+        keys: how many keys are tried, including this one.
 
     Raises:
-        SettingsError: an invalid setting.
+        SettingsError: a setting is invalid.
     """
 
     key: WatermarkKey
@@ -83,15 +84,15 @@ class KeyTest:
 
     @cached_property
     def level(self) -> float:
-        """The p-value that decides for this key alone."""
+        """The p-value at which this key alone decides."""
         return self.fpr / self.keys
 
     def detect(self, tokens: ScoredIds, share: float = 1.0) -> Detection:
-        """The detection of scored tokens that have this share of the rate."""
+        """The detection of scored tokens, tested at this share of the rate."""
         evidence = self.evidence(tokens, share)
         best, edited, scored = evidence.intact, evidence.edited, len(tokens.ids)
-        verdict = verdict_of(evidence.p_value, self.level, tells=evidence.tells)
-        p_value = paid_for_all(evidence.p_value, self.keys)
+        verdict = verdict_of(evidence.p_value, self.level, detectable=evidence.detectable)
+        p_value = bonferroni_p(evidence.p_value, self.keys)
         matched = self.key.tables.matching(tokens.ids, tokens.positions + best.shift)
         fingerprint, keyless, modulus = self.key.fingerprint, self.key.keyless, self.key.spec.modulus
         return Detection(
@@ -125,23 +126,23 @@ class KeyTest:
         )
 
     def evidence(self, tokens: ScoredIds, share: float = 1.0) -> Evidence:
-        """The tests of scored tokens; the one for edited text is made if the exact one does not decide."""
+        """Test scored tokens. The test for edited text is computed only if the exact test does not decide."""
         for_intact, for_edited = shares_of(self.mode, share)
         hypotheses = self.intact.hypotheses(tokens.ids, tokens.positions)
         best = min(hypotheses, key=lambda hypothesis: hypothesis.p_value)
-        p = paid(best.p_value, for_intact)
+        p = adjusted_p(best.p_value, for_intact)
         edited = None
         if p > self.level and for_edited:
             edited = edited_test(self.key, tokens.ids, tokens.positions, self.phase, self.level * for_edited)
-            p = min(p, paid(edited.p_value, for_edited))
-        tells = p <= self.level or self._could_tell(hypotheses[0], len(tokens.ids), for_intact, for_edited)
-        return Evidence(p, best, edited, tells)
+            p = min(p, adjusted_p(edited.p_value, for_edited))
+        detectable = p <= self.level or self._typical_mark_found(hypotheses[0], len(tokens.ids), for_intact, for_edited)
+        return Evidence(p, best, edited, detectable)
 
-    def _could_tell(self, plain: Hypothesis, scored: int, for_intact: float, for_edited: float) -> bool:
-        """Whether a typical mark, which steers half of the tokens that chance would miss, would be found if intact.
+    def _typical_mark_found(self, plain: Hypothesis, scored: int, for_intact: float, for_edited: float) -> bool:
+        """Whether the tests would find a typical intact mark, in which half of the tokens that chance misses match.
 
-        By the exact test, at the larger of its own share of the rate and that of the part of the edited test that can
-        decide: alignment finds intact text about as well.
+        The exact test answers, at the larger of its own share of the rate and the share of the deciding part of the
+        edited test, because alignment finds intact text about as well.
         """
         if for_edited:
             deciding = deciding_share(self.key.spec, scored, self.level * for_edited)
@@ -152,10 +153,10 @@ class KeyTest:
 
 
 def check_fpr(fpr: float, keys: int = 1) -> None:
-    """Refuse a false-positive rate that is none, or too small for so many keys.
+    """Refuse an invalid false-positive rate, or one too small for this many keys.
 
     Raises:
-        SettingsError: the rate is not below 1, or a key's share of it is below 1e-300.
+        SettingsError: the rate is not below 1, or each key's share is below 1e-300.
     """
     if not SMALLEST_FPR * keys <= fpr < 1:
         raise SettingsError(f"fpr {fpr} is not between 0 and 1 (at least {SMALLEST_FPR * keys})")

@@ -1,6 +1,6 @@
-"""The hidden-phase model behind the alignment statistic: its strengths, its jumps, and its numbers.
+"""The hidden-phase model behind the alignment statistic: mark strengths, jump rates, transitions and emissions.
 
-A state is a phase of the mark (or a shift); the last one is outside the mark.
+A state is a phase of the mark (or a shift); the last state is outside the mark. Knows no text and no key. Ours.
 """
 
 from typing import Any
@@ -8,27 +8,27 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-# (strength, jump rate): share of the tokens that chance would miss and the mark makes match (at m = 2 match rates of
-# .7 to .85), and the chance that the phase changes between two tokens; equal weights. The last part stands for mixed
-# text: between two tokens it may leave the mark, and come back to it.
+# (strength, jump rate) of each part of the mixture; the parts have equal weights. Strength: of the tokens that chance
+# misses, the share that the mark makes match (at m = 2, match rates of .7 to .85). Jump rate: the chance that the phase
+# changes between two tokens. The last part models mixed text: between two tokens it may leave the mark or return.
 MIXTURE = ((0.4, 0.01), (0.5, 0.06), (0.6, 0.2), (0.7, 0.01))
 LEAVE, ENTER = 1 / 40, 1 / 300
-OUTSIDE = LEAVE / (ENTER + LEAVE)  # of it, in the long run
-# of the jumps: to the phase before or after (one token put in or cut out), and to any phase
+OUTSIDE = LEAVE / (ENTER + LEAVE)  # long-run share of tokens outside the mark
+# shares of the jumps: to a neighbouring phase (one token inserted or deleted), and to any phase
 NEAR, FAR = 0.75, 0.25
 
 
 def emissions(
     modulus: int, dtype: type[np.floating[Any]] = np.float64
 ) -> tuple[Float[np.ndarray, "mixture 1 1"], Float[np.ndarray, "mixture 1 1"]]:
-    """Likelihood ratio of a token that does not match, and what a match adds to it, for each part of the mixture."""
+    """Likelihood ratio of a token without a match, and the amount a match adds, for each part of the mixture."""
     rates = (1 + (modulus - 1) * np.array(MIXTURE)[:, 0, None, None]) / modulus
     missed = modulus * (1 - rates) / (modulus - 1)
     return missed.astype(dtype), (modulus * rates - missed).astype(dtype)
 
 
 def transitions(states: int) -> Float[np.ndarray, "mixture from to"]:
-    """How the state moves from one token to the next, in each part of the mixture; the last is outside the mark."""
+    """Transition matrix from one token's state to the next, for each part; the last state is outside the mark."""
     moves = np.zeros((len(MIXTURE), states + 1, states + 1))
     here = np.arange(states)
     for part, (_, rate) in enumerate(MIXTURE):

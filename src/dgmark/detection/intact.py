@@ -1,6 +1,7 @@
-"""The test for intact text: the matches at one shift, against their exact null. No edits but a crop.
+"""The test for intact text: the match count at one shift against its exact null. Allows for a crop, but for no edits.
 
-The p-value is that of `match_null.MatchNull`: true for any text chosen without knowledge of the key.
+The p-value comes from `match_null.MatchNull` and is valid for any text chosen without knowledge of the key. Knows
+tokens and their positions only. Takes the place of the paper's global z-test (section 3.5, Eq. 1).
 """
 
 from dataclasses import dataclass
@@ -11,10 +12,10 @@ import numpy as np
 from jaxtyping import Int
 
 from dgmark.detection.match_null import MatchNull, residue_counts
-from dgmark.detection.shares import UNCROPPED, paid
+from dgmark.detection.shares import UNCROPPED, adjusted_p
 from dgmark.watermark.groups import GroupTables
 
-# tokens at the front of a text that tell a rotating key's crop; more would not tell it better
+# the first tokens of a text, from which a rotating key's crop is found; more would not find it better
 _SEARCHED = 4096
 
 Phase = Literal["any", "start"]
@@ -22,7 +23,14 @@ Phase = Literal["any", "start"]
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """The mark is there, `shift` tokens into its text; `weight` is its share of the false-positive rate."""
+    """The hypothesis that the text is marked and `shift` tokens are missing at its front.
+
+    Attributes:
+        shift: tokens missing at the front (modulo the code's period without rotation).
+        matched: number of matches at this shift.
+        weight: the hypothesis's share of the false-positive rate.
+        null: the null of the match count at this shift.
+    """
 
     shift: int
     matched: int
@@ -31,18 +39,18 @@ class Hypothesis:
 
     @cached_property
     def p_value(self) -> float:
-        """Chance that a random key matches as well at any shift tried."""
-        return paid(self.null.tail(self.matched), self.weight)
+        """Chance that a random key matches as well at any of the shifts tried."""
+        return adjusted_p(self.null.tail(self.matched), self.weight)
 
 
 @dataclass(frozen=True)
 class IntactTest:
-    """The test of one key.
+    """The exact test of one key.
 
     Attributes:
         tables: the key's groups and position code.
         phase: "any" allows for tokens missing at the front and pays for it; "start" takes the text as complete.
-        max_crop: with a rotating key and phase "any", the most tokens that may be missing.
+        max_crop: with a rotating key and phase "any", the largest number of tokens that may be missing.
     """
 
     tables: GroupTables
@@ -57,19 +65,19 @@ class IntactTest:
         return self.max_crop + 1 if self.tables.spec.rotation else self.tables.spec.period
 
     def hypotheses(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> list[Hypothesis]:
-        """The hypotheses worth a p-value, the first one standing for an uncropped text."""
+        """The likeliest hypotheses. With rotation the first one is the uncropped text."""
         spec = self.tables.spec
         if self.phase == "start" or (spec.rotation and not self.max_crop):
             return [self._hypothesis(ids, positions, 0, self._matched(ids, positions), 1.0)]
-        # Any one shift may be looked at after the fact, however it is found, as each has its share of the rate.
+        # Any one shift may be picked after looking at the text, as each has its own share of the rate.
         if not spec.rotation:
             counts = self._matched_by_phase(ids, positions)
             best = int(counts.argmax())
             return [self._hypothesis(ids, positions, best, int(counts[best]), 1 / spec.period)]
-        found = self._likeliest_crop(ids[:_SEARCHED], positions[:_SEARCHED])
+        crop = self._likeliest_crop(ids[:_SEARCHED], positions[:_SEARCHED])
         return [
             self._hypothesis(ids, positions, shift, self._matched(ids, positions + shift), weight)
-            for shift, weight in ((0, UNCROPPED), (found, (1 - UNCROPPED) / self.max_crop))
+            for shift, weight in ((0, UNCROPPED), (crop, (1 - UNCROPPED) / self.max_crop))
         ]
 
     def _hypothesis(
@@ -86,7 +94,7 @@ class IntactTest:
     def _matched_by_phase(
         self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]
     ) -> Int[np.ndarray, " period"]:
-        """Matches if the first token stood at a position = 0, 1, ... modulo the code's period."""
+        """Matches if the first token's position were 0, 1, ... modulo the code's period."""
         spec, tables = self.tables.spec, self.tables
         places = positions % spec.period * spec.modulus + tables.table()[ids]
         counts = np.bincount(places, minlength=spec.period * spec.modulus).reshape(spec.period, spec.modulus)
@@ -94,7 +102,7 @@ class IntactTest:
         return matched
 
     def _likeliest_crop(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> int:
-        """The shift in 1..max_crop at which most tokens match a rotating key."""
+        """The shift in 1..max_crop at which the most tokens match a rotating key."""
         spec, tables = self.tables.spec, self.tables
         distinct, token = np.unique(ids, return_inverse=True)
         last = int(positions.max(initial=0)) + self.max_crop

@@ -1,8 +1,8 @@
-"""Which of many keys, if any, a text is marked with; their number is paid for in the p-value.
+"""The keyring: which of many keys, if any, a text is marked with. The p-value pays for the number of keys.
 
-Each key's groups of this text's tokens are computed and kept, its whole table is not. Every key gets the exact test
-and its alignment ratio (many keys of one spec in one pass); the e-value is computed for the few keys of each spec whose
-ratio stands out, which can only make the smallest p-value larger.
+For each key only the groups of this text's tokens are kept, not the whole table. Every key gets the exact test and an
+alignment ratio (many keys of one spec in one pass). The e-value is computed only for the few keys of each spec with the
+best ratios, which can only make the smallest p-value larger. Knows nothing of models and prompts. Ours.
 """
 
 from collections import defaultdict
@@ -23,15 +23,15 @@ from dgmark.detection.evidence import DEFAULT_FPR, DEFAULT_MAX_CROP, KeyTest
 from dgmark.detection.intact import IntactTest, Phase
 from dgmark.detection.reader import Reader, ScoredIds, TextOrIds
 from dgmark.detection.result import Detection
-from dgmark.detection.shares import paid, shares_of
+from dgmark.detection.shares import adjusted_p, shares_of
 from dgmark.errors import KeyFileNotFound, SettingsError, TokenizerMismatch
 from dgmark.watermark.groups import GroupTables, WatermarkSpec
 from dgmark.watermark.key import WatermarkKey, check_key
 
-# keys of a spec whose alignment is worth an e-value
-_ALIGNED = 3
-# residues held at once: as many keys are scored in one pass
-_HELD = 2**22
+# keys of each spec for which the e-value is computed
+_E_VALUES = 3
+# residues in memory at once, which limits how many keys are scored in one pass
+_RESIDUES_AT_ONCE = 2**22
 
 
 class Keyring:
@@ -39,13 +39,13 @@ class Keyring:
 
     Args:
         keys: the keys, at least one.
-        tokenizer: the model's tokenizer, or where to find it; by default the one the first key names.
+        tokenizer: the model's tokenizer, or its folder or file; by default the one the first key names.
         fpr: false-positive rate to hold over all keys together.
-        phase: as of `Detector`.
-        max_crop: as of `Detector`.
+        phase: see `Detector`.
+        max_crop: see `Detector`.
 
     Raises:
-        SettingsError: no key, something that is not a key, or an invalid setting.
+        SettingsError: there is no key, an item is not a key, or a setting is invalid.
         TokenizerMismatch: the keys are bound to different tokenizers.
     """
 
@@ -58,13 +58,13 @@ class Keyring:
         phase: Phase = "any",
         max_crop: int = DEFAULT_MAX_CROP,
     ) -> None:
-        self.keys = _checked(keys)
+        self.keys = _checked_keys(keys)
         self.fpr = fpr
         self.phase = phase
         self.max_crop = max_crop
         self._test_of(self.keys[0])  # refuses invalid settings
         self.reader = Reader(self.keys[0], tokenizer)
-        self.tokenizer  # noqa: B018 (loaded here: a wrong one is an error of the keys, not of a text)
+        self.tokenizer  # noqa: B018 (loaded here: a wrong tokenizer is an error of the keys, not of a text)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -73,7 +73,7 @@ class Keyring:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What its detections depend on beside the text."""
+        """Everything that a detection depends on except the text."""
         return {
             "keys": sorted(key.fingerprint for key in self.keys),
             "fpr": self.fpr,
@@ -86,14 +86,14 @@ class Keyring:
 
     @property
     def shared_fields(self) -> dict[str, Any]:
-        """The fields that its detections have in common."""
+        """The fields that all detections have in common."""
         return {"fpr": self.fpr, "mode": "auto", "keys_tested": len(self.keys)}
 
     def detect(self, text_or_ids: TextOrIds) -> Detection:
         """Score one text, or the token ids of one response, against every key.
 
         Returns:
-            The detection by the likeliest key, with the p-value times the number of keys.
+            The detection of the likeliest key. Its p-value is multiplied by the number of keys.
 
         Raises:
             VocabularyMismatch: an id lies outside the keys' vocabulary.
@@ -101,7 +101,7 @@ class Keyring:
         return self._detect_scored(self.reader.read(text_or_ids))
 
     def detect_many(self, texts_or_ids: Iterable[TextOrIds]) -> list[Detection]:
-        """Score many; the same detections as one by one, texts encoded together."""
+        """Score several texts or responses, encoding the texts together; the detections equal those of `detect`."""
         return [self._detect_scored(tokens) for tokens in self.reader.read_many(texts_or_ids)]
 
     def _detect_scored(self, tokens: ScoredIds) -> Detection:
@@ -112,7 +112,7 @@ class Keyring:
         return KeyTest(key, self.fpr, phase=self.phase, max_crop=self.max_crop, keys=len(self.keys))
 
     def _p_values(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> Float[np.ndarray, " keys"]:
-        """Each key's p-value by itself."""
+        """The p-value of each key by itself."""
         p_values = np.ones(len(self.keys))
         for_intact, for_edited = shares_of("auto")
         likely: list[_Entry] = []
@@ -120,11 +120,11 @@ class Keyring:
             longest = aligned_tokens(spec)
             entries: list[_Entry] = []
             for number in numbers:
-                # not the key's own tables, which would keep what they compute
+                # not the key's own tables, which would cache whole tables
                 tables = GroupTables(spec, self.keys[number].secret or b"")
                 hypotheses = IntactTest(tables, self.phase, self.max_crop).hypotheses(ids, positions)
-                p_values[number] = paid(min(hypothesis.p_value for hypothesis in hypotheses), for_intact)
-                if not entries or spec.code_length:  # but for their codes, the models of one spec are one
+                p_values[number] = adjusted_p(min(hypothesis.p_value for hypothesis in hypotheses), for_intact)
+                if not entries or spec.code_length:  # the models of one spec differ only in their codes
                     model = Alignment.of(ids[:longest], positions[:longest], tables, self.phase)
                 if entries:
                     model = replace(entries[0].model, wanted=model.wanted)
@@ -132,7 +132,7 @@ class Keyring:
             likely += _likeliest(entries, coded=spec.code_length > 0) if len(ids) else []
         for entry in likely:
             p_edited = float(np.exp(min(0.0, -log_e_value(entry.model, entry.groups))))
-            p_values[entry.number] = min(p_values[entry.number], paid(p_edited, for_edited))
+            p_values[entry.number] = min(p_values[entry.number], adjusted_p(p_edited, for_edited))
         return p_values
 
     def _by_spec(self) -> dict[WatermarkSpec, list[int]]:
@@ -144,7 +144,7 @@ class Keyring:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A key's number, its alignment model and its groups of the text's tokens."""
+    """A key's number, its alignment model, and its groups of the text's tokens."""
 
     number: int
     model: Alignment
@@ -152,20 +152,20 @@ class _Entry:
 
 
 def _likeliest(entries: list[_Entry], *, coded: bool) -> list[_Entry]:
-    """The few keys of one spec with the best alignment ratios, many scored in one pass."""
+    """The few keys of one spec with the best alignment ratios. Many keys are scored in one pass."""
     model = entries[0].model
-    at_once = max(1, _HELD // model.wanted.size)
+    at_once = max(1, _RESIDUES_AT_ONCE // model.wanted.size)
     ratios = []
     for begin in range(0, len(entries), at_once):
         part = entries[begin : begin + at_once]
         groups = np.stack([entry.groups for entry in part], axis=1)
         wanted = np.stack([entry.model.wanted for entry in part], axis=2) if coded else None
         ratios += model.log_ratios(groups, np.float32, wanted).tolist()
-    return [entries[place] for place in np.argsort(-np.array(ratios), kind="stable")[:_ALIGNED]]
+    return [entries[place] for place in np.argsort(-np.array(ratios), kind="stable")[:_E_VALUES]]
 
 
-def _checked(keys: Iterable[WatermarkKey]) -> list[WatermarkKey]:
-    """The keys as a list, if they are keys of one tokenizer."""
+def _checked_keys(keys: Iterable[WatermarkKey]) -> list[WatermarkKey]:
+    """The keys as a list, once checked to be keys of one tokenizer."""
     if isinstance(keys, str | PathLike | WatermarkKey):
         raise SettingsError(
             "Keyring takes a list of keys: load_keys('folder') reads those of a folder, "
@@ -188,11 +188,11 @@ def _checked(keys: Iterable[WatermarkKey]) -> list[WatermarkKey]:
 
 
 def load_keys(folder: str | Path, *, allow_open: bool = False) -> list[WatermarkKey]:
-    """The keys of a folder's `.json` files, in order of name.
+    """Read the keys of a folder's `.json` files, in order of name.
 
     Raises:
-        KeyFileNotFound: no such folder, or no key file in it.
-        KeyFileFormat: a `.json` file that is no key file.
+        KeyFileNotFound: the folder does not exist or holds no key file.
+        KeyFileFormat: a `.json` file is not a key file.
     """
     files = sorted(Path(folder).glob("*.json"))
     if not files:

@@ -1,4 +1,7 @@
-"""Many texts: scored in order, by several processes, into a file of rows that goes on where it stopped."""
+"""Many texts: scored in order, on several processes, into a file of rows that resumes where it stopped.
+
+Knows nothing of how a text is scored.
+"""
 
 import hashlib
 import json
@@ -18,7 +21,7 @@ from dgmark.errors import DgmarkError, InputError, SettingsError
 from dgmark.rows.jsonl import STDIN, BadRow, Row
 from dgmark.rows.row_file import SETTINGS, append_rows, take_up
 from dgmark.rows.texts import Item, read_texts
-from dgmark.rows.workers import in_order
+from dgmark.rows.workers import map_in_order
 from dgmark.watermark.key import WatermarkKey, check_key
 
 Scored = tuple[Item, Detection] | BadRow
@@ -27,10 +30,10 @@ Source = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class Task:
-    """What to do with each text beside the plain detection.
+    """What to do with each text in addition to the plain detection.
 
     Attributes:
-        only: ranges [start, end) of characters (of ids: of indices) to score; the whole text by default.
+        only: ranges [start, end) to score, in characters (in indices for ids); the whole text by default.
         spans: whether to find the stretches that carry the mark.
     """
 
@@ -39,17 +42,17 @@ class Task:
 
     @property
     def plain(self) -> bool:
-        """Whether there is nothing beside the plain detection."""
+        """Whether only the plain detection is requested."""
         return not (self.only or self.spans)
 
     def check(self, scorer: Scorer) -> None:
         """Refuse what the scorer cannot do.
 
         Raises:
-            SettingsError: ranges or spans without one dgMARK key, or of a text that is normalised.
+            SettingsError: ranges or spans are requested without one dgMARK key, or together with normalisation.
         """
         if not self.plain and one_key(scorer).normalise:
-            raise SettingsError("ranges and spans are of the text as it is: leave normalisation out")
+            raise SettingsError("ranges and spans refer to the unchanged text: leave normalisation out")
 
 
 @dataclass
@@ -57,10 +60,10 @@ class Tally:
     """Counts of the rows of one run or file.
 
     Attributes:
-        verdicts: texts scored, by verdict.
-        unusable: inputs that could not be scored.
-        first_unusable: the first of them.
-        resumed: rows that the file held already; they count as the others do.
+        verdicts: number of scored texts for each verdict.
+        unusable: number of inputs that could not be scored.
+        first_unusable: the first of these inputs.
+        resumed: number of rows that the file held before the run; the other counts include them.
     """
 
     verdicts: Counter[str] = field(default_factory=Counter)
@@ -70,11 +73,11 @@ class Tally:
 
     @property
     def scored(self) -> int:
-        """Texts scored."""
+        """Number of scored texts."""
         return self.verdicts.total()
 
     def count(self, scored: Iterable[Scored]) -> Iterator[Scored]:
-        """Count what passes."""
+        """Count the rows while passing them on."""
         for row in scored:
             if isinstance(row, BadRow):
                 self._count_unusable(row)
@@ -105,38 +108,39 @@ def detect_file(
     spans: bool = False,
     on_resume: Callable[[int], object] | None = None,
 ) -> Tally:
-    """Score the texts of files into a JSON Lines file, one row a text, in order; what `dgmark detect --out` does.
+    """Score the texts of files into a JSON Lines file, one row a text, in order, as `dgmark detect --out` does.
 
-    Rows are written as they are made. If the file holds rows of the same inputs and settings, they are kept and the
-    rest is added; a line that a crash cut off, and errors at the end, are made again. An input that cannot be scored
-    becomes a row with an `error` and does not stop the others. Memory does not grow with the number of texts.
+    Each row is written as soon as it is scored. If the file already holds rows of the same inputs and settings, they
+    stay and the missing rows are added; a line that a crash cut off, and error rows at the end, are scored again. An
+    input that cannot be scored becomes a row with an `error` and does not stop the others. Memory does not grow with
+    the number of texts.
 
     Args:
-        scorer: a `Detector`, a `Keyring`, or a key, which stands for its `Detector`.
+        scorer: a `Detector`, a `Keyring`, or a key, for which a `Detector` is made.
         inputs: text files, .jsonl and .parquet files (columns id, text, token_ids), folders of these, or "-" for
             standard input.
-        out: the file to write or to go on with; outside of the inputs.
-        workers: processes. With more than one, a script needs `if __name__ == "__main__":` around its calls.
-        ids: of rows with both "text" and "token_ids", score the ids.
-        only: ranges [start, end) of characters (of ids: of indices) to score, chosen without the key.
-        spans: also find the stretches that carry the mark.
-        on_resume: called with the number of rows that the file held, before any text is scored.
+        out: the file to write or to resume; it must lie outside the inputs.
+        workers: number of processes. With more than one, a script needs `if __name__ == "__main__":` around its calls.
+        ids: score the "token_ids" of rows that also hold "text".
+        only: ranges [start, end) to score, in characters (in indices for ids), chosen without the key.
+        spans: also find the spans that carry the mark.
+        on_resume: called with the number of rows that the file holds, before any text is scored.
 
     Returns:
-        The counts of all rows of the file, those of earlier runs among them.
+        The counts of all rows of the file, including those of earlier runs.
 
     Raises:
-        SettingsError: not a scorer or a key, fewer than 1 worker, ranges or spans without one dgMARK key, or a file
-            that lies among the inputs.
-        ModelNotFound: the tokenizer is not here.
-        ResumeMismatch: the file holds rows of other inputs or settings; it is left as it is.
+        SettingsError: `scorer` is neither a scorer nor a key, `workers` is below 1, ranges or spans are requested
+            without one dgMARK key, or the output lies among the inputs.
+        ModelNotFound: the tokenizer is unavailable.
+        ResumeMismatch: the file holds rows of other inputs or settings; it is left unchanged.
         InputError: the file cannot be written.
     """
     if not isinstance(scorer, Scorer):
         check_key(scorer)
         scorer = Detector(scorer)
     if workers < 1:
-        raise SettingsError(f"{workers} workers are not at least 1")
+        raise SettingsError(f"workers {workers} is not at least 1")
     task = Task(only, spans)
     task.check(scorer)
     sources = [os.fspath(inputs)] if isinstance(inputs, str | os.PathLike) else [os.fspath(one) for one in inputs]
@@ -157,15 +161,15 @@ def detect_file(
 
 
 def _check_apart(out: Path, sources: list[str]) -> None:
-    """Refuse to write where the texts are read from: rows would be scored as texts, and without an end."""
+    """Refuse an output among the inputs: its rows would be scored as texts, endlessly."""
     written = out.resolve()
     for source in sources:
         if source != STDIN and written.is_relative_to(Path(source).resolve()):
-            raise SettingsError(f"the output {out} lies in {source}, which is read: choose a place outside of it")
+            raise SettingsError(f"the output {out} lies in {source}, which is read: choose a place outside it")
 
 
 def settings_hash(scorer: Scorer, task: Task, *, ids: bool) -> str:
-    """A short hash of all that a row depends on beside its text; rows of one file share it."""
+    """A short hash of everything that a row depends on except its text. All rows of one file share it."""
     everything = {
         "schema": DETECTION_SCHEMA,
         "statistics": STATISTICS_VERSION,
@@ -178,7 +182,7 @@ def settings_hash(scorer: Scorer, task: Task, *, ids: bool) -> str:
 
 
 def read_sources(sources: Iterable[str], *, prefer_ids: bool = False) -> Iterator[Item | BadRow]:
-    """The texts of all sources; a source that cannot be read is a bad row beside the others."""
+    """Read the texts of all sources. A source that cannot be read becomes a bad row."""
     for source in sources:
         try:
             yield from read_texts(source, prefer_ids=prefer_ids)
@@ -187,7 +191,7 @@ def read_sources(sources: Iterable[str], *, prefer_ids: bool = False) -> Iterato
 
 
 def to_row(scored: Scored) -> Row:
-    """A detection or a bad row, as a row of the output."""
+    """A detection or a bad row as a row of the output."""
     if isinstance(scored, BadRow):
         return scored.to_row(DETECTION_SCHEMA)
     item, detection = scored
@@ -195,19 +199,19 @@ def to_row(scored: Scored) -> Row:
 
 
 def score(scorer: Scorer, items: Iterable[Item | BadRow], task: Task = Task(), workers: int = 1) -> Iterator[Scored]:
-    """Detections in the order of the items, a chunk at a time; an item that cannot be scored becomes a bad row."""
+    """Score the items in their order, a chunk at a time. An item that cannot be scored becomes a bad row."""
     _load_tokenizer(scorer)
-    made = in_order(_score_chunk, items, workers=workers, shared=(scorer, task))
-    return (one if isinstance(one, BadRow) else (cast(Item, item), one) for item, one in made)
+    results = map_in_order(_score_chunk, items, workers=workers, shared=(scorer, task))
+    return (result if isinstance(result, BadRow) else (cast(Item, item), result) for item, result in results)
 
 
 def _load_tokenizer(scorer: Scorer) -> None:
-    """Load it before any text is read: a wrong tokenizer is an error of the key, not of each row."""
+    """Load the tokenizer before any text is read: a wrong tokenizer is an error of the key, not of each row."""
     scorer.reader.tokenizer  # noqa: B018
 
 
 def _score_chunk(chunk: list[Item | BadRow], scorer: Scorer, task: Task) -> list[Detection | BadRow]:
-    """Detections of a few items: texts encoded together where that goes; each list of ids, which may be bad, alone."""
+    """Score a few items: plain texts together, each list of ids by itself because it may be bad."""
     texts = [item.content for item in chunk if isinstance(item, Item) and isinstance(item.content, str)]
     together = iter(scorer.detect_many(texts) if task.plain else ())
     scored: list[Detection | BadRow] = []

@@ -1,7 +1,7 @@
-"""How many matches are too many: counts, z, and the exact null of the match count for one given text.
+"""How many matches are too many: counts, z-score, and the exact null of the match count for one given text.
 
-Knows tokens and residues only. The z-score is the paper's (Eq. 1); the null is ours: it holds the text fixed and
-lets the key vary, so it is true for tables, loops and poems alike, where the fair coins of the z-score are not.
+Knows tokens and residues only. The z-score is the paper's (section 3.5, Eq. 1). The null is ours: it holds the text
+fixed and lets the key vary, so it is valid for tables, loops and poems alike, where the z-score's fair coins are not.
 """
 
 import math
@@ -13,13 +13,13 @@ from jaxtyping import Float, Int, Integer
 
 SMALLEST_P = float(np.finfo(np.float64).tiny)
 
-# Beyond these the convolution is slow or leaves the range of a float; the Fourier path has neither limit.
+# Beyond these limits the convolution is slow or leaves the range of a float; the Fourier path has neither limit.
 _CONVOLVED_SPAN = 4096
 _CONVOLVED_BITS = 1000.0
 
 
 def z_score(matched: int, scored: int, modulus: int) -> float:
-    """Standardised match count under fair coins of chance 1/m (paper Eq. 1 at m = 2); 0 for no token."""
+    """Match count standardised under independent coins of chance 1/m (paper Eq. 1 at m = 2); 0 for 0 tokens."""
     if not scored:
         return 0.0
     chance = 1 / modulus
@@ -29,8 +29,8 @@ def z_score(matched: int, scored: int, modulus: int) -> float:
 def residue_counts(
     items: Int[np.ndarray, " n"], residues: Integer[np.ndarray, " n"], modulus: int
 ) -> Int[np.ndarray, "distinct modulus"]:
-    """How often each distinct item stands at each residue; an item is a token, or (with rotation) token and segment."""
-    # sort (item, residue) as one number: a sort of values is several times faster than one of indices
+    """How often each distinct item is at each residue. An item is a token, or with rotation a token and its segment."""
+    # sort (item, residue) as one number: sorting values is several times faster than sorting indices
     ordered = items * modulus + residues
     ordered.sort()
     distinct_items = ordered // modulus
@@ -43,16 +43,16 @@ def residue_counts(
 
 @dataclass(frozen=True)
 class MatchNull:
-    """The match count of one fixed text over random keys: `offset` + a sum of independent items.
+    """The distribution of one fixed text's match count over random keys: `offset` + a sum of independent items.
 
-    Over keys, an item's group is uniform on the m groups, so it contributes `counts[r]` matches with r uniform.
-    Items that contribute alike form a kind. Groups are taken as independent; a key's are exactly balanced, so the true
-    tail may be larger by a factor of at most about (N / (N - U))^((m-1)/2) for U distinct tokens of N: 1.012 at 200 of
-    8,192 (docs/statistics.md).
+    Over random keys, an item's group is uniform on the m groups, so the item contributes `counts[r]` matches with r
+    uniform. Items with equal contributions form a kind. The groups are taken as independent. A key's groups are exactly
+    balanced, so the true tail may be larger by a factor of at most about (N / (N - U))^((m-1)/2) for U distinct tokens
+    of N: 1.012 at 200 of 8,192 (docs/statistics.md).
 
     Attributes:
-        kinds: (kinds, m) contributions of an item of each kind, ascending, the least taken off.
-        sizes: (kinds,) items of each kind.
+        kinds: (kinds, m) contributions of an item of each kind, ascending, less the smallest of them.
+        sizes: (kinds,) number of items of each kind.
         offset: matches that every key gives.
     """
 
@@ -63,7 +63,7 @@ class MatchNull:
     @classmethod
     def of(cls, counts: Int[np.ndarray, "distinct modulus"]) -> "MatchNull":
         """The null of a text from its `residue_counts`."""
-        if counts.shape[1] == 2:  # the kind is the difference alone; skip the sorting of rows
+        if counts.shape[1] == 2:  # a kind is one difference, so no rows need sorting
             differences = np.abs(counts[:, 0] - counts[:, 1])
             sizes = np.bincount(differences, minlength=1)
             sizes[0] = 0
@@ -79,7 +79,7 @@ class MatchNull:
 
     @cached_property
     def span(self) -> int:
-        """Largest less smallest match count."""
+        """The largest minus the smallest match count."""
         return int(self.sizes @ self.kinds[:, -1])
 
     @property
@@ -90,8 +90,8 @@ class MatchNull:
     def tail(self, matched: int) -> float:
         """P(match count >= matched) over random keys; 0 above `largest`.
 
-        Relative error about 1e-12, however small; what falls below the range of a float is given as the smallest
-        positive one, which errs on the safe side.
+        The relative error is about 1e-12, however small the tail. A tail below the range of a float is returned as the
+        smallest normal float, which errs on the safe side.
         """
         excess = matched - self.offset
         if excess <= 0:
@@ -105,18 +105,18 @@ class MatchNull:
 
     @cached_property
     def _tails(self) -> Float[np.ndarray, " values"]:
-        """Tail probabilities of 0..span, by convolution: sums of positive terms, so no digit is lost."""
+        """Tail probabilities of 0..span, by convolution. All terms are positive, so no precision is lost."""
         distribution = np.ones(1)
         for kind, size in zip(self.kinds.tolist(), self.sizes.tolist(), strict=True):
             distribution = np.convolve(distribution, _sum_of(tuple(kind), size))
         return np.cumsum(distribution[::-1])[::-1]
 
     def log_tail(self, matched: int) -> float:
-        """Natural logarithm of `tail`, by tilting and the Fourier transform: any length, any smallness.
+        """Natural logarithm of `tail`, by exponential tilting and the Fourier transform, for any length and any tail.
 
-        The distribution is tilted by exp(theta x) so that its mean is the observed count, read off its
-        characteristic function there, where it is largest, and tilted back: all terms are positive, so the relative
-        error stays near 1e-12 in the farthest tail.
+        The distribution is tilted by exp(theta x) so that its mean is the observed count, computed from its
+        characteristic function around that count, where it is largest, and tilted back. All terms are positive, so the
+        relative error stays near 1e-12 in the farthest tail.
         """
         excess = matched - self.offset
         if excess <= 0:
@@ -135,7 +135,7 @@ class MatchNull:
         return float(min(0.0, log_mgf - theta * excess + np.log(terms.sum())))
 
     def _tilt(self, excess: int) -> float:
-        """Theta >= 0 at which the tilted mean is `excess`; 0 where the plain mean is above it."""
+        """Theta >= 0 at which the tilted mean is `excess`; 0 if the untilted mean is larger."""
 
         def mean(theta: float) -> float:
             weights = np.exp(theta * (self.kinds - self.kinds[:, -1:]))
@@ -154,7 +154,7 @@ class MatchNull:
     def _window(
         self, weights: Float[np.ndarray, "kinds modulus"], centre: int | None
     ) -> tuple[int, Float[np.ndarray, " width"]]:
-        """The sum's distribution around `centre` (its mean by default); what lies outside is < 1e-19."""
+        """The distribution of the sum around `centre` (its mean by default). The mass outside is below 1e-19."""
         mean = (weights * self.kinds).sum(axis=1)
         variance = float(self.sizes @ ((weights * self.kinds**2).sum(axis=1) - mean**2))
         largest = float(self.kinds.max())

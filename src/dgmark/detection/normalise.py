@@ -1,6 +1,7 @@
-"""Undo what leaves a text looking the same and changes its tokens: look-alike letters, invisible characters, quotes.
+"""Undo disguises that change a text's tokens but not its looks: look-alike letters, invisible characters, quotes.
 
-Each step is a function in a dict; the detector tries the text as it is first and says which steps changed it.
+Each step is a function in a dict. The detector tries the unchanged text first and reports which steps changed it. Knows
+nothing of tokens and keys. Ours.
 """
 
 import re
@@ -32,7 +33,7 @@ def remove_invisible(text: str) -> str:
 
 
 def fold_homoglyphs(text: str) -> str:
-    """Latin for look-alike letters, in words that hold ASCII letters too; words of one other script stay.
+    """Replace look-alike letters by ASCII letters in words that also hold ASCII letters; other words stay unchanged.
 
     Raises:
         MissingExtra: the package `confusable-homoglyphs` is not installed.
@@ -56,12 +57,12 @@ def fold_homoglyphs(text: str) -> str:
 
 
 def fold_quotes(text: str) -> str:
-    """Straight quotation marks and apostrophes."""
+    """Replace quotation marks and apostrophes by straight ones."""
     return text.translate(_QUOTES)
 
 
 def fold_whitespace(text: str) -> str:
-    """One plain space for each run of spaces of any kind, and plain line ends."""
+    """Replace each run of spaces of any kind by one plain space, and each line end by a plain one."""
     return _SPACES.sub(" ", _LINE_ENDS.sub("\n", text))
 
 
@@ -78,10 +79,10 @@ def normalise(text: str, steps: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """Apply steps in their fixed order.
 
     Returns:
-        The text, and the steps that changed it.
+        The normalised text, and the names of the steps that changed it.
 
     Raises:
-        SettingsError: a step has no such name.
+        SettingsError: no step has one of these names.
     """
     check_steps(steps)
     changed = []
@@ -93,10 +94,10 @@ def normalise(text: str, steps: Sequence[str]) -> tuple[str, tuple[str, ...]]:
 
 
 def check_steps(steps: Sequence[str]) -> None:
-    """Refuse steps that have no such name, or lack what they need.
+    """Refuse unknown steps, and steps whose packages are missing.
 
     Raises:
-        SettingsError: a step has no such name.
+        SettingsError: no step has one of these names.
         MissingExtra: a package that a step needs is not installed.
     """
     for name in steps:

@@ -1,7 +1,8 @@
-"""Reads what is to be scored: a text, or a response's token ids, as the tokens that count and where they stand.
+"""The reader: turns a text, or a response's token ids, into the tokens to score and their positions.
 
-Special tokens do not count. Ids are read up to the first end token; a text is not cut there, since whoever can put an
-end token into a text could hide everything behind it.
+Special tokens are not scored. Ids are read up to the first end token; a text is not cut there, since whoever can put an
+end token into a text could hide everything behind it. Knows the key's tokenizer and vocabulary, not its groups. The
+paper takes token ids as given.
 """
 
 import os
@@ -20,16 +21,16 @@ from dgmark.watermark.key import WatermarkKey
 TextOrIds = str | Sequence[int] | np.ndarray
 Ranges = Sequence[tuple[int, int]]
 
-_FLAT = "token ids are a flat list of whole numbers"
+_FLAT = "token ids must be a flat list of whole numbers"
 
 
 @dataclass(frozen=True)
 class ScoredIds:
-    """The tokens that count.
+    """The scored tokens.
 
     Attributes:
         ids: their token ids.
-        positions: where they stand among all tokens, 0-based and ascending.
+        positions: their positions among all tokens, 0-based and ascending.
     """
 
     ids: Int[np.ndarray, " n"]
@@ -38,10 +39,10 @@ class ScoredIds:
 
 @dataclass(frozen=True)
 class LocatedIds(ScoredIds):
-    """The tokens that count, and where they stand in what was read.
+    """The scored tokens with their places in the input.
 
     Attributes:
-        offsets: the characters [start, end) that each covers; of ids, the indices.
+        offsets: the characters [start, end) that each token covers (the indices for ids).
     """
 
     offsets: Int[np.ndarray, "n 2"]
@@ -51,8 +52,8 @@ class Reader:
     """Reads texts and ids for the keys of one tokenizer.
 
     Args:
-        key: any of these keys: it names the tokenizer and the size of the group table.
-        tokenizer: the model's tokenizer, or where to find it; by default the one the key names, loaded when first
+        key: any of these keys; it names the tokenizer and the size of the group table.
+        tokenizer: the model's tokenizer, or its folder or file; by default the one the key names, loaded when first
             needed.
 
     Raises:
@@ -70,30 +71,31 @@ class Reader:
         """The tokenizer.
 
         Raises:
-            ModelNotFound: the key names one that is not here.
-            TokenizerMismatch: what the key names has changed.
+            ModelNotFound: the tokenizer that the key names is unavailable.
+            TokenizerMismatch: the tokenizer that the key names has changed.
         """
         spec = self._key.spec
         try:
             tokenizer = load_tokenizer(spec.tokenizer)
         except ModelNotFound as error:
             raise ModelNotFound(
-                f"the key names the tokenizer {spec.tokenizer!r}, which is not here: give --tokenizer the "
-                f"model's folder or tokenizer.json (vocabulary {spec.tokenizer_fingerprint})"
+                f"the key names the tokenizer {spec.tokenizer!r}, which is unavailable: give the model's "
+                f"folder or tokenizer.json with --tokenizer (vocabulary {spec.tokenizer_fingerprint})"
             ) from error
         self._key.check_tokenizer(tokenizer)
         return tokenizer
 
     def read(self, text_or_ids: TextOrIds, only: Ranges | None = None) -> ScoredIds:
-        """The tokens that count of a text, or of the ids of one response.
+        """Read the scored tokens of a text, or of the ids of one response.
 
         Args:
             text_or_ids: the text or ids.
-            only: ranges [start, end) of characters (of ids: of indices); tokens that straddle an edge are left out.
+            only: ranges [start, end) to score, in characters (in indices for ids); tokens that straddle an edge are
+                left out.
 
         Raises:
             VocabularyMismatch: an id lies outside the key's vocabulary.
-            SettingsError: neither a text nor ids, or a range that is empty or lies outside the text.
+            SettingsError: the input is neither a text nor ids, or a range is empty or lies outside the text.
         """
         if only is not None:
             return _inside(self.locate(text_or_ids), only, len(text_or_ids))
@@ -102,14 +104,14 @@ class Reader:
         return self._counted(self._response(text_or_ids))
 
     def read_many(self, texts_or_ids: Iterable[TextOrIds]) -> list[ScoredIds]:
-        """The same as `read` of each, texts encoded together.
+        """Read several texts or responses as `read` does, encoding the texts together.
 
         Raises:
             VocabularyMismatch: an id lies outside the key's vocabulary.
-            SettingsError: one text instead of several, or an item that is neither a text nor ids.
+            SettingsError: the input is one text instead of several, or an item is neither a text nor ids.
         """
         if isinstance(texts_or_ids, str | bytes):
-            raise SettingsError("this is one text, not a list of several: give it to detect, or in a list")
+            raise SettingsError("this is one text, not a list of texts: give it to detect, or in a list")
         items = list(texts_or_ids)
         encoded = iter(self.tokenizer.encode_batch([item for item in items if isinstance(item, str)]) or [])
         return [
@@ -118,13 +120,13 @@ class Reader:
         ]
 
     def locate(self, text_or_ids: TextOrIds) -> LocatedIds:
-        """The same as `read`, with offsets; of a text they cost as much again."""
+        """Read as `read` does, with offsets. For a text this takes twice the time."""
         ids, offsets = self.encode(text_or_ids)
         positions = self.counts(ids).nonzero()[0]
         return LocatedIds(ids[positions], positions, offsets[positions])
 
     def encode(self, text_or_ids: TextOrIds) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, "n 2"]]:
-        """All tokens, those that do not count among them, with their offsets."""
+        """All tokens with their offsets, including the tokens that are not scored."""
         if isinstance(text_or_ids, str):
             encoding = self.tokenizer.encode_with_offsets(text_or_ids)
             return np.array(encoding.ids, dtype=np.int64), np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
@@ -132,7 +134,7 @@ class Reader:
         return ids, np.arange(len(ids))[:, None] + np.arange(2)
 
     def counts(self, ids: Int[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
-        """Whether each token counts."""
+        """Whether each token is scored."""
         counted: Bool[np.ndarray, " n"] = self._scored[ids]
         return counted
 
@@ -141,7 +143,7 @@ class Reader:
         return ScoredIds(ids[positions], positions)
 
     def _response(self, ids: Sequence[int] | np.ndarray) -> Int[np.ndarray, " n"]:
-        """Checked ids, up to the first end token."""
+        """The ids up to the first end token, checked."""
         array = _flat(ids)
         check_ids(array, self._key.spec.table_size)
         ends = self._end[array].nonzero()[0]
@@ -176,7 +178,7 @@ def _inside(tokens: LocatedIds, only: Ranges, length: int) -> ScoredIds:
 def _flat(ids: object) -> Int[np.ndarray, " n"]:
     try:
         array = np.asarray(ids)
-    except (ValueError, OverflowError):  # ragged, or beyond any id
+    except (ValueError, OverflowError):  # ragged, or too large for any id
         raise SettingsError(_FLAT) from None
     whole = not array.size or np.issubdtype(array.dtype, np.integer)
     if array.ndim != 1 or not whole or isinstance(ids, bytearray):
@@ -185,9 +187,9 @@ def _flat(ids: object) -> Int[np.ndarray, " n"]:
 
 
 def _advice(content: object) -> str:
-    """What to do with something that is neither a text nor ids, but may have been meant as a text."""
+    """What to do with an input that is neither a text nor ids, but was probably meant as a text."""
     if isinstance(content, bytes | bytearray):
-        return "; these are bytes: make them a text first, with bytes.decode()"
+        return "; these are bytes: decode them to a text first, with bytes.decode()"
     if isinstance(content, os.PathLike):
         return "; this is a path: read the file first, or score it with dgmark.detect_file"
     if isinstance(content, list | tuple) and any(isinstance(item, str) for item in content):

@@ -1,7 +1,7 @@
-"""p-values by re-drawing keys: the text stays, its tokens get random groups, and any statistic has its true null.
+"""p-values by re-drawing keys: the text stays, its tokens get random groups, and any statistic gets its true null.
 
-The rank of the real key's statistic among those of B random keys is uniform whatever the text and the statistic. Knows
-nothing of what the statistic is.
+The rank of the real key's statistic among those of B random keys is uniform for any text and any statistic. Knows
+nothing of what the statistic is. Ours; the paper leaves the threshold of its window statistic open.
 """
 
 import hashlib
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-# draws that reach the observed value after which no more are drawn (Besag and Clifford 1991)
+# exceedances of the observed value after which drawing stops (Besag and Clifford 1991)
 ENOUGH = 10
 FIRST_DRAWS = 63
 _LARGEST_BATCH = 2048
-# statistics of equal keys may differ by rounding; near ties count against the mark
+# rounding may separate statistics that are equal; near ties count against the mark
 TOLERANCE = 1e-4
 
-# (rows, keys) groups -> one value a key; the mark makes it larger
+# groups (rows, keys) -> one value a key, which is larger if the mark is present
 Statistic = Callable[[UInt8[np.ndarray, "rows keys"]], Float[np.ndarray, " keys"]]
 
 
@@ -28,22 +28,22 @@ class RedrawnP:
     """A p-value by rank.
 
     Attributes:
-        p_value: reached / draws if drawing stopped early, else (1 + reached) / (1 + draws).
-        draws: keys drawn.
-        reached: those whose statistic is at least the observed one.
+        p_value: exceedances / draws if drawing stopped early, else (1 + exceedances) / (1 + draws).
+        draws: number of keys drawn.
+        exceedances: number of these keys whose statistic is at least the observed one.
     """
 
     p_value: float
     draws: int
-    reached: int
+    exceedances: int
 
 
 class GroupDraws:
     """A stream of random groups that depends on a text and a secret only: same text, same key, same draws.
 
-    The stream is Philox's raw output (the same in every version of numpy) under a SHA-256 of the secret and the text,
-    apart from the group table's domain: the draws are as good as independent of the key's groups, and nobody without
-    the secret can look for a text whose draws are lucky.
+    The stream is Philox's raw output (the same in every version of numpy), keyed by a SHA-256 of the secret and the
+    text. Its domain differs from the group table's, so the draws are as good as independent of the key's groups, and
+    nobody without the secret can search for a text with lucky draws.
     """
 
     def __init__(self, secret: bytes | None, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> None:
@@ -53,7 +53,7 @@ class GroupDraws:
         self._words = np.random.Philox(key=int.from_bytes(seed[:16], "little"))
 
     def groups(self, rows: int, keys: int, modulus: int) -> UInt8[np.ndarray, "rows keys"]:
-        """Groups of `keys` random keys, independent and uniform on 0..modulus-1 (up to a bias of 1e-8)."""
+        """Draw the groups of `keys` random keys, independent and uniform on 0..modulus-1 (up to a bias of 1e-8)."""
         count = rows * keys
         if modulus == 2:
             octets = self._words.random_raw(-(-count // 64)).astype("<u8").view(np.uint8)
@@ -71,33 +71,33 @@ def redrawn_p(
     most: int,
     previous: RedrawnP | None = None,
 ) -> RedrawnP:
-    """The p-value of the real key's statistic, with as few draws as tell.
+    """The p-value of the real key's statistic, from as few draws as are needed.
 
     Args:
-        statistic: of many keys' groups.
+        statistic: computes the statistic from the groups of many keys.
         observed: the real key's groups.
-        draws: where random keys come from; to go on after `previous`, the same object.
-        modulus: m.
-        most: draws after which to stop in any case.
-        previous: the result to go on from, if it did not stop for having reached enough.
+        draws: the source of random keys; to continue after `previous`, the same object.
+        modulus: number of groups m.
+        most: number of draws after which to stop in any case.
+        previous: a result to continue from, if it has fewer than `ENOUGH` exceedances.
     """
-    drawn, reached = (previous.draws, previous.reached) if previous else (0, 0)
+    drawn, exceedances = (previous.draws, previous.exceedances) if previous else (0, 0)
     size = FIRST_DRAWS
     while drawn < most:
         size = min(size, most - drawn)
-        # the observed key is scored in each batch, beside the others and with the same rounding
+        # each batch also scores the observed key, with the same rounding
         groups = np.concatenate([observed[:, None], draws.groups(len(observed), size, modulus)], axis=1)
         values = statistic(groups)
         above = values[1:] >= values[0] - TOLERANCE
-        if reached + np.count_nonzero(above) >= ENOUGH:
-            last = int(np.flatnonzero(above)[ENOUGH - reached - 1])
+        if exceedances + np.count_nonzero(above) >= ENOUGH:
+            last = int(np.flatnonzero(above)[ENOUGH - exceedances - 1])
             return RedrawnP(ENOUGH / (drawn + last + 1), drawn + last + 1, ENOUGH)
-        reached += int(np.count_nonzero(above))
+        exceedances += int(np.count_nonzero(above))
         drawn += size
         size = min(4 * (size + 1), _LARGEST_BATCH)
-    return RedrawnP((1 + reached) / (1 + drawn), drawn, reached)
+    return RedrawnP((1 + exceedances) / (1 + drawn), drawn, exceedances)
 
 
 def draws_needed(level: float) -> int:
-    """Fewest draws with which a p-value by rank can be at most `level`."""
+    """The smallest number of draws with which a p-value by rank can be at most `level`."""
     return max(1, math.ceil(1 / level) - 1)

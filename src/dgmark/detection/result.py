@@ -1,4 +1,7 @@
-"""What a detection says: its fields, its row, its sentence. Knows nothing of how it was come by."""
+"""The result of a detection: its fields, its row, and its summary sentence.
+
+Knows nothing of how the result was computed. `z_score` and `z_window` are the paper's (section 3.5).
+"""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -14,10 +17,10 @@ class Span:
     """A stretch of a text that carries the mark.
 
     Attributes:
-        start: its first character (of ids: its first index).
-        end: the character (index) after its last.
-        num_tokens_scored: tokens in it.
-        p_value: chance that a random key finds as good a stretch anywhere in this very text.
+        start: index of its first character (of its first id, if ids were given).
+        end: index after its last character (or id).
+        num_tokens_scored: number of scored tokens in it.
+        p_value: chance that a random key finds as good a span anywhere in this very text.
     """
 
     start: int
@@ -28,33 +31,33 @@ class Span:
 
 @dataclass(frozen=True)
 class Detection:
-    """What one text says of one key.
+    """The result for one text and one key.
 
     Attributes:
-        verdict: "watermarked" (p <= fpr), "not_detected", or "uncertain" (too short or too repetitive to tell).
-        p_value: chance that a random key fits this very text as well, all that was tried paid for; in (0, 1].
-        z_score: the paper's, at the best phase; for comparison, not for the verdict.
+        verdict: "watermarked" (p <= fpr), "not_detected", or "uncertain" (too short or too repetitive to decide).
+        p_value: chance that a random key fits this very text as well, adjusted for all that was tried; in (0, 1].
+        z_score: the paper's z-score at the best phase; for comparison, not for the verdict.
         green_fraction: matched / scored.
-        num_tokens_scored: tokens of the response, special ones left out.
-        num_tokens_matched: those in their position's matching set, at the best phase.
+        num_tokens_scored: number of scored tokens of the response; special tokens are not scored.
+        num_tokens_matched: number of tokens in their position's matching set, at the best phase.
         fpr: false-positive rate that the verdict was held to.
         shift: how many tokens are taken to be missing at the front (modulo the code's period without rotation).
-        shifts_tested: how many were tried, and paid for in the p-value.
-        key_fingerprint: names the key.
+        shifts_tested: how many shifts were tried; the p-value pays for them.
+        key_fingerprint: identifies the key.
         guaranteed: whether the p-value rests on a secret key; false for scheme token-id.
         summary: the verdict in one plain sentence.
         mode: which tests the p-value combines: "intact" (matches at one shift), "edited" (alignment), or "auto" (both).
         p_intact: p-value of the matches at one shift alone; None in mode "edited".
-        p_edited: p-value of the alignment test alone; None where it was not needed or not asked for.
-        draws: keys re-drawn for it.
-        edited_fraction: tokens put in or cut out, estimated, per scored token; None if no mark was found by alignment.
-        z_window: the paper's window statistic (mean squared z of 8 tokens); for comparison; mean 1 on fair coins.
-        normalised: what was changed in the text before it was scored; empty for the text as it is.
-        spans: the stretches that carry the mark; None if not asked for.
-        keys_tested: how many keys were tried, and paid for in the p-value; the one named is the likeliest.
-        scheme: whose mark was looked for: "dgmark", or a baseline's name (docs/baselines.md); of baselines, "tokens
-            scored" are what their statistic counts (pairs or windows).
-        p_published: the p-value of the baseline's own publication, for comparison; None for dgmark.
+        p_edited: p-value of the alignment test alone; None if it was not needed or not requested.
+        draws: number of keys re-drawn for the alignment test.
+        edited_fraction: estimated insertions and deletions per scored token; None if alignment found no mark.
+        z_window: the paper's window statistic (mean squared z of 8 tokens), for comparison; mean 1 on fair coins.
+        normalised: steps that changed the text before it was scored; empty if the text was scored unchanged.
+        spans: the spans that carry the mark; None if not requested.
+        keys_tested: how many keys were tried, which the p-value pays for; the result is that of the likeliest key.
+        scheme: the scheme whose mark was tested: "dgmark", or a baseline's name (docs/baselines.md). For baselines,
+            "tokens scored" are what their statistic counts (pairs or windows).
+        p_published: the p-value by the baseline's own publication, for comparison; None for dgmark.
     """
 
     verdict: Verdict
@@ -91,16 +94,16 @@ class Detection:
 
 @dataclass(frozen=True)
 class ScoredToken:
-    """One token of a text for display: its characters [start, end), and whether it matched (None: not scored)."""
+    """One token of a text, for display: its characters [start, end), and whether it matched (None: not scored)."""
 
     start: int
     end: int
     matched: bool | None
 
 
-def verdict_of(p_value: float, level: float, *, tells: bool) -> Verdict:
-    """The verdict of a p-value that decides at `level`; `tells`: whether a typical mark would be found."""
-    return "watermarked" if p_value <= level else "not_detected" if tells else "uncertain"
+def verdict_of(p_value: float, level: float, *, detectable: bool) -> Verdict:
+    """The verdict of a p-value at `level`; `detectable`: whether a typical mark would be found in this text."""
+    return "watermarked" if p_value <= level else "not_detected" if detectable else "uncertain"
 
 
 def summary(

@@ -1,4 +1,7 @@
-"""What scores texts: one key, a ring of keys, or a baseline's detector; all behind one protocol."""
+"""The scorer: one protocol for everything that scores texts, whether one key, a keyring or a baseline's detector.
+
+Knows nothing of how texts are scored.
+"""
 
 from collections.abc import Iterable
 from typing import Any, Protocol, runtime_checkable
@@ -15,12 +18,12 @@ class Scorer(Protocol):
 
     @property
     def reader(self) -> Reader:
-        """What reads texts and ids for it."""
+        """Reads texts and ids for this scorer."""
         ...
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What its detections depend on beside the text, as plain JSON values.
+        """Everything that a detection depends on except the text, as plain JSON values.
 
         Every scorer has the fields keys (fingerprints), fpr, mode, scheme, phase, max_crop and normalise.
         """
@@ -28,7 +31,7 @@ class Scorer(Protocol):
 
     @property
     def shared_fields(self) -> dict[str, Any]:
-        """The fields of its detections that are the same for every text."""
+        """The fields that all detections have in common."""
         ...
 
     def detect(self, text_or_ids: TextOrIds) -> Detection:
@@ -36,15 +39,15 @@ class Scorer(Protocol):
         ...
 
     def detect_many(self, texts_or_ids: Iterable[TextOrIds]) -> list[Detection]:
-        """Score many; the same detections as one by one."""
+        """Score several texts or responses; the detections equal those of `detect`."""
         ...
 
 
 def one_key(scorer: Scorer) -> Detector:
-    """The scorer, if it can do what takes one dgMARK key: spans, ranges, and tokens for display.
+    """The scorer as a `Detector`, which spans, ranges, and tokens for display need.
 
     Raises:
-        SettingsError: it looks for several keys, or for a baseline's mark.
+        SettingsError: the scorer looks for several keys, or for a baseline's mark.
     """
     if isinstance(scorer, Detector):
         return scorer

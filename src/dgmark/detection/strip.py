@@ -1,6 +1,7 @@
 """The strip: a picture of the matches along one text, with its windows and spans. Needs matplotlib.
 
-Colours are told apart without colour vision (Okabe and Ito), and never carry the meaning alone.
+The colours can be told apart without colour vision (Okabe and Ito), and never carry the meaning alone. Knows matches
+and spans, not how they were found. Ours.
 """
 
 import os
@@ -28,14 +29,14 @@ def match_strip(
     window: int = DEFAULT_WINDOW,
     title: str = "",
 ) -> "Figure":
-    """Each scored token's match at the best shift, the z-score of each window, and the spans found.
+    """Draw whether each scored token matches, the z-score of each window, and the spans.
 
     Args:
         matched: whether each scored token matches.
-        modulus: m.
+        modulus: number of groups m.
         spans: scored tokens [first, last) of each span.
-        window: tokens in a window.
-        title: what to write above.
+        window: number of tokens in a window.
+        title: the title above the picture.
     """
     figure = new_figure(9, 3)
     strip, curve = figure.subplots(2, 1, sharex=True, height_ratios=[1, 3])
@@ -61,7 +62,7 @@ def save(figure: "Figure", path: Path) -> None:
     """Write a picture in the format of the path's suffix.
 
     Raises:
-        SettingsError: the suffix is none of a picture.
+        SettingsError: the suffix is not a picture format.
         InputError: the file cannot be written.
     """
     check_target(path)
@@ -72,23 +73,23 @@ def save(figure: "Figure", path: Path) -> None:
 
 
 def check_target(path: Path) -> None:
-    """Refuse a picture that could not be written, before there is any work to lose.
+    """Refuse a path that no picture can be written to, before there is any work to lose.
 
     Raises:
-        SettingsError: the suffix is none of a picture.
-        InputError: the folder is not there, or the file cannot be written.
+        SettingsError: the suffix is not a picture format.
+        InputError: the folder does not exist, or the file cannot be written.
         MissingExtra: matplotlib is not installed.
     """
     known = new_figure(1, 1).canvas.get_supported_filetypes()
     if path.suffix.lower().removeprefix(".") not in known:
-        raise SettingsError(f"{path} does not end in a format of pictures: {', '.join(sorted(known))}")
+        raise SettingsError(f"{path} does not end in a picture format: {', '.join(sorted(known))}")
     there = path if path.exists() else path.parent
     if path.is_dir() or not path.parent.is_dir() or not os.access(there, os.W_OK):
-        raise InputError(f"{path} cannot be written: no such folder, or not permitted")
+        raise InputError(f"{path} cannot be written: the folder does not exist, or writing there is not permitted")
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """An empty figure, in inches.
+    """An empty figure of this size in inches.
 
     Raises:
         MissingExtra: matplotlib is not installed.

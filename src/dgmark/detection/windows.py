@@ -1,7 +1,7 @@
-"""The paper's sliding-window statistic for edited text (paper section 3.4), for comparison.
+"""The paper's sliding-window statistic for edited text (paper section 3.5), for comparison.
 
-Each window of w tokens has its z-score; the statistic is the mean of their squares, and its p-value is its rank among
-re-drawn keys (`redraw.py`).
+Each window of w tokens has a z-score. The statistic is the mean of their squares, and its p-value is its rank among
+re-drawn keys (`redraw.py`). Knows tokens and their positions only.
 """
 
 import math
@@ -21,10 +21,10 @@ class WindowTest:
     """The paper's window statistic of one text.
 
     Attributes:
-        z_scores: of each window, n - w + 1 of them.
+        z_scores: z-score of each of the n - w + 1 windows.
         statistic: mean of their squares, z_win.
-        p_value: rank of the statistic among re-drawn keys; true for any text, at least 1 / (draws + 1).
-        draws: keys re-drawn.
+        p_value: from the rank of the statistic among re-drawn keys; valid for any text, at least 1 / (draws + 1).
+        draws: number of re-drawn keys.
     """
 
     z_scores: tuple[float, ...]
@@ -36,7 +36,7 @@ class WindowTest:
 def window_z_scores(
     matched: Bool[np.ndarray, "n *keys"], modulus: int, window: int = DEFAULT_WINDOW
 ) -> Float[np.ndarray, "windows *keys"]:
-    """z-score of each run of `window` tokens, n - window + 1 of them; none for a shorter text."""
+    """z-score of each of the n - window + 1 windows; empty for a shorter text."""
     counts = np.cumsum(matched, axis=0, dtype=np.int64)
     sums = counts[window - 1 :].copy()
     sums[1:] -= counts[:-window]
@@ -47,7 +47,7 @@ def window_z_scores(
 def window_statistic(
     matched: Bool[np.ndarray, "n *keys"], modulus: int, window: int = DEFAULT_WINDOW
 ) -> Float[np.ndarray, " *keys"]:
-    """The paper's z_win: mean squared z-score of the windows; 1 (its mean under fair coins) for no window."""
+    """The paper's z_win: mean squared z-score of the windows; 1 (its mean under fair coins) if there is no window."""
     scores = window_z_scores(matched, modulus, window)
     if not len(scores):
         return np.ones(matched.shape[1:])
@@ -63,15 +63,15 @@ def window_test(
     window: int = DEFAULT_WINDOW,
     most: int = 9999,
 ) -> WindowTest:
-    """The window statistic with its p-value by re-drawn keys.
+    """The window statistic with its p-value from re-drawn keys.
 
     Args:
         tables: the key's groups and position code.
         ids: scored token ids.
-        positions: where they stand. With a plain key at m = 2 a shift of all changes nothing; else they are as given.
-        draws: where random keys come from.
-        window: tokens in a window.
-        most: draws after which to stop.
+        positions: their positions, taken as given. With a plain key at m = 2, a common shift changes nothing.
+        draws: the source of random keys.
+        window: number of tokens in a window.
+        most: number of draws after which to stop.
     """
     spec = tables.spec
     items = spec.segment(positions) * spec.table_size + ids
@@ -81,11 +81,11 @@ def window_test(
     def statistic(groups: UInt8[np.ndarray, "rows keys"]) -> Float[np.ndarray, " keys"]:
         return window_statistic(groups[rows] == wanted, spec.modulus, window)
 
-    found = redrawn_p(statistic, groups[first], draws, spec.modulus, most=most)
+    rank = redrawn_p(statistic, groups[first], draws, spec.modulus, most=most)
     scores = window_z_scores(groups == wanted[:, 0], spec.modulus, window)
     return WindowTest(
         z_scores=tuple(scores.tolist()),
         statistic=float(statistic(groups[first][:, None])[0]),
-        p_value=found.p_value,
-        draws=found.draws,
+        p_value=rank.p_value,
+        draws=rank.draws,
     )

@@ -1,4 +1,7 @@
-"""Texts to score, out of files, folders, JSON Lines and standard input; what cannot be used becomes a bad row."""
+"""Texts to score, from files, folders, JSON Lines and standard input. An unusable row or text becomes a bad row.
+
+Knows nothing of tokens and keys.
+"""
 
 import json
 import sys
@@ -17,22 +20,22 @@ _EMPTY = "the text is empty"
 
 @dataclass(frozen=True)
 class Item:
-    """One text (or response's token ids) to score."""
+    """One text, or the token ids of one response, to score."""
 
     row_id: str
     content: str | list[int]
 
 
 def read_texts(source: str, *, prefer_ids: bool = False) -> Iterator[Item | BadRow]:
-    """The texts of one source.
+    """Read the texts of one source.
 
     Args:
-        source: a text file, a `.jsonl` or `.parquet` file, a folder (its files of these kinds, .txt and .md, in order
-            of name), or "-".
-        prefer_ids: of a row with both "text" and "token_ids", take the ids.
+        source: a text file, a `.jsonl` or `.parquet` file, a folder (its `.txt`, `.md`, `.jsonl` and `.parquet` files,
+            in order of name), or "-" for standard input.
+        prefer_ids: take the ids of a row that holds both "text" and "token_ids".
 
     Raises:
-        NoTexts: no such file, or a folder without texts.
+        NoTexts: the file cannot be read, or the folder holds no text.
     """
     if source == STDIN:
         yield from _from_lines(iter(sys.stdin.buffer), "stdin", prefer_ids)
@@ -59,11 +62,11 @@ def read_texts(source: str, *, prefer_ids: bool = False) -> Iterator[Item | BadR
 
 
 def read_parquet(path: str) -> Iterator[Row | BadRow]:
-    """Rows of a Parquet file, a batch at a time: its columns id, text and token_ids.
+    """Read the columns id, text and token_ids of a Parquet file, row by row; a batch is in memory at a time.
 
     Raises:
-        NoTexts: the file, or what follows some rows of it, cannot be read as Parquet, or it has neither "text" nor
-            "token_ids".
+        NoTexts: the file cannot be read as Parquet, from its start or from some row on, or it has neither a column
+            "text" nor a column "token_ids".
         MissingExtra: pyarrow is not installed.
     """
     try:
@@ -93,14 +96,14 @@ def read_parquet(path: str) -> Iterator[Row | BadRow]:
                 name = f"{path}:{number}"
                 try:
                     (row,) = batch.slice(at, 1).to_pylist()
-                except (ValueError, OverflowError) as error:  # bytes that are no text; Arrow's errors are among them
+                except (ValueError, OverflowError) as error:  # bytes that are not text; includes Arrow's errors
                     yield BadRow(name, f"not readable: {error}")
                     continue
                 yield {**row, "id": str(row["id"]) if row.get("id") is not None else name}
 
 
 def is_rows(content: bytes) -> bool:
-    """Whether standard input holds JSON Lines and not a text: its first line is a JSON object."""
+    """Whether standard input holds JSON Lines instead of a text: then its first line is a JSON object."""
     try:
         return isinstance(json.loads(content.lstrip().split(b"\n", 1)[0]), dict)
     except (ValueError, RecursionError):
@@ -108,7 +111,7 @@ def is_rows(content: bytes) -> bool:
 
 
 def _from_lines(lines: Iterator[bytes], name: str, prefer_ids: bool) -> Iterator[Item | BadRow]:
-    """Rows as they come in, or one text as a whole: the first line that is not blank tells which."""
+    """Read rows as they arrive, or one whole text. The first line that is not blank decides which."""
     head = []
     for line in lines:
         head.append(line)

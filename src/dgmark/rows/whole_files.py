@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all."""
+"""Files and folders that are written whole or not at all."""
 
 import os
 import secrets
@@ -12,41 +12,41 @@ from dgmark.errors import InputError
 
 @contextmanager
 def replacing_file(path: Path) -> Iterator[Path]:
-    """A path beside `path` to write to; it takes the file's place, and is on disk, when the block ends well."""
+    """Yield a temporary path next to `path`. If the block succeeds, its file is synced to disk and replaces `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        yield beside
-        with open(beside, "rb") as written:
+        yield temporary
+        with open(temporary, "rb") as written:
             os.fsync(written.fileno())
-        os.replace(beside, path)
+        os.replace(temporary, path)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 @contextmanager
 def replacing_folder(folder: Path) -> Iterator[Path]:
-    """A folder beside `folder` to fill; it takes the folder's place when the block ends well."""
+    """Yield a temporary folder next to `folder`. If the block succeeds, it replaces `folder`."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    beside = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
-    beside.mkdir()
+    temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
+    temporary.mkdir()
     try:
-        yield beside
+        yield temporary
         if folder.exists():
             shutil.rmtree(folder)
-        os.replace(beside, folder)
+        os.replace(temporary, folder)
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file in one go.
+    """Write a file whole or not at all.
 
     Raises:
-        InputError: it cannot be written; what was there before stays.
+        InputError: the file cannot be written; an existing file stays unchanged.
     """
     try:
-        with replacing_file(path) as beside:
-            beside.write_bytes(content.encode() if isinstance(content, str) else content)
+        with replacing_file(path) as temporary:
+            temporary.write_bytes(content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""Work on many items: in order, over several processes. Memory does not grow with their number."""
+"""Work on many items, in order, on several processes. Memory does not grow with the number of items."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -11,20 +11,20 @@ Input = TypeVar("Input")
 Output = TypeVar("Output")
 
 CHUNK = 64
-# chunks at work or waiting for each process
+# chunks in progress or queued for each process
 _AHEAD = 3
 
 
-def in_order(
+def map_in_order(
     work: Callable[..., list[Output]], items: Iterable[Input], *, workers: int = 1, shared: tuple[Any, ...] = ()
 ) -> Iterator[tuple[Input, Output]]:
-    """Each item with what `work` makes of it, in the items' order.
+    """Yield each item with its result, in the items' order.
 
     Args:
-        work: called as `work(chunk, *shared)`, makes one result for each item of the chunk; with several workers a
-            function of a module.
+        work: called as `work(chunk, *shared)`; returns one result for each item of the chunk. With several workers it
+            must be a module-level function.
         items: read as they are needed.
-        workers: processes; 1 is this one.
+        workers: number of processes; 1 works in this process.
         shared: further arguments of `work`, sent to each process once.
     """
     items = iter(items)
@@ -33,8 +33,8 @@ def in_order(
         for chunk in chunks:
             yield from zip(chunk, work(chunk, *shared), strict=True)
         return
-    # spawned, as a forked tokenizer may hang on its threads
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_keep, initargs=(work, shared))
+    # spawned, not forked, as a forked tokenizer may hang on its threads
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_set_work, initargs=(work, shared))
     waiting: deque[tuple[list[Input], Future[list[Output]]]] = deque()
     try:
         for chunk in chunks:
@@ -49,14 +49,14 @@ def in_order(
         pool.shutdown(cancel_futures=True)
 
 
-# what a process of the pool works with; empty in the process that made the pool
-_KEPT: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+# the work of a process of the pool and its shared arguments; empty in the process that started the pool
+_WORK: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
 
 
-def _keep(work: Callable[..., Any], shared: tuple[Any, ...]) -> None:
-    _KEPT[:] = [(work, shared)]
+def _set_work(work: Callable[..., Any], shared: tuple[Any, ...]) -> None:
+    _WORK[:] = [(work, shared)]
 
 
 def _work_on(chunk: list[Any]) -> Any:
-    ((work, shared),) = _KEPT
+    ((work, shared),) = _WORK
     return work(chunk, *shared)

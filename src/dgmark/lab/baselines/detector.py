@@ -92,7 +92,7 @@ class SchemeDetector:
 
     def _detect_scored(self, tokens: ScoredIds) -> Detection:
         score = self._score(self.key, tokens.ids, tokens.positions, self.fpr)
-        verdict = verdict_of(score.p_value, self.fpr, tells=score.tells)
+        verdict = verdict_of(score.p_value, self.fpr, detectable=score.tells)
         return Detection(
             verdict=verdict,
             p_value=score.p_value,
