@@ -1,4 +1,4 @@
-"""`dgmark detect` of many texts: files that resume, exit codes, options that do not go together."""
+"""`dgmark detect` on many texts: resumed files, exit codes, options that cannot be combined."""
 
 import json
 from pathlib import Path
@@ -47,7 +47,7 @@ def test_two_processes_write_what_one_does(key_file: Path, table: Path, tmp_path
     assert one.read_bytes() == two.read_bytes()
 
 
-def test_another_ring_of_keys_does_not_go_on_with_the_file(table: Path, tmp_path: Path) -> None:
+def test_a_file_of_another_ring_of_keys_is_not_resumed(table: Path, tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.mkdir()
     known_key("batch").save(keys / "0.json")
@@ -94,7 +94,7 @@ def test_rows_of_other_settings_are_not_mixed(key_file: Path, tmp_path: Path, op
     assert "another settings" in mixed.stderr
 
 
-def test_another_ring_of_as_many_keys_does_not_go_on_with_the_file(tmp_path: Path) -> None:
+def test_a_file_of_another_ring_of_as_many_keys_is_not_resumed(tmp_path: Path) -> None:
     source, out = failing_then_good(tmp_path)
     keys = tmp_path / "keys"
     keys.mkdir()
@@ -127,7 +127,7 @@ def test_an_output_among_the_inputs_is_refused(key_file: Path, tmp_path: Path) -
         ["--fpr", "1e-310"],
     ],
 )
-def test_what_cannot_be_meant_together_is_refused(key_file: Path, options: list[str]) -> None:
+def test_options_that_cannot_be_combined_are_refused(key_file: Path, options: list[str]) -> None:
     assert run("detect", "--key", key_file, *options, stdin="A text.").exit_code == 2
 
 

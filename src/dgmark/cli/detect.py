@@ -1,4 +1,4 @@
-"""`dgmark detect`: texts and a key in, verdicts with their error rate out."""
+"""`dgmark detect`: reads texts and a key, writes verdicts with their error rate."""
 
 import sys
 from collections.abc import Iterable
@@ -26,11 +26,13 @@ from dgmark.rows.texts import Item
 
 @speaks
 def detect(
-    inputs: Annotated[list[str] | None, typer.Argument(help="Text files, .jsonl files, folders; - is stdin.")] = None,
+    inputs: Annotated[
+        list[str] | None, typer.Argument(help="Text, .jsonl and .parquet files, folders; - is stdin.")
+    ] = None,
     key: Annotated[Path | None, typer.Option(help="Key file to look for.", show_default=False)] = None,
     keys: Annotated[
         Path | None,
-        typer.Option(help="Folder of key files: find which of them, if any, marked the text.", show_default=False),
+        typer.Option(help="Folder of key files: find the key, if any, that marked the text.", show_default=False),
     ] = None,
     scheme: SchemeName = None,
     scheme_option: SchemeOptions = None,
@@ -38,15 +40,16 @@ def detect(
     mode: Annotated[
         Mode,
         typer.Option(
-            help="auto: test for intact and for edited text; intact: allow for a crop only; edited: allow for edits."
+            help="auto: test for intact and for edited text; intact: allow only for a crop; edited: allow for edits."
         ),
     ] = Mode.AUTO,
     phase: Annotated[
-        Phase, typer.Option(help="any: the front may be missing; start: the text is complete.")
+        Phase, typer.Option(help="any: tokens may be missing at the front; start: the text is complete.")
     ] = Phase.ANY,
-    output: Annotated[Format, typer.Option("--format", help="How to write results.")] = Format.TABLE,
+    output: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TABLE,
     tokenizer: Annotated[
-        str | None, typer.Option(help="Tokenizer folder or file; by default the one the key names.", show_default=False)
+        str | None,
+        typer.Option(help="Tokenizer folder or file; by default the one that the key names.", show_default=False),
     ] = None,
     ids: Annotated[bool, typer.Option("--ids", help='Score the "token_ids" of rows that also hold "text".')] = False,
     normalise: Annotated[
@@ -54,25 +57,25 @@ def detect(
         typer.Option(
             "--normalise",
             "--normalize",
-            help=f"If the mark does not show, undo disguises: all, or {', '.join(STEPS)}; may be repeated.",
+            help=f"If no mark is found, undo disguises and test again: all, or {', '.join(STEPS)}; may be repeated.",
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write JSON Lines to this file; if it exists, go on where it stops.", show_default=False),
+        typer.Option(help="Write JSON Lines to this file; if it exists, resume it.", show_default=False),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Write a picture of one text's matches (.png, .svg).", show_default=False)
+        Path | None, typer.Option(help="Draw the matches of one text to this file (.png, .svg).", show_default=False)
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
-    spans: Annotated[bool, typer.Option("--spans", help="Find the stretches that carry the mark.")] = False,
+    workers: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
+    spans: Annotated[bool, typer.Option("--spans", help="Find the spans that carry the mark.")] = False,
     show: Annotated[bool, typer.Option("--show", help="Show which tokens match.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit 0 if watermarked, 1 if not, 3 if uncertain.")] = False,
     only: Annotated[
         list[str] | None,
         typer.Option(
             metavar="START:END",
-            help="Score only these characters (of ids: indices); choose them without the key; may be repeated.",
+            help="Score only these characters (indices for ids); choose them without the key; may be repeated.",
         ),
     ] = None,
     max_crop: Annotated[
@@ -80,9 +83,9 @@ def detect(
     ] = DEFAULT_MAX_CROP,
     allow_open_key: AllowOpenKey = False,
 ) -> None:
-    """Check texts for the mark of a key, with a p-value that holds for any text.
+    """Check texts for the mark of a key, with a p-value that is valid for any text.
 
-    --scheme looks for another watermark than dgMARK; give the options that the text was made with.
+    --scheme tests for another watermark than dgMARK; give the options that the text was generated with.
     """
     options = DetectOptions(
         key=key,
@@ -118,20 +121,20 @@ def detect(
             spans=spans,
             on_resume=partial(_report_resumed, out),
         )
-        stderr().print(_sentence(tally, out))
+        stderr().print(_file_summary(tally, out))
     else:
         tally = _show(options, scorer, sources, ids, workers)
-    _leave(tally, check)
+    _check_exit(tally, check)
 
 
 def _show(options: DetectOptions, scorer: Scorer, sources: list[str], ids: bool, workers: int) -> Tally:
-    """Score the texts and write the results to stdout, and to a picture where one is wanted."""
+    """Score the texts, write the results to stdout, and draw the picture if one is requested."""
     tally, task = Tally(), Task(options.only, options.spans)
     items = read_sources(sources, prefer_ids=ids)
     if not options.plot:
         WRITERS[options.output](tally.count(score(scorer, items, task, workers)), scorer, options.show)
         return tally
-    rows = list(tally.count(score(scorer, _the_one(items), task)))
+    rows = list(tally.count(score(scorer, _single_text(items), task)))
     WRITERS[options.output](iter(rows), scorer, options.show)
     for row in rows:
         if not isinstance(row, BadRow):
@@ -139,28 +142,28 @@ def _show(options: DetectOptions, scorer: Scorer, sources: list[str], ids: bool,
     return tally
 
 
-def _the_one(items: Iterable[Item | BadRow]) -> list[Item | BadRow]:
-    """The text there is; a second one is seen before any is scored."""
+def _single_text(items: Iterable[Item | BadRow]) -> list[Item | BadRow]:
+    """The only text. More than one is refused before any is scored."""
     first = list(islice(items, 2))
     if len(first) > 1:
-        raise SettingsError("--plot draws one text, and there are more")
+        raise SettingsError("--plot draws one text, but the input holds more: give one text, or leave --plot out")
     return first
 
 
 def _report_resumed(out: Path, rows: int) -> None:
-    """Say how many rows the file held before this run."""
+    """Report how many rows the file held before this run."""
     if rows:
         stderr().print(f"{rows} rows are already in {out}")
 
 
-def _sentence(tally: Tally, out: Path) -> str:
-    """What the file holds."""
+def _file_summary(tally: Tally, out: Path) -> str:
+    """The counts of the file's rows, in one line."""
     counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(tally.verdicts.items()))
     return f"{out}: {tally.scored} scored ({counts or 'none'}), {tally.unusable} cannot be used"
 
 
-def _leave(tally: Tally, check: bool) -> None:
-    """Leave with the exit code that the counts call for."""
+def _check_exit(tally: Tally, check: bool) -> None:
+    """Exit with the code that the counts require."""
     first = tally.first_unusable
     if first and (check or not tally.scored):
         raise first.kind(f"{first.row_id}: {first.error}")

@@ -1,4 +1,4 @@
-"""The options of `dgmark detect`: which go together, and the scorer that they describe."""
+"""The options of `dgmark detect`: which ones can be combined, and the scorer that they describe."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from dgmark.watermark.key import WatermarkKey
 
 
 class Mode(StrEnum):
-    """Which tests decide."""
+    """Which tests are computed."""
 
     AUTO = "auto"
     INTACT = "intact"
@@ -35,10 +35,10 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class DetectOptions:
-    """The options of `dgmark detect`, as the command line gives them.
+    """The options of `dgmark detect` as given on the command line.
 
     Raises:
-        SettingsError: options that do not go together.
+        SettingsError: some of the options cannot be combined.
     """
 
     key: Path | None
@@ -62,7 +62,7 @@ class DetectOptions:
         if (self.key is None) == (self.keys is None):
             raise SettingsError("give --key FILE, the key to look for, or --keys FOLDER, but not both")
         if self.show and self.output is not Format.TABLE:
-            raise SettingsError("--show is for --format table")
+            raise SettingsError("--show needs --format table: leave --show or the other format out")
         if self.out and (self.show or self.plot or self.output not in (Format.TABLE, Format.JSONL)):
             raise SettingsError("--out writes JSON Lines: leave --show, --plot and other formats out")
         if self.only and (self.show or self.spans or self.plot):
@@ -73,29 +73,29 @@ class DetectOptions:
             self._check_baseline(self.scheme)
         elif self.key is not None and self.steps and (self.spans or self.show or self.only or self.plot):
             raise SettingsError("--normalise changes the text: leave --spans, --show, --only and --plot out")
-        elif self.keys is not None and (self.mode is not Mode.AUTO or self._of_one_key()):
+        elif self.keys is not None and (self.mode is not Mode.AUTO or self._needs_one_key()):
             raise SettingsError(
-                "--keys goes with --mode auto only, and without --normalise, --spans, --show, --only and --plot: "
+                "--keys needs --mode auto and excludes --normalise, --spans, --show, --only and --plot: "
                 "find the key first, then give it with --key"
             )
 
     def _check_baseline(self, scheme: Baseline) -> None:
         plain = (self.mode, self.phase, self.max_crop) == (Mode.AUTO, Phase.ANY, DEFAULT_MAX_CROP)
-        if self.key is None or not plain or self._of_one_key():
+        if self.key is None or not plain or self._needs_one_key():
             raise SettingsError(
                 f"scheme {scheme.name} is looked for in whole texts with one --key: leave --mode, --phase, "
                 "--max-crop, --normalise, --spans, --show, --only and --plot out"
             )
 
-    def _of_one_key(self) -> bool:
+    def _needs_one_key(self) -> bool:
         return bool(self.show or self.spans or self.only or self.steps or self.plot)
 
     def scorer(self) -> Scorer:
-        """Read the keys; what scores texts with them.
+        """Read the keys and make the scorer that the options describe.
 
         Raises:
-            KeyFileError: a key file that cannot be used.
-            SettingsError: an invalid setting.
+            KeyFileError: a key file is unusable.
+            SettingsError: a setting is invalid.
             ModelError: the tokenizer cannot be loaded.
         """
         shared: dict[str, Any] = {
@@ -114,7 +114,7 @@ class DetectOptions:
 
 
 def parse_steps(names: Sequence[str]) -> tuple[str, ...]:
-    """The steps of --normalise; "all" stands for every one."""
+    """The steps that --normalise names; "all" stands for every step."""
     return tuple(STEPS) if "all" in names else tuple(names)
 
 
@@ -122,7 +122,7 @@ def parse_ranges(texts: Iterable[str]) -> Ranges:
     """The ranges of --only, each written START:END.
 
     Raises:
-        SettingsError: a text that is not two whole numbers.
+        SettingsError: a text is not two whole numbers with a colon between.
     """
     ranges = []
     for text in texts:

@@ -1,4 +1,4 @@
-"""A text with its matches shown: colour and underline, so that neither alone carries the meaning."""
+"""A text with its matches highlighted by colour and underline, so that colour alone never carries the meaning."""
 
 from rich.text import Text
 
@@ -11,14 +11,14 @@ UNSCORED = "dim"
 
 
 def highlight(text: str, tokens: list[ScoredToken]) -> Text:
-    """`text` with each token styled by whether it matched."""
-    shown = Text(well_formed(text))
+    """`text` with each token styled by whether it matches."""
+    highlighted = Text(well_formed(text))
     for token in tokens:
         style = UNSCORED if token.matched is None else MATCHED if token.matched else UNMATCHED
-        shown.stylize(style, token.start, token.end)
-    return shown
+        highlighted.stylize(style, token.start, token.end)
+    return highlighted
 
 
 def legend() -> Text:
-    """What the styles mean."""
+    """The meaning of the styles."""
     return Text.assemble(("matching token", MATCHED), "  ", ("other token", UNMATCHED))

@@ -1,4 +1,4 @@
-"""Detections as a person or a program wants them: a card, a table, JSON, JSON Lines, CSV."""
+"""Detections written for a person or a program: as a card, a table, JSON, JSON Lines or CSV."""
 
 import csv
 import json
@@ -30,7 +30,7 @@ _COLUMNS = ["id", *Detection.__dataclass_fields__, "schema", "error"]
 
 
 class Format(StrEnum):
-    """How results are written."""
+    """The output formats."""
 
     TABLE = "table"
     JSON = "json"
@@ -74,7 +74,7 @@ def _write_table(scored: Iterator[Scored], scorer: Scorer, show: bool) -> None:
 
 
 def draw(detector: Detector, item: Item, detection: Detection) -> "Figure":
-    """The matches along one text, with its spans."""
+    """Draw the matches along one text, with its spans."""
     tokens = detector.reader.locate(item.content)
     matched = detector.key.tables.matching(tokens.ids, tokens.positions + detection.shift)
     spans = [
@@ -110,15 +110,15 @@ def card(detection: Detection) -> Table:
 
 
 def _tests(detection: Detection) -> str:
-    """The p-value of each test made."""
-    made = []
+    """The p-value of each computed test."""
+    parts = []
     if detection.p_intact is not None:
-        made.append(f"intact {detection.p_intact:.3g}")
+        parts.append(f"intact {detection.p_intact:.3g}")
     if detection.p_edited is not None:
-        made.append(f"edited {detection.p_edited:.3g} ({detection.draws} keys drawn)")
+        parts.append(f"edited {detection.p_edited:.3g} ({detection.draws} keys drawn)")
     if detection.edited_fraction is not None:
-        made.append(f"about {detection.edited_fraction:.0%} of tokens put in or cut out")
-    return ", ".join(made)
+        parts.append(f"about {detection.edited_fraction:.0%} of tokens inserted or deleted")
+    return ", ".join(parts)
 
 
 def _table(rows: list[Scored]) -> Table:
@@ -129,14 +129,14 @@ def _table(rows: list[Scored]) -> Table:
         if isinstance(row, BadRow):
             table.add_row(Text(well_formed(row.row_id)), Text(well_formed(row.error), style="red"))
             continue
-        item, found = row
+        item, detection = row
         table.add_row(
             Text(well_formed(item.row_id)),
-            Text(found.verdict, style=_STYLES[found.verdict]),
-            Text(f"{found.p_value:.3g}"),
-            Text(f"{found.z_score:.2f}"),
-            Text(f"{found.green_fraction:.3f}"),
-            Text(str(found.num_tokens_scored)),
+            Text(detection.verdict, style=_STYLES[detection.verdict]),
+            Text(f"{detection.p_value:.3g}"),
+            Text(f"{detection.z_score:.2f}"),
+            Text(f"{detection.green_fraction:.3f}"),
+            Text(str(detection.num_tokens_scored)),
         )
     return table
 
