@@ -1,4 +1,4 @@
-"""Hub ids: the local cache, what is fetched, and what is said where it cannot be had. No test touches the network."""
+"""Hub ids: the local cache, what is fetched, and the error if that fails. No test touches the network."""
 
 from pathlib import Path
 from typing import Any
@@ -77,15 +77,15 @@ def test_a_folder_of_that_name_comes_first(cache: Path, tmp_path: Path, monkeypa
     assert find_checkpoint("lab/model").config["model_type"] == "bert"
 
 
-def test_what_is_not_there_says_how_to_fetch_it(cache: Path) -> None:
+def test_a_missing_checkpoint_says_how_to_fetch_it(cache: Path) -> None:
     with pytest.raises(ModelNotFound, match=r"cannot be fetched .*hf download lab/absent --include '\*\.json'"):
         load_model("lab/absent")
     with pytest.raises(ModelNotFound, match="hf download lab/absent --revision v1 "):
         load_model("lab/absent", revision="v1")
 
 
-def test_a_connection_that_breaks_is_told_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    class BrokenConnection(Exception):  # as httpx's errors, which are no OSError
+def test_a_connection_that_breaks_is_reported_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    class BrokenConnection(Exception):  # like httpx's errors, which are not OSErrors
         pass
 
     def breaks(*_: object, **__: object) -> str:

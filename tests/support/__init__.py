@@ -1,3 +1,3 @@
-"""What several tests need: keys, texts, models and commands. No test imports another test."""
+"""What several tests share: keys, texts, models and commands. No test imports another test."""
 
 from support import shape_checks as shape_checks  # pyproject.toml names it by this package alone

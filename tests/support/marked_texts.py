@@ -37,14 +37,14 @@ def filled(ids: Ids, share: float, seed: int = 1) -> Ids:
 
 @cache
 def whole_words() -> list[int]:
-    """Ids of " word" tokens, which a text of such words is cut into again."""
+    """Ids of " word" tokens: a text of such words is tokenized into the same ids."""
     tokenizer = builtin_tokenizer()
     words = [(token, tokenizer.decode([FIRST + 40, token])[1:]) for token in range(FIRST, 8192)]
     return [token for token, word in words if re.fullmatch(" [a-z]+", word) and tokenizer.encode(word) == [token]]
 
 
 def marked_text(key: WatermarkKey, length: int, *, seed: int = 0) -> str:
-    """Words whose tokens match throughout, standing at position 0."""
+    """A text from position 0 whose tokens all match."""
     dice, table = random.Random(seed), key.tables.table()
     ids = [dice.choice([w for w in whole_words() if table[w] == i % key.spec.modulus]) for i in range(length)]
     return builtin_tokenizer().decode(ids)

@@ -1,4 +1,4 @@
-"""A Parquet file of texts, made where it is needed."""
+"""A Parquet file of texts, written on demand."""
 
 from pathlib import Path
 

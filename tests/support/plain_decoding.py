@@ -14,17 +14,17 @@ class Forwards(Protocol):
     """Logits of the positions [start, stop) of one canvas."""
 
     def begin(self, canvas: list[int], start: int, stop: int) -> list[list[float]]:
-        """Of a canvas whose block is about to be filled."""
+        """Logits of a canvas whose block is about to be filled."""
         ...
 
     def step(self, canvas: list[int], start: int, stop: int) -> list[list[float]]:
-        """Of a canvas that differs from the last that was begun inside the window alone."""
+        """Logits of a canvas that differs from the last begun canvas only inside the window."""
         ...
 
 
 @dataclass
 class Plain:
-    """What a decode wrote: the response, and the places that each step committed."""
+    """The result of a decode: the response, and the places that each step committed."""
 
     y: list[int]
     steps: list[list[int]] = field(default_factory=list)
@@ -45,7 +45,7 @@ def proposal(logits: list[float], permitted: list[int], strategy: str) -> tuple[
 
 
 def get_num_transfer_tokens(masked: int, steps: int) -> list[int]:
-    """LLaDA's: an even share, and one more in the first steps for the remainder."""
+    """LLaDA's quotas: an even share, and one more in the first steps for the remainder."""
     counts = [masked // steps] * steps
     for step in range(masked % steps):
         counts[step] += 1
@@ -53,7 +53,7 @@ def get_num_transfer_tokens(masked: int, steps: int) -> list[int]:
 
 
 def dream_counts(masked: int, steps: int) -> list[int]:
-    """Dream's: a share 1 - s/t of what is left, t falling linearly from 1 to 0.001; the last step takes all."""
+    """Dream's quotas: a share 1 - s/t of the rest, t falling linearly from 1 to 0.001; the last step takes all."""
     counts = []
     for i in range(steps):
         t = 1 - i * 0.999 / steps

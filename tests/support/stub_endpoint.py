@@ -1,4 +1,4 @@
-"""A local server in the form of OpenAI's, which answers from a script and keeps what it was asked."""
+"""A local server with OpenAI's interface, which answers from a script and keeps all requests."""
 
 import json
 import threading
@@ -15,7 +15,7 @@ GOOD = {"coherence": 4, "clarity": 5, "naturalness": 3.5, "overall": 4.17}  # a 
 
 
 def answer(content: object) -> Reply:
-    """A completion whose text is `content`, as JSON where it is no text."""
+    """A completion whose text is `content`, as JSON if it is not text."""
     text = content if isinstance(content, str) or content is None else json.dumps(content)
     message = {"role": "assistant", "content": text}
     return 200, {"id": "x", "object": "chat.completion", "created": 0, "model": "stub",
@@ -23,7 +23,7 @@ def answer(content: object) -> Reply:
 
 
 class StubEndpoint:
-    """A server whose n-th answer to a text is the n-th of `script` (its last one for ever), with what it was asked."""
+    """A server whose n-th answer to a text is the n-th of `script` (then its last for ever); it keeps all requests."""
 
     def __init__(self) -> None:
         self.script: list[Callable[[], Reply]] = [lambda: answer(GOOD)]
@@ -59,7 +59,7 @@ class StubEndpoint:
 
     @property
     def url(self) -> str:
-        """Its base URL."""
+        """The base URL of the server."""
         return f"http://127.0.0.1:{self.server.server_port}/v1"
 
     @property
@@ -68,13 +68,13 @@ class StubEndpoint:
         return [one["messages"][-1]["content"] for one in self.requests]
 
     def endpoint(self, **changes: Any) -> Endpoint:
-        """How to ask it, with pauses noted down and not waited for."""
+        """A client of the server, whose pauses are recorded instead of waited for."""
         return Endpoint(model="stub", base_url=self.url, sleep=self.waits.append, **changes)
 
 
 @contextmanager
 def stub_endpoint() -> Iterator[StubEndpoint]:
-    """A server for as long as this lasts."""
+    """A server that runs for the length of a block."""
     stub = StubEndpoint()
     try:
         yield stub

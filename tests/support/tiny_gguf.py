@@ -54,7 +54,7 @@ def config() -> LlamaConfig:
 
 
 def write(path: Path, network: LlamaForCausalLM, kind: GGMLQuantizationType = GGMLQuantizationType.F32) -> None:
-    """The network as a GGUF file; matrices in this quantization."""
+    """Write the network as a GGUF file, with its matrices in this quantization."""
     writer: Any = GGUFWriter(path, "llama")
     sizes: Any = network.config
     writer.add_block_count(sizes.num_hidden_layers)

@@ -62,7 +62,7 @@ def settings(kind: str = "storyteller", **sections: Any) -> Content:
 
 
 def tiny(kind: str = "storyteller", **sections: Any) -> TrainingConfig:
-    """The same, checked."""
+    """The settings of a run of seconds, checked."""
     return check_config(settings(kind, **sections), "settings")
 
 

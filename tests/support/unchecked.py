@@ -1,6 +1,6 @@
 """The package as users have it, without the run-time type checks that the tests put around every call.
 
-The checks stop wrong types before the package's own checks can, and cost several times what a short text's score does.
+The checks stop wrong types before the package's own checks can, and take several times as long as scoring a short text.
 """
 
 from collections.abc import Iterator

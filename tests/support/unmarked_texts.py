@@ -1,4 +1,4 @@
-"""Unmarked texts of the kinds on which fair coins go wrong: loops, tables, code; and prose."""
+"""Unmarked texts of the kinds for which fair coins are wrong (loops, tables, code), and prose."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -78,5 +78,5 @@ KINDS: dict[str, Callable[[random.Random], Iterator[str]]] = {
 
 @cache
 def texts(kind: str, most: int | None) -> list[NDArray[np.int64]]:
-    """The token ids of a kind's texts, cut after `most`."""
+    """The token ids of a kind's texts, each cut after `most` tokens."""
     return [np.array(builtin_tokenizer().encode(text)[:most]) for text in KINDS[kind](random.Random(kind))]

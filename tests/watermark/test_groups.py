@@ -1,6 +1,6 @@
-"""The groups of a key: balanced, reproducible for ever, and looked up as the paper's rule says.
+"""The groups of a key: balanced, reproducible for ever, and looked up by the paper's rule.
 
-`golden/groups_v1.json` was written by `python tests/test_watermark.py` from the plain-Python reference below. It is
+`golden/groups_v1.json` was written by this file, run as a script, from the plain-Python reference below. It is
 never written again: a text that is marked today must be found with the groups of today.
 """
 
@@ -27,7 +27,7 @@ LARGE = 10_000  # from this size on, the plain-Python reference is too slow to r
 
 
 class Golden(TypedDict):
-    """One golden vector: arguments, digest of the table, and its beginning for whoever has to debug."""
+    """One golden vector: arguments, digest of the table, and its first groups, for debugging."""
 
     secret: str
     modulus: int
@@ -69,7 +69,7 @@ def golden_vectors() -> list[Golden]:
 
 
 def stored_vectors() -> list[Golden]:
-    """The committed vectors; none before they were first written."""
+    """The committed vectors; empty before they were first written."""
     if not GOLDEN.exists():
         return []
     return cast(list[Golden], json.loads(GOLDEN.read_text(encoding="utf-8")))
@@ -183,7 +183,7 @@ def test_groups_of_neighbouring_ids_are_unrelated() -> None:
     ],
     ids=str,
 )
-def test_a_spec_that_cannot_be_meant_is_refused(wrong: dict[str, object]) -> None:
+def test_an_invalid_spec_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(SettingsError):
         replace(known_spec(), **wrong)  # type: ignore[arg-type]
 

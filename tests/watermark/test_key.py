@@ -52,7 +52,7 @@ FIELDS = {
 
 @dataclass(frozen=True)
 class Model:
-    """As much of a model as a key wants to know."""
+    """The parts of a model that a key needs."""
 
     tokenizer: Tokenizer
     vocab_size: int

@@ -66,7 +66,7 @@ def coded_key(name: str, length: int, modulus: int = 2, rotation: int = 0) -> Wa
 
 
 def matching_ids(key: WatermarkKey, length: int, rate: float, seed: int) -> np.ndarray:
-    """Random ids of which a share `rate` matches, the rest falling as it may."""
+    """Random ids of which a share `rate` is made to match; the rest is left to chance."""
     rng = np.random.default_rng(seed)
     ids = rng.integers(4, key.spec.table_size, length)
     for position in range(length):
@@ -97,7 +97,7 @@ def test_there_is_a_golden_vector_of_every_shape() -> None:
 
 @pytest.mark.parametrize("length", [16, 32, 64])
 def test_no_shift_of_a_long_code_agrees_with_it_as_the_papers_code_does(length: int) -> None:
-    """The paper's code agrees with its even shifts everywhere, which is what rewards loops."""
+    """The paper's code agrees everywhere with its even shifts, which rewards loops."""
     for seed in range(50):
         code = position_code(hashlib.sha256(bytes([seed])).digest(), 2, length).tolist()
         assert agreements(code)[0] <= 0.75 * length
@@ -203,7 +203,7 @@ def test_the_null_at_a_phase_is_that_of_all_group_assignments(shift: int) -> Non
 
 
 def test_a_loop_of_two_tokens_earns_half_of_its_matches_only() -> None:
-    """What the code is for: under the paper's rule a lucky pair of tokens matches for ever."""
+    """The purpose of the code: under the paper's rule, a lucky pair of tokens matches for ever."""
     loop = np.array([100, 200] * 64)
     shares = []
     for name in range(40):
