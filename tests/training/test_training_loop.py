@@ -201,7 +201,7 @@ def test_the_model_folder_loads_and_computes_the_averaged_network(shards: Shards
     with torch.no_grad():
         torch.testing.assert_close(model(ids), averaged.logits(averaged.hidden(ids)), rtol=0, atol=1e-5)
     assert (model.mask_id, model.end_ids, model.context_length) == (2, (0,), 48)
-    assert dgmark.generate(model, "The fox", length=8, block_length=4)[0].token_ids
+    assert dgmark.generate(model, "The fox", key=None, length=8, block_length=4)[0].token_ids
 
 
 def test_llada_layout_goes_round_without_loss() -> None:
@@ -311,7 +311,7 @@ def test_an_encoder_starts_a_masked_diffusion_model(encoder: Path, tmp_path: Pat
     assert 0 < bound.per_token < np.log(120) + 1
     assert bound.per_character == pytest.approx(bound.per_token * 4 * 24 / sum(held_out.characters))
     model = dgmark.load_model(str(tmp_path / "run/model"), device="cpu")
-    assert len(dgmark.generate(model, "The fox", length=8, block_length=8)[0].token_ids) <= 8
+    assert len(dgmark.generate(model, "The fox", key=None, length=8, block_length=8)[0].token_ids) <= 8
 
 
 def test_an_encoder_must_be_given_and_fit(encoder: Path, shards: Shards, tmp_path: Path) -> None:
@@ -358,7 +358,7 @@ def test_an_encoder_s_embeddings_are_transplanted_to_other_tokens(encoder: Path,
     assert not torch.equal(ours[special_ids(tokenizer).end], before)  # id 0 pads theirs, and ends our texts
     model = dgmark.load_model(str(tmp_path / "run/model"), device="cpu")
     assert model.mask_id == special_ids(tokenizer).mask
-    assert dgmark.generate(model, "The fox", length=8, block_length=8)[0].text
+    assert dgmark.generate(model, "The fox", key=None, length=8, block_length=8)[0].text
 
 
 def test_only_a_wordpiece_tokenizer_is_transplanted_from(encoder: Path, shards: Shards, tmp_path: Path) -> None:

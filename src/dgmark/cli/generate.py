@@ -91,8 +91,9 @@ def generate(
     if live and (len(items) != 1 or out is not None):
         raise SettingsError("--stream shows one text: give one prompt, and no --out")
     config, denoiser = _prepare(model, marking, loading, settings)
-    from dgmark.decode.generation import recorded, steering_of
-    from dgmark.models.denoiser import dtype_of
+    from dgmark.decode.generation import recorded
+    from dgmark.decode.prompts import steering_of
+    from dgmark.models.traits import traits_of
 
     steering_of(denoiser, secret, marking).check(config)
     must_agree: Row = {
@@ -100,7 +101,7 @@ def generate(
         "key_fingerprint": None if secret is None else secret.fingerprint,
         "scheme": recorded(marking),
         "settings": config.to_dict(),
-        "dtype": dtype_of(denoiser),
+        "dtype": traits_of(denoiser).number_format,
         "chat": chat,
     }
     with RowFile(out, must_agree, _SAME) if out is not None else nullcontext() as file:
@@ -183,7 +184,7 @@ def _prepare(
     model: str, scheme: "Scheme | None", loading: dict[str, Any], settings: dict[str, Any]
 ) -> "tuple[DecodeConfig, NetworkDenoiser]":
     try:
-        from dgmark.decode.generation import config_of
+        from dgmark.decode.prompts import config_of
         from dgmark.models.load import load_model
     except ImportError as error:
         raise MissingExtra(f"generating needs torch and transformers: {install_hint('generate')} ({error})") from None
@@ -204,26 +205,26 @@ def _run(
     emit: Callable[[list[Row]], None],
 ) -> list[DgmarkError]:
     """Generate batch by batch, in order, handing each finished batch on; rows that cannot be done become errors."""
-    from dgmark.decode.generation import GENERATION_SCHEMA, encode_prompt, generate_batch
+    from dgmark.decode.generation import GENERATION_SCHEMA, generations
+    from dgmark.decode.prompts import Prepared, Request
 
     errors: list[DgmarkError] = []
+    good = [item for item in items if not isinstance(item, BadRow)]
+    requests = [Request(prompt, seed, key) for _, prompt, seed in good]
+    prepared = Prepared.of(model, requests, config, scheme=scheme, chat=chat, pad=pad, strict=False)
+    numbers = {item[0]: row for row, item in enumerate(good)}
     with _bar(len(items) * config.length) as advance:
         for start in range(0, len(items), batch_size):
             batch, rows = items[start : start + batch_size], {}
+            wanted = [numbers[_id(item)] for item in batch if _id(item) in numbers]
+            made = iter(generations(prepared, wanted, advance))
             for item in batch:
-                try:
-                    if isinstance(item, BadRow):
-                        raise InputError(item.error)
-                    encode_prompt(model, item[1], config.length, chat=chat)
-                except DgmarkError as error:
+                error = InputError(item.error) if isinstance(item, BadRow) else prepared.refused.get(numbers[item[0]])
+                if error is not None:
                     errors.append(error)
                     rows[_id(item)] = BadRow(_id(item), str(error)).to_row(GENERATION_SCHEMA)
-            good = [item for item in batch if not isinstance(item, BadRow) and item[0] not in rows]
-            numbered = [(prompt, seed) for _, prompt, seed in good]
-            made = generate_batch(model, numbered, config, key, advance, scheme=scheme, chat=chat, pad=pad)
-            rows |= {
-                item[0]: text.to_row(item[0], with_trace=with_trace) for item, text in zip(good, made, strict=True)
-            }
+                else:
+                    rows[_id(item)] = next(made).to_row(_id(item), with_trace=with_trace)
             emit([rows[_id(item)] for item in batch])
     return errors
 

@@ -2,10 +2,11 @@
 
 from dgmark.decode.canvas import Canvas, Commits, Progress, Response, Trace
 from dgmark.decode.config import STRATEGIES, DecodeConfig
-from dgmark.decode.generation import Generation, generate, generate_batch
+from dgmark.decode.generation import Generation, generate
 from dgmark.decode.infill import Infilling, infill
 from dgmark.decode.loop import decode, decode_steps
 from dgmark.decode.matching import KeyMatching
+from dgmark.decode.prompts import Prepared, Request
 from dgmark.decode.proposals import Proposals, propose
 from dgmark.decode.scheme import Scheme
 from dgmark.decode.select import alternatives, select
@@ -26,8 +27,10 @@ __all__ = [
     "KeyMatching",
     "Matching",
     "Noise",
+    "Prepared",
     "Progress",
     "Proposals",
+    "Request",
     "Response",
     "RowFinished",
     "Scheme",
@@ -39,7 +42,6 @@ __all__ = [
     "decode_steps",
     "everything",
     "generate",
-    "generate_batch",
     "infill",
     "propose",
     "select",

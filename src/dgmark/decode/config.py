@@ -4,7 +4,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, TypedDict, Unpack
 
 from dgmark.errors import BlockLengthError, SettingsError, UnknownStrategy
-from dgmark.models.denoiser import CACHES, CacheMode, Denoiser, block_multiple_of, defaults_of, name_of, sees_ahead_of
+from dgmark.models.denoiser import CACHES, CacheMode, Denoiser
+from dgmark.models.traits import traits_of
 
 # beyond these, logits / temperature leaves the range in which float32 still tells tokens apart
 _COLDEST, _HOTTEST = 1e-6, 1e6
@@ -108,16 +109,17 @@ class DecodeConfig:
         unknown = sorted(given.keys() - {field.name for field in fields(cls)})
         if unknown:
             raise SettingsError(f"there is no setting {', '.join(unknown)}; the settings are those of DecodeConfig")
-        config = cls(**{**defaults_of(model), **given})
-        multiple = block_multiple_of(model)
+        traits = traits_of(model)
+        config = cls(**{**traits.defaults, **given})
+        multiple = traits.block_multiple
         if multiple is not None and multiple % config.block_length:
             raise BlockLengthError(
-                f"{name_of(model)} attends in blocks of {multiple}: block length {config.block_length} does not divide "
+                f"{traits.name} attends in blocks of {multiple}: block length {config.block_length} does not divide "
                 "that"
             )
-        if not sees_ahead_of(model) and config.lookahead > 1 and config.lookahead_scope == "canvas":
+        if not traits.sees_ahead and config.lookahead > 1 and config.lookahead_scope == "canvas":
             raise SettingsError(
-                f"{name_of(model)} sees nothing behind a block, so lookahead cannot count the canvas: "
+                f"{traits.name} sees nothing behind a block, so lookahead cannot count the canvas: "
                 "use lookahead scope block"
             )
         return config

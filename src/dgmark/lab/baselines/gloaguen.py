@@ -65,10 +65,10 @@ class Gloaguen(Baseline):
         """A tilt by the gradient; see `embed.energy`."""
         from dgmark.decode.steering import Steering
         from dgmark.lab.baselines.embed.energy import EnergyBias
-        from dgmark.models.denoiser import device_of
+        from dgmark.models.traits import traits_of
 
         ranks = self.ranks(key, model.vocab_size) if self.hash == "min" else None
-        return Steering(bias=EnergyBias(self, self.subkey(key), ranks, device_of(model)))
+        return Steering(bias=EnergyBias(self, self.subkey(key), ranks, traits_of(model).device))
 
     def ranks(self, key: WatermarkKey, vocab: int) -> Int[np.ndarray, " vocab"]:
         """Each token's rank in MinHash's keyed order."""

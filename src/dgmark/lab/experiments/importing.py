@@ -11,7 +11,7 @@ from dgmark.lab.experiments.plan import Subject
 from dgmark.lab.experiments.recipe import Recipe, versions
 from dgmark.lab.experiments.schemes import DGMARK, scheme_options
 from dgmark.lab.experiments.store import Store
-from dgmark.models.denoiser import dtype_of, name_of
+from dgmark.models.traits import traits_of
 from dgmark.rows.jsonl import BadRow, Row, read_rows
 
 _NEEDED = ("prompt", "text", "token_ids", "seed", "model", "settings", "key_fingerprint", "ended")
@@ -82,23 +82,25 @@ def recipe_of(row: Row, subject: Subject, where: str) -> Recipe:
     missing = [name for name in _NEEDED if name not in row]
     if missing:
         raise InputError(f"{where} lacks {', '.join(missing)}: only rows of `dgmark generate` can be imported")
-    model = subject.model
-    if row["model"] != name_of(model):
-        raise InputError(f"{where} is of model {row['model']!r}, not of {name_of(model)!r}: give --model")
-    if row.get("dtype") != dtype_of(model):
-        raise InputError(f"{where} was made in {row.get('dtype')}, the model runs in {dtype_of(model)}: give --dtype")
+    model, traits = subject.model, traits_of(subject.model)
+    if row["model"] != traits.name:
+        raise InputError(f"{where} is of model {row['model']!r}, not of {traits.name!r}: give --model")
+    if row.get("dtype") != traits.number_format:
+        raise InputError(
+            f"{where} was made in {row.get('dtype')}, the model runs in {traits.number_format}: give --dtype"
+        )
     if model.tokenizer.decode(row["token_ids"]) != row["text"]:
-        raise InputError(f"{where}: its token ids are not its text under the tokenizer of {name_of(model)!r}")
+        raise InputError(f"{where}: its token ids are not its text under the tokenizer of {traits.name!r}")
     try:
         config = DecodeConfig(**row["settings"])
     except (TypeError, SettingsError) as error:
         raise InputError(f"{where} has settings that this version does not know: {error}") from error
     scheme, options = _scheme_of(row)
     return Recipe(
-        model=name_of(model),
+        model=traits.name,
         model_hash=subject.model_hash,
         tokenizer_hash=model.tokenizer.fingerprint,
-        dtype=dtype_of(model),
+        dtype=traits.number_format,
         chat=bool(row.get("chat", False)),
         scheme=scheme,
         options=scheme_options(scheme, options),

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dgmark.decode.generation import encode_prompt
+from dgmark.decode.generation import generations
+from dgmark.decode.prompts import Prepared
 from dgmark.errors import MissingExtra, SettingsError, install_hint
 from dgmark.lab.endpoint import Endpoint
 from dgmark.lab.evaluate.judge import load_judge
 from dgmark.lab.experiments.attacked import make_attacked
 from dgmark.lab.experiments.judging import judge_identity, make_perplexities, make_ratings, rater_name
-from dgmark.lab.experiments.plan import PlannedCell, Subject, decode, plan_cell, write_plan
+from dgmark.lab.experiments.plan import PlannedCell, Subject, plan_cell, prepare, write_plan
 from dgmark.lab.experiments.prompt_sets import Prompt
 from dgmark.lab.experiments.recipe import versions
 from dgmark.lab.experiments.spec import Cell, Experiment, SetupName
@@ -159,20 +160,19 @@ def make_texts(store: Store, planned: PlannedCell, subject: Subject, options: Ru
     wanted = list(zip(planned.row_ids, planned.prompts, strict=True))[: options.limit]
     with store.open("texts", planned.recipe.hash, {"recipe": planned.recipe.hash}) as file:
         todo = [(row_id, prompt) for row_id, prompt in wanted if row_id not in file.done]
-        for _, prompt in todo:
-            encode_prompt(subject.model, prompt.text, planned.config.length, chat=planned.recipe.chat)
+        prompts = [prompt for _, prompt in todo]
+        prepared = prepare(planned, subject, prompts, pad=options.pad, batch_size=options.batch_size)
         tell(planned.cell.name, len(wanted) - len(todo), len(wanted))
-        for start in range(0, len(todo), options.batch_size):
-            batch = todo[start : start + options.batch_size]
-            file.append(_text_rows(planned, subject, batch, options.pad))
-            tell(planned.cell.name, len(wanted) - len(todo) + start + len(batch), len(wanted))
+        for rows in prepared.chunks():
+            file.append(_text_rows(planned, prepared, rows, todo[rows.start : rows.stop]))
+            tell(planned.cell.name, len(wanted) - len(todo) + rows.stop, len(wanted))
 
 
 def _text_rows(
-    planned: PlannedCell, subject: Subject, batch: Sequence[tuple[str, Prompt]], pad: bool | None
+    planned: PlannedCell, prepared: Prepared, rows: Sequence[int], batch: Sequence[tuple[str, Prompt]]
 ) -> list[Row]:
     begun = time.perf_counter()
-    made = decode(planned, subject, [prompt for _, prompt in batch], pad=pad)
+    made = generations(prepared, rows)
     seconds = time.perf_counter() - begun
     shared = {**planned.recipe.to_row(), "versions": versions(), "batch": len(batch), "batch_seconds": seconds}
     return [
