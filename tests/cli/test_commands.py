@@ -223,7 +223,7 @@ def test_a_bad_prompt_row_becomes_an_error_row_and_the_others_are_done(tmp_path:
         (["--prompt", "word " * 400], 2, "shorten the prompt"),
         (["--prompt", ""], 4, "prompt is empty"),
         (["--model", "no-such-model"], 6, "no model"),
-        (["--dtype", "int3"], 2, "bf16, fp32"),
+        (["--dtype", "int3"], 2, "bf16, bfloat16, fp16, float16, fp32, float32"),
         (["--key", "none.json"], 5, "dgmark keygen"),
         (["--prompts", "x.jsonl"], 2, "exclude each other"),
     ],

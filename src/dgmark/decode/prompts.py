@@ -60,8 +60,8 @@ class Batch:
 class Prepared:
     """Requests that were checked and encoded, with all that it takes to decode them.
 
-    One batch may hold rows under different keys, and rows without a mark. Under a scheme other than dgMARK rows of one
-    key are decoded together.
+    One batch may hold rows under different keys, and rows without a mark. Under another scheme than dgMARK only rows of
+    one key are decoded together, and each needs a key.
 
     Attributes:
         model: the model.
