@@ -19,7 +19,7 @@ from dgmark.errors import DgmarkError, EmptyInput, InputError, PromptTooLong, Se
 from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import Denoiser
 from dgmark.models.traits import traits_of
-from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.key import WatermarkKey, check_key
 
 Prompt = str | list[int]
 
@@ -126,7 +126,7 @@ class Prepared:
             raise SettingsError(f"batch size {batch_size} is less than 1")
         config = settings if isinstance(settings, DecodeConfig) else config_of(model, scheme, settings)
         for request in requests:
-            check_key(request.key)
+            check_key(request.key, or_none=True)
         keys = dict.fromkeys(request.key for request in requests)
         steerings = {key: steering_of(model, key, scheme) for key in keys}
         for steering in steerings.values():
@@ -202,19 +202,6 @@ def config_of(model: Denoiser, scheme: Scheme | None, settings: Settings) -> Dec
     return DecodeConfig.of(model, **{**defaults, **settings})
 
 
-def check_key(key: object) -> None:
-    """Refuse what is neither a key nor None. The message does not repeat it: it could be a secret.
-
-    Raises:
-        SettingsError: such a thing.
-    """
-    if key is not None and not isinstance(key, WatermarkKey):
-        raise SettingsError(
-            f"key must be a WatermarkKey, or None for text without a mark, not a {type(key).__name__}: load one from "
-            'its file with WatermarkKey.load("key.json")'
-        )
-
-
 def steering_of(model: Denoiser, key: WatermarkKey | None, scheme: Scheme | None = None) -> Steering:
     """What steers the loop on this model: the scheme, the key's matching sets, or nothing.
 
@@ -226,7 +213,7 @@ def steering_of(model: Denoiser, key: WatermarkKey | None, scheme: Scheme | None
         if scheme is not None:
             raise SettingsError(f"scheme {scheme.name} needs a key; leave the scheme out for text without a mark")
         return Steering()
-    check_key(key)
+    check_key(key, or_none=True)
     key.check_model(model)
     if scheme is not None:
         return scheme.steering(key, model)
