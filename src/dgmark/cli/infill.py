@@ -14,7 +14,7 @@ from dgmark.errors import DgmarkError, EmptyInput, InputError, MissingExtra, Set
 from dgmark.rows.jsonl import BadRow, Row, read_rows, to_line
 
 if TYPE_CHECKING:
-    from dgmark.decode.infill import CountFrom
+    from dgmark.decode.infilling import CountFrom
 
 
 @speaks
@@ -63,8 +63,8 @@ def infill(
     if not rows:
         raise EmptyInput("there is no text to fill")
     try:
-        from dgmark.decode.infill import INFILLING_SCHEMA
-        from dgmark.decode.infill import infill as fill
+        from dgmark.decode.infilling import INFILLING_SCHEMA
+        from dgmark.decode.infilling import infill as fill
         from dgmark.models.load import load_model
     except ImportError as error:
         raise MissingExtra(f"infilling needs torch and transformers: {install_hint('generate')} ({error})") from None
@@ -100,7 +100,7 @@ def _rows(text: str | None, texts: str | None) -> Iterator[Row | BadRow]:
 
 
 def _parts(row: Row | BadRow) -> list[str | int]:
-    from dgmark.decode.infill import holes_in
+    from dgmark.decode.infilling import holes_in
 
     if isinstance(row, BadRow):
         raise InputError(row.error)

@@ -17,7 +17,7 @@ from dgmark.decode.config import DecodeConfig
 from dgmark.decode.guards import good_enough, prolongs_loop
 from dgmark.decode.proposals import Proposals, propose
 from dgmark.decode.schedule import blocks, confident, quotas
-from dgmark.decode.select import alternatives, select
+from dgmark.decode.selection import alternatives, select
 from dgmark.decode.steering import Matching, Steering, View, everything
 from dgmark.models.denoiser import Denoiser, block_origin_of, confidence_of, open_session
 

@@ -67,7 +67,6 @@ ConfidenceSource = Literal["model", "sampling"]
 # What the first block starts at.
 BlockOrigin = Literal["response", "canvas"]
 CacheMode = Literal["none", "prefix", "dual"]
-CACHES: tuple[CacheMode, ...] = ("none", "prefix", "dual")
 
 
 @runtime_checkable
