@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from dgmark.cli.asked import Asked, Mode, Phase
-from dgmark.cli.console import speaks, stderr
+from dgmark.cli.console import command_errors, stderr
 from dgmark.cli.options import AllowOpenKey
 from dgmark.cli.results import WRITERS, AnyDetector, Format, Scored, draw, to_row
 from dgmark.cli.schemes import SchemeName, SchemeOptions, scheme_of
@@ -30,7 +30,7 @@ from dgmark.rows.texts import Item, read_texts
 from dgmark.rows.workers import in_order
 
 
-@speaks
+@command_errors
 def detect(
     inputs: Annotated[list[str] | None, typer.Argument(help="Text files, .jsonl files, folders; - is stdin.")] = None,
     key: Annotated[Path | None, typer.Option(help="Key file to look for.", show_default=False)] = None,

@@ -15,12 +15,13 @@ from dgmark.lab.experiments.attacked import make_attacked
 from dgmark.lab.experiments.judging import judge_identity, make_perplexities, make_ratings, rater_name
 from dgmark.lab.experiments.plan import PlannedCell, Subject, decode, plan_cell, write_plan
 from dgmark.lab.experiments.prompt_sets import Prompt
-from dgmark.lab.experiments.recipe import versions
+from dgmark.lab.experiments.recipe import ROW_VERSION, versions
 from dgmark.lab.experiments.spec import Cell, Experiment, SetupName
 from dgmark.lab.experiments.store import Store
 from dgmark.lab.experiments.timing import time_cells
 from dgmark.models.denoiser import Denoiser
 from dgmark.rows.jsonl import Row
+from dgmark.rows.runner import RowRun, Task
 from dgmark.watermark.key import WatermarkKey
 
 NO_JUDGE = "none"
@@ -157,36 +158,39 @@ def make_texts(store: Store, planned: PlannedCell, subject: Subject, options: Ru
         PromptTooLong: a prompt does not fit the model; known before the first text is made.
     """
     wanted = list(zip(planned.row_ids, planned.prompts, strict=True))[: options.limit]
+
+    def work(batch: list[Task[Prompt]]) -> list[Row]:
+        return _text_rows(planned, subject, batch, options.pad)
+
     with store.open("texts", planned.recipe.hash, {"recipe": planned.recipe.hash}) as file:
-        todo = [(row_id, prompt) for row_id, prompt in wanted if row_id not in file.done]
-        for _, prompt in todo:
-            encode_prompt(subject.model, prompt.text, planned.config.length, chat=planned.recipe.chat)
-        tell(planned.cell.name, len(wanted) - len(todo), len(wanted))
-        for start in range(0, len(todo), options.batch_size):
-            batch = todo[start : start + options.batch_size]
-            file.append(_text_rows(planned, subject, batch, options.pad))
-            tell(planned.cell.name, len(wanted) - len(todo) + start + len(batch), len(wanted))
+        rows = RowRun([Task(row_id, prompt) for row_id, prompt in wanted], file)
+        for row_id, prompt in wanted:
+            if row_id not in file.done:
+                encode_prompt(subject.model, prompt.text, planned.config.length, chat=planned.recipe.chat)
+        done = rows.finished
+        tell(planned.cell.name, done, rows.total)
+        for batch in rows.batches(work, options.batch_size, ROW_VERSION):
+            done += len(batch)
+            tell(planned.cell.name, done, rows.total)
 
 
-def _text_rows(
-    planned: PlannedCell, subject: Subject, batch: Sequence[tuple[str, Prompt]], pad: bool | None
-) -> list[Row]:
+def _text_rows(planned: PlannedCell, subject: Subject, batch: Sequence[Task[Prompt]], pad: bool | None) -> list[Row]:
     begun = time.perf_counter()
-    made = decode(planned, subject, [prompt for _, prompt in batch], pad=pad)
+    made = decode(planned, subject, [task.content for task in batch], pad=pad)
     seconds = time.perf_counter() - begun
     shared = {**planned.recipe.to_row(), "versions": versions(), "batch": len(batch), "batch_seconds": seconds}
     return [
         {
-            "id": row_id,
-            "prompt_id": prompt.prompt_id,
-            "prompt": prompt.text,
-            "seed": prompt.seed,
+            "id": task.row_id,
+            "prompt_id": task.content.prompt_id,
+            "prompt": task.content.text,
+            "seed": task.content.seed,
             "text": one.text,
             "token_ids": one.token_ids,
             "ended": one.ended,
             **shared,
         }
-        for (row_id, prompt), one in zip(batch, made, strict=True)
+        for task, one in zip(batch, made, strict=True)
     ]
 
 
