@@ -138,7 +138,7 @@ def test_the_help_of_generate_is_running_text_in_panels(width: int, monkeypatch:
     page = run("generate", "--help").stdout
     assert max(map(len, page.splitlines())) <= width
     titles = [line.split()[1] for line in page.splitlines() if line.startswith("╭")]
-    assert titles == ["Options", "Key", "Decoding", "Model", "Speed", "Output"]
+    assert titles == ["Options", "Key", "Model", "Decoding", "Speed", "Output"]
     text = " ".join(page.replace("│", " ").split())
     assert "[default: the model's own, or 32]" in text
     assert "random, confidence, entropy, margin or left_to_right. [default: confidence]" in text

@@ -76,9 +76,9 @@ def bench_lm(
     chosen: Annotated[TaskChoice, options_of(TaskChoice)],
     key: opt.KeyToMark,
     scheme: SchemeToMark,
+    loading: opt.ModelOptions,
     settings: Annotated[Settings, opt.decoding_options(defaults=_DEFAULTS)],
     answering: Annotated[Answering, options_of(Answering)],
-    loading: opt.ModelOptions,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for results.json and samples.jsonl.", show_default=False, rich_help_panel=opt.OUTPUT),

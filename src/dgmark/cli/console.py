@@ -63,7 +63,7 @@ def command_errors(command: Callable[P, R]) -> Callable[P, R]:
 
 
 @contextmanager
-def needed_extra(extra: str, purpose: str = "generating", packages: str = "torch and transformers") -> Iterator[None]:
+def needed_extra(extra: str, purpose: str, packages: str = "torch and transformers") -> Iterator[None]:
     """Import what an extra installs, or say how to install it.
 
     Args:

@@ -1,8 +1,8 @@
 """`dgmark infill`: texts with holes in, the holes filled with marked tokens out."""
 
 import sys
-from collections.abc import Iterator
-from typing import Annotated
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,17 +11,20 @@ from dgmark.cli.console import command_errors, needed_extra
 from dgmark.cli.option_groups import option_groups
 from dgmark.cli.row_output import RowOutput, make_rows
 from dgmark.decode.config import Settings
-from dgmark.errors import SettingsError
+from dgmark.errors import DgmarkError, SettingsError
 from dgmark.rows.jsonl import BadRow, Row, read_rows
 from dgmark.rows.runner import Task, one_by_one, tasks_of
+
+if TYPE_CHECKING:
+    from dgmark.decode.infilling import CountFrom
 
 
 @command_errors
 @option_groups
 def infill(
     key: opt.KeyToMark,
-    settings: Annotated[Settings, opt.decoding_options(without=("length", "steps", "schedule"))],
     loading: opt.ModelOptions,
+    settings: Annotated[Settings, opt.decoding_options(without=("length", "steps", "schedule"))],
     text: Annotated[
         str | None, typer.Argument(help=r"A text in which \[mask:N] is a hole of N tokens.", show_default=False)
     ] = None,
@@ -46,14 +49,18 @@ def infill(
         from dgmark.models.load import load_model
     model = load_model(**loading)
 
-    def filled(task: Task[Row]) -> Row:
-        parts = task.content.get("parts")
-        if not isinstance(parts, list):
-            parts = holes_in(task.content["text"])
-        (made,) = fill(model, [parts], key=key, count_from=count_from, seed=task.same["seed"], **settings)  # type: ignore[arg-type]
-        return made.to_row(task.row_id)
+    def work(batch: list[Task[Row]], progress: Callable[[int], None]) -> list[Row | DgmarkError]:
+        def filled(task: Task[Row]) -> Row:
+            parts, row_seed = task.content.get("parts"), task.same["seed"]
+            if not isinstance(parts, list):
+                parts = holes_in(task.content["text"])
+            origin: CountFrom = count_from  # type: ignore[assignment]
+            (made,) = fill(model, [parts], key=key, count_from=origin, seed=row_seed, progress=progress, **settings)
+            return made.to_row(task.row_id)
 
-    make_rows(tasks, lambda batch, _: one_by_one(filled, batch), RowOutput(INFILLING_SCHEMA, as_json=as_json))
+        return one_by_one(filled, batch)
+
+    make_rows(tasks, work, RowOutput(INFILLING_SCHEMA, as_json=as_json))
 
 
 def _task(row: Row, seed: int) -> Task[Row] | BadRow:

@@ -79,13 +79,13 @@ class DecodeConfig:
     length: int = _setting(256, "Response tokens.")
     block_length: int = _setting(32, "Positions of a block.", default="the model's own, or 32")
     strategy: str = _setting("confidence", "The reward that orders positions.", STRATEGIES)
-    temperature: float = _setting(1.0, "Of the sampling; 0 takes the most likely token.")
+    temperature: float = _setting(1.0, "Temperature of the sampling; 0 takes the most likely token.")
     top_k: int | None = _setting(None, "Sample among the k most likely tokens.")
     top_p: float | None = _setting(None, "Sample among the fewest tokens that hold this probability.")
     lookahead: int = _setting(1, "Candidates a step tries one step ahead, each at the cost of a forward.")
     lookahead_scope: Literal["block", "canvas"] = _setting("block", "Where the lookahead counts matches.", SCOPES)
     lookahead_proposals: Literal["redrawn", "kept"] = _setting(
-        "redrawn", "What a sampling step does with the draws of the lookahead.", LOOKAHEAD_PROPOSALS
+        "redrawn", "How a sampling step treats the draws of the lookahead.", LOOKAHEAD_PROPOSALS
     )
     commit: Literal["quota", "threshold", "factor"] = _setting("quota", "How many tokens a step commits.", COMMITS)
     threshold: float = _setting(0.9, "With --commit threshold: the confidence from which a step takes a token.")
@@ -96,7 +96,7 @@ class DecodeConfig:
         "none", "Keys and values kept between steps; inexact for most models.", CACHES, "the model's own, or none"
     )
     guard: float = _setting(0.0, "Prefer a match only if it has this share of the best reward.", default="0")
-    repetition_guard: bool = _setting(False, "Prefer no match that prolongs a loop.", default="off")
+    repetition_guard: bool = _setting(False, "Do not prefer a match that prolongs a loop.", default="off")
 
     def __post_init__(self) -> None:
         self._check_blocks()
