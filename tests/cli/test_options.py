@@ -18,7 +18,7 @@ from dgmark.errors import SettingsError
 from dgmark.models.load import load_model
 from support.command_line import run
 
-# of the commit before the options were made of `DecodeConfig`
+# of the commit before the options were made of `DecodeConfig`; without `experiment import`, with --normalize
 FLAGS: dict[str, list[str]] = json.loads((Path(__file__).parents[1] / "golden/command_flags.json").read_text())
 
 PANELS = {"Options", "Key", "Model", "Decoding", "Speed", "Output"}

@@ -273,7 +273,7 @@ def test_another_tokenizer_is_refused() -> None:
 @pytest.mark.parametrize("name", [name for name in SCHEMES if name != "dgmark"])
 def test_a_keyless_key_is_refused(name: str) -> None:
     with pytest.raises(SettingsError, match=f"scheme {name} needs a secret"):
-        scheme(name).detector(known_key("keyless", scheme="token-id"))
+        scheme(name).detector(known_key("keyless", grouping="token-id"))
 
 
 # ---- names and options ----
@@ -308,7 +308,7 @@ def test_dgmark_is_a_scheme_whose_detector_is_the_detector() -> None:
         ("gumbel", {"period": 0}, "period 0"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(name: str, options: dict[str, object], message: str) -> None:
+def test_invalid_options_are_refused(name: str, options: dict[str, object], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         scheme(name, **options)
 

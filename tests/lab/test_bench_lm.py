@@ -295,7 +295,7 @@ def test_tasks_that_cannot_be_had(local_tasks: Path, monkeypatch: pytest.MonkeyP
     def few(**arguments: Any) -> TaskManager:
         return TaskManager(**{**arguments, "include_defaults": False})
 
-    monkeypatch.setattr("dgmark.evaluate.benchmarks.TaskManager", few)
+    monkeypatch.setattr("dgmark.lab.evaluate.benchmarks.TaskManager", few)
     with pytest.raises(SettingsError, match="no task no_such_task"):
         run_tasks(toy(), TaskSettings(("no_such_task",), (local_tasks,)))
     (local_tasks / "questions.json").unlink()
@@ -304,6 +304,6 @@ def test_tasks_that_cannot_be_had(local_tasks: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("arguments", [[], ["--tasks", "x", "--preset", "mmlu"], ["--preset", "arc"]])
-def test_commands_that_cannot_be_meant(arguments: list[str]) -> None:
+def test_invalid_commands_are_refused(arguments: list[str]) -> None:
     done = CliRunner().invoke(app, ["bench-lm", "--no-watermark", *arguments])
     assert done.exit_code == 2

@@ -1,4 +1,4 @@
-"""`dgmark experiment`: list, run and report the paper's tables and figures, and import texts made before."""
+"""`dgmark experiment`: list, run and report the paper's tables and figures."""
 
 import json
 from dataclasses import dataclass
@@ -14,7 +14,6 @@ from dgmark.cli.console import command_errors, needed_extra, stderr, stdout
 from dgmark.cli.help_page import Command
 from dgmark.cli.option_groups import option_groups, options_of
 from dgmark.cli.options import KEY, MODEL, OUTPUT, BatchSize, Loading, OneObject, Pad, loading_options
-from dgmark.errors import SettingsError
 
 if TYPE_CHECKING:
     from dgmark.lab.experiments.spec import SetupName
@@ -199,28 +198,3 @@ def report(
         print(path)
     if not made.complete:
         _warn("not all texts are there; the report says which cells are incomplete")
-
-
-@experiment_app.command("import", cls=Command)
-@command_errors
-@option_groups
-def import_texts(
-    files: Annotated[list[Path], typer.Argument(help="JSON Lines files that `dgmark generate` wrote.")],
-    *,
-    model: Annotated[str, typer.Option(help="The model that made them.", rich_help_panel=MODEL)] = BUILTIN,
-    loading: Annotated[Loading, loading_options("device", "dtype")],
-    runs: Runs = Path("runs"),
-) -> None:
-    """Take texts of `dgmark generate` into the runs folder; every cell with the same settings then has them."""
-    from dgmark.lab.experiments.store import Store
-
-    if not files:
-        raise SettingsError("give at least one file")
-    with needed_extra("generate", "importing"):
-        from dgmark.lab.experiments.importing import import_rows
-        from dgmark.lab.experiments.plan import Subject
-    for one in import_rows(Store(runs), files, Subject.load(model, **loading)):
-        for recipe, count in one.recipes.items():
-            print(f"{one.path}: {count} rows into {Store(runs).path('texts', recipe)}")
-        if one.known:
-            stderr().print(f"{one.path}: {one.known} rows were there before", markup=False)

@@ -11,7 +11,7 @@ from rich.table import Table
 from dgmark.cli import options as opt
 from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.errors import InputError
-from dgmark.lab.evaluate import Endpoint, judge_texts
+from dgmark.lab.evaluate import Endpoint, rate_texts
 from dgmark.rows.jsonl import read_good_rows, to_line
 from dgmark.rows.whole_files import write_whole
 
@@ -71,7 +71,7 @@ def rate(
         timeout=timeout,
         cache=None if no_cache else cache or _cache_folder(),
     )
-    ratings = judge_texts([text for _, text in texts], endpoint, workers=workers)
+    ratings = rate_texts([text for _, text in texts], endpoint, workers=workers)
     if out is not None:
         same = {"model": rater, "schema": RATING_SCHEMA}
         rows = [{"id": name, **rated.to_dict(), **same} for (name, _), rated in zip(texts, ratings.texts, strict=True)]
