@@ -146,6 +146,13 @@ def test_the_help_of_generate_is_running_text_in_panels(width: int, monkeypatch:
     assert "without a mark. --scheme marks with another watermark" in text
 
 
+def test_another_spelling_stands_in_the_text_of_its_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = " ".join(run("detect", "--help").stdout.replace("│", " ").split())
+    assert "--normalise <list[str]>" in text
+    assert "may be repeated. Also --normalize." in text
+
+
 def test_the_version_is_told() -> None:
     import dgmark
 

@@ -12,8 +12,8 @@ from typer.core import TyperCommand
 class Command(TyperCommand):
     """A command with its help as running text.
 
-    A default follows the help of its option in the same line, and so does the --no-... of a switch, which would take a
-    column of every panel. The paragraphs of the description have no line breaks of the source code.
+    A default follows the help of its option in the same line, and so do other spellings of the option and the --no-...
+    of a switch, which would take columns of every panel. The paragraphs of the description have no line breaks of the source code.
     """
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -29,6 +29,10 @@ def _on_the_page(parameter: Any) -> Any:
     shown = copy(parameter)
     sentences = [shown.help or ""]
     default = _default(parameter)
+    long = [flag for flag in shown.opts if flag.startswith("--")]
+    if len(long) > 1:
+        sentences.append(f"Also {', '.join(long[1:])}.")
+        shown.opts = [flag for flag in shown.opts if flag not in long[1:]]
     if getattr(shown, "secondary_opts", None):
         if shown.default is not False:
             sentences.append(f"{shown.secondary_opts[0]}: off.")
