@@ -13,7 +13,8 @@ class Command(TyperCommand):
     """A command with its help as running text.
 
     A default follows the help of its option in the same line, and so do other spellings of the option and the --no-...
-    of a switch, which would take columns of every panel. The paragraphs of the description have no line breaks of the source code.
+    of a switch, which would take columns of every panel. The paragraphs of the description have no line breaks of the
+    source code.
     """
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
