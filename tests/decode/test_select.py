@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dgmark.decode import select
-from dgmark.decode.select import alternatives
+from dgmark.decode.selection import alternatives
 
 INF = float("inf")
 # few values, so that ties are the rule

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from dgmark.cli.console import speaks, stderr
+from dgmark.cli.console import command_errors, stderr
 from dgmark.cli.detect_options import DetectOptions, Mode, Phase, parse_ranges, parse_steps
-from dgmark.cli.options import AllowOpenKey
+from dgmark.cli.options import KEY, OUTPUT, SPEED, AllowOpenKey
 from dgmark.cli.results import WRITERS, Format, draw
 from dgmark.cli.schemes import SchemeName, SchemeOptions, scheme_of
 from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP
@@ -24,13 +24,19 @@ from dgmark.rows.jsonl import STDIN, BadRow
 from dgmark.rows.texts import Item
 
 
-@speaks
+@command_errors
 def detect(
     inputs: Annotated[list[str] | None, typer.Argument(help="Text files, .jsonl files, folders; - is stdin.")] = None,
-    key: Annotated[Path | None, typer.Option(help="Key file to look for.", show_default=False)] = None,
+    key: Annotated[
+        Path | None, typer.Option(help="Key file to look for.", show_default=False, rich_help_panel=KEY)
+    ] = None,
     keys: Annotated[
         Path | None,
-        typer.Option(help="Folder of key files: find which of them, if any, marked the text.", show_default=False),
+        typer.Option(
+            help="Folder of key files: find which of them, if any, marked the text.",
+            show_default=False,
+            rich_help_panel=KEY,
+        ),
     ] = None,
     scheme: SchemeName = None,
     scheme_option: SchemeOptions = None,
@@ -44,7 +50,9 @@ def detect(
     phase: Annotated[
         Phase, typer.Option(help="any: the front may be missing; start: the text is complete.")
     ] = Phase.ANY,
-    output: Annotated[Format, typer.Option("--format", help="How to write results.")] = Format.TABLE,
+    output: Annotated[
+        Format, typer.Option("--format", help="How to write results.", rich_help_panel=OUTPUT)
+    ] = Format.TABLE,
     tokenizer: Annotated[
         str | None, typer.Option(help="Tokenizer folder or file; by default the one the key names.", show_default=False)
     ] = None,
@@ -59,15 +67,24 @@ def detect(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write JSON Lines to this file; if it exists, go on where it stops.", show_default=False),
+        typer.Option(
+            help="Write JSON Lines to this file; if it exists, go on where it stops.",
+            show_default=False,
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Write a picture of one text's matches (.png, .svg).", show_default=False)
+        Path | None,
+        typer.Option(
+            help="Write a picture of one text's matches (.png, .svg).", show_default=False, rich_help_panel=OUTPUT
+        ),
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Processes.", rich_help_panel=SPEED)] = 1,
     spans: Annotated[bool, typer.Option("--spans", help="Find the stretches that carry the mark.")] = False,
-    show: Annotated[bool, typer.Option("--show", help="Show which tokens match.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Exit 0 if watermarked, 1 if not, 3 if uncertain.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Show which tokens match.", rich_help_panel=OUTPUT)] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit 0 if watermarked, 1 if not, 3 if uncertain.", rich_help_panel=OUTPUT)
+    ] = False,
     only: Annotated[
         list[str] | None,
         typer.Option(

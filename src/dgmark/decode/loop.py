@@ -17,7 +17,7 @@ from dgmark.decode.canvas import Canvas, Commits, Progress, Response, collect
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.guards import good_enough, prolongs_loop
 from dgmark.decode.schedule import blocks, confident, quotas
-from dgmark.decode.select import alternatives, select
+from dgmark.decode.selection import alternatives, select
 from dgmark.decode.steering import Matching, Steering
 from dgmark.errors import SettingsError
 from dgmark.models.denoiser import Denoiser, check_logits, open_session

@@ -62,7 +62,6 @@ class WindowDenoiser(Protocol):
 
 
 CacheMode = Literal["none", "prefix", "dual"]
-CACHES: tuple[CacheMode, ...] = ("none", "prefix", "dual")
 
 
 @runtime_checkable

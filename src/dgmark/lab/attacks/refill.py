@@ -75,7 +75,7 @@ def refill_ids(
     """
     from dgmark.decode import Canvas, Prepared, Request
     from dgmark.decode.canvas import collect
-    from dgmark.decode.infill import config_of_holes
+    from dgmark.decode.infilling import config_of_holes
     from dgmark.models.traits import traits_of
 
     if len(masked) == len(ids):

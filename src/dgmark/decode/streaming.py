@@ -68,7 +68,7 @@ def stream(
         SettingsError: as `generate`.
         KeyFileError: as `generate`.
     """
-    return _events(
+    return events_of(
         Prepared.of(
             model,
             requests_of(prompts, key, seed),
@@ -81,7 +81,8 @@ def stream(
     )
 
 
-def _events(prepared: Prepared) -> Iterator[Event]:
+def events_of(prepared: Prepared) -> Iterator[Event]:
+    """Decode prepared prompts, event by event; see `stream`."""
     for rows in prepared.chunks():
         for batch in prepared.batches(rows):
             for event in _told(prepared.steps(batch), batch.canvas, batch.rows, prepared.model.end_ids):
