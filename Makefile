@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test check bench bench-quick bench-detect train-storyteller train-judge train-narrator clean
+.PHONY: demo test check docs bench bench-quick bench-detect train-storyteller train-judge train-narrator clean
 
 demo: .venv/.generate
 	$(BIN)/dgmark demo
@@ -16,6 +16,12 @@ check: .venv/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest
+
+# The site goes to site/; open site/index.html. The reference pages are written from the code first.
+docs: .venv/.docs
+	$(BIN)/python docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
 
 # The quality figures generate 400 texts (about two hours on two cores); the run resumes where it stopped.
 bench: bench-quick
@@ -42,7 +48,7 @@ train-storyteller train-judge train-narrator: train-%: .venv/.dev
 		$(if $(CONFIG),--config $(CONFIG)) $(if $(SECONDS),--max-seconds $(SECONDS)) $(MORE)
 
 clean:
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.python:
@@ -56,4 +62,8 @@ clean:
 
 .venv/.dev: pyproject.toml builtin/pyproject.toml constraints.txt | .venv/.python
 	$(INSTALL) --editable ./builtin --editable '.[dev]'
+	touch $@
+
+.venv/.docs: pyproject.toml builtin/pyproject.toml constraints.txt | .venv/.python
+	$(INSTALL) --editable ./builtin --editable '.[docs]'
 	touch $@
