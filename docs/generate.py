@@ -168,9 +168,11 @@ def decoding_options() -> str:
     for field in dataclasses.fields(DecodeConfig):
         option = flags.get(field.name)
         flag = _flags(option) if option is not None else ""
-        meaning = field.metadata.get("help") or documented.get(field.name, "")
-        default = _shown(field.default)
-        rows.append(f"| `{field.name}` | {flag} | {_type_name(hints[field.name])} | {default} | {_cell(meaning)} |")
+        # the docstring says more than an option's one line of help, which the page of commands has
+        meaning = documented.get(field.name) or field.metadata.get("help", "")
+        choices = ", ".join(f"`{choice}`" for choice in field.metadata.get("choices", ()))
+        value = choices or _type_name(hints[field.name])
+        rows.append(f"| `{field.name}` | {flag} | {value} | {_shown(field.default)} | {_cell(_capital(meaning))} |")
     head = "| field | option of `dgmark generate` | value | default | meaning |\n|---|---|---|---|---|\n"
     words = (
         "Each setting is a field of `dgmark.DecodeConfig`, a keyword of `dgmark.generate`, `dgmark.stream` and"
@@ -209,7 +211,7 @@ def _documented(name: str, value: Any) -> str:
 
 def _class(name: str, value: Any, node: ast.ClassDef) -> str:
     parts = [f"### {name}\n"]
-    if signature := _constructor(f"dgmark.{name}", node):
+    if signature := _constructor(f"dgmark.{name}", value, node):
         parts.append(f"```python\n{signature}\n```\n")
     parts.append(_docstring(value) + "\n")
     for item in node.body:
@@ -235,23 +237,19 @@ def _source(value: Any) -> ast.FunctionDef | ast.ClassDef:
     raise LookupError(f"{value.__module__} does not define {value.__name__}")
 
 
-def _constructor(name: str, node: ast.ClassDef) -> str:
-    if {ast.unparse(base).split("[")[0] for base in node.bases} & {"Protocol"}:
-        return ""
+def _constructor(name: str, value: Any, node: ast.ClassDef) -> str:
     for item in node.body:
         if isinstance(item, ast.FunctionDef) and item.name == "__init__":
             return _signature(name, item, bound=True, returns=False)
-    fields = [item for item in node.body if isinstance(item, ast.AnnAssign)]
-    return _call(name, [_field(item) for item in fields]) if fields and node.decorator_list else ""
+    if not dataclasses.is_dataclass(value):
+        return ""
+    written = {ast.unparse(item.target): item.annotation for item in node.body if isinstance(item, ast.AnnAssign)}
+    return _call(name, [_field(field, written[field.name]) for field in dataclasses.fields(value) if field.init])
 
 
-def _field(item: ast.AnnAssign) -> str:
-    written = f"{ast.unparse(item.target)}: {_annotation(item.annotation)}"
-    value = item.value
-    if isinstance(value, ast.Call):  # field(default=..., ...)
-        value = next((k.value for k in value.keywords if k.arg == "default"), None)
-        return written if value is None else f"{written} = {ast.unparse(value)}"
-    return written if value is None else f"{written} = {ast.unparse(value)}"
+def _field(field: Any, annotation: ast.expr) -> str:
+    written = f"{field.name}: {_annotation(annotation)}"
+    return written if field.default is dataclasses.MISSING else f"{written} = {field.default!r}"
 
 
 def _signature(name: str, node: ast.FunctionDef, *, bound: bool = False, returns: bool = True) -> str:
@@ -334,6 +332,10 @@ def _sentence(text: str | None) -> str:
 
 def _one_line(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip()
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _first(text: str | None) -> str:

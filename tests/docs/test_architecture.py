@@ -35,9 +35,7 @@ def trees() -> list[str]:
 
 @pytest.mark.parametrize("folder", ["src/dgmark", "training", "benchmarks"])
 def test_the_tree_names_every_module_once(folder: str, trees: list[str]) -> None:
-    there = {
-        path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*.py") if path.name != "__init__.py"
-    }
+    there = {path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*.py") if path.name != "__init__.py"}
     counted = Counter(path for path in trees if path.startswith(f"{folder}/"))
     assert not there - set(counted), f"not in docs/architecture.md: {sorted(there - set(counted))}"
     assert not set(counted) - there, f"in docs/architecture.md, but not there: {sorted(set(counted) - there)}"
