@@ -1,21 +1,30 @@
 # Everything runs from .venv, made on first use; set PYTHON to choose another interpreter (3.11 or newer).
 PYTHON ?= python3
 BIN := .venv/bin
+# one thread for each of the test processes: torch's own threads would stand in each other's way
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test check docs bench bench-quick bench-detect train-storyteller train-judge train-narrator clean
+.PHONY: demo test check lint quick docs bench bench-quick bench-detect train-storyteller train-judge train-narrator clean
 
 demo: .venv/.generate
 	$(BIN)/dgmark demo
 
 test: check
 
-check: .venv/.dev
+check: lint
+	$(PYTEST)
+
+lint: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/python -m pytest
+
+# For daily work: what runs in a minute or two. `make test` runs the rest too: slow tests, the lab and training.
+quick: .venv/.dev
+	$(BIN)/ruff check .
+	$(PYTEST) -m "not slow" --ignore tests/lab --ignore tests/training
 
 # The site goes to site/; open site/index.html. The reference pages are written from the code first.
 docs: .venv/.docs

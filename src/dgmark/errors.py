@@ -1,94 +1,94 @@
-"""Every error that dgmark raises on purpose, each with the exit code that the CLI gives it.
+"""All errors that dgmark raises on purpose, and the exit code of each.
 
-DgmarkError                    70   (with faults of dgmark itself)
-├── SettingsError               2   a setting that cannot be meant
+DgmarkError                    70   (also used for bugs in dgmark)
+├── SettingsError               2   invalid settings
 │   ├── UnknownStrategy
 │   ├── BlockLengthError
 │   └── PromptTooLong
-├── InputError                  4   text or rows that cannot be used
+├── InputError                  4   unusable text or rows
 │   ├── EmptyInput
 │   ├── NoTexts
 │   └── ResumeMismatch
-├── KeyFileError                5   a key that cannot be used here
+├── KeyFileError                5   an unusable key
 │   ├── KeyFileNotFound
 │   ├── KeyFileExists
 │   ├── KeyFileFormat
 │   ├── KeyFileOpen
 │   ├── TokenizerMismatch
 │   └── VocabularyMismatch
-└── ModelError                  6   a model or tokenizer that cannot be had
+└── ModelError                  6   an unavailable or unusable model
     ├── ModelNotFound
     ├── CheckpointFormat
     ├── EndpointError
     └── MissingExtra
 
-A message says what is wrong and what to do; it never holds key material.
+Each message says what happened, why, and what to do. No message holds key material.
 """
 
 
 def install_hint(extra: str) -> str:
-    """How to install an extra; it names a checkout, as dgmark is on no package index."""
+    """How to install an extra. The hint names a checkout, because dgmark is not on the package index."""
     return f"run `pip install '.[{extra}]'` in a checkout of dgmark"
 
 
 class DgmarkError(Exception):
-    """Base of all errors raised on purpose; catch this one to catch them all."""
+    """Base class of all errors that dgmark raises on purpose."""
 
     exit_code = 70
 
 
 class SettingsError(DgmarkError):
-    """A setting, or a combination of settings, that cannot be meant."""
+    """A setting, or a combination of settings, is invalid."""
 
     exit_code = 2
 
 
 class UnknownStrategy(SettingsError):
-    """The decoding strategy has no such name."""
+    """No decoding strategy has this name."""
 
 
 class BlockLengthError(SettingsError):
-    """The length is not a whole number of blocks."""
+    """The response length is not a multiple of the block length."""
 
 
 class PromptTooLong(SettingsError):
-    """Prompt and response together do not fit the model's context."""
+    """The prompt and the response together exceed the model's context length."""
 
 
 class InputError(DgmarkError):
-    """Text or rows that cannot be used."""
+    """Text or rows are unusable."""
 
     exit_code = 4
 
 
 class EmptyInput(InputError):
-    """There is nothing to score: the input holds no token."""
+    """The input holds no token."""
 
 
 class NoTexts(InputError):
-    """A file or folder that holds no text to read."""
+    """A file or folder holds no readable text."""
 
 
 class ResumeMismatch(InputError):
-    """An output file holds rows made with other settings."""
+    """An output file holds rows that other settings made."""
 
 
 class KeyFileError(DgmarkError):
-    """A key, or a key file, that cannot be used here."""
+    """A key or a key file is unusable here."""
 
     exit_code = 5
 
 
 class KeyFileNotFound(KeyFileError):
-    """There is no key file at this path."""
+    """No key file exists at this path."""
 
 
 class KeyFileExists(KeyFileError):
-    """Writing here would overwrite a key, and with it every text it proves."""
+    """Writing here would overwrite a key. Texts marked with a lost key can no longer be proved."""
 
 
 class KeyFileFormat(KeyFileError):
-    """The file is not a key file that this version reads."""
+    """The file is not a key file that this version of dgmark can read."""
 
 
 class KeyFileOpen(KeyFileError):
@@ -100,11 +100,11 @@ class TokenizerMismatch(KeyFileError):
 
 
 class VocabularyMismatch(KeyFileError):
-    """A token id, or a model's vocabulary, lies outside the key's group table."""
+    """A token id or a model's vocabulary does not fit the key's group table."""
 
 
 class ModelError(DgmarkError):
-    """A model or tokenizer that cannot be had."""
+    """A model or tokenizer is unavailable or unusable."""
 
     exit_code = 6
 
@@ -114,12 +114,12 @@ class ModelNotFound(ModelError):
 
 
 class CheckpointFormat(ModelError):
-    """The checkpoint is not in a layout that dgmark loads."""
+    """dgmark cannot load a checkpoint of this layout."""
 
 
 class EndpointError(ModelError):
-    """A model behind an endpoint that gives no answer, or none in the form that was asked for."""
+    """A model behind an endpoint does not answer, or not in the requested form."""
 
 
 class MissingExtra(ModelError):
-    """The installation lacks the packages that this needs."""
+    """A package that this feature needs is not installed."""

@@ -95,10 +95,10 @@ def test_added_tokens_alone_are_special(tmp_path: Path, files: Path, size: int) 
     ("name", "content", "message"),
     [
         ("added_tokens.json", '{"<|mask|>": 5000}', "cannot have id 5000"),
-        ("added_tokens.json", "[]", "holds no JSON object"),
-        ("added_tokens.json", "{", "no tokenizer"),
-        ("merges.txt", "q q q q\n", "no tokenizer"),
-        ("vocab.json", "{", "no tokenizer"),
+        ("added_tokens.json", "[]", "does not hold a JSON object"),
+        ("added_tokens.json", "{", "not valid JSON|not a readable tokenizer"),
+        ("merges.txt", "q q q q\n", "not valid JSON|not a readable tokenizer"),
+        ("vocab.json", "{", "not valid JSON|not a readable tokenizer"),
     ],
 )
 def test_damaged_files_are_refused(tmp_path: Path, files: Path, name: str, content: str, message: str) -> None:

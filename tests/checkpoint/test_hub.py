@@ -78,7 +78,7 @@ def test_a_folder_of_that_name_comes_first(cache: Path, tmp_path: Path, monkeypa
 
 
 def test_what_is_not_there_says_how_to_fetch_it(cache: Path) -> None:
-    with pytest.raises(ModelNotFound, match=r"could not be fetched .*hf download lab/absent --include '\*\.json'"):
+    with pytest.raises(ModelNotFound, match=r"cannot be fetched .*hf download lab/absent --include '\*\.json'"):
         load_model("lab/absent")
     with pytest.raises(ModelNotFound, match="hf download lab/absent --revision v1 "):
         load_model("lab/absent", revision="v1")
@@ -92,7 +92,7 @@ def test_a_connection_that_breaks_is_told_with_its_reason(monkeypatch: pytest.Mo
         raise BrokenConnection("peer closed connection")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", breaks)
-    with pytest.raises(ModelNotFound, match=r"lab/absent is no folder here; .*\(peer closed connection\)"):
+    with pytest.raises(ModelNotFound, match=r"lab/absent is not a local folder; .*\(peer closed connection\)"):
         load_model("lab/absent")
 
 

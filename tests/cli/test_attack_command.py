@@ -113,7 +113,7 @@ def test_the_list_names_every_attack() -> None:
 
 def test_editing_text_needs_no_torch() -> None:
     code = (
-        "import sys, numpy as np; from dgmark.attacks import attack; import dgmark.attacks.stealing;"
+        "import sys, numpy as np; from dgmark.lab.attacks import attack; import dgmark.lab.attacks.stealing;"
         "[attack(n)('A text. Of two.', np.random.default_rng(0)) for n in "
         "('substitution', 'deletion', 'insertion', 'crop', 'sentence-swap', 'homoglyphs', 'whitespace', 'zero-width')];"
         "print({'torch', 'transformers', 'scipy', 'nltk', 'openai'} & set(sys.modules))"

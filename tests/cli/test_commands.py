@@ -400,7 +400,7 @@ def test_detect_explains_each_mistake_with_its_exit_code(key_file: Path, tmp_pat
         (["--key", key_file, tmp_path / "folder"], 4, "holds no text"),
         (["--key", tmp_path / "none.json", text], 5, "dgmark keygen"),
         (["--key", tmp_path / "other.json", text], 5, "not a key file"),
-        (["--key", key_file, "--tokenizer", tmp_path / "other.json", text], 6, "not a tokenizer"),
+        (["--key", key_file, "--tokenizer", tmp_path / "other.json", text], 6, "not a readable tokenizer"),
         (["--key", key_file, "--fpr", "2", text], 2, "between 0 and 1"),
         (["--key", key_file, "--format", "json", "--show", text], 2, "--show"),
         ([text], 2, "--key"),

@@ -229,7 +229,7 @@ def test_algorithm_2_holds_for_any_block_length(block_length: int) -> None:
 
 
 def test_algorithm_2_holds_for_the_keyless_rule_token_id_mod_m() -> None:
-    key = WatermarkKey.generate(ENDLESS, modulus=3, scheme="token-id")
+    key = WatermarkKey.generate(ENDLESS, modulus=3, grouping="token-id")
     response = run(ENDLESS, matching=KeyMatching(key, torch.device("cpu")))
     text, commits = algorithm_2(
         ENDLESS, PROMPT, LENGTH, BLOCK, "confidence", 1.0, 0, lambda token, position: token % 3 == position % 3

@@ -18,7 +18,7 @@ from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, Detector, d
 from dgmark.detection.intact import Phase
 from dgmark.detection.result import Detection
 from dgmark.errors import SettingsError, VocabularyMismatch
-from dgmark.watermark.groups import SchemeName
+from dgmark.watermark.groups import Grouping
 from dgmark.watermark.key import WatermarkKey
 from support.known_keys import builtin_tokenizer, known_key
 from support.marked_texts import marked_text, whole_words
@@ -36,9 +36,9 @@ ROW = [
 
 
 def detector_of(
-    name: str = "detector", *, modulus: int = 2, rotation: int = 0, scheme: SchemeName = "keyed", **options: Any
+    name: str = "detector", *, modulus: int = 2, rotation: int = 0, grouping: Grouping = "keyed", **options: Any
 ) -> Detector:
-    key = known_key(name, modulus=modulus, rotation=rotation, scheme=scheme)
+    key = known_key(name, modulus=modulus, rotation=rotation, grouping=grouping)
     return Detector(key, tokenizer=builtin_tokenizer(), **{"mode": "intact", **options})
 
 
@@ -468,14 +468,14 @@ def test_a_keyed_result_is_guaranteed() -> None:
 @pytest.mark.parametrize("length", [5, 300])
 @pytest.mark.parametrize("rate", [0.5, 1.0])
 def test_a_keyless_result_is_not_guaranteed_and_its_summary_says_so(length: int, rate: float) -> None:
-    detector = detector_of(scheme="token-id")
+    detector = detector_of(grouping="token-id")
     found = detector.detect(marked_ids(detector.key, length, rate=rate))
     assert found.guaranteed is False
     assert "keyless" in found.summary
 
 
 def test_the_keyless_scheme_finds_its_mark() -> None:
-    detector = detector_of(scheme="token-id", phase="start")
+    detector = detector_of(grouping="token-id", phase="start")
     found = detector.detect([FIRST + 2 * (i // 2) + i % 2 for i in range(200)])
     assert (found.verdict, found.num_tokens_matched) == ("watermarked", 200)
 

@@ -137,10 +137,10 @@ def test_where_a_rank_cannot_decide_few_keys_are_drawn() -> None:
 
 @pytest.mark.parametrize(("spec", "states"), [({"code_length": 64}, 64), ({"rotation": 40}, 65)])
 def test_many_states_draw_what_is_affordable(
-    spec: dict[str, int], states: int, monkeypatch: pytest.MonkeyPatch
+    spec: dict[str, Any], states: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A text that the first draws leave undecided, under a budget of 200 draws where 11,111 would be needed."""
-    key = known_key("budget", **spec)  # type: ignore[arg-type]
+    key = known_key("budget", **spec)
     ids = cut(marked_ids(key, 200, rate=0.74), 0.05)
     monkeypatch.setattr(edited, "MOST_WORK", 200 * len(ids) * states)
     found = edited_test(key, ids, np.arange(len(ids)), "any", 1e-4)
@@ -225,5 +225,5 @@ def test_a_range_that_cannot_be_meant_is_refused(wrong: tuple[int, int]) -> None
 
 
 @pytest.mark.parametrize(("spec", "longest"), [({}, 16_384), ({"code_length": 64}, 4096), ({"rotation": 40}, 4032)])
-def test_fewer_tokens_are_aligned_the_more_states_there_are(spec: dict[str, int], longest: int) -> None:
-    assert aligned_tokens(known_key("longest", **spec).spec) == longest  # type: ignore[arg-type]
+def test_fewer_tokens_are_aligned_the_more_states_there_are(spec: dict[str, Any], longest: int) -> None:
+    assert aligned_tokens(known_key("longest", **spec).spec) == longest

@@ -43,9 +43,9 @@ def test_the_p_value_is_the_keys_own_times_the_number_of_keys() -> None:
     "specs",
     [[{"modulus": 2}, {"modulus": 3}], [{"code_length": 8}, {"code_length": 8}], [{"rotation": 40}, {"modulus": 2}]],
 )
-def test_keys_of_different_specs_stand_in_one_ring(specs: list[dict[str, int]]) -> None:
+def test_keys_of_different_specs_stand_in_one_ring(specs: list[dict[str, Any]]) -> None:
     keys = [known_key(f"mixed {k}", modulus=2) for k in range(3)]
-    keys += [known_key(f"spec {k}", **spec) for k, spec in enumerate(specs)]  # type: ignore[arg-type]
+    keys += [known_key(f"spec {k}", **spec) for k, spec in enumerate(specs)]
     found = ring(keys).detect(cut(marked_ids(keys[3], 280), 0.03))
     assert found.key_fingerprint == keys[3].fingerprint
     assert found.verdict == "watermarked"
@@ -73,7 +73,7 @@ def test_of_a_long_text_the_front_alone_is_aligned(monkeypatch: pytest.MonkeyPat
             return Alignment.of(ids, *args)
 
     monkeypatch.setattr("dgmark.detection.keyring.aligned_tokens", lambda _: 200)
-    monkeypatch.setattr("dgmark.keyring.Alignment", Counted)
+    monkeypatch.setattr("dgmark.detection.keyring.Alignment", Counted)
     rest = np.random.default_rng(0).integers(300, 8000, 1500)
     found = ring(KEYS[:5]).detect(np.concatenate([cut(marked_ids(RIGHT, 200), 0.08), rest]))
     assert set(aligned) == {200}

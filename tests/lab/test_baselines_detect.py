@@ -273,7 +273,7 @@ def test_another_tokenizer_is_refused() -> None:
 @pytest.mark.parametrize("name", [name for name in SCHEMES if name != "dgmark"])
 def test_a_keyless_key_is_refused(name: str) -> None:
     with pytest.raises(SettingsError, match=f"scheme {name} needs a secret"):
-        scheme(name).detector(known_key("keyless", scheme="token-id"))
+        scheme(name).detector(known_key("keyless", grouping="token-id"))
 
 
 # ---- names and options ----

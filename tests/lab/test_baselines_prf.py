@@ -60,7 +60,7 @@ def test_a_subkey_does_not_show_itself() -> None:
 
 def test_a_key_without_a_secret_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"keyless \(token-id\), and scheme kgw needs a secret: .*`dgmark keygen`"):
-        SubKey.of(known_key("x", scheme="token-id"), "kgw")
+        SubKey.of(known_key("x", grouping="token-id"), "kgw")
 
 
 @pytest.mark.parametrize("axis", ["tokens of one context", "contexts of one token", "both in step"])

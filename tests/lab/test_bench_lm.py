@@ -295,7 +295,7 @@ def test_tasks_that_cannot_be_had(local_tasks: Path, monkeypatch: pytest.MonkeyP
     def few(**arguments: Any) -> TaskManager:
         return TaskManager(**{**arguments, "include_defaults": False})
 
-    monkeypatch.setattr("dgmark.evaluate.benchmarks.TaskManager", few)
+    monkeypatch.setattr("dgmark.lab.evaluate.benchmarks.TaskManager", few)
     with pytest.raises(SettingsError, match="no task no_such_task"):
         run_tasks(toy(), TaskSettings(("no_such_task",), (local_tasks,)))
     (local_tasks / "questions.json").unlink()

@@ -12,7 +12,6 @@ import pytest
 import torch
 from transformers import Gemma3Config, Gemma3ForConditionalGeneration
 
-import dgmark.lab.evaluate as evaluate
 from dgmark.checkpoint.folder import builtin_folder
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.errors import CheckpointFormat, InputError, ModelNotFound, SettingsError
@@ -164,7 +163,7 @@ def test_the_judge_shares_the_storytellers_tokenizer(judge: Judge) -> None:
 def test_importing_the_comparisons_needs_no_torch() -> None:
     code = """
 import sys
-from dgmark.evaluate import compare_paired, diversity
+from dgmark.lab.evaluate import compare_paired, diversity
 compare_paired([1, 2], [2, 4])
 diversity(["a b"])
 print("torch" in sys.modules)
@@ -181,10 +180,9 @@ def test_a_single_text_has_no_interval(judge: Judge) -> None:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The built-in judge as a user's folder: the plain layout with its tokenizer beside."""
-    package = Path(evaluate.__file__).parents[1]
     copied = tmp_path / "judge"
-    shutil.copytree(package / "judge", copied)
-    shutil.copy(package / "storyteller" / "tokenizer.json", copied)
+    shutil.copytree(builtin_folder("judge"), copied)
+    shutil.copy(builtin_folder("storyteller") / "tokenizer.json", copied)
     return copied
 
 

@@ -5,7 +5,7 @@ from functools import cache
 
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
-from dgmark.watermark.groups import SchemeName, WatermarkSpec
+from dgmark.watermark.groups import Grouping, WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
 
 
@@ -16,13 +16,13 @@ def builtin_tokenizer() -> Tokenizer:
 
 
 def known_spec(
-    *, modulus: int = 2, rotation: int = 0, scheme: SchemeName = "keyed", code_length: int = 0
+    *, modulus: int = 2, rotation: int = 0, grouping: Grouping = "keyed", code_length: int = 0
 ) -> WatermarkSpec:
     """A spec bound to the built-in model."""
     return WatermarkSpec(
         modulus=modulus,
         rotation=rotation,
-        scheme=scheme,
+        grouping=grouping,
         table_size=find_checkpoint(BUILTIN).vocab_size,
         tokenizer=BUILTIN,
         tokenizer_fingerprint=builtin_tokenizer().fingerprint,
@@ -31,11 +31,11 @@ def known_spec(
 
 
 def known_key(
-    name: str, *, modulus: int = 2, rotation: int = 0, scheme: SchemeName = "keyed", code_length: int = 0
+    name: str, *, modulus: int = 2, rotation: int = 0, grouping: Grouping = "keyed", code_length: int = 0
 ) -> WatermarkKey:
     """The key called `name`, bound to the built-in model."""
     return WatermarkKey(
-        spec=known_spec(modulus=modulus, rotation=rotation, scheme=scheme, code_length=code_length),
+        spec=known_spec(modulus=modulus, rotation=rotation, grouping=grouping, code_length=code_length),
         key_id=f"test-{name}",
-        secret=hashlib.sha256(f"dgmark test key {name}".encode()).digest() if scheme == "keyed" else None,
+        secret=hashlib.sha256(f"dgmark test key {name}".encode()).digest() if grouping == "keyed" else None,
     )

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgmark.errors import DgmarkError, SettingsError, VocabularyMismatch
-from dgmark.watermark.groups import MODULI, GroupTables, SchemeName, WatermarkSpec, check_ids, group_table
+from dgmark.watermark.groups import MODULI, Grouping, GroupTables, WatermarkSpec, check_ids, group_table
 from support.known_keys import known_key, known_spec
 from support.unchecked import unchecked
 
@@ -80,7 +80,7 @@ def named(vector: Golden) -> str:
 
 
 def tables_of(spec: WatermarkSpec, name: str = "groups") -> GroupTables:
-    return GroupTables(spec, b"" if spec.scheme == "token-id" else hashlib.sha256(name.encode()).digest())
+    return GroupTables(spec, b"" if spec.grouping == "token-id" else hashlib.sha256(name.encode()).digest())
 
 
 # --- the table -----------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ def test_groups_of_neighbouring_ids_are_unrelated() -> None:
         {"modulus": 17},
         {"modulus": 0},
         {"rotation": -1},
-        {"scheme": "token-id", "rotation": 8},
+        {"grouping": "token-id", "rotation": 8},
         {"table_size": 1},
     ],
     ids=str,
@@ -188,9 +188,9 @@ def test_a_spec_that_cannot_be_meant_is_refused(wrong: dict[str, object]) -> Non
         replace(known_spec(), **wrong)  # type: ignore[arg-type]
 
 
-def test_an_unknown_scheme_is_refused_by_name() -> None:
-    with unchecked(), pytest.raises(SettingsError, match="scheme 'parity' is not one of: keyed, token-id"):
-        replace(known_spec(), scheme="parity")  # type: ignore[arg-type]
+def test_an_unknown_grouping_is_refused_by_name() -> None:
+    with unchecked(), pytest.raises(SettingsError, match="grouping 'parity' is not one of: keyed, token-id"):
+        replace(known_spec(), grouping="parity")  # type: ignore[arg-type]
 
 
 def test_segments_change_every_rotation_positions() -> None:
@@ -225,13 +225,13 @@ def test_tables_are_right_after_more_segments_than_are_kept() -> None:
     assert np.array_equal(tables.table(0), first)
 
 
-def test_the_keyless_scheme_takes_the_token_id_modulo_m() -> None:
-    tables = tables_of(known_spec(modulus=5, scheme="token-id"))
+def test_the_keyless_grouping_takes_the_token_id_modulo_m() -> None:
+    tables = tables_of(known_spec(modulus=5, grouping="token-id"))
     assert tables.table().tolist() == [token % 5 for token in range(8192)]
 
 
-def test_the_keyed_scheme_does_not_take_the_token_id() -> None:
-    keyed, keyless = known_key("a").tables, tables_of(known_spec(scheme="token-id"))
+def test_the_keyed_grouping_does_not_take_the_token_id() -> None:
+    keyed, keyless = known_key("a").tables, tables_of(known_spec(grouping="token-id"))
     assert 0.45 < (keyed.table() == keyless.table()).mean() < 0.55
 
 
@@ -240,18 +240,18 @@ def test_the_keyed_scheme_does_not_take_the_token_id() -> None:
     ids=st.lists(st.integers(0, 199), max_size=40),
     start=st.integers(0, 50),
     modulus=st.sampled_from([2, 3, 5, 16]),
-    scheme_and_rotation=st.sampled_from([("keyed", 0), ("keyed", 1), ("keyed", 3), ("keyed", 20), ("token-id", 0)]),
+    grouping_and_rotation=st.sampled_from([("keyed", 0), ("keyed", 1), ("keyed", 3), ("keyed", 20), ("token-id", 0)]),
 )
 def test_matching_is_the_papers_definition(
-    ids: list[int], start: int, modulus: int, scheme_and_rotation: tuple[SchemeName, int]
+    ids: list[int], start: int, modulus: int, grouping_and_rotation: tuple[Grouping, int]
 ) -> None:
-    scheme, rotation = scheme_and_rotation
-    spec = replace(known_spec(modulus=modulus, rotation=rotation, scheme=scheme), table_size=200)
+    grouping, rotation = grouping_and_rotation
+    spec = replace(known_spec(modulus=modulus, rotation=rotation, grouping=grouping), table_size=200)
     tables = tables_of(spec)
     positions = range(start, start + len(ids))
 
     def group(token: int, position: int) -> int:
-        if scheme == "token-id":
+        if grouping == "token-id":
             return token % modulus
         return reference_groups(tables.secret, modulus, 200, position // rotation if rotation else 0)[token]
 

@@ -121,9 +121,9 @@ def test_a_length_that_no_balanced_code_has_is_refused(modulus: int, length: int
         known_spec(modulus=modulus, code_length=length)
 
 
-def test_a_keyless_scheme_has_no_code() -> None:
+def test_a_keyless_grouping_has_no_code() -> None:
     with pytest.raises(SettingsError, match="code length 0"):
-        known_spec(scheme="token-id", code_length=8)
+        known_spec(grouping="token-id", code_length=8)
 
 
 # --- the key file --------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""Byte-level BPE tokenizers that are published as vocab.json and merges.txt, without a tokenizer.json (Dream).
+"""Byte-level BPE tokenizers published as vocab.json and merges.txt, without a tokenizer.json (Dream).
 
-Dream ships a Python class of its own for them, which is not run; it splits text as Qwen2 does, and so does this.
+Dream ships a Python class for them, which dgmark does not run. That class splits text as Qwen2 does; so does this code.
 """
 
 import json
@@ -12,7 +12,7 @@ from tokenizers.models import BPE
 
 from dgmark.errors import CheckpointFormat
 
-# How Qwen2 cuts text into words: contractions, letters with one mark before them, single digits, punctuation, spaces.
+# Qwen2 splits text into contractions, letters with one mark before them, single digits, punctuation, spaces.
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -23,9 +23,9 @@ _MODEL_TYPES = ("dream", "qwen2")
 
 
 def is_byte_bpe(folder: Path) -> bool:
-    """Whether the folder holds a vocabulary and merges, and says that they are Dream's or Qwen2's.
+    """Whether the folder holds vocab.json and merges.txt of Dream or Qwen2.
 
-    RoBERTa and GPT-2 are published in files of these names, too, and cut text otherwise.
+    RoBERTa and GPT-2 use the same file names but split text differently.
 
     Raises:
         CheckpointFormat: tokenizer_config.json or config.json cannot be read.
@@ -40,12 +40,12 @@ def is_byte_bpe(folder: Path) -> bool:
 
 
 def read_byte_bpe(folder: Path) -> Tokenizer:
-    """The tokenizer of a folder with vocab.json and merges.txt.
+    """Read the tokenizer of a folder with vocab.json and merges.txt.
 
-    Tokens beside the vocabulary come from tokenizer_config.json, or else from added_tokens.json.
+    Added tokens come from tokenizer_config.json, or else from added_tokens.json.
 
     Raises:
-        CheckpointFormat: a file cannot be read, or ids of added tokens leave gaps.
+        CheckpointFormat: a file is unreadable, or the ids of added tokens leave gaps.
     """
     try:
         model = BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
@@ -53,7 +53,9 @@ def read_byte_bpe(folder: Path) -> Tokenizer:
     except CheckpointFormat:
         raise
     except Exception as error:  # the Rust side raises bare Exception
-        raise CheckpointFormat(f"{folder}: vocab.json and merges.txt are no tokenizer ({error})") from error
+        raise CheckpointFormat(
+            f"{folder}: vocab.json and merges.txt are not a readable tokenizer ({error}); fetch them again"
+        ) from error
     backend = Tokenizer(model)
     backend.normalizer = normalizers.NFC()
     words = pre_tokenizers.Split(Regex(_WORDS), "isolated")
@@ -64,7 +66,9 @@ def read_byte_bpe(folder: Path) -> Tokenizer:
     for token_id, token in sorted(added.items()):
         backend.add_special_tokens([token]) if token.special else backend.add_tokens([token])
         if backend.token_to_id(token.content) != token_id:
-            raise CheckpointFormat(f"{folder}: token {token.content!r} cannot have id {token_id}: ids before it lack")
+            raise CheckpointFormat(
+                f"{folder}: token {token.content!r} cannot have id {token_id}: ids below it are missing"
+            )
     return backend
 
 
@@ -86,7 +90,7 @@ def _object(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     except (ValueError, OSError) as error:
-        raise CheckpointFormat(f"{path}: no tokenizer, or no valid JSON ({error}); fetch it again") from error
+        raise CheckpointFormat(f"{path} is not valid JSON ({error}); fetch the checkpoint again") from error
     if not isinstance(content, dict):
-        raise CheckpointFormat(f"{path} holds no JSON object; fetch the checkpoint again")
+        raise CheckpointFormat(f"{path} does not hold a JSON object; fetch the checkpoint again")
     return content

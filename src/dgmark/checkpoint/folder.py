@@ -1,6 +1,6 @@
-"""A checkpoint folder as far as it can be read without torch: sizes, special ids, where it lies.
+"""Checkpoint folders: where they are, and what config.json says. No torch.
 
-Key generation and detection need the tokenizer and the padded vocabulary of a model, never its weights.
+Key generation and detection need a model's tokenizer and padded vocabulary. They do not need its weights.
 """
 
 import json
@@ -14,7 +14,7 @@ from dgmark.errors import CheckpointFormat, MissingExtra, ModelNotFound
 
 BUILTIN = "storyteller"
 NARRATOR = "narrator"
-# models that come with dgmark; the first is the default
+# the models of the package dgmark-builtin; the first is the default
 BUILTINS = (BUILTIN, NARRATOR)
 
 
@@ -37,14 +37,14 @@ class Checkpoint:
             sizes.append(self.config.get("embedding_size"))
         size = max((size for size in sizes if isinstance(size, int)), default=0)
         if size < 2:
-            raise CheckpointFormat(f"{self.folder / 'config.json'} states no vocab_size; is this a language model?")
+            raise CheckpointFormat(f"{self.folder / 'config.json'} has no vocab_size; is this a language model?")
         return size
 
     def require(self, *names: str) -> list[Any]:
-        """Values of the configuration.
+        """Values from config.json.
 
         Raises:
-            CheckpointFormat: it lacks one of them.
+            CheckpointFormat: config.json lacks one of them.
         """
         missing = [name for name in names if name not in self.config]
         if missing:
@@ -53,17 +53,17 @@ class Checkpoint:
 
 
 def find_checkpoint(name_or_path: str, revision: str | None = None, *, weights: bool = False) -> Checkpoint:
-    """A built-in model by its name, a local folder by its path, or a checkpoint by its hub id.
+    """Find a built-in model by name, a local folder by path, or a checkpoint by hub id.
 
     Args:
-        name_or_path: a folder is preferred to a hub id of the same form.
-        revision: of a hub id; branch, tag or commit.
-        weights: whether to fetch the weights of a hub id, too.
+        name_or_path: name, path or hub id; an existing folder wins over a hub id.
+        revision: branch, tag or commit of a hub id.
+        weights: whether to fetch the weights of a hub id as well.
 
     Raises:
         MissingExtra: the built-in models are not installed.
-        ModelNotFound: neither a built-in name, nor a folder with a `config.json`, nor a hub id that can be had.
-        CheckpointFormat: the folder's `config.json` cannot be read.
+        ModelNotFound: there is no such built-in model or folder with a `config.json`, and the hub id cannot be fetched.
+        CheckpointFormat: the folder's `config.json` is unreadable.
     """
     builtin = name_or_path in BUILTINS
     folder = builtin_folder(name_or_path) if builtin else Path(name_or_path).expanduser()
@@ -79,30 +79,30 @@ def find_checkpoint(name_or_path: str, revision: str | None = None, *, weights: 
 
 
 def builtin_folder(name: str) -> Path:
-    """Where a built-in model lies: in the package `dgmark_builtin`, a distribution of its own, which holds data alone.
+    """The folder of a built-in model, inside the data-only package `dgmark_builtin`.
 
     Raises:
-        MissingExtra: it is not installed.
+        MissingExtra: that package is not installed.
     """
     found = find_spec("dgmark_builtin")
     if found is None or not found.submodule_search_locations:
         raise MissingExtra(
-            f"the built-in {name} is a package of its own, which is not installed: run `pip install ./builtin` in a "
-            "checkout of dgmark, or name another model"
+            f"the built-in {name} comes in a separate package, which is not installed: run `pip install ./builtin` "
+            "in a checkout of dgmark, or choose another model"
         )
     return Path(found.submodule_search_locations[0]) / name
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file of a checkpoint.
+    """Read the JSON object in a checkpoint's file.
 
     Raises:
-        CheckpointFormat: it holds none.
+        CheckpointFormat: the file does not hold a JSON object.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
         raise CheckpointFormat(f"{path} is not valid JSON ({error}); fetch the checkpoint again") from error
     if not isinstance(content, dict):
-        raise CheckpointFormat(f"{path} holds no JSON object; fetch the checkpoint again")
+        raise CheckpointFormat(f"{path} does not hold a JSON object; fetch the checkpoint again")
     return content

@@ -1,4 +1,4 @@
-"""Checkpoints by their hub id, through huggingface_hub's own cache and download. Data files only: code never comes."""
+"""Checkpoints by hub id, fetched and cached by huggingface_hub. Only data files are fetched, never code."""
 
 import re
 from pathlib import Path
@@ -16,26 +16,26 @@ def is_hub_id(name: str) -> bool:
 
 
 def snapshot(hub_id: str, revision: str | None = None, *, weights: bool = False) -> Path:
-    """The folder of a checkpoint in the local cache, fetched if it is not there.
+    """The folder of a checkpoint in the local cache. Fetches it if it is missing.
 
     Args:
         hub_id: "organisation/model".
         revision: branch, tag or commit; None for the main branch.
-        weights: whether the weights are wanted, too; tokenizer and configuration always are.
+        weights: whether to fetch the weights as well as the tokenizer and the configuration.
 
     Raises:
-        ModelNotFound: it is neither in the cache nor can it be fetched.
+        ModelNotFound: the checkpoint is not in the cache and cannot be fetched.
     """
     from huggingface_hub import snapshot_download
 
     wanted = [*_TEXT_FILES, *(_WEIGHT_FILES if weights else ())]
     try:
         return Path(snapshot_download(hub_id, revision=revision, allow_patterns=wanted, ignore_patterns=["*/*"]))
-    except Exception as error:  # a connection that breaks raises errors of httpx, which are no OSError
+    except Exception as error:  # a broken connection raises errors of httpx, which are not OSErrors
         at = f" --revision {revision}" if revision else ""
         include = " ".join(f"--include '{pattern}'" for pattern in [*_TEXT_FILES, *_WEIGHT_FILES])
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ModelNotFound(
-            f"{hub_id} is no folder here; as a hub id it is not in the local cache and could not be fetched "
-            f"({reason}); where the network is at hand: hf download {hub_id}{at} {include}"
+            f"{hub_id} is not a local folder; as a hub id it is not in the cache and cannot be fetched ({reason}). "
+            f"On a machine with network access, run: hf download {hub_id}{at} {include}"
         ) from error

@@ -1,7 +1,6 @@
 """`dgmark keygen` and `dgmark key show`."""
 
 import json
-from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -46,7 +45,7 @@ def keygen(
     ] = 0,
 ) -> None:
     """Make a secret key. Who has it can detect the mark, and forge it: keep it as you keep a signing key."""
-    key = WatermarkKey.generate(model, modulus=modulus, rotation=rotate, scheme=scheme.value, code_length=code_length)
+    key = WatermarkKey.generate(model, modulus=modulus, rotation=rotate, grouping=scheme.value, code_length=code_length)
     key.save(file)
     if key.keyless:
         stderr().print(
@@ -72,7 +71,7 @@ def show(
 ) -> None:
     """Show what a key file says of itself; never the secret."""
     key = WatermarkKey.load(file, allow_open=allow_open_key)
-    public = {"key_fingerprint": key.fingerprint, "key_id": key.key_id, "prf": PRF, **asdict(key.spec), "schema": 1}
+    public = {"key_fingerprint": key.fingerprint, "key_id": key.key_id, "prf": PRF, **key.spec.to_fields(), "schema": 1}
     if as_json:
         print(json.dumps(public))
         return

@@ -6,17 +6,18 @@ Knows nothing of models, texts or files. Paper section 3.3 (groups f, matching s
 
 import hashlib
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Int, UInt8
 
 from dgmark.errors import SettingsError, VocabularyMismatch
 
-SchemeName = Literal["keyed", "token-id"]
+Grouping = Literal["keyed", "token-id"]
 PRF = "shake256-rank-v1"
 SECRET_BYTES = 32
 MODULI = range(2, 17)
@@ -28,21 +29,21 @@ _LARGEST = 2**31 - 1
 
 @dataclass(frozen=True)
 class WatermarkSpec:
-    """What generator and detector must agree on, all of it public.
+    """What generator and detector must agree on. All of it is public.
 
     Attributes:
         modulus: number of groups m, 2..16; position i wants group i mod m, or as the position code says.
         rotation: positions after which the groups change (segment = position // rotation); 0 = never.
-        scheme: "keyed" (groups from the secret), or "token-id" (group = id mod m, as in the paper's code; keyless).
+        grouping: "keyed" (groups from the secret), or "token-id" (group = id mod m, as in the paper's code; keyless).
         table_size: the padded vocabulary; every id below it has a group.
-        tokenizer: name of the tokenizer, to find it again.
-        tokenizer_fingerprint: hash of its vocabulary; another one is an error.
+        tokenizer: name of the tokenizer, by which the detector loads it.
+        tokenizer_fingerprint: hash of its vocabulary; a tokenizer with another hash is an error.
         code_length: period of a keyed position code, a multiple of m up to 64; 0 = the paper's i mod m.
     """
 
     modulus: int = 2
     rotation: int = 0
-    scheme: SchemeName = "keyed"
+    grouping: Grouping = "keyed"
     table_size: int = 0
     tokenizer: str = ""
     tokenizer_fingerprint: str = ""
@@ -53,12 +54,12 @@ class WatermarkSpec:
             raise SettingsError(f"modulus {self.modulus} is not in 2..16")
         if not 0 <= self.rotation <= _LARGEST:
             raise SettingsError(f"rotation {self.rotation} is not in 0..{_LARGEST}; 0 is none")
-        if self.scheme not in ("keyed", "token-id"):
-            raise SettingsError(f"scheme {self.scheme!r} is not one of: keyed, token-id")
-        if self.scheme == "token-id" and self.rotation:
-            raise SettingsError("scheme token-id has no key, so its groups cannot rotate; use rotation 0")
-        if self.scheme == "token-id" and self.code_length:
-            raise SettingsError("scheme token-id has no key to draw a position code from; use code length 0")
+        if self.grouping not in ("keyed", "token-id"):
+            raise SettingsError(f"grouping {self.grouping!r} is not one of: keyed, token-id")
+        if self.grouping == "token-id" and self.rotation:
+            raise SettingsError("grouping token-id has no key, so its groups cannot rotate; use rotation 0")
+        if self.grouping == "token-id" and self.code_length:
+            raise SettingsError("grouping token-id has no key to draw a position code from; use code length 0")
         if not 0 <= self.code_length <= LONGEST_CODE or self.code_length % self.modulus:
             raise SettingsError(
                 f"code length {self.code_length} is not a multiple of modulus {self.modulus} up to {LONGEST_CODE}; "
@@ -67,14 +68,24 @@ class WatermarkSpec:
         if not self.modulus <= self.table_size <= _LARGEST:
             raise SettingsError(f"table size {self.table_size} is not in {self.modulus}..{_LARGEST}")
 
+    def to_fields(self) -> dict[str, Any]:
+        """The spec as the fields of key files and of `dgmark key show`, where the grouping is called "scheme"."""
+        fields = asdict(self)
+        return {("scheme" if name == "grouping" else name): value for name, value in fields.items()}
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> "WatermarkSpec":
+        """The spec that `to_fields` wrote."""
+        return cls(**{("grouping" if name == "scheme" else name): value for name, value in fields.items()})
+
     def check_secret(self, secret: bytes | None) -> None:
-        """Refuse a secret that this spec has no use for, or that is none.
+        """Refuse a secret that does not fit this spec.
 
         Raises:
-            SettingsError: a secret that is missing, not wanted, or of another length.
+            SettingsError: the secret is missing, superfluous, or of the wrong length.
         """
-        if (secret is None) != (self.scheme == "token-id"):
-            raise SettingsError("a keyed scheme needs a secret, and token-id takes none")
+        if (secret is None) != (self.grouping == "token-id"):
+            raise SettingsError("grouping keyed needs a secret, and token-id takes none")
         if secret is not None and len(secret) != SECRET_BYTES:
             raise SettingsError(f"the secret has {len(secret)} bytes instead of {SECRET_BYTES}")
 
@@ -100,7 +111,7 @@ def group_table(secret: bytes, modulus: int, table_size: int, segment: int = 0) 
 
 
 def position_code(secret: bytes, modulus: int, length: int) -> UInt8[np.ndarray, " length"]:
-    """The residues r(0), ..., r(length - 1) that positions want in turn, each residue equally often.
+    """The residues r(0), ..., r(length - 1) that successive positions want. Each residue occurs equally often.
 
     Of 64 keyed draws (made like the group table) the one that agrees least with itself shifted, so that a loop of
     tokens is not rewarded whatever its period: compared by the largest number of agreements over all cyclic shifts,
@@ -129,7 +140,7 @@ def _self_agreement(code: UInt8[np.ndarray, " length"]) -> list[int]:
 
 @dataclass(eq=False)
 class GroupTables:
-    """The group tables of one key, computed when first asked for; the most recent segments are kept."""
+    """The group tables of one key. A table is computed at its first use; the most recent segments are cached."""
 
     spec: WatermarkSpec
     secret: bytes = field(repr=False)
@@ -140,7 +151,7 @@ class GroupTables:
         if segment in self._cache:
             self._cache.move_to_end(segment)
             return self._cache[segment]
-        if self.spec.scheme == "token-id":
+        if self.spec.grouping == "token-id":
             table = (np.arange(self.spec.table_size) % self.spec.modulus).astype(np.uint8)
         else:
             table = group_table(self.secret, self.spec.modulus, self.spec.table_size, segment)
@@ -190,13 +201,13 @@ class GroupTables:
         return groups
 
     def matching(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
-        """Whether each token stands in its position's matching set: f(v, key) = r(i)."""
+        """Whether each token is in its position's matching set: f(v, key) = r(i)."""
         matches: Bool[np.ndarray, " n"] = self.groups(ids, positions) == self.residues(positions)
         return matches
 
 
 def check_ids(ids: Int[np.ndarray, " n"], table_size: int) -> None:
-    """Refuse ids that the group table does not cover; scoring them would give a meaningless z near 0."""
+    """Refuse ids outside the group table. Scoring them would give a meaningless z near 0."""
     if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= table_size):
         wrong = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
         raise VocabularyMismatch(

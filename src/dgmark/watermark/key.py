@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import secrets
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -19,13 +19,13 @@ from dgmark.errors import (
     TokenizerMismatch,
     VocabularyMismatch,
 )
-from dgmark.watermark.groups import PRF, SECRET_BYTES, GroupTables, SchemeName, WatermarkSpec
+from dgmark.watermark.groups import PRF, SECRET_BYTES, Grouping, GroupTables, WatermarkSpec
 from dgmark.watermark.key_file import read_key_file, write_key_file
 
 
 @runtime_checkable
 class ModelLike(Protocol):
-    """What a key needs to know of a model: its tokenizer and its padded vocabulary."""
+    """What a key needs to know about a model: its tokenizer and its padded vocabulary."""
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -42,7 +42,7 @@ class ModelLike(Protocol):
 class WatermarkKey:
     """A secret and the spec it is used with.
 
-    `secret` is None only for the keyless scheme "token-id". `key_id` is random and public: a name to file it under.
+    `secret` is None only for the keyless grouping "token-id". `key_id` is random and public: a name to file it under.
     """
 
     spec: WatermarkSpec
@@ -59,20 +59,20 @@ class WatermarkKey:
         *,
         modulus: int = 2,
         rotation: int = 0,
-        scheme: SchemeName = "keyed",
+        grouping: Grouping = "keyed",
         code_length: int = 0,
     ) -> "WatermarkKey":
-        """A fresh key for `model` (a name, a folder, or a loaded model), its secret from the system's generator.
+        """Make a new key for `model` (a name, a folder, or a loaded model). The operating system draws its secret.
 
         Args:
             model: whose tokenizer and padded vocabulary the key is bound to.
             modulus: number of groups, 2..16.
             rotation: positions after which the groups change; 0 = never.
-            scheme: "keyed", or "token-id" for the paper's keyless rule.
+            grouping: "keyed", or "token-id" for the paper's keyless rule.
             code_length: period of a keyed position code, a multiple of the modulus up to 64; 0 = the paper's i mod m.
 
         Raises:
-            SettingsError: modulus, rotation, scheme or code length out of range.
+            SettingsError: modulus, rotation, grouping or code length out of range.
             ModelNotFound: no such model.
         """
         if isinstance(model, str):
@@ -82,26 +82,26 @@ class WatermarkKey:
         spec = WatermarkSpec(
             modulus=modulus,
             rotation=rotation,
-            scheme=scheme,
+            grouping=grouping,
             table_size=table_size,
             tokenizer=tokenizer.name,
             tokenizer_fingerprint=tokenizer.fingerprint,
             code_length=code_length,
         )
-        secret = secrets.token_bytes(SECRET_BYTES) if scheme == "keyed" else None
+        secret = secrets.token_bytes(SECRET_BYTES) if grouping == "keyed" else None
         key = cls(spec=spec, key_id=secrets.token_hex(8), secret=secret)
         key.check_tokenizer(tokenizer)
         return key
 
     @property
     def keyless(self) -> bool:
-        """Whether anybody can compute the groups, so that no p-value has a guarantee."""
+        """Whether the key has no secret. Then anybody can compute the groups, and p-values carry no guarantee."""
         return self.secret is None
 
     @cached_property
     def fingerprint(self) -> str:
-        """16 hex digits that name this secret and spec, and give neither away."""
-        spec = asdict(self.spec)
+        """16 hex digits that identify this secret and spec without revealing the secret."""
+        spec = self.spec.to_fields()
         if not spec["code_length"]:
             del spec["code_length"]  # fingerprints are older than position codes
         public = json.dumps({"prf": PRF, **spec}, sort_keys=True, separators=(",", ":")).encode()
@@ -113,7 +113,7 @@ class WatermarkKey:
         return GroupTables(self.spec, self.secret or b"")
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
-        """Refuse a tokenizer other than the one the key is bound to.
+        """Refuse any tokenizer but the one that the key is bound to.
 
         Raises:
             TokenizerMismatch: the fingerprints differ.
@@ -136,8 +136,8 @@ class WatermarkKey:
         """Refuse a model whose tokenizer or padded vocabulary is not the key's.
 
         Raises:
-            TokenizerMismatch: another tokenizer.
-            VocabularyMismatch: the same tokenizer, padded to another size.
+            TokenizerMismatch: the tokenizers differ.
+            VocabularyMismatch: the padded vocabularies differ.
         """
         self.check_tokenizer(model.tokenizer)
         if model.vocab_size != self.spec.table_size:
@@ -147,10 +147,10 @@ class WatermarkKey:
             )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the key file with mode 0600; an existing file is never overwritten.
+        """Write the key file with mode 0600. Never overwrites a file.
 
         Raises:
-            KeyFileExists: something stands at `path`.
+            KeyFileExists: `path` exists.
         """
         write_key_file(Path(path), self.spec, self.key_id, self.secret)
 

@@ -1,32 +1,31 @@
-"""The key file: JSON with mode 0600, never overwritten, whose errors never show the secret."""
+"""The key file: JSON with mode 0600. It is never overwritten, and no error message shows the secret."""
 
 import base64
 import os
 import stat
 import warnings
-from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from dgmark.errors import KeyFileExists, KeyFileFormat, KeyFileNotFound, KeyFileOpen, SettingsError
-from dgmark.watermark.groups import SchemeName, WatermarkSpec
+from dgmark.watermark.groups import Grouping, WatermarkSpec
 
-# version 2 is version 1 with a position code; a key without one is still written as version 1
+# version 2 adds the position code; a key without one is still written as version 1
 KEY_FILE_VERSIONS = (1, 2)
 
 
 class KeyFilePermissionWarning(UserWarning):
-    """Users beside the owner can read the key file."""
+    """Users other than the owner can read the key file."""
 
 
 def write_key_file(path: Path, spec: WatermarkSpec, key_id: str, secret: bytes | None) -> None:
     """Write a key file with mode 0600.
 
     Raises:
-        KeyFileExists: something stands at `path`.
-        KeyFileNotFound: nothing can be written there.
+        KeyFileExists: `path` exists.
+        KeyFileNotFound: the file cannot be written.
     """
     content = _Content(
         format="dgmark-key",
@@ -34,7 +33,7 @@ def write_key_file(path: Path, spec: WatermarkSpec, key_id: str, secret: bytes |
         key_id=key_id,
         secret=None if secret is None else base64.b64encode(secret).decode(),
         prf="shake256-rank-v1",
-        **asdict(spec),
+        **spec.to_fields(),
     )
     # version 1 knows no position code
     absent = None if spec.code_length else {"code_length"}
@@ -42,19 +41,19 @@ def write_key_file(path: Path, spec: WatermarkSpec, key_id: str, secret: bytes |
 
 
 def read_key_file(path: Path, *, allow_open: bool = False) -> tuple[WatermarkSpec, str, bytes | None]:
-    """Spec, key id and secret of a key file.
+    """Read a key file: its spec, key id and secret.
 
     Raises:
-        KeyFileNotFound: no such file.
-        KeyFileOpen: every user of the machine can read it, and `allow_open` is not set.
-        KeyFileFormat: not a key file, a damaged one, or of a newer version.
+        KeyFileNotFound: the file does not exist or is unreadable.
+        KeyFileOpen: every user of the machine can read it, and `allow_open` is false.
+        KeyFileFormat: it is not a key file, is damaged, or has a newer version.
     """
     try:
         with open(path, "rb") as file:
             text, mode = file.read(), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
     except OSError as error:
         raise KeyFileNotFound(
-            f"no key file can be read at {path} ({error.strerror}); make one with `dgmark keygen {path}`"
+            f"the key file {path} cannot be read ({error.strerror}); make one with `dgmark keygen {path}`"
         ) from error
     spec, key_id, secret = _parse(text, path)
     if secret is not None:
@@ -72,7 +71,7 @@ class _Content(BaseModel):
     key_id: str
     secret: str | None
     prf: Literal["shake256-rank-v1"]
-    scheme: SchemeName
+    scheme: Grouping
     modulus: int
     rotation: int
     table_size: int
@@ -92,16 +91,16 @@ def _parse(text: bytes, path: Path) -> tuple[WatermarkSpec, str, bytes | None]:
         content = _Content.model_validate_json(text)
         secret = None if content.secret is None else base64.b64decode(content.secret, validate=True)
         fields = content.model_dump(exclude={"format", "version", "key_id", "secret", "prf"})
-        spec = WatermarkSpec(**fields)
+        spec = WatermarkSpec.from_fields(fields)
         spec.check_secret(secret)
         return spec, content.key_id, secret
     except ValidationError as error:
-        # only the places of the errors: their inputs may hold the secret
-        places = ", ".join(sorted({".".join(map(str, e["loc"])) or "the file" for e in error.errors()}))
+        # names of fields only: their values may hold the secret
+        places = ", ".join(sorted({".".join(map(str, e["loc"])) or "not JSON" for e in error.errors()}))
         versions = " or ".join(map(str, KEY_FILE_VERSIONS))
-        problem = f"{path} is not a key file of version {versions} (wrong: {places})"
+        problem = f"{path} is not a key file of version {versions}; invalid or missing: {places}"
     except (SettingsError, ValueError) as error:
-        problem = f"{path} is a damaged key file: {error}"
+        problem = f"the key file {path} is damaged: {error}"
     raise KeyFileFormat(problem)  # out here, so that it carries no exception that holds the secret
 
 
@@ -113,7 +112,7 @@ def _check_mode(mode: int, path: Path, allow_open: bool) -> None:
         )
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         warnings.warn(
-            f"the key file {path} has mode {mode:04o}; `chmod 600 {path}` keeps it yours alone",
+            f"the key file {path} has mode {mode:04o}; run `chmod 600 {path}` so that only you can read it",
             KeyFilePermissionWarning,
             stacklevel=3,
         )
@@ -125,11 +124,13 @@ def _write_private(path: Path, content: str) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         raise KeyFileExists(
-            f"{path} exists and is never overwritten, as texts marked with a lost key cannot be proved: "
-            "choose another path"
+            f"{path} exists, and key files are never overwritten, because texts marked with a lost key cannot be "
+            "proved: choose another path"
         ) from None
     except OSError as error:
-        raise KeyFileNotFound(f"no key file can be written at {path} ({error.strerror}); choose another path") from None
+        raise KeyFileNotFound(
+            f"the key file {path} cannot be written ({error.strerror}); choose another path"
+        ) from None
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             os.fchmod(file.fileno(), 0o600)  # whatever the umask
@@ -139,7 +140,7 @@ def _write_private(path: Path, content: str) -> None:
     except OSError as error:
         path.unlink()
         raise KeyFileNotFound(
-            f"the key file {path} could not be written ({error.strerror}); nothing is left"
+            f"the key file {path} could not be written ({error.strerror}); nothing was left behind"
         ) from error
     except BaseException:
         path.unlink()

@@ -16,6 +16,7 @@ from typing import Any
 from dgmark.errors import SettingsError
 from dgmark.lab.experiments.spec import KeyOptions
 from dgmark.version import __version__
+from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
 
 # raised whenever the same recipe would give another text or another row
@@ -93,7 +94,7 @@ _ABSENT = object()
 
 
 def cell_key(base: WatermarkKey, options: KeyOptions) -> WatermarkKey:
-    """The run's key under a cell's spec: the same secret, unless the cell asks for the keyless scheme.
+    """The run's key under a cell's spec: the same secret, unless the cell asks for the keyless grouping.
 
     Raises:
         SettingsError: a spec that cannot be meant, or a keyed cell from a keyless key.
@@ -101,10 +102,10 @@ def cell_key(base: WatermarkKey, options: KeyOptions) -> WatermarkKey:
     changes = {name: value for name, value in options.model_dump().items() if value is not None}
     if not changes:
         return base
-    spec = replace(base.spec, **changes)
-    if spec.scheme == "keyed" and base.secret is None:
+    spec = WatermarkSpec.from_fields({**base.spec.to_fields(), **changes})
+    if spec.grouping == "keyed" and base.secret is None:
         raise SettingsError("the run's key has no secret: give a keyed one (dgmark keygen)")
-    return replace(base, spec=spec, secret=base.secret if spec.scheme == "keyed" else None)
+    return replace(base, spec=spec, secret=base.secret if spec.grouping == "keyed" else None)
 
 
 def versions() -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dgmark.errors import SettingsError
-from dgmark.watermark.groups import SchemeName
+from dgmark.watermark.groups import Grouping
 
 SetupName = Literal["builtin", "paper"]
 View = Literal[
@@ -74,7 +74,7 @@ class KeyOptions(_Table):
 
     modulus: int | None = None
     rotation: int | None = None
-    scheme: SchemeName | None = None
+    scheme: Grouping | None = None
     code_length: int | None = None
 
 
