@@ -6,10 +6,10 @@ from functools import cache
 import numpy as np
 from jaxtyping import Float, Int
 
-from dgmark.detection.detector import INTACT_WEIGHT
 from dgmark.detection.edited import edited_test
 from dgmark.detection.intact import IntactTest
 from dgmark.detection.match_null import z_score
+from dgmark.detection.shares import paid, shares_of
 from dgmark.detection.windows import window_statistic
 from dgmark.watermark.groups import SECRET_BYTES, WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
@@ -29,7 +29,8 @@ class Scores:
     @property
     def p_auto(self) -> float:
         """The combined p-value of mode "auto", both tests always made."""
-        return min(1.0, self.p_intact / INTACT_WEIGHT, self.p_edited / (1 - INTACT_WEIGHT))
+        for_intact, for_edited = shares_of("auto")
+        return min(paid(self.p_intact, for_intact), paid(self.p_edited, for_edited))
 
 
 def score(key: WatermarkKey, ids: Int[np.ndarray, " n"], fpr: float) -> Scores:
@@ -41,7 +42,7 @@ def score(key: WatermarkKey, ids: Int[np.ndarray, " n"], fpr: float) -> Scores:
         z=abs(z_score(int(matched.sum()), len(ids), key.spec.modulus)),
         windows=tuple(float(window_statistic(matched, key.spec.modulus, w)) for w in WINDOWS),
         p_intact=best.p_value,
-        p_edited=edited_test(key, ids, positions, "any", fpr * (1 - INTACT_WEIGHT)).p_value,
+        p_edited=edited_test(key, ids, positions, "any", fpr * shares_of("auto")[1]).p_value,
     )
 
 

@@ -19,7 +19,7 @@ from corpus import RUNS
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.detection.detector import Detector
 from dgmark.lab.attacks import edits
-from dgmark.lab.attacks.simulated import simulate_counts, simulate_texts
+from dgmark.lab.attacks.simulation import simulate_counts, simulate_texts
 from dgmark.lab.attacks.stealing import Estimate, beliefs, find_code, forge, recovered_mass, scrub, steal
 from dgmark.lab.attacks.units import decode, ordinary_ids
 from dgmark.watermark.groups import SECRET_BYTES, WatermarkSpec
@@ -226,7 +226,7 @@ def _recovery(
     segments = LENGTH // key.spec.rotation if key.spec.rotation else 1
     tables = np.stack([key.tables.table(segment) for segment in range(segments)])
     estimate = _estimate(key, at, 0 if ignore else key.spec.rotation)
-    right = float(np.mean(estimate.wanted == key.tables.code)) if key.spec.code_length else 1.0
+    right = float(np.mean(estimate.residues == key.tables.code)) if key.spec.code_length else 1.0
     return recovered_mass(estimate, tables, held_out), max(right, 1 - right)
 
 
@@ -242,7 +242,7 @@ def _estimate(key: WatermarkKey, at: Int[np.ndarray, "length vocab"], rotation: 
     counts = np.zeros((int(segment.max()) + 1, at.shape[1], 2), dtype=np.int64)
     for place, row in enumerate(period):
         counts[segment[place], :, residue[place]] += row
-    return Estimate(beliefs(counts), wanted, rotation, named=not key.spec.code_length)
+    return Estimate(beliefs(counts), wanted, rotation, names_known=not key.spec.code_length)
 
 
 def simulated_table(

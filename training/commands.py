@@ -92,7 +92,7 @@ def run(
     target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if target.type == "cuda":
         torch.set_float32_matmul_precision("high")
-    shards = prepare(data, out / SHARDS, _tokenizer(config, init, out), config.tokenizer.vocab_size)
+    shards = prepare(data, out / SHARDS, config.tokenizer.source, config.tokenizer.vocab_size)
     rows = None if heldout is None else _held_out(config, shards, heldout)
     trainer = Trainer(config, shards, out, target, init=init, held_out=rows)
     stderr().print(
@@ -125,16 +125,6 @@ def stopping_on_signals(trainer: Interruptible) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _tokenizer(config: TrainingConfig, init: Path | None, out: Path) -> str:
-    if config.tokenizer.source != "init":
-        return config.tokenizer.source
-    if init is not None:
-        return str(init)
-    if (out / SHARDS / "tokenizer.json").is_file():  # a later piece need not name it again
-        return str(out / SHARDS)
-    raise SettingsError("tokenizer.source is init: give the folder with --init")
 
 
 def _held_out(config: TrainingConfig, shards: Shards, heldout: Path) -> HeldOut:

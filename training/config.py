@@ -38,17 +38,10 @@ class LlamaNetwork(Section):
         return self
 
 
-class BertNetwork(Section):
-    """A BERT-class masked language model; its sizes, blocks and embeddings come from the --init folder."""
-
-    type: Literal["bert"]
-    context: PositiveInt = Field(description="most positions; at most the encoder's")
-
-
 class TokenizerSettings(Section):
-    """Whose tokens: the built-in model's, those of the --init folder, or new ones trained on the data."""
+    """Whose tokens: the built-in model's, or new ones trained on the data."""
 
-    source: Literal["storyteller", "init", "new"] = "storyteller"
+    source: Literal["storyteller", "new"] = "storyteller"
     vocab_size: int = Field(default=8192, ge=300, le=65_536, description="of a new tokenizer")
 
 
@@ -157,7 +150,7 @@ class TrainingConfig(Section):
 
     kind: Kind
     seed: int = Field(default=0, ge=0)
-    network: Annotated[LlamaNetwork | BertNetwork, Field(discriminator="type")]
+    network: LlamaNetwork
     tokenizer: TokenizerSettings = TokenizerSettings()
     rows: Rows
     masking: Masking | None = None
@@ -169,8 +162,9 @@ class TrainingConfig(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> "TrainingConfig":
-        if (self.network.type == "llama") != (self.kind == "judge"):
-            raise ValueError(f"network.type {self.network.type!r} is no {self.kind}: llada or bert, llama for a judge")
+        wanted = "llama" if self.kind == "judge" else "llada"
+        if self.network.type != wanted:
+            raise ValueError(f"a {self.kind} needs network.type {wanted}, not {self.network.type}")
         if (self.masking is not None) != (self.kind == "storyteller"):
             raise ValueError("a storyteller needs the section [masking]; a judge has none")
         if self.rows.length > self.network.context:
@@ -193,7 +187,7 @@ def read_config(path: Path, kind: Kind) -> TrainingConfig:
     """The settings of a TOML file.
 
     Raises:
-        SettingsError: no such file, no TOML, a key or value that cannot be meant, or another kind of model.
+        SettingsError: no such file, no TOML, an invalid key or value, or another kind of model.
     """
     config = check_config(read_toml(path), str(path))
     if config.kind != kind:
@@ -216,7 +210,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def what_is_wrong(error: ValidationError) -> str:
-    """Every key that cannot be meant and why."""
+    """Every invalid key and why."""
     return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'file'}: {one['msg']}" for one in error.errors())
 
 
@@ -224,7 +218,7 @@ def check_config(content: dict[str, Any], source: str) -> TrainingConfig:
     """The settings in a parsed TOML file.
 
     Raises:
-        SettingsError: with every key that cannot be meant and why.
+        SettingsError: with every invalid key and why.
     """
     try:
         return TrainingConfig.model_validate(content)

@@ -22,7 +22,7 @@ from dgmark.lab.evaluate.repetition import distinct_ngrams, periodic, repeated_n
 from dgmark.models.denoiser import CacheMode
 from dgmark.models.load import load_model
 from dgmark.rows.jsonl import Row
-from dgmark.rows.whole_files import replacing_file
+from dgmark.rows.whole_files import write_whole
 from training.corpus import Document, file_hash, read_documents
 from training.files import write_json
 from training.nelbo import Bound, cross_entropy, held_out_rows, nelbo
@@ -63,9 +63,8 @@ def weights_of(name_or_path: str) -> str:
         ModelError: no such model.
     """
     family = find_checkpoint(name_or_path).config.get("model_type")
-    judges_or_trains = family in ("llama", "bert")
     return weights_fingerprint(
-        load_network(name_or_path).module if judges_or_trains else load_model(name_or_path, dtype="fp32").network
+        load_network(name_or_path).module if family == "llama" else load_model(name_or_path, dtype="fp32").network
     )
 
 
@@ -183,11 +182,9 @@ def main(
         )
         scores = judge_cells(judged, made) if judged else {}
         figures["cells"] = {cell: {**figures_of(made[cell]), "judge": scores.get(cell)} for cell in made}
-        with replacing_file(out / "samples.html") as beside:
-            beside.write_text(page(f"Samples of {Path(model).name}", made), encoding="utf-8")
+        write_whole(out / "samples.html", page(f"Samples of {Path(model).name}", made))
     write_json(out / "evaluation.json", figures)
-    with replacing_file(out / "evaluation.md") as beside:
-        beside.write_text(markdown(figures), encoding="utf-8")
+    write_whole(out / "evaluation.md", markdown(figures))
     stdout().print(markdown(figures), markup=False, soft_wrap=True, end="")
 
 

@@ -126,7 +126,7 @@ def card(
     return _CARD.format(
         **config.card.model_dump(),
         parameters=sum(param.numel() for param in network.module.parameters()),
-        family={"llada": "LLaDA's", "llama": "transformers' Llama", "bert": "transformers' BERT"}[network.family],
+        family={"llada": "LLaDA's", "llama": "transformers' Llama"}[network.family],
         dtype=dtype,
         vocabulary=tokenizer.vocab_size,
         context=config.rows.length,

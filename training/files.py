@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dgmark.rows.whole_files import replacing_file
+from dgmark.rows.whole_files import write_whole
 
 
 def write_json(path: Path, content: Any) -> None:
     """JSON that people can read."""
-    with replacing_file(path) as beside:
-        beside.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(content, indent=1) + "\n")

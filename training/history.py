@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dgmark.errors import ResumeMismatch
-from dgmark.rows.whole_files import replacing_file
+from dgmark.rows.whole_files import replacing_file, write_whole
 
 Row = dict[str, Any]
 
@@ -25,11 +25,10 @@ class History:
     def __init__(self, path: Path, step: int) -> None:
         self.path = path
         kept = [row for row in read_history(path) if row["step"] <= step]
-        with replacing_file(path) as beside:
-            beside.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+        write_whole(path, "".join(json.dumps(row) + "\n" for row in kept))
 
     def append(self, row: Row) -> None:
-        """Write a row and see it onto the disk."""
+        """Write a row; it is on the disk when this returns."""
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
             file.flush()

@@ -16,7 +16,7 @@ from dgmark.models.families.llada import RENAMINGS
 from dgmark.rows.whole_files import replacing_folder
 from training.files import write_json
 from training.networks import Network
-from training.tokens import SpecialIds
+from training.tokens import END, MASK, PAD, START, SpecialIds
 
 _BLOCK = ("attn_norm", "ff_norm", "q_proj", "k_proj", "v_proj", "attn_out", "ff_proj", "up_proj", "ff_out")
 _TOP = ("wte", "ln_f", "ff_out")
@@ -60,7 +60,7 @@ def save_model(
             module.save_pretrained(beside, max_shard_size=file_size)
             (beside / "generation_config.json").unlink(missing_ok=True)
         tokenizer.backend.save(str(beside / "tokenizer.json"))
-        write_json(beside / "tokenizer_config.json", _tokenizer_config(tokenizer, context))
+        write_json(beside / "tokenizer_config.json", _tokenizer_config(context))
         for file in beside.iterdir():  # safetensors writes for its owner alone
             file.chmod(0o644)
 
@@ -121,18 +121,13 @@ def _native_name(name: str) -> str:
     return next(new for old, ours in RENAMINGS.items() if (new := re.sub(old, ours, name)) != name)
 
 
-def _tokenizer_config(tokenizer: Tokenizer, context: int) -> dict[str, Any]:
-    roles = {
-        "bos_token": "<|startoftext|>",
-        "eos_token": "<|endoftext|>",
-        "pad_token": "<|pad|>",
-        "mask_token": "<|mdm_mask|>",
-    }
-    if tokenizer.backend.token_to_id("[MASK]") is not None:
-        roles = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "mask_token": "[MASK]"}
+def _tokenizer_config(context: int) -> dict[str, Any]:
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        **roles,
+        "bos_token": START,
+        "eos_token": END,
+        "pad_token": PAD,
+        "mask_token": MASK,
         "model_max_length": context,
         "clean_up_tokenization_spaces": False,
     }

@@ -87,7 +87,7 @@ class Trainer:
             check_same_run(state, config, shards.manifest, out / STATE)
             self.network = build_network(state.family, state.network)
         else:
-            self.network = new_network(config, shards, self.special, init)
+            self.network = new_network(config, self.tokenizer.vocab_size, self.special, init)
             if init is not None:
                 self.start = {"name": init.name, "weights": weights_fingerprint(self.network.module)}
         self.network.module.to(device)

@@ -13,9 +13,7 @@ from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.errors import CheckpointFormat
 
 # In order of id, as in the built-in model; the names are LLaDA's.
-SPECIAL_TOKENS = ("<|endoftext|>", "<|startoftext|>", "<|mdm_mask|>", "<|pad|>")
-_MASKS = ("<|mdm_mask|>", "[MASK]")
-_ENDS = ("<|endoftext|>", "[SEP]")
+END, START, MASK, PAD = SPECIAL_TOKENS = ("<|endoftext|>", "<|startoftext|>", "<|mdm_mask|>", "<|pad|>")
 _CLOSING = "\"'”’)] "
 
 
@@ -44,7 +42,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
 
 
 def training_tokenizer(name_or_path: str) -> Tokenizer:
-    """The tokenizer of a model, without the truncation and padding that encoders' files carry.
+    """The tokenizer of a model, without the truncation and padding that its file may ask for.
 
     Raises:
         ModelNotFound: nothing of this name.
@@ -64,10 +62,10 @@ def special_ids(tokenizer: Tokenizer) -> SpecialIds:
     Raises:
         CheckpointFormat: it has no end token.
     """
-    end = _first(tokenizer, _ENDS)
+    end = tokenizer.backend.token_to_id(END)
     if end is None:
-        raise CheckpointFormat(f"{tokenizer.name} has none of the end tokens {', '.join(_ENDS)}; train a new tokenizer")
-    return SpecialIds(mask=_first(tokenizer, _MASKS), end=end)
+        raise CheckpointFormat(f"{tokenizer.name} has no end token {END}; train a new tokenizer")
+    return SpecialIds(mask=tokenizer.backend.token_to_id(MASK), end=end)
 
 
 def sentence_ends(tokenizer: Tokenizer) -> Bool[np.ndarray, " vocab"]:
@@ -82,8 +80,3 @@ def sentence_ends(tokenizer: Tokenizer) -> Bool[np.ndarray, " vocab"]:
 def save_tokenizer(backend: tokenizers.Tokenizer, folder: Path) -> None:
     """Write `tokenizer.json` into a folder that is still being made."""
     backend.save(str(folder / "tokenizer.json"))
-
-
-def _first(tokenizer: Tokenizer, names: tuple[str, ...]) -> int | None:
-    found = (tokenizer.backend.token_to_id(name) for name in names)
-    return next((token_id for token_id in found if token_id is not None), None)

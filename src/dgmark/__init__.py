@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.detection.detector import Detector, detect
 from dgmark.detection.keyring import Keyring, load_keys
+from dgmark.detection.many import detect_file
 from dgmark.detection.result import Detection, ScoredToken, Span
 from dgmark.errors import DgmarkError, install_hint
 from dgmark.version import __version__
@@ -55,6 +56,7 @@ __all__ = [
     "__version__",
     "convert",
     "detect",
+    "detect_file",
     "generate",
     "infill",
     "load_keys",

@@ -20,6 +20,7 @@ DgmarkError                    70   (also used for bugs in dgmark)
     ├── ModelNotFound
     ├── CheckpointFormat
     ├── EndpointError
+    │   └── NoUsableAnswer
     └── MissingExtra
 
 Each message says what happened, why, and what to do. No message holds key material.
@@ -119,6 +120,10 @@ class CheckpointFormat(ModelError):
 
 class EndpointError(ModelError):
     """A model behind an endpoint does not answer, or not in the requested form."""
+
+
+class NoUsableAnswer(EndpointError):
+    """The endpoint works, but refuses this question, or gives no answer to it in the form that was asked for."""
 
 
 class MissingExtra(ModelError):

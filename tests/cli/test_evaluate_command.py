@@ -9,6 +9,7 @@ from typer.testing import CliRunner, Result
 
 from dgmark.cli import app
 from dgmark.lab.evaluate import load_judge, perplexity
+from support.stub_endpoint import GOOD, stub_endpoint
 
 PROMPT = "Once upon a time there was"
 ROWS = [
@@ -125,20 +126,18 @@ def test_sets_that_are_no_pairs(source: Path, tmp_path: Path) -> None:
 
 def test_texts_are_rated_over_an_endpoint(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("openai")
-    from test_ratings import GOOD, Stub
 
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-a-test")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    stub, out = Stub(), tmp_path / "ratings.jsonl"
-    command = ["rate", source, "--model", "stub", "--base-url", stub.endpoint().base_url, "--out", out]
-    done = run(*command, "--json")
-    assert done.exit_code == 0, done.stderr
+    out = tmp_path / "ratings.jsonl"
+    with stub_endpoint() as stub:
+        command = ["rate", source, "--model", "stub", "--base-url", stub.url, "--out", out]
+        done = run(*command, "--json")
+        assert done.exit_code == 0, done.stderr
+        again = run(*command)
     assert json.loads(done.stdout)["means"]["overall"]["value"] == pytest.approx(GOOD["overall"])
     assert [json.loads(line)["clarity"] for line in out.read_text().splitlines()] == [5.0] * 3
-    again = run(*command)
     assert len(stub.requests) == 3  # the second run asked nothing
     assert "coherence" in again.stdout
     assert len(list((tmp_path / "cache" / "dgmark" / "ratings").iterdir())) == 3
     assert "sk-secret" not in out.read_text() + done.stdout + done.stderr
-    stub.server.shutdown()
-    stub.server.server_close()

@@ -76,17 +76,6 @@ def test_an_experiment_is_run_and_reported(tmp_path: Path) -> None:
     again = run("experiment", "run", file, *base, "--limit", 1, "--device", "cpu", "--dtype", "fp32")
     assert "dgmark k = 1, perplexity: 1 of 1" in again.stderr  # what there is counts, made now or before
 
-    made = tmp_path / "made.jsonl"
-    prompts = tmp_path / "prompts.jsonl"
-    rows = [{"id": f"p{i}", "prompt": row} for i, row in enumerate(("The king went to the", "The queen went to the"))]
-    prompts.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    short = ["--length", 16, "--block-length", 16, "--cache", "dual", "--device", "cpu", "--dtype", "fp32"]
-    assert run("generate", "--key", key, "--prompts", prompts, "--out", made, *short).exit_code == 0
-    result = run("experiment", "import", made, "--runs", runs, "--device", "cpu", "--dtype", "fp32")
-    assert result.exit_code == 0, result.stderr
-    assert ": 1 rows into" in result.stdout
-    assert "1 rows were there before" in result.stderr
-
 
 @pytest.mark.parametrize(
     ("args", "code", "problem"),

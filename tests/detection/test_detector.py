@@ -1,6 +1,6 @@
 """The detector: three verdicts, any crop, ids and texts, and no text that makes it stumble. Mode "intact" unless said.
 
-That its p-value is exact stands in `test_statistics.py`, that it holds its level in `test_level.py`.
+That its p-value is exact stands in `test_match_null.py`, that it holds its level in `test_level.py`.
 """
 
 import json

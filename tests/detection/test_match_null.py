@@ -17,7 +17,7 @@ from scipy import stats
 
 from dgmark.detection.detector import Detector
 from dgmark.detection.intact import Phase
-from dgmark.detection.match_null import SMALLEST_P, MatchNull, phase_counts, residue_counts, z_score
+from dgmark.detection.match_null import SMALLEST_P, MatchNull, residue_counts, z_score
 from dgmark.watermark.key import WatermarkKey
 from support.known_keys import builtin_tokenizer, known_key
 
@@ -331,40 +331,6 @@ def test_the_z_score_is_the_papers(matched: int, scored: int, modulus: int, z: f
 def test_the_z_score_is_the_binomials_standard_score(matched: int, missed: int, modulus: int) -> None:
     law = stats.binom(matched + missed, 1 / modulus)
     assert z_score(matched, matched + missed, modulus) == pytest.approx((matched - law.mean()) / law.std(), abs=1e-9)
-
-
-@settings(deadline=None, max_examples=150)
-@given(
-    texts=st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=30), min_size=1, max_size=12),
-    modulus=st.integers(2, 5),
-    seed=st.integers(0, 10**6),
-)
-def test_phase_counts_of_ragged_texts_are_those_of_a_loop(texts: list[list[int]], modulus: int, seed: int) -> None:
-    table = np.random.default_rng(seed).integers(0, modulus, size=100).astype(np.uint8)
-    expected = [
-        [
-            sum(int(table[token]) == (position + phase) % modulus for position, token in enumerate(text))
-            for phase in range(modulus)
-        ]
-        for text in texts
-    ]
-    starts = np.cumsum([0] + [len(text) for text in texts[:-1]])
-    counts = phase_counts(np.concatenate([np.array(text) for text in texts]), starts, table, modulus)
-    assert counts.tolist() == expected
-
-
-@pytest.mark.parametrize("modulus", [2, 3, 16])
-def test_phase_counts_leave_ids_and_table_as_they_were(modulus: int) -> None:
-    table, ids = np.arange(64, dtype=np.uint8) % modulus, np.arange(64)
-    table.flags.writeable = False
-    ids.flags.writeable = False
-    assert phase_counts(ids, np.array([0, 10]), table, modulus).sum() == 64
-
-
-@pytest.mark.parametrize("modulus", [2, 3, 16])
-def test_phase_counts_hold_more_than_a_byte(modulus: int) -> None:
-    table, ids = np.zeros(8, dtype=np.uint8), np.zeros(70_000 * modulus, dtype=np.int64)
-    assert phase_counts(ids, np.array([0]), table, modulus).tolist() == [[70_000] * modulus]
 
 
 @settings(deadline=None, max_examples=150)

@@ -265,7 +265,7 @@ def test_a_chain_attacks_its_own_result() -> None:
         ("paraphrase", {"max_tokens": 0}, "at least 1"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(name: str, options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_refused(name: str, options: dict[str, Any], message: str) -> None:
     with unchecked(), pytest.raises(SettingsError, match=message):
         attack(name, **options)
 

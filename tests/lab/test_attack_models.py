@@ -1,9 +1,7 @@
 """Attacks that ask a model: refilling with a dLLM, DIPPER, paraphrase here and behind an endpoint."""
 
-import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,9 @@ from dgmark.lab.attacks.edits import edit_count
 from dgmark.lab.attacks.paraphrase import PROMPT
 from dgmark.lab.attacks.refill import masked_places, refill_ids
 from dgmark.lab.attacks.rewriting import load_rewriter
+from dgmark.lab.endpoint import Endpoint
 from dgmark.models.toy import ToyDenoiser
+from support.stub_endpoint import Reply, StubEndpoint, answer, stub_endpoint
 from support.tiny_language_models import WORDS, write_causal, write_t5
 
 TOY = ToyDenoiser(end_bias=3.0)
@@ -184,110 +184,89 @@ def test_a_causal_model_paraphrases(chat: bool, tmp_path: Path, monkeypatch: pyt
     assert greedy("w3 w4", dice(1)) == greedy("w3 w4", dice(2))
 
 
-class Stub(BaseHTTPRequestHandler):
-    """Answers of an OpenAI-compatible server: the codes in `failures` first, then the text in capitals."""
-
-    failures: list[int] = []  # noqa: RUF012 (one server at a time)
-    requests: list[dict[str, Any]] = []  # noqa: RUF012
-    answer: str | None = None
-
-    def do_POST(self) -> None:
-        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        Stub.requests.append({**request, "path": self.path, "key": self.headers["Authorization"]})
-        code = Stub.failures.pop(0) if Stub.failures else 200
-        text = request["messages"][-1]["content"].split("\n\n", 1)[1].upper() if Stub.answer is None else Stub.answer
-        message = {"role": "assistant", "content": text}
-        body: dict[str, Any] = {"error": {"message": "no"}}
-        if code == 200:
-            body = {
-                "id": "1", "object": "chat.completion", "created": 0, "model": request["model"],
-                "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-            }  # fmt: skip
-        content = json.dumps(body).encode()
-        self.send_response(code)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.send_header("retry-after-ms", "1")
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_args: Any) -> None:
-        pass
-
-
 @pytest.fixture
-def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[StubEndpoint]:
+    """An endpoint that gives the text back in capitals."""
+    pytest.importorskip("openai")
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    Stub.failures, Stub.requests, Stub.answer = [], [], None
-    server = HTTPServer(("127.0.0.1", 0), Stub)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    url = f"http://127.0.0.1:{server.server_port}/v1"
-    yield url
-    paraphrase_module.client(url, 2, 5.0).close()
-    paraphrase_module.client.cache_clear()
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with stub_endpoint() as server:
+        server.script = [lambda: answer(server.texts[-1].split("\n\n", 1)[1].upper())]
+        monkeypatch.setattr(paraphrase_module, "Endpoint", partial(Endpoint, sleep=server.waits.append))
+        yield server
 
 
-def ask(endpoint: str, text: str = "The text.", **options: Any) -> str:
-    return attack("paraphrase", model="some-model", endpoint=endpoint, retries=2, timeout=5.0, **options)(text, dice())
+def failure(status: int) -> Callable[[], Reply]:
+    return lambda: (status, {"error": {"message": "no"}}, {})
 
 
-def test_an_endpoint_is_asked_in_the_papers_words(endpoint: str) -> None:
-    assert ask(endpoint) == "THE TEXT."
-    (request,) = Stub.requests
+def ask(stub: StubEndpoint, text: str = "The text.", **options: Any) -> str:
+    return attack("paraphrase", model="some-model", endpoint=stub.url, retries=2, timeout=5.0, **options)(text, dice())
+
+
+def test_an_endpoint_is_asked_in_the_papers_words(stub: StubEndpoint) -> None:
+    assert ask(stub) == "THE TEXT."
+    (request,) = stub.requests
     assert request["path"] == "/v1/chat/completions"
     assert request["model"] == "some-model"
     assert request["messages"] == [{"role": "user", "content": f"{PROMPT}\n\nThe text."}]
     assert (request["temperature"], request["max_tokens"]) == (0.2, 256)
     assert isinstance(request["seed"], int)
+    assert "response_format" not in request
 
 
-def test_an_endpoint_is_asked_again_when_it_fails(endpoint: str) -> None:
-    Stub.failures = [500, 429]
-    assert ask(endpoint) == "THE TEXT."
-    assert len(Stub.requests) == 3
+def test_an_endpoint_is_asked_again_when_it_fails(stub: StubEndpoint) -> None:
+    stub.script = [failure(500), failure(429), *stub.script]
+    assert ask(stub) == "THE TEXT."
+    assert len(stub.requests) == 3
+    assert len(stub.waits) == 2
 
 
-def test_an_endpoint_that_keeps_failing_is_an_error(endpoint: str) -> None:
-    Stub.failures = [500, 500, 500]
-    with pytest.raises(ModelError, match="answers 500"):
-        ask(endpoint)
-    assert len(Stub.requests) == 3
+def test_an_endpoint_that_keeps_failing_is_an_error(stub: StubEndpoint) -> None:
+    stub.script = [failure(500)]
+    with pytest.raises(ModelError, match="in 3 attempts; the last: HTTP 500"):
+        ask(stub)
+    assert len(stub.requests) == 3
 
 
-def test_a_text_that_an_endpoint_refuses_is_that_texts_fault(endpoint: str) -> None:
-    Stub.failures = [400]
-    with pytest.raises(InputError, match="refuses the text"):
-        ask(endpoint)
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_a_text_that_an_endpoint_refuses_is_that_texts_fault(stub: StubEndpoint, status: int) -> None:
+    stub.script = [failure(status)]
+    with pytest.raises(InputError, match=f"gives no paraphrase of this text: .*HTTP {status}"):
+        ask(stub)
+    assert len(stub.requests) == 1
 
 
-def test_an_empty_answer_is_no_paraphrase(endpoint: str) -> None:
-    Stub.answer = "  "
+def test_an_endpoint_that_does_not_know_the_model_is_an_error(stub: StubEndpoint) -> None:
+    stub.script = [failure(404)]
+    with pytest.raises(ModelError, match="HTTP 404"):
+        ask(stub)
+
+
+def test_an_empty_answer_is_no_paraphrase(stub: StubEndpoint) -> None:
+    stub.script = [lambda: answer("  ")]
     with pytest.raises(InputError, match="answered with nothing"):
-        ask(endpoint)
+        ask(stub)
+    stub.script = [lambda: answer(None)]
+    with pytest.raises(InputError, match="the answer has no text"):
+        ask(stub)
 
 
 def test_an_endpoint_that_is_not_there_is_an_error() -> None:
-    with pytest.raises(ModelError, match="cannot be asked, after 0 retries"):
+    with pytest.raises(ModelError, match="in 1 attempts; the last: it cannot be reached"):
         attack("paraphrase", endpoint="http://127.0.0.1:9/v1", retries=0, timeout=2.0)("text", dice())
-    paraphrase_module.client("http://127.0.0.1:9/v1", 0, 2.0).close()
-    paraphrase_module.client.cache_clear()
+    with pytest.raises(SettingsError, match="begins with http"):
+        attack("paraphrase", endpoint="localhost:8000")
 
 
-def test_the_key_of_an_endpoint_comes_from_the_environment(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    paraphrase_module.client.cache_clear()
+def test_the_key_of_an_endpoint_comes_from_the_environment(stub: StubEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "from-outside")
-    ask(endpoint)
-    assert Stub.requests[0]["key"] == "Bearer from-outside"
+    ask(stub)
+    assert stub.headers[0]["authorization"] == "Bearer from-outside"
 
 
-def test_a_paraphrase_is_chained(endpoint: str) -> None:
-    attack("chain", of="paraphrase", rounds=3, endpoint=endpoint, retries=2, timeout=5.0)("The text.", dice())
-    sent = [request["messages"][0]["content"].split("\n\n")[1] for request in Stub.requests]
-    assert sent == ["The text.", "THE TEXT.", "THE TEXT."]
+def test_a_paraphrase_is_chained(stub: StubEndpoint) -> None:
+    attack("chain", of="paraphrase", rounds=3, endpoint=stub.url, retries=2, timeout=5.0)("The text.", dice())
+    assert [text.split("\n\n")[1] for text in stub.texts] == ["The text.", "THE TEXT.", "THE TEXT."]
 
 
 def test_the_papers_prompt_is_the_papers() -> None:

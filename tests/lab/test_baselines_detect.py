@@ -308,7 +308,7 @@ def test_dgmark_is_a_scheme_whose_detector_is_the_detector() -> None:
         ("gumbel", {"period": 0}, "period 0"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(name: str, options: dict[str, object], message: str) -> None:
+def test_invalid_options_are_refused(name: str, options: dict[str, object], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         scheme(name, **options)
 

@@ -304,6 +304,6 @@ def test_tasks_that_cannot_be_had(local_tasks: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("arguments", [[], ["--tasks", "x", "--preset", "mmlu"], ["--preset", "arc"]])
-def test_commands_that_cannot_be_meant(arguments: list[str]) -> None:
+def test_invalid_commands_are_refused(arguments: list[str]) -> None:
     done = CliRunner().invoke(app, ["bench-lm", "--no-watermark", *arguments])
     assert done.exit_code == 2

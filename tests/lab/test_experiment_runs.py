@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from dgmark.decode import generate
-from dgmark.errors import InputError, KeyFileError, NoTexts, PromptTooLong, ResumeMismatch, SettingsError
+from dgmark.errors import KeyFileError, NoTexts, PromptTooLong, ResumeMismatch, SettingsError
 from dgmark.lab.experiments.catalog import experiment_names, load_experiment
-from dgmark.lab.experiments.importing import import_rows
 from dgmark.lab.experiments.recipe import Recipe, cell_key, checkpoint_hash
 from dgmark.lab.experiments.report import make_report, to_page, write_report
 from dgmark.lab.experiments.run import RunOptions, run_experiment, run_key
@@ -152,54 +151,13 @@ def test_two_experiments_share_their_texts(tmp_path: Path) -> None:
     assert len(lines(tmp_path, "attacked")) == 2 * 3 * 4
 
 
-def generated(path: Path, key: WatermarkKey | None, **settings: Any) -> list[dict[str, Any]]:
-    prompts = [f"w{number} w1" for number in range(5)]
-    made = generate(TOY, prompts, key=key, length=8, block_length=8, **settings)
-    rows = [one.to_row(f"row-{i}") for i, one in enumerate(made)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return rows
-
-
-def test_texts_of_generate_are_found_by_the_cells_with_their_settings(tmp_path: Path) -> None:
-    store = Store(tmp_path / "runs")
-    key = run_key(store, TOY, None)
-    marked = generated(tmp_path / "marked.jsonl", key)
-    generated(tmp_path / "unmarked.jsonl", None)
-    generated(tmp_path / "cold.jsonl", key, temperature=0.5)
-    files = [tmp_path / f"{name}.jsonl" for name in ("marked", "unmarked", "cold")]
-    found = import_rows(store, files, toy_subject("storyteller"))
-    assert [sum(one.recipes.values()) for one in found] == [5, 5, 5]
-    told: list[tuple[str, int, int]] = []
-    run_toy(small(), tmp_path / "runs", told, limit=None)
-    assert told == [("unmarked", 5, 5), ("marked", 5, 5)]
-    assert len(lines(tmp_path / "runs")) == 15
-    report = report_toy(small(), store)
-    assert report.complete
-    assert [row["text"] for row in report.context.cells["marked"].rows] == [row["text"] for row in marked]
-    assert report.context.cells["marked"].rows[0]["imported"]["file"] == "marked.jsonl"
-    assert report.context.cells["marked"].rows[0]["versions"] is None
-    again = import_rows(store, files[:1], toy_subject("storyteller"))
-    assert [(sum(one.recipes.values()), one.known) for one in again] == [(0, 5)]
-
-
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        ({"model": "other"}, "is of model 'other', not of 'toy'"),
-        ({"text": "w3 w3"}, "its token ids are not its text"),
-        ({"dtype": "float32"}, "was made in float32"),
-        ({"settings": {"strange": 1}}, "settings that this version does not know"),
-        ({"settings": None}, "settings that this version does not know"),
-    ],
-)
-def test_rows_that_the_model_did_not_make_are_not_imported(
-    change: dict[str, Any], problem: str, tmp_path: Path
-) -> None:
-    rows = generated(tmp_path / "rows.jsonl", None)
-    (tmp_path / "rows.jsonl").write_text(json.dumps({**rows[0], **change}) + "\n")
-    with pytest.raises(InputError, match=problem):
-        import_rows(Store(tmp_path), [tmp_path / "rows.jsonl"], toy_subject("storyteller"))
-    assert not (tmp_path / "texts").exists()
+def test_rows_that_an_earlier_version_imported_are_reported_as_such(tmp_path: Path) -> None:
+    store = run_toy(small(), tmp_path)
+    for path in (tmp_path / "texts").glob("*.jsonl"):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        imported = {"file": "marked.jsonl", "versions": {"dgmark": "0.0.1"}}
+        path.write_text("".join(json.dumps({**row, "versions": None, "imported": imported}) + "\n" for row in rows))
+    assert "dgmark 0.0.1 (rows imported with these)" in to_page(report_toy(small(), store))
 
 
 def recipe(**changes: Any) -> Recipe:

@@ -82,7 +82,7 @@ def test_chunks_of_draws_are_one_series(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("wrong", [{"method": "basic"}, {"confidence": 1.0}, {"resamples": 5}])
-def test_settings_that_cannot_be_meant(wrong: dict[str, object]) -> None:
+def test_invalid_settings_are_refused(wrong: dict[str, object]) -> None:
     with unchecked(), pytest.raises(SettingsError):
         Bootstrap(**wrong)  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match="no text"):

@@ -1,10 +1,8 @@
 """Ratings by a language model, against a local server: retries, malformed replies, the cache, a key kept secret."""
 
 import json
-import threading
 import time
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,70 +12,21 @@ pytest.importorskip("openai")
 
 from dgmark.errors import EndpointError, InputError, SettingsError
 from dgmark.lab.endpoint import Endpoint
-from dgmark.lab.evaluate.ratings import PROMPT, Rating, judge_texts, read_rating
+from dgmark.lab.evaluate.ratings import PROMPT, Rating, rate_texts, read_rating
+from support.stub_endpoint import GOOD, StubEndpoint, answer, stub_endpoint
 
 SECRET = "sk-not-a-real-key-but-secret"
-GOOD = {"coherence": 4, "clarity": 5, "naturalness": 3.5, "overall": 4.17}
-
-
-def answer(content: object) -> tuple[int, dict[str, Any], dict[str, str]]:
-    text = content if isinstance(content, str) or content is None else json.dumps(content)
-    message = {"role": "assistant", "content": text}
-    return 200, {"id": "x", "object": "chat.completion", "created": 0, "model": "stub",
-                 "choices": [{"index": 0, "finish_reason": "stop", "message": message}]}, {}  # fmt: skip
-
-
-class Stub:
-    """A server whose n-th answer to a text is the n-th of `script` (its last one for ever), with what it was asked."""
-
-    def __init__(self) -> None:
-        self.script: list[Callable[[], tuple[int, Any, dict[str, str]]]] = [lambda: answer(GOOD)]
-        self.requests: list[dict[str, Any]] = []
-        self.headers: list[dict[str, str]] = []
-        self.waits: list[float] = []
-        stub = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                stub.headers.append({name.lower(): value for name, value in self.headers.items()})
-                stub.requests.append({**body, "path": self.path})
-                text = body["messages"][1]["content"]
-                asked = sum(one["messages"][1]["content"] == text for one in stub.requests)
-                status, content, headers = stub.script[min(asked, len(stub.script)) - 1]()
-                payload = content if isinstance(content, bytes) else json.dumps(content).encode()
-                try:
-                    self.send_response(status)
-                    for name, value in {"Content-Type": "application/json", **headers}.items():
-                        self.send_header(name, value)
-                    self.send_header("Content-Length", str(len(payload)))
-                    self.end_headers()
-                    self.wfile.write(payload)
-                except (BrokenPipeError, ConnectionResetError):  # the client gave up waiting
-                    pass
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-
-    def endpoint(self, **changes: Any) -> Endpoint:
-        url = f"http://127.0.0.1:{self.server.server_port}/v1"
-        return Endpoint(model="stub", base_url=url, sleep=self.waits.append, **changes)
 
 
 @pytest.fixture
-def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
+def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[StubEndpoint]:
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
-    made = Stub()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+    with stub_endpoint() as server:
+        yield server
 
 
-def test_texts_are_rated_with_the_papers_prompt(stub: Stub) -> None:
-    found = judge_texts(["A text.", "Another."], stub.endpoint())
+def test_texts_are_rated_with_the_papers_prompt(stub: StubEndpoint) -> None:
+    found = rate_texts(["A text.", "Another."], stub.endpoint())
     assert [text.rating for text in found.texts] == [Rating(**GOOD)] * 2
     assert found.means["overall"].value == pytest.approx(4.17)
     assert found.failed == 0
@@ -118,9 +67,11 @@ def test_the_prompt_is_the_papers_word_by_word() -> None:
         None,
     ],
 )
-def test_a_reply_of_another_form_is_asked_for_again_and_never_kept(stub: Stub, tmp_path: Path, wrong: object) -> None:
+def test_a_reply_of_another_form_is_asked_for_again_and_never_kept(
+    stub: StubEndpoint, tmp_path: Path, wrong: object
+) -> None:
     stub.script = [lambda: answer(wrong), lambda: answer(GOOD)]
-    found = judge_texts(["A text."], stub.endpoint(cache=tmp_path))
+    found = rate_texts(["A text."], stub.endpoint(cache=tmp_path))
     assert found.texts[0].rating == Rating(**GOOD)
     assert len(stub.requests) == 2
     (kept,) = tmp_path.iterdir()
@@ -133,88 +84,88 @@ def test_a_code_fence_around_the_reply_is_taken_off() -> None:
         read_rating(f"Here you are: {json.dumps(GOOD)}")
 
 
-def test_too_many_requests_wait_as_long_as_the_service_says(stub: Stub) -> None:
+def test_too_many_requests_wait_as_long_as_the_service_says(stub: StubEndpoint) -> None:
     busy = (429, {"error": {"message": "slow down"}}, {"Retry-After": "7"})
     stub.script = [lambda: busy, lambda: (503, b"<html>", {}), lambda: answer(GOOD)]
-    assert judge_texts(["A text."], stub.endpoint(pause=1.0)).failed == 0
+    assert rate_texts(["A text."], stub.endpoint(pause=1.0)).failed == 0
     first, second = stub.waits
     assert first == 7.0
     assert 1.5 <= second <= 2.5  # twice the first pause, jittered
 
 
-def test_silence_is_given_up(stub: Stub) -> None:
+def test_silence_is_given_up(stub: StubEndpoint) -> None:
     def late() -> tuple[int, Any, dict[str, str]]:
         time.sleep(0.6)
         return answer(GOOD)
 
     stub.script = [late, lambda: answer(GOOD)]
-    assert judge_texts(["A text."], stub.endpoint(timeout=0.2)).failed == 0
+    assert rate_texts(["A text."], stub.endpoint(timeout=0.2)).failed == 0
     assert len(stub.requests) == 2
 
 
-def test_what_never_comes_right_is_an_error_of_that_text_alone(stub: Stub) -> None:
+def test_what_never_comes_right_is_an_error_of_that_text_alone(stub: StubEndpoint) -> None:
     def reply() -> tuple[int, Any, dict[str, str]]:
-        return answer(GOOD if stub.requests[-1]["messages"][1]["content"] == "good" else "bad")
+        return answer(GOOD if stub.texts[-1] == "good" else "bad")
 
     stub.script = [reply]
-    found = judge_texts(["good", "bad", "good"], stub.endpoint(attempts=3), workers=1)
+    found = rate_texts(["good", "bad", "good"], stub.endpoint(attempts=3), workers=1)
     assert found.failed == 1
     assert found.texts[1].error is not None
     assert "3 attempts" in found.texts[1].error
     assert len(stub.requests) == 2 + 3
     with pytest.raises(EndpointError, match="not in the form asked for"):
-        judge_texts(["bad"], stub.endpoint(attempts=2), workers=1)
+        rate_texts(["bad"], stub.endpoint(attempts=2), workers=1)
 
 
-def test_a_refusal_is_not_repeated(stub: Stub) -> None:
+def test_a_refusal_is_not_repeated(stub: StubEndpoint) -> None:
     stub.script = [lambda: (400, {"error": {"message": f"no such model, {SECRET}"}}, {})]
     with pytest.raises(EndpointError, match="HTTP 400") as caught:
-        judge_texts(["A text."], stub.endpoint())
+        rate_texts(["A text."], stub.endpoint())
     assert len(stub.requests) == 1
     assert SECRET not in str(caught.value)
 
 
-def test_a_service_that_cannot_be_reached_says_so(stub: Stub) -> None:
+def test_a_service_that_cannot_be_reached_says_so(stub: StubEndpoint) -> None:
     stub.server.server_close()
     with pytest.raises(EndpointError, match="cannot be reached"):
-        judge_texts(["A text."], stub.endpoint(attempts=2))
+        rate_texts(["A text."], stub.endpoint(attempts=2))
 
 
-def test_a_second_run_asks_nothing(stub: Stub, tmp_path: Path) -> None:
-    first = judge_texts(["A text.", "Another."], stub.endpoint(cache=tmp_path))
-    again = judge_texts(["A text.", "Another."], stub.endpoint(cache=tmp_path))
+def test_a_second_run_asks_nothing(stub: StubEndpoint, tmp_path: Path) -> None:
+    first = rate_texts(["A text.", "Another."], stub.endpoint(cache=tmp_path))
+    again = rate_texts(["A text.", "Another."], stub.endpoint(cache=tmp_path))
     assert len(stub.requests) == 2
     assert [text.rating for text in again.texts] == [text.rating for text in first.texts]
     assert [text.cached for text in (*first.texts, *again.texts)] == [False, False, True, True]
-    judge_texts(["A text."], stub.endpoint(cache=tmp_path, temperature=0.5))
+    rate_texts(["A text."], stub.endpoint(cache=tmp_path, temperature=0.5))
     assert len(stub.requests) == 3  # another question
 
 
-def test_a_damaged_answer_on_disk_is_asked_for_again(stub: Stub, tmp_path: Path) -> None:
-    judge_texts(["A text."], stub.endpoint(cache=tmp_path))
+def test_a_damaged_answer_on_disk_is_asked_for_again(stub: StubEndpoint, tmp_path: Path) -> None:
+    rate_texts(["A text."], stub.endpoint(cache=tmp_path))
     (kept,) = tmp_path.iterdir()
     for content in ("{", "[]", json.dumps({"reply": "no rating"})):
         kept.write_text(content)
-        assert judge_texts(["A text."], stub.endpoint(cache=tmp_path)).failed == 0
+        assert rate_texts(["A text."], stub.endpoint(cache=tmp_path)).failed == 0
     assert len(stub.requests) == 4
 
 
-def test_the_key_stays_in_the_environment(stub: Stub, tmp_path: Path) -> None:
+def test_the_key_stays_in_the_environment(stub: StubEndpoint, tmp_path: Path) -> None:
     stub.script = [lambda: answer(GOOD), lambda: answer(GOOD)]
-    found = judge_texts(["A text."], stub.endpoint(cache=tmp_path))
+    found = rate_texts(["A text."], stub.endpoint(cache=tmp_path))
     written = "".join(path.read_text() for path in tmp_path.iterdir())
     assert SECRET not in written + repr(found) + json.dumps(found.to_dict()) + repr(stub.endpoint())
     stub.script = [lambda: (401, {"error": {"message": f"Incorrect API key provided: {SECRET[:8]}***"}}, {})]
     with pytest.raises(EndpointError, match="check OPENAI_API_KEY") as caught:
-        judge_texts(["Yet another."], stub.endpoint())
+        rate_texts(["Yet another."], stub.endpoint())
     assert SECRET[:8] not in str(caught.value)
 
 
-def test_without_a_key_only_a_named_service_is_asked(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_key_only_a_named_service_is_asked(stub: StubEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY")
     with pytest.raises(SettingsError, match="OPENAI_API_KEY"):
-        judge_texts(["A text."], Endpoint())
-    assert judge_texts(["A text."], stub.endpoint()).failed == 0
+        rate_texts(["A text."], Endpoint())
+    assert rate_texts(["A text."], stub.endpoint()).failed == 0
 
 
 @pytest.mark.parametrize("url", ["ftp://x/v1", "localhost:8000", "http://user:pass@host/v1", "https://h/v1?key=x"])
@@ -223,4 +174,4 @@ def test_urls_that_are_none_or_hold_secrets(url: str) -> None:
         Endpoint(base_url=url)
     assert "pass" not in str(caught.value)
     with pytest.raises(InputError, match="no text"):
-        judge_texts([])
+        rate_texts([])

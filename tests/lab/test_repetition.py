@@ -80,7 +80,7 @@ def test_too_short_a_text_repeats_nothing(ids: list[int]) -> None:
     assert periodic(ids, 2).echoes == periodic(ids, 2).in_runs == 0.0
 
 
-def test_settings_that_cannot_be_meant() -> None:
+def test_invalid_settings_are_refused() -> None:
     with pytest.raises(SettingsError, match="n must be at least 1"):
         repeated_ngrams([1, 2], 0)
     with pytest.raises(SettingsError, match="period of 0 tokens"):

@@ -5,7 +5,7 @@ import pytest
 
 from dgmark import Detector, WatermarkKey
 from dgmark.lab.attacks.edits import edit_count
-from dgmark.lab.attacks.simulated import simulate_counts, simulate_texts
+from dgmark.lab.attacks.simulation import simulate_counts, simulate_texts
 from dgmark.lab.attacks.stealing import (
     Estimate,
     beliefs,

@@ -40,7 +40,7 @@ class LowRank(nn.Module):
         return self.base.weight + self.up @ self.down
 
 
-class Adapted(nn.Module):
+class AdaptedLlama(nn.Module):
     """A Llama whose weights stand still, with adapters on all linear layers of its blocks and a mask embedding.
 
     Args:
@@ -59,7 +59,7 @@ class Adapted(nn.Module):
                         setattr(part, name, LowRank(layer, rank))
         self.mask_vector = nn.Parameter(self.embedding.mean(0).clone())
 
-    def trained(self) -> dict[str, nn.Parameter]:
+    def trainable_parameters(self) -> dict[str, nn.Parameter]:
         """What is trained, by name."""
         return {name: param for name, param in self.named_parameters() if param.requires_grad}
 
@@ -75,7 +75,7 @@ class Adapted(nn.Module):
         Raises:
             CheckpointFormat: it had other adapters.
         """
-        mine = self.trained()
+        mine = self.trainable_parameters()
         if {name: one.shape for name, one in trained.items()} != {name: one.shape for name, one in mine.items()}:
             raise CheckpointFormat("these are not adapters of this base and rank: give those of the same [adapter]")
         self.load_state_dict(trained, strict=False)
@@ -109,7 +109,7 @@ class Adapted(nn.Module):
         layout = Layout(0, ids.shape[1], 0)
         masked = torch.zeros_like(ids, dtype=torch.bool)
         with self.without_adapters():
-            hidden = self.hidden(ids, masked, layout.positions(), layout.seen(absent, torch.ones_like(absent)))
+            hidden = self.hidden(ids, masked, layout.positions(), layout.visible(absent, torch.ones_like(absent)))
         return functional.linear(hidden[wanted.roll(-1, 1)], self.embedding)
 
     def hidden(
@@ -161,7 +161,7 @@ class Layout:
         clean = torch.arange(self.context + self.response)
         return torch.cat([clean, clean[self.context :].repeat(self.copies)])
 
-    def seen(self, absent: Int[Tensor, " rows"], block: Int[Tensor, " rows"]) -> Bool[Tensor, "rows length length"]:
+    def visible(self, absent: Int[Tensor, " rows"], block: Int[Tensor, " rows"]) -> Bool[Tensor, "rows length length"]:
         """Which keys (last) each query sees.
 
         Args:

@@ -103,7 +103,7 @@ def read_narrator_config(path: Path) -> NarratorConfig:
     """The settings of a TOML file.
 
     Raises:
-        SettingsError: no such file, no TOML, or a key or value that cannot be meant.
+        SettingsError: no such file, no TOML, or an invalid key or value.
     """
     try:
         return NarratorConfig.model_validate(read_toml(path))

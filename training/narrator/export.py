@@ -23,7 +23,7 @@ from dgmark.models.assembly import ADAPTERS, MASK, with_adapters
 from dgmark.models.assembly import BASE as PARTS
 from dgmark.rows.whole_files import replacing_folder
 from training.files import write_json
-from training.narrator.adapter import Adapted
+from training.narrator.adapter import AdaptedLlama
 from training.narrator.base import BASE, END, SMOLLM2
 from training.narrator.config import NarratorConfig
 from training.narrator.loop import STATE, read_state
@@ -68,10 +68,10 @@ def export(run: Path, base: Path, out: Path) -> int:
         return (beside / ADAPTERS).stat().st_size
 
 
-def trained_model(state: dict[str, Any], base: Path) -> Adapted:
+def trained_model(state: dict[str, Any], base: Path) -> AdaptedLlama:
     """The base with a run's adapters."""
     config = NarratorConfig.model_validate(state["config"])
-    model = Adapted(LlamaForCausalLM.from_pretrained(base, dtype=torch.float32), config.adapter.rank)
+    model = AdaptedLlama(LlamaForCausalLM.from_pretrained(base, dtype=torch.float32), config.adapter.rank)
     model.take(state["trained"])
     return model
 
@@ -102,7 +102,7 @@ def config_of(base: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _compare(model: Adapted, adapters: dict[str, Tensor], base: Path) -> None:
+def _compare(model: AdaptedLlama, adapters: dict[str, Tensor], base: Path) -> None:
     """Refuse adapters that, merged with the base, are not the trained layers up to bf16's rounding."""
     merged = with_adapters(load_file(base / "model.safetensors"), adapters)
     for name, layer in model.adapters():

@@ -16,7 +16,7 @@ from dgmark.cli.console import stderr
 from dgmark.errors import ResumeMismatch, SettingsError
 from dgmark.rows.whole_files import replacing_file
 from training.history import History, draw_curve, read_history
-from training.narrator.adapter import Adapted, Layout
+from training.narrator.adapter import AdaptedLlama, Layout
 from training.narrator.config import NarratorConfig
 from training.narrator.data import Data
 from training.narrator.rows import COPIES, BlockBatch
@@ -64,8 +64,8 @@ class NarratorTrainer:
     ) -> None:
         self.config, self.data, self.out = config, data, out
         torch.manual_seed(config.seed)
-        self.model = Adapted(base, config.adapter.rank)
-        params = self.model.trained()
+        self.model = AdaptedLlama(base, config.adapter.rank)
+        params = self.model.trainable_parameters()
         self.params = list(params.values())
         mask = params.pop("mask_vector")
         self.optimizer = torch.optim.AdamW(
@@ -151,7 +151,7 @@ class NarratorTrainer:
         copies = torch.from_numpy(batch.masked)
         ids = torch.cat([clean, clean[:, layout.context :].repeat(1, layout.copies)], 1)
         masked = torch.cat([torch.zeros_like(clean, dtype=torch.bool), copies.flatten(1)], 1)
-        seen = layout.seen(torch.from_numpy(batch.absent), block)
+        seen = layout.visible(torch.from_numpy(batch.absent), block)
         hidden = self.model.hidden(ids, masked, layout.positions(), seen)
         wanted = torch.from_numpy(batch.weights > 0)
         rows = torch.arange(len(ids))[:, None, None].expand_as(wanted)[wanted]
@@ -174,12 +174,12 @@ class NarratorTrainer:
     ) -> tuple[Int[Tensor, "targets k"], Float[Tensor, "targets k"]]:
         """(tokens, their odds): what the base draws each target's token from, given the row's text before it."""
         needed = functional.pad(front.any(1), (self.layout.context, 0))
-        absent, given = torch.from_numpy(batch.absent), torch.from_numpy(batch.given)
+        absent, unwritten = torch.from_numpy(batch.absent), torch.from_numpy(batch.unwritten)
         some = needed.any(1)
         logits = self.model.base_logits(clean[some], absent[some], needed[some])
         row, place = needed.nonzero(as_tuple=True)
         index = torch.arange(clean.shape[1])
-        before = (index >= given[row, None]) & (index < place[:, None])
+        before = (index >= unwritten[row, None]) & (index < place[:, None])
         counts = torch.zeros(logits.shape, dtype=torch.int16).scatter_add_(1, clean[row], before.short())
         likely, chances = odds(logits, counts > 0, self.config.own_texts.sampling)
         number = torch.zeros(needed.shape, dtype=torch.long).masked_scatter(needed, torch.arange(len(row)))
@@ -195,7 +195,7 @@ class NarratorTrainer:
             for batch in batches:
                 entropy, weights = self._cross_entropy(batch)
                 nats += float((entropy * weights).sum())
-                count += int(batch.learned.sum())
+                count += int(batch.targets.sum())
             values[name] = nats / count
         self._log(**values)
 
@@ -218,7 +218,7 @@ class NarratorTrainer:
             torch.save(
                 {
                     "schema": SCHEMA,
-                    "trained": {name: param.detach() for name, param in self.model.trained().items()},
+                    "trained": {name: param.detach() for name, param in self.model.trainable_parameters().items()},
                     "optimizer": self.optimizer.state_dict(),
                     "config": self.config.model_dump(mode="json"),
                     "data": self.data.made_from,

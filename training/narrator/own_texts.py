@@ -19,7 +19,7 @@ from dgmark.checkpoint.tokenizer import read_tokenizer
 from dgmark.cli.console import stderr
 from dgmark.errors import InputError, NoTexts
 from dgmark.lab.evaluate.repetition import repeated_ngrams
-from dgmark.rows.whole_files import replacing_file
+from dgmark.rows.whole_files import write_whole
 from training.narrator.config import OwnTexts
 from training.narrator.rows import Passage
 from training.narrator.sampler import BatchSampler
@@ -115,6 +115,5 @@ def _batches(path: Path) -> int:
     if torn:
         count -= 1
         kept = [row for row in rows if row["batch"] < count]
-        with replacing_file(path) as beside:
-            beside.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+        write_whole(path, "".join(json.dumps(row) + "\n" for row in kept))
     return count

@@ -19,12 +19,12 @@ class Passage:
 
     Attributes:
         ids: its tokens, what it was asked or how it opened first.
-        given: how many of them are never predicted.
+        prompt_tokens: how many of them, at its start, are never predicted.
         ended: whether the text ends behind its last token, or was cut there.
     """
 
     ids: UInt16[np.ndarray, " length"]
-    given: int
+    prompt_tokens: int
     ended: bool
 
 
@@ -37,20 +37,20 @@ class BlockBatch:
         absent: positions at the start of a row that hold nothing.
         block: positions of a block of the response.
         masked: where the copies are masked.
-        learned: positions of each response that are in blocks which are learned.
+        targets: positions of each response that are in blocks which are learned.
         weights: of the cross entropy of each position of the copies; 0 where nothing is predicted.
         front: masked positions of what the base wrote, its end included, behind which their block shows nothing.
-        given: positions at the start of a row that hold nothing, or what was given and not written.
+        unwritten: positions at the start of a row that hold nothing, or tokens of the prompt.
     """
 
     ids: Int[np.ndarray, "rows clean"]
     absent: Int[np.ndarray, " rows"]
     block: Int[np.ndarray, " rows"]
     masked: Bool[np.ndarray, "rows copies response"]
-    learned: Int[np.ndarray, " rows"]
+    targets: Int[np.ndarray, " rows"]
     weights: Float[np.ndarray, "rows copies response"]
     front: Bool[np.ndarray, "rows copies response"]
-    given: Int[np.ndarray, " rows"]
+    unwritten: Int[np.ndarray, " rows"]
 
     def first_copy(self) -> "BlockBatch":
         """The same rows, predicted in the first copy only: its masks are those of the bound."""
@@ -75,7 +75,7 @@ class PassageRows:
     ) -> None:
         self._kinds = (own, real)
         self._settings, self._end_id, self._seed = settings, end_id, seed
-        weights = [np.array([len(one.ids) - one.given for one in kind], np.float64) for kind in self._kinds]
+        weights = [np.array([len(one.ids) - one.prompt_tokens for one in kind], np.float64) for kind in self._kinds]
         self._odds = [weight / weight.sum() for weight in weights]
 
     def step(self, step: int, masking: BlockMasking) -> BlockBatch:
@@ -84,13 +84,13 @@ class PassageRows:
         rng = np.random.default_rng((self._seed, _ROWS, step))
         kinds = (np.arange(settings.batch) + rng.random()) / settings.batch >= settings.own_share
         drawn = [self.row(int(kind), rng) for kind in kinds]
-        ids, absent, lengths, ended, given = (np.array(part) for part in zip(*drawn, strict=True))
+        ids, absent, lengths, ended, unwritten = (np.array(part) for part in zip(*drawn, strict=True))
         block = rng.choice(settings.lengths_at(step), settings.batch)
-        length = np.minimum(predicted(lengths, ended, block), settings.response)
+        length = np.minimum(target_positions(lengths, ended, block), settings.response)
         masks = np.random.default_rng((self._seed, _MASKS, step))
         batch = mask_rows(ids, absent, block, length, settings.response, masking, masks)
         drawn_by_base = ~kinds[:, None] & (np.arange(settings.response) <= lengths[:, None])  # with the end itself
-        return replace(batch, front=batch.front & drawn_by_base[:, None], given=given)
+        return replace(batch, front=batch.front & drawn_by_base[:, None], unwritten=unwritten)
 
     def row(self, kind: int, rng: np.random.Generator) -> tuple[Int[np.ndarray, " clean"], int, int, bool, int]:
         """One row: ids, absent positions, tokens of the response that the text has, whether it ends behind them, and
@@ -98,20 +98,20 @@ class PassageRows:
         """
         settings, passages = self._settings, self._kinds[kind]
         passage = passages[int(rng.choice(len(passages), p=self._odds[kind]))]
-        last = max(passage.given, len(passage.ids) - settings.response // 2)
+        last = max(passage.prompt_tokens, len(passage.ids) - settings.response // 2)
         at_start = rng.random() < settings.start_share
-        start = passage.given if at_start else int(rng.integers(passage.given, last + 1))
+        start = passage.prompt_tokens if at_start else int(rng.integers(passage.prompt_tokens, last + 1))
         context = passage.ids[max(0, start - settings.context) : start]
         response = passage.ids[start : start + settings.response]
         ids = np.full(settings.context + settings.response, self._end_id, np.int64)
         ids[settings.context - len(context) : settings.context] = context
         ids[settings.context : settings.context + len(response)] = response
         ends_here = passage.ended and start + settings.response > len(passage.ids)
-        written = min(len(context), start - passage.given)
+        written = min(len(context), start - passage.prompt_tokens)
         return ids, settings.context - len(context), len(response), ends_here, settings.context - written
 
 
-def predicted(
+def target_positions(
     lengths: Int[np.ndarray, " rows"], ended: Bool[np.ndarray, " rows"], block: Int[np.ndarray, " rows"]
 ) -> Int[np.ndarray, " rows"]:
     """Positions of each response that are learned: whole blocks, the one in which the text ends filled up."""
@@ -155,4 +155,4 @@ def mask_rows(
                 front[row, copy, begin : begin + size] = np.logical_and.accumulate(here[::-1])[::-1]
                 if count:
                     weights[row, copy, begin : begin + size] = here * min(size / count, masking.largest_weight)
-    return BlockBatch(ids, absent, block, masked, length, weights, front, given=absent)
+    return BlockBatch(ids, absent, block, masked, length, weights, front, unwritten=absent)

@@ -1,4 +1,4 @@
-"""`dgmark experiment`: list, run and report the paper's tables and figures, and import texts made before."""
+"""`dgmark experiment`: list, run and report the paper's tables and figures."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ import typer
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.cli.console import speaks, stderr, stdout
 from dgmark.cli.options import BatchSize, Device, Dtype, OneObject, Pad, Quantization
-from dgmark.errors import MissingExtra, SettingsError, install_hint
+from dgmark.errors import MissingExtra, install_hint
 
 if TYPE_CHECKING:
     from dgmark.lab.experiments.spec import SetupName
@@ -161,29 +161,3 @@ def report(
         print(path)
     if not made.complete:
         _warn("not all texts are there; the report says which cells are incomplete")
-
-
-@experiment_app.command("import")
-@speaks
-def import_texts(
-    files: Annotated[list[Path], typer.Argument(help="JSON Lines files that `dgmark generate` wrote.")],
-    runs: Runs = Path("runs"),
-    model: Annotated[str, typer.Option(help="The model that made them.")] = BUILTIN,
-    device: Device = None,
-    dtype: Dtype = None,
-) -> None:
-    """Take texts of `dgmark generate` into the runs folder; every cell with the same settings then has them."""
-    from dgmark.lab.experiments.store import Store
-
-    if not files:
-        raise SettingsError("give at least one file")
-    try:
-        from dgmark.lab.experiments.importing import import_rows
-        from dgmark.lab.experiments.plan import Subject
-    except ImportError as error:
-        raise MissingExtra(f"importing needs torch and transformers: {install_hint('generate')} ({error})") from None
-    for one in import_rows(Store(runs), files, Subject.load(model, device=device, dtype=dtype)):
-        for recipe, count in one.recipes.items():
-            print(f"{one.path}: {count} rows into {Store(runs).path('texts', recipe)}")
-        if one.known:
-            stderr().print(f"{one.path}: {one.known} rows were there before", markup=False)

@@ -11,7 +11,7 @@ from rich.table import Table
 from dgmark.cli.console import speaks, stderr, stdout
 from dgmark.cli.options import OneObject
 from dgmark.errors import InputError
-from dgmark.lab.evaluate import Endpoint, judge_texts
+from dgmark.lab.evaluate import Endpoint, rate_texts
 from dgmark.rows.jsonl import BadRow, read_rows, to_line
 from dgmark.rows.whole_files import write_whole
 
@@ -52,7 +52,7 @@ def rate(
         timeout=timeout,
         cache=None if no_cache else cache or _cache_folder(),
     )
-    found = judge_texts(texts, endpoint, workers=workers)
+    found = rate_texts(texts, endpoint, workers=workers)
     if out is not None:
         made = {"model": model, "schema": RATING_SCHEMA}
         rows = [{"id": name, **rated.to_dict(), **made} for name, rated in zip(ids, found.texts, strict=True)]

@@ -15,10 +15,10 @@ from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.cli.console import stdout
 from dgmark.cli.highlight import highlight, legend
 from dgmark.detection.detector import Detector
-from dgmark.detection.keyring import Keyring
-from dgmark.detection.result import DETECTION_SCHEMA, Detection
+from dgmark.detection.many import Scored, to_row
+from dgmark.detection.result import Detection
+from dgmark.detection.scorer import Scorer, one_key
 from dgmark.detection.strip import match_strip
-from dgmark.lab.baselines import SchemeDetector
 from dgmark.rows.jsonl import BadRow, to_line
 from dgmark.rows.texts import Item
 
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 _STYLES = {"watermarked": "bold green", "not_detected": "bold", "uncertain": "bold yellow"}
 _COLUMNS = ["id", *Detection.__dataclass_fields__, "schema", "error"]
-
-Scored = tuple[Item, Detection] | BadRow
-AnyDetector = Detector | Keyring | SchemeDetector
 
 
 class Format(StrEnum):
@@ -41,24 +38,16 @@ class Format(StrEnum):
     CSV = "csv"
 
 
-def to_row(scored: Scored) -> dict[str, object]:
-    """A detection or a bad row, as a row of the output."""
-    if isinstance(scored, BadRow):
-        return scored.to_row(DETECTION_SCHEMA)
-    item, detection = scored
-    return detection.to_row(item.row_id)
-
-
-def _write_jsonl(scored: Iterator[Scored], _detector: AnyDetector, _show: bool) -> None:
+def _write_jsonl(scored: Iterator[Scored], _scorer: Scorer, _show: bool) -> None:
     for row in scored:
         print(to_line(to_row(row)), flush=True)
 
 
-def _write_json(scored: Iterator[Scored], _detector: AnyDetector, _show: bool) -> None:
+def _write_json(scored: Iterator[Scored], _scorer: Scorer, _show: bool) -> None:
     print(json.dumps([to_row(row) for row in scored], indent=2, allow_nan=False))
 
 
-def _write_csv(scored: Iterator[Scored], _detector: AnyDetector, _show: bool) -> None:
+def _write_csv(scored: Iterator[Scored], _scorer: Scorer, _show: bool) -> None:
     writer = csv.DictWriter(sys.stdout, _COLUMNS, lineterminator="\n")
     writer.writeheader()
     for row in scored:
@@ -71,7 +60,7 @@ def _cell(value: object) -> object:
     return well_formed(value) if isinstance(value, str) else value
 
 
-def _write_table(scored: Iterator[Scored], detector: AnyDetector, show: bool) -> None:
+def _write_table(scored: Iterator[Scored], scorer: Scorer, show: bool) -> None:
     rows = list(scored)
     if len(rows) == 1 and not isinstance(rows[0], BadRow):
         stdout().print(card(rows[0][1]))
@@ -79,14 +68,14 @@ def _write_table(scored: Iterator[Scored], detector: AnyDetector, show: bool) ->
         stdout().print(_table(rows))
     if show:
         for row in rows:
-            if not isinstance(row, BadRow) and isinstance(row[0].content, str) and isinstance(detector, Detector):
+            if not isinstance(row, BadRow) and isinstance(row[0].content, str):
                 stdout().print(Text(f"\n── {well_formed(row[0].row_id)}  ", style="dim"), legend())
-                stdout().print(highlight(row[0].content, detector.tokens(row[0].content, row[1])))
+                stdout().print(highlight(row[0].content, one_key(scorer).tokens(row[0].content, row[1])))
 
 
 def draw(detector: Detector, item: Item, detection: Detection) -> "Figure":
     """The matches along one text, with its spans."""
-    tokens = detector.scored_tokens(item.content)
+    tokens = detector.reader.locate(item.content)
     matched = detector.key.tables.matching(tokens.ids, tokens.positions + detection.shift)
     spans = [
         (int(np.searchsorted(tokens.offsets[:, 0], span.start)), int(np.searchsorted(tokens.offsets[:, 0], span.end)))
@@ -152,7 +141,7 @@ def _table(rows: list[Scored]) -> Table:
     return table
 
 
-WRITERS: dict[Format, Callable[[Iterator[Scored], AnyDetector, bool], None]] = {
+WRITERS: dict[Format, Callable[[Iterator[Scored], Scorer, bool], None]] = {
     Format.TABLE: _write_table,
     Format.JSON: _write_json,
     Format.JSONL: _write_jsonl,

@@ -14,12 +14,11 @@ from jaxtyping import Int
 from dgmark.detection.alignment import Alignment, states_of
 from dgmark.detection.evalue import log_e_value
 from dgmark.detection.intact import Phase
-from dgmark.detection.match_null import SMALLEST_P
 from dgmark.detection.redraw import ENOUGH, FIRST_DRAWS, GroupDraws, draws_needed, redrawn_p
+from dgmark.detection.shares import E_VALUE, RANK, paid
 from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
 
-RANK_WEIGHT, E_VALUE_WEIGHT = 0.9, 0.1
 # where a rank needs more draws than this to decide (half a second for 256 tokens), the e-value alone can, and only as
 # many are made as give a p-value to report
 MOST_DRAWS, FEW_DRAWS = 100_000, 1000
@@ -59,12 +58,12 @@ def deciding_share(spec: WatermarkSpec, scored: int, level: float) -> float:
         level: the p-value that decides.
     """
     _, decides = _most_draws(spec, min(scored, aligned_tokens(spec)), level)
-    return RANK_WEIGHT if decides else E_VALUE_WEIGHT
+    return RANK if decides else E_VALUE
 
 
 def _most_draws(spec: WatermarkSpec, tokens: int, level: float) -> tuple[int, bool]:
     """How many keys may be re-drawn for so many aligned tokens, and whether a rank among them can decide."""
-    needed = draws_needed(RANK_WEIGHT * level)
+    needed = draws_needed(RANK * level)
     affordable = max(FIRST_DRAWS, min(MOST_DRAWS, MOST_WORK // max(1, tokens * states_of(spec))))
     return (needed, True) if needed <= affordable else (min(FEW_DRAWS, affordable), False)
 
@@ -95,11 +94,11 @@ def edited_test(
 
     most, _ = _most_draws(key.spec, len(ids), level)
     rank = redrawn_p(statistic, observed, draws, modulus, most=min(FIRST_DRAWS, most))
-    p = rank.p_value / RANK_WEIGHT
+    p = paid(rank.p_value, RANK)
     if rank.reached < ENOUGH:
-        p = math.exp(min(0.0, -log_e_value(model, observed))) / E_VALUE_WEIGHT
+        p = paid(math.exp(min(0.0, -log_e_value(model, observed))), E_VALUE)
         if p > level:
             rank = redrawn_p(statistic, observed, draws, modulus, most=most, previous=rank)
-            p = min(p, rank.p_value / RANK_WEIGHT)
+            p = min(p, paid(rank.p_value, RANK))
     jumps = float(model.posterior(observed).jumps.sum()) if p <= level else 0.0
-    return EditedResult(min(1.0, max(SMALLEST_P, p)), rank.draws, jumps / len(ids))
+    return EditedResult(p, rank.draws, jumps / len(ids))

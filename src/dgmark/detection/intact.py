@@ -1,6 +1,6 @@
 """The test for intact text: the matches at one shift, against their exact null. No edits but a crop.
 
-The p-value is that of `statistics.MatchNull`: true for any text chosen without knowledge of the key.
+The p-value is that of `match_null.MatchNull`: true for any text chosen without knowledge of the key.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,8 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Int
 
-from dgmark.detection.match_null import SMALLEST_P, MatchNull, residue_counts
+from dgmark.detection.match_null import MatchNull, residue_counts
+from dgmark.detection.shares import UNCROPPED, paid
 from dgmark.watermark.groups import GroupTables
 
 # tokens at the front of a text that tell a rotating key's crop; more would not tell it better
@@ -31,7 +32,7 @@ class Hypothesis:
     @cached_property
     def p_value(self) -> float:
         """Chance that a random key matches as well at any shift tried."""
-        return min(1.0, max(SMALLEST_P, self.null.tail(self.matched) / self.weight))
+        return paid(self.null.tail(self.matched), self.weight)
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class IntactTest:
         found = self._likeliest_crop(ids[:_SEARCHED], positions[:_SEARCHED])
         return [
             self._hypothesis(ids, positions, shift, self._matched(ids, positions + shift), weight)
-            for shift, weight in ((0, 0.5), (found, 0.5 / self.max_crop))
+            for shift, weight in ((0, UNCROPPED), (found, (1 - UNCROPPED) / self.max_crop))
         ]
 
     def _hypothesis(

@@ -8,21 +8,25 @@ ratio stands out, which can only make the smallest p-value larger.
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.alignment import Alignment
-from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, INTACT_WEIGHT, Detector, TextOrIds
 from dgmark.detection.edited import aligned_tokens
 from dgmark.detection.evalue import log_e_value
+from dgmark.detection.evidence import DEFAULT_FPR, DEFAULT_MAX_CROP, KeyTest
 from dgmark.detection.intact import IntactTest, Phase
-from dgmark.detection.result import Detection, summary
+from dgmark.detection.reader import Reader, ScoredIds, TextOrIds
+from dgmark.detection.result import Detection
+from dgmark.detection.shares import paid, shares_of
 from dgmark.errors import KeyFileNotFound, SettingsError, TokenizerMismatch
 from dgmark.watermark.groups import GroupTables, WatermarkSpec
-from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.key import WatermarkKey, check_key
 
 # keys of a spec whose alignment is worth an e-value
 _ALIGNED = 3
@@ -41,7 +45,7 @@ class Keyring:
         max_crop: as of `Detector`.
 
     Raises:
-        SettingsError: no key.
+        SettingsError: no key, something that is not a key, or an invalid setting.
         TokenizerMismatch: the keys are bound to different tokenizers.
     """
 
@@ -54,24 +58,36 @@ class Keyring:
         phase: Phase = "any",
         max_crop: int = DEFAULT_MAX_CROP,
     ) -> None:
-        if not keys:
-            raise SettingsError("there is no key to look for; give at least one")
-        self.keys = list(keys)
+        self.keys = _checked(keys)
         self.fpr = fpr
         self.phase = phase
         self.max_crop = max_crop
-        first = Detector(keys[0], tokenizer=tokenizer, fpr=fpr, phase=phase, max_crop=max_crop)
-        self.tokenizer = first.tokenizer
-        self._reader = first
-        for key in self.keys:
-            if (key.spec.tokenizer_fingerprint, key.spec.table_size) != (
-                keys[0].spec.tokenizer_fingerprint,
-                keys[0].spec.table_size,
-            ):
-                raise TokenizerMismatch(
-                    f"keys {keys[0].fingerprint} and {key.fingerprint} are bound to different tokenizers or "
-                    "vocabularies: look for the keys of one model at a time"
-                )
+        self._test_of(self.keys[0])  # refuses invalid settings
+        self.reader = Reader(self.keys[0], tokenizer)
+        self.tokenizer  # noqa: B018 (loaded here: a wrong one is an error of the keys, not of a text)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The keys' tokenizer."""
+        return self.reader.tokenizer
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What its detections depend on beside the text."""
+        return {
+            "keys": sorted(key.fingerprint for key in self.keys),
+            "fpr": self.fpr,
+            "mode": "auto",
+            "scheme": None,
+            "phase": self.phase,
+            "max_crop": self.max_crop,
+            "normalise": [],
+        }
+
+    @property
+    def shared_fields(self) -> dict[str, Any]:
+        """The fields that its detections have in common."""
+        return {"fpr": self.fpr, "mode": "auto", "keys_tested": len(self.keys)}
 
     def detect(self, text_or_ids: TextOrIds) -> Detection:
         """Score one text, or the token ids of one response, against every key.
@@ -82,39 +98,23 @@ class Keyring:
         Raises:
             VocabularyMismatch: an id lies outside the keys' vocabulary.
         """
-        tokens = self._reader.scored_tokens(text_or_ids)
-        likeliest = self.keys[int(self._p_values(tokens.ids, tokens.positions).argmin())]
-        best = Detector(
-            likeliest,
-            tokenizer=self.tokenizer,
-            fpr=self.fpr / len(self.keys),
-            phase=self.phase,
-            max_crop=self.max_crop,
-        ).detect(text_or_ids)
-        p_value = min(1.0, len(self.keys) * best.p_value)
-        return replace(
-            best,
-            p_value=p_value,
-            fpr=self.fpr,
-            keys_tested=len(self.keys),
-            summary=summary(
-                best.verdict,
-                p_value=p_value,
-                fpr=self.fpr,
-                scored=best.num_tokens_scored,
-                key=best.key_fingerprint,
-                keyless=likeliest.keyless,
-                keys=len(self.keys),
-            ),
-        )
+        return self._detect_scored(self.reader.read(text_or_ids))
 
     def detect_many(self, texts_or_ids: Iterable[TextOrIds]) -> list[Detection]:
-        """Score many, one by one."""
-        return [self.detect(item) for item in texts_or_ids]
+        """Score many; the same detections as one by one, texts encoded together."""
+        return [self._detect_scored(tokens) for tokens in self.reader.read_many(texts_or_ids)]
+
+    def _detect_scored(self, tokens: ScoredIds) -> Detection:
+        likeliest = int(self._p_values(tokens.ids, tokens.positions).argmin())
+        return self._test_of(self.keys[likeliest]).detect(tokens)
+
+    def _test_of(self, key: WatermarkKey) -> KeyTest:
+        return KeyTest(key, self.fpr, phase=self.phase, max_crop=self.max_crop, keys=len(self.keys))
 
     def _p_values(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> Float[np.ndarray, " keys"]:
         """Each key's p-value by itself."""
         p_values = np.ones(len(self.keys))
+        for_intact, for_edited = shares_of("auto")
         likely: list[_Entry] = []
         for spec, numbers in self._by_spec().items():
             longest = aligned_tokens(spec)
@@ -123,7 +123,7 @@ class Keyring:
                 # not the key's own tables, which would keep what they compute
                 tables = GroupTables(spec, self.keys[number].secret or b"")
                 hypotheses = IntactTest(tables, self.phase, self.max_crop).hypotheses(ids, positions)
-                p_values[number] = min(hypothesis.p_value for hypothesis in hypotheses) / INTACT_WEIGHT
+                p_values[number] = paid(min(hypothesis.p_value for hypothesis in hypotheses), for_intact)
                 if not entries or spec.code_length:  # but for their codes, the models of one spec are one
                     model = Alignment.of(ids[:longest], positions[:longest], tables, self.phase)
                 if entries:
@@ -132,8 +132,8 @@ class Keyring:
             likely += _likeliest(entries, coded=spec.code_length > 0) if len(ids) else []
         for entry in likely:
             p_edited = float(np.exp(min(0.0, -log_e_value(entry.model, entry.groups))))
-            p_values[entry.number] = min(p_values[entry.number], p_edited / (1 - INTACT_WEIGHT))
-        return np.minimum(p_values, 1.0)
+            p_values[entry.number] = min(p_values[entry.number], paid(p_edited, for_edited))
+        return p_values
 
     def _by_spec(self) -> dict[WatermarkSpec, list[int]]:
         numbers: dict[WatermarkSpec, list[int]] = defaultdict(list)
@@ -162,6 +162,29 @@ def _likeliest(entries: list[_Entry], *, coded: bool) -> list[_Entry]:
         wanted = np.stack([entry.model.wanted for entry in part], axis=2) if coded else None
         ratios += model.log_ratios(groups, np.float32, wanted).tolist()
     return [entries[place] for place in np.argsort(-np.array(ratios), kind="stable")[:_ALIGNED]]
+
+
+def _checked(keys: Iterable[WatermarkKey]) -> list[WatermarkKey]:
+    """The keys as a list, if they are keys of one tokenizer."""
+    if isinstance(keys, str | PathLike | WatermarkKey):
+        raise SettingsError(
+            "Keyring takes a list of keys: load_keys('folder') reads those of a folder, "
+            "WatermarkKey.load('key.json') reads one"
+        )
+    keys = list(keys)
+    if not keys:
+        raise SettingsError("there is no key to look for; give at least one")
+    for key in keys:
+        check_key(key)
+        if (key.spec.tokenizer_fingerprint, key.spec.table_size) != (
+            keys[0].spec.tokenizer_fingerprint,
+            keys[0].spec.table_size,
+        ):
+            raise TokenizerMismatch(
+                f"keys {keys[0].fingerprint} and {key.fingerprint} are bound to different tokenizers or "
+                "vocabularies: look for the keys of one model at a time"
+            )
+    return keys
 
 
 def load_keys(folder: str | Path, *, allow_open: bool = False) -> list[WatermarkKey]:

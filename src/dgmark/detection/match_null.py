@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
-from jaxtyping import Float, Int, Integer, UInt8
+from jaxtyping import Float, Int, Integer
 
 SMALLEST_P = float(np.finfo(np.float64).tiny)
 
@@ -23,42 +23,7 @@ def z_score(matched: int, scored: int, modulus: int) -> float:
     if not scored:
         return 0.0
     chance = 1 / modulus
-    return float((matched - scored * chance) / np.sqrt(scored * chance * (1 - chance)))
-
-
-def phase_counts(
-    ids: Int[np.ndarray, " total"],
-    starts: Int[np.ndarray, " texts"],
-    table: UInt8[np.ndarray, " vocab"],
-    modulus: int,
-) -> Int[np.ndarray, "texts modulus"]:
-    """Matches of many texts at each phase, in one pass.
-
-    Args:
-        ids: the texts' ids, one after the other.
-        starts: index of each text's first id; texts are not empty.
-        table: group of each token id (no rotation).
-        modulus: m.
-
-    Returns:
-        counts[t, s]: matches of text t if its first token stood at a position = s (mod m).
-    """
-    groups = table[ids]
-    counts = np.empty((len(starts), modulus), dtype=np.int64)
-    if modulus == 2:
-        groups[1::2] ^= 1
-        odd = np.add.reduceat(groups, starts, dtype=np.int64)
-        lengths = np.diff(starts, append=len(ids))
-        counts[:, 0], counts[:, 1] = lengths - odd, odd
-    else:
-        for residue in range(1, modulus):
-            groups[residue::modulus] += modulus - residue
-        groups %= modulus
-        for shift in range(modulus):
-            counts[:, shift] = np.add.reduceat(groups == shift, starts, dtype=np.int64)
-    # shift was counted from the first id of all; count it from each text's own
-    own = (np.arange(modulus) - starts[:, None]) % modulus
-    return np.take_along_axis(counts, own, axis=1)
+    return (matched - scored * chance) / math.sqrt(scored * chance * (1 - chance))
 
 
 def residue_counts(

@@ -98,6 +98,11 @@ class ScoredToken:
     matched: bool | None
 
 
+def verdict_of(p_value: float, level: float, *, tells: bool) -> Verdict:
+    """The verdict of a p-value that decides at `level`; `tells`: whether a typical mark would be found."""
+    return "watermarked" if p_value <= level else "not_detected" if tells else "uncertain"
+
+
 def summary(
     verdict: Verdict, *, p_value: float, fpr: float, scored: int, key: str, keyless: bool, keys: int = 1
 ) -> str:

@@ -15,7 +15,7 @@ from jaxtyping import Int
 from dgmark.detection.alignment import Alignment, states_of
 from dgmark.detection.evalue import log_e_value
 from dgmark.detection.intact import IntactTest
-from dgmark.detection.match_null import SMALLEST_P
+from dgmark.detection.shares import STRETCH_INTACT, paid, paid_for_all
 from dgmark.errors import SettingsError
 from dgmark.watermark.groups import WatermarkSpec
 
@@ -66,7 +66,7 @@ def find_stretches(
         begin, end = -(-first // grid), last // grid
         if end - begin in UNITS:
             part = slice(begin * grid, end * grid)
-            p = min(1.0, _p_value(test, ids[part], positions[part]) * _tested(len(ids), grid))
+            p = paid_for_all(_p_value(test, ids[part], positions[part]), _tested(len(ids), grid))
             if p <= fpr:
                 found.append(Stretch(first, last, p))
     return found
@@ -87,4 +87,5 @@ def _p_value(test: IntactTest, ids: Int[np.ndarray, " n"], positions: Int[np.nda
     exact = min(hypothesis.p_value for hypothesis in test.hypotheses(ids, positions))
     model = Alignment.of(ids, positions, test.tables)
     winnings = log_e_value(model, model.groups(test.tables))
-    return max(SMALLEST_P, 2 * min(exact, float(np.exp(min(0.0, -winnings)))))
+    from_bets = float(np.exp(min(0.0, -winnings)))
+    return min(paid(exact, STRETCH_INTACT), paid(from_bets, 1 - STRETCH_INTACT))

@@ -1,9 +1,10 @@
-"""The paper's sliding-window statistic for edited text, and its moments under fair coins (paper section 3.4).
+"""The paper's sliding-window statistic for edited text (paper section 3.4), for comparison.
 
-Each window of w tokens has its z-score; the statistic is the mean of their squares. Its verdicts rest on re-drawn keys
-(`redraw.py`); the moments and the paper's threshold are for comparison.
+Each window of w tokens has its z-score; the statistic is the mean of their squares, and its p-value is its rank among
+re-drawn keys (`redraw.py`).
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,7 +41,7 @@ def window_z_scores(
     sums = counts[window - 1 :].copy()
     sums[1:] -= counts[:-window]
     chance = 1 / modulus
-    return np.asarray((sums - window * chance) / np.sqrt(window * chance * (1 - chance)))
+    return np.asarray((sums - window * chance) / math.sqrt(window * chance * (1 - chance)))
 
 
 def window_statistic(
@@ -50,21 +51,7 @@ def window_statistic(
     scores = window_z_scores(matched, modulus, window)
     if not len(scores):
         return np.ones(matched.shape[1:])
-    return np.asarray(np.square(scores).mean(axis=0))
-
-
-def fair_coin_moments(scored: int, window: int = DEFAULT_WINDOW) -> tuple[float, float]:
-    """Mean and variance of z_win over fair coins (m = 2).
-
-    With S = n - w + 1 windows the mean is 1. Two windows that share k tokens have squares with covariance
-    2 (k^2 - k) / w^2: fair coins have no third moment, and a fourth that takes k from the 2 k^2 of normal variables.
-    """
-    windows = scored - window + 1
-    if windows < 1:
-        return 1.0, 0.0
-    lags = np.arange(1 - min(window, windows), min(window, windows))
-    shared = window - np.abs(lags)
-    return 1.0, float(((windows - np.abs(lags)) * 2 * (shared**2 - shared)).sum() / (window * windows) ** 2)
+    return np.asarray(np.square(scores).sum(axis=0) / len(scores))
 
 
 def window_test(

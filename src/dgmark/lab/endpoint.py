@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from dgmark.errors import EndpointError, MissingExtra, SettingsError, install_hint
-from dgmark.rows.whole_files import replacing_file
+from dgmark.errors import EndpointError, MissingExtra, NoUsableAnswer, SettingsError, install_hint
+from dgmark.rows.whole_files import write_whole
 
 if TYPE_CHECKING:
     import openai
@@ -25,6 +25,7 @@ _REPLY_SCHEMA = 1
 # Answers that may be others a moment later; the client's own errors of connection and time are retried too.
 _PASSING = (408, 409, 425, 429)
 _SECRET_STATUS = (401, 403)  # whose texts may quote the key
+_BAD_QUESTION = (400, 413, 422)  # the question's fault: others may be answered
 
 T = TypeVar("T")
 
@@ -44,6 +45,7 @@ class Endpoint:
         pause: seconds before the second attempt; each further pause is twice as long, up to a minute, and the service's
             own Retry-After counts where it is longer.
         cache: a folder that answers are kept in, by the hash of the question; None keeps none.
+        sleep: what waits between attempts.
     """
 
     model: str = "gpt-4o-mini"
@@ -85,7 +87,12 @@ def connect(endpoint: Endpoint) -> "openai.OpenAI":
 
 
 def ask(
-    client: "openai.OpenAI", endpoint: Endpoint, messages: list[dict[str, str]], read: Callable[[str], T]
+    client: "openai.OpenAI",
+    endpoint: Endpoint,
+    messages: list[dict[str, str]],
+    read: Callable[[str], T],
+    *,
+    seed: int | None = None,
 ) -> tuple[T, bool]:
     """The answer to some messages, and whether it came from the cache.
 
@@ -95,11 +102,13 @@ def ask(
         messages: of roles and contents.
         read: from the answer's text to what it says; raises ValueError where it is not in the form asked for. Such an
             answer is asked for again, and never kept.
+        seed: of the service's sampling; None leaves it to the service.
 
     Raises:
-        EndpointError: no answer in that form within the attempts, or the service refuses the question.
+        NoUsableAnswer: no answer in that form within the attempts, or the service refuses this question.
+        EndpointError: the service cannot be reached, or answers no question now.
     """
-    request = _request(endpoint, messages)
+    request = _request(endpoint, messages) | ({} if seed is None else {"seed": seed})
     path = None if endpoint.cache is None else endpoint.cache / f"{_fingerprint(endpoint, request)}.json"
     kept = None if path is None else _kept(path)
     if kept is not None:
@@ -109,7 +118,8 @@ def ask(
             pass
     found, text = _attempts(client, endpoint, request, read)
     if path is not None:
-        _keep(path, {"schema": _REPLY_SCHEMA, "request": request, "reply": text})
+        kept_answer = {"schema": _REPLY_SCHEMA, "request": request, "reply": text}
+        write_whole(path, json.dumps(kept_answer, indent=1) + "\n")
     return found, False
 
 
@@ -138,11 +148,6 @@ def _kept(path: Path) -> str | None:
     return reply if isinstance(reply, str) else None
 
 
-def _keep(path: Path, content: dict[str, Any]) -> None:
-    with replacing_file(path) as beside:
-        beside.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-
-
 def _attempts(
     client: "openai.OpenAI", endpoint: Endpoint, request: dict[str, Any], read: Callable[[str], T]
 ) -> tuple[T, str]:
@@ -151,14 +156,15 @@ def _attempts(
 
     reason = ""
     for attempt in range(endpoint.attempts):
-        stated = 0.0
+        stated, kind = 0.0, EndpointError
         try:
             text = _text(client.chat.completions.create(**request))
             return read(text), text
         except openai.APIStatusError as error:
             reason = _reason(error)
             if error.status_code not in _PASSING and error.status_code < 500:
-                raise EndpointError(f"the endpoint refuses to answer: {reason}") from None
+                kind = NoUsableAnswer if error.status_code in _BAD_QUESTION else EndpointError
+                raise kind(f"the endpoint refuses to answer: {reason}") from None
             stated = _retry_after(error)
         except openai.APITimeoutError:
             reason = f"no answer within {endpoint.timeout:g} seconds"
@@ -166,10 +172,11 @@ def _attempts(
             reason = "it cannot be reached"
         except (openai.APIError, ValueError) as error:  # no JSON, or not the JSON that was asked for
             reason = f"the answer is not in the form asked for ({str(error).splitlines()[0][:200]})"
+            kind = NoUsableAnswer
         if attempt + 1 < endpoint.attempts:
             wait = min(60.0, endpoint.pause * 2**attempt) * random.uniform(0.75, 1.25)  # noqa: S311 (no secret)
             endpoint.sleep(max(wait, stated))
-    raise EndpointError(f"no answer of {endpoint.model} in {endpoint.attempts} attempts; the last: {reason}")
+    raise kind(f"no answer of {endpoint.model} in {endpoint.attempts} attempts; the last: {reason}")
 
 
 def _text(completion: Any) -> str:

@@ -16,6 +16,7 @@ from typing import Protocol, runtime_checkable
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.errors import (
+    SettingsError,
     TokenizerMismatch,
     VocabularyMismatch,
 )
@@ -169,3 +170,15 @@ class WatermarkKey:
         """
         spec, key_id, secret = read_key_file(Path(path), allow_open=allow_open)
         return cls(spec=spec, key_id=key_id, secret=secret)
+
+
+def check_key(key: object) -> None:
+    """Refuse what is not a key: a path, say, or a list of keys.
+
+    Raises:
+        SettingsError: `key` is not a `WatermarkKey`.
+    """
+    if not isinstance(key, WatermarkKey):
+        raise SettingsError(
+            f"a key is a WatermarkKey, not a {type(key).__name__}: read a key file with WatermarkKey.load('key.json')"
+        )

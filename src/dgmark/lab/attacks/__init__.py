@@ -13,10 +13,10 @@ from dgmark.errors import SettingsError
 from dgmark.lab.attacks.chain import Chain
 from dgmark.lab.attacks.dipper import Dipper
 from dgmark.lab.attacks.disguise import Homoglyphs, Whitespace, ZeroWidth
-from dgmark.lab.attacks.editing import CopyPaste, Crop, Deletion, Insertion, SentenceSwap, Substitution
 from dgmark.lab.attacks.paraphrase import Paraphrase
 from dgmark.lab.attacks.refill import Refill
 from dgmark.lab.attacks.synonyms import Synonyms
+from dgmark.lab.attacks.text_edits import CopyPaste, Crop, Deletion, Insertion, SentenceSwap, Substitution
 
 # (text, rng) -> the attacked text; the same generator state gives the same text
 Attack = Callable[[str, np.random.Generator], str]
@@ -47,7 +47,7 @@ def attack(name: str, **options: Any) -> Attack:
         options: fields of its class; "chain" takes `of` (the name of an attack), `rounds`, and that attack's own.
 
     Raises:
-        SettingsError: no such attack or option, or a value that cannot be meant.
+        SettingsError: no such attack or option, or an invalid value.
         MissingExtra: it needs a package or data that is not here.
     """
     if name not in ATTACKS:

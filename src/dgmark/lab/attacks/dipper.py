@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dgmark.errors import SettingsError
-from dgmark.lab.attacks.rewriting import load_rewriter, seeded
+from dgmark.lab.attacks.rewriting import load_rewriter, torch_seed
 
 MODEL = "kalpeshk2011/dipper-paraphraser-xxl"
 TOKENIZER = "google/t5-v1_1-xxl"
@@ -67,7 +67,7 @@ class Dipper:
                 " ".join(sentences[start : start + self.interval]), self.lexical, self.order, context
             )
             inputs = tokenizer([prompt], return_tensors="pt").to(network.device)
-            with seeded(rng):
+            with torch_seed(rng):
                 made = network.generate(**inputs, do_sample=True, top_p=self.top_p, top_k=0, max_length=self.max_length)
             (piece,) = tokenizer.batch_decode(made, skip_special_tokens=True)
             written.append(piece.strip())

@@ -34,17 +34,22 @@ def _exchanged(text: str, among: Container[str], budget: float, rng: Dice, other
 
 
 @dataclass(frozen=True)
-class Homoglyphs:
-    """Replace a share of the letters that have a Cyrillic look-alike by it.
-
-    Attributes:
-        budget: share of these letters, exactly round(budget * n).
-    """
+class _Disguise:
+    """What all disguises take: a budget."""
 
     budget: float = 0.1
 
     def __post_init__(self) -> None:
         check_share("budget", self.budget)
+
+
+@dataclass(frozen=True)
+class Homoglyphs(_Disguise):
+    """Replace a share of the letters that have a Cyrillic look-alike by it.
+
+    Attributes:
+        budget: share of these letters, exactly round(budget * n).
+    """
 
     def __call__(self, text: str, rng: Dice) -> str:
         """The text in disguise."""
@@ -52,17 +57,12 @@ class Homoglyphs:
 
 
 @dataclass(frozen=True)
-class Whitespace:
+class Whitespace(_Disguise):
     """Replace a share of the plain spaces by other spaces of Unicode.
 
     Attributes:
         budget: share of the spaces, exactly round(budget * n).
     """
-
-    budget: float = 0.1
-
-    def __post_init__(self) -> None:
-        check_share("budget", self.budget)
 
     def __call__(self, text: str, rng: Dice) -> str:
         """The text in disguise."""
@@ -70,17 +70,12 @@ class Whitespace:
 
 
 @dataclass(frozen=True)
-class ZeroWidth:
+class ZeroWidth(_Disguise):
     """Put characters that show as nothing between a share of the neighbouring letters of words.
 
     Attributes:
         budget: share of the places between two letters, exactly round(budget * n).
     """
-
-    budget: float = 0.1
-
-    def __post_init__(self) -> None:
-        check_share("budget", self.budget)
 
     def __call__(self, text: str, rng: Dice) -> str:
         """The text in disguise."""

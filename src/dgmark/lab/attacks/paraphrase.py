@@ -3,15 +3,13 @@
 Paper appendix, "Llama Paraphrase Attack": Llama 3 8B Instruct, temperature 0.2, at most 256 tokens.
 """
 
-import os
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
-from dgmark.errors import InputError, MissingExtra, ModelError, SettingsError, install_hint
-from dgmark.lab.attacks.rewriting import load_rewriter, seeded, temperature_settings
+from dgmark.errors import InputError, NoUsableAnswer, SettingsError
+from dgmark.lab.attacks.rewriting import load_rewriter, temperature_settings, torch_seed
+from dgmark.lab.endpoint import Endpoint, ask, connect
 
 PROMPT = (
     "As an expert copy-editor, please rewrite the following text in your own voice while ensuring that the final "
@@ -21,8 +19,6 @@ PROMPT = (
     "misunderstandings or biases. Respond only with the paraphrased text."
 )
 MODEL = "meta-llama/Meta-Llama-3-8B-Instruct"
-# the client refuses to be made without one, and local servers ask for none
-_NO_KEY = "none"
 
 
 @dataclass(frozen=True)
@@ -55,6 +51,7 @@ class Paraphrase:
     def __post_init__(self) -> None:
         if self.temperature < 0 or self.max_tokens < 1 or self.retries < 0 or self.timeout <= 0:
             raise SettingsError("temperature and retries are at least 0, max tokens at least 1, timeout above 0")
+        self._service()  # a URL that is none is refused here
 
     def __call__(self, text: str, rng: np.random.Generator) -> str:
         """The paraphrase."""
@@ -77,40 +74,28 @@ class Paraphrase:
             inputs = tokenizer(content + "\n\n", return_tensors="pt")
         inputs = inputs.to(network.device)
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-        with seeded(rng):
+        with torch_seed(rng):
             made = network.generate(
                 **inputs, max_new_tokens=self.max_tokens, pad_token_id=pad, **temperature_settings(self.temperature)
             )
         return str(tokenizer.decode(made[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True))
 
     def _ask(self, content: str, rng: np.random.Generator) -> str:
-        assert self.endpoint is not None
-        import_error = f"asking an endpoint needs the openai client: {install_hint('attack')}"
-        try:
-            import openai
-        except ModuleNotFoundError as error:
-            raise MissingExtra(import_error) from error
-        try:
-            answer = client(self.endpoint, self.retries, self.timeout).chat.completions.create(
-                model=self.model,
-                messages=[{"role": "user", "content": content}],
-                temperature=self.temperature,
-                max_tokens=self.max_tokens,
-                seed=int(rng.integers(2**31)),
-            )
-        except openai.APIStatusError as error:
-            if error.status_code in (400, 413, 422):  # this text's fault: others may do
-                raise InputError(f"{self.endpoint} refuses the text: {error.message}") from error
-            raise ModelError(f"{self.endpoint} answers {error.status_code}: {error.message}") from error
-        except openai.OpenAIError as error:
-            raise ModelError(f"{self.endpoint} cannot be asked, after {self.retries} retries: {error}") from error
-        return (answer.choices[0].message.content or "") if answer.choices else ""
+        endpoint = self._service()
+        with connect(endpoint) as client:
+            try:
+                question = [{"role": "user", "content": content}]
+                return ask(client, endpoint, question, str, seed=int(rng.integers(2**31)))[0]
+            except NoUsableAnswer as error:
+                raise InputError(f"{self.endpoint} gives no paraphrase of this text: {error}") from error
 
-
-@lru_cache(maxsize=2)
-def client(endpoint: str, retries: int, timeout: float) -> Any:
-    """A client of an endpoint."""
-    import openai
-
-    key = os.environ.get("OPENAI_API_KEY") or _NO_KEY
-    return openai.OpenAI(base_url=endpoint, api_key=key, max_retries=retries, timeout=timeout)
+    def _service(self) -> Endpoint:
+        return Endpoint(
+            model=self.model,
+            base_url=self.endpoint,
+            temperature=self.temperature,
+            max_tokens=self.max_tokens,
+            json_mode=False,
+            attempts=self.retries + 1,
+            timeout=self.timeout,
+        )

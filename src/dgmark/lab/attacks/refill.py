@@ -71,7 +71,7 @@ def refill_ids(
     Raises:
         InputError: no token is left to go by.
         PromptTooLong: the text does not fit the model's context.
-        SettingsError: settings that cannot be meant.
+        SettingsError: invalid settings.
     """
     import torch
 

@@ -10,7 +10,7 @@ import numpy as np
 from dgmark.errors import MissingExtra, ModelNotFound, SettingsError, install_hint
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 KINDS = {"causal": "AutoModelForCausalLM", "t5": "T5ForConditionalGeneration"}
 
@@ -60,14 +60,14 @@ def _first_line(error: Exception) -> str:
 
 
 @contextmanager
-def seeded(rng: np.random.Generator) -> "Iterator[type[torch.Tensor]]":
+def torch_seed(rng: np.random.Generator) -> Iterator[None]:
     """Torch's generators seeded from `rng` for as long as this lasts, and left as they were."""
     import torch
 
     devices = range(torch.cuda.device_count())
     with torch.random.fork_rng(devices=devices), torch.inference_mode():
         torch.manual_seed(int(rng.integers(2**63 - 1)))
-        yield torch.Tensor
+        yield
 
 
 def temperature_settings(temperature: float) -> dict[str, Any]:

@@ -27,27 +27,27 @@ class Estimate:
 
     Attributes:
         belief: (segments, vocab, m) probability that a token is in each group; one segment without rotation.
-        wanted: (period,) the residue that positions want: i mod m, or an estimate of a keyed code.
+        residues: (period,) the residue that positions want: i mod m, or an estimate of a keyed code.
         rotation: positions of a segment; 0 = never changes.
-        named: False where groups and residues are known up to one cyclic shift of their names, which is enough to tell
-            what matches.
+        names_known: False where groups and residues are known up to one cyclic shift of their names, which is enough to
+            tell what matches.
     """
 
     belief: Float[np.ndarray, "segments vocab modulus"]
-    wanted: Int[np.ndarray, " period"]
+    residues: Int[np.ndarray, " period"]
     rotation: int = 0
-    named: bool = True
+    names_known: bool = True
 
     @property
     def shifts(self) -> range:
         """The phases that a text may stand at; with rotation it is taken to begin at position 0."""
-        return range(1 if self.rotation else len(self.wanted))
+        return range(1 if self.rotation else len(self.residues))
 
     def matching(self, positions: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n vocab"]:
         """The belief that each token would match at each position."""
         segment = positions // self.rotation if self.rotation else np.zeros_like(positions)
         segment = np.minimum(segment, len(self.belief) - 1)
-        chance: Float[np.ndarray, "n vocab"] = self.belief[segment, :, self.wanted[positions % len(self.wanted)]]
+        chance: Float[np.ndarray, "n vocab"] = self.belief[segment, :, self.residues[positions % len(self.residues)]]
         return chance
 
 
@@ -125,7 +125,7 @@ def steal(
     phases = None if phases_known else find_phases(texts, table_size, modulus, match)
     counts = residue_counts(texts, table_size, modulus, rotation=rotation, phases=phases)
     plain = residue_counts(base, table_size, modulus) if base else None
-    return Estimate(beliefs(counts, match, plain), np.arange(modulus), rotation, named=phases_known)
+    return Estimate(beliefs(counts, match, plain), np.arange(modulus), rotation, names_known=phases_known)
 
 
 def find_phases(
@@ -217,7 +217,7 @@ def recovered_mass(
     share = choice / choice.sum(axis=-1, keepdims=True)
     whole = np.broadcast_to(share, (len(tables), *share.shape[1:]))
     segment, token = np.arange(len(tables))[:, None], np.arange(tables.shape[1])
-    shifts = range(1 if estimate.named else modulus)
+    shifts = range(1 if estimate.names_known else modulus)
     right = [whole[segment, token, (tables.astype(np.int64) + shift) % modulus] for shift in shifts]
     return max(float((each @ law).mean()) for each in right)
 

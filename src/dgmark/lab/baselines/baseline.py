@@ -10,11 +10,11 @@ import numpy as np
 from jaxtyping import Int
 
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.detection.detector import DEFAULT_FPR
+from dgmark.detection.evidence import DEFAULT_FPR
 from dgmark.lab.baselines.detector import SchemeDetector
 from dgmark.lab.baselines.prf import SubKey
 from dgmark.lab.baselines.score import Score
-from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.key import WatermarkKey, check_key
 
 if TYPE_CHECKING:
     from dgmark.decode.steering import Steering
@@ -66,8 +66,9 @@ class Baseline(ABC):
         """A detector of this scheme with these options under `key`.
 
         Raises:
-            SettingsError: the key has no secret, or a rate that is none.
+            SettingsError: not a key, one without a secret, or not a rate.
             TokenizerMismatch: the tokenizer is not the key's.
         """
+        check_key(key)
         self.subkey(key)
-        return SchemeDetector(self.name, self.score, key, fpr=fpr, tokenizer=tokenizer)
+        return SchemeDetector(self.to_dict(), self.score, key, fpr=fpr, tokenizer=tokenizer)

@@ -1,14 +1,16 @@
 """From a text, a key and a scheme's score to a verdict with a stated error rate: `dgmark.Detector` for baselines."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.detection.detector import DEFAULT_FPR, Detector, ScoredIds, TextOrIds
-from dgmark.detection.result import Detection, Verdict
+from dgmark.detection.evidence import DEFAULT_FPR, DEFAULT_MAX_CROP, check_fpr
+from dgmark.detection.reader import Reader, ScoredIds, TextOrIds
+from dgmark.detection.result import Detection, Verdict, verdict_of
 from dgmark.lab.baselines.score import Score
-from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.key import WatermarkKey, check_key
 
 # (key, ids, positions, fpr) -> score
 ScoreFunction = Callable[[WatermarkKey, np.ndarray, np.ndarray, float], Score]
@@ -18,36 +20,61 @@ class SchemeDetector:
     """Detects one scheme's mark under one key; texts are read as `dgmark.Detector` reads them.
 
     Args:
-        scheme: the scheme's name.
+        options: the scheme's name and options, as `Baseline.to_dict` gives them.
         score: its statistic.
         key: the key.
         fpr: false-positive rate to hold, from 1e-300 to below 1.
         tokenizer: the model's tokenizer, or where to find it; by default the one the key names.
 
     Raises:
-        SettingsError: a rate that is none.
+        SettingsError: not a key, or not a rate.
         TokenizerMismatch: the tokenizer is not the key's.
     """
 
     def __init__(
         self,
-        scheme: str,
+        options: Mapping[str, Any],
         score: ScoreFunction,
         key: WatermarkKey,
         *,
         fpr: float = DEFAULT_FPR,
         tokenizer: Tokenizer | str | None = None,
     ) -> None:
-        self.scheme = scheme
+        check_key(key)
+        check_fpr(fpr)
+        self.options = dict(options)
         self.key = key
         self.fpr = fpr
+        self.reader = Reader(key, tokenizer)
         self._score = score
-        self._reader = Detector(key, tokenizer=tokenizer, fpr=fpr)
+
+    @property
+    def scheme(self) -> str:
+        """The scheme's name."""
+        return str(self.options["name"])
 
     @property
     def tokenizer(self) -> Tokenizer:
         """The key's tokenizer, loaded when first needed."""
-        return self._reader.tokenizer
+        return self.reader.tokenizer
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What its detections depend on beside the text; the choices that it does not have stand at their defaults."""
+        return {
+            "keys": [self.key.fingerprint],
+            "fpr": self.fpr,
+            "mode": "auto",
+            "scheme": self.options,
+            "phase": "any",
+            "max_crop": DEFAULT_MAX_CROP,
+            "normalise": [],
+        }
+
+    @property
+    def shared_fields(self) -> dict[str, Any]:
+        """The fields that its detections have in common."""
+        return {"fpr": self.fpr, "mode": "intact", "key_fingerprint": self.key.fingerprint, "scheme": self.scheme}
 
     def detect(self, text_or_ids: TextOrIds) -> Detection:
         """Score one text, or the token ids of one response up to its first end token.
@@ -57,17 +84,15 @@ class SchemeDetector:
         Raises:
             VocabularyMismatch: an id lies outside the key's vocabulary.
         """
-        return self._detect_scored(self._reader.scored_tokens(text_or_ids))
+        return self._detect_scored(self.reader.read(text_or_ids))
 
     def detect_many(self, texts_or_ids: Iterable[TextOrIds]) -> list[Detection]:
-        """Score many; the same detections as one by one."""
-        return [self.detect(item) for item in texts_or_ids]
+        """Score many; the same detections as one by one, texts encoded together."""
+        return [self._detect_scored(tokens) for tokens in self.reader.read_many(texts_or_ids)]
 
     def _detect_scored(self, tokens: ScoredIds) -> Detection:
         score = self._score(self.key, tokens.ids, tokens.positions, self.fpr)
-        verdict: Verdict = (
-            "watermarked" if score.p_value <= self.fpr else "not_detected" if score.tells else "uncertain"
-        )
+        verdict = verdict_of(score.p_value, self.fpr, tells=score.tells)
         return Detection(
             verdict=verdict,
             p_value=score.p_value,

@@ -63,12 +63,23 @@ class Gloaguen(Baseline):
 
     def steering(self, key: WatermarkKey, model: "Denoiser") -> "Steering":
         """A tilt by the gradient; see `embed.energy`."""
+        import torch
+
         from dgmark.decode.steering import Steering
-        from dgmark.lab.baselines.embed.energy import EnergyBias
+        from dgmark.lab.baselines.embed.energy import Energy, EnergyBias
         from dgmark.models.denoiser import device_of
 
-        ranks = self.ranks(key, model.vocab_size) if self.hash == "min" else None
-        return Steering(bias=EnergyBias(self, self.subkey(key), ranks, device_of(model)))
+        by_rank = self.hash == "min"
+        energy = Energy(
+            subkey=self.subkey(key),
+            gamma=self.gamma,
+            offsets=self.offsets,
+            ranks=torch.from_numpy(self.ranks(key, model.vocab_size)).to(device_of(model)) if by_rank else None,
+            top_k=self.top_k,
+            boost=self.boost,
+            predict=self.predict,
+        )
+        return Steering(bias=EnergyBias(energy, self.delta, self.enforce_kl))
 
     def ranks(self, key: WatermarkKey, vocab: int) -> Int[np.ndarray, " vocab"]:
         """Each token's rank in MinHash's keyed order."""

@@ -1,7 +1,7 @@
 """Green lists: which (context, token) pairs are green, how many are, and the exact null of that count.
 
 Over random keys the distinct pairs of a text are independent and green with chance gamma, so given the text the count
-is a sum of independent terms, each a pair's multiplicity or 0: as for dgMARK's own matches (`statistics.MatchNull`).
+is a sum of independent terms, each a pair's multiplicity or 0: as for dgMARK's own matches (`match_null.MatchNull`).
 """
 
 import math

@@ -25,16 +25,13 @@ def scheme(name: str, **options: Any) -> Scheme:
     """The scheme of this name with these options; those left out have the scheme's defaults.
 
     Raises:
-        SettingsError: no such scheme or option, or a value that cannot be meant.
+        SettingsError: no such scheme or option, or an invalid value.
     """
     kind = _kind(name)
     known = get_type_hints(kind)
     given = {}
     for option, value in options.items():
-        if option not in _options(kind):
-            raise SettingsError(
-                f"scheme {name} has no option {option!r}; it has: {', '.join(_options(kind)) or 'none'}"
-            )
+        _check_option(kind, option)
         given[option] = _checked(name, option, value, known[option])
     return kind(**given)
 
@@ -53,10 +50,7 @@ def parse_options(name: str, texts: Sequence[str]) -> dict[str, Any]:
         option = option.strip().replace("-", "_")
         if not equals:
             raise SettingsError(f"scheme option {text!r} is not name=value")
-        if option not in _options(kind):
-            raise SettingsError(
-                f"scheme {name} has no option {option!r}; it has: {', '.join(_options(kind)) or 'none'}"
-            )
+        _check_option(kind, option)
         if option in options:
             raise SettingsError(f"scheme option {option} is given twice")
         options[option] = _read(name, option, value.strip(), known[option])
@@ -69,8 +63,10 @@ def _kind(name: str) -> type[Scheme]:
     return SCHEMES[name]
 
 
-def _options(kind: type[Scheme]) -> list[str]:
-    return [field.name for field in fields(kind)]
+def _check_option(kind: type[Scheme], option: str) -> None:
+    known = [field.name for field in fields(kind)]
+    if option not in known:
+        raise SettingsError(f"scheme {kind.name} has no option {option!r}; it has: {', '.join(known) or 'none'}")
 
 
 _SWITCHES = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}

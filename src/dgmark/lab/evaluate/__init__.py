@@ -10,7 +10,7 @@ from dgmark.errors import install_hint
 from dgmark.lab.endpoint import Endpoint
 from dgmark.lab.evaluate.intervals import Bootstrap, Interval
 from dgmark.lab.evaluate.paired import Comparison, compare_paired, sign_test
-from dgmark.lab.evaluate.ratings import Rating, Ratings, judge_texts
+from dgmark.lab.evaluate.ratings import Rating, Ratings, rate_texts
 from dgmark.lab.evaluate.variety import Diversity, diversity
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ __all__ = [
     "compare_paired",
     "compare_perplexities",
     "diversity",
-    "judge_texts",
     "load_judge",
     "perplexity",
+    "rate_texts",
     "score_texts",
     "sign_test",
     "summarise",

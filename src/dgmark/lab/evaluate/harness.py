@@ -66,7 +66,7 @@ class DiffusionLM(LM):  # type: ignore[misc]
             context.
 
     Raises:
-        SettingsError: decoding settings that cannot be meant.
+        SettingsError: invalid decoding settings.
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """
 
@@ -84,7 +84,7 @@ class DiffusionLM(LM):  # type: ignore[misc]
         """The settings of the decode for a task's generation arguments.
 
         Raises:
-            SettingsError: they cannot be meant.
+            SettingsError: they are invalid.
         """
         given: dict[str, Any] = {**_sampling(asked), **self.settings.decoding}
         if "length" not in given:

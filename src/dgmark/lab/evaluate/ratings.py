@@ -113,7 +113,7 @@ def read_rating(text: str) -> Rating:
         raise ValueError("nested too deeply") from None
 
 
-def judge_texts(
+def rate_texts(
     texts: Sequence[str],
     endpoint: Endpoint | None = None,
     *,

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.detection.detector import Detector
+from dgmark.detection.reader import Reader
 from dgmark.errors import KeyFileError, SettingsError
 from dgmark.lab.experiments.recipe import cell_key
 from dgmark.lab.experiments.schemes import scorer
@@ -153,5 +153,5 @@ def _cell_rows(
     rows = [stored[row_id] for row_id in planned["rows"] if row_id in stored]
     least = experiment.min_tokens_of(cell, setup)
     kept = [row for row in rows if len(row["token_ids"]) >= least]
-    tokenizer = tokenizers.get(key.spec.tokenizer_fingerprint) or Detector(key).tokenizer
+    tokenizer = tokenizers.get(key.spec.tokenizer_fingerprint) or Reader(key).tokenizer
     return CellRows(cell, planned, kept, len(rows) - len(kept), shared.texts, key, tokenizer)

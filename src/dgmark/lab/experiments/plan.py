@@ -92,7 +92,7 @@ def plan_cell(
         length: most response tokens, where the decoding asks for more: for a quick look.
 
     Raises:
-        SettingsError: settings that cannot be meant.
+        SettingsError: invalid settings.
         NoTexts: the prompts need a file.
         KeyFileError: the key is bound to another model.
     """

@@ -97,7 +97,7 @@ def cell_key(base: WatermarkKey, options: KeyOptions) -> WatermarkKey:
     """The run's key under a cell's spec: the same secret, unless the cell asks for the keyless grouping.
 
     Raises:
-        SettingsError: a spec that cannot be meant, or a keyed cell from a keyless key.
+        SettingsError: an invalid spec, or a keyed cell from a keyless key.
     """
     changes = {name: value for name, value in options.model_dump().items() if value is not None}
     if not changes:

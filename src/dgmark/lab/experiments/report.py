@@ -173,6 +173,7 @@ def _how_to_read(context: Context) -> str:
         f"{c.plan['model']} (weights {c.plan['model_hash'][:12]}, {c.plan['dtype']})" for c in ran if c.plan
     )
     keys = dict.fromkeys(cell.plan["run_key"] for cell in ran if cell.plan)
+    # rows taken in by `dgmark experiment import`, which earlier versions had, state no versions of their own
     versions = dict.fromkeys(
         ", ".join(f"{name} {version}" for name, version in (row["versions"] or row["imported"]["versions"]).items())
         + (" (rows imported with these)" if row["versions"] is None else "")

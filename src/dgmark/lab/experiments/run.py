@@ -1,4 +1,4 @@
-"""Making what an experiment lacks: texts, attacked texts, times, and what judges say. Each row is made once."""
+"""Making what an experiment lacks: texts, attacked texts, times, perplexities and ratings. Each row is made once."""
 
 import time
 import warnings
@@ -11,13 +11,13 @@ from dgmark.decode.generation import encode_prompt
 from dgmark.errors import MissingExtra, SettingsError, install_hint
 from dgmark.lab.endpoint import Endpoint
 from dgmark.lab.evaluate.judge import load_judge
-from dgmark.lab.experiments.attacked import make_attacked
-from dgmark.lab.experiments.judging import judge_identity, make_perplexities, make_ratings, rater_name
+from dgmark.lab.experiments.attacked_texts import make_attacked
 from dgmark.lab.experiments.plan import PlannedCell, Subject, decode, plan_cell, write_plan
 from dgmark.lab.experiments.prompt_sets import Prompt
 from dgmark.lab.experiments.recipe import versions
 from dgmark.lab.experiments.spec import Cell, Experiment, SetupName
 from dgmark.lab.experiments.store import Store
+from dgmark.lab.experiments.text_scores import judge_identity, make_perplexities, make_ratings, rater_hash
 from dgmark.lab.experiments.timing import time_cells
 from dgmark.models.denoiser import Denoiser
 from dgmark.rows.jsonl import Row
@@ -87,7 +87,7 @@ def run_experiment(
         warn: told what a later report will miss.
 
     Raises:
-        SettingsError: no such cell, or settings that cannot be meant.
+        SettingsError: no such cell, or invalid settings.
         NoTexts: prompts that need a file.
     """
     by_model: dict[str, list[Cell]] = {}
@@ -234,7 +234,7 @@ def _ratings(
         texts = _texts(store, one)
         rated = make_ratings(store, options.rater, texts)
         tell(f"{one.cell.name}, ratings", rated, len(texts))
-    return {"rater": rater_name(options.rater)}
+    return {"rater": rater_hash(options.rater)}
 
 
 def _benchmarks(

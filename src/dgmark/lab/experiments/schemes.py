@@ -5,8 +5,9 @@ from typing import Any
 
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import Detector
+from dgmark.detection.scorer import Scorer
 from dgmark.lab import baselines
-from dgmark.lab.baselines import Scheme, SchemeDetector
+from dgmark.lab.baselines import Scheme
 from dgmark.watermark.key import WatermarkKey
 
 DGMARK = "dgmark"
@@ -36,7 +37,7 @@ def scheme_options(name: str | None, options: Mapping[str, Any]) -> dict[str, An
 
 def scorer(
     name: str | None, options: Mapping[str, Any], key: WatermarkKey, tokenizer: Tokenizer, *, deployed: bool = False
-) -> Detector | SchemeDetector:
+) -> Scorer:
     """The detector of a scheme; of no scheme, dgmark's.
 
     dgmark is given that the text begins at position 0, as the paper's z-test is: one phase, by the exact test.

@@ -3,7 +3,7 @@
     texts/<recipe>.jsonl        generated texts
     attacked/<attack>.jsonl     texts that an attack changed
     perplexity/<judge>.jsonl    nats and tokens of a text under a judge
-    judged/<model>.jsonl        what a judge of language said of a text
+    judged/<rater>.jsonl        ratings of a text by a language model
     timings/<machine>.jsonl     decoding times
     benchmarks/<recipe>.jsonl   accuracies
     plans/<experiment>.json     which rows make a cell

@@ -8,9 +8,7 @@ Sums run over the top-k tokens of a masked position and the top-k contexts of it
 """
 
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -19,28 +17,6 @@ from dgmark.decode.steering import View
 from dgmark.lab.baselines.prf import SubKey, states, threshold, uniform_bits
 
 _DOUBLINGS, _BISECTIONS = 10, 24
-
-
-@runtime_checkable
-class Tilt(Protocol):
-    """What the bias reads of its scheme; the attributes of `Gloaguen` that have these names."""
-
-    @property
-    def gamma(self) -> float: ...  # noqa: D102
-    @property
-    def delta(self) -> float: ...  # noqa: D102
-    @property
-    def offsets(self) -> tuple[int, ...]: ...  # noqa: D102
-    @property
-    def hash(self) -> Literal["sum", "min"]: ...  # noqa: D102
-    @property
-    def top_k(self) -> int: ...  # noqa: D102
-    @property
-    def boost(self) -> bool: ...  # noqa: D102
-    @property
-    def predict(self) -> bool: ...  # noqa: D102
-    @property
-    def enforce_kl(self) -> bool: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -65,53 +41,46 @@ class Atoms:
         return Atoms(self.tokens.roll(-offset, 1), weights, masked)
 
 
-class EnergyBias:
-    """Tilts the logits of the masked places by their gradient of the energy.
+@dataclass(frozen=True)
+class Energy:
+    """The expected number of green tokens as a function of the masked positions' distributions.
 
     A neighbour that is masked outside of the window has no distribution: a context with it is left out of the energy.
+
+    Attributes:
+        subkey: of the green lists.
+        gamma: share of green tokens.
+        offsets: the neighbours whose tokens make the context.
+        ranks: each token's rank in MinHash's order; None hashes a context by the sum of its tokens.
+        top_k: tokens of a position, and contexts of it, that the expectation runs over.
+        boost: whether the gradient has the expectation boost.
+        predict: whether it has the predictive bias.
     """
 
-    def __init__(
-        self, scheme: Tilt, subkey: SubKey, ranks: Int[np.ndarray, " vocab"] | None, device: torch.device
-    ) -> None:
-        self._scheme = scheme
-        self._subkey = subkey
-        self._ranks = None if ranks is None else torch.from_numpy(ranks).to(device)
-        self._limit = threshold(scheme.gamma)
-
-    def __call__(self, view: View) -> Tensor:
-        """The tilted logits of the masked places."""
-        logits = view.logits_to_propose()
-        # the tilt is of the sampled distribution: q ~ softmax(logits / T) exp(d alpha)
-        temperature = view.temperature or 1.0
-        permitted = logits.index_fill(-1, view.forbidden, -torch.inf)
-        top = torch.softmax(permitted / temperature, -1).topk(min(self._scheme.top_k, logits.shape[-1]), -1)
-        reach = 2 * max(map(abs, self._scheme.offsets))
-        atoms, counted = _atoms(view, top.indices, top.values, reach)
-        inside = slice(reach, reach + view.masked.shape[1])
-        alpha = self.gradient(atoms, counted)[:, inside][view.masked]
-        if self._scheme.enforce_kl:
-            strength = strength_for(alpha, top.values, self._scheme.delta)
-        else:
-            strength = torch.full_like(alpha[:, :1], self._scheme.delta / (len(self._scheme.offsets) + 1))
-        return logits.scatter_add_(1, top.indices, temperature * strength * alpha)
+    subkey: SubKey
+    gamma: float
+    offsets: tuple[int, ...]
+    ranks: Int[Tensor, " vocab"] | None
+    top_k: int
+    boost: bool
+    predict: bool
 
     def gradient(self, atoms: Atoms, counted: Bool[Tensor, "canvases columns"]) -> Float[Tensor, "canvases columns k"]:
         """The gradient at the atoms of each column; `counted` columns have a term of their own in the energy."""
-        around = [atoms.shifted(offset) for offset in self._scheme.offsets]
-        slots, weights = _likeliest_contexts([atom.weights for atom in around], self._scheme.top_k)
+        around = [atoms.shifted(offset) for offset in self.offsets]
+        slots, weights = _likeliest_contexts([atom.weights for atom in around], self.top_k)
         tokens = [atom.tokens.gather(-1, slot) for atom, slot in zip(around, slots, strict=True)]
         # a committed token in a committed context is a constant
         varies = torch.stack([atoms.masked, *(atom.masked for atom in around)]).any(0)
         term = (counted & varies & (weights > 0).any(-1)).nonzero(as_tuple=True)
         green = self._green(self._hash([token[term] for token in tokens]), atoms.tokens[term]).to(weights.dtype)
         alpha = torch.zeros_like(atoms.weights)
-        if self._scheme.boost:
+        if self.boost:
             alpha[term] += torch.einsum("nc,nck->nk", weights[term], green)
-        if self._scheme.predict:
+        if self.predict:
             probability = torch.einsum("nck,nk->nc", green, atoms.weights[term])
             chances = [atom.weights.gather(-1, slot)[term] for atom, slot in zip(around, slots, strict=True)]
-            for j, offset in enumerate(self._scheme.offsets):
+            for j, offset in enumerate(self.offsets):
                 # the product without the neighbour itself, which also leaves out what is not there
                 others = (weights[term] > 0).to(probability.dtype)
                 for i, chance in enumerate(chances):
@@ -122,14 +91,46 @@ class EnergyBias:
         return alpha
 
     def _hash(self, tokens: list[Tensor]) -> Int[Tensor, "terms contexts"]:
-        if self._ranks is None:
+        if self.ranks is None:
             return torch.stack(tokens).sum(0)
-        return self._ranks[torch.stack(tokens)].amin(0)
+        return self.ranks[torch.stack(tokens)].amin(0)
 
     def _green(self, contexts: Tensor, tokens: Tensor) -> Bool[Tensor, "terms contexts k"]:
         """G(h, v) of every context of a term with every token of it."""
-        bits = uniform_bits(states(self._subkey, contexts)[:, :, None], tokens[:, None])
-        return bits < self._limit
+        bits = uniform_bits(states(self.subkey, contexts)[:, :, None], tokens[:, None])
+        return bits < threshold(self.gamma)
+
+
+@dataclass(frozen=True)
+class EnergyBias:
+    """Tilts the logits of the masked places by their gradient of the energy.
+
+    Attributes:
+        energy: what the gradient is of.
+        delta: strength of the tilt, shared among a position and its neighbours; with `enforce_kl`, nats.
+        enforce_kl: tilt every position until KL(q || p) is `delta`.
+    """
+
+    energy: Energy
+    delta: float
+    enforce_kl: bool
+
+    def __call__(self, view: View) -> Tensor:
+        """The tilted logits of the masked places."""
+        logits = view.logits_to_propose()
+        # the tilt is of the sampled distribution: q ~ softmax(logits / T) exp(d alpha)
+        temperature = view.temperature or 1.0
+        permitted = logits.index_fill(-1, view.forbidden, -torch.inf)
+        top = torch.softmax(permitted / temperature, -1).topk(min(self.energy.top_k, logits.shape[-1]), -1)
+        reach = 2 * max(map(abs, self.energy.offsets))
+        atoms, counted = _atoms(view, top.indices, top.values, reach)
+        inside = slice(reach, reach + view.masked.shape[1])
+        alpha = self.energy.gradient(atoms, counted)[:, inside][view.masked]
+        if self.enforce_kl:
+            strength = strength_for(alpha, top.values, self.delta)
+        else:
+            strength = torch.full_like(alpha[:, :1], self.delta / (len(self.energy.offsets) + 1))
+        return logits.scatter_add_(1, top.indices, temperature * strength * alpha)
 
 
 def _atoms(

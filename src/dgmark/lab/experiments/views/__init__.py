@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from dgmark.lab.experiments.spec import View
-from dgmark.lab.experiments.views.costs import benchmark, judge, timing
+from dgmark.lab.experiments.views.costs import benchmark, ratings, timing
 from dgmark.lab.experiments.views.curves import area_under_curve, length_curve
 from dgmark.lab.experiments.views.detection import detection
 from dgmark.lab.experiments.views.section import Context, Section
@@ -18,7 +18,7 @@ VIEWS: dict[View, Callable[[Context], Section]] = {
     "perplexity": perplexities,
     "timing": timing,
     "benchmark": benchmark,
-    "judge": judge,
+    "judge": ratings,
     "samples": samples,
 }
 

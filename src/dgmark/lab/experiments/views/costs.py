@@ -1,4 +1,4 @@
-"""What a mark costs: decoding time, accuracy on benchmarks, and the judgement of a language model."""
+"""What a mark costs: decoding time, accuracy on benchmarks, and the ratings of a language model."""
 
 import numpy as np
 
@@ -53,8 +53,8 @@ def benchmark(context: Context) -> Section:
     return Section(quantities, tables_of(quantity_table("Accuracy", list(context.cells), quantities, columns)))
 
 
-def judge(context: Context) -> Section:
-    """Mean scores of a language model as judge, 1 to 5."""
+def ratings(context: Context) -> Section:
+    """Mean ratings of a language model (the paper's GPT-as-a-judge), 1 to 5."""
     quantities = []
     model = context.plan.get("rater")
     for cell in context.cells.values():
@@ -65,5 +65,5 @@ def judge(context: Context) -> Section:
             quantities.append(Quantity(cell.name, criterion, mean(each) if len(each) else None, paper, 2))
     columns = [Column(criterion, criterion) for criterion in CRITERIA]
     return Section(
-        quantities, tables_of(quantity_table("Scores of the judge", list(context.cells), quantities, columns))
+        quantities, tables_of(quantity_table("Scores of the rater", list(context.cells), quantities, columns))
     )

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from dgmark.detection.windows import window_statistic
-from dgmark.lab.experiments.attacked import attack_hash, attacked_ids
+from dgmark.lab.experiments.attacked_texts import attack_hash, attacked_ids
 from dgmark.lab.experiments.cells import CellRows
 from dgmark.lab.experiments.estimates import Estimate, auc
 from dgmark.lab.experiments.figures import Line, line_figure, roc

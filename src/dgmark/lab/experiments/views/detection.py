@@ -96,9 +96,9 @@ def _measured(context: Context, cell: CellRows) -> dict[str, Estimate]:
         "tokens": mean(cell.scores.tokens),
         "repeated 4-grams": mean(100 * np.array([repeated_ngrams(ids) for ids in cell.ids])),
     }
-    judged = perplexity_of(context, cell)
-    if judged is not None:
-        found["perplexity"] = judged
+    under_judge = perplexity_of(context, cell)
+    if under_judge is not None:
+        found["perplexity"] = under_judge
     found |= {"green fraction": mean(cell.scores.green), "median z": median(cell.scores.z)}
     if cell.cell.scheme is not None:
         found |= _true_positives(cell.scores)
@@ -146,14 +146,14 @@ def _percent(hits: np.ndarray) -> Estimate:
 
 
 def perplexity_of(context: Context, cell: CellRows) -> Estimate | None:
-    """Perplexity of the cell's judged texts; None if there is none."""
-    rows = judged_rows(context, cell)
+    """Perplexity of the cell's texts under the run's judge; None where there is none yet."""
+    rows = perplexity_rows(context, cell)
     if not rows:
         return None
     return perplexity(np.array([row["nats"] for row in rows]), np.array([float(row["tokens"]) for row in rows]))
 
 
-def judged_rows(context: Context, cell: CellRows) -> list[Row]:
+def perplexity_rows(context: Context, cell: CellRows) -> list[Row]:
     """Nats and tokens of the cell's texts under the run's judge, as far as they are there; empty texts have none."""
     judge = context.plan.get("judge")
     if judge is None:

@@ -8,7 +8,7 @@ from dgmark.lab.experiments.estimates import Estimate, mean, median, share
 from dgmark.lab.experiments.figures import bar_figure, box_figure, density_figure
 from dgmark.lab.experiments.tables import Column, Quantity, Table, quantity_table
 from dgmark.lab.experiments.views.curves import attacked_texts, matches
-from dgmark.lab.experiments.views.detection import cell_quantities, judged_rows
+from dgmark.lab.experiments.views.detection import cell_quantities, perplexity_rows
 from dgmark.lab.experiments.views.section import Context, Section, tables_of
 
 LENGTH_BINS = ((1, 50), (51, 100), (101, 150), (151, 200), (201, 256))
@@ -100,7 +100,7 @@ def perplexities(context: Context) -> Section:
     boxes: dict[str, Float[np.ndarray, " texts"]] = {}
     papers: dict[str, float] = {}
     for cell in context.cells.values():
-        rows = judged_rows(context, cell)
+        rows = perplexity_rows(context, cell)
         each = np.array([np.exp(row["nats"] / row["tokens"]) for row in rows])
         paper = cell.cell.paper.perplexity
         quantities.append(Quantity(cell.name, "median perplexity", median(each) if len(each) else None, paper, 2))

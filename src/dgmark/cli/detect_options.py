@@ -1,17 +1,20 @@
-"""What `dgmark detect` is asked: options that go together, and the detector they ask for."""
+"""The options of `dgmark detect`: which go together, and the scorer that they describe."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from dgmark.cli.results import AnyDetector, Format
+from dgmark.cli.results import Format
 from dgmark.detection.detector import DEFAULT_MAX_CROP, Detector
 from dgmark.detection.keyring import Keyring, load_keys
+from dgmark.detection.normalise import STEPS
+from dgmark.detection.reader import Ranges
+from dgmark.detection.scorer import Scorer
 from dgmark.detection.strip import check_target
 from dgmark.errors import SettingsError
-from dgmark.lab.baselines import Baseline, Scheme, SchemeDetector
-from dgmark.rows.jsonl import Row
+from dgmark.lab.baselines import Baseline, Scheme
 from dgmark.watermark.key import WatermarkKey
 
 
@@ -31,8 +34,12 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The options of `dgmark detect`, as the command line gives them."""
+class DetectOptions:
+    """The options of `dgmark detect`, as the command line gives them.
+
+    Raises:
+        SettingsError: options that do not go together.
+    """
 
     key: Path | None
     keys: Path | None
@@ -47,12 +54,11 @@ class Asked:
     plot: Path | None
     spans: bool
     show: bool
-    only: tuple[str, ...]
+    only: Ranges
     max_crop: int
     allow_open_key: bool
 
-    def check(self) -> None:
-        """Raises SettingsError for options that do not go together."""
+    def __post_init__(self) -> None:
         if (self.key is None) == (self.keys is None):
             raise SettingsError("give --key FILE, the key to look for, or --keys FOLDER, but not both")
         if self.show and self.output is not Format.TABLE:
@@ -60,7 +66,7 @@ class Asked:
         if self.out and (self.show or self.plot or self.output not in (Format.TABLE, Format.JSONL)):
             raise SettingsError("--out writes JSON Lines: leave --show, --plot and other formats out")
         if self.only and (self.show or self.spans or self.plot):
-            raise SettingsError("--show, --spans and --plot are of the whole text: leave them out, or --only")
+            raise SettingsError("--show, --spans and --plot need the whole text: leave them out, or leave --only out")
         if self.plot:
             check_target(self.plot)
         if isinstance(self.scheme, Baseline):
@@ -68,7 +74,10 @@ class Asked:
         elif self.key is not None and self.steps and (self.spans or self.show or self.only or self.plot):
             raise SettingsError("--normalise changes the text: leave --spans, --show, --only and --plot out")
         elif self.keys is not None and (self.mode is not Mode.AUTO or self._of_one_key()):
-            raise SettingsError("--keys goes with mode auto, and without what needs the one key: find the key first")
+            raise SettingsError(
+                "--keys goes with --mode auto only, and without --normalise, --spans, --show, --only and --plot: "
+                "find the key first, then give it with --key"
+            )
 
     def _check_baseline(self, scheme: Baseline) -> None:
         plain = (self.mode, self.phase, self.max_crop) == (Mode.AUTO, Phase.ANY, DEFAULT_MAX_CROP)
@@ -81,29 +90,44 @@ class Asked:
     def _of_one_key(self) -> bool:
         return bool(self.show or self.spans or self.only or self.steps or self.plot)
 
-    def detector(self) -> AnyDetector:
-        """The keys read, as what scores texts."""
-        if self.keys is not None:
-            return Keyring(load_keys(self.keys, allow_open=self.allow_open_key), **self._options())
-        assert self.key is not None
-        key = WatermarkKey.load(self.key, allow_open=self.allow_open_key)
-        if isinstance(self.scheme, Baseline):
-            return self.scheme.detector(key, fpr=self.fpr, tokenizer=self.tokenizer)
-        return Detector(key, mode=self.mode.value, normalise=self.steps, **self._options())
+    def scorer(self) -> Scorer:
+        """Read the keys; what scores texts with them.
 
-    def _options(self) -> dict[str, Any]:
-        return {
+        Raises:
+            KeyFileError: a key file that cannot be used.
+            SettingsError: an invalid setting.
+            ModelError: the tokenizer cannot be loaded.
+        """
+        shared: dict[str, Any] = {
             "tokenizer": self.tokenizer,
             "fpr": self.fpr,
             "phase": self.phase.value,
             "max_crop": self.max_crop,
         }
+        if self.keys is not None:
+            return Keyring(load_keys(self.keys, allow_open=self.allow_open_key), **shared)
+        assert self.key is not None
+        key = WatermarkKey.load(self.key, allow_open=self.allow_open_key)
+        if isinstance(self.scheme, Baseline):
+            return self.scheme.detector(key, fpr=self.fpr, tokenizer=self.tokenizer)
+        return Detector(key, mode=self.mode.value, normalise=self.steps, **shared)
 
-    def agreed(self, detector: AnyDetector) -> Row:
-        """What the rows of one --out share, in words; the rest of it is in their settings."""
-        if isinstance(detector, Keyring):
-            return {"fpr": self.fpr, "mode": self.mode.value, "keys_tested": len(detector.keys)}
-        agreed: Row = {"fpr": self.fpr, "mode": self.mode.value, "key_fingerprint": detector.key.fingerprint}
-        if isinstance(detector, SchemeDetector):
-            agreed |= {"scheme": detector.scheme, "mode": "intact"}
-        return agreed
+
+def parse_steps(names: Sequence[str]) -> tuple[str, ...]:
+    """The steps of --normalise; "all" stands for every one."""
+    return tuple(STEPS) if "all" in names else tuple(names)
+
+
+def parse_ranges(texts: Iterable[str]) -> Ranges:
+    """The ranges of --only, each written START:END.
+
+    Raises:
+        SettingsError: a text that is not two whole numbers.
+    """
+    ranges = []
+    for text in texts:
+        start, colon, end = text.partition(":")
+        if not (colon and start.isdecimal() and end.isdecimal()):
+            raise SettingsError(f"--only {text} is not START:END, two whole numbers")
+        ranges.append((int(start), int(end)))
+    return ranges

@@ -9,8 +9,8 @@ import pytest
 from dgmark.errors import InputError
 from dgmark.lab.evaluate.monte_carlo import answer_likelihood
 from dgmark.models.load import load_model
-from training.chained import Passage, chained_bound, passages_of
 from training.corpus import Document
+from training.passage_bound import Passage, passage_bound, passages_of
 
 TALE = " ".join(f"word{n % 7} said the king to the miller" for n in range(60))
 
@@ -19,11 +19,11 @@ def test_passages_are_whole_words_of_a_document() -> None:
     found = passages_of([Document("a", [TALE]), Document("b", ["too short"])], 20, 40, 60)
     assert len(found) == 20
     for one in found:
-        assert one.given + one.scored in TALE
-        assert one.scored.startswith(" ")
-        assert 40 <= len(one.given) < 55
-        assert 60 <= len(one.scored) < 75
-        assert TALE[TALE.index(one.given + one.scored) + len(one.given + one.scored)] == " "
+        assert one.context + one.text in TALE
+        assert one.text.startswith(" ")
+        assert 40 <= len(one.context) < 55
+        assert 60 <= len(one.text) < 75
+        assert TALE[TALE.index(one.context + one.text) + len(one.context + one.text)] == " "
     assert found == passages_of([Document("a", [TALE])], 20, 40, 60)
     with pytest.raises(InputError, match="no document has 200 characters"):
         passages_of([Document("b", ["too short"])], 2, 40, 60)
@@ -35,32 +35,30 @@ def test_a_chain_is_the_sum_of_its_blocks() -> None:
         Passage("Once upon a time there was", " an old king who lived by the sea"),
         Passage("The", " dog ran off"),
     ]
-    whole = chained_bound(model, passages, block_length=64, samples=16)
+    whole = passage_bound(model, passages, block_length=64, samples=16)
     nats = [
         -answer_likelihood(
-            model, model.tokenizer.encode(one.given), model.tokenizer.encode(one.scored), samples=16, seed=number
+            model, model.tokenizer.encode(one.context), model.tokenizer.encode(one.text), samples=16, seed=number
         ).bound
         for number, one in enumerate(passages)
     ]
-    characters = sum(len(one.scored) for one in passages)
+    characters = sum(len(one.text) for one in passages)
     assert whole.per_character == pytest.approx(sum(nats) / characters)
-    assert whole.per_token == pytest.approx(
-        sum(nats) / sum(len(model.tokenizer.encode(one.scored)) for one in passages)
-    )
+    assert whole.per_token == pytest.approx(sum(nats) / sum(len(model.tokenizer.encode(one.text)) for one in passages))
     assert whole.monte_carlo_error > 0
-    single = chained_bound(model, passages, block_length=1, samples=2)  # left to right: nothing is drawn
+    single = passage_bound(model, passages, block_length=1, samples=2)  # left to right: nothing is drawn
     assert single.monte_carlo_error == 0
-    before, ids = model.tokenizer.encode(passages[1].given), model.tokenizer.encode(passages[1].scored)
+    before, ids = model.tokenizer.encode(passages[1].context), model.tokenizer.encode(passages[1].text)
     chain = sum(answer_likelihood(model, [*before, *ids[:n]], [ids[n]]).bound for n in range(len(ids)))
-    alone = chained_bound(model, passages[1:], block_length=1, samples=2)
-    assert alone.per_character == pytest.approx(-chain / len(passages[1].scored))
+    alone = passage_bound(model, passages[1:], block_length=1, samples=2)
+    assert alone.per_character == pytest.approx(-chain / len(passages[1].text))
 
 
 def test_the_command_measures_once(tmp_path: Path) -> None:
     import typer
     from typer.testing import CliRunner
 
-    from training.chained import main
+    from training.passage_bound import main
 
     app = typer.Typer()
     app.command()(main)

@@ -35,17 +35,8 @@ Unit = TypeVar("Unit")
 
 
 @dataclass(frozen=True)
-class Substitution:
-    """Replace a share of the tokens or words by random others.
-
-    Attributes:
-        budget: share of the units that is replaced, exactly round(budget * n), each by a different one.
-        unit: "token", or "word": what stands between spaces, its punctuation kept.
-        source: where replacements come from: "vocabulary" (uniform over the ordinary tokens; of words, over the tokens
-            that are whole words), "text" (units of this text, as often as they stand there), or "words" (a list).
-        words: of source "words", a file with one word a line.
-        tokenizer: whose tokens; a model's name, folder or hub id.
-    """
+class _PoolEdit:
+    """What substitution and insertion take: a budget, and the pool that new units are drawn from."""
 
     budget: float = 0.1
     unit: str = "token"
@@ -56,6 +47,20 @@ class Substitution:
     def __post_init__(self) -> None:
         check_share("budget", self.budget)
         check_units(self.unit, self.source, self.words)
+
+
+@dataclass(frozen=True)
+class Substitution(_PoolEdit):
+    """Replace a share of the tokens or words by random others.
+
+    Attributes:
+        budget: share of the units that is replaced, exactly round(budget * n), each by a different one.
+        unit: "token", or "word": what stands between spaces, its punctuation kept.
+        source: where replacements come from: "vocabulary" (uniform over the ordinary tokens; of words, over the tokens
+            that are whole words), "text" (units of this text, as often as they stand there), or "words" (a list).
+        words: of source "words", a file with one word a line.
+        tokenizer: whose tokens; a model's name, folder or hub id.
+    """
 
     def __call__(self, text: str, rng: Dice) -> str:
         """The edited text."""
@@ -100,7 +105,7 @@ class Deletion:
 
 
 @dataclass(frozen=True)
-class Insertion:
+class Insertion(_PoolEdit):
     """Put random tokens or words before a share of the tokens or words.
 
     Attributes:
@@ -110,16 +115,6 @@ class Insertion:
         words: of source "words", a file with one word a line.
         tokenizer: whose tokens.
     """
-
-    budget: float = 0.1
-    unit: str = "token"
-    source: str = "vocabulary"
-    words: str | None = None
-    tokenizer: str | Tokenizer = BUILTIN
-
-    def __post_init__(self) -> None:
-        check_share("budget", self.budget)
-        check_units(self.unit, self.source, self.words)
 
     def __call__(self, text: str, rng: Dice) -> str:
         """The edited text."""

@@ -1,4 +1,4 @@
-"""What judges say of stored texts, each judged once: perplexity under a causal model, ratings of a language model."""
+"""Scores of stored texts, each made once: perplexity under the judge, and the ratings of a rater."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from dgmark.checkpoint.folder import builtin_folder, find_checkpoint
 from dgmark.lab.endpoint import Endpoint
 from dgmark.lab.evaluate.judge import BUILTIN_JUDGE, Judge
 from dgmark.lab.evaluate.likelihood import score_texts
-from dgmark.lab.evaluate.ratings import PROMPT, Rating, judge_texts
+from dgmark.lab.evaluate.ratings import PROMPT, Rating, rate_texts
 from dgmark.lab.experiments.recipe import ROW_VERSION, checkpoint_hash, digest, versions
 from dgmark.lab.experiments.store import Store
 from dgmark.rows.jsonl import Row
@@ -24,7 +24,7 @@ def judge_identity(judge: Judge, quantization: str | None = None) -> dict[str, A
 
 
 def make_perplexities(store: Store, judge: Judge, identity: dict[str, Any], rows: Sequence[Row]) -> None:
-    """Judge the texts that were not judged yet, each after its prompt."""
+    """Take the perplexity of the texts that have none yet, each after its prompt."""
     with store.open("perplexity", identity["hash"], {"judge": identity["hash"]}) as file:
         todo = [row for row in rows if row["id"] not in file.done]
         for start in range(0, len(todo), _AT_ONCE):
@@ -44,25 +44,25 @@ def make_perplexities(store: Store, judge: Judge, identity: dict[str, Any], rows
             )
 
 
-def rater_name(endpoint: Endpoint) -> str:
-    """The name of the file of a language model's ratings: a hash of all that it is asked with."""
+def rater_hash(endpoint: Endpoint) -> str:
+    """A hash of all that a rater is asked with: the name of the file of its ratings."""
     return digest([endpoint.model, endpoint.base_url, endpoint.temperature, PROMPT, ROW_VERSION])
 
 
 def make_ratings(store: Store, endpoint: Endpoint, rows: Sequence[Row]) -> int:
-    """Have the texts rated that were not; how many are now. Texts that get no rating are asked for again next time.
+    """Have the texts rated that have no rating yet; how many have one now. The others are asked about again next time.
 
     Raises:
         EndpointError: not one text of a batch could be rated.
         MissingExtra: the openai package is not installed.
     """
-    name = rater_name(endpoint)
+    name = rater_hash(endpoint)
     with store.open("judged", name, {"rater": name}) as file:
         todo = [row for row in rows if row["id"] not in file.done]
         rated = len(rows) - len(todo)
         for start in range(0, len(todo), _AT_ONCE):
             batch = todo[start : start + _AT_ONCE]
-            found = judge_texts([row["text"] for row in batch], endpoint).texts
+            found = rate_texts([row["text"] for row in batch], endpoint).texts
             made = [
                 _rating_row(row, one.rating, name, endpoint)
                 for row, one in zip(batch, found, strict=True)

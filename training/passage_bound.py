@@ -1,4 +1,4 @@
-"""`python -m training.chained`: models with different tokens on the same passages, in nats a character.
+"""`python -m training.passage_bound`: models with different tokens on the same passages, in nats a character.
 
 What is scored of a passage is cut into blocks, each bounded after all text before it: the bound of decoding block by
 block, which for one block is the bound of `training.evaluate`. Works on any model that dgmark decodes.
@@ -24,10 +24,10 @@ from training.files import write_json
 
 @dataclass(frozen=True)
 class Passage:
-    """What is given, and what is scored; both are whole words."""
+    """A context, and the text behind it that is scored; both are whole words."""
 
-    given: str
-    scored: str
+    context: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def passages_of(documents: Sequence[Document], count: int, given: int, scored: i
     return found
 
 
-def chained_bound(
+def passage_bound(
     model: Denoiser, passages: Sequence[Passage], *, block_length: int, samples: int, batch_size: int = 16
 ) -> CharacterBound:
     """The bound of a model on passages, block after block.
@@ -97,7 +97,7 @@ def chained_bound(
     """
     nats, errors, tokens = [], [], 0
     for number, passage in enumerate(passages):
-        before, ids = model.tokenizer.encode(passage.given), model.tokenizer.encode(passage.scored)
+        before, ids = model.tokenizer.encode(passage.context), model.tokenizer.encode(passage.text)
         found = [
             answer_likelihood(
                 model,
@@ -112,7 +112,7 @@ def chained_bound(
         nats.append(-sum(one.bound for one in found))
         errors.append(sum(one.standard_error**2 for one in found))
         tokens += len(ids)
-    lengths = np.array([len(one.scored) for one in passages], np.float64)
+    lengths = np.array([len(one.text) for one in passages], np.float64)
     total, characters = float(np.sum(nats)), int(lengths.sum())
     ratio = total / characters
     spread = np.array(nats) - ratio * lengths  # of a ratio of sums
@@ -150,7 +150,7 @@ def main(
             raise SettingsError(f"--model {one!r}: give NAME:BLOCK, a model and the tokens of a block")
         asked = f"{one} {only or 'all'} {passages} {given} {scored} {samples}"
         if asked not in found:
-            bound = chained_bound(load_model(name), chosen, block_length=int(block), samples=samples)
+            bound = passage_bound(load_model(name), chosen, block_length=int(block), samples=samples)
             found[asked] = asdict(bound)
             write_json(out, found)
         stderr().print(f"{asked}: {found[asked]}", markup=False, soft_wrap=True)

@@ -1,0 +1,161 @@
+"""All evidence for one key in one text: its tests, each with its share of the rate, and the verdict they give.
+
+Knows tokens and their positions, not how they were read.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import get_args
+
+from dgmark.detection.edited import EditedResult, deciding_share, edited_test
+from dgmark.detection.intact import Hypothesis, IntactTest, Phase
+from dgmark.detection.match_null import z_score
+from dgmark.detection.reader import ScoredIds
+from dgmark.detection.result import Detection, Mode, summary, verdict_of
+from dgmark.detection.shares import paid, paid_for_all, shares_of
+from dgmark.detection.windows import window_statistic
+from dgmark.errors import SettingsError
+from dgmark.watermark.key import WatermarkKey, check_key
+
+# raised with every change of what p-value a text gets, so that no file mixes two
+STATISTICS_VERSION = 2
+DEFAULT_FPR = 1e-4
+DEFAULT_MAX_CROP = 1024
+# no p-value is below the smallest normal number, and shares of a rate have to be numbers, too
+SMALLEST_FPR = 1e-300
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the tests of one key say of one text.
+
+    Attributes:
+        p_value: the smallest p-value, the shares paid for.
+        intact: the match count at its best shift.
+        edited: the alignment; None where it was not needed or not asked for.
+        tells: whether a typical mark would be found in a text like this.
+    """
+
+    p_value: float
+    intact: Hypothesis
+    edited: EditedResult | None
+    tells: bool
+
+
+@dataclass(frozen=True)
+class KeyTest:
+    """The tests of one key, held to one false-positive rate.
+
+    Attributes:
+        key: the key.
+        fpr: the rate, over all keys that are tried.
+        mode: which tests are made.
+        phase: "any" allows for tokens missing at the front and pays for it; "start" takes the text as complete.
+        max_crop: with a rotating key and phase "any", the most tokens that may be missing.
+        keys: how many keys are tried, this one among them.
+
+    Raises:
+        SettingsError: an invalid setting.
+    """
+
+    key: WatermarkKey
+    fpr: float = DEFAULT_FPR
+    mode: Mode = "auto"
+    phase: Phase = "any"
+    max_crop: int = DEFAULT_MAX_CROP
+    keys: int = 1
+
+    def __post_init__(self) -> None:
+        check_key(self.key)
+        check_fpr(self.fpr, self.keys)
+        if self.mode not in get_args(Mode):
+            raise SettingsError(f"mode {self.mode!r} is not one of: {', '.join(get_args(Mode))}")
+        if self.phase not in get_args(Phase):
+            raise SettingsError(f"phase {self.phase!r} is not one of: {', '.join(get_args(Phase))}")
+        if self.max_crop < 0:
+            raise SettingsError(f"max crop {self.max_crop} is negative")
+
+    @cached_property
+    def intact(self) -> IntactTest:
+        """The exact test."""
+        return IntactTest(self.key.tables, self.phase, self.max_crop)
+
+    @cached_property
+    def level(self) -> float:
+        """The p-value that decides for this key alone."""
+        return self.fpr / self.keys
+
+    def detect(self, tokens: ScoredIds, share: float = 1.0) -> Detection:
+        """The detection of scored tokens that have this share of the rate."""
+        evidence = self.evidence(tokens, share)
+        best, edited, scored = evidence.intact, evidence.edited, len(tokens.ids)
+        verdict = verdict_of(evidence.p_value, self.level, tells=evidence.tells)
+        p_value = paid_for_all(evidence.p_value, self.keys)
+        matched = self.key.tables.matching(tokens.ids, tokens.positions + best.shift)
+        fingerprint, keyless, modulus = self.key.fingerprint, self.key.keyless, self.key.spec.modulus
+        return Detection(
+            verdict=verdict,
+            p_value=p_value,
+            z_score=z_score(best.matched, scored, modulus),
+            green_fraction=best.matched / scored if scored else 0.0,
+            num_tokens_scored=scored,
+            num_tokens_matched=best.matched,
+            fpr=self.fpr,
+            shift=best.shift,
+            shifts_tested=self.intact.shifts_tested,
+            key_fingerprint=fingerprint,
+            guaranteed=not keyless,
+            summary=summary(
+                verdict,
+                p_value=p_value,
+                fpr=self.fpr,
+                scored=scored,
+                key=fingerprint,
+                keyless=keyless,
+                keys=self.keys,
+            ),
+            mode=self.mode,
+            p_intact=None if self.mode == "edited" else best.p_value,
+            p_edited=edited.p_value if edited else None,
+            draws=edited.draws if edited else 0,
+            edited_fraction=edited.edited_fraction if edited and verdict == "watermarked" else None,
+            z_window=float(window_statistic(matched, modulus)),
+            keys_tested=self.keys,
+        )
+
+    def evidence(self, tokens: ScoredIds, share: float = 1.0) -> Evidence:
+        """The tests of scored tokens; the one for edited text is made if the exact one does not decide."""
+        for_intact, for_edited = shares_of(self.mode, share)
+        hypotheses = self.intact.hypotheses(tokens.ids, tokens.positions)
+        best = min(hypotheses, key=lambda hypothesis: hypothesis.p_value)
+        p = paid(best.p_value, for_intact)
+        edited = None
+        if p > self.level and for_edited:
+            edited = edited_test(self.key, tokens.ids, tokens.positions, self.phase, self.level * for_edited)
+            p = min(p, paid(edited.p_value, for_edited))
+        tells = p <= self.level or self._could_tell(hypotheses[0], len(tokens.ids), for_intact, for_edited)
+        return Evidence(p, best, edited, tells)
+
+    def _could_tell(self, plain: Hypothesis, scored: int, for_intact: float, for_edited: float) -> bool:
+        """Whether a typical mark, which steers half of the tokens that chance would miss, would be found if intact.
+
+        By the exact test, at the larger of its own share of the rate and that of the part of the edited test that can
+        decide: alignment finds intact text about as well.
+        """
+        if for_edited:
+            deciding = deciding_share(self.key.spec, scored, self.level * for_edited)
+            for_intact = max(for_intact, for_edited * deciding)
+        chance = 1 / self.key.spec.modulus
+        typical = min(math.ceil(scored * (1 + chance) / 2), plain.null.largest)
+        return plain.null.tail(typical) / (plain.weight * for_intact) <= self.level
+
+
+def check_fpr(fpr: float, keys: int = 1) -> None:
+    """Refuse a false-positive rate that is none, or too small for so many keys.
+
+    Raises:
+        SettingsError: the rate is not below 1, or a key's share of it is below 1e-300.
+    """
+    if not SMALLEST_FPR * keys <= fpr < 1:
+        raise SettingsError(f"fpr {fpr} is not between 0 and 1 (at least {SMALLEST_FPR * keys})")

@@ -1,0 +1,234 @@
+"""Many texts: scored in order, by several processes, into a file of rows that goes on where it stopped."""
+
+import hashlib
+import json
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import cast
+
+from dgmark.detection.detector import Detector
+from dgmark.detection.evidence import STATISTICS_VERSION
+from dgmark.detection.reader import Ranges
+from dgmark.detection.result import DETECTION_SCHEMA, Detection
+from dgmark.detection.scorer import Scorer, one_key
+from dgmark.errors import DgmarkError, InputError, SettingsError
+from dgmark.rows.jsonl import STDIN, BadRow, Row
+from dgmark.rows.row_file import SETTINGS, append_rows, take_up
+from dgmark.rows.texts import Item, read_texts
+from dgmark.rows.workers import in_order
+from dgmark.watermark.key import WatermarkKey, check_key
+
+Scored = tuple[Item, Detection] | BadRow
+Source = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What to do with each text beside the plain detection.
+
+    Attributes:
+        only: ranges [start, end) of characters (of ids: of indices) to score; the whole text by default.
+        spans: whether to find the stretches that carry the mark.
+    """
+
+    only: Ranges = ()
+    spans: bool = False
+
+    @property
+    def plain(self) -> bool:
+        """Whether there is nothing beside the plain detection."""
+        return not (self.only or self.spans)
+
+    def check(self, scorer: Scorer) -> None:
+        """Refuse what the scorer cannot do.
+
+        Raises:
+            SettingsError: ranges or spans without one dgMARK key, or of a text that is normalised.
+        """
+        if not self.plain and one_key(scorer).normalise:
+            raise SettingsError("ranges and spans are of the text as it is: leave normalisation out")
+
+
+@dataclass
+class Tally:
+    """Counts of the rows of one run or file.
+
+    Attributes:
+        verdicts: texts scored, by verdict.
+        unusable: inputs that could not be scored.
+        first_unusable: the first of them.
+        resumed: rows that the file held already; they count as the others do.
+    """
+
+    verdicts: Counter[str] = field(default_factory=Counter)
+    unusable: int = 0
+    first_unusable: BadRow | None = None
+    resumed: int = 0
+
+    @property
+    def scored(self) -> int:
+        """Texts scored."""
+        return self.verdicts.total()
+
+    def count(self, scored: Iterable[Scored]) -> Iterator[Scored]:
+        """Count what passes."""
+        for row in scored:
+            if isinstance(row, BadRow):
+                self._count_unusable(row)
+            else:
+                self.verdicts[row[1].verdict] += 1
+            yield row
+
+    def count_row(self, row: Row) -> None:
+        """Count a row that an earlier run wrote."""
+        if "error" in row:
+            self._count_unusable(BadRow(str(row["id"]), str(row["error"])))
+        else:
+            self.verdicts[str(row.get("verdict"))] += 1
+
+    def _count_unusable(self, row: BadRow) -> None:
+        self.first_unusable = self.first_unusable or row
+        self.unusable += 1
+
+
+def detect_file(
+    scorer: Scorer | WatermarkKey,
+    inputs: Source | Iterable[Source],
+    out: Source,
+    *,
+    workers: int = 1,
+    ids: bool = False,
+    only: Ranges = (),
+    spans: bool = False,
+    on_resume: Callable[[int], object] | None = None,
+) -> Tally:
+    """Score the texts of files into a JSON Lines file, one row a text, in order; what `dgmark detect --out` does.
+
+    Rows are written as they are made. If the file holds rows of the same inputs and settings, they are kept and the
+    rest is added; a line that a crash cut off, and errors at the end, are made again. An input that cannot be scored
+    becomes a row with an `error` and does not stop the others. Memory does not grow with the number of texts.
+
+    Args:
+        scorer: a `Detector`, a `Keyring`, or a key, which stands for its `Detector`.
+        inputs: text files, .jsonl and .parquet files (columns id, text, token_ids), folders of these, or "-" for
+            standard input.
+        out: the file to write or to go on with; outside of the inputs.
+        workers: processes. With more than one, a script needs `if __name__ == "__main__":` around its calls.
+        ids: of rows with both "text" and "token_ids", score the ids.
+        only: ranges [start, end) of characters (of ids: of indices) to score, chosen without the key.
+        spans: also find the stretches that carry the mark.
+        on_resume: called with the number of rows that the file held, before any text is scored.
+
+    Returns:
+        The counts of all rows of the file, those of earlier runs among them.
+
+    Raises:
+        SettingsError: not a scorer or a key, fewer than 1 worker, ranges or spans without one dgMARK key, or a file
+            that lies among the inputs.
+        ModelNotFound: the tokenizer is not here.
+        ResumeMismatch: the file holds rows of other inputs or settings; it is left as it is.
+        InputError: the file cannot be written.
+    """
+    if not isinstance(scorer, Scorer):
+        check_key(scorer)
+        scorer = Detector(scorer)
+    if workers < 1:
+        raise SettingsError(f"{workers} workers are not at least 1")
+    task = Task(only, spans)
+    task.check(scorer)
+    sources = [os.fspath(inputs)] if isinstance(inputs, str | os.PathLike) else [os.fspath(one) for one in inputs]
+    out = Path(out)
+    _check_apart(out, sources)
+
+    _load_tokenizer(scorer)
+
+    tally = Tally()
+    items = read_sources(sources, prefer_ids=ids)
+    settings = settings_hash(scorer, task, ids=ids)
+    tally.resumed = take_up(out, items, {**scorer.shared_fields, SETTINGS: settings}, tally.count_row)
+    if on_resume:
+        on_resume(tally.resumed)
+    scored = tally.count(score(scorer, items, task, workers))
+    deque(append_rows(out, ({**to_row(one), SETTINGS: settings} for one in scored)), maxlen=0)
+    return tally
+
+
+def _check_apart(out: Path, sources: list[str]) -> None:
+    """Refuse to write where the texts are read from: rows would be scored as texts, and without an end."""
+    written = out.resolve()
+    for source in sources:
+        if source != STDIN and written.is_relative_to(Path(source).resolve()):
+            raise SettingsError(f"the output {out} lies in {source}, which is read: choose a place outside of it")
+
+
+def settings_hash(scorer: Scorer, task: Task, *, ids: bool) -> str:
+    """A short hash of all that a row depends on beside its text; rows of one file share it."""
+    everything = {
+        "schema": DETECTION_SCHEMA,
+        "statistics": STATISTICS_VERSION,
+        **scorer.settings,
+        "only": list(task.only),
+        "spans": task.spans,
+        "ids": ids,
+    }
+    return hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def read_sources(sources: Iterable[str], *, prefer_ids: bool = False) -> Iterator[Item | BadRow]:
+    """The texts of all sources; a source that cannot be read is a bad row beside the others."""
+    for source in sources:
+        try:
+            yield from read_texts(source, prefer_ids=prefer_ids)
+        except InputError as error:
+            yield BadRow(source, str(error), type(error))
+
+
+def to_row(scored: Scored) -> Row:
+    """A detection or a bad row, as a row of the output."""
+    if isinstance(scored, BadRow):
+        return scored.to_row(DETECTION_SCHEMA)
+    item, detection = scored
+    return detection.to_row(item.row_id)
+
+
+def score(scorer: Scorer, items: Iterable[Item | BadRow], task: Task = Task(), workers: int = 1) -> Iterator[Scored]:
+    """Detections in the order of the items, a chunk at a time; an item that cannot be scored becomes a bad row."""
+    _load_tokenizer(scorer)
+    made = in_order(_score_chunk, items, workers=workers, shared=(scorer, task))
+    return (one if isinstance(one, BadRow) else (cast(Item, item), one) for item, one in made)
+
+
+def _load_tokenizer(scorer: Scorer) -> None:
+    """Load it before any text is read: a wrong tokenizer is an error of the key, not of each row."""
+    scorer.reader.tokenizer  # noqa: B018
+
+
+def _score_chunk(chunk: list[Item | BadRow], scorer: Scorer, task: Task) -> list[Detection | BadRow]:
+    """Detections of a few items: texts encoded together where that goes; each list of ids, which may be bad, alone."""
+    texts = [item.content for item in chunk if isinstance(item, Item) and isinstance(item.content, str)]
+    together = iter(scorer.detect_many(texts) if task.plain else ())
+    scored: list[Detection | BadRow] = []
+    for item in chunk:
+        if isinstance(item, BadRow):
+            scored.append(item)
+        elif task.plain and isinstance(item.content, str):
+            scored.append(next(together))
+        else:
+            scored.append(_score_one(scorer, item, task))
+    return scored
+
+
+def _score_one(scorer: Scorer, item: Item, task: Task) -> Detection | BadRow:
+    try:
+        if task.plain:
+            return scorer.detect(item.content)
+        detector = one_key(scorer)
+        detection = detector.detect(item.content, only=task.only or None)
+        if task.spans:
+            detection = replace(detection, spans=detector.spans(item.content))
+        return detection
+    except DgmarkError as error:
+        return BadRow(item.row_id, str(error), type(error))

@@ -1,0 +1,195 @@
+"""Reads what is to be scored: a text, or a response's token ids, as the tokens that count and where they stand.
+
+Special tokens do not count. Ids are read up to the first end token; a text is not cut there, since whoever can put an
+end token into a text could hide everything behind it.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
+from dgmark.errors import ModelNotFound, SettingsError
+from dgmark.watermark.groups import check_ids
+from dgmark.watermark.key import WatermarkKey
+
+TextOrIds = str | Sequence[int] | np.ndarray
+Ranges = Sequence[tuple[int, int]]
+
+_FLAT = "token ids are a flat list of whole numbers"
+
+
+@dataclass(frozen=True)
+class ScoredIds:
+    """The tokens that count.
+
+    Attributes:
+        ids: their token ids.
+        positions: where they stand among all tokens, 0-based and ascending.
+    """
+
+    ids: Int[np.ndarray, " n"]
+    positions: Int[np.ndarray, " n"]
+
+
+@dataclass(frozen=True)
+class LocatedIds(ScoredIds):
+    """The tokens that count, and where they stand in what was read.
+
+    Attributes:
+        offsets: the characters [start, end) that each covers; of ids, the indices.
+    """
+
+    offsets: Int[np.ndarray, "n 2"]
+
+
+class Reader:
+    """Reads texts and ids for the keys of one tokenizer.
+
+    Args:
+        key: any of these keys: it names the tokenizer and the size of the group table.
+        tokenizer: the model's tokenizer, or where to find it; by default the one the key names, loaded when first
+            needed.
+
+    Raises:
+        TokenizerMismatch: the tokenizer is not the key's.
+    """
+
+    def __init__(self, key: WatermarkKey, tokenizer: Tokenizer | str | None = None) -> None:
+        self._key = key
+        if tokenizer is not None:
+            self.tokenizer = load_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
+            key.check_tokenizer(self.tokenizer)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer.
+
+        Raises:
+            ModelNotFound: the key names one that is not here.
+            TokenizerMismatch: what the key names has changed.
+        """
+        spec = self._key.spec
+        try:
+            tokenizer = load_tokenizer(spec.tokenizer)
+        except ModelNotFound as error:
+            raise ModelNotFound(
+                f"the key names the tokenizer {spec.tokenizer!r}, which is not here: give --tokenizer the "
+                f"model's folder or tokenizer.json (vocabulary {spec.tokenizer_fingerprint})"
+            ) from error
+        self._key.check_tokenizer(tokenizer)
+        return tokenizer
+
+    def read(self, text_or_ids: TextOrIds, only: Ranges | None = None) -> ScoredIds:
+        """The tokens that count of a text, or of the ids of one response.
+
+        Args:
+            text_or_ids: the text or ids.
+            only: ranges [start, end) of characters (of ids: of indices); tokens that straddle an edge are left out.
+
+        Raises:
+            VocabularyMismatch: an id lies outside the key's vocabulary.
+            SettingsError: neither a text nor ids, or a range that is empty or lies outside the text.
+        """
+        if only is not None:
+            return _inside(self.locate(text_or_ids), only, len(text_or_ids))
+        if isinstance(text_or_ids, str):
+            return self._counted(np.array(self.tokenizer.encode(text_or_ids), dtype=np.int64))
+        return self._counted(self._response(text_or_ids))
+
+    def read_many(self, texts_or_ids: Iterable[TextOrIds]) -> list[ScoredIds]:
+        """The same as `read` of each, texts encoded together.
+
+        Raises:
+            VocabularyMismatch: an id lies outside the key's vocabulary.
+            SettingsError: one text instead of several, or an item that is neither a text nor ids.
+        """
+        if isinstance(texts_or_ids, str | bytes):
+            raise SettingsError("this is one text, not a list of several: give it to detect, or in a list")
+        items = list(texts_or_ids)
+        encoded = iter(self.tokenizer.encode_batch([item for item in items if isinstance(item, str)]) or [])
+        return [
+            self._counted(np.array(next(encoded), dtype=np.int64) if isinstance(item, str) else self._response(item))
+            for item in items
+        ]
+
+    def locate(self, text_or_ids: TextOrIds) -> LocatedIds:
+        """The same as `read`, with offsets; of a text they cost as much again."""
+        ids, offsets = self.encode(text_or_ids)
+        positions = self.counts(ids).nonzero()[0]
+        return LocatedIds(ids[positions], positions, offsets[positions])
+
+    def encode(self, text_or_ids: TextOrIds) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, "n 2"]]:
+        """All tokens, those that do not count among them, with their offsets."""
+        if isinstance(text_or_ids, str):
+            encoding = self.tokenizer.encode_with_offsets(text_or_ids)
+            return np.array(encoding.ids, dtype=np.int64), np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+        ids = self._response(text_or_ids)
+        return ids, np.arange(len(ids))[:, None] + np.arange(2)
+
+    def counts(self, ids: Int[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+        """Whether each token counts."""
+        counted: Bool[np.ndarray, " n"] = self._scored[ids]
+        return counted
+
+    def _counted(self, ids: Int[np.ndarray, " n"]) -> ScoredIds:
+        positions = self._scored[ids].nonzero()[0]
+        return ScoredIds(ids[positions], positions)
+
+    def _response(self, ids: Sequence[int] | np.ndarray) -> Int[np.ndarray, " n"]:
+        """Checked ids, up to the first end token."""
+        array = _flat(ids)
+        check_ids(array, self._key.spec.table_size)
+        ends = self._end[array].nonzero()[0]
+        return array[: ends[0]] if len(ends) else array
+
+    @cached_property
+    def _end(self) -> Bool[np.ndarray, " vocab"]:
+        return self._table_of(self.tokenizer.end_ids)
+
+    @cached_property
+    def _scored(self) -> Bool[np.ndarray, " vocab"]:
+        return ~self._table_of(self.tokenizer.special_ids)
+
+    def _table_of(self, ids: Iterable[int]) -> Bool[np.ndarray, " vocab"]:
+        table = np.zeros(self._key.spec.table_size, dtype=bool)
+        table[list(ids)] = True
+        return table
+
+
+def _inside(tokens: LocatedIds, only: Ranges, length: int) -> ScoredIds:
+    """The tokens that lie inside one of the ranges."""
+    inside = np.zeros(len(tokens.ids), dtype=bool)
+    for start, end in only:
+        if not 0 <= start < end <= length:
+            raise SettingsError(
+                f"range {start}:{end} is not START:END with 0 <= START < END <= {length}, the length of what is scored"
+            )
+        inside |= (tokens.offsets[:, 0] >= start) & (tokens.offsets[:, 1] <= end)
+    return ScoredIds(tokens.ids[inside], tokens.positions[inside])
+
+
+def _flat(ids: object) -> Int[np.ndarray, " n"]:
+    try:
+        array = np.asarray(ids)
+    except (ValueError, OverflowError):  # ragged, or beyond any id
+        raise SettingsError(_FLAT) from None
+    whole = not array.size or np.issubdtype(array.dtype, np.integer)
+    if array.ndim != 1 or not whole or isinstance(ids, bytearray):
+        raise SettingsError(_FLAT + _advice(ids))
+    return array.astype(np.int64)
+
+
+def _advice(content: object) -> str:
+    """What to do with something that is neither a text nor ids, but may have been meant as a text."""
+    if isinstance(content, bytes | bytearray):
+        return "; these are bytes: make them a text first, with bytes.decode()"
+    if isinstance(content, os.PathLike):
+        return "; this is a path: read the file first, or score it with dgmark.detect_file"
+    if isinstance(content, list | tuple) and any(isinstance(item, str) for item in content):
+        return "; these are several texts: score them with detect_many"
+    return ""

@@ -1,0 +1,301 @@
+"""Files of texts into a file of rows: resumed, on several processes, bad rows beside good ones, settings kept apart."""
+
+import json
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dgmark
+from dgmark import Detector, Keyring, WatermarkKey, detect_file
+from dgmark.detection.many import Task, score, settings_hash
+from dgmark.detection.scorer import Scorer
+from dgmark.errors import InputError, ModelNotFound, ResumeMismatch, SettingsError, TokenizerMismatch
+from dgmark.lab.baselines import scheme
+from dgmark.rows.jsonl import BadRow
+from dgmark.rows.texts import Item
+from support.command_line import rows, run
+from support.known_keys import builtin_tokenizer, known_key
+from support.marked_texts import marked_ids
+from support.unchecked import unchecked
+
+KEY = known_key("settings")
+ROTATING = known_key("settings rotating", rotation=64)
+DETECTOR = Detector(KEY, tokenizer=builtin_tokenizer())
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """150 rows: texts, one of ids that are marked, one of ids of another vocabulary, one that is no row."""
+    path = tmp_path / "in.jsonl"
+    lines: list[Any] = [{"id": f"row {n}", "text": f"This is text number {n} of many."} for n in range(150)]
+    lines[3] = {"id": "marked", "token_ids": marked_ids(KEY, 200).tolist()}
+    lines[70] = {"id": "foreign", "token_ids": [5, 9000]}
+    lines[80] = {"id": "empty", "text": " "}
+    lines[90] = {"id": "no text"}
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+# --- the file ------------------------------------------------------------------------------------
+
+
+def test_a_file_has_one_row_a_text_in_order_and_the_counts_are_returned(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    tally = detect_file(DETECTOR, source, out)
+    made = rows(out.read_text())
+    assert [row["id"] for row in made][:4] == ["row 0", "row 1", "row 2", "marked"]
+    assert [row["id"] for row in made if "error" in row] == ["foreign", "empty", "no text"]
+    assert "token id 9000" in made[70]["error"]
+    assert dict(tally.verdicts) == {"watermarked": 1, "uncertain": 146}
+    assert (tally.scored, tally.unusable, tally.resumed) == (147, 3, 0)
+    assert tally.first_unusable is not None
+    assert tally.first_unusable.row_id == "foreign"
+    assert made[0] == {**DETECTOR.detect("This is text number 0 of many.").to_row("row 0"), **settings_of(made[0])}
+
+
+def settings_of(row: dict[str, Any]) -> dict[str, Any]:
+    return {"settings": row["settings"]}
+
+
+def test_a_key_stands_for_its_detector_and_inputs_may_be_several(source: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("A text of its own.")
+    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    detect_file(KEY, [text, str(source), tmp_path / "missing.txt"], one)
+    detect_file(DETECTOR, [str(text), source, tmp_path / "missing.txt"], str(two))
+    assert one.read_bytes() == two.read_bytes()
+    made = rows(one.read_text())
+    assert (len(made), made[0]["id"]) == (152, str(text))
+    assert "cannot be read" in made[-1]["error"]
+
+
+@pytest.mark.parametrize("cut", [0, 1, 40, 64, 65, 149])
+def test_a_torn_file_goes_on_where_it_stopped(source: Path, tmp_path: Path, cut: int) -> None:
+    out = tmp_path / "out.jsonl"
+    first = detect_file(DETECTOR, source, out)
+    whole = out.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    out.write_bytes(b"".join(lines[:cut]) + lines[cut][:30])
+    resumed: list[int] = []
+    again = detect_file(DETECTOR, source, out, on_resume=resumed.append)
+    assert out.read_bytes() == whole
+    assert resumed == [again.resumed] == [cut]
+    assert (again.verdicts, again.unusable) == (first.verdicts, first.unusable)
+
+
+def test_a_finished_file_is_counted_and_left_alone(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    first = detect_file(DETECTOR, source, out)
+    whole = out.read_bytes()
+    again = detect_file(DETECTOR, source, out)
+    assert out.read_bytes() == whole
+    assert (again.resumed, again.verdicts) == (150, first.verdicts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"spans": True}, {"only": [(2, 25)]}], ids=repr)
+def test_two_processes_write_what_one_does(source: Path, tmp_path: Path, options: dict[str, Any]) -> None:
+    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    tally = detect_file(DETECTOR, source, one, **options)
+    assert detect_file(DETECTOR, source, two, workers=2, **options) == tally
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_the_command_writes_the_same_file(source: Path, tmp_path: Path) -> None:
+    key_file, one, two = tmp_path / "key.json", tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    KEY.save(key_file)
+    detect_file(KEY, source, one, spans=True)
+    assert run("detect", "--key", key_file, "--out", two, "--spans", source).exit_code == 0
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_ids_ranges_and_spans_are_those_of_the_detector(tmp_path: Path) -> None:
+    ids = marked_ids(KEY, 200).tolist()
+    source = tmp_path / "in.jsonl"
+    source.write_text(json.dumps({"id": "a", "text": "Only a few words.", "token_ids": ids}) + "\n")
+    detect_file(DETECTOR, source, tmp_path / "text.jsonl")
+    detect_file(DETECTOR, source, tmp_path / "ids.jsonl", ids=True, spans=True)
+    detect_file(DETECTOR, source, tmp_path / "only.jsonl", ids=True, only=[(10, 60)])
+    text, whole, part = (rows((tmp_path / f"{name}.jsonl").read_text())[0] for name in ("text", "ids", "only"))
+    assert text["num_tokens_scored"] < 10
+    (span,) = DETECTOR.spans(ids)
+    assert (whole["verdict"], whole["spans"][0]["start"], whole["spans"][0]["end"]) == (
+        "watermarked",
+        span.start,
+        span.end,
+    )
+    assert part["p_value"] == DETECTOR.detect(ids, only=[(10, 60)]).p_value
+
+
+# --- settings ------------------------------------------------------------------------------------
+
+# as they were written before the scorers told their own settings: files of then must go on
+HASHES: list[tuple[Scorer, Task, bool, str]] = [
+    (DETECTOR, Task(), False, "f56c0fa330b90d28"),
+    (
+        Detector(
+            ROTATING, tokenizer=builtin_tokenizer(), fpr=1e-6, mode="edited", phase="start", max_crop=7, normalise=[]
+        ),
+        Task([(0, 9), (20, 30)]),
+        True,
+        "41b84ba1a1ae5296",
+    ),
+    (Detector(KEY, tokenizer=builtin_tokenizer(), mode="intact"), Task(spans=True), False, "45affd717d05c41b"),
+    (
+        Detector(KEY, tokenizer=builtin_tokenizer(), normalise=["quotes", "nfc", "quotes"]),
+        Task(),
+        False,
+        "bc489953742d3429",
+    ),
+    (scheme("dgmark").detector(KEY, tokenizer=builtin_tokenizer()), Task(), False, "f56c0fa330b90d28"),
+    (
+        Keyring([ROTATING, KEY], tokenizer=builtin_tokenizer(), fpr=1e-3, phase="start", max_crop=5),
+        Task(),
+        True,
+        "89389ccd58e72574",
+    ),
+    (
+        scheme("kgw", delta=3.0).detector(KEY, fpr=0.01, tokenizer=builtin_tokenizer()),
+        Task(),
+        False,
+        "c4305218dcc4fcb8",
+    ),
+    (scheme("gloaguen").detector(KEY, tokenizer=builtin_tokenizer()), Task(), False, "a5acc274fd58a99a"),
+]
+OLD_ROW = (
+    '{"id": "a", "verdict": "uncertain", "p_value": 0.8818342151675485, "z_score": 0.4472135954999579, '
+    '"green_fraction": 0.6, "num_tokens_scored": 5, "num_tokens_matched": 3, "fpr": 0.0001, "shift": 0, '
+    '"shifts_tested": 2, "key_fingerprint": "d8d602ac6fc0a465", "guaranteed": true, "summary": "Too little to tell.", '
+    '"mode": "auto", "p_intact": 1.0, "p_edited": 0.7936507936507936, "draws": 14, "edited_fraction": null, '
+    '"z_window": 1.0, "normalised": [], "spans": null, "keys_tested": 1, "scheme": "dgmark", "p_published": null, '
+    '"schema": 3, "settings": "f56c0fa330b90d28"}\n'
+)
+
+
+@pytest.mark.parametrize(("scorer", "task", "ids", "known"), HASHES)
+def test_the_hash_of_settings_is_the_one_that_files_hold(scorer: Scorer, task: Task, ids: bool, known: str) -> None:
+    assert settings_hash(scorer, task, ids=ids) == known
+
+
+def test_a_file_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text('{"id": "a", "text": "Once upon a time."}\n{"id": "b", "text": "The sea was calm."}\n')
+    out.write_text(OLD_ROW)
+    assert detect_file(KEY, source, out).resumed == 1
+    assert out.read_text().startswith(OLD_ROW)
+    assert [(row["id"], row["settings"]) for row in rows(out.read_text())] == [
+        ("a", "f56c0fa330b90d28"),
+        ("b", "f56c0fa330b90d28"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("scorer", "options"),
+    [
+        (Detector(KEY, fpr=0.5), {}),
+        (Detector(known_key("another")), {}),
+        (Detector(KEY, phase="start"), {}),
+        (Keyring([KEY, ROTATING]), {}),
+        (scheme("kgw").detector(KEY), {}),
+        (DETECTOR, {"spans": True}),
+        (DETECTOR, {"only": [(0, 3)]}),
+        (DETECTOR, {"ids": True}),
+    ],
+)
+def test_rows_of_other_settings_are_not_mixed(
+    source: Path, tmp_path: Path, scorer: Scorer, options: dict[str, Any]
+) -> None:
+    out = tmp_path / "out.jsonl"
+    detect_file(DETECTOR, source, out)
+    whole = out.read_bytes()
+    with pytest.raises(ResumeMismatch):
+        detect_file(scorer, source, out, **options)
+    assert out.read_bytes() == whole
+
+
+def test_other_inputs_do_not_go_on_with_the_file(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    detect_file(DETECTOR, source, out)
+    source.write_text('{"id": "another", "text": "A text."}\n')
+    with pytest.raises(ResumeMismatch, match="same inputs in the same order"):
+        detect_file(DETECTOR, source, out)
+
+
+# --- what is refused -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrong", ["key.json", Path("key.json"), [KEY], None], ids=repr)
+def test_what_cannot_score_is_refused(source: Path, tmp_path: Path, wrong: Any) -> None:
+    with unchecked(), pytest.raises(SettingsError, match=r"WatermarkKey\.load"):
+        detect_file(wrong, source, tmp_path / "out.jsonl")
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+@pytest.mark.parametrize("options", [{"spans": True}, {"only": [(0, 3)]}], ids=repr)
+@pytest.mark.parametrize("scorer", [Keyring([KEY]), scheme("kgw").detector(KEY)])
+def test_spans_and_ranges_need_one_key(source: Path, tmp_path: Path, scorer: Scorer, options: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError, match="need one dgMARK key"):
+        detect_file(scorer, source, tmp_path / "out.jsonl", **options)
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_spans_are_not_of_normalised_text(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="leave normalisation out"):
+        detect_file(Detector(KEY, normalise=["nfc"]), source, tmp_path / "out.jsonl", spans=True)
+
+
+def test_fewer_workers_than_one_are_refused(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="0 workers"):
+        detect_file(DETECTOR, source, tmp_path / "out.jsonl", workers=0)
+
+
+def test_a_file_among_the_inputs_is_refused(source: Path, tmp_path: Path) -> None:
+    whole = source.read_bytes()
+    for inputs, out in ((source, source), (tmp_path, tmp_path / "deep" / "out.jsonl")):
+        with pytest.raises(SettingsError, match="which is read"):
+            detect_file(DETECTOR, inputs, out)
+    assert source.read_bytes() == whole
+
+
+def test_a_tokenizer_that_cannot_be_had_is_an_error_before_anything_is_written(source: Path, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    out = tmp_path / "out.jsonl"
+    lost = WatermarkKey(replace(KEY.spec, tokenizer="./moved-away"), KEY.key_id, KEY.secret)
+    with pytest.raises(ModelNotFound, match="--tokenizer"):
+        detect_file(lost, source, out)
+    other = WatermarkKey(replace(KEY.spec, tokenizer_fingerprint="0" * 16), KEY.key_id, KEY.secret)
+    with pytest.raises(TokenizerMismatch):
+        detect_file(other, source, out)
+    assert not out.exists()
+
+
+def test_a_file_that_cannot_be_written_is_an_error_of_input(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(InputError, match="cannot be written"):
+        detect_file(DETECTOR, source, tmp_path / "taken")
+
+
+# --- scoring without a file ----------------------------------------------------------------------
+
+
+def test_items_are_scored_as_they_come() -> None:
+    endless = (Item(str(n), f"Text {n}.") for n in iter(int, 1))
+    assert len(list(islice(score(DETECTOR, endless), 3))) == 3
+
+
+def test_two_runs_in_one_process_do_not_disturb_each_other() -> None:
+    """Each goes on with its own detector, though they take turns."""
+    texts = [Item(str(n), f"Text number {n}.") for n in range(130)]
+    strict = Detector(KEY, tokenizer=builtin_tokenizer(), fpr=1e-9)
+    both = zip(score(DETECTOR, texts), score(strict, texts), strict=True)
+    for one, other in both:
+        assert not isinstance(one, BadRow)
+        assert not isinstance(other, BadRow)
+        assert (one[1].fpr, other[1].fpr) == (1e-4, 1e-9)
+
+
+def test_detect_file_is_public() -> None:
+    assert dgmark.detect_file is detect_file

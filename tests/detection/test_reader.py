@@ -1,0 +1,183 @@
+"""The reader: which tokens of a text or a response count, where they stand, and clear words for what is neither."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from dgmark import Detector, detect
+from dgmark.detection.reader import Reader, ScoredIds
+from dgmark.errors import ModelNotFound, SettingsError, TokenizerMismatch, VocabularyMismatch
+from support.known_keys import builtin_tokenizer, known_key
+from support.unchecked import unchecked
+
+KEY = known_key("reader")
+END, START, MASK = 0, 1, 2  # of the built-in tokenizer
+FIRST = 4  # the ids below are special
+
+READER = Reader(KEY, builtin_tokenizer())
+
+
+def pairs(tokens: ScoredIds) -> list[tuple[int, int]]:
+    """(position, id) of each token that counts."""
+    return list(zip(tokens.positions.tolist(), tokens.ids.tolist(), strict=True))
+
+
+any_text = st.text(st.characters(exclude_categories=()), max_size=60)
+any_ids = st.lists(st.integers(END, 40) | st.integers(FIRST, 8191), max_size=40)
+
+
+@settings(deadline=None)
+@given(text=any_text)
+@example(text="before<|endoftext|>behind")
+@example(text="")
+@example(text="a lone \ud800 surrogate")
+def test_of_a_text_all_tokens_but_the_special_ones_count(text: str) -> None:
+    encoded = builtin_tokenizer().encode(text)
+    special = builtin_tokenizer().special_ids
+    assert pairs(READER.read(text)) == [(at, token) for at, token in enumerate(encoded) if token not in special]
+
+
+@settings(deadline=None)
+@given(ids=any_ids)
+@example(ids=[])
+@example(ids=[END, 5])
+@example(ids=[START, 5, MASK, 6, END, 7])
+def test_of_ids_those_before_the_first_end_token_count(ids: list[int]) -> None:
+    ends = builtin_tokenizer().end_ids
+    response = ids[: next((at for at, token in enumerate(ids) if token in ends), len(ids))]
+    special = builtin_tokenizer().special_ids
+    assert pairs(READER.read(ids)) == [(at, token) for at, token in enumerate(response) if token not in special]
+
+
+@settings(deadline=None)
+@given(items=st.lists(any_text | any_ids, max_size=6))
+def test_many_are_read_as_one_by_one(items: list[str | list[int]]) -> None:
+    assert [pairs(tokens) for tokens in READER.read_many(items)] == [pairs(READER.read(item)) for item in items]
+
+
+@settings(deadline=None)
+@given(content=any_text | any_ids)
+def test_located_tokens_are_those_that_are_read(content: str | list[int]) -> None:
+    located = READER.locate(content)
+    assert pairs(located) == pairs(READER.read(content))
+    assert located.offsets.shape == (len(located.ids), 2)
+
+
+def test_the_offsets_of_a_text_are_the_characters_of_its_tokens() -> None:
+    text = "The quick brown fox<|pad|> jumps."
+    located = READER.locate(text)
+    assert "".join(text[start:end] for start, end in located.offsets.tolist()) == "The quick brown fox jumps."
+
+
+def test_the_offsets_of_ids_are_their_indices() -> None:
+    located = READER.locate([START, 5, MASK, 6, END, 7])
+    assert located.offsets.tolist() == [[1, 2], [3, 4]]
+
+
+@settings(deadline=None)
+@given(text=any_text)
+def test_all_tokens_are_encoded_in_order(text: str) -> None:
+    ids, offsets = READER.encode(text)
+    assert ids.tolist() == builtin_tokenizer().encode(text)
+    assert offsets[:, 0].tolist() == sorted(offsets[:, 0].tolist())
+    counted = READER.counts(ids)
+    assert pairs(READER.read(text)) == pairs(ScoredIds(ids[counted], counted.nonzero()[0]))
+
+
+@settings(deadline=None)
+@given(ids=st.lists(st.integers(FIRST, 8191), min_size=1, max_size=30), data=st.data())
+def test_only_the_tokens_inside_the_ranges_are_read(ids: list[int], data: st.DataObject) -> None:
+    begin = data.draw(st.integers(0, len(ids) - 1))
+    end = data.draw(st.integers(begin + 1, len(ids)))
+    assert pairs(READER.read(ids, [(begin, end)])) == list(enumerate(ids))[begin:end]
+
+
+def test_a_token_that_straddles_the_edge_of_a_range_is_left_out() -> None:
+    text = "one two three"
+    whole, inside = READER.locate(text), READER.read(text, [(1, 8)])
+    assert [tuple(pair) for pair in whole.offsets.tolist()] == [(0, 3), (3, 7), (7, 13)]
+    assert pairs(inside) == pairs(whole)[1:2]
+
+
+@pytest.mark.parametrize("wrong", [(0, 14), (5, 5), (-1, 4)])
+def test_a_range_outside_the_text_is_refused(wrong: tuple[int, int]) -> None:
+    with pytest.raises(SettingsError, match="the length of what is scored"):
+        READER.read("one two three", [wrong])
+
+
+def test_an_id_outside_the_vocabulary_is_refused() -> None:
+    for read in (READER.read, READER.locate, lambda ids: READER.read_many([ids])):
+        with pytest.raises(VocabularyMismatch, match="token id 9000"):
+            read([5, 9000])
+
+
+# --- the tokenizer -------------------------------------------------------------------------------
+
+
+def test_the_tokenizer_that_the_key_names_is_loaded_when_it_is_needed() -> None:
+    lost = replace(KEY, spec=replace(KEY.spec, tokenizer="./moved-away"))
+    reader = Reader(lost)
+    with pytest.raises(ModelNotFound, match=r"'\./moved-away', which is not here: give --tokenizer"):
+        reader.read("Some text.")
+    assert pairs(Reader(lost, "storyteller").read("Some text.")) == pairs(READER.read("Some text."))
+
+
+def test_another_tokenizer_than_the_keys_is_refused() -> None:
+    other = replace(KEY, spec=replace(KEY.spec, tokenizer_fingerprint="0" * 16))
+    with pytest.raises(TokenizerMismatch):
+        Reader(other, builtin_tokenizer())
+    with pytest.raises(TokenizerMismatch):
+        Reader(other).read("Some text.")
+
+
+# --- what is neither a text nor ids --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "advice"),
+    [
+        (["a", "b"], "several texts: score them with detect_many"),
+        (("a", "b"), "several texts: score them with detect_many"),
+        (["a", [5, 6]], "flat list of whole numbers"),
+        (b"a text", "these are bytes: make them a text first"),
+        (bytearray(b"a text"), "these are bytes: make them a text first"),
+        (Path("text.txt"), "this is a path: read the file first"),
+        (None, "flat list of whole numbers$"),
+        ([1.5], "flat list of whole numbers$"),
+    ],
+    ids=repr,
+)
+def test_what_is_neither_a_text_nor_ids_is_refused_with_advice(wrong: Any, advice: str) -> None:
+    with unchecked():
+        for read in (READER.read, READER.locate, Detector(KEY).detect, lambda content: READER.read_many([content])):
+            with pytest.raises(SettingsError, match=advice):
+                read(wrong)
+
+
+@pytest.mark.parametrize("wrong", ["one text", b"bytes"])
+@pytest.mark.parametrize("steps", [[], ["nfc"]])
+def test_one_text_is_not_taken_for_many_of_one_letter(wrong: Any, steps: list[str]) -> None:
+    with unchecked(), pytest.raises(SettingsError):
+        Detector(KEY, normalise=steps).detect_many(wrong)
+    with unchecked(), pytest.raises(SettingsError, match="this is one text"):
+        READER.read_many(wrong)
+
+
+@pytest.mark.parametrize("wrong", ["key.json", Path("key.json"), ["a"], [KEY], None, KEY.spec], ids=repr)
+def test_what_is_not_a_key_is_refused_with_the_way_to_load_one(wrong: Any) -> None:
+    with unchecked():
+        with pytest.raises(SettingsError, match=r"a key is a WatermarkKey, not .*WatermarkKey\.load\('key\.json'\)"):
+            Detector(wrong)
+        with pytest.raises(SettingsError, match=r"WatermarkKey\.load"):
+            detect("Some text.", key=wrong)
+
+
+def test_ids_may_be_any_whole_numbers_of_numpy() -> None:
+    ids = np.array([5, 6, 7], dtype=np.uint16)
+    assert pairs(READER.read(ids)) == [(0, 5), (1, 6), (2, 7)]
+    assert READER.read(ids).ids.dtype == np.int64
