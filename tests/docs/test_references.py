@@ -36,7 +36,7 @@ def commands(source: str) -> Iterator[list[str]]:
 def command_of(words: list[str]) -> tuple[Any, list[str]]:
     """The command that the first words name, and the others."""
     command: Any = typer.main.get_command(app)
-    while hasattr(command, "commands"):
+    while hasattr(command, "commands") and not words[0].startswith("-"):
         assert words[0] in command.commands, f"no such command: {words[0]}"
         command, words = command.commands[words[0]], words[1:]
     return command, words
