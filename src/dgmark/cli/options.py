@@ -64,7 +64,7 @@ class Loading(TypedDict, total=False):
 
 _LOADING = (
     option("device", str | None, "A torch device.", panel=MODEL, default_text="the GPU if any"),
-    option("dtype", str | None, "bf16 or fp32.", panel=MODEL, default_text="the faster one here"),
+    option("dtype", str | None, "fp32, bf16 or fp16.", panel=MODEL, default_text="the faster one here"),
     option("revision", str | None, "Branch, tag or commit of a hub id.", panel=MODEL),
     option("family", str | None, "Model family, if config.json does not say.", panel=MODEL),
     option("quantization", str | None, "Quantize while loading: int8 or int4.", panel=MODEL),
