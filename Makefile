@@ -5,7 +5,7 @@ BIN := .venv/bin
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test check lint quick bench bench-quick bench-detect train-storyteller train-judge train-narrator clean
+.PHONY: demo test check lint quick docs bench bench-quick bench-detect train-storyteller train-judge train-narrator clean
 
 demo: .venv/.generate
 	$(BIN)/dgmark demo
@@ -25,6 +25,12 @@ lint: .venv/.dev
 quick: .venv/.dev
 	$(BIN)/ruff check .
 	$(PYTEST) -m "not slow" --ignore tests/lab --ignore tests/training
+
+# The site goes to site/; open site/index.html. The reference pages are written from the code first.
+docs: .venv/.docs
+	$(BIN)/python docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
 
 # The quality figures generate 400 texts (about two hours on two cores); the run resumes where it stopped.
 bench: bench-quick
@@ -51,7 +57,7 @@ train-storyteller train-judge train-narrator: train-%: .venv/.dev
 		$(if $(CONFIG),--config $(CONFIG)) $(if $(SECONDS),--max-seconds $(SECONDS)) $(MORE)
 
 clean:
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.python:
@@ -65,4 +71,8 @@ clean:
 
 .venv/.dev: pyproject.toml builtin/pyproject.toml constraints.txt | .venv/.python
 	$(INSTALL) --editable ./builtin --editable '.[dev]'
+	touch $@
+
+.venv/.docs: pyproject.toml builtin/pyproject.toml constraints.txt | .venv/.python
+	$(INSTALL) --editable ./builtin --editable '.[docs]'
 	touch $@

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Protocol, runtime_checkable
 import torch
 import typer
 
-from dgmark.cli.console import speaks, stderr, stdout
+from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.errors import SettingsError
 from training.config import Kind, TrainingConfig, read_config
 from training.corpus import read_documents
@@ -28,7 +28,7 @@ _HERE = Path(__file__).parent
 def command(kind: Kind) -> Callable[..., None]:
     """The command that trains one kind of model."""
 
-    @speaks
+    @command_errors
     def main(
         data: Annotated[
             Path, typer.Option(help='Training documents: JSON Lines (.jsonl, .xz) of {"id", "paragraphs"}.')

@@ -15,7 +15,7 @@ import torch
 import typer
 
 from dgmark.checkpoint.folder import find_checkpoint
-from dgmark.cli.console import speaks, stderr, stdout
+from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.errors import InputError, SettingsError
 from dgmark.lab.evaluate import BUILTIN_JUDGE, Judge, load_judge, perplexity
 from dgmark.lab.evaluate.repetition import distinct_ngrams, periodic, repeated_ngrams
@@ -129,7 +129,7 @@ def judge_cells(judge: Judge, made: dict[str, list[Row]]) -> dict[str, dict[str,
     return figures
 
 
-@speaks
+@command_errors
 def main(
     model: Annotated[str, typer.Option(help="Built-in model name, or a model folder.")],
     data: Annotated[Path, typer.Option(help="Held-out documents (.jsonl, .xz).")],

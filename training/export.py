@@ -12,7 +12,7 @@ import torch
 import typer
 
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.cli.console import speaks, stdout
+from dgmark.cli.console import command_errors, stdout
 from dgmark.errors import CheckpointFormat, InputError, SettingsError
 from dgmark.rows.whole_files import replacing_folder
 from training.config import TrainingConfig
@@ -162,7 +162,7 @@ def _figures(path: Path, network: Network) -> dict[str, Any]:
     return figures
 
 
-@speaks
+@command_errors
 def main(
     run: Annotated[Path, typer.Option(help="Folder of a training run.")],
     out: Annotated[Path, typer.Option(help="Folder to write; must not exist.")],

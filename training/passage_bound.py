@@ -13,7 +13,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from dgmark.cli.console import speaks, stderr, stdout
+from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.errors import InputError, SettingsError
 from dgmark.lab.evaluate.monte_carlo import answer_likelihood
 from dgmark.models.denoiser import Denoiser
@@ -129,7 +129,7 @@ def passage_bound(
     )
 
 
-@speaks
+@command_errors
 def main(
     model: Annotated[list[str], typer.Option(help="NAME:BLOCK, a model and tokens of a block; several may be given.")],
     data: Annotated[Path, typer.Option(help="Held-out documents (.jsonl, .xz).")],

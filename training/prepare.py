@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dgmark.cli.console import speaks, stderr
+from dgmark.cli.console import command_errors, stderr
 from training.shards import Shards, prepare_shards
 from training.tokens import training_tokenizer
 
@@ -30,7 +30,7 @@ def prepare(data: Path, folder: Path, tokenizer: str, vocab_size: int) -> Shards
     return shards
 
 
-@speaks
+@command_errors
 def main(
     data: Annotated[Path, typer.Option(help='JSON Lines (.jsonl, .xz, .gz) of {"id", "paragraphs"}.')],
     out: Annotated[Path, typer.Option(help="Folder of token shards.")],

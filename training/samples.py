@@ -13,7 +13,8 @@ import numpy as np
 
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.decode import DecodeConfig
-from dgmark.decode.generation import generate_batch
+from dgmark.decode.generation import generations
+from dgmark.decode.prompts import Prepared, Request
 from dgmark.errors import InputError
 from dgmark.models.denoiser import CacheMode
 from dgmark.models.network import NetworkDenoiser
@@ -101,9 +102,11 @@ def generate_cell(model: NetworkDenoiser, prompts: Sequence[str], cell: str, pla
     names = [f"{cell}-{index}" for index in range(len(prompts))]
     with RowFile(path, agree, same=("prompt", "text", "token_ids", "ended")) as file:
         missing = [index for index, name in enumerate(names) if file.done.get(name, {}).get("prompt") != prompts[index]]
-        for start in range(0, len(missing), plan.batch):
-            indices = missing[start : start + plan.batch]
-            made = generate_batch(model, [(prompts[index], index) for index in indices], config, key)
+        requests = [Request(prompts[index], index, key) for index in missing]
+        prepared = Prepared.of(model, requests, config, batch_size=plan.batch)
+        for numbers in prepared.chunks():
+            indices = missing[numbers.start : numbers.stop]
+            made = generations(prepared, numbers)
             rows = [one.to_row(names[index], with_trace=False) for one, index in zip(made, indices, strict=True)]
             file.append(rows)
             file.done.update({row["id"]: row for row in rows})

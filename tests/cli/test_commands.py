@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 from dgmark import Detector, WatermarkKey, load_tokenizer
 from support.command_line import rows, run
+from support.fresh_process import run_fresh
 from support.known_keys import known_key
 
 SHORT = ["--length", "32", "--block-length", "16"]
@@ -61,6 +63,14 @@ def test_keygen_writes_a_private_file_and_never_overwrites_it(tmp_path: Path) ->
     assert again.exit_code == 5
     assert "never overwritten" in again.stderr
     assert path.read_bytes() == before
+
+
+def test_keygen_prints_the_key_on_stdout_and_what_to_do_next_on_stderr(tmp_path: Path) -> None:
+    path = tmp_path / "my key.json"
+    made = run("keygen", path)
+    assert made.stdout == f"{path}: key {WatermarkKey.load(path).fingerprint} for storyteller\n"
+    for told in (f"dgmark generate --key '{path}'", f"dgmark detect --key '{path}'", "safe place"):
+        assert told in made.stderr
 
 
 def test_key_show_states_the_spec_and_never_the_secret(key_file: Path) -> None:
@@ -155,6 +165,44 @@ def test_a_row_that_failed_is_made_again_once_it_can_be(tmp_path: Path) -> None:
     assert [(row["id"], "error" in row) for row in rows(out.read_text())] == [("a", False), ("b", False)]
 
 
+def test_an_interrupted_run_keeps_the_batches_that_are_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import dgmark.decode.generation as generation
+
+    out, prompts = tmp_path / "out.jsonl", tmp_path / "in.jsonl"
+    prompts.write_text("".join(json.dumps({"id": f"p{i}", "prompt": "The sea was"}) + "\n" for i in range(3)))
+    args = ["generate", "--no-watermark", "--prompts", prompts, "--out", out, *SHORT, "--batch-size", 1]
+    real, calls = generation.generations, []
+
+    def interrupted(*given: Any, **more: Any) -> Any:
+        calls.append(given)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return real(*given, **more)
+
+    monkeypatch.setattr(generation, "generations", interrupted)
+    stopped = run(*args)
+    assert stopped.exit_code == 130
+    assert "what was finished is kept" in stopped.stderr
+    assert [row["id"] for row in rows(out.read_text())] == ["p0", "p1"]
+    again = run(*args)
+    assert "2 of 3 rows are already in" in again.stderr
+    assert [row["id"] for row in rows(out.read_text())] == ["p0", "p1", "p2"]
+
+
+@pytest.mark.parametrize("command", ["generate", "infill", "attack"])
+def test_two_rows_with_one_id_are_refused(command: str, tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"id": "a", "prompt": "x", "text": "x [mask:4] y"}\n' * 2)
+    args = {
+        "generate": ["--no-watermark", "--prompts", source, *SHORT],
+        "infill": ["--no-watermark", "--texts", source],
+        "attack": ["deletion", source],
+    }
+    result = run(command, *args[command])
+    assert result.exit_code == 4
+    assert "two rows have the id 'a'" in result.stderr
+
+
 def test_generate_fails_if_no_row_can_be_done(tmp_path: Path) -> None:
     prompts = tmp_path / "in.jsonl"
     prompts.write_text('{"id": "a"}\n{"id": "b", "prompt": [true]}\n')
@@ -223,7 +271,7 @@ def test_a_bad_prompt_row_becomes_an_error_row_and_the_others_are_done(tmp_path:
         (["--prompt", "word " * 400], 2, "shorten the prompt"),
         (["--prompt", ""], 4, "prompt is empty"),
         (["--model", "no-such-model"], 6, "no model"),
-        (["--dtype", "int3"], 2, "bf16, fp32"),
+        (["--dtype", "int3"], 2, "bf16, bfloat16, fp16, float16, fp32, float32"),
         (["--key", "none.json"], 5, "dgmark keygen"),
         (["--prompts", "x.jsonl"], 2, "exclude each other"),
     ],
@@ -473,6 +521,31 @@ def test_a_closed_pipe_is_no_error(key_file: Path) -> None:
 def test_help_names_every_command() -> None:
     shown = run("--help").stdout
     assert all(name in shown for name in ("keygen", "key", "generate", "detect", "demo"))
+
+
+def test_a_command_that_needs_an_extra_says_how_to_install_it(tmp_path: Path) -> None:
+    texts = tmp_path / "rows.jsonl"
+    texts.write_text('{"id": "a", "text": "x"}\n')
+    commands = [
+        ["generate", "--no-watermark", "--prompt", "x"],
+        ["infill", "--no-watermark", "x [mask:4]"],
+        ["convert", "storyteller", str(tmp_path / "copy")],
+        ["demo"],
+        ["evaluate", str(texts)],
+        ["experiment", "run", "edits"],
+        ["bench-lm", "--no-watermark", "--preset", "mmlu"],
+    ]
+    told = run_fresh(
+        "import sys; sys.modules['torch'] = None  # as if it were not installed\n"
+        "from typer.testing import CliRunner\n"
+        "from dgmark.cli import app\n"
+        f"for command in {commands!r}:\n"
+        "    result = CliRunner().invoke(app, command)\n"
+        "    print(result.exit_code, result.stderr.strip())\n"
+    ).splitlines()
+    assert len(told) == len(commands)
+    for line in told:
+        assert re.fullmatch(r"6 error: .+ needs .+: run `pip install '\.\[(generate|bench)\]'` .+", line)
 
 
 @pytest.mark.slow

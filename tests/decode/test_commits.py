@@ -13,8 +13,8 @@ from torch import Tensor
 from dgmark.decode import DecodeConfig, KeyMatching, Matching, Response, decode, everything
 from dgmark.decode.guards import good_enough, prolongs_loop
 from dgmark.decode.schedule import blocks, confident, quotas
-from dgmark.models.denoiser import BlockOrigin, ConfidenceSource
 from dgmark.models.toy import ToyDenoiser
+from dgmark.models.traits import BlockOrigin, ConfidenceSource
 from dgmark.watermark.groups import WatermarkSpec, group_table
 from dgmark.watermark.key import WatermarkKey
 from support.plain_decoding import InMatchingSet, Plain, decode_plainly, dream_counts, get_num_transfer_tokens, in_loop
@@ -311,6 +311,17 @@ def test_a_loop_is_found_on_both_sides_and_at_the_edges(period: int) -> None:
             assert prolongs_loop(tokens, canvas, start, period).tolist() == expected
             found += sum(map(sum, expected))
     assert found > 20
+
+
+def test_each_row_has_the_period_of_its_own_code() -> None:
+    tokens = torch.randint(2, 4, (4, 6), generator=torch.Generator().manual_seed(1))
+    canvas = torch.randint(2, 4, (4, 12), generator=torch.Generator().manual_seed(2))
+    periods = [2, 3, 0, 1]
+    together = prolongs_loop(tokens, canvas, 3, torch.tensor(periods))
+    for row, period in enumerate(periods):
+        alone = prolongs_loop(tokens[[row]], canvas[[row]], 3, period)
+        assert together[[row]].tolist() == alone.tolist()
+        assert bool(alone.any()) == (period > 0)
 
 
 @pytest.mark.parametrize("k", [1, 3])

@@ -9,7 +9,7 @@ import torch
 from scipy.stats import chi2
 from torch import Tensor
 
-import dgmark.decode.loop as loop
+import dgmark.decode.candidates as candidates
 from dgmark.decode import DecodeConfig, KeyMatching, Matching, Response, Trace, decode, everything
 from dgmark.decode.proposals import Proposals, propose
 from dgmark.models.toy import ToyDenoiser
@@ -274,7 +274,7 @@ def test_the_strategy_sees_the_models_logits_bit_for_bit(
         seen.append(logits.clone())
         return propose(logits, uniforms, forbidden, config, tempered=tempered)
 
-    monkeypatch.setattr(loop, "propose", spy)
+    monkeypatch.setattr(candidates, "propose", spy)
     model = RecordingToy(dtype=dtype, end_ids=())
     run(model, strategy, temperature, matching)
 
@@ -298,7 +298,7 @@ def test_before_the_first_commit_the_mark_changes_no_candidate_and_no_reward(mon
         found.append(propose(logits, uniforms, forbidden, config, tempered=tempered))
         return found[-1]
 
-    monkeypatch.setattr(loop, "propose", spy)
+    monkeypatch.setattr(candidates, "propose", spy)
     run(ENDLESS, matching=marked(ENDLESS))
     run(ENDLESS)
     assert torch.equal(found[0].tokens, found[LENGTH].tokens)

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from dgmark import Detector, Generation, WatermarkKey, generate, load_model
-from dgmark.decode import STRATEGIES, DecodeConfig, generate_batch
+from dgmark.decode import STRATEGIES, DecodeConfig, Prepared, Request
+from dgmark.decode.generation import generations
 from dgmark.errors import (
     BlockLengthError,
     DgmarkError,
@@ -41,6 +42,11 @@ def fixed_key(
     return WatermarkKey(spec=spec, key_id="test", secret=bytes([secret]) * 32)
 
 
+def decoded(requests: list[Request], config: DecodeConfig) -> list[Generation]:
+    """The toy's texts, all of them in one batch."""
+    return generations(Prepared.of(TOY, requests, config), range(len(requests)))
+
+
 # ---- settings and prompts that cannot be meant ----
 
 
@@ -72,7 +78,7 @@ def fixed_key(
 def test_settings_that_cannot_be_meant_are_refused(
     settings: dict[str, Any], error: type[DgmarkError], message: str
 ) -> None:
-    for attempt in (lambda: DecodeConfig(**settings), lambda: generate(TOY, "w1", **settings)):
+    for attempt in (lambda: DecodeConfig(**settings), lambda: generate(TOY, "w1", key=None, **settings)):
         with pytest.raises(error, match=message) as caught:
             attempt()
         assert caught.type is error
@@ -81,41 +87,41 @@ def test_settings_that_cannot_be_meant_are_refused(
 @pytest.mark.parametrize("batch_size", [0, -1])
 def test_a_batch_without_rows_is_refused(batch_size: int) -> None:
     with pytest.raises(SettingsError, match="batch"):
-        generate(TOY, "w1", batch_size=batch_size, **SHORT)
+        generate(TOY, "w1", key=None, batch_size=batch_size, **SHORT)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_named_strategy_decodes(strategy: str) -> None:
-    (made,) = generate(replace(TOY, end_ids=()), "w1", strategy=strategy, temperature=0, **SHORT)
+    (made,) = generate(replace(TOY, end_ids=()), "w1", key=None, strategy=strategy, temperature=0, **SHORT)
     assert len(made.token_ids) == 12
 
 
 @pytest.mark.parametrize("prompt", ["", " ", []])
 def test_an_empty_prompt_is_refused(prompt: str | list[int]) -> None:
     with pytest.raises(EmptyInput, match="prompt is empty"):
-        generate(TOY, ["w1", prompt], **SHORT)
+        generate(TOY, ["w1", prompt], key=None, **SHORT)
 
 
 def test_a_prompt_that_leaves_no_room_is_refused_and_told_how_much_there_is() -> None:
     model = ToyDenoiser(context_length=15, name="small")
     with pytest.raises(PromptTooLong, match=r"4 tokens .* response 12, but small holds 15 .* to 3 tokens"):
-        generate(model, "w1 w2 w3 w4", **SHORT)
+        generate(model, "w1 w2 w3 w4", key=None, **SHORT)
 
 
 def test_a_prompt_that_just_fits_is_taken() -> None:
-    assert len(generate(ToyDenoiser(context_length=15, end_ids=()), "w1 w2 w3", **SHORT)[0].token_ids) == 12
+    assert len(generate(ToyDenoiser(context_length=15, end_ids=()), "w1 w2 w3", key=None, **SHORT)[0].token_ids) == 12
 
 
 def test_a_response_longer_than_the_context_is_refused() -> None:
     with pytest.raises(PromptTooLong, match="to 0 tokens"):
-        generate(ToyDenoiser(context_length=8), "w1", **SHORT)
+        generate(ToyDenoiser(context_length=8), "w1", key=None, **SHORT)
 
 
 @pytest.mark.parametrize("token_id", [-1, TOY.vocab_size, 10**9])
 def test_prompt_ids_that_the_model_does_not_have_are_refused(token_id: int) -> None:
     # on a GPU they would end the process in a device-side assertion
     with pytest.raises(DgmarkError, match=str(token_id)):
-        generate(TOY, [[2, token_id]], **SHORT)
+        generate(TOY, [[2, token_id]], key=None, **SHORT)
 
 
 def test_the_key_of_another_tokenizer_is_refused() -> None:
@@ -134,16 +140,16 @@ def test_the_key_of_another_padded_vocabulary_is_refused() -> None:
 
 
 def test_no_prompts_give_no_texts() -> None:
-    assert generate(TOY, [], **SHORT) == []
+    assert generate(TOY, [], key=None, **SHORT) == []
 
 
 def test_a_single_text_is_a_list_of_one() -> None:
-    assert generate(TOY, "w1 w2", **SHORT) == generate(TOY, ["w1 w2"], **SHORT)
+    assert generate(TOY, "w1 w2", key=None, **SHORT) == generate(TOY, ["w1 w2"], key=None, **SHORT)
 
 
 def test_a_prompt_of_ids_gives_the_response_of_its_text() -> None:
-    (from_ids,) = generate(TOY, [[3, 4]], **SHORT)
-    (from_text,) = generate(TOY, ["w1 w2"], **SHORT)
+    (from_ids,) = generate(TOY, [[3, 4]], key=None, **SHORT)
+    (from_text,) = generate(TOY, ["w1 w2"], key=None, **SHORT)
     assert replace(from_ids, prompt="w1 w2") == from_text
 
 
@@ -162,34 +168,34 @@ def test_a_prompt_of_ids_gives_the_response_of_its_text() -> None:
 def test_a_text_is_the_same_in_every_batch(settings: dict[str, Any], key: WatermarkKey | None) -> None:
     # prompts of several lengths, rows that end early
     config = DecodeConfig(**{**SHORT, **settings})
-    alone = [generate_batch(TOY, [(prompt, 5 + i)], config, key)[0] for i, prompt in enumerate(PROMPTS)]
+    alone = [decoded([Request(prompt, 5 + i, key)], config)[0] for i, prompt in enumerate(PROMPTS)]
     assert {row.ended for row in alone} == {True, False}
     for batch_size in (2, 3, 100):
         assert generate(TOY, PROMPTS, key=key, seed=5, batch_size=batch_size, **SHORT, **settings) == alone
 
 
 def test_row_i_uses_the_seed_plus_i() -> None:
-    rows = generate(TOY, ["w1"] * 3, seed=7, **SHORT)
+    rows = generate(TOY, ["w1"] * 3, key=None, seed=7, **SHORT)
     assert [row.seed for row in rows] == [7, 8, 9]
-    assert [generate(TOY, "w1", seed=seed, **SHORT)[0] for seed in (7, 8, 9)] == rows
+    assert [generate(TOY, "w1", key=None, seed=seed, **SHORT)[0] for seed in (7, 8, 9)] == rows
     assert len({tuple(row.token_ids) for row in rows}) == 3
 
 
 def test_the_order_of_the_rows_of_a_batch_does_not_matter() -> None:
     config = DecodeConfig(**SHORT)
-    numbered: list[tuple[str | list[int], int]] = [(prompt, 3 * i) for i, prompt in enumerate(PROMPTS)]
-    assert generate_batch(TOY, numbered[::-1], config)[::-1] == generate_batch(TOY, numbered, config)
+    requests = [Request(prompt, 3 * i, None) for i, prompt in enumerate(PROMPTS)]
+    assert decoded(requests[::-1], config)[::-1] == decoded(requests, config)
 
 
 def test_greedy_text_does_not_depend_on_the_seed() -> None:
-    texts = {generate(TOY, "w1 w2", temperature=0, seed=seed, **SHORT)[0].text for seed in range(5)}
+    texts = {generate(TOY, "w1 w2", key=None, temperature=0, seed=seed, **SHORT)[0].text for seed in range(5)}
     assert len(texts) == 1
 
 
 @pytest.mark.parametrize("settings", [{"top_k": 1}, {"top_p": 1e-9}], ids=str)
 def test_sampling_among_one_token_is_greedy(settings: dict[str, Any]) -> None:
-    (sampled,) = generate(TOY, "w1 w2", **settings, **SHORT)
-    (greedy,) = generate(TOY, "w1 w2", temperature=0, **SHORT)
+    (sampled,) = generate(TOY, "w1 w2", key=None, **settings, **SHORT)
+    (greedy,) = generate(TOY, "w1 w2", key=None, temperature=0, **SHORT)
     assert sampled.token_ids == greedy.token_ids
 
 
@@ -201,7 +207,7 @@ def test_the_result_says_how_it_was_made() -> None:
     assert made.settings == DecodeConfig(**given).to_dict()
     assert given.items() <= made.settings.items()
     assert made.text == TOY.tokenizer.decode(made.token_ids)
-    assert generate(TOY, "w1 w2", **SHORT)[0].key_fingerprint is None
+    assert generate(TOY, "w1 w2", key=None, **SHORT)[0].key_fingerprint is None
 
 
 def test_the_row_holds_the_result_and_no_secret() -> None:
@@ -219,7 +225,7 @@ def test_the_row_holds_the_result_and_no_secret() -> None:
 
 
 def test_the_text_ends_before_the_first_end_token() -> None:
-    rows = generate(ToyDenoiser(end_bias=1.5), ["w1"] * 8, **SHORT)
+    rows = generate(ToyDenoiser(end_bias=1.5), ["w1"] * 8, key=None, **SHORT)
     assert {row.ended for row in rows} == {True, False}
     for row in rows:
         assert 1 not in row.token_ids
@@ -229,7 +235,7 @@ def test_the_text_ends_before_the_first_end_token() -> None:
 
 def test_progress_adds_up_over_batches() -> None:
     told: list[int] = []
-    rows = generate(TOY, PROMPTS, batch_size=2, progress=told.append, **SHORT)
+    rows = generate(TOY, PROMPTS, key=None, batch_size=2, progress=told.append, **SHORT)
     assert sum(told) == sum(len(row.trace.step) for row in rows)
 
 
@@ -274,7 +280,7 @@ def marked(storyteller: NetworkDenoiser, story_key: WatermarkKey) -> list[Genera
 
 @pytest.fixture(scope="module")
 def unmarked(storyteller: NetworkDenoiser) -> list[Generation]:
-    return generate(storyteller, [STORY_PROMPT] * 3, **STORY)
+    return generate(storyteller, [STORY_PROMPT] * 3, key=None, **STORY)
 
 
 def match_count(rows: list[Generation], key: WatermarkKey) -> int:

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 import dgmark
 from dgmark.cli import app
-from dgmark.decode.infill import holes_in
+from dgmark.decode.infilling import holes_in
 from dgmark.errors import InputError, PromptTooLong, SettingsError
 from dgmark.models.load import load_model
 from dgmark.models.network import NetworkDenoiser
@@ -59,8 +59,8 @@ def test_positions_are_counted_as_told(count_from: Any) -> None:
 
 
 def test_every_step_sees_what_stands_behind_the_hole() -> None:
-    (one,) = dgmark.infill(TOY, [["w1", 8, "w2"]], temperature=0)
-    (other,) = dgmark.infill(TOY, [["w1", 8, "w3"]], temperature=0)
+    (one,) = dgmark.infill(TOY, [["w1", 8, "w2"]], key=None, temperature=0)
+    (other,) = dgmark.infill(TOY, [["w1", 8, "w3"]], key=None, temperature=0)
     assert one.token_ids[1:9] != other.token_ids[1:9]
 
 
@@ -83,13 +83,13 @@ def test_a_text_does_not_depend_on_the_others() -> None:
 )
 def test_what_cannot_be_filled_is_refused(parts: list[Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        dgmark.infill(TOY, [parts])
+        dgmark.infill(TOY, [parts], key=None)
 
 
 @pytest.mark.parametrize("settings", [{"length": 64}, {"steps": 8}, {"count_from": "end"}], ids=str)
 def test_settings_that_the_holes_decide_are_refused(settings: dict[str, Any]) -> None:
     with unchecked(), pytest.raises(SettingsError, match=r"length|steps|count from"):
-        dgmark.infill(TOY, [PARTS], **settings)
+        dgmark.infill(TOY, [PARTS], key=None, **settings)
 
 
 def test_holes_are_read_out_of_a_text() -> None:

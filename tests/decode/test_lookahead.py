@@ -15,7 +15,7 @@ import dgmark.decode.loop as loop
 from dgmark.decode import DecodeConfig, KeyMatching, Matching, Response, decode, everything
 from dgmark.decode.canvas import Canvas, Commits, collect
 from dgmark.decode.loop import decode_steps
-from dgmark.decode.select import alternatives
+from dgmark.decode.selection import alternatives
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.groups import WatermarkSpec, group_table, position_code
 from dgmark.watermark.key import WatermarkKey

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dgmark.decode import select
-from dgmark.decode.select import alternatives
+from dgmark.decode.selection import alternatives
 
 INF = float("inf")
 # few values, so that ties are the rule
@@ -254,3 +254,14 @@ class Blocks(RuleBasedStateMachine):
 
 TestBlocks = Blocks.TestCase
 TestBlocks.settings = settings(max_examples=40, stateful_step_count=8, deadline=None)
+
+
+def test_a_number_stands_for_the_same_number_in_every_row() -> None:
+    rewards, flags = torch.rand(3, 7, generator=torch.Generator().manual_seed(0)), torch.ones(3, 7, dtype=torch.bool)
+    matching = rewards > 0.4
+    for quota in (1, 3, 9):
+        each = torch.full((3,), quota)
+        assert torch.equal(select(rewards, flags, matching, quota), select(rewards, flags, matching, each))
+        sets = alternatives(rewards, flags, matching, quota, 2)
+        expected = alternatives(rewards, flags, matching, each, torch.full((3,), 2))
+        assert all(torch.equal(one, other) for one, other in zip(sets, expected, strict=True))

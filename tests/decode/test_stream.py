@@ -58,25 +58,25 @@ def test_a_finished_block_changes_no_more_and_a_finished_row_is_silent() -> None
 
 def test_bad_arguments_raise_at_once() -> None:
     with pytest.raises(SettingsError):
-        dgmark.stream(TOY, "w1", length=10, block_length=4)
+        dgmark.stream(TOY, "w1", key=None, length=10, block_length=4)
     with pytest.raises(PromptTooLong):
-        dgmark.stream(TOY, "w1 " * 600, **SHORT)
+        dgmark.stream(TOY, "w1 " * 600, key=None, **SHORT)
     with pytest.raises(SettingsError, match="no setting colour"):
-        dgmark.stream(TOY, "w1", **{"colour": "red", **SHORT})
+        dgmark.stream(TOY, "w1", key=None, **{"colour": "red", **SHORT})
 
 
 def test_padding_changes_no_row() -> None:
     """Prompts of different lengths in one padded batch of a real network, against one by one."""
     model = dgmark.load_model(dtype="fp32")
     prompts = ["Once", "There was once a king who had", "The sea was calm and"]
-    padded = dgmark.generate(model, prompts, pad=True, temperature=0, length=8, block_length=8)
-    apart = [dgmark.generate(model, prompt, temperature=0, length=8, block_length=8)[0] for prompt in prompts]
+    padded = dgmark.generate(model, prompts, key=None, pad=True, temperature=0, length=8, block_length=8)
+    apart = [dgmark.generate(model, prompt, key=None, temperature=0, length=8, block_length=8)[0] for prompt in prompts]
     assert [row.token_ids for row in padded] == [row.token_ids for row in apart]
 
 
 def test_a_model_that_takes_no_padding_says_so() -> None:
     with pytest.raises(SettingsError, match="cannot leave padding out"):
-        dgmark.generate(TOY, ["w1", "w1 w2"], pad=True, **SHORT)
+        dgmark.generate(TOY, ["w1", "w1 w2"], key=None, pad=True, **SHORT)
 
 
 def test_the_command_streams_one_text_and_prints_it() -> None:
@@ -95,5 +95,5 @@ def test_the_command_pads_as_the_function_does(tmp_path: Path) -> None:
     options = ["--no-watermark", "--temperature", "0", "--length", "8", "--block-length", "8", "--pad", "--json"]
     made = CliRunner().invoke(app, ["generate", "--prompts", str(rows), *options])
     assert made.exit_code == 0, made.stderr
-    apart = dgmark.generate(dgmark.load_model(), prompts, pad=True, temperature=0, length=8, block_length=8)
+    apart = dgmark.generate(dgmark.load_model(), prompts, key=None, pad=True, temperature=0, length=8, block_length=8)
     assert [json.loads(line)["token_ids"] for line in made.stdout.splitlines()] == [row.token_ids for row in apart]

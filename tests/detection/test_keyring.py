@@ -99,7 +99,7 @@ def test_a_thousand_keys_take_seconds() -> None:
     with unchecked():
         begin = time.process_time()
         big.detect(marked_ids(keys[700], 256))
-        assert time.process_time() - begin < 6  # 2 s on an idle machine; docs/detection.md
+        assert time.process_time() - begin < 6  # 2 s on an idle machine; docs/detection-numbers.md
 
 
 def test_no_keys_are_refused() -> None:

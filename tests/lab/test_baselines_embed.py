@@ -257,7 +257,7 @@ def test_a_bias_is_shown_the_canvas_and_the_models_logits_of_it(form: str) -> No
 
 
 def test_left_to_right_commits_from_left_to_right() -> None:
-    (made,) = generate(TOY, "w1", strategy="left_to_right", length=18, block_length=6)
+    (made,) = generate(TOY, "w1", key=None, strategy="left_to_right", length=18, block_length=6)
     assert made.trace.position == list(range(18))
     assert made.trace.reward == [-float(place % 6) for place in range(18)]
 
@@ -338,7 +338,7 @@ def test_gumbel_needs_a_temperature() -> None:
 
 def test_a_scheme_without_a_key_is_refused() -> None:
     with pytest.raises(SettingsError, match="scheme kgw needs a key"):
-        generate(TOY, "w1", scheme=scheme("kgw"), length=12, block_length=6)
+        generate(TOY, "w1", key=None, scheme=scheme("kgw"), length=12, block_length=6)
 
 
 # ---- Gumbel-max ----

@@ -41,7 +41,7 @@ def toy(**decoding: Any) -> DiffusionLM:
 
 def test_a_continuation_is_the_packages_own() -> None:
     (found,) = answers(toy(length=8, block_length=4), {"until": []})
-    assert found == generate(TOY, CONTEXT, length=8, block_length=4, temperature=0)[0].text
+    assert found == generate(TOY, CONTEXT, key=None, length=8, block_length=4, temperature=0)[0].text
 
 
 def test_a_continuation_ends_before_the_first_stop() -> None:
@@ -93,7 +93,9 @@ def test_requests_do_not_touch_each_other() -> None:
     lm = toy(length=8, block_length=4)
     found = lm.generate_until(asked("generate_until", *zip(contexts, kwargs, strict=True)))
     for index, (context, sampling) in enumerate(zip(contexts, kwargs, strict=True)):
-        alone = generate(TOY, context, length=8, block_length=4, temperature=float(sampling["do_sample"]), seed=index)
+        alone = generate(
+            TOY, context, key=None, length=8, block_length=4, temperature=float(sampling["do_sample"]), seed=index
+        )
         assert found[index] == alone[0].text
 
 
@@ -101,7 +103,7 @@ def test_a_long_prompt_loses_its_beginning() -> None:
     small = ToyDenoiser(end_ids=(), context_length=12)
     lm = DiffusionLM(small, HarnessSettings(decoding={"length": 8, "block_length": 8}))
     (found,) = lm.generate_until(asked("generate_until", ("w9 w8 w7 w1 w2 w3 w4", {})))
-    assert found == generate(small, "w1 w2 w3 w4", length=8, block_length=8, temperature=0)[0].text
+    assert found == generate(small, "w1 w2 w3 w4", key=None, length=8, block_length=8, temperature=0)[0].text
     assert lm.counts["truncated"] == 1
     with pytest.raises(SettingsError, match="no room for a prompt"):
         DiffusionLM(small, HarnessSettings(decoding={"length": 12, "block_length": 4}))
@@ -276,7 +278,9 @@ def test_the_harness_end_to_end_on_the_built_in_model(
     rows = [json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()]
     said = {row["doc_id"]: row["resps"][0][0] for row in rows if row["task"] == "local_generation"}
     for index, question in enumerate(QUESTIONS):
-        made = generate(model, str(question["question"]), length=8, block_length=8, temperature=0, seed=index)[0]
+        made = generate(
+            model, str(question["question"]), key=None, length=8, block_length=8, temperature=0, seed=index
+        )[0]
         assert said[index] == model.tokenizer.decode(made.token_ids[:6]).split(",")[0]
 
 

@@ -248,6 +248,7 @@ def test_contexts_and_dtypes_that_cannot_be(folder: Path) -> None:
         load_judge(str(folder), context=1024)
     with pytest.raises(SettingsError, match="dtype 'fp8'"):
         load_judge(dtype="fp8")
+    assert load_judge(device="cpu", dtype="float32").dtype == load_judge(device="cpu", dtype=torch.float32).dtype
 
 
 def test_gemma_3_in_its_layout_with_pictures_is_a_judge_of_text(tmp_path: Path) -> None:
@@ -282,4 +283,4 @@ def test_a_diffusion_models_text_is_told_from_noise(judge: Judge) -> None:
 def evaluate_generate(model: Any) -> str:
     from dgmark.decode import generate
 
-    return generate(model, "Once upon a time", length=32, temperature=0.5)[0].text
+    return generate(model, "Once upon a time", key=None, length=32, temperature=0.5)[0].text

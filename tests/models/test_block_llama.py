@@ -11,7 +11,6 @@ from torch import Tensor
 from dgmark import WatermarkKey, WatermarkSpec, generate
 from dgmark.decode import DecodeConfig
 from dgmark.errors import SettingsError
-from dgmark.models.denoiser import block_origin_of, confidence_of, defaults_of, pads_of
 from dgmark.models.load import load_model
 from dgmark.models.network import NetworkDenoiser
 from support import tiny_checkpoints as tiny
@@ -85,13 +84,14 @@ def test_it_is_what_its_description_says(model: NetworkDenoiser, cache: Any, sta
 
 
 def test_it_tells_the_loop_its_ways(model: NetworkDenoiser) -> None:
-    assert (model.family.name, confidence_of(model), block_origin_of(model), pads_of(model)) == (
+    traits = model.traits
+    assert (model.family.name, traits.confidence_source, traits.block_origin, traits.pads) == (
         "block-llama",
         "model",
         "response",
         True,
     )
-    assert (defaults_of(model)["block_length"], defaults_of(model)["cache"]) == (8, "prefix")
+    assert (model.traits.defaults["block_length"], model.traits.defaults["cache"]) == (8, "prefix")
     assert (model.mask_id, model.end_ids, model.context_length) == (0, (1, 2), 256)
 
 

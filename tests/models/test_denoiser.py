@@ -1,25 +1,20 @@
 """What the loop asks of a model beyond logits, and what holds where the model does not say."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from dgmark.errors import SettingsError
-from dgmark.models.denoiser import (
-    BlockOrigin,
-    CacheMode,
-    ConfidenceSource,
-    Session,
-    block_multiple_of,
-    block_origin_of,
-    confidence_of,
-    defaults_of,
-    open_session,
-    pads_of,
-)
+from dgmark import generate
+from dgmark.errors import ModelError, SettingsError
+from dgmark.models.denoiser import CacheMode, Session, open_session
 from dgmark.models.toy import ToyDenoiser
+from dgmark.models.traits import BlockOrigin, ConfidenceSource, Traits, traits_of
+from support.fresh_process import run_fresh
+from support.unchecked import unchecked
 
 
 @dataclass(frozen=True)
@@ -40,16 +35,18 @@ class Particular(ToyDenoiser):
 
 def test_what_a_model_does_not_say_is_llada() -> None:
     toy = ToyDenoiser()
-    assert dict(defaults_of(toy)) == {}
-    assert (confidence_of(toy), block_origin_of(toy), block_multiple_of(toy)) == ("model", "response", None)
-    assert not pads_of(toy)
+    traits = traits_of(toy)
+    assert dict(traits.defaults) == {}
+    assert (traits.confidence_source, traits.block_origin, traits.block_multiple) == ("model", "response", None)
+    assert not traits.pads
 
 
 def test_what_a_model_says_holds() -> None:
     model = Particular()
-    assert dict(defaults_of(model)) == {"block_length": 8}
-    assert (confidence_of(model), block_origin_of(model), block_multiple_of(model)) == ("sampling", "canvas", 16)
-    assert pads_of(model)
+    traits = traits_of(model)
+    assert dict(traits.defaults) == {"block_length": 8}
+    assert (traits.confidence_source, traits.block_origin, traits.block_multiple) == ("sampling", "canvas", 16)
+    assert traits.pads
 
 
 def test_padding_reaches_a_model_that_takes_it_and_only_if_there_is_any() -> None:
@@ -65,3 +62,120 @@ def test_padding_is_refused_by_a_model_that_would_attend_to_it() -> None:
     with pytest.raises(SettingsError, match="toy cannot leave padding out"):
         open_session(ToyDenoiser(), "none", torch.tensor([0, 3]))
     open_session(ToyDenoiser(), "none", torch.tensor([0, 0]))
+
+
+# ---- traits ----
+
+
+@dataclass(frozen=True)
+class WithTraits(ToyDenoiser):
+    """A toy that states its traits in one object; what its attributes say beside does not count."""
+
+    pads: bool = False
+    traits: Traits = field(default_factory=lambda: Traits("named", dtype="float8", quantization="awq", pads=True))
+
+
+class Own:
+    """A model of somebody's own, with what a denoiser must have and nothing else."""
+
+    mask_id, end_ids, vocab_size, context_length = 0, (1,), 32, 64
+
+    def __init__(self, answer: Callable[[Tensor], object]) -> None:
+        self.tokenizer = ToyDenoiser().tokenizer
+        self.answer = answer
+
+    def __call__(self, ids: Tensor) -> Any:
+        return self.answer(ids)
+
+
+def test_a_model_may_state_its_traits_in_one_object() -> None:
+    traits = traits_of(WithTraits())
+    assert traits == Traits("named", torch.device("cpu"), "float8", "awq", pads=True)
+    assert traits.number_format == "float8+awq"
+
+
+def test_a_model_that_states_nothing_is_called_by_its_class() -> None:
+    traits = traits_of(Own(ToyDenoiser()))
+    assert traits == Traits(name="Own")
+    assert (traits.device, traits.number_format, traits.sees_ahead) == (torch.device("cpu"), None, True)
+
+
+def test_a_model_with_blocks_of_its_own_sees_nothing_ahead_unless_it_says_so() -> None:
+    assert not traits_of(Particular()).sees_ahead
+    seeing = Own(ToyDenoiser())
+    seeing.block_multiple, seeing.sees_ahead, seeing.device = 16, True, "meta"  # type: ignore[attr-defined]
+    assert traits_of(seeing).sees_ahead
+    assert traits_of(seeing).device == torch.device("meta")
+
+
+@pytest.mark.parametrize(("trait", "value"), [("confidence_source", "softmax"), ("block_origin", "prompt")])
+def test_an_invalid_trait_is_refused(trait: str, value: str) -> None:
+    model = Own(ToyDenoiser())
+    setattr(model, trait, value)
+    with unchecked(), pytest.raises(SettingsError, match=f"Own states {trait} '{value}', which is not one of: "):
+        traits_of(model)
+
+
+# ---- logits ----
+
+TOY = ToyDenoiser()
+
+
+@pytest.mark.parametrize(
+    ("answer", "came"),
+    [
+        (lambda ids: TOY(ids)[..., :-2], r"logits of shape \(1, 9, 30\)"),
+        (lambda ids: torch.cat([TOY(ids)] * 2, -1), r"logits of shape \(1, 9, 64\)"),
+        (lambda ids: TOY(ids)[:, 1:], r"logits of shape \(1, 8, 32\)"),
+        (lambda ids: TOY(ids)[0], r"logits of shape \(9, 32\)"),
+        (lambda ids: {"logits": TOY(ids)}, "a dict"),
+    ],
+    ids=["too few ids", "too many ids", "too few positions", "no batch", "no tensor"],
+)
+def test_logits_of_another_shape_than_declared_are_an_error(answer: Callable[[Tensor], object], came: str) -> None:
+    with unchecked(), pytest.raises(ModelError, match=rf"Own gave {came}, where \(1, 9, 32\) was expected.*the 32 ids"):
+        generate(Own(answer), "w1", key=None, length=8, block_length=4)
+
+
+class Windowed(ToyDenoiser):
+    """A toy whose windows are too small."""
+
+    def window(self, ids: Tensor, start: int, stop: int) -> Tensor:
+        return self(ids)[:, start : stop - 1]
+
+
+def test_windows_of_another_shape_are_an_error() -> None:
+    with pytest.raises(ModelError, match=r"toy gave logits of shape \(1, 3, 32\), where \(1, 4, 32\)"):
+        generate(Windowed(), "w1", key=None, length=8, block_length=4)
+
+
+def test_a_model_of_ones_own_writes_as_any_other() -> None:
+    made = generate(Own(TOY), "w1", key=None, length=8, block_length=4)[0]
+    assert made.token_ids == generate(TOY, "w1", key=None, length=8, block_length=4)[0].token_ids
+    assert (made.model, made.dtype) == ("Own", None)
+
+
+def test_a_model_of_ones_own_needs_no_transformers() -> None:
+    code = """
+import sys
+
+import dgmark
+from dgmark.models.toy import ToyDenoiser
+
+toy = ToyDenoiser()
+
+
+class Own:
+    mask_id, end_ids, vocab_size, context_length, tokenizer = 0, (1,), toy.vocab_size, 64, toy.tokenizer
+
+    def __call__(self, ids):
+        return toy(ids)
+
+
+key = dgmark.WatermarkKey.generate(Own())
+dgmark.generate(Own(), "w1", key=key, length=8, block_length=4, lookahead=2)
+list(dgmark.stream(Own(), "w1", key=key, length=8, block_length=4))
+dgmark.infill(Own(), [["w1", 4]], key=key, block_length=4)
+print(sorted({"torch", "transformers", "safetensors"} & set(sys.modules)))
+"""
+    assert run_fresh(code).strip() == "['torch']"

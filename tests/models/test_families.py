@@ -40,15 +40,7 @@ from dgmark.checkpoint.tokenizer import Tokenizer, wrap
 from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, ModelNotFound, PromptTooLong, SettingsError
 from dgmark.models.architecture import quantization_of
 from dgmark.models.chat import chat_prompt
-from dgmark.models.denoiser import (
-    block_multiple_of,
-    block_origin_of,
-    confidence_of,
-    defaults_of,
-    dtype_of,
-    open_session,
-    pads_of,
-)
+from dgmark.models.denoiser import open_session
 from dgmark.models.families.llada2 import RENAMINGS
 from dgmark.models.load import load_model
 from dgmark.models.network import NetworkDenoiser
@@ -214,8 +206,8 @@ def test_bf16_keeps_in_float32_what_would_suffer(tmp_path: Path, family: str) ->
 
 def test_each_family_tells_the_loop_its_ways(models: dict[str, NetworkDenoiser]) -> None:
     told = {
-        name: (confidence_of(model), block_origin_of(model), block_multiple_of(model), pads_of(model))
-        for name, model in models.items()
+        name: (one.confidence_source, one.block_origin, one.block_multiple, one.pads)
+        for name, one in ((name, model.traits) for name, model in models.items())
     }
     assert told == {
         "llada": ("model", "response", None, True),
@@ -226,7 +218,7 @@ def test_each_family_tells_the_loop_its_ways(models: dict[str, NetworkDenoiser])
         "roberta": ("model", "response", None, True),
         "modernbert": ("model", "response", None, True),
     }
-    assert {name: defaults_of(model)["block_length"] for name, model in models.items() if name != "roberta"} == {
+    assert {name: model.traits.defaults["block_length"] for name, model in models.items() if name != "roberta"} == {
         "llada": 32,
         "dream": 8,
         "llada2": 32,
@@ -367,7 +359,7 @@ def test_an_encoder_whose_positions_are_its_own_business_takes_no_padding(tmp_pa
     model, ids = load(tmp_path), random_ids(40)
     with torch.inference_mode():
         torch.testing.assert_close(model(ids), model.network(input_ids=ids).logits, rtol=0, atol=1e-5)
-    assert (model.context_length, pads_of(model)) == (64, False)
+    assert (model.context_length, model.traits.pads) == (64, False)
     with pytest.raises(SettingsError, match="prompts of one length"):
         open_session(model, "none", torch.tensor([0, 3]))
 
@@ -395,7 +387,7 @@ def test_positions_behind_padding_shorten_the_context(tmp_path: Path, made: tupl
     ids = random_ids(62).clamp(min=4)
     assert model(ids).isfinite().all()
     with pytest.raises(PromptTooLong, match="holds 62 in all"):
-        generate(model, [[5] * 31], length=32)
+        generate(model, [[5] * 31], key=None, length=32)
 
 
 def test_llada2_takes_no_padding(models: dict[str, NetworkDenoiser]) -> None:
@@ -711,7 +703,7 @@ def test_a_model_without_a_mask_token_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("family", "most"), [("dream", 2048), ("llada2", 512), ("roberta", 256)])
 def test_a_prompt_beyond_the_context_is_refused(models: dict[str, NetworkDenoiser], family: str, most: int) -> None:
     with pytest.raises(PromptTooLong, match=f"holds {most} in all"):
-        generate(models[family], [[5] * (most - 31)], length=32)
+        generate(models[family], [[5] * (most - 31)], key=None, length=32)
 
 
 def test_the_family_can_be_stated(tmp_path: Path, models: dict[str, NetworkDenoiser]) -> None:
@@ -758,8 +750,8 @@ def test_packages_that_are_not_there_are_named(tmp_path: Path, monkeypatch: pyte
 
 def test_results_name_the_quantization(models: dict[str, NetworkDenoiser]) -> None:
     model = models["dream"]
-    assert dtype_of(model) == "float32"
-    assert dtype_of(replace(model, quantization="int4")) == "float32+int4"
+    assert model.traits.number_format == "float32"
+    assert replace(model, quantization="int4").traits.number_format == "float32+int4"
     assert quantization_of(checkpoint(80, quantization_config={"quant_method": "awq"})) == "awq"
     assert quantization_of(checkpoint(80)) is None
 

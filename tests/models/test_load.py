@@ -94,7 +94,7 @@ class Folder:
     def write_weights(self, state: State) -> None:
         save_file(state, self.path / "model.safetensors")
 
-    def load(self, dtype: str = "fp32") -> NetworkDenoiser:
+    def load(self, dtype: str | torch.dtype = "fp32") -> NetworkDenoiser:
         return load_model(str(self.path), dtype=dtype, device="cpu")
 
 
@@ -287,8 +287,23 @@ def test_the_built_in_model_says_what_it_is(storyteller: NetworkDenoiser) -> Non
     assert not storyteller.network.training
 
 
-@pytest.mark.parametrize(("name", "dtype"), [("bf16", torch.bfloat16), ("fp32", torch.float32)])
-def test_the_dtype_is_that_of_the_weights_and_of_the_logits(folder: Folder, name: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("bf16", torch.bfloat16),
+        ("bfloat16", torch.bfloat16),
+        (torch.bfloat16, torch.bfloat16),
+        ("fp16", torch.float16),
+        ("float16", torch.float16),
+        ("fp32", torch.float32),
+        ("float32", torch.float32),
+        (torch.float32, torch.float32),
+    ],
+    ids=str,
+)
+def test_the_dtype_is_that_of_the_weights_and_of_the_logits(
+    folder: Folder, name: str | torch.dtype, dtype: torch.dtype
+) -> None:
     model = folder.load(name)
     assert model.dtype == dtype
     assert {parameter.dtype for parameter in model.network.parameters()} == {dtype}
@@ -510,9 +525,11 @@ def test_an_unknown_model_is_not_found() -> None:
         load_model("gpt-5")
 
 
-def test_an_unknown_dtype_is_refused_with_those_that_are_known() -> None:
-    with pytest.raises(SettingsError, match="'fp8' is not one of: bf16, fp32"):
-        load_model(dtype="fp8")
+@pytest.mark.parametrize("dtype", ["fp8", "", "float64", torch.float64, torch.int8], ids=str)
+def test_an_unknown_dtype_is_refused_with_those_that_are_known(dtype: str | torch.dtype) -> None:
+    known = "bf16, bfloat16, fp16, float16, fp32, float32"
+    with pytest.raises(SettingsError, match=f"dtype '{dtype}' is not one of: {known}"):
+        load_model(dtype=dtype)
 
 
 @pytest.mark.parametrize("device", ["abacus", "cuda:99", ""])

@@ -32,7 +32,7 @@ def test_what_is_given_wins_over_the_model_and_the_model_over_the_package() -> N
 
 
 def test_generate_uses_the_models_defaults_and_says_so() -> None:
-    (made,) = dgmark.generate(MODEL, "w1 w2 w3")
+    (made,) = dgmark.generate(MODEL, "w1 w2 w3", key=None)
     assert made.settings == DecodeConfig.of(MODEL).to_dict()
     assert max(made.trace.position) < 24
 

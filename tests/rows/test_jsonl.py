@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dgmark.errors import InputError, NoTexts, ResumeMismatch
-from dgmark.rows.jsonl import BadRow, Row, parse_rows, read_rows, to_line
+from dgmark.rows.jsonl import BadRow, Row, parse_rows, read_good_rows, read_rows, to_line
 from dgmark.rows.row_file import RowFile
 
 SETTINGS: Row = {"model": "storyteller", "settings": {"length": 64}}
@@ -110,6 +110,15 @@ def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_file_that_cannot_be_read_is_named(name: str, tmp_path: Path) -> None:
     with pytest.raises(NoTexts, match="cannot be read"):
         list(read_rows(str(tmp_path / name)))
+
+
+def test_where_no_row_may_be_bad_the_first_bad_one_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"id": "a"}\nbad\n')
+    rows = read_good_rows(str(path))
+    assert next(rows) == {"id": "a"}
+    with pytest.raises(InputError, match=r"rows.jsonl:2: not valid JSON"):
+        next(rows)
 
 
 # --- writing -------------------------------------------------------------------------------------

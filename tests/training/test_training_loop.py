@@ -173,7 +173,7 @@ def test_the_model_folder_loads_and_computes_the_averaged_network(shards: Shards
     with torch.no_grad():
         torch.testing.assert_close(model(ids), averaged.logits(averaged.hidden(ids)), rtol=0, atol=1e-5)
     assert (model.mask_id, model.end_ids, model.context_length) == (2, (0,), 48)
-    assert dgmark.generate(model, "The fox", length=8, block_length=4)[0].token_ids
+    assert dgmark.generate(model, "The fox", key=None, length=8, block_length=4)[0].token_ids
 
 
 def test_llada_layout_goes_round_without_loss() -> None:

@@ -8,7 +8,7 @@ import torch
 import typer
 from transformers import LlamaForCausalLM
 
-from dgmark.cli.console import speaks, stdout
+from dgmark.cli.console import command_errors, stdout
 from dgmark.errors import SettingsError
 from training.commands import stopping_on_signals
 from training.narrator.base import BASE, write_base
@@ -22,7 +22,7 @@ OWN = "own.jsonl"
 STAGES = tuple(Path(__file__).with_name(name) for name in ("narrator.toml", "continued.toml"))
 
 
-@speaks
+@command_errors
 def main(
     data: Annotated[Path, typer.Option(help='Training documents: JSON Lines (.jsonl, .xz) of {"id", "paragraphs"}.')],
     heldout: Annotated[Path, typer.Option(help="Documents to measure on now and then.")],

@@ -17,7 +17,7 @@ from transformers import LlamaForCausalLM
 
 from dgmark.checkpoint.families import BLOCK_LLAMA
 from dgmark.checkpoint.folder import read_object
-from dgmark.cli.console import speaks, stdout
+from dgmark.cli.console import command_errors, stdout
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.assembly import ADAPTERS, MASK, with_adapters
 from dgmark.models.assembly import BASE as PARTS
@@ -111,7 +111,7 @@ def _compare(model: AdaptedLlama, adapters: dict[str, Tensor], base: Path) -> No
             raise CheckpointFormat(f"the written adapters do not give {name} as it was trained; nothing is kept")
 
 
-@speaks
+@command_errors
 def main(
     run: Annotated[Path, typer.Option(help="Folder of a training run, or of a later stage in it.")],
     out: Annotated[Path, typer.Option(help="Folder to write; must not exist.")],

@@ -55,11 +55,11 @@ class Family:
         architectures: `architectures` of its config.json, which tells apart what shares a model_type.
         mask_tokens: names of the mask token, the first one that the tokenizer knows holds.
         known_ids: special ids of the published checkpoints by their padded vocabulary.
-        defaults: decoding settings of the paper; see `dgmark.models.denoiser.defaults_of`.
-        confidence_source: see `dgmark.models.denoiser.confidence_of`.
+        defaults: decoding settings of the paper; see `dgmark.models.traits.Traits`.
+        confidence_source: see `dgmark.models.traits.Traits`.
         shift: 1 if the hidden state at i - 1 predicts position i, else 0.
         block_multiple: positions of a block of its attention mask; None if attention is bidirectional throughout.
-        sees_ahead: see `dgmark.models.denoiser.sees_ahead_of`.
+        sees_ahead: see `dgmark.models.traits.Traits`.
         context_length: most positions it was trained on, where config.json states more.
         chat: one turn of chat with "{prompt}" in it; None where the family has no one template.
         published: checkpoints on the hub.

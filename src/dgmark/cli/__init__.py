@@ -1,5 +1,7 @@
 """The command line: one thin module a command, over the library's own calls."""
 
+from typing import Annotated
+
 import typer
 
 from dgmark.cli.attack import attack
@@ -10,32 +12,46 @@ from dgmark.cli.detect import detect
 from dgmark.cli.evaluate import evaluate
 from dgmark.cli.experiment import experiment_app
 from dgmark.cli.generate import generate
+from dgmark.cli.help_page import Command
 from dgmark.cli.infill import infill
 from dgmark.cli.keys import key_app, keygen
 from dgmark.cli.models import models
 from dgmark.cli.rate import rate
 from dgmark.cli.schemes import schemes
+from dgmark.version import __version__
 
 app = typer.Typer(
     name="dgmark",
     help="The watermark for text written by diffusion language models.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(keygen)
+
+
+def _print_version(wanted: bool) -> bool:
+    if wanted:
+        print(f"dgmark {__version__}")
+        raise typer.Exit
+    return wanted
+
+
+@app.callback()
+def dgmark(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """The watermark for text written by diffusion language models."""
+
+
+app.command(cls=Command)(keygen)
 app.add_typer(key_app, name="key")
-app.command()(generate)
-app.command()(infill)
-app.command()(detect)
-app.command()(attack)
-app.command()(evaluate)
-app.command()(rate)
-app.command("bench-lm")(bench_lm)
-app.command()(models)
-app.command()(schemes)
-app.command()(convert)
-app.command()(demo)
+for command in (generate, infill, detect, attack, evaluate, rate):
+    app.command(cls=Command)(command)
+app.command("bench-lm", cls=Command)(bench_lm)
+for command in (models, schemes, convert, demo):
+    app.command(cls=Command)(command)
 app.add_typer(experiment_app, name="experiment")
 
 

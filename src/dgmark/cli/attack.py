@@ -4,7 +4,6 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,21 +11,20 @@ import numpy as np
 import typer
 from rich.markup import escape
 
-from dgmark.cli.console import speaks, stderr, stdout
-from dgmark.cli.options import RowsOut
-from dgmark.errors import DgmarkError, EmptyInput, InputError, ResumeMismatch, SettingsError
+from dgmark.cli.console import command_errors, stdout
+from dgmark.cli.options import AsRows, RowsOut
+from dgmark.cli.row_output import RowOutput, make_rows
+from dgmark.errors import SettingsError
 from dgmark.lab.attacks import ATTACKS, Attack, defaults_of, describe, options_of
 from dgmark.lab.attacks import attack as by_name
-from dgmark.rows.jsonl import STDIN, BadRow, Row, read_rows, to_line
-from dgmark.rows.row_file import RowFile
+from dgmark.rows.jsonl import STDIN, BadRow, Row, read_rows
+from dgmark.rows.runner import Task, one_by_one, tasks_of
 from dgmark.rows.texts import Item, read_texts
 
 ATTACK_SCHEMA = 1
-# fields by which a finished row is known to answer the same question
-_SAME = ("source_sha256", "seed")
 
 
-@speaks
+@command_errors
 def attack(
     name: Annotated[str | None, typer.Argument(help="The attack; --list names them all.", show_default=False)] = None,
     inputs: Annotated[
@@ -43,7 +41,7 @@ def attack(
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the attack; may be repeated.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Text i is attacked with seed + i.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Rows instead of plain text on stdout.")] = False,
+    as_json: AsRows = False,
     list_attacks: Annotated[bool, typer.Option("--list", help="List the attacks and their options.")] = False,
 ) -> None:
     """Attack texts: edits, disguises, paraphrases, refilling, to see what a mark survives."""
@@ -52,29 +50,14 @@ def attack(
         return
     if name is None:
         raise SettingsError("name an attack; `dgmark attack --list` lists them")
-    given = _options(option or [])
+    options = _options(option or [])
     if budget is not None:
-        given["budget"] = budget
-    made = by_name(name, **given)
-    items = _number(_rows(inputs), seed)
+        options["budget"] = budget
+    made = by_name(name, **options)
+    tasks = tasks_of(_rows(inputs), _task, seed=seed, purpose="text to attack")
     must_agree: Row = {"attack": name, "options": json.loads(json.dumps(options_of(made)))}
-    with RowFile(out, must_agree, _SAME) if out is not None else nullcontext() as file:
-        todo = items if file is None else _open_items(items, file)
-        if len(todo) < len(items):
-            stderr().print(f"{len(items) - len(todo)} of {len(items)} rows are already in {out}")
-        errors: list[DgmarkError] = []
-        for item in todo:
-            row = _attacked(made, item, must_agree, errors)
-            if file is not None:
-                file.append([row])
-            if as_json or (file is None and len(items) > 1):
-                print(to_line(row), flush=True)
-            elif file is None and "error" not in row:
-                print(row["text"], flush=True)
-    if errors and len(errors) == len(todo):
-        raise errors[0]
-    if errors:
-        stderr().print(f"{len(errors)} of {len(todo)} rows have errors")
+    output = RowOutput(ATTACK_SCHEMA, out, must_agree, source="text or seed", as_json=as_json)
+    make_rows(tasks, lambda batch, _: one_by_one(lambda task: _attacked(made, task, must_agree), batch), output)
 
 
 def _print_list() -> None:
@@ -90,10 +73,10 @@ def _shown(value: Any) -> str:
     return escape(text if len(text) < 50 else f"{text[:47]}...")
 
 
-def _options(given: list[str]) -> dict[str, Any]:
+def _options(pairs: list[str]) -> dict[str, Any]:
     """`name=value` pairs; a value is JSON where it can be, else text."""
     options: dict[str, Any] = {}
-    for pair in given:
+    for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
             raise SettingsError(f"--option {pair} is not NAME=VALUE")
@@ -116,64 +99,18 @@ def _rows(source: str | None) -> Iterator[Row | BadRow]:
         yield {"id": item.row_id, "text": item.content} if isinstance(item, Item) else item
 
 
-def _number(rows: Iterator[Row | BadRow], seed: int) -> list[tuple[Row | BadRow, int]]:
-    """Rows with seed + index.
-
-    Raises:
-        EmptyInput: there is no row.
-        InputError: two rows have one id.
-    """
-    items = [(_checked(row), seed + index) for index, row in enumerate(rows)]
-    if not items:
-        raise EmptyInput("there is no text to attack")
-    seen: set[str] = set()
-    for row, _ in items:
-        if _id(row) in seen:
-            raise InputError(f"two rows have the id {_id(row)!r}: ids tell finished rows from open ones")
-        seen.add(_id(row))
-    return items
+def _task(row: Row, seed: int) -> Task[Row] | BadRow:
+    text = row.get("text")
+    if not isinstance(text, str):
+        return BadRow(row["id"], str(row.get("error") or 'no "text"'))
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return Task(row["id"], row, same={"source_sha256": digest, "seed": seed})
 
 
-def _checked(row: Row | BadRow) -> Row | BadRow:
-    if isinstance(row, BadRow) or isinstance(row.get("text"), str):
-        return row
-    return BadRow(row["id"], str(row.get("error") or 'no "text"'))
-
-
-def _id(row: Row | BadRow) -> str:
-    return row.row_id if isinstance(row, BadRow) else str(row["id"])
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _open_items(items: list[tuple[Row | BadRow, int]], file: RowFile) -> list[tuple[Row | BadRow, int]]:
-    """The items that the file has no row of.
-
-    Raises:
-        ResumeMismatch: it has a row of the same id that another text or seed made.
-    """
-    for row, seed in items:
-        if isinstance(row, BadRow) or row["id"] not in file.done:
-            continue
-        if file.done[row["id"]] != dict(zip(_SAME, (_sha256(row["text"]), seed), strict=True)):
-            raise ResumeMismatch(
-                f"{file.path} holds a row {row['id']!r} made from another text or seed; choose another --out"
-            )
-    return [(row, seed) for row, seed in items if _id(row) not in file.done]
-
-
-def _attacked(made: Attack, item: tuple[Row | BadRow, int], must_agree: Row, errors: list[DgmarkError]) -> Row:
-    """The row of one attacked text; what cannot be attacked becomes an error row, what can be for none stops all."""
-    row, seed = item
-    try:
-        if isinstance(row, BadRow):
-            raise row.kind(row.error)
-        text = made(row["text"], np.random.default_rng(seed))
-    except InputError as error:
-        errors.append(error)
-        return BadRow(_id(row), str(error)).to_row(ATTACK_SCHEMA)
+def _attacked(made: Attack, task: Task[Row], must_agree: Row) -> Row:
+    """The row of one attacked text."""
+    row = task.content
+    text = made(row["text"], np.random.default_rng(task.same["seed"]))
     kept = {"prompt": row["prompt"]} if "prompt" in row else {}
-    source = {"seed": seed, "source_sha256": _sha256(row["text"])}
-    return {"id": row["id"], **kept, "text": text, **must_agree, **source, "schema": ATTACK_SCHEMA}
+    source = {name: task.same[name] for name in ("seed", "source_sha256")}
+    return {"id": task.row_id, **kept, "text": text, **must_agree, **source, "schema": ATTACK_SCHEMA}

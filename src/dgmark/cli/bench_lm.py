@@ -2,127 +2,126 @@
 
 import json
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from dgmark.checkpoint.folder import BUILTIN
 from dgmark.cli import options as opt
-from dgmark.cli.console import speaks, stderr, stdout
-from dgmark.cli.keys import key_to_mark_with
-from dgmark.cli.schemes import SchemeName, SchemeOptions, scheme_of
-from dgmark.errors import MissingExtra, SettingsError, install_hint
+from dgmark.cli.bar import RowBar, row_bar
+from dgmark.cli.console import command_errors, needed_extra, stderr, stdout
+from dgmark.cli.option_groups import option_groups, options_of
+from dgmark.cli.schemes import SchemeToMark
+from dgmark.decode.config import Settings
+from dgmark.errors import SettingsError
 from dgmark.rows.jsonl import to_line
 from dgmark.rows.whole_files import write_whole
 
 if TYPE_CHECKING:
-    from dgmark.decode.config import Settings
     from dgmark.lab.evaluate.harness import DiffusionLM, HarnessSettings
     from dgmark.models.network import NetworkDenoiser
 
 
-@speaks
-def bench_lm(
+@dataclass(frozen=True)
+class TaskChoice:
+    """Which tasks are run, and how they are put."""
+
     tasks: Annotated[
         list[str] | None, typer.Option(help="Tasks of the harness, separated by commas; may be repeated.")
-    ] = None,
+    ] = None
     preset: Annotated[
-        str | None, typer.Option(help="mmlu, gsm8k or humaneval: the paper's settings.", show_default=False)
-    ] = None,
-    include: Annotated[list[Path] | None, typer.Option(help="Folder of further task files; may be repeated.")] = None,
-    key: opt.KeyToMark = None,
-    no_watermark: opt.NoWatermark = False,
-    scheme: SchemeName = None,
-    scheme_option: SchemeOptions = None,
-    model: opt.Model = BUILTIN,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first documents of each task.")] = None,
+        str | None, typer.Option(help="The paper's settings: mmlu, gsm8k or humaneval.", show_default=False)
+    ] = None
+    include: Annotated[list[Path] | None, typer.Option(help="Folder of further task files; may be repeated.")] = None
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first documents of each task.")] = None
     num_fewshot: Annotated[
         int | None, typer.Option(min=0, help="Examples before each question.", show_default="the task's")
-    ] = None,
-    chat: Annotated[bool, typer.Option("--chat", help="Put questions into the model's chat template.")] = False,
-    system: Annotated[str | None, typer.Option(help="What the system says, with --chat.", show_default=False)] = None,
-    length: Annotated[
-        int | None, typer.Option(help="Response tokens.", show_default="the task's, in whole blocks")
-    ] = None,
-    block_length: opt.BlockLength = None,
-    strategy: opt.Strategy = None,
-    temperature: Annotated[float | None, typer.Option(help="0 is greedy.", show_default="the task's, or 0")] = None,
-    top_k: opt.TopK = None,
-    top_p: opt.TopP = None,
-    lookahead: opt.Lookahead = None,
-    lookahead_scope: opt.LookaheadScope = None,
-    lookahead_proposals: opt.LookaheadProposals = None,
-    commit: opt.Commit = None,
-    threshold: opt.Threshold = None,
-    factor: opt.Factor = None,
-    steps: opt.Steps = None,
-    schedule: opt.Schedule = None,
-    cache: opt.Cache = None,
-    guard: opt.Guard = None,
-    repetition_guard: opt.RepetitionGuard = None,
-    seed: Annotated[int, typer.Option(help="Request i is decoded with seed + i.")] = 0,
-    batch_size: Annotated[int, typer.Option(min=1, help="Most requests decoded at once.")] = 8,
-    pad: opt.Pad = None,
-    mc_num: Annotated[int, typer.Option(min=1, help="Masked canvases of a likelihood.")] = 128,
-    is_greedy: Annotated[bool, typer.Option("--is-greedy", help="Tell whether greedy decoding agrees.")] = False,
-    confirm_run_unsafe_code: Annotated[
+    ] = None
+    chat: Annotated[bool, typer.Option("--chat", help="Put questions into the model's chat template.")] = False
+    system: Annotated[str | None, typer.Option(help="What the system says, with --chat.", show_default=False)] = None
+    run_unsafe_code: Annotated[
         bool, typer.Option("--confirm-run-unsafe-code", help="Execute what the model writes (HumanEval).")
-    ] = False,
-    device: opt.Device = None,
-    dtype: opt.Dtype = None,
-    revision: opt.Revision = None,
-    family: opt.Family = None,
-    quantization: opt.Quantization = None,
-    device_map: opt.DeviceMap = None,
+    ] = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tasks that are named."""
+        return tuple(name for one in self.tasks or [] for name in one.split(",") if name)
+
+
+@dataclass(frozen=True)
+class Answering:
+    """How requests are answered."""
+
+    seed: opt.Seed = 0
+    batch_size: opt.BatchSize = 8
+    pad: opt.Pad = None
+    mc_num: Annotated[
+        int, typer.Option(min=1, help="Masked canvases of a likelihood.", rich_help_panel=opt.DECODING)
+    ] = 128
+    is_greedy: Annotated[
+        bool,
+        typer.Option("--is-greedy", help="Say whether greedy decoding agrees.", rich_help_panel=opt.DECODING),
+    ] = False
+
+
+_DEFAULTS = {"length": "the task's, in whole blocks", "temperature": "the task's, or 0"}
+
+
+@command_errors
+@option_groups
+def bench_lm(
+    chosen: Annotated[TaskChoice, options_of(TaskChoice)],
+    key: opt.KeyToMark,
+    scheme: SchemeToMark,
+    loading: opt.ModelOptions,
+    settings: Annotated[Settings, opt.decoding_options(defaults=_DEFAULTS)],
+    answering: Annotated[Answering, options_of(Answering)],
     out: Annotated[
-        Path | None, typer.Option(help="Folder for results.json and samples.jsonl.", show_default=False)
+        Path | None,
+        typer.Option(help="Folder for results.json and samples.jsonl.", show_default=False, rich_help_panel=opt.OUTPUT),
     ] = None,
-    allow_open_key: opt.AllowOpenKey = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The results as one JSON object.")] = False,
+    as_json: opt.OneObject = False,
 ) -> None:
     """Run benchmarks of the lm-evaluation-harness on a diffusion model.
 
     Give --key FILE to answer with the mark, or --no-watermark for the same without. Answers that are chosen by
     likelihood are the same either way: only what is generated can carry a mark.
     """
-    loading, settings = opt.given(locals(), opt.LOADING), opt.given(locals(), opt.DECODING)
-    secret = key_to_mark_with(key, no_watermark, allow_open_key)
-    marking = scheme_of(scheme, scheme_option)
-    names = [name for one in tasks or [] for name in one.split(",") if name]
     _need_harness()
     from dgmark.lab.evaluate.benchmarks import TaskSettings, run_tasks
     from dgmark.lab.evaluate.harness import HarnessSettings
     from dgmark.lab.evaluate.presets import preset_named
     from dgmark.models.load import load_model
 
-    chosen = None if preset is None else preset_named(preset)
-    if (chosen is None) == (not names):
+    preset = None if chosen.preset is None else preset_named(chosen.preset)
+    if (preset is None) == (not chosen.names):
         raise SettingsError("give either --tasks NAME[,NAME...] or --preset mmlu|gsm8k|humaneval")
-    loaded = load_model(model, **loading)
-    decoding: Settings = {} if chosen is None else chosen.decoding(loaded.name, loaded.family.name)
-    decoding = {**decoding, **settings}  # type: ignore[typeddict-item]
-    answering = HarnessSettings(
-        decoding=decoding,
-        key=secret,
-        scheme=marking,
-        seed=seed,
-        batch_size=batch_size,
-        samples=mc_num,
-        is_greedy=is_greedy,
-        pad=pad,
+    model = load_model(**loading)
+    decoding: Settings = {} if preset is None else preset.decoding(model.name, model.family.name)
+    harness = HarnessSettings(
+        decoding={**decoding, **settings},
+        key=key,
+        scheme=scheme,
+        seed=answering.seed,
+        batch_size=answering.batch_size,
+        samples=answering.mc_num,
+        is_greedy=answering.is_greedy,
+        pad=answering.pad,
     )
-    asked = TaskSettings(
-        tasks=tuple(names) if chosen is None else chosen.tasks,
-        include=tuple(include or ()),
-        limit=limit,
-        num_fewshot=num_fewshot,
-        chat=chat,
-        system=system,
-        run_unsafe_code=confirm_run_unsafe_code,
+    tasks = TaskSettings(
+        tasks=chosen.names if preset is None else preset.tasks,
+        include=tuple(chosen.include or ()),
+        limit=chosen.limit,
+        num_fewshot=chosen.num_fewshot,
+        chat=chosen.chat,
+        system=chosen.system,
+        run_unsafe_code=chosen.run_unsafe_code,
     )
-    results = run_tasks(_with_progress(loaded, answering), asked)
+    with row_bar("answers") as bar:
+        results = run_tasks(_with_progress(model, harness, bar), tasks)
     if out is not None:
         _write(out, results)
     _show(results, as_json)
@@ -130,26 +129,18 @@ def bench_lm(
 
 def _need_harness() -> None:
     """Raises MissingExtra without lm_eval or torch."""
-    try:
+    with needed_extra("bench", "bench-lm", "the lm-evaluation-harness"):
         import lm_eval
         import torch  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise MissingExtra(f"benchmarks need the harness: {install_hint('bench')} ({error})") from None
     del lm_eval
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
 
 
-def _with_progress(model: "NetworkDenoiser", settings: "HarnessSettings") -> "DiffusionLM":
+def _with_progress(model: "NetworkDenoiser", settings: "HarnessSettings", bar: RowBar) -> "DiffusionLM":
     from dgmark.lab.evaluate.harness import DiffusionLM
 
-    done = 0
-
-    def progress(count: int) -> None:
-        nonlocal done
-        done += count
-        stderr().print(f"{done} answers", end="\r")
-
-    return DiffusionLM(model, settings, progress if stderr().is_terminal else lambda _: None)
+    bar.show("", 0, None)  # nobody knows how many the tasks will ask for
+    return DiffusionLM(model, settings, bar.rows)
 
 
 def _write(folder: Path, results: dict[str, Any]) -> None:

@@ -1,16 +1,17 @@
-"""How every command speaks: results on stdout, the rest on stderr, errors as one line and an exit code."""
+"""What every command shares: results on stdout, the rest on stderr, errors as one line and an exit code."""
 
 import functools
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
 import typer
 from rich.console import Console
 
-from dgmark.errors import DgmarkError
+from dgmark.errors import DgmarkError, MissingExtra, install_hint
 from dgmark.watermark.key_file import KeyFilePermissionWarning
 
 P = ParamSpec("P")
@@ -30,8 +31,8 @@ def stdout() -> Console:
     return Console(highlight=False)
 
 
-def speaks(command: Callable[P, R]) -> Callable[P, R]:
-    """Give a command its errors: one line on stderr, and the exit code that `errors.py` states."""
+def command_errors(command: Callable[P, R]) -> Callable[P, R]:
+    """Report the errors of a command in one line on stderr, with the exit codes that `errors.py` states."""
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -59,6 +60,24 @@ def speaks(command: Callable[P, R]) -> Callable[P, R]:
             raise typer.Exit(FAULT) from None
 
     return run
+
+
+@contextmanager
+def needed_extra(extra: str, purpose: str, packages: str = "torch and transformers") -> Iterator[None]:
+    """Import what an extra installs, or say how to install it.
+
+    Args:
+        extra: its name in pyproject.toml.
+        purpose: what needs it, as the subject of a sentence.
+        packages: what it installs.
+
+    Raises:
+        MissingExtra: an import within the block fails.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtra(f"{purpose} needs {packages}: {install_hint(extra)} ({error})") from None
 
 
 def _show_warning(message: Warning | str, *_where: object, **_more: object) -> None:

@@ -5,22 +5,20 @@ from typing import Annotated
 
 import typer
 
-from dgmark.cli.console import speaks
-from dgmark.cli.options import Family, Revision
-from dgmark.errors import MissingExtra, install_hint
+from dgmark.cli.console import command_errors, needed_extra
+from dgmark.cli.option_groups import option_groups
+from dgmark.cli.options import Loading, loading_options
 
 
-@speaks
+@command_errors
+@option_groups
 def convert(
     source: Annotated[str, typer.Argument(help="Model name, checkpoint folder, or hub id.")],
     target: Annotated[Path, typer.Argument(help="Folder to write (never overwritten).")],
-    revision: Revision = None,
-    family: Family = None,
+    loading: Annotated[Loading, loading_options("revision", "family")],
 ) -> None:
     """Rewrite a checkpoint to load fastest: one safetensors file, no tensor to rename. The logits stay the same."""
-    try:
+    with needed_extra("generate", "converting"):
         from dgmark.models.convert import convert as convert_checkpoint
-    except ImportError as error:
-        raise MissingExtra(f"converting needs torch and transformers: {install_hint('generate')} ({error})") from None
-    convert_checkpoint(source, target, revision=revision, family=family)
+    convert_checkpoint(source, target, revision=loading.get("revision"), family=loading.get("family"))
     print(f"{target}: {source}, to be loaded by this path")

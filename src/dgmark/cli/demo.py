@@ -13,11 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from dgmark.checkpoint.folder import BUILTIN, NARRATOR
-from dgmark.cli.console import speaks, stderr, stdout
+from dgmark.cli.console import command_errors, needed_extra, stderr, stdout
 from dgmark.cli.highlight import highlight, legend
 from dgmark.detection.detector import Detector
 from dgmark.detection.result import Detection
-from dgmark.errors import MissingExtra, ModelNotFound, SettingsError, install_hint
+from dgmark.errors import MissingExtra, ModelNotFound, SettingsError
 from dgmark.watermark.key import WatermarkKey
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ SHOWS = {
 }
 
 
-@speaks
+@command_errors
 def demo(
     prompt: Annotated[
         str | None, typer.Option(help="What the narrator answers, or the storyteller continues.", show_default=False)
@@ -67,18 +67,16 @@ def demo(
     svg: Annotated[Path | None, typer.Option(help="Also save the picture of the terminal.", show_default=False)] = None,
 ) -> None:
     """Write one text without and one with the mark of a new key; detect both, then the marked one with a cut."""
-    try:
+    with needed_extra("generate", "the demo"):
         from dgmark.decode import generate
-    except ImportError as error:
-        raise MissingExtra(f"the demo generates text: {install_hint('generate')} ({error})") from None
 
     console = Console(record=True, width=112) if svg else stdout()
-    given = None if key_file is None else WatermarkKey.load(key_file)
-    denoiser = _load(model or (NARRATOR if given is None else given.spec.tokenizer), chosen=bool(model or given))
-    key = WatermarkKey.generate(denoiser) if given is None else given
+    own = None if key_file is None else WatermarkKey.load(key_file)
+    denoiser = _load(model or (NARRATOR if own is None else own.spec.tokenizer), chosen=bool(model or own))
+    key = WatermarkKey.generate(denoiser) if own is None else own
     show = SHOWS[denoiser.name]
     prompt = prompt or show.prompt
-    origin = "new, secret" if given is None else "secret"
+    origin = "new, secret" if own is None else "secret"
     console.print(Text.assemble("key     ", (key.fingerprint, "bold"), f"  ({origin}; this is its public fingerprint)"))
     console.print(Text.assemble("prompt  ", (prompt, "italic")))
 

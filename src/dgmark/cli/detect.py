@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from dgmark.cli.console import speaks, stderr
+from dgmark.cli.console import command_errors, stderr
 from dgmark.cli.detect_options import DetectOptions, Mode, Phase, parse_ranges, parse_steps
-from dgmark.cli.options import AllowOpenKey
+from dgmark.cli.options import KEY, OUTPUT, SPEED, AllowOpenKey
 from dgmark.cli.results import WRITERS, Format, draw
 from dgmark.cli.schemes import SchemeName, SchemeOptions, scheme_of
 from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP
@@ -24,15 +24,21 @@ from dgmark.rows.jsonl import STDIN, BadRow
 from dgmark.rows.texts import Item
 
 
-@speaks
+@command_errors
 def detect(
     inputs: Annotated[
         list[str] | None, typer.Argument(help="Text, .jsonl and .parquet files, folders; - is stdin.")
     ] = None,
-    key: Annotated[Path | None, typer.Option(help="Key file to look for.", show_default=False)] = None,
+    key: Annotated[
+        Path | None, typer.Option(help="Key file to look for.", show_default=False, rich_help_panel=KEY)
+    ] = None,
     keys: Annotated[
         Path | None,
-        typer.Option(help="Folder of key files: find the key, if any, that marked the text.", show_default=False),
+        typer.Option(
+            help="Folder of key files: find the key, if any, that marked the text.",
+            show_default=False,
+            rich_help_panel=KEY,
+        ),
     ] = None,
     scheme: SchemeName = None,
     scheme_option: SchemeOptions = None,
@@ -46,7 +52,7 @@ def detect(
     phase: Annotated[
         Phase, typer.Option(help="any: tokens may be missing at the front; start: the text is complete.")
     ] = Phase.ANY,
-    output: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TABLE,
+    output: Annotated[Format, typer.Option("--format", help="Output format.", rich_help_panel=OUTPUT)] = Format.TABLE,
     tokenizer: Annotated[
         str | None,
         typer.Option(help="Tokenizer folder or file; by default the one that the key names.", show_default=False),
@@ -62,15 +68,24 @@ def detect(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write JSON Lines to this file; if it exists, resume it.", show_default=False),
+        typer.Option(
+            help="Write JSON Lines to this file; if it exists, resume it.",
+            show_default=False,
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw the matches of one text to this file (.png, .svg).", show_default=False)
+        Path | None,
+        typer.Option(
+            help="Draw the matches of one text to this file (.png, .svg).", show_default=False, rich_help_panel=OUTPUT
+        ),
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Number of processes.", rich_help_panel=SPEED)] = 1,
     spans: Annotated[bool, typer.Option("--spans", help="Find the spans that carry the mark.")] = False,
-    show: Annotated[bool, typer.Option("--show", help="Show which tokens match.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Exit 0 if watermarked, 1 if not, 3 if uncertain.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Show which tokens match.", rich_help_panel=OUTPUT)] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit 0 if watermarked, 1 if not, 3 if uncertain.", rich_help_panel=OUTPUT)
+    ] = False,
     only: Annotated[
         list[str] | None,
         typer.Option(

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from math import exp
 from pathlib import Path
@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from dgmark.cli.console import speaks, stderr, stdout
-from dgmark.cli.options import LOADING, Device, DeviceMap, Dtype, OneObject, Quantization, Revision, given
-from dgmark.errors import InputError, MissingExtra, ResumeMismatch
+from dgmark.cli import options as opt
+from dgmark.cli.console import command_errors, needed_extra, stderr, stdout
+from dgmark.cli.option_groups import option_groups
+from dgmark.cli.row_output import RowOutput, make_rows
+from dgmark.errors import InputError
 from dgmark.lab.evaluate import Bootstrap, Comparison, Diversity, Interval, compare_paired, diversity
-from dgmark.rows.jsonl import BadRow, Row, read_rows
-from dgmark.rows.row_file import RowFile
+from dgmark.rows.jsonl import Row, read_good_rows
+from dgmark.rows.runner import Task
 
 if TYPE_CHECKING:
     from dgmark.lab.evaluate import Judge, Perplexity, PerplexityDifference, ScoredText
@@ -51,41 +53,48 @@ class Evaluated:
     perplexity: "Perplexity | None"
 
 
-@speaks
+@command_errors
+@option_groups
 def evaluate(
     source: Annotated[str, typer.Argument(metavar="FILE", help='JSON Lines with "id", "prompt", "text"; - is stdin.')],
+    *,
     against: Annotated[
         str | None, typer.Option(help="Compare with these texts, pair by pair by id.", show_default=False)
     ] = None,
     judge: Annotated[
         str,
-        typer.Option(help="Autoregressive model: builtin, folder, or hub id; none for no perplexity."),
+        typer.Option(
+            help="Autoregressive model: builtin, folder, or hub id; none for no perplexity.", rich_help_panel=opt.MODEL
+        ),
     ] = "builtin",
     ids: Annotated[
         bool, typer.Option("--ids", help='Score "token_ids" as they are; for a judge with the same tokenizer.')
     ] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Append a row a text; finished rows are not made again.", show_default=False)
+    loading: Annotated[opt.Loading, opt.loading_options("device", "dtype", "revision", "quantization", "device_map")],
+    context: Annotated[
+        int | None,
+        typer.Option(help="Tokens the judge reads at once.", show_default="all", rich_help_panel=opt.MODEL),
     ] = None,
     stride: Annotated[
-        int | None, typer.Option(help="Tokens a window adds, of texts over the context.", show_default="half of it")
+        int | None,
+        typer.Option(
+            help="New tokens of each window, where a text is longer than the context.",
+            show_default="half of the context",
+            rich_help_panel=opt.MODEL,
+        ),
     ] = None,
-    context: Annotated[int | None, typer.Option(help="Tokens the judge reads at once.", show_default="all")] = None,
-    batch_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of one forward.")] = 4096,
-    intervals: Annotated[str, typer.Option(help="bca or percentile.")] = "bca",
-    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
-    device: Device = None,
-    dtype: Dtype = None,
-    revision: Revision = None,
-    quantization: Quantization = None,
-    device_map: DeviceMap = None,
-    as_json: OneObject = False,
+    batch_tokens: Annotated[
+        int, typer.Option(min=1, help="Most tokens of one forward.", rich_help_panel=opt.SPEED)
+    ] = 4096,
+    intervals: Annotated[str, typer.Option(help="Confidence intervals: bca or percentile.")] = "bca",
+    confidence: Annotated[float, typer.Option(help="Confidence of the intervals.")] = 0.95,
+    out: opt.RowsOut = None,
+    as_json: opt.OneObject = False,
 ) -> None:
     """Measure perplexity after the prompt, repetition and diversity of texts, each with a confidence interval.
 
     With --against FILE, the differences between the two sets too: second (FILE) minus first.
     """
-    loading = given(locals(), LOADING)
     bootstrap = Bootstrap(intervals, confidence)  # type: ignore[arg-type]
     sources = [source] if against is None else [source, against]
     sets = [_read(one, ids) for one in sources]
@@ -108,9 +117,7 @@ def _read(source: str, ids: bool) -> list[Written]:
         InputError: a line cannot be used, or two have one id.
     """
     texts: dict[str, Written] = {}
-    for row in read_rows(source):
-        if isinstance(row, BadRow):
-            raise InputError(f"{row.row_id}: {row.error}")
+    for row in read_good_rows(source):
         written = _written(row, ids)
         if written.row_id in texts:
             raise InputError(f"two rows of {source} have the id {written.row_id!r}: ids tell which texts are a pair")
@@ -145,10 +152,8 @@ def _shared(first: list[Written], second: list[Written]) -> list[list[Written]]:
 
 
 def _load(judge: str, options: dict[str, Any]) -> "Judge":
-    try:
+    with needed_extra("generate", "perplexity"):
         from dgmark.lab.evaluate import load_judge
-    except ImportError as error:
-        raise MissingExtra(str(error)) from None
     return load_judge(judge, **options)
 
 
@@ -172,40 +177,36 @@ def _evaluated(
         return Evaluated(texts, measured, None)
     from dgmark.lab.evaluate import summarise
 
-    scored = list(_scores(texts, measured, judge, scoring, out, ids))
+    scored = _scores(texts, measured, judge, scoring, out, ids)
     return Evaluated(texts, measured, summarise(judge, scored, bootstrap))
 
 
 def _scores(
     texts: list[Written], measured: Diversity, judge: "Judge", scoring: dict[str, Any], out: Path | None, ids: bool
-) -> "Iterator[ScoredText]":
+) -> "list[ScoredText]":
     """Scores of the texts; with a file, those in it are taken from there, and the others put into it."""
     from dgmark.lab.evaluate import ScoredText, score_texts
 
-    def score(some: list[Written]) -> "list[ScoredText]":
-        return score_texts(judge, [one.content for one in some], [one.prompt for one in some], **scoring)
-
-    if out is None:
-        yield from score(texts)
-        return
     settings = {"judge": judge.name, "dtype": judge.dtype, "context": judge.context_length, "ids": ids}
     agree: Row = {"settings": {**settings, "stride": scoring["stride"]}, "schema": EVALUATION_SCHEMA}
-    with RowFile(out, agree, (*_SCORES, "fingerprint")) as file:
-        varieties = {one.row_id: asdict(variety) for one, variety in zip(texts, measured.texts, strict=True)}
-        todo = [one for one in texts if one.row_id not in file.done]
-        for start in range(0, len(todo), _AT_ONCE):
-            some = todo[start : start + _AT_ONCE]
-            rows = [
-                {"id": one.row_id, "fingerprint": one.fingerprint, **scores.to_dict(), **varieties[one.row_id], **agree}
-                for one, scores in zip(some, score(some), strict=True)
-            ]
-            file.append(rows)
-            file.done.update({row["id"]: row for row in rows})
-        for one in texts:
-            done = file.done[one.row_id]
-            if done["fingerprint"] != one.fingerprint:
-                raise ResumeMismatch(f"{out} holds a row {one.row_id!r} of another text; choose another --out")
-            yield ScoredText(**{name: done[name] for name in _SCORES})
+    varieties = {one.row_id: asdict(variety) for one, variety in zip(texts, measured.texts, strict=True)}
+    rows: dict[str, Row] = {}
+
+    def score(batch: list[Task[Written]], _: Callable[[int], None]) -> list[Row]:
+        some = [task.content for task in batch]
+        scored = score_texts(judge, [one.content for one in some], [one.prompt for one in some], **scoring)
+        return [
+            {"id": task.row_id, **task.same, **scores.to_dict(), **varieties[task.row_id], **agree}
+            for task, scores in zip(batch, scored, strict=True)
+        ]
+
+    tasks = [Task(one.row_id, one, same={"fingerprint": one.fingerprint}) for one in texts]
+    output = RowOutput(EVALUATION_SCHEMA, out, agree, remembered=_SCORES, source="text")
+    before = make_rows(
+        tasks, score, output, batch_size=_AT_ONCE, take=lambda made: rows.update({row["id"]: row for row in made})
+    )
+    rows |= before
+    return [ScoredText(**{name: rows[one.row_id][name] for name in _SCORES}) for one in texts]
 
 
 def _differences(found: list[Evaluated], bootstrap: Bootstrap) -> "dict[str, Comparison | PerplexityDifference]":

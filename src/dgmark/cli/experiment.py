@@ -1,15 +1,19 @@
 """`dgmark experiment`: list, run and report the paper's tables and figures."""
 
 import json
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dgmark.checkpoint.folder import BUILTIN
-from dgmark.cli.console import speaks, stderr, stdout
-from dgmark.cli.options import BatchSize, Device, Dtype, OneObject, Pad, Quantization
-from dgmark.errors import MissingExtra, install_hint
+from dgmark.cli.bar import RowBar, row_bar
+from dgmark.cli.console import command_errors, needed_extra, stderr, stdout
+from dgmark.cli.help_page import Command
+from dgmark.cli.option_groups import option_groups, options_of
+from dgmark.cli.options import KEY, MODEL, OUTPUT, BatchSize, Loading, OneObject, Pad, loading_options
 
 if TYPE_CHECKING:
     from dgmark.lab.experiments.spec import SetupName
@@ -18,13 +22,18 @@ experiment_app = typer.Typer(no_args_is_help=True, help="Run the paper's tables 
 
 EXPERIMENT_SCHEMA = 1
 
-Runs = Annotated[Path, typer.Option(help="Folder that rows are kept in.")]
+Runs = Annotated[Path, typer.Option(help="Folder that rows are kept in.", rich_help_panel=OUTPUT)]
 Name = Annotated[str, typer.Argument(help="Name of an experiment, or a file ending in .toml.")]
 ModelName = Annotated[
     str,
-    typer.Option(help="builtin, paper (the paper's setup and models), or a model for the paper's setup."),
+    typer.Option(
+        help="builtin, paper (the paper's setup and models), or a model for the paper's setup.", rich_help_panel=MODEL
+    ),
 ]
-KeyFile = Annotated[Path | None, typer.Option(help="Key file.", show_default="the runs folder's own, made if missing")]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(help="Key file.", show_default="the runs folder's own, made if missing", rich_help_panel=KEY),
+]
 
 
 @experiment_app.callback()
@@ -32,8 +41,8 @@ def experiment_group() -> None:
     """Run the paper's tables and figures."""
 
 
-@experiment_app.command("list")
-@speaks
+@experiment_app.command("list", cls=Command)
+@command_errors
 def list_experiments(as_json: OneObject = False) -> None:
     """List the experiments: what each shows, and how many texts it takes."""
     from dgmark.lab.experiments.catalog import experiment_names, load_experiment
@@ -59,70 +68,90 @@ def list_experiments(as_json: OneObject = False) -> None:
         stdout().print(f"{one.name:<{width}}  {size:<18}  {one.source}: {one.title}", markup=False, soft_wrap=True)
 
 
-@experiment_app.command("run")
-@speaks
-def run(
-    name: Name,
-    runs: Runs = Path("runs"),
-    model: ModelName = "builtin",
-    key: KeyFile = None,
+@dataclass(frozen=True)
+class Part:
+    """Which part of an experiment is run."""
+
     prompts: Annotated[
         list[str] | None, typer.Option(help="FILE, or SET=FILE: prompts that do not come with dgmark.")
-    ] = None,
-    cell: Annotated[list[str] | None, typer.Option(help="Only this cell (may be repeated).")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Most texts a cell.", show_default="all")] = None,
+    ] = None
+    cell: Annotated[list[str] | None, typer.Option(help="Only this cell (may be repeated).")] = None
+    limit: Annotated[int | None, typer.Option(min=1, help="Most texts of a cell.", show_default="all")] = None
     length: Annotated[
         int | None, typer.Option(min=1, help="Most response tokens, for a quick look.", show_default="the cell's")
-    ] = None,
-    batch_size: BatchSize = 8,
-    pad: Pad = None,
-    judge: Annotated[
-        str | None,
-        typer.Option(help="Model that perplexity is taken under; none leaves it out.", show_default="the setup's"),
-    ] = None,
-    rater: Annotated[
-        str | None, typer.Option(help="Language model that rates texts, at an OpenAI-compatible endpoint.")
-    ] = None,
-    rater_url: Annotated[str | None, typer.Option(help="The endpoint; by default OpenAI's own.")] = None,
-    task: Annotated[list[str] | None, typer.Option(help="Of benchmarks, only this task (may be repeated).")] = None,
-    include: Annotated[list[Path] | None, typer.Option(help="Folder of further task files of the harness.")] = None,
+    ] = None
+    task: Annotated[list[str] | None, typer.Option(help="Of benchmarks, only this task (may be repeated).")] = None
+    include: Annotated[list[Path] | None, typer.Option(help="Folder of further task files of the harness.")] = None
     confirm_run_unsafe_code: Annotated[
         bool, typer.Option("--confirm-run-unsafe-code", help="Let tasks execute what the model writes (HumanEval).")
-    ] = False,
-    device: Device = None,
-    dtype: Dtype = None,
-    quantization: Quantization = None,
+    ] = False
+
+
+@dataclass(frozen=True)
+class Raters:
+    """Who says how good the texts are: a judge by perplexity, a rater in words."""
+
+    judge: Annotated[
+        str | None,
+        typer.Option(
+            help="Model that perplexity is taken under; none leaves it out.",
+            show_default="the setup's",
+            rich_help_panel=MODEL,
+        ),
+    ] = None
+    rater: Annotated[
+        str | None,
+        typer.Option(help="Language model that rates texts, at an OpenAI-compatible endpoint.", rich_help_panel=MODEL),
+    ] = None
+    rater_url: Annotated[
+        str | None, typer.Option(help="Address of the endpoint.", show_default="OpenAI's own", rich_help_panel=MODEL)
+    ] = None
+
+
+@experiment_app.command("run", cls=Command)
+@command_errors
+@option_groups
+def run(
+    name: Name,
+    part: Annotated[Part, options_of(Part)],
+    *,
+    key: KeyFile = None,
+    model: ModelName = "builtin",
+    raters: Annotated[Raters, options_of(Raters)],
+    loading: Annotated[Loading, loading_options("device", "dtype", "quantization")],
+    batch_size: BatchSize = 8,
+    pad: Pad = None,
+    runs: Runs = Path("runs"),
 ) -> None:
     """Make the texts of an experiment that are not there yet; interrupted, run it again to go on."""
     from dgmark.lab.experiments.catalog import load_experiment
     from dgmark.lab.experiments.prompt_sets import named_files
     from dgmark.lab.experiments.store import Store
 
-    experiment, files = load_experiment(name), named_files(prompts or [])
-    try:
+    experiment, files = load_experiment(name), named_files(part.prompts or [])
+    with needed_extra("generate", "running an experiment"):
         from dgmark.lab.endpoint import Endpoint
         from dgmark.lab.experiments.run import RunOptions, run_experiment
-    except ImportError as error:
-        raise MissingExtra(f"running needs torch and transformers: {install_hint('generate')} ({error})") from None
     setup, other = _setup(model)
     options = RunOptions(
         setup=setup,
         model=other,
         key=key,
         files=files,
-        cells=cell or [],
-        limit=limit,
-        length=length,
+        cells=part.cell or [],
+        limit=part.limit,
+        length=part.length,
         batch_size=batch_size,
         pad=pad,
-        judge=judge,
-        rater=None if rater is None else Endpoint(model=rater, base_url=rater_url),
-        tasks=task or [],
-        include=include or [],
-        run_unsafe_code=confirm_run_unsafe_code,
-        loading={"device": device, "dtype": dtype, "quantization": quantization},
+        judge=raters.judge,
+        rater=None if raters.rater is None else Endpoint(model=raters.rater, base_url=raters.rater_url),
+        tasks=part.task or [],
+        include=part.include or [],
+        run_unsafe_code=part.confirm_run_unsafe_code,
+        loading=loading,  # type: ignore[arg-type]
     )
-    run_experiment(experiment, Store(runs), options, _tell, warn=_warn)
+    with row_bar("texts") as bar:
+        run_experiment(experiment, Store(runs), options, partial(_tell, bar), warn=_warn)
 
 
 def _setup(model: str) -> "tuple[SetupName, str | None]":
@@ -136,18 +165,26 @@ def _warn(message: str) -> None:
     stderr().print(f"warning: {message}", markup=False)
 
 
-def _tell(what: str, done: int, of: int) -> None:
+def _tell(bar: RowBar, what: str, done: int, of: int) -> None:
+    """Show what is under way as a bar, and what is done (or all of it, where there is no bar) as a line."""
+    if bar.shown and done < of:
+        bar.show(what, done, of)
+        return
+    bar.clear()
     stderr().print(f"{what}: {done} of {of}", markup=False)
 
 
-@experiment_app.command("report")
-@speaks
+@experiment_app.command("report", cls=Command)
+@command_errors
 def report(
     name: Name,
     runs: Runs = Path("runs"),
     model: ModelName = "builtin",
     key: KeyFile = None,
-    out: Annotated[Path | None, typer.Option(help="Folder to write to.", show_default="RUNS/reports/NAME")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder to write to.", show_default="RUNS/reports/NAME", rich_help_panel=OUTPUT),
+    ] = None,
 ) -> None:
     """Write what a run shows, beside the paper's numbers: report.md, numbers.csv, tables.tex and pictures."""
     from dgmark.lab.experiments.catalog import load_experiment

@@ -1,24 +1,30 @@
 """`dgmark infill`: texts with holes in, the holes filled with marked tokens out."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dgmark.checkpoint.folder import BUILTIN
 from dgmark.cli import options as opt
-from dgmark.cli.console import speaks, stderr
-from dgmark.cli.keys import key_to_mark_with
-from dgmark.errors import DgmarkError, EmptyInput, InputError, MissingExtra, SettingsError, install_hint
-from dgmark.rows.jsonl import BadRow, Row, read_rows, to_line
+from dgmark.cli.console import command_errors, needed_extra
+from dgmark.cli.option_groups import option_groups
+from dgmark.cli.row_output import RowOutput, make_rows
+from dgmark.decode.config import Settings
+from dgmark.errors import DgmarkError, SettingsError
+from dgmark.rows.jsonl import BadRow, Row, read_rows
+from dgmark.rows.runner import Task, one_by_one, tasks_of
 
 if TYPE_CHECKING:
-    from dgmark.decode.infill import CountFrom
+    from dgmark.decode.infilling import CountFrom
 
 
-@speaks
+@command_errors
+@option_groups
 def infill(
+    key: opt.KeyToMark,
+    loading: opt.ModelOptions,
+    settings: Annotated[Settings, opt.decoding_options(without=("length", "steps", "schedule"))],
     text: Annotated[
         str | None, typer.Argument(help=r"A text in which \[mask:N] is a hole of N tokens.", show_default=False)
     ] = None,
@@ -26,68 +32,41 @@ def infill(
         str | None,
         typer.Option(help='JSON Lines with "id" and "text" (or "parts"); - is stdin.', show_default=False),
     ] = None,
-    key: opt.KeyToMark = None,
-    no_watermark: opt.NoWatermark = False,
-    model: opt.Model = BUILTIN,
     count_from: Annotated[
-        str, typer.Option(help="text: one count of positions for all holes; hole: anew in each.")
+        str,
+        typer.Option(help="text: count positions through all holes; hole: anew in each hole.", rich_help_panel=opt.KEY),
     ] = "text",
-    block_length: opt.BlockLength = None,
-    strategy: opt.Strategy = None,
-    temperature: opt.Temperature = None,
-    top_k: opt.TopK = None,
-    top_p: opt.TopP = None,
-    lookahead: opt.Lookahead = None,
-    lookahead_scope: opt.LookaheadScope = None,
-    lookahead_proposals: opt.LookaheadProposals = None,
-    commit: opt.Commit = None,
-    threshold: opt.Threshold = None,
-    factor: opt.Factor = None,
-    cache: opt.Cache = None,
-    guard: opt.Guard = None,
-    repetition_guard: opt.RepetitionGuard = None,
-    seed: Annotated[int, typer.Option(help="Text i is drawn with seed + i.")] = 0,
-    device: opt.Device = None,
-    dtype: opt.Dtype = None,
-    revision: opt.Revision = None,
-    family: opt.Family = None,
-    quantization: opt.Quantization = None,
-    device_map: opt.DeviceMap = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Rows, which say where the holes were.")] = False,
-    allow_open_key: opt.AllowOpenKey = False,
+    seed: opt.Seed = 0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print rows, which say where the holes were.", rich_help_panel=opt.OUTPUT)
+    ] = False,
 ) -> None:
     """Fill the holes of a text with tokens that carry the mark of a key; the rest stays as it is."""
-    loading, settings = opt.given(locals(), opt.LOADING), opt.given(locals(), opt.DECODING)
-    secret = key_to_mark_with(key, no_watermark, allow_open_key)
-    rows = list(_rows(text, texts))
-    if not rows:
-        raise EmptyInput("there is no text to fill")
-    try:
-        from dgmark.decode.infill import INFILLING_SCHEMA
-        from dgmark.decode.infill import infill as fill
+    tasks = tasks_of(_rows(text, texts), _task, seed=seed, purpose="text to fill")
+    with needed_extra("generate", "infilling"):
+        from dgmark.decode.infilling import INFILLING_SCHEMA, holes_in
+        from dgmark.decode.infilling import infill as fill
         from dgmark.models.load import load_model
-    except ImportError as error:
-        raise MissingExtra(f"infilling needs torch and transformers: {install_hint('generate')} ({error})") from None
-    denoiser = load_model(model, **loading)
-    origin: CountFrom = count_from  # type: ignore[assignment]
-    errors: list[DgmarkError] = []
-    for index, row in enumerate(rows):
-        try:
-            parts = _parts(row)
-            (filled,) = fill(denoiser, [parts], key=secret, count_from=origin, seed=seed + index, **settings)
-        except InputError as error:
-            if len(rows) == 1:
-                raise
-            errors.append(error)
-            row_id = row.row_id if isinstance(row, BadRow) else row["id"]
-            print(to_line(BadRow(row_id, str(error)).to_row(INFILLING_SCHEMA)), flush=True)
-            continue
-        assert not isinstance(row, BadRow)
-        print(to_line(filled.to_row(row["id"])) if as_json or len(rows) > 1 else filled.text, flush=True)
-    if errors:
-        stderr().print(f"{len(errors)} of {len(rows)} rows have errors")
-        if len(errors) == len(rows):
-            raise errors[0]
+    model = load_model(**loading)
+
+    def work(batch: list[Task[Row]], progress: Callable[[int], None]) -> list[Row | DgmarkError]:
+        def filled(task: Task[Row]) -> Row:
+            parts, row_seed = task.content.get("parts"), task.same["seed"]
+            if not isinstance(parts, list):
+                parts = holes_in(task.content["text"])
+            origin: CountFrom = count_from  # type: ignore[assignment]
+            (made,) = fill(model, [parts], key=key, count_from=origin, seed=row_seed, progress=progress, **settings)
+            return made.to_row(task.row_id)
+
+        return one_by_one(filled, batch)
+
+    make_rows(tasks, work, RowOutput(INFILLING_SCHEMA, as_json=as_json))
+
+
+def _task(row: Row, seed: int) -> Task[Row] | BadRow:
+    if isinstance(row.get("parts"), list) or isinstance(row.get("text"), str):
+        return Task(row["id"], row, same={"seed": seed})
+    return BadRow(row["id"], 'no "text" with [mask:N] in it, and no "parts"')
 
 
 def _rows(text: str | None, texts: str | None) -> Iterator[Row | BadRow]:
@@ -97,16 +76,3 @@ def _rows(text: str | None, texts: str | None) -> Iterator[Row | BadRow]:
         return read_rows(texts)
     content = sys.stdin.read() if text == "-" else text
     return iter([{"id": "0", "text": content}])
-
-
-def _parts(row: Row | BadRow) -> list[str | int]:
-    from dgmark.decode.infill import holes_in
-
-    if isinstance(row, BadRow):
-        raise InputError(row.error)
-    if isinstance(row.get("parts"), list):
-        parts: list[str | int] = row["parts"]
-        return parts
-    if isinstance(row.get("text"), str):
-        return holes_in(row["text"])
-    raise InputError('no "text" with [mask:N] in it, and no "parts"')

@@ -1,6 +1,7 @@
 """`dgmark keygen` and `dgmark key show`."""
 
 import json
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -8,50 +9,65 @@ from typing import Annotated
 import typer
 
 from dgmark.checkpoint.folder import BUILTIN
-from dgmark.cli.console import speaks, stderr, stdout
-from dgmark.cli.options import AllowOpenKey, OneObject
-from dgmark.errors import SettingsError
+from dgmark.cli.console import command_errors, stderr, stdout
+from dgmark.cli.help_page import Command
+from dgmark.cli.options import KEY, MODEL, AllowOpenKey, OneObject
 from dgmark.watermark.groups import PRF
 from dgmark.watermark.key import WatermarkKey
 
 
-class Scheme(StrEnum):
+class Grouping(StrEnum):
     """Where the groups come from."""
 
     KEYED = "keyed"
-    TOKEN_ID = "token-id"  # noqa: S105 (the name of a scheme)
+    TOKEN_ID = "token-id"  # noqa: S105 (the name of a grouping)
 
 
-def key_to_mark_with(key: Path | None, no_watermark: bool, allow_open: bool) -> WatermarkKey | None:
-    """The key that a command is to mark with; None if it is to leave no mark.
-
-    Raises:
-        SettingsError: neither or both were asked for.
-    """
-    if (key is None) != no_watermark:
-        raise SettingsError("give --key FILE to mark the text, or --no-watermark to leave it unmarked (one of the two)")
-    return None if key is None else WatermarkKey.load(key, allow_open=allow_open)
-
-
-@speaks
+@command_errors
 def keygen(
     file: Annotated[Path, typer.Argument(help="Where to write the key (mode 0600; never overwritten).")],
-    model: Annotated[str, typer.Option(help="Model whose tokenizer the key is bound to.")] = BUILTIN,
-    modulus: Annotated[int, typer.Option(help="Number of token groups, 2 to 16.")] = 2,
-    rotate: Annotated[int, typer.Option(help="Positions after which the groups change; 0 is never.")] = 0,
-    scheme: Annotated[Scheme, typer.Option(help="token-id is the paper's rule, which has no key.")] = Scheme.KEYED,
+    model: Annotated[
+        str, typer.Option(help="Model whose tokenizer the key is bound to.", rich_help_panel=MODEL)
+    ] = BUILTIN,
+    modulus: Annotated[int, typer.Option(help="Number of token groups, 2 to 16.", rich_help_panel=KEY)] = 2,
+    rotate: Annotated[
+        int, typer.Option(help="Positions after which the groups change; 0: never.", rich_help_panel=KEY)
+    ] = 0,
+    grouping: Annotated[
+        Grouping,
+        typer.Option("--scheme", help="token-id is the paper's rule, which has no key.", rich_help_panel=KEY),
+    ] = Grouping.KEYED,
     code_length: Annotated[
-        int, typer.Option(help="Period of a keyed position code, a multiple of the modulus; 0 is the paper's i mod m.")
+        int,
+        typer.Option(
+            help="Period of a keyed position code, a multiple of the modulus; 0: the paper's i mod m.",
+            rich_help_panel=KEY,
+        ),
     ] = 0,
 ) -> None:
     """Make a secret key. Who has it can detect the mark, and forge it: keep it as you keep a signing key."""
-    key = WatermarkKey.generate(model, modulus=modulus, rotation=rotate, grouping=scheme.value, code_length=code_length)
+    key = WatermarkKey.generate(
+        model, modulus=modulus, rotation=rotate, grouping=grouping.value, code_length=code_length
+    )
     key.save(file)
     if key.keyless:
         stderr().print(
             "warning: token-id has no secret; anybody can detect and forge it, and its p-values hold for no key"
         )
     print(f"{file}: key {key.fingerprint} for {model}")
+    stderr().print(_next_steps(file, model), markup=False)
+
+
+def _next_steps(file: Path, model: str) -> str:
+    quoted = shlex.quote(str(file))
+    named = "" if model == BUILTIN else f" --model {shlex.quote(model)}"
+    return (
+        "Next:\n"
+        f"  dgmark generate --key {quoted}{named} --prompt 'Once upon a time' > text.txt   write a marked text\n"
+        f"  dgmark detect --key {quoted} text.txt   look for the mark\n"
+        "Keep a copy of the file in a safe place: without it no text of this key can be detected, and with it anybody\n"
+        "can forge the mark."
+    )
 
 
 key_app = typer.Typer(no_args_is_help=True, help="Look at a key file.")
@@ -62,8 +78,8 @@ def key_group() -> None:
     """Look at a key file."""
 
 
-@key_app.command("show")
-@speaks
+@key_app.command("show", cls=Command)
+@command_errors
 def show(
     file: Annotated[Path, typer.Argument(help="Key file.")],
     as_json: OneObject = False,

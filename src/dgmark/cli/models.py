@@ -5,13 +5,13 @@ from typing import Any
 
 from dgmark.checkpoint.families import BYTES_PER_PARAMETER, FAMILIES, Family
 from dgmark.checkpoint.folder import BUILTIN, BUILTINS
-from dgmark.cli.console import speaks
+from dgmark.cli.console import command_errors
 from dgmark.cli.options import OneObject
 
 MODELS_SCHEMA = 1
 
 
-@speaks
+@command_errors
 def models(as_json: OneObject = False) -> None:
     """List the families of models, their published checkpoints, the memory their weights take, and the defaults."""
     rows = [family_row(family) for family in FAMILIES.values()]

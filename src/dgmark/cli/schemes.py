@@ -7,15 +7,16 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from dgmark.cli.console import speaks, stdout
-from dgmark.cli.options import OneObject
+from dgmark.cli.console import command_errors, stdout
+from dgmark.cli.option_groups import OptionGroup, parameter
+from dgmark.cli.options import KEY, OneObject
 from dgmark.errors import SettingsError
 from dgmark.lab.baselines import SCHEMES, Scheme, parse_options
 from dgmark.lab.baselines import scheme as make
 
 SchemeName = Annotated[
     str | None,
-    typer.Option("--scheme", help=f"Watermark: {', '.join(SCHEMES)}.", show_default="dgmark"),
+    typer.Option("--scheme", help=f"Watermark: {', '.join(SCHEMES)}.", show_default="dgmark", rich_help_panel=KEY),
 ]
 SchemeOptions = Annotated[
     list[str] | None,
@@ -23,6 +24,7 @@ SchemeOptions = Annotated[
         "--scheme-option",
         metavar="NAME=VALUE",
         help="Option of the scheme, such as delta=2; may be repeated. `dgmark schemes` lists them.",
+        rich_help_panel=KEY,
     ),
 ]
 
@@ -40,7 +42,16 @@ def scheme_of(name: str | None, options: list[str] | None) -> Scheme | None:
     return make(name, **parse_options(name, options or []))
 
 
-@speaks
+SchemeToMark = Annotated[
+    Scheme | None,
+    OptionGroup(
+        options=(parameter("scheme", SchemeName), parameter("scheme_option", SchemeOptions)),
+        value=lambda options: scheme_of(options["scheme"], options["scheme_option"]),
+    ),
+]
+
+
+@command_errors
 def schemes(as_json: OneObject = False) -> None:
     """List the watermarks that `generate` and `detect` know, with their options and defaults."""
     options = {name: {field.name: field.default for field in fields(kind)} for name, kind in SCHEMES.items()}

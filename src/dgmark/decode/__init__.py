@@ -1,16 +1,41 @@
-"""Decoding masked diffusion models, with or without the mark."""
+"""Decoding masked diffusion models, with or without the mark.
 
-from dgmark.decode.canvas import Canvas, Commits, Progress, Response, Trace
-from dgmark.decode.config import STRATEGIES, DecodeConfig
-from dgmark.decode.generation import Generation, generate, generate_batch
-from dgmark.decode.infill import Infilling, infill
-from dgmark.decode.loop import decode, decode_steps
-from dgmark.decode.matching import KeyMatching
-from dgmark.decode.proposals import Proposals, propose
-from dgmark.decode.scheme import Scheme
-from dgmark.decode.select import alternatives, select
-from dgmark.decode.steering import Bias, Matching, Noise, Steering, View, everything
-from dgmark.decode.stream import BlockFinished, Committed, Event, RowFinished, stream
+The settings need no torch; what does is imported when it is first asked for. No module has the name of one of the names
+here, which its import would replace.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dgmark.decode.canvas import Canvas, Commits, Progress, Response, Trace
+    from dgmark.decode.config import STRATEGIES, DecodeConfig
+    from dgmark.decode.generation import Generation, generate
+    from dgmark.decode.infilling import Infilling, infill
+    from dgmark.decode.loop import decode, decode_steps
+    from dgmark.decode.matching import KeyMatching
+    from dgmark.decode.prompts import Prepared, Request
+    from dgmark.decode.proposals import Proposals, propose
+    from dgmark.decode.scheme import Scheme
+    from dgmark.decode.selection import alternatives, select
+    from dgmark.decode.steering import Bias, Matching, Noise, Steering, View, everything
+    from dgmark.decode.streaming import BlockFinished, Committed, Event, RowFinished, stream
+
+_NAMES = {
+    "canvas": ("Canvas", "Commits", "Progress", "Response", "Trace"),
+    "config": ("STRATEGIES", "DecodeConfig"),
+    "generation": ("Generation", "generate"),
+    "infilling": ("Infilling", "infill"),
+    "loop": ("decode", "decode_steps"),
+    "matching": ("KeyMatching",),
+    "prompts": ("Prepared", "Request"),
+    "proposals": ("Proposals", "propose"),
+    "scheme": ("Scheme",),
+    "selection": ("alternatives", "select"),
+    "steering": ("Bias", "Matching", "Noise", "Steering", "View", "everything"),
+    "streaming": ("BlockFinished", "Committed", "Event", "RowFinished", "stream"),
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
     "STRATEGIES",
@@ -26,8 +51,10 @@ __all__ = [
     "KeyMatching",
     "Matching",
     "Noise",
+    "Prepared",
     "Progress",
     "Proposals",
+    "Request",
     "Response",
     "RowFinished",
     "Scheme",
@@ -39,9 +66,16 @@ __all__ = [
     "decode_steps",
     "everything",
     "generate",
-    "generate_batch",
     "infill",
     "propose",
     "select",
     "stream",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'dgmark.decode' has no attribute {name!r}")
+    value = getattr(import_module(f"dgmark.decode.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -1,11 +1,12 @@
 """What a decode starts from and what comes of it: canvases, the commits of each step, responses with their traces."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+from torch.nn.functional import pad
 
 from dgmark.models.denoiser import Denoiser
 
@@ -21,7 +22,7 @@ class Canvas:
         ids: prompt and masks, or a text with holes.
         start: where the region begins that blocks are cut from.
         masked: the places of the region to be filled.
-        positions: the position of each place, as the mark counts them.
+        positions: the position of each place, as the mark counts them; shared by the rows, or of each row.
         stops: whether a row ends with the first end token (else none is ever committed).
         padding: columns at the left of each row that are no part of it; None for none.
     """
@@ -29,7 +30,7 @@ class Canvas:
     ids: Int[Tensor, "batch length"]
     start: int
     masked: Bool[Tensor, " region"]
-    positions: Int[Tensor, " region"]
+    positions: Int[Tensor, " region"] | Int[Tensor, "batch region"]
     stops: bool = True
     padding: Int[Tensor, " batch"] | None = None
 
@@ -50,6 +51,48 @@ class Canvas:
             positions=torch.arange(length, device=prompts.device),
             padding=padding,
         )
+
+    @classmethod
+    def with_holes(cls, ids: list[int], holes: list[int], mask_id: int) -> "Canvas":
+        """A text whose tokens at the places `holes` (ascending, not empty) are to be written; no end token is.
+
+        The region is cut from the first hole to the last, and positions are counted from the text's first token.
+        """
+        row = torch.tensor([ids], dtype=torch.long)
+        row[0, holes] = mask_id
+        start, stop = holes[0], holes[-1] + 1
+        masked = torch.zeros(stop - start, dtype=torch.bool)
+        masked[[place - start for place in holes]] = True
+        return cls(ids=row, start=start, masked=masked, positions=torch.arange(start, stop), stops=False)
+
+    @classmethod
+    def together(cls, canvases: "Sequence[Canvas]", mask_id: int) -> "Canvas":
+        """Canvases of one `layout` as one; those that begin earlier are padded at the left (with masks)."""
+        start = max(canvas.start for canvas in canvases)
+        missing = [start - canvas.start for canvas in canvases for _ in canvas.ids]
+        padded = [pad(canvas.ids, (start - canvas.start, 0), value=mask_id) for canvas in canvases]
+        padding = torch.tensor(missing) if any(missing) else None
+        return replace(canvases[0], ids=torch.cat(padded), start=start, padding=padding)
+
+    @property
+    def layout(self) -> tuple[int, bytes, bytes, bool]:
+        """What the rows of one canvas share beside its start: what stands behind it, its places, its positions."""
+        places = (self.masked.numpy(force=True).tobytes(), self.positions.numpy(force=True).tobytes())
+        return self.ids.shape[1] - self.start, *places, self.stops
+
+    def to(self, device: torch.device) -> "Canvas":
+        """The same on another device."""
+        return replace(
+            self,
+            ids=self.ids.to(device),
+            masked=self.masked.to(device),
+            positions=self.positions.to(device),
+            padding=None if self.padding is None else self.padding.to(device),
+        )
+
+    def position_of(self, row: Int[Tensor, " n"], place: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
+        """The position of each place of a row, as the mark counts them."""
+        return self.positions[place] if self.positions.dim() == 1 else self.positions[row, place]
 
 
 @dataclass(frozen=True)
@@ -119,7 +162,7 @@ def collect(
         if progress is not None:
             progress(len(commits.row))
     ends = set(model.end_ids) if canvas.stops else set()
-    traces = _traces(done, len(region), canvas.positions)
+    traces = _traces(done, len(region), canvas)
     return [response_of(ids, ends, trace) for ids, trace in zip(region.tolist(), traces, strict=True)]
 
 
@@ -129,8 +172,11 @@ def response_of(ids: list[int], ends: set[int], trace: Trace) -> Response:
     return Response(token_ids=ids[:stop], ended=stop is not None, trace=trace)
 
 
-def _traces(done: list[Commits], batch: int, positions: Tensor) -> list[Trace]:
-    columns = [(c.row, torch.full_like(c.row, c.step), positions[c.place], c.token, c.reward, c.matched) for c in done]
+def _traces(done: list[Commits], batch: int, canvas: Canvas) -> list[Trace]:
+    columns = [
+        (c.row, torch.full_like(c.row, c.step), canvas.position_of(c.row, c.place), c.token, c.reward, c.matched)
+        for c in done
+    ]
     row, step, position, token, reward, matched = (torch.cat(column).cpu() for column in zip(*columns, strict=True))
     traces = []
     for index in range(batch):

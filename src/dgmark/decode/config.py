@@ -1,10 +1,12 @@
 """The settings of one decode, refused at once where they cannot be meant."""
 
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, TypedDict, Unpack
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from dgmark.errors import BlockLengthError, SettingsError, UnknownStrategy
-from dgmark.models.denoiser import CACHES, CacheMode, Denoiser, block_multiple_of, defaults_of, name_of, sees_ahead_of
+
+if TYPE_CHECKING:  # so that a command line knows the settings without torch
+    from dgmark.models.denoiser import Denoiser
 
 # beyond these, logits / temperature leaves the range in which float32 still tells tokens apart
 _COLDEST, _HOTTEST = 1e-6, 1e6
@@ -14,6 +16,7 @@ SCOPES = ("block", "canvas")
 LOOKAHEAD_PROPOSALS = ("redrawn", "kept")
 COMMITS = ("quota", "threshold", "factor")
 SCHEDULES = ("llada", "dream")
+CACHES = ("none", "prefix", "dual")
 
 
 class Settings(TypedDict, total=False):
@@ -33,9 +36,15 @@ class Settings(TypedDict, total=False):
     factor: float
     steps: int | None
     schedule: Literal["llada", "dream"]
-    cache: CacheMode
+    cache: Literal["none", "prefix", "dual"]
     guard: float
     repetition_guard: bool
+
+
+def _setting(value: Any, help: str, choices: tuple[str, ...] = (), default: str | None = None) -> Any:  # noqa: A002
+    """A field with what a command line says of it: its sentence of help, its choices, its default in words."""
+    shown = default if default is not None or value is None else str(value)
+    return field(default=value, metadata={"help": help, "choices": choices, "default": shown})
 
 
 @dataclass(frozen=True)
@@ -67,23 +76,27 @@ class DecodeConfig:
         repetition_guard: a match that would prolong a loop of the position code's period earns no preference.
     """
 
-    length: int = 256
-    block_length: int = 32
-    strategy: str = "confidence"
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
-    lookahead: int = 1
-    lookahead_scope: Literal["block", "canvas"] = "block"
-    lookahead_proposals: Literal["redrawn", "kept"] = "redrawn"
-    commit: Literal["quota", "threshold", "factor"] = "quota"
-    threshold: float = 0.9
-    factor: float = 1.0
-    steps: int | None = None
-    schedule: Literal["llada", "dream"] = "llada"
-    cache: CacheMode = "none"
-    guard: float = 0.0
-    repetition_guard: bool = False
+    length: int = _setting(256, "Response tokens.")
+    block_length: int = _setting(32, "Positions of a block.", default="the model's own, or 32")
+    strategy: str = _setting("confidence", "The reward that orders positions.", STRATEGIES)
+    temperature: float = _setting(1.0, "Temperature of the sampling; 0 takes the most likely token.")
+    top_k: int | None = _setting(None, "Sample among the k most likely tokens.")
+    top_p: float | None = _setting(None, "Sample among the fewest tokens that hold this probability.")
+    lookahead: int = _setting(1, "Candidates a step tries one step ahead, each at the cost of a forward.")
+    lookahead_scope: Literal["block", "canvas"] = _setting("block", "Where the lookahead counts matches.", SCOPES)
+    lookahead_proposals: Literal["redrawn", "kept"] = _setting(
+        "redrawn", "How a sampling step treats the draws of the lookahead.", LOOKAHEAD_PROPOSALS
+    )
+    commit: Literal["quota", "threshold", "factor"] = _setting("quota", "How many tokens a step commits.", COMMITS)
+    threshold: float = _setting(0.9, "With --commit threshold: the confidence from which a step takes a token.")
+    factor: float = _setting(1.0, "With --commit factor: how far the confidence of a step's tokens may fall.")
+    steps: int | None = _setting(None, "With --commit quota: forwards of a response.", default="one a token")
+    schedule: Literal["llada", "dream"] = _setting("llada", "How the tokens of a block fall to its steps.", SCHEDULES)
+    cache: Literal["none", "prefix", "dual"] = _setting(
+        "none", "Keys and values kept between steps; inexact for most models.", CACHES, "the model's own, or none"
+    )
+    guard: float = _setting(0.0, "Prefer a match only if it has this share of the best reward.", default="0")
+    repetition_guard: bool = _setting(False, "Do not prefer a match that prolongs a loop.", default="off")
 
     def __post_init__(self) -> None:
         self._check_blocks()
@@ -99,25 +112,28 @@ class DecodeConfig:
             raise SettingsError("the rewards of strategy left_to_right are places, not qualities: guard 0")
 
     @classmethod
-    def of(cls, model: Denoiser, **given: Unpack[Settings]) -> "DecodeConfig":
+    def of(cls, model: "Denoiser", **given: Unpack[Settings]) -> "DecodeConfig":
         """The given settings, else the model's own defaults, else those of this class.
 
         Raises:
             SettingsError: a setting that is none, or that cannot be meant, for this model or any.
         """
-        unknown = sorted(given.keys() - {field.name for field in fields(cls)})
+        from dgmark.models.traits import traits_of
+
+        unknown = sorted(given.keys() - {one.name for one in fields(cls)})
         if unknown:
             raise SettingsError(f"there is no setting {', '.join(unknown)}; the settings are those of DecodeConfig")
-        config = cls(**{**defaults_of(model), **given})
-        multiple = block_multiple_of(model)
+        traits = traits_of(model)
+        config = cls(**{**traits.defaults, **given})
+        multiple = traits.block_multiple
         if multiple is not None and multiple % config.block_length:
             raise BlockLengthError(
-                f"{name_of(model)} attends in blocks of {multiple}: block length {config.block_length} does not divide "
+                f"{traits.name} attends in blocks of {multiple}: block length {config.block_length} does not divide "
                 "that"
             )
-        if not sees_ahead_of(model) and config.lookahead > 1 and config.lookahead_scope == "canvas":
+        if not traits.sees_ahead and config.lookahead > 1 and config.lookahead_scope == "canvas":
             raise SettingsError(
-                f"{name_of(model)} sees nothing behind a block, so lookahead cannot count the canvas: "
+                f"{traits.name} sees nothing behind a block, so lookahead cannot count the canvas: "
                 "use lookahead scope block"
             )
         return config

@@ -28,7 +28,10 @@ def good_enough(
 
 
 def prolongs_loop(
-    tokens: Int[Tensor, "batch block"], canvas: Int[Tensor, "batch length"], start: int, period: int
+    tokens: Int[Tensor, "batch block"],
+    canvas: Int[Tensor, "batch length"],
+    start: int,
+    period: int | Int[Tensor, " batch"],
 ) -> Bool[Tensor, "batch block"]:
     """Candidates that equal two or more of the four tokens one and two periods away on either side.
 
@@ -38,14 +41,13 @@ def prolongs_loop(
         tokens: candidates v_j; never the mask.
         canvas: prompt and response, masks where nothing is committed.
         start: where in the canvas the block begins.
-        period: of the position code.
+        period: of the position code; of a row with period 0 nothing prolongs a loop.
     """
-    reach = 2 * period
-    # ids are not negative, so what lies beyond the canvas equals no candidate
-    padded = torch.nn.functional.pad(canvas, (reach, reach), value=-1)
-    width = tokens.shape[1]
+    periods = torch.as_tensor(period, device=tokens.device).expand(len(tokens))[:, None]
+    column = start + torch.arange(tokens.shape[1], device=tokens.device)
     equal = torch.zeros_like(tokens)
-    for distance in (-reach, -period, period, reach):
-        at = start + reach + distance
-        equal += padded[:, at : at + width] == tokens
-    return equal >= 2
+    for times in (-2, -1, 1, 2):
+        at = column + times * periods
+        inside = (at >= 0) & (at < canvas.shape[1])
+        equal += inside & (canvas.gather(1, at.clamp(0, canvas.shape[1] - 1)) == tokens)
+    return (equal >= 2) & (periods > 0)

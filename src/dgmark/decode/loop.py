@@ -9,17 +9,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
+from dgmark.decode.candidates import Candidates, Proposer
 from dgmark.decode.canvas import Canvas, Commits, Progress, Response, collect
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.guards import good_enough, prolongs_loop
-from dgmark.decode.proposals import Proposals, propose
 from dgmark.decode.schedule import blocks, confident, quotas
-from dgmark.decode.select import alternatives, select
-from dgmark.decode.steering import Matching, Steering, View, everything
-from dgmark.models.denoiser import Denoiser, block_origin_of, confidence_of, open_session
+from dgmark.decode.selection import alternatives, select
+from dgmark.decode.steering import Matching, Steering
+from dgmark.errors import SettingsError
+from dgmark.models.denoiser import Denoiser, check_logits, open_session
+from dgmark.models.traits import traits_of
 
 
 def decode(
@@ -64,29 +66,10 @@ def decode_steps(
 
     Raises:
         SettingsError: settings that mean nothing for this steering.
+        ModelError: the model gives no logits of the shape that it declares.
     """
     with torch.inference_mode():
         yield from _Loop(model, canvas, config, Steering.of(steering), seeds).run()
-
-
-def forbidden_ids(model: Denoiser) -> Int[Tensor, " f"]:
-    """Ids that no position may take: the mask id, and rows of padding that no token stands for."""
-    return torch.tensor(sorted({model.mask_id, *range(model.tokenizer.vocab_size, model.vocab_size)}))
-
-
-@dataclass
-class _Candidates:
-    """Proposals at a window of several canvases, and whether each matches."""
-
-    tokens: Int[Tensor, "canvases window"]
-    rewards: Float[Tensor, "canvases window"]
-    matched: Bool[Tensor, "canvases window"]
-
-    def at(self, rows: Tensor, places: slice = slice(None)) -> "_Candidates":
-        return _Candidates(self.tokens[rows, places], self.rewards[rows, places], self.matched[rows, places])
-
-    def put(self, rows: Tensor, new: "_Candidates") -> None:
-        self.tokens[rows], self.rewards[rows], self.matched[rows] = new.tokens, new.rewards, new.matched
 
 
 @dataclass(frozen=True)
@@ -102,7 +85,7 @@ class _Lookahead:
     """What a forward says of some of the canvases that a step chooses among."""
 
     canvases: Int[Tensor, " looked"]  # ascending
-    candidates: _Candidates
+    candidates: Candidates
     logits: Tensor
 
 
@@ -124,24 +107,25 @@ class _Loop:
         self, model: Denoiser, canvas: Canvas, config: DecodeConfig, steering: Steering, seeds: Sequence[int]
     ) -> None:
         steering.check(config)
-        device = canvas.ids.device
-        self.config = config
-        self.steering = steering
-        self.mask_id = model.mask_id
+        device, rows = canvas.ids.device, len(canvas.ids)
+        self.model, self.config = model, config
         self.session = open_session(model, config.cache, canvas.padding)
-        self.tempered = confidence_of(model) == "sampling"
-        self.origin = block_origin_of(model)
-        self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-        forbidden = forbidden_ids(model).to(device)
-        ends = torch.tensor(model.end_ids, device=device, dtype=torch.long)
-        self.ends = ends if canvas.stops else ends[:0]
-        self.forbidden = forbidden if canvas.stops else torch.cat([forbidden, ends])
-        # the candidates of unmarked text all match: there is nothing to look ahead for, and no loop to be wary of
-        marked = steering.matching is not everything
-        self.lookahead = config.lookahead if marked else 1
-        self.period = getattr(steering.matching, "period", None) if marked and config.repetition_guard else None
+        self.proposer = Proposer(model, canvas, config, steering, seeds)
+        self.origin = traits_of(model).block_origin
+        self.ends = torch.tensor(model.end_ids if canvas.stops else (), device=device, dtype=torch.long)
+        # the candidates of unmarked rows all match: there is nothing to look ahead for, and no loop to be wary of
+        marked = steering.marked(rows, device)
+        self.widths = torch.where(marked, config.lookahead, 1)
+        self.lookahead = int(self.widths.max()) if rows else 1
+        self.periods = steering.periods(rows, device) if config.repetition_guard and marked.any() else None
+        self.whole = self.lookahead > 1 and config.lookahead_scope == "canvas"
+        if self.whole and not marked.all():
+            raise SettingsError(
+                "lookahead scope canvas draws for the whole canvas, which would change the texts of rows without a "
+                "mark: decode them apart from those with one, or use lookahead scope block"
+            )
 
-        self.start, self.positions, self.layout = canvas.start, canvas.positions, canvas.masked
+        self.start, self.layout = canvas.start, canvas.masked
         self.ids = canvas.ids.clone()
         self.masked = canvas.masked.repeat(len(canvas.ids), 1)
         self.row = torch.arange(len(canvas.ids), device=device)
@@ -151,7 +135,7 @@ class _Loop:
     def run(self) -> Iterator[Commits]:
         """Decode, telling what each step commits."""
         plan = self._plan()
-        candidates: _Candidates | None = None
+        candidates: Candidates | None = None
         for block in plan:
             if candidates is None:
                 candidates = self._begin(block)
@@ -174,10 +158,9 @@ class _Loop:
         length, block_length = len(self.layout), self.config.block_length
         offset = self.start % block_length if self.origin == "canvas" else 0
         edges = [(low, high) for low, high in blocks(length, block_length, offset) if self.layout[low:high].any()]
-        whole = self.lookahead > 1 and self.config.lookahead_scope == "canvas"
-        carries = whole and self.config.cache == "none"
+        carries = self.whole and self.config.cache == "none"
         return [
-            _Block(number, low, high, length if whole else high, carries and number + 1 < len(edges))
+            _Block(number, low, high, length if self.whole else high, carries and number + 1 < len(edges))
             for number, (low, high) in enumerate(edges)
         ]
 
@@ -189,46 +172,20 @@ class _Loop:
 
     # --- candidates ---
 
-    def _begin(self, block: _Block) -> _Candidates:
+    def _begin(self, block: _Block) -> Candidates:
         logits = self.session.begin(self.ids, self.start + block.low, self.start + block.window)
+        check_logits(self.model, logits, len(self.ids), block.window - block.low)
         self.forwards += len(self.ids)
         every = torch.arange(len(self.row), device=self.row.device)
         return self._propose(block, logits, self.ids, self.masked[:, block.low : block.window], every)
 
-    def _propose(self, block: _Block, logits: Tensor, ids: Tensor, masked: Tensor, rows: Tensor) -> _Candidates:
-        """Candidates at the masked places of the window, for canvases of these rows; 0 where nothing is masked."""
-        owners, counts = torch.unique_consecutive(self.row[rows], return_counts=True)
-        draws = [
-            torch.rand(count, masked.shape[1], 2, generator=self.generators[owner], dtype=torch.float64)
-            for owner, count in zip(owners.tolist(), counts.tolist(), strict=True)
-        ]
-        uniforms = torch.cat(draws).to(logits.device)[masked]
-        proposals = self._proposals(block, logits, ids, masked, uniforms)
-        tokens = torch.zeros_like(masked, dtype=torch.long).masked_scatter(masked, proposals.tokens)
-        rewards = torch.zeros_like(masked, dtype=proposals.rewards.dtype).masked_scatter(masked, proposals.rewards)
-        if self.config.strategy == "left_to_right":
-            rewards = (
-                -torch.arange(masked.shape[1], device=masked.device, dtype=rewards.dtype).expand_as(masked) * masked
-            )
-        return _Candidates(tokens, rewards, self.steering.matching(tokens, self.positions[block.low : block.window]))
-
-    def _proposals(self, block: _Block, logits: Tensor, ids: Tensor, masked: Tensor, uniforms: Tensor) -> Proposals:
-        """Candidates and rewards of the masked places, row by row, under the scheme's bias and noise."""
-        positions = self.positions[block.low : block.window]
-        bias, noise = self.steering.bias, self.steering.noise
-        if bias is None:
-            chosen = logits[masked]
-        else:
-            start, temperature = self.start + block.low, self.config.temperature
-            chosen = bias(View(logits, ids, start, masked, positions, self.mask_id, self.forbidden, temperature))
-        if noise is None:
-            return propose(chosen, uniforms, self.forbidden, self.config, tempered=self.tempered)
-        keyed = noise(positions)[masked.nonzero()[:, 1]]
-        return propose(chosen, uniforms, self.forbidden, self.config, tempered=self.tempered, noise=keyed)
+    def _propose(self, block: _Block, logits: Tensor, ids: Tensor, masked: Tensor, rows: Tensor) -> Candidates:
+        """Candidates at the masked places of the window, for canvases of these rows."""
+        return self.proposer(logits, ids, masked, self.row[rows], block.low)
 
     # --- one step ---
 
-    def _step(self, block: _Block, live: Tensor, candidates: _Candidates, count: int) -> tuple[Commits, Tensor]:
+    def _step(self, block: _Block, live: Tensor, candidates: Candidates, count: int) -> tuple[Commits, Tensor]:
         """Commit in the live rows, renew their candidates, and tell which rows are over.
 
         `n` is the axis of the canvases that the step chooses among: those of row 0, best first, those of row 1, ...
@@ -255,20 +212,21 @@ class _Loop:
         self.ids[live], self.masked[live] = made.ids[winner], made.masked[winner]
         return self._commits(block, live, now, chosen[winner], over[winner]), live[over[winner]]
 
-    def _alternatives(self, block: _Block, live: Tensor, now: _Candidates, count: int) -> tuple[Tensor, Tensor]:
+    def _alternatives(self, block: _Block, live: Tensor, now: Candidates, count: int) -> tuple[Tensor, Tensor]:
         """The sets of places among which this step chooses, and which of them there are."""
         masked = self.masked[live, block.low : block.high]
         preferred = now.matched
         if self.config.guard:
             entropy = self.config.strategy == "entropy"
             preferred = preferred & good_enough(now.rewards, masked, self.config.guard, logarithmic=entropy)
-        if self.period is not None:
-            preferred = preferred & ~prolongs_loop(now.tokens, self.ids[live], self.start + block.low, self.period)
-        if self.config.commit == "quota":
-            quota, width = torch.full_like(live, count), torch.full_like(live, self.lookahead)
-        else:
+        rows = self.row[live]
+        if self.periods is not None:
+            at = self.start + block.low
+            preferred = preferred & ~prolongs_loop(now.tokens, self.ids[live], at, self.periods[rows])
+        quota, width = torch.full_like(live, count), self.widths[rows]
+        if self.config.commit != "quota":
             sure = confident(now.rewards, masked, preferred, self.config)
-            quota, width = sure.clamp(min=1), torch.where(sure == 0, self.lookahead, 1)
+            quota, width = sure.clamp(min=1), torch.where(sure == 0, width, 1)
         if self.lookahead == 1:
             only = select(now.rewards, masked, preferred, quota)[:, None]
             return only, torch.ones_like(only[:, :, 0])
@@ -308,7 +266,7 @@ class _Loop:
         self,
         block: _Block,
         live: Tensor,
-        candidates: _Candidates,
+        candidates: Candidates,
         seen: _Lookahead,
         made: _Canvases,
         winner: Tensor,
@@ -325,7 +283,7 @@ class _Loop:
         anew = self._propose(block, seen.logits[which[again]], made.ids[winner[again]], window, live[again])
         candidates.put(live[again], anew)
 
-    def _commits(self, block: _Block, live: Tensor, now: _Candidates, chosen: Tensor, over: Tensor) -> Commits:
+    def _commits(self, block: _Block, live: Tensor, now: Candidates, chosen: Tensor, over: Tensor) -> Commits:
         of, place = chosen.nonzero(as_tuple=True)
         commits = Commits(
             step=self.steps,

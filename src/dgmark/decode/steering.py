@@ -6,6 +6,7 @@ key is known here.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -14,11 +15,26 @@ from torch import Tensor
 from dgmark.decode.config import DecodeConfig
 from dgmark.errors import SettingsError
 
-# (candidates (batch, block), positions (block,)) -> matching (batch, block)
+# (candidates (batch, block), positions (block,) or (batch, block)) -> matching (batch, block)
 Matching = Callable[[Tensor, Tensor], Tensor]
 
 
-def everything(tokens: Int[Tensor, "batch block"], _positions: Int[Tensor, " block"]) -> Bool[Tensor, "batch block"]:
+@runtime_checkable
+class MatchingByRow(Protocol):
+    """A matching that differs by row; the loop asks for that of the rows whose candidates it has."""
+
+    def of_rows(self, rows: Int[Tensor, " n"]) -> Matching:
+        """The matching of these rows of the batch, in this order; a row may stand there several times."""
+        ...
+
+    def periods(self, rows: int) -> Int[Tensor, " rows"]:
+        """The period of the position code of each row of a batch; 0 for a row without a mark."""
+        ...
+
+
+def everything(
+    tokens: Int[Tensor, "batch block"], _positions: Int[Tensor, " block"] | Int[Tensor, "batch block"]
+) -> Bool[Tensor, "batch block"]:
     """No mark: every candidate matches, so that the control is the same loop."""
     return torch.ones_like(tokens, dtype=torch.bool)
 
@@ -85,6 +101,22 @@ class Steering:
     def of(cls, given: "Steering | Matching") -> "Steering":
         """The steering itself, or that of a matching alone."""
         return given if isinstance(given, Steering) else cls(given)
+
+    def matching_of(self, rows: Int[Tensor, " n"]) -> Matching:
+        """The matching of these rows of the batch."""
+        return self.matching.of_rows(rows) if isinstance(self.matching, MatchingByRow) else self.matching
+
+    def marked(self, rows: int, device: torch.device) -> Bool[Tensor, " rows"]:
+        """Which rows of the batch have a matching set, so that there is something to look ahead for."""
+        if isinstance(self.matching, MatchingByRow):
+            return self.matching.periods(rows).to(device) > 0
+        return torch.full((rows,), self.matching is not everything, device=device)
+
+    def periods(self, rows: int, device: torch.device) -> Int[Tensor, " rows"]:
+        """The period of each row's position code; 0 where there is none, or where the matching states none."""
+        if isinstance(self.matching, MatchingByRow):
+            return self.matching.periods(rows).to(device)
+        return torch.full((rows,), getattr(self.matching, "period", 0), dtype=torch.long, device=device)
 
     def check(self, config: DecodeConfig) -> None:
         """Refuse settings that mean nothing for this steering.

@@ -4,7 +4,8 @@ import re
 
 from dgmark.checkpoint.families import Family
 from dgmark.errors import SettingsError
-from dgmark.models.denoiser import Denoiser, name_of
+from dgmark.models.denoiser import Denoiser
+from dgmark.models.traits import traits_of
 
 _MARKERS = re.compile(r"<\|[^|]+\|>")
 
@@ -18,11 +19,13 @@ def template_of(model: Denoiser) -> str:
     family = getattr(model, "family", None)
     template = family.chat if isinstance(family, Family) else None
     if template is None:
-        raise SettingsError(f"{name_of(model)} has no chat template: give it the prompt as plain text or token ids")
+        raise SettingsError(
+            f"{traits_of(model).name} has no chat template: give it the prompt as plain text or token ids"
+        )
     added = {token.content for token in model.tokenizer.backend.get_added_tokens_decoder().values()}
     lacking = sorted(set(_MARKERS.findall(template)) - added)
     if lacking:
-        raise SettingsError(f"the tokenizer of {name_of(model)} has no token {lacking[0]}: it is no chat model")
+        raise SettingsError(f"the tokenizer of {traits_of(model).name} has no token {lacking[0]}: it is no chat model")
     return template
 
 

@@ -3,24 +3,23 @@
 A family's shift, block mask, padding or dtype is the model's own business; the loop sees only this.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.errors import SettingsError
+from dgmark.errors import ModelError, SettingsError
+from dgmark.models.traits import traits_of
 
 
 @runtime_checkable
 class Denoiser(Protocol):
     """A masked diffusion model.
 
-    More is read where a model has it, each through the function `*_of` below that says what it means: `name`, `device`,
-    `dtype`, `quantization`, `defaults`, `confidence_source`, `block_origin`, `block_multiple`, `sees_ahead`, `pads`.
+    A model may also have `traits`, or plain attributes with the names of single traits: see `dgmark.models.traits`.
     """
 
     @property
@@ -62,12 +61,7 @@ class WindowDenoiser(Protocol):
         ...
 
 
-# The distribution that rewards are taken from.
-ConfidenceSource = Literal["model", "sampling"]
-# What the first block starts at.
-BlockOrigin = Literal["response", "canvas"]
 CacheMode = Literal["none", "prefix", "dual"]
-CACHES: tuple[CacheMode, ...] = ("none", "prefix", "dual")
 
 
 @runtime_checkable
@@ -113,7 +107,7 @@ class SessionDenoiser(Protocol):
         Args:
             cache: what is remembered between forwards.
             padding: columns at the left of each row that are no part of it: nothing attends to them, and positions
-                are counted from behind them. Passed only to a model whose `pads` is true. None for no padding.
+                are counted from behind them. Passed only to a model whose trait `pads` is true. None for no padding.
 
         Raises:
             SettingsError: the model has no such cache.
@@ -134,12 +128,13 @@ def open_session(model: Denoiser, cache: CacheMode = "none", padding: Int[Tensor
     """
     if padding is not None and not padding.any():
         padding = None
-    if padding is not None and not pads_of(model):
-        raise SettingsError(f"{name_of(model)} cannot leave padding out: decode prompts of one length together")
+    traits = traits_of(model)
+    if padding is not None and not traits.pads:
+        raise SettingsError(f"{traits.name} cannot leave padding out: decode prompts of one length together")
     if isinstance(model, SessionDenoiser):
         return model.session(cache) if padding is None else model.session(cache, padding)
     if cache != "none":
-        raise SettingsError(f"{name_of(model)} has no cache {cache!r}: it offers no session; use cache none")
+        raise SettingsError(f"{traits.name} has no cache {cache!r}: it offers no session; use cache none")
     return _WholeForwards(model)
 
 
@@ -163,82 +158,38 @@ Window = Callable[[Tensor, int, int], Tensor]
 
 
 def window_of(model: Denoiser) -> Window:
-    """`(ids, start, stop) -> logits` of these positions, the cheapest way that the model offers."""
+    """`(ids, start, stop) -> logits` of these positions, the cheapest way that the model offers.
+
+    Where that is a whole forward, what it gives is held against the declared shape (`check_logits`).
+    """
     if isinstance(model, WindowDenoiser):
         return model.window
-    return lambda ids, start, stop: model(ids)[:, start:stop]
+
+    def window(ids: Tensor, start: int, stop: int) -> Tensor:
+        logits = model(ids)
+        check_logits(model, logits, *ids.shape)
+        return logits[:, start:stop]
+
+    return window
 
 
-def name_of(model: Denoiser) -> str:
-    """What results call the model."""
-    return str(getattr(model, "name", type(model).__name__))
+def check_logits(model: Denoiser, logits: object, canvases: int, window: int) -> None:
+    """Refuse what is not logits of the declared shape.
 
+    Args:
+        model: the model that gave them.
+        logits: what it gave.
+        canvases: rows of ids that it was called with.
+        window: positions that were wanted of each.
 
-def device_of(model: Denoiser) -> torch.device:
-    """Where the model takes its ids."""
-    return torch.device(getattr(model, "device", "cpu"))
-
-
-def dtype_of(model: Denoiser) -> str | None:
-    """Number format of the model's forward, like "float32", or "bfloat16+int4" with its `quantization`.
-
-    None if it does not tell.
+    Raises:
+        ModelError: no tensor, or one of another shape than (canvases, window, vocab_size).
     """
-    dtype = getattr(model, "dtype", None)
-    quantization = getattr(model, "quantization", None)
-    if dtype is None:
-        return None
-    return str(dtype).removeprefix("torch.") + (f"+{quantization}" if quantization else "")
-
-
-def defaults_of(model: Denoiser) -> Mapping[str, Any]:
-    """Decoding settings to use where the user gives none: what the paper ran this family with.
-
-    Keys are arguments of `dgmark.generate`, such as `block_length` and `cache`; {} if the model states none.
-    """
-    defaults: Mapping[str, Any] = getattr(model, "defaults", {})
-    return defaults
-
-
-def confidence_of(model: Denoiser) -> ConfidenceSource:
-    """The distribution that rewards are taken from.
-
-    "model" (LLaDA, and the default): softmax of the logits, neither tempered nor filtered. "sampling" (Dream, LLaDA2):
-    the very distribution that the token is drawn from: logits / temperature, top-k and top-p applied, renormalised.
-    At temperature 0 both are the softmax of the logits.
-    """
-    source: ConfidenceSource = getattr(model, "confidence_source", "model")
-    return source
-
-
-def block_origin_of(model: Denoiser) -> BlockOrigin:
-    """What the first block starts at.
-
-    "response" (the default): the first generated position. "canvas" (LLaDA2): position 0 of the canvas, so that block b
-    is the positions [b * block_length, (b + 1) * block_length) of prompt and response together: the first block that is
-    decoded begins in the prompt unless the prompt is a whole number of blocks, and the last may be cut short by the end
-    of the canvas.
-    """
-    origin: BlockOrigin = getattr(model, "block_origin", "response")
-    return origin
-
-
-def block_multiple_of(model: Denoiser) -> int | None:
-    """Positions of a block of the model's own attention mask (LLaDA2: 32); None if it attends to the whole canvas.
-
-    Such blocks lie from position 0 of the canvas on, and a position sees its own and earlier ones. A block that is
-    decoded must lie inside one of them: `block_length` divides this number, and `block_origin` is "canvas". The length
-    of the canvas is free: the model itself fills its last block up with masks.
-    """
-    multiple: int | None = getattr(model, "block_multiple", None)
-    return multiple
-
-
-def sees_ahead_of(model: Denoiser) -> bool:
-    """Whether what stands behind the block being decoded is seen; by default if the model has no `block_multiple`."""
-    return bool(getattr(model, "sees_ahead", block_multiple_of(model) is None))
-
-
-def pads_of(model: Denoiser) -> bool:
-    """Whether sessions of the model take padding: rows with prompts of different lengths in one batch."""
-    return bool(getattr(model, "pads", False))
+    declared = (canvases, window, model.vocab_size)
+    if isinstance(logits, Tensor) and tuple(logits.shape) == declared:
+        return
+    came = f"logits of shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+    raise ModelError(
+        f"{traits_of(model).name} gave {came}, where {declared} was expected: {canvases} canvases, {window} positions, "
+        f"and the {model.vocab_size} ids that its vocab_size declares"
+    )

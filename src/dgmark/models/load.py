@@ -15,7 +15,15 @@ from dgmark.models.network import NetworkDenoiser
 from dgmark.models.special_ids import check_vocabulary, find_end_ids, find_mask_id
 from dgmark.models.weights import load_network
 
-DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+# each number format by its short and its long name
+DTYPES = {
+    "bf16": torch.bfloat16,
+    "bfloat16": torch.bfloat16,
+    "fp16": torch.float16,
+    "float16": torch.float16,
+    "fp32": torch.float32,
+    "float32": torch.float32,
+}
 
 # A new family is one entry in `dgmark.checkpoint.families`, one module here, and one line.
 ARCHITECTURES: dict[str, Architecture] = {
@@ -28,7 +36,7 @@ def load_model(
     name_or_path: str = BUILTIN,
     *,
     device: str | None = None,
-    dtype: str | None = None,
+    dtype: str | torch.dtype | None = None,
     revision: str | None = None,
     family: str | None = None,
     quantization: str | None = None,
@@ -41,7 +49,8 @@ def load_model(
             config.json, tokenizer files and safetensors weights; or a hub id like "GSAI-ML/LLaDA-8B-Instruct", which is
             taken from huggingface_hub's cache or fetched.
         device: a torch device; by default the GPU where there is one.
-        dtype: "bf16" or "fp32"; by default bf16 where the device multiplies it natively, else fp32.
+        dtype: "bfloat16", "float16", "float32", their short names ("bf16", "fp16", "fp32"), or the dtype of torch; by
+            default bfloat16 where the device multiplies it natively, else float32.
         revision: branch, tag or commit of a hub id.
         family: one of `dgmark.checkpoint.families.FAMILIES`, where config.json does not tell.
         quantization: "int8" or "int4" quantizes the linear layers while loading; needs bitsandbytes.
@@ -54,8 +63,7 @@ def load_model(
         SettingsError: unknown device, dtype, family or quantization.
     """
     target = device_named(device)
-    if dtype is not None and dtype not in DTYPES:
-        raise SettingsError(f"dtype {dtype!r} is not one of: {', '.join(DTYPES)}")
+    wanted = dtype_named(dtype, target)
     checkpoint, architecture = find_with_weights(name_or_path, revision, family)
     tokenizer = read_tokenizer(checkpoint.folder, checkpoint.name)
     check_vocabulary(checkpoint, tokenizer)
@@ -63,7 +71,7 @@ def load_model(
         checkpoint,
         architecture,
         device=target,
-        dtype=DTYPES[dtype] if dtype is not None else faster_dtype(target),
+        dtype=wanted,
         quantization=quantization,
         device_map=device_map,
     )
@@ -96,6 +104,20 @@ def find_with_weights(
     if in_parts(checkpoint):
         return assembled(checkpoint), architecture
     return find_checkpoint(name_or_path, revision, weights=True), architecture
+
+
+def dtype_named(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:
+    """A number format by its name, or as torch has it; by default the faster one of the device.
+
+    Raises:
+        SettingsError: no model is run in it.
+    """
+    if dtype is None:
+        return faster_dtype(device)
+    known = {str(each): each for each in DTYPES.values()} | DTYPES
+    if str(dtype) not in known:
+        raise SettingsError(f"dtype {str(dtype)!r} is not one of: {', '.join(DTYPES)} (or a dtype of torch)")
+    return known[str(dtype)]
 
 
 def faster_dtype(device: torch.device) -> torch.dtype:

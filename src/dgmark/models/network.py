@@ -1,8 +1,6 @@
 """A checkpoint as a `Denoiser`: network, tokenizer and special ids, under the rules of its family."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -12,7 +10,8 @@ from transformers import PreTrainedModel
 from dgmark.checkpoint.families import Family
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.models.architecture import Architecture
-from dgmark.models.denoiser import BlockOrigin, CacheMode, ConfidenceSource, Session
+from dgmark.models.denoiser import CacheMode, Session
+from dgmark.models.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -45,34 +44,20 @@ class NetworkDenoiser:
         return self.network.dtype
 
     @property
-    def defaults(self) -> Mapping[str, Any]:
-        """See `dgmark.models.denoiser.defaults_of`."""
-        return self.family.defaults
-
-    @property
-    def confidence_source(self) -> ConfidenceSource:
-        """See `dgmark.models.denoiser.confidence_of`."""
-        return self.family.confidence_source
-
-    @property
-    def block_origin(self) -> BlockOrigin:
-        """See `dgmark.models.denoiser.block_origin_of`."""
-        return "response" if self.block_multiple is None else "canvas"
-
-    @property
-    def block_multiple(self) -> int | None:
-        """See `dgmark.models.denoiser.block_multiple_of`."""
-        return self.family.block_multiple
-
-    @property
-    def sees_ahead(self) -> bool:
-        """See `dgmark.models.denoiser.sees_ahead_of`."""
-        return self.family.sees_ahead
-
-    @property
-    def pads(self) -> bool:
-        """See `dgmark.models.denoiser.pads_of`."""
-        return self.architecture.pads(self.network)
+    def traits(self) -> Traits:
+        """What the family and the network say of the model."""
+        return Traits(
+            name=self.name,
+            device=self.device,
+            dtype=self.dtype,
+            quantization=self.quantization,
+            defaults=self.family.defaults,
+            confidence_source=self.family.confidence_source,
+            block_origin="response" if self.family.block_multiple is None else "canvas",
+            block_multiple=self.family.block_multiple,
+            sees_ahead=self.family.sees_ahead,
+            pads=self.architecture.pads(self.network),
+        )
 
     @torch.inference_mode()
     def __call__(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length vocab"]:

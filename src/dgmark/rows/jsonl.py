@@ -62,6 +62,19 @@ def read_rows(path: str) -> Iterator[Row | BadRow]:
         yield from parse_rows(file, path)
 
 
+def read_good_rows(path: str) -> Iterator[Row]:
+    """Rows of a JSON Lines file of which none may be bad; "-" is standard input.
+
+    Raises:
+        NoTexts: the file cannot be opened.
+        InputError: a line cannot be used.
+    """
+    for row in read_rows(path):
+        if isinstance(row, BadRow):
+            raise InputError(f"{row.row_id}: {row.error}")
+        yield row
+
+
 def to_line(row: Row) -> str:
     """One row as one line of valid JSON (no NaN), Unicode kept as it is where it is well-formed."""
     line = json.dumps(row, ensure_ascii=False, allow_nan=False)

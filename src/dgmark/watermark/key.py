@@ -172,13 +172,20 @@ class WatermarkKey:
         return cls(spec=spec, key_id=key_id, secret=secret)
 
 
-def check_key(key: object) -> None:
-    """Refuse what is not a key: a path, say, or a list of keys.
+def check_key(key: object, *, or_none: bool = False) -> None:
+    """Refuse what is not a key, such as a path or a list of keys. The message does not quote it: it may be a secret.
+
+    Args:
+        key: what the caller gave.
+        or_none: whether None is accepted, for text without a mark.
 
     Raises:
         SettingsError: `key` is not a `WatermarkKey`.
     """
-    if not isinstance(key, WatermarkKey):
-        raise SettingsError(
-            f"a key is a WatermarkKey, not a {type(key).__name__}: read a key file with WatermarkKey.load('key.json')"
-        )
+    if isinstance(key, WatermarkKey) or (or_none and key is None):
+        return
+    unmarked = ", or None for text without a mark" if or_none else ""
+    raise SettingsError(
+        f"a key is a WatermarkKey{unmarked}, not a {type(key).__name__}: read a key file with "
+        "WatermarkKey.load('key.json')"
+    )

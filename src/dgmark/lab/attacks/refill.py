@@ -73,28 +73,21 @@ def refill_ids(
         PromptTooLong: the text does not fit the model's context.
         SettingsError: invalid settings.
     """
-    import torch
-
-    from dgmark.decode import Canvas, DecodeConfig, decode_steps, everything
+    from dgmark.decode import Canvas, Prepared, Request
     from dgmark.decode.canvas import collect
-    from dgmark.models.denoiser import defaults_of, device_of, name_of
+    from dgmark.decode.infilling import config_of_holes
+    from dgmark.models.traits import traits_of
 
     if len(masked) == len(ids):
         raise InputError("every token would be masked, and the model has nothing to go by: choose a smaller budget")
     if len(ids) > model.context_length:
-        raise PromptTooLong(f"the text has {len(ids)} tokens, but {name_of(model)} holds {model.context_length}")
-    given = {**defaults_of(model), **(settings or {})}
-    given["length"] = given.get("block_length", DecodeConfig.block_length)  # any multiple will do
-    config = DecodeConfig.of(model, **given)
-    start, stop = masked[0], masked[-1] + 1
-    canvas_ids = torch.tensor(ids, device=device_of(model))
-    canvas_ids[masked] = model.mask_id
-    region = torch.zeros(stop - start, dtype=torch.bool, device=canvas_ids.device)
-    region[[place - start for place in masked]] = True
-    positions = torch.arange(start, stop, device=canvas_ids.device)
-    canvas = Canvas(ids=canvas_ids[None], start=start, masked=region, positions=positions, stops=False)
-    (response,) = collect(model, canvas, decode_steps(model, canvas, config, everything, [seed]))
-    return ids[:start] + response.token_ids + ids[stop:]
+        raise PromptTooLong(f"the text has {len(ids)} tokens, but {traits_of(model).name} holds {model.context_length}")
+    config = config_of_holes(model, settings or {})
+    canvas = Canvas.with_holes(ids, masked, model.mask_id)
+    prepared = Prepared.of(model, [Request(canvas, seed, None)], config, encode=lambda canvas: canvas)
+    (batch,) = prepared.batches([0])
+    (response,) = collect(model, batch.canvas, prepared.steps(batch))
+    return ids[: canvas.start] + response.token_ids + ids[masked[-1] + 1 :]
 
 
 @lru_cache(maxsize=1)

@@ -67,14 +67,14 @@ class Gloaguen(Baseline):
 
         from dgmark.decode.steering import Steering
         from dgmark.lab.baselines.embed.energy import Energy, EnergyBias
-        from dgmark.models.denoiser import device_of
+        from dgmark.models.traits import traits_of
 
-        by_rank = self.hash == "min"
+        ranks = torch.from_numpy(self.ranks(key, model.vocab_size)) if self.hash == "min" else None
         energy = Energy(
             subkey=self.subkey(key),
             gamma=self.gamma,
             offsets=self.offsets,
-            ranks=torch.from_numpy(self.ranks(key, model.vocab_size)).to(device_of(model)) if by_rank else None,
+            ranks=ranks.to(traits_of(model).device) if ranks is not None else None,
             top_k=self.top_k,
             boost=self.boost,
             predict=self.predict,

@@ -43,9 +43,9 @@ class Gumbel(Baseline):
         """The key's Gumbel noise in place of the draw; needs a temperature above 0."""
         from dgmark.decode.steering import Steering
         from dgmark.lab.baselines.embed.noise import GumbelNoise
-        from dgmark.models.denoiser import device_of
+        from dgmark.models.traits import traits_of
 
-        return Steering(noise=GumbelNoise(self.subkey(key), self.period, model.vocab_size, device_of(model)))
+        return Steering(noise=GumbelNoise(self.subkey(key), self.period, model.vocab_size, traits_of(model).device))
 
     def score(
         self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float

@@ -29,9 +29,9 @@ class DgMark:
         """The key's matching sets; the logits stay as they are."""
         from dgmark.decode.matching import KeyMatching
         from dgmark.decode.steering import Steering
-        from dgmark.models.denoiser import device_of
+        from dgmark.models.traits import traits_of
 
-        return Steering(KeyMatching(key, device_of(model)))
+        return Steering(KeyMatching(key, traits_of(model).device))
 
     def detector(
         self, key: WatermarkKey, *, fpr: float = DEFAULT_FPR, tokenizer: Tokenizer | str | None = None

@@ -15,7 +15,7 @@ from lm_eval.tasks import TaskManager
 from dgmark.decode.generation import recorded
 from dgmark.errors import InputError, SettingsError
 from dgmark.lab.evaluate.harness import DiffusionLM
-from dgmark.models.denoiser import dtype_of, name_of
+from dgmark.models.traits import traits_of
 
 BENCH_SCHEMA = 1
 _FEWSHOT_SEED = 1234  # the harness's
@@ -115,10 +115,10 @@ def _unknown(manager: TaskManager, settings: TaskSettings) -> list[str]:
 
 def _made_with(model: DiffusionLM, settings: TaskSettings) -> dict[str, Any]:
     """What the results depend on beside the tasks."""
-    answering = model.settings
+    answering, traits = model.settings, traits_of(model.model)
     return {
-        "model": name_of(model.model),
-        "dtype": dtype_of(model.model),
+        "model": traits.name,
+        "dtype": traits.number_format,
         "tokenizer_fingerprint": model.model.tokenizer.fingerprint,
         "key_fingerprint": None if answering.key is None else answering.key.fingerprint,
         "scheme": recorded(answering.scheme),

@@ -12,19 +12,18 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 
 from dgmark.decode.config import DecodeConfig, Settings
-from dgmark.decode.generation import Generation, config_of, generate_batch, steering_of
+from dgmark.decode.generation import generations
+from dgmark.decode.prompts import Prepared, Request, config_of, steering_of
 from dgmark.errors import SettingsError
 from dgmark.lab.baselines import Scheme
 from dgmark.lab.evaluate.monte_carlo import SAMPLES, answer_likelihood, parts
 from dgmark.models.chat import template_of
-from dgmark.models.denoiser import Denoiser, defaults_of, name_of
+from dgmark.models.denoiser import Denoiser
+from dgmark.models.traits import traits_of
 from dgmark.watermark.key import WatermarkKey
 
 # The harness's own default where a task states none.
 MAX_GEN_TOKS = 256
-
-# (index of the request, ids of its prompt, settings of its decode)
-_Request = tuple[int, list[int], DecodeConfig]
 
 
 @dataclass(frozen=True)
@@ -89,13 +88,13 @@ class DiffusionLM(LM):  # type: ignore[misc]
         given: dict[str, Any] = {**_sampling(asked), **self.settings.decoding}
         if "length" not in given:
             scheme = self.settings.scheme
-            defaults = {**defaults_of(self.model), **(scheme.defaults if scheme else {}), **given}
+            defaults = {**traits_of(self.model).defaults, **(scheme.defaults if scheme else {}), **given}
             block = int(defaults.get("block_length", DecodeConfig.block_length))
             given["length"] = -(-_most_tokens(asked) // block) * block
         config = config_of(self.model, self.settings.scheme, given)  # type: ignore[arg-type]
         if config.length >= self.model.context_length:
             raise SettingsError(
-                f"{config.length} tokens leave no room for a prompt: {name_of(self.model)} holds "
+                f"{config.length} tokens leave no room for a prompt: {traits_of(self.model).name} holds "
                 f"{self.model.context_length} in all; give a smaller --length"
             )
         return config
@@ -106,19 +105,19 @@ class DiffusionLM(LM):  # type: ignore[misc]
         A response is decoded whole: stops and the task's `max_gen_toks` cut what is there.
         """
         texts = [""] * len(requests)
-        groups: dict[DecodeConfig, list[_Request]] = {}
+        groups: dict[DecodeConfig, list[tuple[int, list[int]]]] = {}
         for index, request in enumerate(requests):
             context, asked = request.args
             config = self.config(asked)
-            groups.setdefault(config, []).append((index, self._prompt(context, config.length), config))
+            groups.setdefault(config, []).append((index, self._prompt(context, config.length)))
         for config, group in groups.items():
             group.sort(key=lambda one: len(one[1]))  # of one length together, which need no padding
-            for start in range(0, len(group), self.settings.batch_size):
-                batch = group[start : start + self.settings.batch_size]
-                for (index, _, _), made in zip(batch, self._generate(batch, config), strict=True):
+            prepared = self._prepared(group, config)
+            for rows in prepared.chunks():
+                for (index, _), made in zip(group[rows.start : rows.stop], generations(prepared, rows), strict=True):
                     texts[index] = self._cut(made.token_ids, requests[index].args[1])
                     self.cache_hook.add_partial("generate_until", requests[index].args, texts[index])
-                self._progress(len(batch))
+                self._progress(len(rows))
         self.counts["generate_until"] += len(requests)
         return texts
 
@@ -153,7 +152,7 @@ class DiffusionLM(LM):  # type: ignore[misc]
     @property
     def tokenizer_name(self) -> str:
         """What the harness's caches of requests know the template by."""
-        return f"{name_of(self.model)}-{self.model.tokenizer.fingerprint}".replace("/", "__")
+        return f"{traits_of(self.model).name}-{self.model.tokenizer.fingerprint}".replace("/", "__")
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
         """The template of the model's family, for the harness's records.
@@ -191,10 +190,16 @@ class DiffusionLM(LM):  # type: ignore[misc]
         self.counts["truncated"] += len(prompt) > kept
         return prompt[max(0, len(prompt) - kept) :]
 
-    def _generate(self, batch: Sequence[_Request], config: DecodeConfig) -> list[Generation]:
-        prompts = [(prompt, self.settings.seed + index) for index, prompt, _ in batch]
-        return generate_batch(
-            self.model, prompts, config, self.settings.key, scheme=self.settings.scheme, pad=self.settings.pad
+    def _prepared(self, prompts: Sequence[tuple[int, list[int]]], config: DecodeConfig) -> Prepared:
+        """Numbered prompts, ready to decode."""
+        settings = self.settings
+        return Prepared.of(
+            self.model,
+            [Request(prompt, settings.seed + index, settings.key) for index, prompt in prompts],
+            config,
+            scheme=settings.scheme,
+            pad=settings.pad,
+            batch_size=settings.batch_size,
         )
 
     def _cut(self, ids: list[int], asked: Mapping[str, Any]) -> str:
@@ -215,7 +220,7 @@ class DiffusionLM(LM):  # type: ignore[misc]
         if not prompt or not answer:
             return False
         config = DecodeConfig.of(self.model, length=len(answer), block_length=len(answer), temperature=0.0)
-        return generate_batch(self.model, [(prompt, 0)], config)[0].token_ids == answer
+        return generations(Prepared.of(self.model, [Request(prompt, 0, None)], config), [0])[0].token_ids == answer
 
 
 def _most_tokens(asked: Mapping[str, Any]) -> int:

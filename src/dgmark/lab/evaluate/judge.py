@@ -16,7 +16,8 @@ from dgmark.checkpoint.tokenizer import Tokenizer, read_tokenizer
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.lab.evaluate.causal_lm import ARCHITECTURE
 from dgmark.models.architecture import quantization_of
-from dgmark.models.load import DTYPES, device_named, faster_dtype
+from dgmark.models.load import device_named, dtype_named
+from dgmark.models.traits import number_format
 from dgmark.models.weights import load_network
 
 BUILTIN_JUDGE = "builtin"
@@ -56,8 +57,7 @@ class Judge:
     @property
     def dtype(self) -> str:
         """Number format of the forward, like "float32" or "bfloat16+int4"."""
-        suffix = f"+{self.quantization}" if self.quantization else ""
-        return str(self.network.dtype).removeprefix("torch.") + suffix
+        return number_format(self.network.dtype, self.quantization)
 
     @torch.inference_mode()
     def logits(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length vocab"]:
@@ -70,7 +70,7 @@ def load_judge(
     name_or_path: str = BUILTIN_JUDGE,
     *,
     device: str | None = None,
-    dtype: str | None = None,
+    dtype: str | torch.dtype | None = None,
     revision: str | None = None,
     quantization: str | None = None,
     device_map: str | None = None,
@@ -82,7 +82,7 @@ def load_judge(
         name_or_path: "builtin"; a folder with config.json, tokenizer.json and safetensors weights; or a hub id such as
             "google/gemma-3-12b-pt".
         device: a torch device; by default the GPU where there is one.
-        dtype: "bf16" or "fp32"; by default bf16 where the device multiplies it natively, else fp32.
+        dtype: as of `dgmark.load_model`.
         revision: branch, tag or commit of a hub id.
         quantization: "int8" or "int4" quantizes while loading; a checkpoint that was published quantized (bitsandbytes,
             AWQ) needs none.
@@ -96,14 +96,13 @@ def load_judge(
         SettingsError: unknown device, dtype or quantization, or a context that the model does not have.
     """
     target = device_named(device)
-    if dtype is not None and dtype not in DTYPES:
-        raise SettingsError(f"dtype {dtype!r} is not one of: {', '.join(DTYPES)}")
+    wanted = dtype_named(dtype, target)
     checkpoint, tokenizer = _find(name_or_path, revision)
     network = load_network(
         checkpoint,
         ARCHITECTURE,
         device=target,
-        dtype=DTYPES[dtype] if dtype is not None else faster_dtype(target),
+        dtype=wanted,
         quantization=quantization,
         device_map=device_map,
     )

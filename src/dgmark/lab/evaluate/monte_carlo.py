@@ -15,7 +15,8 @@ from jaxtyping import Bool, Float
 from torch.nn import functional
 
 from dgmark.errors import InputError, SettingsError
-from dgmark.models.denoiser import Denoiser, device_of, name_of, window_of
+from dgmark.models.denoiser import Denoiser, window_of
+from dgmark.models.traits import traits_of
 
 SAMPLES = 128
 
@@ -80,13 +81,14 @@ def answer_likelihood(
 
 
 def _check(model: Denoiser, prompt: Sequence[int], answer: Sequence[int]) -> None:
+    name = traits_of(model).name
     if len(prompt) + len(answer) > model.context_length:
         raise InputError(
-            f"prompt and answer have {len(prompt) + len(answer)} tokens, {name_of(model)} holds {model.context_length}"
+            f"prompt and answer have {len(prompt) + len(answer)} tokens, {name} holds {model.context_length}"
         )
     wrong = next((i for i in (*prompt, *answer) if not 0 <= i < model.vocab_size), None)
     if wrong is not None:
-        raise InputError(f"id {wrong} is not among the {model.vocab_size} ids of {name_of(model)}")
+        raise InputError(f"id {wrong} is not among the {model.vocab_size} ids of {name}")
 
 
 def _all_masks(length: int) -> Bool[np.ndarray, "masks answer"]:
@@ -111,7 +113,7 @@ def _masked_nats(
     batch_size: int,
 ) -> Float[np.ndarray, " masks"]:
     """Nats of each mask's masked tokens together."""
-    ids = torch.tensor([*prompt, *answer], device=device_of(model))
+    ids = torch.tensor([*prompt, *answer], device=traits_of(model).device)
     targets = ids[len(prompt) :]
     window, found = window_of(model), []
     for start in range(0, len(masks), batch_size):

@@ -13,7 +13,7 @@ from dgmark.lab.experiments.plan import PlannedCell, Subject
 from dgmark.lab.experiments.recipe import versions
 from dgmark.lab.experiments.schemes import load_scheme
 from dgmark.lab.experiments.store import Store
-from dgmark.models.denoiser import name_of
+from dgmark.models.traits import traits_of
 from dgmark.rows.jsonl import Row
 
 # the metric that a task is reported by, the first that it has
@@ -80,7 +80,7 @@ def _decoding(planned: PlannedCell, subject: Subject, task: str, length: int | N
     """The cell's decoding, with the preset's lengths."""
     family = getattr(getattr(subject.model, "family", None), "name", None)
     preset = PRESETS.get(task)
-    own: dict[str, Any] = dict(preset.decoding(name_of(subject.model), family)) if preset else {}
+    own: dict[str, Any] = dict(preset.decoding(traits_of(subject.model).name, family)) if preset else {}
     decoding = {**planned.config.to_dict(), **own}
     if length is not None and length < decoding["length"]:
         decoding |= {"length": length, "block_length": min(decoding["block_length"], length)}

@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from dgmark.checkpoint.folder import find_checkpoint
-from dgmark.decode import DecodeConfig, Generation
-from dgmark.decode.generation import generate_batch, steering_of
+from dgmark.decode import DecodeConfig
+from dgmark.decode.prompts import Prepared, Request, steering_of
 from dgmark.errors import SettingsError
 from dgmark.lab.experiments.prompt_sets import Prompt, load_prompts
 from dgmark.lab.experiments.recipe import Recipe, cell_key, checkpoint_hash
 from dgmark.lab.experiments.schemes import load_scheme, scheme_options
 from dgmark.lab.experiments.spec import Cell, Experiment, SetupName
 from dgmark.lab.experiments.store import Store
-from dgmark.models.denoiser import Denoiser, dtype_of, name_of
+from dgmark.models.denoiser import Denoiser
 from dgmark.models.load import load_model
+from dgmark.models.traits import traits_of
 from dgmark.watermark.key import WatermarkKey
 
 PLAN_VERSION = 1
@@ -107,13 +108,14 @@ def plan_cell(
     key.check_model(subject.model)
     own_key = cell_key(key, cell.key)
     steering_of(subject.model, None if scheme is None else own_key, scheme).check(config)
+    traits = traits_of(subject.model)
     return PlannedCell(
         cell=cell,
         recipe=Recipe(
-            model=name_of(subject.model),
+            model=traits.name,
             model_hash=subject.model_hash,
             tokenizer_hash=subject.model.tokenizer.fingerprint,
-            dtype=dtype_of(subject.model),
+            dtype=traits.number_format,
             chat=prompts.chat and setup == "paper",
             scheme=cell.scheme,
             options=scheme_options(cell.scheme, cell.options),
@@ -127,16 +129,23 @@ def plan_cell(
     )
 
 
-def decode(planned: PlannedCell, subject: Subject, prompts: Sequence[Prompt], *, pad: bool | None) -> list[Generation]:
-    """Decode prompts of a cell together."""
-    return generate_batch(
+def prepare(
+    planned: PlannedCell, subject: Subject, prompts: Sequence[Prompt], *, pad: bool | None = None, batch_size: int = 8
+) -> Prepared:
+    """Prompts of a cell, ready to decode.
+
+    Raises:
+        PromptTooLong: a prompt does not fit the model.
+    """
+    key = None if planned.cell.scheme is None else planned.key
+    return Prepared.of(
         subject.model,
-        [(prompt.text, prompt.seed) for prompt in prompts],
+        [Request(prompt.text, prompt.seed, key) for prompt in prompts],
         planned.config,
-        None if planned.cell.scheme is None else planned.key,
         scheme=load_scheme(planned.cell.scheme, planned.cell.options),
         chat=planned.recipe.chat,
         pad=pad,
+        batch_size=batch_size,
     )
 
 

@@ -7,20 +7,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dgmark.decode.generation import encode_prompt
+from dgmark.decode.generation import generations
+from dgmark.decode.prompts import Prepared
 from dgmark.errors import MissingExtra, SettingsError, install_hint
 from dgmark.lab.endpoint import Endpoint
 from dgmark.lab.evaluate.judge import load_judge
 from dgmark.lab.experiments.attacked_texts import make_attacked
-from dgmark.lab.experiments.plan import PlannedCell, Subject, decode, plan_cell, write_plan
+from dgmark.lab.experiments.plan import PlannedCell, Subject, plan_cell, prepare, write_plan
 from dgmark.lab.experiments.prompt_sets import Prompt
-from dgmark.lab.experiments.recipe import versions
+from dgmark.lab.experiments.recipe import ROW_VERSION, versions
 from dgmark.lab.experiments.spec import Cell, Experiment, SetupName
 from dgmark.lab.experiments.store import Store
 from dgmark.lab.experiments.text_scores import judge_identity, make_perplexities, make_ratings, rater_hash
 from dgmark.lab.experiments.timing import time_cells
 from dgmark.models.denoiser import Denoiser
 from dgmark.rows.jsonl import Row
+from dgmark.rows.runner import RowRun, Task
 from dgmark.watermark.key import WatermarkKey
 
 NO_JUDGE = "none"
@@ -158,35 +160,40 @@ def make_texts(store: Store, planned: PlannedCell, subject: Subject, options: Ru
     """
     wanted = list(zip(planned.row_ids, planned.prompts, strict=True))[: options.limit]
     with store.open("texts", planned.recipe.hash, {"recipe": planned.recipe.hash}) as file:
-        todo = [(row_id, prompt) for row_id, prompt in wanted if row_id not in file.done]
-        for _, prompt in todo:
-            encode_prompt(subject.model, prompt.text, planned.config.length, chat=planned.recipe.chat)
-        tell(planned.cell.name, len(wanted) - len(todo), len(wanted))
-        for start in range(0, len(todo), options.batch_size):
-            batch = todo[start : start + options.batch_size]
-            file.append(_text_rows(planned, subject, batch, options.pad))
-            tell(planned.cell.name, len(wanted) - len(todo) + start + len(batch), len(wanted))
+        rows = RowRun([Task(row_id, prompt) for row_id, prompt in wanted], file)
+        todo = [task for task in rows.open if isinstance(task, Task)]
+        prepared = prepare(planned, subject, [task.content for task in todo], pad=options.pad)
+        places = {task.row_id: place for place, task in enumerate(todo)}
+
+        def work(batch: list[Task[Prompt]]) -> list[Row]:
+            return _text_rows(planned, prepared, [places[task.row_id] for task in batch], batch)
+
+        done = rows.finished
+        tell(planned.cell.name, done, rows.total)
+        for batch in rows.batches(work, options.batch_size, ROW_VERSION):
+            done += len(batch)
+            tell(planned.cell.name, done, rows.total)
 
 
 def _text_rows(
-    planned: PlannedCell, subject: Subject, batch: Sequence[tuple[str, Prompt]], pad: bool | None
+    planned: PlannedCell, prepared: Prepared, places: Sequence[int], batch: Sequence[Task[Prompt]]
 ) -> list[Row]:
     begun = time.perf_counter()
-    made = decode(planned, subject, [prompt for _, prompt in batch], pad=pad)
+    made = generations(prepared, places)
     seconds = time.perf_counter() - begun
     shared = {**planned.recipe.to_row(), "versions": versions(), "batch": len(batch), "batch_seconds": seconds}
     return [
         {
-            "id": row_id,
-            "prompt_id": prompt.prompt_id,
-            "prompt": prompt.text,
-            "seed": prompt.seed,
+            "id": task.row_id,
+            "prompt_id": task.content.prompt_id,
+            "prompt": task.content.text,
+            "seed": task.content.seed,
             "text": one.text,
             "token_ids": one.token_ids,
             "ended": one.ended,
             **shared,
         }
-        for (row_id, prompt), one in zip(batch, made, strict=True)
+        for task, one in zip(batch, made, strict=True)
     ]
 
 

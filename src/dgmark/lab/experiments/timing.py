@@ -6,17 +6,18 @@ from typing import Any
 
 import torch
 
-from dgmark.lab.experiments.plan import PlannedCell, Subject, decode
+from dgmark.decode.generation import generations
+from dgmark.lab.experiments.plan import PlannedCell, Subject, prepare
 from dgmark.lab.experiments.prompt_sets import Prompt
 from dgmark.lab.experiments.recipe import ROW_VERSION, digest, versions
 from dgmark.lab.experiments.store import Store
-from dgmark.models.denoiser import device_of
+from dgmark.models.traits import traits_of
 from dgmark.rows.jsonl import Row
 
 
 def machine_of(subject: Subject) -> dict[str, Any]:
     """What a time depends on beside the recipe: device and threads."""
-    device = device_of(subject.model)
+    device = traits_of(subject.model).device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
     return {"device": f"{device.type}: {name}", "threads": torch.get_num_threads()}
 
@@ -44,8 +45,8 @@ def time_cells(store: Store, planned: list[PlannedCell], subject: Subject, limit
 
 def _timed(cell: PlannedCell, subject: Subject, prompt: Prompt) -> tuple[float, int]:
     begun = time.perf_counter()
-    made = decode(cell, subject, [prompt], pad=False)
-    return time.perf_counter() - begun, len(made[0].trace.position)
+    (made,) = generations(prepare(cell, subject, [prompt], pad=False), [0])
+    return time.perf_counter() - begun, len(made.trace.position)
 
 
 def _row(row_id: str, cell: PlannedCell, machine: dict[str, Any], seconds: float, tokens: int) -> Row:

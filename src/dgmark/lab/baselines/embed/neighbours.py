@@ -7,7 +7,8 @@ from torch import Tensor
 from dgmark.decode.steering import Steering, View
 from dgmark.lab.baselines.embed.rows import RowMemory, green_hash
 from dgmark.lab.baselines.prf import SubKey
-from dgmark.models.denoiser import Denoiser, device_of
+from dgmark.models.denoiser import Denoiser
+from dgmark.models.traits import traits_of
 
 
 def green_list_steering(subkey: SubKey, model: Denoiser, *, gamma: float, delta: float) -> Steering:
@@ -61,6 +62,6 @@ def _predicted_left(view: View) -> Int[Tensor, "canvases window"]:
 
 
 def _memory(subkey: SubKey, gamma: float, model: Denoiser, side: str) -> RowMemory:
-    device = device_of(model)
+    device = traits_of(model).device
     compute = green_hash(subkey, gamma, model.vocab_size, device, "right" if side == "right" else "left")
     return RowMemory(compute, model.vocab_size, device)

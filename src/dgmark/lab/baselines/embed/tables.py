@@ -6,7 +6,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dgmark.decode.steering import Steering, View
-from dgmark.models.denoiser import Denoiser, device_of
+from dgmark.models.denoiser import Denoiser
+from dgmark.models.traits import traits_of
 
 
 class TableBias:
@@ -29,4 +30,4 @@ def table_steering(
     rows: Float[np.ndarray, "rows vocab"], order: Int[np.ndarray, " period"], model: Denoiser
 ) -> Steering:
     """Steering by such a bias on the model's device."""
-    return Steering(bias=TableBias(rows, order, device_of(model)))
+    return Steering(bias=TableBias(rows, order, traits_of(model).device))

@@ -13,7 +13,7 @@ def select(
     rewards: Float[Tensor, "batch block"],
     masked: Bool[Tensor, "batch block"],
     matching: Bool[Tensor, "batch block"],
-    quota: Int[Tensor, " batch"],
+    quota: Int[Tensor, " batch"] | int,
 ) -> Bool[Tensor, "batch block"]:
     """Positions to commit in this step.
 
@@ -24,8 +24,9 @@ def select(
         rewards: r_j; those of positions that are not masked have no effect.
         masked: positions not yet committed.
         matching: whether the candidate v_j lies in G_j (and may be preferred).
-        quota: positions to commit a row; rows with fewer masked positions commit them all.
+        quota: positions to commit a row, or in every row; rows with fewer masked positions commit them all.
     """
+    quota = _of_each_row(quota, masked)
     order = _order(rewards, masked, matching)
     first = torch.arange(rewards.shape[-1], device=rewards.device) < quota[:, None]
     return torch.zeros_like(masked).scatter(-1, order, first) & masked
@@ -35,8 +36,8 @@ def alternatives(
     rewards: Float[Tensor, "batch block"],
     masked: Bool[Tensor, "batch block"],
     matching: Bool[Tensor, "batch block"],
-    quota: Int[Tensor, " batch"],
-    width: Int[Tensor, " batch"],
+    quota: Int[Tensor, " batch"] | int,
+    width: Int[Tensor, " batch"] | int,
 ) -> tuple[Bool[Tensor, "batch k block"], Bool[Tensor, "batch k"]]:
     """The sets of positions among which a lookahead chooses (paper, "Top-k one-step lookahead").
 
@@ -47,12 +48,13 @@ def alternatives(
         rewards: r_j.
         masked: positions not yet committed.
         matching: whether the candidate may be preferred.
-        quota: positions that each set has, at least 1.
+        quota: positions that each set of a row has, at least 1.
         width: how many sets a row may have, at least 1.
 
     Returns:
         The sets, best first, and which of them there are; k is the largest number of sets of a row.
     """
+    quota, width = _of_each_row(quota, masked), _of_each_row(width, masked)
     order = _order(rewards, masked, matching)
     members = masked.sum(-1)
     last = torch.minimum(quota, members) - 1
@@ -67,6 +69,10 @@ def alternatives(
     taken = (rank < last[:, None, None]) | (rank == place[:, :, None])
     sets = torch.zeros_like(taken).scatter(-1, order[:, None].expand_as(taken), taken)
     return sets & masked[:, None], exists
+
+
+def _of_each_row(number: Tensor | int, masked: Tensor) -> Int[Tensor, " batch"]:
+    return number if isinstance(number, Tensor) else torch.full((len(masked),), number, device=masked.device)
 
 
 def _order(rewards: Tensor, masked: Tensor, matching: Tensor) -> Int[Tensor, "batch block"]:

@@ -5,12 +5,10 @@ from dataclasses import dataclass, field
 from typing import Unpack
 
 from dgmark.decode.canvas import Canvas, Commits, Response, Trace, response_of
-from dgmark.decode.config import DecodeConfig, Settings
-from dgmark.decode.generation import Generation, Prompt, canvases, config_of, encode_prompt, generation_of, steering_of
-from dgmark.decode.loop import decode_steps
+from dgmark.decode.config import Settings
+from dgmark.decode.generation import Generation, generation_of
+from dgmark.decode.prompts import Prepared, Prompt, requests_of
 from dgmark.decode.scheme import Scheme
-from dgmark.decode.steering import Steering
-from dgmark.errors import SettingsError
 from dgmark.models.denoiser import Denoiser
 from dgmark.watermark.key import WatermarkKey
 
@@ -50,7 +48,7 @@ def stream(
     model: Denoiser,
     prompts: str | Sequence[Prompt],
     *,
-    key: WatermarkKey | None = None,
+    key: WatermarkKey | None,
     scheme: Scheme | None = None,
     seed: int = 0,
     batch_size: int = 8,
@@ -70,38 +68,26 @@ def stream(
         SettingsError: as `generate`.
         KeyFileError: as `generate`.
     """
-    if batch_size < 1:
-        raise SettingsError(f"batch size {batch_size} is less than 1")
-    rows = [prompts] if isinstance(prompts, str) else list(prompts)
-    config = config_of(model, scheme, settings)
-    steering = steering_of(model, key, scheme)
-    steering.check(config)
-    for prompt in rows:
-        encode_prompt(model, prompt, config.length, chat=chat)
-    numbered = [(prompt, seed + row) for row, prompt in enumerate(rows)]
-    return _events(model, numbered, batch_size, config, key, scheme, steering, chat, pad)
+    return events_of(
+        Prepared.of(
+            model,
+            requests_of(prompts, key, seed),
+            settings,
+            scheme=scheme,
+            chat=chat,
+            pad=pad,
+            batch_size=batch_size,
+        )
+    )
 
 
-def _events(
-    model: Denoiser,
-    prompts: list[tuple[Prompt, int]],
-    batch_size: int,
-    config: DecodeConfig,
-    key: WatermarkKey | None,
-    scheme: Scheme | None,
-    steering: Steering,
-    chat: bool,
-    pad: bool | None,
-) -> Iterator[Event]:
-    for start in range(0, len(prompts), batch_size):
-        batch = prompts[start : start + batch_size]
-        for rows, canvas in canvases(model, batch, config, chat=chat, pad=pad):
-            steps = decode_steps(model, canvas, config, steering, [batch[row][1] for row in rows])
-            for event in _told(steps, canvas, [start + row for row in rows], model.end_ids):
+def events_of(prepared: Prepared) -> Iterator[Event]:
+    """Decode prepared prompts, event by event; see `stream`."""
+    for rows in prepared.chunks():
+        for batch in prepared.batches(rows):
+            for event in _told(prepared.steps(batch), batch.canvas, batch.rows, prepared.model.end_ids):
                 if isinstance(event, _Over):
-                    prompt, seed = prompts[event.row]
-                    made = generation_of(model, prompt, seed, event.response, config, key, scheme=scheme, chat=chat)
-                    yield RowFinished(event.row, made)
+                    yield RowFinished(event.row, generation_of(prepared, event.row, event.response))
                 else:
                     yield event
 
@@ -152,7 +138,7 @@ def _told(
 def _by_row(commits: Commits, canvas: Canvas, numbers: list[int]) -> Iterator[tuple[int, Committed]]:
     """One event for each row of a step."""
     rows = commits.row.tolist()
-    columns = (canvas.positions[commits.place], commits.token, commits.reward, commits.matched)
+    columns = (canvas.position_of(commits.row, commits.place), commits.token, commits.reward, commits.matched)
     positions, tokens, rewards, matched = (column.tolist() for column in columns)
     for row in dict.fromkeys(rows):
         mine = [index for index, other in enumerate(rows) if other == row]

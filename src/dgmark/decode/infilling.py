@@ -1,20 +1,18 @@
 """Infilling: text with holes in, the holes filled with marked tokens out. What was given stays as it was."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Unpack
 
 import torch
-from jaxtyping import Int
-from torch import Tensor
 
 from dgmark.decode.canvas import Canvas, Progress, Trace, collect
 from dgmark.decode.config import DecodeConfig, Settings
-from dgmark.decode.generation import steering_of
-from dgmark.decode.loop import decode_steps
+from dgmark.decode.prompts import Prepared, Request
 from dgmark.errors import InputError, PromptTooLong, SettingsError
-from dgmark.models.denoiser import Denoiser, defaults_of, device_of, dtype_of, name_of
+from dgmark.models.denoiser import Denoiser
+from dgmark.models.traits import traits_of
 from dgmark.watermark.key import WatermarkKey
 
 INFILLING_SCHEMA = 1
@@ -79,7 +77,7 @@ def infill(
     model: Denoiser,
     texts: Sequence[Parts],
     *,
-    key: WatermarkKey | None = None,
+    key: WatermarkKey | None,
     count_from: CountFrom = "text",
     seed: int = 0,
     progress: Progress | None = None,
@@ -93,7 +91,7 @@ def infill(
     Args:
         model: a loaded model.
         texts: each a list of strings and hole lengths in tokens, like ["Once upon", 24, "happily ever after."].
-        key: must be bound to the model's tokenizer and vocabulary.
+        key: must be bound to the model's tokenizer and vocabulary; None for tokens without a mark.
         count_from: count the mark's positions from the first token of the "text" (so that one detection serves all
             holes), or anew in each "hole" (so that a hole may be scored without its surroundings).
         seed: text i uses seed + i.
@@ -103,7 +101,7 @@ def infill(
     Raises:
         InputError: a text without a hole, or without a word.
         PromptTooLong: a text that does not fit the context.
-        SettingsError: settings that cannot be meant.
+        SettingsError: invalid settings, or a key that is no `WatermarkKey`.
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """
     if count_from not in ("text", "hole"):
@@ -111,39 +109,64 @@ def infill(
     for name in ("length", "steps"):
         if settings.get(name) is not None:
             raise SettingsError(f"infilling takes no {name}: the holes say how many tokens there are")
-    block_length = settings.get("block_length", defaults_of(model).get("block_length", DecodeConfig.block_length))
-    settings["length"] = block_length  # any multiple will do
-    config = DecodeConfig.of(model, **settings)
-    steering = steering_of(model, key)
+    config = config_of_holes(model, settings)
     encoded = [_encode(model, parts) for parts in texts]
-    made = []
-    for index, (parts, (ids, holes)) in enumerate(zip(texts, encoded, strict=True)):
-        canvas = _canvas(ids.to(device_of(model)), holes, count_from)
-        steps = decode_steps(model, canvas, config, steering, [seed + index])
-        (response,) = collect(model, canvas, steps, progress)
-        stop = canvas.start + len(canvas.masked)
-        whole = ids[: canvas.start].tolist() + response.token_ids + ids[stop:].tolist()
-        made.append(
-            Infilling(
-                parts=list(parts),
-                text=model.tokenizer.decode(whole),
-                token_ids=whole,
-                holes=holes,
-                spans=[(_characters(model, whole[:start]), _characters(model, whole[:end])) for start, end in holes],
-                count_from=count_from,
-                seed=seed + index,
-                model=name_of(model),
-                dtype=dtype_of(model),
-                key_fingerprint=None if key is None else key.fingerprint,
-                settings={name: value for name, value in config.to_dict().items() if name not in ("length", "steps")},
-                trace=response.trace,
-            )
-        )
-    return made
+    requests = [Request(text, seed + index, key) for index, text in enumerate(encoded)]
+    prepared = Prepared.of(model, requests, config, encode=lambda text: text.canvas(model.mask_id, count_from))
+    return [_filled(prepared, row, count_from, progress) for row in range(len(requests))]
 
 
-def _encode(model: Denoiser, parts: Parts) -> tuple[Int[Tensor, " length"], list[tuple[int, int]]]:
-    """The text's ids with masks in the holes, and where the holes are."""
+def config_of_holes(model: Denoiser, settings: Mapping[str, Any]) -> DecodeConfig:
+    """The settings of a decode whose holes decide its length.
+
+    Raises:
+        SettingsError: invalid settings.
+    """
+    given: dict[str, Any] = {**traits_of(model).defaults, **settings}
+    given["length"] = given.get("block_length", DecodeConfig.block_length)  # any multiple will do
+    return DecodeConfig.of(model, **given)
+
+
+def _filled(prepared: Prepared, row: int, count_from: CountFrom, progress: Progress | None) -> Infilling:
+    request, canvas, traits = prepared.requests[row], prepared.canvases[row], traits_of(prepared.model)
+    text, tokenizer = request.prompt, prepared.model.tokenizer
+    (batch,) = prepared.batches([row])
+    (response,) = collect(prepared.model, batch.canvas, prepared.steps(batch), progress)
+    whole = text.ids[: canvas.start] + response.token_ids + text.ids[canvas.start + len(canvas.masked) :]
+    settings = prepared.config.to_dict()
+    return Infilling(
+        parts=text.parts,
+        text=tokenizer.decode(whole),
+        token_ids=whole,
+        holes=text.holes,
+        spans=[(len(tokenizer.decode(whole[:start])), len(tokenizer.decode(whole[:end]))) for start, end in text.holes],
+        count_from=count_from,
+        seed=request.seed,
+        model=traits.name,
+        dtype=traits.number_format,
+        key_fingerprint=None if request.key is None else request.key.fingerprint,
+        settings={name: value for name, value in settings.items() if name not in ("length", "steps")},
+        trace=response.trace,
+    )
+
+
+@dataclass(frozen=True)
+class _Text:
+    """A text with holes: its parts, its ids with masks in the holes, and where the holes are."""
+
+    parts: list[str | int]
+    ids: list[int]
+    holes: list[tuple[int, int]]
+
+    def canvas(self, mask_id: int, count_from: CountFrom) -> Canvas:
+        canvas = Canvas.with_holes(self.ids, [i for hole in self.holes for i in range(*hole)], mask_id)
+        if count_from == "hole":
+            for low, high in self.holes:
+                canvas.positions[low - canvas.start : high - canvas.start] = torch.arange(high - low)
+        return canvas
+
+
+def _encode(model: Denoiser, parts: Parts) -> _Text:
     ids: list[int] = []
     holes: list[tuple[int, int]] = []
     for part in parts:
@@ -160,21 +183,7 @@ def _encode(model: Denoiser, parts: Parts) -> tuple[Int[Tensor, " length"], list
         raise InputError("there is no text around the holes: give the model at least one token to go by")
     if len(ids) > model.context_length:
         raise PromptTooLong(
-            f"text and holes have {len(ids)} tokens, but {name_of(model)} holds {model.context_length}: shorten them"
+            f"text and holes have {len(ids)} tokens, but {traits_of(model).name} holds {model.context_length}: "
+            "shorten them"
         )
-    return torch.tensor(ids, dtype=torch.long), holes
-
-
-def _canvas(ids: Int[Tensor, " length"], holes: list[tuple[int, int]], count_from: CountFrom) -> Canvas:
-    start, stop = holes[0][0], holes[-1][1]
-    masked = torch.zeros(stop - start, dtype=torch.bool, device=ids.device)
-    positions = torch.arange(start, stop, device=ids.device)
-    for low, high in holes:
-        masked[low - start : high - start] = True
-        if count_from == "hole":
-            positions[low - start : high - start] = torch.arange(high - low, device=ids.device)
-    return Canvas(ids=ids[None], start=start, masked=masked, positions=positions, stops=False)
-
-
-def _characters(model: Denoiser, ids: list[int]) -> int:
-    return len(model.tokenizer.decode(ids))
+    return _Text(list(parts), ids, holes)

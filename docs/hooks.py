@@ -1,0 +1,89 @@
+"""MkDocs hooks: pages link to files of the repository outside `docs/`; the site gets a page for each of those files.
+
+A Markdown file becomes a page, a source file becomes a page that shows it with line numbers, anything else is copied.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+DOCS = REPOSITORY / "docs"
+SOURCES = {".py": "python", ".toml": "toml", ".txt": "text", "": "text"}
+_LINK = re.compile(r"(?<=\]\()(?P<path>[^)#:\s]+)(?P<anchor>#[^)\s]*)?(?=\))")
+_FENCE = re.compile(r"^\s*```")
+
+
+def on_files(files: Any, *, config: Any) -> Any:
+    """Add the linked files of the repository, and those that they link to."""
+    waiting = [DOCS / file.src_uri for file in files.documentation_pages()]
+    seen: set[Path] = set()
+    while waiting:
+        page = waiting.pop()
+        for target in _targets(page):
+            if target in seen or target.is_relative_to(DOCS) or not target.is_file():
+                continue
+            seen.add(target)
+            files.append(_file(target, config))
+            if target.suffix == ".md":
+                waiting.append(target)
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:  # noqa: ARG001
+    """Turn links to files of the repository into links to their pages."""
+    here = page.file.src_uri
+    original = _original(here)
+
+    def rewritten(match: re.Match[str]) -> str:
+        target = (original.parent / match["path"]).resolve()
+        if not target.is_file() or (target.is_relative_to(DOCS) and original.is_relative_to(DOCS)):
+            return match[0]
+        return os.path.relpath(_uri(target), Path(here).parent) + (match["anchor"] or "")
+
+    return _outside_code(markdown, lambda line: _LINK.sub(rewritten, line))
+
+
+def _file(target: Path, config: Any) -> Any:
+    if target.suffix == ".md":
+        return File.generated(config, _uri(target), content=target.read_text(encoding="utf-8"))
+    if target.suffix in SOURCES:
+        name, text = target.relative_to(REPOSITORY), target.read_text(encoding="utf-8")
+        shown = f'# {name}\n\n````{SOURCES[target.suffix]} linenums="1"\n{text}````\n'
+        return File.generated(config, _uri(target), content=shown)
+    return File.generated(config, _uri(target), abs_src_path=str(target))
+
+
+def _uri(target: Path) -> str:
+    """Where a file of the repository stands in the site's sources."""
+    if target.is_relative_to(DOCS):
+        return target.relative_to(DOCS).as_posix()
+    uri = f"repository/{target.relative_to(REPOSITORY).as_posix()}"
+    return f"{uri}.md" if target.suffix in SOURCES else uri
+
+
+def _original(uri: str) -> Path:
+    if not uri.startswith("repository/"):
+        return DOCS / uri
+    path = REPOSITORY / uri.removeprefix("repository/")
+    return path if path.is_file() else path.with_suffix("")
+
+
+def _targets(page: Path) -> Iterator[Path]:
+    found: list[str] = []
+    _outside_code(page.read_text(encoding="utf-8"), lambda line: found.extend(m["path"] for m in _LINK.finditer(line)))
+    return ((page.parent / path).resolve() for path in found)
+
+
+def _outside_code(markdown: str, change: Callable[[str], Any]) -> str:
+    """`change` applied to each line outside of code blocks."""
+    lines, inside = [], False
+    for line in markdown.split("\n"):
+        if _FENCE.match(line):
+            inside = not inside
+        lines.append(line if inside else change(line) or line)
+    return "\n".join(lines)

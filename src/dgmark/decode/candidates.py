@@ -1,0 +1,115 @@
+"""From a forward's logits to candidates on whole canvases: the rows' draws, the scheme's bias and noise, the matching.
+
+What a row draws depends on its seed and on how often it was drawn for, never on its neighbours.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from dgmark.decode.canvas import Canvas
+from dgmark.decode.config import DecodeConfig
+from dgmark.decode.proposals import Proposals, propose
+from dgmark.decode.steering import Steering, View
+from dgmark.errors import SettingsError
+from dgmark.models.denoiser import Denoiser
+from dgmark.models.traits import traits_of
+
+
+def forbidden_ids(model: Denoiser) -> Int[Tensor, " f"]:
+    """Ids that no position may take: the mask id, and rows of padding that no token stands for."""
+    return torch.tensor(sorted({model.mask_id, *range(model.tokenizer.vocab_size, model.vocab_size)}))
+
+
+@dataclass
+class Candidates:
+    """Proposals at a window of several canvases, and whether each matches."""
+
+    tokens: Int[Tensor, "canvases window"]
+    rewards: Float[Tensor, "canvases window"]
+    matched: Bool[Tensor, "canvases window"]
+
+    def at(self, rows: Tensor, places: slice = slice(None)) -> "Candidates":
+        """Those of some canvases, at some places of the window."""
+        return Candidates(self.tokens[rows, places], self.rewards[rows, places], self.matched[rows, places])
+
+    def put(self, rows: Tensor, new: "Candidates") -> None:
+        """Replace those of some canvases."""
+        self.tokens[rows], self.rewards[rows], self.matched[rows] = new.tokens, new.rewards, new.matched
+
+
+class Proposer:
+    """Makes the candidates of one decode; holds a generator a row.
+
+    Args:
+        model: the denoiser; only what it states of itself is read.
+        canvas: what is decoded.
+        config: decoding settings.
+        steering: what the scheme does to a step.
+        seeds: one a row.
+
+    Raises:
+        SettingsError: positions that differ by row, under a scheme that counts them once for all rows.
+    """
+
+    def __init__(
+        self, model: Denoiser, canvas: Canvas, config: DecodeConfig, steering: Steering, seeds: Sequence[int]
+    ) -> None:
+        if canvas.positions.dim() > 1 and (steering.bias is not None or steering.noise is not None):
+            raise SettingsError("this scheme counts positions once for all rows: decode rows of other positions apart")
+        device = canvas.ids.device
+        self._config = config
+        self._steering = steering
+        self._tempered = traits_of(model).confidence_source == "sampling"
+        self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        self._start, self._positions = canvas.start, canvas.positions
+        self._mask_id = model.mask_id
+        ends = torch.tensor(() if canvas.stops else model.end_ids, device=device, dtype=torch.long)
+        self._forbidden = torch.cat([forbidden_ids(model).to(device), ends])
+
+    def __call__(self, logits: Tensor, ids: Tensor, masked: Tensor, rows: Tensor, low: int) -> Candidates:
+        """Candidates at the masked places of a window, for several canvases; 0 where nothing is masked.
+
+        Args:
+            logits: of the window (canvases, window, vocab).
+            ids: the canvases.
+            masked: which places of the window are masked (canvases, window).
+            rows: the row of the decode that each canvas stems from, ascending.
+            low: the window's first place in the region.
+        """
+        positions = self._positions[..., low : low + masked.shape[1]]
+        proposals = self._proposals(logits, ids, masked, positions, low, self._uniforms(rows, masked))
+        tokens = torch.zeros_like(masked, dtype=torch.long).masked_scatter(masked, proposals.tokens)
+        rewards = torch.zeros_like(masked, dtype=proposals.rewards.dtype).masked_scatter(masked, proposals.rewards)
+        if self._config.strategy == "left_to_right":
+            places = torch.arange(masked.shape[1], device=masked.device, dtype=rewards.dtype)
+            rewards = -places.expand_as(masked) * masked
+        matching = self._steering.matching_of(rows)
+        return Candidates(tokens, rewards, matching(tokens, positions if positions.dim() == 1 else positions[rows]))
+
+    def _uniforms(self, rows: Tensor, masked: Tensor) -> Float[Tensor, "k 2"]:
+        """Two numbers a masked place; each row's generator draws for the whole window, masked or not."""
+        owners, counts = torch.unique_consecutive(rows, return_counts=True)
+        draws = [
+            torch.rand(count, masked.shape[1], 2, generator=self._generators[owner], dtype=torch.float64)
+            for owner, count in zip(owners.tolist(), counts.tolist(), strict=True)
+        ]
+        return torch.cat(draws).to(masked.device)[masked]
+
+    def _proposals(
+        self, logits: Tensor, ids: Tensor, masked: Tensor, positions: Tensor, low: int, uniforms: Tensor
+    ) -> Proposals:
+        """Candidates and rewards of the masked places, row by row, under the scheme's bias and noise."""
+        bias, noise = self._steering.bias, self._steering.noise
+        if bias is None:
+            chosen = logits[masked]
+        else:
+            start, temperature = self._start + low, self._config.temperature
+            chosen = bias(View(logits, ids, start, masked, positions, self._mask_id, self._forbidden, temperature))
+        if noise is None:
+            return propose(chosen, uniforms, self._forbidden, self._config, tempered=self._tempered)
+        keyed = noise(positions)[masked.nonzero()[:, 1]]
+        return propose(chosen, uniforms, self._forbidden, self._config, tempered=self._tempered, noise=keyed)

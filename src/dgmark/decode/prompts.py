@@ -1,0 +1,275 @@
+"""From prompts to canvases that are ready to decode: encoded, checked and given their steering, each once.
+
+`generate`, `stream`, `infill`, benchmarks and experiments all decode what is prepared here.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from dgmark.decode.canvas import Canvas, Commits
+from dgmark.decode.config import DecodeConfig, Settings
+from dgmark.decode.loop import decode_steps
+from dgmark.decode.matching import KeyMatching
+from dgmark.decode.scheme import Scheme
+from dgmark.decode.steering import Steering
+from dgmark.errors import DgmarkError, EmptyInput, InputError, PromptTooLong, SettingsError
+from dgmark.models.chat import chat_prompt
+from dgmark.models.denoiser import Denoiser
+from dgmark.models.traits import traits_of
+from dgmark.watermark.key import WatermarkKey, check_key
+
+Prompt = str | list[int]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One row to decode.
+
+    Attributes:
+        prompt: a text, or token ids; where texts are filled in, the text's parts.
+        seed: of this row alone: its text depends on no other row.
+        key: the key to mark with; None for no mark.
+    """
+
+    prompt: Any
+    seed: int
+    key: WatermarkKey | None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows that are decoded together.
+
+    Attributes:
+        rows: the numbers of their requests.
+        canvas: on the model's device; a row for each.
+        steering: what the scheme does to them.
+        seeds: one a row.
+    """
+
+    rows: list[int]
+    canvas: Canvas
+    steering: Steering
+    seeds: list[int]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Requests that were checked and encoded, with all that it takes to decode them.
+
+    One batch may hold rows under different keys, and rows without a mark. Under another scheme than dgMARK only rows of
+    one key are decoded together, and each needs a key.
+
+    Attributes:
+        model: the model.
+        config: the decoding settings.
+        requests: what is to be decoded.
+        canvases: of each request, a canvas of one row, on the CPU.
+        refused: requests that cannot be decoded, and why; none of them unless `of` was told to go on.
+        scheme: another watermark than dgMARK.
+        chat: whether prompts were put into the model's chat template.
+        pad: whether rows with prompts of different lengths are decoded together.
+        batch_size: most rows decoded at once.
+    """
+
+    model: Denoiser
+    config: DecodeConfig
+    requests: tuple[Request, ...]
+    canvases: Mapping[int, Canvas] = field(repr=False)
+    refused: Mapping[int, DgmarkError]
+    scheme: Scheme | None
+    chat: bool
+    pad: bool
+    batch_size: int
+    _matching: KeyMatching = field(repr=False)
+    _steerings: Mapping[WatermarkKey | None, Steering] = field(repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        model: Denoiser,
+        requests: Sequence[Request],
+        settings: DecodeConfig | Settings,
+        *,
+        scheme: Scheme | None = None,
+        chat: bool = False,
+        pad: bool | None = None,
+        batch_size: int = 8,
+        encode: Callable[[Any], Canvas] | None = None,
+        strict: bool = True,
+    ) -> "Prepared":
+        """Check and encode requests.
+
+        Args:
+            model: a loaded model.
+            requests: what is to be decoded.
+            settings: the decoding settings; those that are left out are the scheme's, the model's, or the defaults.
+            scheme: another watermark than dgMARK.
+            chat: put texts into the model's chat template.
+            pad: decode prompts of different lengths together, padded; by default on accelerators, if the model can.
+                On a CPU nothing is gained: padding is computed like anything else.
+            batch_size: most rows decoded at once.
+            encode: from a request's prompt to its canvas; by default the prompt is continued (`encode_prompt`).
+            strict: raise the error of the first request that cannot be encoded; else such requests are `refused`.
+
+        Raises:
+            SettingsError: invalid settings, a key that is none, or a scheme without a key.
+            KeyFileError: a key is bound to another tokenizer or vocabulary.
+            EmptyInput: a prompt has no token.
+            InputError: a prompt has an id that the model does not have.
+            PromptTooLong: a prompt leaves no room for the response.
+        """
+        if batch_size < 1:
+            raise SettingsError(f"batch size {batch_size} is less than 1")
+        config = settings if isinstance(settings, DecodeConfig) else config_of(model, scheme, settings)
+        for request in requests:
+            check_key(request.key, or_none=True)
+        keys = dict.fromkeys(request.key for request in requests)
+        steerings = {key: steering_of(model, key, scheme) for key in keys}
+        for steering in steerings.values():
+            steering.check(config)
+        canvases, refused = _encoded(requests, encode or _continuation(model, config, chat), strict=strict)
+        traits = traits_of(model)
+        return cls(
+            model=model,
+            config=config,
+            requests=tuple(requests),
+            canvases=canvases,
+            refused=refused,
+            scheme=scheme,
+            chat=chat,
+            pad=traits.pads and traits.device.type != "cpu" if pad is None else pad,
+            batch_size=batch_size,
+            _matching=KeyMatching([request.key for request in requests], traits.device),
+            _steerings=steerings,
+        )
+
+    def chunks(self) -> Iterator[range]:
+        """The numbers of the requests in order, at most `batch_size` at a time."""
+        for start in range(0, len(self.requests), self.batch_size):
+            yield range(start, min(start + self.batch_size, len(self.requests)))
+
+    def batches(self, rows: Sequence[int]) -> Iterator[Batch]:
+        """These requests as batches of rows that can be decoded together; those that were refused are left out."""
+        together: dict[Any, list[int]] = {}
+        for row in rows:
+            if row not in self.refused:
+                together.setdefault(self._kind(row), []).append(row)
+        for members in together.values():
+            canvas = Canvas.together([self.canvases[row] for row in members], self.model.mask_id)
+            yield Batch(
+                rows=members,
+                canvas=canvas.to(traits_of(self.model).device),
+                steering=self._steering(members),
+                seeds=[self.requests[row].seed for row in members],
+            )
+
+    def steps(self, batch: Batch) -> Iterator[Commits]:
+        """Decode a batch, telling after each step what it committed."""
+        return decode_steps(self.model, batch.canvas, self.config, batch.steering, batch.seeds)
+
+    def _kind(self, row: int) -> Any:
+        """Rows of one kind are decoded together: those of one layout, and of steerings that go together."""
+        key = self.requests[row].key
+        canvas_scope = self.config.lookahead > 1 and self.config.lookahead_scope == "canvas"
+        steering: Any = key if self.scheme is not None else (key is None and canvas_scope)
+        canvas = self.canvases[row]
+        return steering, None if self.pad else canvas.start, canvas.layout
+
+    def _steering(self, rows: Sequence[int]) -> Steering:
+        keys = {self.requests[row].key for row in rows}
+        if self.scheme is not None or len(keys) == 1:
+            return self._steerings[keys.pop()]
+        return Steering(self._matching.of_rows(torch.tensor(rows, device=traits_of(self.model).device)))
+
+
+def requests_of(prompts: str | Sequence[Prompt], key: WatermarkKey | None, seed: int) -> list[Request]:
+    """A request for each prompt, all under one key, row i with seed + i; a single text is a list of one."""
+    rows = [prompts] if isinstance(prompts, str) else list(prompts)
+    return [Request(prompt, seed + index, key) for index, prompt in enumerate(rows)]
+
+
+def config_of(model: Denoiser, scheme: Scheme | None, settings: Settings) -> DecodeConfig:
+    """The settings of a decode: what is given, else the scheme's defaults, else the model's.
+
+    Raises:
+        SettingsError: invalid settings.
+    """
+    defaults = dict(scheme.defaults) if scheme else {}
+    return DecodeConfig.of(model, **{**defaults, **settings})
+
+
+def steering_of(model: Denoiser, key: WatermarkKey | None, scheme: Scheme | None = None) -> Steering:
+    """What steers the loop on this model: the scheme, the key's matching sets, or nothing.
+
+    Raises:
+        KeyFileError: the key is bound to another tokenizer or vocabulary.
+        SettingsError: what is given is no key; or a scheme without a key, or with a key that it cannot use.
+    """
+    if key is None:
+        if scheme is not None:
+            raise SettingsError(f"scheme {scheme.name} needs a key; leave the scheme out for text without a mark")
+        return Steering()
+    check_key(key, or_none=True)
+    key.check_model(model)
+    if scheme is not None:
+        return scheme.steering(key, model)
+    return Steering(KeyMatching(key, traits_of(model).device))
+
+
+def encode_prompt(model: Denoiser, prompt: Prompt, length: int, *, chat: bool = False) -> list[int]:
+    """Token ids of a prompt, or of a message in the model's chat template, that leaves room for `length` more.
+
+    Raises:
+        EmptyInput: the prompt has no token.
+        InputError: an id that the model does not have.
+        PromptTooLong: it leaves no such room.
+    """
+    if not isinstance(prompt, str | list):
+        raise InputError(
+            f"a prompt is a text or a list of token ids, not {prompt!r}; several prompts are a list of them"
+        )
+    if isinstance(prompt, str):
+        ids = chat_prompt(model, prompt) if chat else model.tokenizer.encode(prompt)
+    else:
+        ids = prompt
+    if not ids:
+        raise EmptyInput("the prompt is empty: give the model at least one token to continue from")
+    name = traits_of(model).name
+    wrong = next((i for i in ids if not 0 <= i < model.vocab_size), None)
+    if wrong is not None:
+        raise InputError(f"prompt id {wrong} is not among the {model.vocab_size} ids of {name}")
+    if len(ids) + length > model.context_length:
+        raise PromptTooLong(
+            f"the prompt has {len(ids)} tokens and the response {length}, but {name} holds "
+            f"{model.context_length} in all: shorten the prompt to {max(model.context_length - length, 0)} tokens or "
+            "lower --length"
+        )
+    return ids
+
+
+def _continuation(model: Denoiser, config: DecodeConfig, chat: bool) -> Callable[[Any], Canvas]:
+    def encode(prompt: Any) -> Canvas:
+        ids = encode_prompt(model, prompt, config.length, chat=chat)
+        return Canvas.after(torch.tensor([ids]), config.length, model.mask_id)
+
+    return encode
+
+
+def _encoded(
+    requests: Sequence[Request], encode: Callable[[Any], Canvas], *, strict: bool
+) -> tuple[dict[int, Canvas], dict[int, DgmarkError]]:
+    """The canvas of each request by its number, and the errors of those that have none."""
+    canvases: dict[int, Canvas] = {}
+    refused: dict[int, DgmarkError] = {}
+    for row, request in enumerate(requests):
+        try:
+            canvases[row] = encode(request.prompt)
+        except DgmarkError as error:
+            if strict:
+                raise
+            refused[row] = error
+    return canvases, refused

@@ -1,0 +1,88 @@
+"""What a model states of itself beyond its logits, and what holds where it states nothing."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, get_args
+
+import torch
+
+from dgmark.errors import SettingsError
+
+# The distribution that rewards are taken from.
+ConfidenceSource = Literal["model", "sampling"]
+# What the first block starts at.
+BlockOrigin = Literal["response", "canvas"]
+
+
+@dataclass(frozen=True)
+class Traits:
+    """The facts about a model that decoding, results and checks read.
+
+    Attributes:
+        name: what results call the model.
+        device: where the model takes its ids.
+        dtype: number format of the forward; None if the model does not state it.
+        quantization: how the weights are quantized, like "int4"; None if they are not.
+        defaults: decoding settings to use where the user gives none, such as `block_length` and `cache`.
+        confidence_source: the distribution that rewards are taken from. "model" (LLaDA): softmax of the logits, neither
+            tempered nor filtered. "sampling" (Dream, LLaDA2): the distribution that the token is drawn from: logits /
+            temperature, top-k and top-p applied, renormalised. At temperature 0 both are the softmax of the logits.
+        block_origin: what the first block starts at. "response": the first generated position. "canvas" (LLaDA2):
+            position 0 of the canvas, so that block b is the positions [b * block_length, (b + 1) * block_length) of
+            prompt and response together; the first block may begin in the prompt, and the last may be cut short.
+        block_multiple: positions of a block of the model's own attention mask (LLaDA2: 32), counted from position 0 of
+            the canvas; `block_length` must divide it. None if the model attends to the whole canvas.
+        sees_ahead: whether the model sees what stands behind the block being decoded.
+        pads: whether the model's sessions take padding: rows with prompts of different lengths in one batch.
+    """
+
+    name: str
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    dtype: torch.dtype | str | None = None
+    quantization: str | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    confidence_source: ConfidenceSource = "model"
+    block_origin: BlockOrigin = "response"
+    block_multiple: int | None = None
+    sees_ahead: bool = True
+    pads: bool = False
+
+    def __post_init__(self) -> None:
+        for trait, value, known in (
+            ("confidence_source", self.confidence_source, get_args(ConfidenceSource)),
+            ("block_origin", self.block_origin, get_args(BlockOrigin)),
+        ):
+            if value not in known:
+                raise SettingsError(f"{self.name} states {trait} {value!r}, which is not one of: {', '.join(known)}")
+
+    @property
+    def number_format(self) -> str | None:
+        """The dtype as results state it, like "float32" or "bfloat16+int4"; None if the model does not state it."""
+        return None if self.dtype is None else number_format(self.dtype, self.quantization)
+
+
+def number_format(dtype: torch.dtype | str, quantization: str | None) -> str:
+    """A dtype, and how the weights are quantized, as results state them."""
+    return str(dtype).removeprefix("torch.") + (f"+{quantization}" if quantization else "")
+
+
+def traits_of(model: object) -> Traits:
+    """The traits of a model: its `traits`, or those of its plain attributes that have the names of the traits.
+
+    A model of your own needs neither. It is then called by its class, runs on the CPU, and is decoded as LLaDA is. A
+    model with a `block_multiple` sees nothing ahead unless it states `sees_ahead`.
+
+    Raises:
+        SettingsError: a trait with an invalid value.
+    """
+    stated = getattr(model, "traits", None)
+    if isinstance(stated, Traits):
+        return stated
+    absent = object()
+    attributes = {trait.name: getattr(model, trait.name, absent) for trait in fields(Traits)}
+    given: dict[str, Any] = {name: value for name, value in attributes.items() if value is not absent}
+    given["name"] = str(given.get("name", type(model).__name__))
+    given.setdefault("sees_ahead", given.get("block_multiple") is None)
+    if "device" in given:
+        given["device"] = torch.device(given["device"])
+    return Traits(**given)

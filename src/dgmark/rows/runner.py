@@ -1,0 +1,150 @@
+"""The rows of one run: which are open, their work batch by batch, what becomes of those that fail.
+
+Every batch is on disk before the next begins, so that an interruption loses one batch at most. Knows nothing of what
+the rows mean, and prints nothing.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from dgmark.errors import DgmarkError, EmptyInput, InputError, PromptTooLong, ResumeMismatch
+from dgmark.rows.jsonl import BadRow, Row
+from dgmark.rows.row_file import RowFile
+
+Content = TypeVar("Content")
+
+# What is wrong with one row and no other.
+ROW_ERRORS = (InputError, PromptTooLong)
+
+
+@dataclass(frozen=True)
+class Task(Generic[Content]):
+    """The work of one row.
+
+    Attributes:
+        row_id: names the row.
+        content: what the row's work needs.
+        same: fields by which a finished row is known to be of this very task.
+    """
+
+    row_id: str
+    content: Content
+    same: Row = field(default_factory=dict)
+
+
+def tasks_of(
+    rows: Iterable[Row | BadRow], task: Callable[[Row, int], Task[Content] | BadRow], *, seed: int, purpose: str
+) -> list[Task[Content] | BadRow]:
+    """One task a row.
+
+    Args:
+        rows: the input.
+        task: the task of a row, or what is wrong with it; the second argument is the row's own seed.
+        seed: of the first row; that of row i is `seed + i`.
+        purpose: what is wanted of the rows, such as "prompt to continue".
+
+    Raises:
+        EmptyInput: there is no row.
+        InputError: two rows have one id.
+    """
+    tasks = [row if isinstance(row, BadRow) else task(row, seed + index) for index, row in enumerate(rows)]
+    if not tasks:
+        raise EmptyInput(f"there is no {purpose}")
+    _check_ids(tasks)
+    return tasks
+
+
+class RowRun(Generic[Content]):
+    """The rows of one run.
+
+    Attributes:
+        total: how many rows there are.
+        open: those without a finished row.
+        errors: what was wrong with those that failed.
+    """
+
+    def __init__(
+        self, tasks: Iterable[Task[Content] | BadRow], file: RowFile | None = None, *, source: str = "input"
+    ) -> None:
+        """Skip the rows that `file` has.
+
+        Args:
+            tasks: the rows in their order; bad rows keep their place.
+            file: where finished rows are, and the others go; it must remember the fields that `Task.same` names.
+            source: those fields in words, such as "prompt or seed".
+
+        Raises:
+            InputError: two rows have one id.
+            ResumeMismatch: a finished row has the id of a task, but is of another.
+        """
+        self._file = file
+        every = list(tasks)
+        _check_ids(every)
+        done: dict[str, Row] = {} if file is None else file.done
+        for task in every:
+            if isinstance(task, Task) and task.row_id in done and not _is_of(done[task.row_id], task):
+                path = file.path if file else None
+                raise ResumeMismatch(
+                    f"{path} holds a row {task.row_id!r} made from another {source}; choose another --out"
+                )
+        self.total = len(every)
+        self.open = [task for task in every if task.row_id not in done]
+        self.errors: list[DgmarkError] = []
+
+    @property
+    def finished(self) -> int:
+        """How many rows there were before."""
+        return self.total - len(self.open)
+
+    def batches(
+        self, work: Callable[[list[Task[Content]]], Sequence[Row | DgmarkError]], size: int, schema: int
+    ) -> Iterator[list[Row]]:
+        """Work on the open rows; each batch of rows, in order, once it is on disk.
+
+        Args:
+            work: makes one row, or its error, for each task of a batch; bad rows are not among them.
+            size: most rows of a batch.
+            schema: of the error rows.
+        """
+        for start in range(0, len(self.open), size):
+            batch = self.open[start : start + size]
+            made = iter(work([task for task in batch if isinstance(task, Task)]))
+            rows = []
+            for task in batch:
+                outcome = task.kind(task.error) if isinstance(task, BadRow) else next(made)
+                if isinstance(outcome, DgmarkError):
+                    self.errors.append(outcome)
+                    outcome = BadRow(task.row_id, str(outcome)).to_row(schema)
+                rows.append(outcome)
+            if self._file is not None:
+                self._file.append(rows)
+            yield rows
+
+    def check_some_done(self) -> None:
+        """Raise the first error if there are open rows and all of them failed."""
+        if self.errors and len(self.errors) == len(self.open):
+            raise self.errors[0]
+
+
+def one_by_one(work: Callable[[Task[Content]], Row], tasks: Sequence[Task[Content]]) -> list[Row | DgmarkError]:
+    """The rows of tasks that need no batch; what is wrong with one row becomes its error."""
+    outcomes: list[Row | DgmarkError] = []
+    for task in tasks:
+        try:
+            outcomes.append(work(task))
+        except ROW_ERRORS as error:
+            outcomes.append(error)
+    return outcomes
+
+
+def _is_of(row: Row, task: Task[Any]) -> bool:
+    return all(row.get(name) == value for name, value in task.same.items())
+
+
+def _check_ids(tasks: Sequence[Task[Any] | BadRow]) -> None:
+    seen: set[str] = set()
+    for task in tasks:
+        if task.row_id in seen:
+            raise InputError(f"two rows have the id {task.row_id!r}: ids tell finished rows from open ones")
+        seen.add(task.row_id)

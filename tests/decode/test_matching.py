@@ -1,0 +1,124 @@
+"""`KeyMatching`: one key or a key a row, positions shared or of each row, against a loop over rows and places."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from dgmark.decode import KeyMatching
+from dgmark.errors import SettingsError, VocabularyMismatch
+from dgmark.watermark.groups import WatermarkSpec
+from dgmark.watermark.key import WatermarkKey
+
+CPU = torch.device("cpu")
+SIZE, BATCH, BLOCK = 61, 6, 9
+
+
+def key_of(secret: int, table_size: int = SIZE, **spec: Any) -> WatermarkKey:
+    """A key that is the same in every run."""
+    return WatermarkKey(WatermarkSpec(table_size=table_size, **spec), "test", bytes([secret]) * 32)
+
+
+KEYS = [
+    key_of(1),
+    key_of(2, modulus=3),
+    key_of(3, rotation=4),
+    key_of(4, modulus=3, code_length=12, rotation=5),
+    key_of(5, modulus=4, code_length=8),
+]
+
+
+def slowly(keys: list[WatermarkKey | None], tokens: Tensor, positions: list[list[int]]) -> list[list[bool]]:
+    """One token at a time, from the key's own tables."""
+    rows = []
+    for key, row, places in zip(keys, tokens.tolist(), positions, strict=True):
+        found = []
+        for token, position in zip(row, places, strict=True):
+            if key is None:
+                found.append(True)
+                continue
+            segment = position // key.spec.rotation if key.spec.rotation else 0
+            found.append(bool(key.tables.table(segment)[token] == key.tables.code[position % key.spec.period]))
+        rows.append(found)
+    return rows
+
+
+def draw(seed: int) -> tuple[Tensor, Tensor]:
+    """Candidates, and positions of each row."""
+    rng = np.random.default_rng(seed)
+    tokens = torch.from_numpy(rng.integers(0, SIZE, (BATCH, BLOCK)))
+    return tokens, torch.from_numpy(rng.integers(0, 40, (BATCH, BLOCK)))
+
+
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: f"m{key.spec.modulus}-r{key.spec.rotation}-c{key.spec.period}")
+@pytest.mark.parametrize("per_row", [False, True], ids=["shared positions", "positions per row"])
+def test_one_key_matches_as_its_tables_say(key: WatermarkKey, per_row: bool) -> None:
+    matching = KeyMatching(key, CPU)
+    for seed in range(5):  # one object for all, as the tables of other segments are loaded on the way
+        tokens, positions = draw(seed)
+        given = positions if per_row else positions[0]
+        expected = slowly([key] * BATCH, tokens, given.expand(BATCH, BLOCK).tolist())
+        assert matching(tokens, given).tolist() == expected
+        assert {True, False} == {match for row in expected for match in row}
+
+
+@pytest.mark.parametrize("per_row", [False, True], ids=["shared positions", "positions per row"])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [KEYS[0], None, KEYS[1], KEYS[0], None, KEYS[4]],
+        [KEYS[2], KEYS[3], KEYS[0], None, KEYS[2], KEYS[1]],
+        [KEYS[3], None, None, KEYS[3], None, KEYS[3]],
+        [None] * BATCH,
+    ],
+    ids=["none rotates", "some rotate", "one key and none", "no key"],
+)
+def test_each_row_matches_under_its_own_key(keys: list[WatermarkKey | None], per_row: bool) -> None:
+    matching = KeyMatching(keys, CPU)
+    for seed in range(5):
+        tokens, positions = draw(seed)
+        given = positions if per_row else positions[0]
+        expected = slowly(keys, tokens, given.expand(BATCH, BLOCK).tolist())
+        assert matching(tokens, given).tolist() == expected
+        some = [4, 0, 0, 3]  # the canvases of a lookahead: several of one row
+        of_some = matching.of_rows(torch.tensor(some))
+        assert of_some(tokens[some], given[some] if per_row else given).tolist() == [expected[row] for row in some]
+
+
+def test_a_list_of_one_key_is_the_key_itself() -> None:
+    tokens, positions = draw(0)
+    alone = KeyMatching(KEYS[3], CPU)(tokens, positions[0])
+    assert torch.equal(KeyMatching([KEYS[3]] * BATCH, CPU)(tokens, positions[0]), alone)
+
+
+def test_the_period_of_a_row_is_that_of_its_key() -> None:
+    assert KeyMatching([*KEYS, None], CPU).periods(6).tolist() == [2, 3, 2, 12, 8, 0]
+    assert KeyMatching(KEYS[4], CPU).periods(3).tolist() == [8, 8, 8]
+    assert KeyMatching([None, None], CPU).periods(2).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("foreign", [-1, -SIZE, SIZE, 10**9])
+@pytest.mark.parametrize("keys", [KEYS[0], KEYS[2], [KEYS[0], None, KEYS[2]] * 2], ids=["one", "rotating", "per row"])
+def test_an_id_without_a_group_is_an_error(keys: Any, foreign: int) -> None:
+    matching = KeyMatching(keys, CPU)
+    tokens, positions = draw(0)
+    matching(tokens, positions)
+    tokens[3, 2] = foreign
+    with pytest.raises(VocabularyMismatch, match=f"id {foreign} has no group: the key has groups for the 61 ids"):
+        matching(tokens, positions)
+
+
+def test_keys_of_two_vocabularies_do_not_share_a_batch() -> None:
+    with pytest.raises(VocabularyMismatch, match="groups for 60 and 61 token ids"):
+        KeyMatching([KEYS[0], key_of(9, table_size=60)], CPU)
+
+
+def test_another_number_of_rows_than_of_keys_is_an_error() -> None:
+    tokens, positions = draw(0)
+    matching = KeyMatching([KEYS[0], None], CPU)
+    with pytest.raises(SettingsError, match="keys for 2 rows, but 6 rows"):
+        matching(tokens, positions)
+    with pytest.raises(SettingsError, match="keys for 2 rows, but 6 rows"):
+        matching.periods(6)

@@ -1,0 +1,225 @@
+"""Prepared requests: checked and encoded once, rows under different keys in one batch, one text whatever the way."""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import dgmark
+from dgmark import Generation, WatermarkKey
+from dgmark.checkpoint.tokenizer import Tokenizer
+from dgmark.decode import Canvas, DecodeConfig, KeyMatching, Prepared, Request, RowFinished, Steering, decode_steps
+from dgmark.decode.canvas import collect
+from dgmark.decode.generation import generations
+from dgmark.errors import DgmarkError, EmptyInput, PromptTooLong, SettingsError, TokenizerMismatch, VocabularyMismatch
+from dgmark.lab.baselines import scheme
+from dgmark.models.toy import ToyDenoiser
+from dgmark.watermark.groups import WatermarkSpec
+from support.unchecked import unchecked
+
+TOY = ToyDenoiser(end_bias=0.4)
+SHORT: dict[str, Any] = {"length": 12, "block_length": 4}
+PROMPTS: list[str | list[int]] = ["w1 w2", "w3", [4, 5], "w6 w7 w8", "w9", "w10 w11"]
+
+
+def key_of(secret: int, model: ToyDenoiser = TOY, **spec: Any) -> WatermarkKey:
+    """A key that is the same in every run."""
+    bound = WatermarkSpec(
+        table_size=model.vocab_size, tokenizer="toy", tokenizer_fingerprint=model.tokenizer.fingerprint, **spec
+    )
+    return WatermarkKey(bound, "test", bytes([secret]) * 32)
+
+
+def shape(key: WatermarkKey) -> dict[str, int]:
+    """What a key's spec has beside the vocabulary."""
+    return {"modulus": key.spec.modulus, "rotation": key.spec.rotation, "code_length": key.spec.code_length}
+
+
+KEYS = [key_of(1), None, key_of(2, modulus=3), key_of(3, rotation=5, code_length=8), None, key_of(1)]
+REQUESTS = [Request(prompt, 7 * i, key) for i, (prompt, key) in enumerate(zip(PROMPTS, KEYS, strict=True))]
+
+
+def decoded(requests: list[Request], model: ToyDenoiser = TOY, **options: Any) -> list[Generation]:
+    """The texts of requests that are all decoded together, as far as they can be."""
+    settings = {name: options.pop(name) for name in list(options) if name in DecodeConfig.__dataclass_fields__}
+    prepared = Prepared.of(model, requests, DecodeConfig(**{**SHORT, **settings}), **options)
+    return generations(prepared, range(len(requests)))
+
+
+# ---- rows of different keys ----
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"temperature": 0},
+        {"strategy": "entropy", "guard": 0.6},
+        {"lookahead": 3},
+        {"lookahead": 3, "lookahead_proposals": "kept"},
+        {"lookahead": 3, "lookahead_scope": "canvas"},
+        {"lookahead": 3, "repetition_guard": True},
+        {"commit": "threshold", "threshold": 0.2, "lookahead": 2},
+        {"steps": 6, "repetition_guard": True},
+    ],
+    ids=str,
+)
+def test_a_row_of_a_mixed_batch_is_what_it_is_alone(settings: dict[str, Any]) -> None:
+    model = replace(TOY, words=6, padding=24, end_bias=-2.0)  # few words: loops come by themselves
+    keys = [None if key is None else key_of(number, model, **shape(key)) for number, key in enumerate(KEYS)]
+    requests = [
+        replace(request, prompt="w1 w2", seed=seed, key=key)
+        for seed in range(3)
+        for request, key in zip(REQUESTS, keys, strict=True)
+    ]
+    settings = {**settings, "length": 24}  # blocks enough for rows to end while others go on
+    together = decoded(requests, model, **settings)
+    assert together == [decoded([request], model, **settings)[0] for request in requests]
+    assert settings.get("temperature") == 0 or {row.ended for row in together} == {True, False}
+    for row, request in zip(together, requests, strict=True):
+        assert row.key_fingerprint == (None if request.key is None else request.key.fingerprint)
+        assert request.key is not None or all(row.trace.matched)
+
+
+def test_rows_of_different_keys_share_one_batch() -> None:
+    prepared = Prepared.of(TOY, [replace(request, prompt="w1") for request in REQUESTS], DecodeConfig(12, 4))
+    (batch,) = prepared.batches(range(6))
+    assert batch.rows == [*range(6)]
+
+
+def test_lookahead_over_the_canvas_parts_marked_rows_from_unmarked_ones() -> None:
+    config = DecodeConfig(12, 4, lookahead=2, lookahead_scope="canvas")
+    prepared = Prepared.of(TOY, [replace(request, prompt="w1") for request in REQUESTS], config)
+    assert [batch.rows for batch in prepared.batches(range(6))] == [[0, 2, 3, 5], [1, 4]]
+    canvas = Canvas.after(torch.tensor([[3]] * 6), 12, TOY.mask_id)
+    with pytest.raises(SettingsError, match="decode them apart"):
+        next(decode_steps(TOY, canvas, config, KeyMatching(KEYS, torch.device("cpu")), [0] * 6))
+
+
+def test_a_scheme_of_one_key_at_a_time_decodes_rows_of_a_key_together() -> None:
+    requests = [replace(request, prompt="w1", key=key_of(1 + i % 2)) for i, request in enumerate(REQUESTS)]
+    options: dict[str, Any] = {"scheme": scheme("unigram")}
+    prepared = Prepared.of(TOY, requests, DecodeConfig(12, 4), **options)
+    assert [batch.rows for batch in prepared.batches(range(6))] == [[0, 2, 4], [1, 3, 5]]
+    assert decoded(requests, **options) == [decoded([request], **options)[0] for request in requests]
+
+
+def test_positions_may_differ_by_row() -> None:
+    """Rows whose responses begin at other positions, in one canvas and alone."""
+    key, offsets = key_of(4, modulus=3, rotation=5), [0, 7, 13]
+    config = DecodeConfig(12, 4, lookahead=2, repetition_guard=True)
+    canvas = Canvas.after(torch.tensor([[3], [4], [5]]), 12, TOY.mask_id)
+    positions = canvas.positions + torch.tensor(offsets)[:, None]
+    steering = Steering(KeyMatching(key, torch.device("cpu")))
+    shifted = replace(canvas, positions=positions)
+    together = collect(TOY, shifted, decode_steps(TOY, shifted, config, steering, [1, 2, 3]))
+    for row, offset in enumerate(offsets):
+        alone = replace(canvas, ids=canvas.ids[[row]], positions=canvas.positions + offset)
+        assert collect(TOY, alone, decode_steps(TOY, alone, config, steering, [row + 1])) == [together[row]]
+        assert set(together[row].trace.position) <= set(range(offset, offset + 12))
+    biased = scheme("unigram").steering(key, TOY)
+    with pytest.raises(SettingsError, match="counts positions once for all rows"):
+        next(decode_steps(TOY, shifted, DecodeConfig(12, 4), biased, [1, 2, 3]))
+
+
+# ---- one text, whatever the way ----
+
+
+@pytest.mark.parametrize("key", [None, KEYS[0], KEYS[3]], ids=["unmarked", "marked", "rotating"])
+def test_generate_stream_and_the_harness_write_the_same_texts(key: WatermarkKey | None) -> None:
+    pytest.importorskip("lm_eval")
+    from lm_eval.api.instance import Instance
+
+    from dgmark.lab.evaluate.harness import DiffusionLM, HarnessSettings
+
+    model, contexts = replace(TOY, end_ids=()), ["w1 w2", "w3", "w6 w7 w8", "w9"]
+    given: dict[str, Any] = {**SHORT, "temperature": 0.7}
+    made = [row.text for row in dgmark.generate(model, contexts, key=key, seed=3, batch_size=3, **given)]
+    events = dgmark.stream(model, contexts, key=key, seed=3, batch_size=3, **given)
+    streamed = {event.row: event.generation.text for event in events if isinstance(event, RowFinished)}
+    harness = DiffusionLM(model, HarnessSettings(decoding=given, key=key, seed=3, batch_size=3))  # type: ignore[arg-type]
+    answered = harness.generate_until(
+        [Instance("generate_until", {}, (context, {}), index) for index, context in enumerate(contexts)]
+    )
+    assert made == [streamed[row] for row in range(4)] == answered
+    assert len(set(made)) == 4
+
+
+@dataclass(frozen=True)
+class Counting(Tokenizer):
+    """A tokenizer that keeps what it encoded."""
+
+    encoded: list[str] = field(default_factory=list)
+
+    def encode(self, text: str) -> list[int]:
+        self.encoded.append(text)
+        return super().encode(text)
+
+
+@dataclass(frozen=True)
+class CountingToy(ToyDenoiser):
+    """A toy with such a tokenizer."""
+
+    @cached_property
+    def tokenizer(self) -> Counting:
+        return Counting(**vars(ToyDenoiser().tokenizer))
+
+
+def test_each_prompt_is_encoded_once() -> None:
+    model = CountingToy()
+    dgmark.generate(model, ["w1 w2", "w3"], key=None, **SHORT)
+    list(dgmark.stream(model, ["w4", "w5"], key=None, **SHORT))
+    dgmark.infill(model, [["w6", 4, "w7"]], key=None, block_length=4)
+    assert model.tokenizer.encoded == ["w1 w2", "w3", "w4", "w5", "w6", "w7"]
+
+
+# ---- what is refused ----
+
+
+@pytest.mark.parametrize("key", ["key.json", Path("key.json"), [KEYS[0]], b"secret", 7], ids=repr)
+def test_what_is_no_key_is_refused_with_what_to_do(key: Any) -> None:
+    ways: list[Any] = [
+        lambda: dgmark.generate(TOY, "w1", key=key, **SHORT),
+        lambda: dgmark.stream(TOY, "w1", key=key, **SHORT),
+        lambda: dgmark.infill(TOY, [["w1", 3]], key=key),
+    ]
+    for way in ways:
+        with unchecked(), pytest.raises(SettingsError, match=r'None for text without a mark.*WatermarkKey\.load\("key'):
+            way()
+
+
+def test_a_key_must_be_given_or_said_to_be_none() -> None:
+    ways: list[Any] = [dgmark.generate, dgmark.stream]
+    for way in ways:
+        with pytest.raises(TypeError, match="key"):
+            way(TOY, "w1", **SHORT)
+    infill: Any = dgmark.infill
+    with pytest.raises(TypeError, match="key"):
+        infill(TOY, [["w1", 3]])
+
+
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        (Request("w1", 0, key_of(1, ToyDenoiser(words=25, padding=5))), TokenizerMismatch),
+        (Request("w1", 0, key_of(1, ToyDenoiser(padding=7))), VocabularyMismatch),
+        (Request("", 0, None), EmptyInput),
+        (Request("w1 " * 600, 0, None), PromptTooLong),
+    ],
+    ids=["tokenizer", "vocabulary", "empty", "long"],
+)
+def test_every_request_is_checked_before_any_is_decoded(request_: Request, error: type[DgmarkError]) -> None:
+    with pytest.raises(error):
+        Prepared.of(TOY, [*REQUESTS, request_], DecodeConfig(12, 4))
+
+
+def test_requests_that_cannot_be_decoded_can_be_left_out() -> None:
+    requests = [REQUESTS[0], Request("", 0, None), REQUESTS[3], Request("w1 " * 600, 0, KEYS[0])]
+    prepared = Prepared.of(TOY, requests, DecodeConfig(12, 4), strict=False, batch_size=3)
+    assert {row: type(error) for row, error in prepared.refused.items()} == {1: EmptyInput, 3: PromptTooLong}
+    assert [*prepared.chunks()] == [range(3), range(3, 4)]
+    assert generations(prepared, range(4)) == decoded([REQUESTS[0], REQUESTS[3]])
+    assert generations(prepared, [3]) == []

@@ -1,0 +1,51 @@
+"""The tutorial runs as it stands: its Python blocks in one session, its shell blocks beside them."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from dgmark.cli import app
+
+PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
+BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
+
+
+def run_line(line: str) -> str:
+    """One `dgmark` command, its output written where `>` says."""
+    words = shlex.split(line, comments=True)
+    target = words[words.index(">") + 1] if ">" in words else None
+    arguments = words[1 : words.index(">")] if target else words[1:]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, f"{line}\n{result.output}"
+    if target:
+        Path(target).write_text(result.stdout, encoding="utf-8")
+    return result.stdout
+
+
+@pytest.mark.slow
+def test_every_block_of_the_tutorial_runs_and_the_marks_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("secrets.token_bytes", lambda size: bytes(range(size)))  # the same texts in every run
+    session: dict[str, Any] = {}
+    shown: dict[str, str] = {}
+    for language, source in BLOCK.findall(PAGE.read_text(encoding="utf-8")):
+        if language == "python":
+            exec(compile(source, str(PAGE), "exec"), session)
+        else:
+            shown |= {line: run_line(line) for line in source.splitlines()}
+    detections = {line.split()[-1]: output for line, output in shown.items() if line.startswith("dgmark detect")}
+    assert {name: output.split()[1] for name, output in detections.items()} == {
+        "text.txt": "watermarked",
+        "plain.txt": "not_detected",
+        "own-text.txt": "watermarked",
+    }
+    detector = session["detector"]
+    assert detector.detect(session["marked"].text).verdict == "watermarked"
+    assert detector.detect(session["plain"].text).verdict == "not_detected"
+    assert detector.detect(session["edited"]).verdict == "watermarked"
