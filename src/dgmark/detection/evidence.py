@@ -1,7 +1,7 @@
 """All evidence for one key in one text: the tests, each with its share of the rate, and the verdict that follows.
 
-Knows tokens and their positions, not how they were read. The paper's verdict is a threshold on the z-score (section
-3.5), ours one on the p-value.
+Knows tokens and their positions, not how they were read. The paper puts a threshold on the z-score (section 3.5);
+here the threshold is on the p-value.
 """
 
 import math
