@@ -187,7 +187,7 @@ def test_what_is_no_key_is_refused_with_what_to_do(key: Any) -> None:
         lambda: dgmark.infill(TOY, [["w1", 3]], key=key),
     ]
     for way in ways:
-        with unchecked(), pytest.raises(SettingsError, match=r'None for text without a mark.*WatermarkKey\.load\("key'):
+        with unchecked(), pytest.raises(SettingsError, match=r"None for text without a mark.*WatermarkKey\.load\('key"):
             way()
 
 
