@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from dgmark.errors import DgmarkError
-from dgmark.watermark.key_file import KeyFilePermissionWarning
+from dgmark.watermark.key_file import KeyWarning
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,7 +39,7 @@ def speaks(command: Callable[P, R]) -> Callable[P, R]:
             with warnings.catch_warnings():
                 # libraries' own warnings are for their developers
                 warnings.simplefilter("ignore")
-                warnings.simplefilter("always", KeyFilePermissionWarning)
+                warnings.simplefilter("always", KeyWarning)
                 warnings.showwarning = _show_warning
                 return command(*args, **kwargs)
         except DgmarkError as error:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from dgmark.checkpoint.folder import BUILTIN
+from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.cli.console import speaks, stderr, stdout
 from dgmark.cli.options import AllowOpenKey, OneObject
 from dgmark.errors import SettingsError
@@ -77,3 +78,23 @@ def show(
         return
     for name, value in public.items():
         stdout().print(f"{name:<22} {value}", markup=False)
+
+
+@key_app.command("renew")
+@speaks
+def renew(
+    file: Annotated[Path, typer.Argument(help="Key file.")],
+    new: Annotated[Path, typer.Argument(help="Where to write the renewed key (never overwritten).")],
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Tokenizer folder or file; by default the one the key names.", show_default=False)
+    ] = None,
+    allow_open_key: AllowOpenKey = False,
+) -> None:
+    """Write a key anew, bound to its whole tokenizer; it finds the same marks, and its fingerprint is another one.
+
+    Keys made by the first versions of dgmark are bound to the vocabulary alone.
+    """
+    key = WatermarkKey.load(file, allow_open=allow_open_key)
+    renewed = key.renewed(load_tokenizer(tokenizer or key.spec.tokenizer))
+    renewed.save(new)
+    print(f"{new}: key {renewed.fingerprint}, renewed from {key.fingerprint}")

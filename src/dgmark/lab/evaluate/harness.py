@@ -153,7 +153,7 @@ class DiffusionLM(LM):  # type: ignore[misc]
     @property
     def tokenizer_name(self) -> str:
         """What the harness's caches of requests know the template by."""
-        return f"{name_of(self.model)}-{self.model.tokenizer.fingerprint}".replace("/", "__")
+        return f"{name_of(self.model)}-{self.model.tokenizer.vocabulary_fingerprint}".replace("/", "__")
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
         """The template of the model's family, for the harness's records.

@@ -97,7 +97,7 @@ def recipe_of(row: Row, subject: Subject, where: str) -> Recipe:
     return Recipe(
         model=name_of(model),
         model_hash=subject.model_hash,
-        tokenizer_hash=model.tokenizer.fingerprint,
+        tokenizer_hash=model.tokenizer.vocabulary_fingerprint,
         dtype=dtype_of(model),
         chat=bool(row.get("chat", False)),
         scheme=scheme,

@@ -112,7 +112,7 @@ def plan_cell(
         recipe=Recipe(
             model=name_of(subject.model),
             model_hash=subject.model_hash,
-            tokenizer_hash=subject.model.tokenizer.fingerprint,
+            tokenizer_hash=subject.model.tokenizer.vocabulary_fingerprint,
             dtype=dtype_of(subject.model),
             chat=prompts.chat and setup == "paper",
             scheme=cell.scheme,
