@@ -620,6 +620,14 @@ def test_a_model_padded_to_another_size_is_refused_with_both_sizes() -> None:
         KEY.check_model(Model(builtin_tokenizer(), 8200))
 
 
+@pytest.mark.parametrize("table_size", [8191, 100_000, 2**31 - 1])
+def test_a_table_that_no_model_of_the_tokenizer_has_is_refused(table_size: int) -> None:
+    """Before it is made: the last one would take six gigabytes."""
+    key = replace(KEY, spec=replace(KEY.spec, table_size=table_size))
+    with pytest.raises(VocabularyMismatch, match=f"groups for {table_size} token ids, its tokenizer .* has 8192"):
+        Detector(key).detect("any text")
+
+
 def test_the_model_of_the_key_is_accepted() -> None:
     KEY.check_model(Model(builtin_tokenizer(), 8192))
 

@@ -24,6 +24,9 @@ from dgmark.errors import (
 from dgmark.watermark.groups import PRF, SECRET_BYTES, Grouping, GroupTables, WatermarkSpec
 from dgmark.watermark.key_file import KeyWarning, read_key_file, write_key_file
 
+# ids of a padded vocabulary beside twice the tokenizer's own; a table beyond that costs memory and serves no model
+MOST_PADDING = 65_536
+
 
 class TokenizerFingerprintWarning(KeyWarning):
     """The key is bound to its tokenizer's vocabulary alone."""
@@ -126,7 +129,8 @@ class WatermarkKey:
 
         Warns:
             TokenizerFingerprintWarning: the key is older than fingerprints of the whole tokenizer.
-            VocabularyMismatch: the key's group table does not reach as far as the tokenizer.
+            VocabularyMismatch: the key's group table is smaller than the tokenizer's vocabulary, or far larger than any
+                model pads it.
         """
         if tokenizer.vocabulary_fingerprint == self.spec.tokenizer_fingerprint:
             warnings.warn(
@@ -142,7 +146,7 @@ class WatermarkKey:
                 "use the model and tokenizer that the key was made for, or make a key for this one"
             )
 
-        if tokenizer.vocab_size > self.spec.table_size:
+        if not tokenizer.vocab_size <= self.spec.table_size <= 2 * tokenizer.vocab_size + MOST_PADDING:
             raise VocabularyMismatch(
                 f"key {self.fingerprint} has groups for {self.spec.table_size} token ids, its tokenizer "
                 f"{tokenizer.name!r} has {tokenizer.vocab_size}: the key file is damaged, or of another model"
