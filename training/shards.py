@@ -72,7 +72,8 @@ def prepare_shards(
         NoTexts: no such file, or no document in it.
         InputError: a line is no document.
     """
-    wanted = {"data": file_hash(data), "tokenizer": tokenizer.fingerprint if tokenizer else f"new {vocab_size}"}
+    known = tokenizer.vocabulary_fingerprint if tokenizer else f"new {vocab_size}"
+    wanted = {"data": file_hash(data), "tokenizer": known}
     if (folder / "manifest.json").is_file():
         shards = open_shards(folder)
         if shards.manifest["made_from"] == wanted:
@@ -85,7 +86,7 @@ def prepare_shards(
         else:
             save_tokenizer(tokenizer.backend, beside)
         manifest = _write(read_documents(data), tokenizer, beside, shard_tokens)
-        manifest |= {"schema": SCHEMA, "made_from": wanted, "tokenizer_fingerprint": tokenizer.fingerprint}
+        manifest |= {"schema": SCHEMA, "made_from": wanted, "tokenizer_fingerprint": tokenizer.vocabulary_fingerprint}
         write_json(beside / "manifest.json", manifest)
     return open_shards(folder)
 

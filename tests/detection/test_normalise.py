@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgmark.detection.detector import Detector
-from dgmark.detection.normalise import STEPS, normalise
+from dgmark.detection.normalise import STEPS, nfc, normalise, remove_invisible
 from dgmark.errors import MissingExtra, SettingsError
 from support.known_keys import builtin_tokenizer, known_key
 from support.marked_texts import marked_text
@@ -102,3 +102,31 @@ def test_many_texts_are_scored_as_one_by_one() -> None:
 )
 def test_further_invisible_characters_are_removed(sign: str) -> None:
     assert normalise(f"wo{sign}rd", ["invisible"]) == ("word", ("invisible",))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a\ufe0fb", "ab"),
+        ("\u2764\ufe0f \u2764\ufe0e", "\u2764\ufe0f \u2764\ufe0e"),
+        ("\u2764\ufe0fx", "\u2764x"),
+        ("\ufe0f\ufe0fx\ufe0f", "x"),
+        ("\ufe0f", "\ufe0f"),
+    ],
+)
+def test_variation_selectors_are_removed_beside_letters_alone(text: str, expected: str) -> None:
+    assert remove_invisible(text) == expected
+
+
+@pytest.mark.parametrize("unit", ["\ufe0f", "\u0315\u0300", "\u200d", "a\ufe0f", "\u0430a", "\u00a0", "\r", "\u1161"])
+@pytest.mark.parametrize("step", sorted(STEPS))
+def test_no_step_takes_the_square_of_a_texts_length(step: str, unit: str) -> None:
+    """300,000 signs of a kind: what grows with their square would take hours."""
+    assert isinstance(STEPS[step](unit * 300_000), str)
+
+
+def test_stacked_marks_are_left_and_a_few_are_put_in_order() -> None:
+    assert nfc("e\u0301") == "\u00e9"
+    assert nfc("a\u0315\u0300") == "\u00e0\u0315"
+    stacked = "a" + "\u0315\u0300" * 40 + "e\u0301"
+    assert nfc(stacked) == stacked[:-2] + "\u00e9"

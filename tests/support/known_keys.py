@@ -1,6 +1,7 @@
 """Keys that are the same in every run: their secrets are hashes of a name, so they protect nothing."""
 
 import hashlib
+from dataclasses import replace
 from functools import cache
 
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
@@ -39,3 +40,8 @@ def known_key(
         key_id=f"test-{name}",
         secret=hashlib.sha256(f"dgmark test key {name}".encode()).digest() if grouping == "keyed" else None,
     )
+
+
+def first_version(key: WatermarkKey) -> WatermarkKey:
+    """The key as the first versions of dgmark made it: bound to its tokenizer's vocabulary only."""
+    return replace(key, spec=replace(key.spec, tokenizer_fingerprint=builtin_tokenizer().vocabulary_fingerprint))

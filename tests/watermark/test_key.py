@@ -6,6 +6,7 @@ import json
 import os
 import stat
 import tempfile
+import threading
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -37,16 +38,16 @@ from dgmark.errors import (
     VocabularyMismatch,
 )
 from dgmark.watermark.groups import Grouping
-from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.key import TokenizerFingerprintWarning, WatermarkKey
 from dgmark.watermark.key_file import KeyFilePermissionWarning
-from support.known_keys import builtin_tokenizer, known_key, known_spec
+from support.known_keys import builtin_tokenizer, first_version, known_key, known_spec
 
 KEY = known_key("the key of these tests")
 SECRET = KEY.secret or b""
 SECRET_BASE64 = base64.b64encode(SECRET).decode()
 FIELDS = {
     "format", "version", "key_id", "secret", "prf", "scheme", "modulus", "rotation", "table_size", "tokenizer",
-    "tokenizer_fingerprint",
+    "tokenizer_fingerprint", "fingerprint",
 }  # fmt: skip
 
 
@@ -193,7 +194,8 @@ def test_a_file_of_version_1_is_read_for_ever(tmp_path: Path) -> None:
     path.chmod(0o600)
     key = WatermarkKey.load(path)
     assert key.secret == bytes(range(32))
-    assert key.spec == known_spec(modulus=3, rotation=8)
+    vocabulary = builtin_tokenizer().vocabulary_fingerprint
+    assert key.spec == replace(known_spec(modulus=3, rotation=8), tokenizer_fingerprint=vocabulary)
     assert key.fingerprint == "066d482c5404bd52"
 
 
@@ -282,7 +284,7 @@ def test_a_folder_is_no_key_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"", b"\0", b"not JSON", b"[]", b"null", b"{}", b'"dgmark-key"', b"\xff\xfe{", b"[" * 100_000,
+        b"", b"\0", b"not JSON", b"[]", b"null", b"{}", b'"dgmark-key"', b"\xff\xfe{", b"[" * 60_000,
         b'{"secret": "' + SECRET_BASE64.encode(), SECRET_BASE64.encode(), b'"' + SECRET_BASE64.encode() + b'"',
     ],
     ids=lambda content: repr(content[:20]),
@@ -291,7 +293,7 @@ def test_what_is_no_key_file_is_refused_without_being_quoted(content: bytes, tmp
     path = tmp_path / "key.json"
     path.write_bytes(content)
     path.chmod(0o600)
-    with pytest.raises(KeyFileFormat, match=r"key\.json is not a key file of version 1") as caught:
+    with pytest.raises(KeyFileFormat, match=r"key\.json is not a key file") as caught:
         WatermarkKey.load(path)
     assert not tells("".join(traceback.format_exception(caught.value)))
 
@@ -335,6 +337,65 @@ def test_a_damaged_key_file_is_refused_without_being_quoted(changes: dict[str, A
     with pytest.raises(KeyFileFormat, match=r"key\.json is (not a key file|damaged)") as caught:
         WatermarkKey.load(rewrite(key_file, **changes))
     assert not tells("".join(traceback.format_exception(caught.value)))
+
+
+@pytest.mark.parametrize("field", ["secret", "modulus", "table_size", "rotation", "tokenizer", "tokenizer_fingerprint"])
+def test_a_field_that_was_changed_is_noticed(field: str, key_file: Path) -> None:
+    """Each of these alone would mark all later texts with another key."""
+    after = {
+        "secret": ("B" if SECRET_BASE64[0] != "B" else "C") + SECRET_BASE64[1:],
+        "modulus": 3,
+        "table_size": 8193,
+        "rotation": 7,
+        "tokenizer": "narrator",
+        "tokenizer_fingerprint": "v2-" + "0" * 16,
+    }[field]
+    with pytest.raises(KeyFileFormat, match="is damaged: its contents do not have the fingerprint") as caught:
+        WatermarkKey.load(rewrite(key_file, **{field: after}))
+    assert not tells("".join(traceback.format_exception(caught.value)))
+
+
+def test_a_file_of_before_fingerprints_were_stored_is_read(key_file: Path) -> None:
+    assert WatermarkKey.load(rewrite(key_file, fingerprint=...)) == KEY
+
+
+@pytest.mark.parametrize("version", [True, 1.0, "1", None])
+def test_a_version_is_a_whole_number(version: object, key_file: Path) -> None:
+    with pytest.raises(KeyFileFormat, match="invalid or missing: version"):
+        WatermarkKey.load(rewrite(key_file, version=version))
+
+
+def test_a_field_that_stands_twice_is_refused(key_file: Path) -> None:
+    content = key_file.read_text().rstrip().removesuffix("}")
+    key_file.write_text(content + ', "modulus": 2}')
+    with pytest.raises(KeyFileFormat, match="a field stands twice"):
+        WatermarkKey.load(key_file)
+
+
+def test_no_more_than_a_key_file_may_have_is_read(tmp_path: Path) -> None:
+    large = tmp_path / "large.json"
+    large.write_text(" " * 10_000_000)
+    for path in (large, Path("/dev/zero")):
+        with pytest.raises(KeyFileFormat, match="is larger than 65536 bytes"):
+            WatermarkKey.load(path)
+    with pytest.raises(KeyFileFormat, match="is not JSON"):
+        WatermarkKey.load("/dev/null")
+
+
+def test_a_pipe_that_nobody_writes_to_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dgmark.watermark.key_file._PATIENCE", 0.05)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(KeyFileNotFound, match="nothing was written to it within"):
+        WatermarkKey.load(tmp_path / "pipe")
+
+
+def test_a_key_is_read_from_a_pipe(key_file: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    content = key_file.read_bytes()
+    writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_bytes(content))
+    writer.start()
+    assert WatermarkKey.load(tmp_path / "pipe") == KEY
+    writer.join()
 
 
 def test_the_refusal_names_the_field(key_file: Path) -> None:
@@ -511,6 +572,28 @@ def test_another_tokenizer_is_refused_with_both_fingerprints() -> None:
         KEY.check_tokenizer(other)
 
 
+def test_a_key_of_the_first_versions_is_used_with_a_warning() -> None:
+    with pytest.warns(TokenizerFingerprintWarning, match="dgmark key renew"):
+        first_version(KEY).check_tokenizer(builtin_tokenizer())
+
+
+def test_a_renewed_key_is_bound_to_the_whole_tokenizer_and_has_the_same_groups() -> None:
+    renewed = first_version(KEY).renewed(builtin_tokenizer())
+    assert renewed == KEY
+    assert (renewed.tables.table() == first_version(KEY).tables.table()).all()
+    assert renewed.fingerprint != first_version(KEY).fingerprint
+    with pytest.raises(TokenizerMismatch):
+        first_version(KEY).renewed(another_tokenizer())
+
+
+def test_the_command_renews_a_key(tmp_path: Path) -> None:
+    first_version(KEY).save(tmp_path / "old.json")
+    done = CliRunner().invoke(app, ["key", "renew", str(tmp_path / "old.json"), str(tmp_path / "new.json")])
+    assert done.exit_code == 0, done.output
+    assert WatermarkKey.load(tmp_path / "new.json") == KEY
+    assert KEY.fingerprint in done.stdout
+
+
 def test_a_detector_refuses_another_tokenizer() -> None:
     with pytest.raises(TokenizerMismatch):
         Detector(KEY, tokenizer=another_tokenizer())
@@ -530,6 +613,14 @@ def test_a_model_with_another_tokenizer_is_refused() -> None:
 def test_a_model_padded_to_another_size_is_refused_with_both_sizes() -> None:
     with pytest.raises(VocabularyMismatch, match="8192 token ids, the model predicts 8200"):
         KEY.check_model(Model(builtin_tokenizer(), 8200))
+
+
+@pytest.mark.parametrize("table_size", [8191, 100_000, 2**31 - 1])
+def test_a_table_that_no_model_of_the_tokenizer_has_is_refused(table_size: int) -> None:
+    """Before it is made: the last one would take six gigabytes."""
+    key = replace(KEY, spec=replace(KEY.spec, table_size=table_size))
+    with pytest.raises(VocabularyMismatch, match=f"groups for {table_size} token ids, its tokenizer .* has 8192"):
+        Detector(key).detect("any text")
 
 
 def test_the_model_of_the_key_is_accepted() -> None:

@@ -18,6 +18,24 @@ from dgmark.errors import CheckpointFormat, ModelNotFound
 # End-of-text and end-of-turn tokens of all families; a vocabulary that lacks one ignores it.
 END_TOKENS = ("<|endoftext|>", "<|eot_id|>", "<|im_end|>", "<|role_end|>", "</s>", "[SEP]")
 
+# Text whose ids tell normalisers and pre-tokenizers apart; part of the fingerprint's version, so it never changes.
+PROBE = (
+    "The Cat's 12345 mice, THEY'LL e-mail dgmark@example.org at 3.14%!\n\n  def f(x):\r\n\treturn x_1+=2  # ok\n"
+    "na\u00efve nai\u0308ve \ufb01ne \uff21\uff22\uff13 \u00bd \u2460 \u00df\u1e9e I\u0307\u0131 "
+    "\u201cquoted\u201d \u2018it\u2019s\u2019 \u2014 \u2026 a\u00a0b\u3000c\u200bd\ufeffe\u00adf\u202eg\x07h "
+    "\u65e5\u672c\u8a9e\u306e\u30c6\u30b9\u30c8 \ud55c\uad6d\uc5b4 \u0440\u0443\u0441\u0441\u043a\u0438\u0439 "
+    "\u0395\u03bb\u03bb\u03b7\u03bd\u03b9\u03ba\u03ac \u0627\u0644\u0639\u0631\u0628\u064a\u0629 "
+    "\u05e2\u05d1\u05e8\u05d9\u05ea \u0939\u093f\u0928\u094d\u0926\u0940 \u0e44\u0e17\u0e22 "
+    "\U0001f642\U0001f469\u200d\U0001f4bb\U0001f1eb\U0001f1f7 <|endoftext|> <|im_end|> </s> [SEP] [MASK] \u2581x "
+    + "a" * 120
+    + "   \n \n"
+)
+_MODEL_FLAGS = (
+    *("type", "unk_token", "unk_id", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk"),
+    *("byte_fallback", "ignore_merges", "max_input_chars_per_word"),
+)
+_TOKEN_FLAGS = ("special", "single_word", "lstrip", "rstrip", "normalized")
+
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -39,7 +57,8 @@ class Tokenizer:
         vocab_size: largest token id plus one; a model's padded vocabulary may be larger.
         special_ids: ids that are never scored.
         end_ids: ids that end a response.
-        fingerprint: hash of the vocabulary.
+        fingerprint: hash of all that decides ids, to which keys are bound (`tokenizer_fingerprint`).
+        vocabulary_fingerprint: hash of the vocabulary alone, to which keys of before are bound.
     """
 
     name: str
@@ -48,6 +67,7 @@ class Tokenizer:
     special_ids: frozenset[int]
     end_ids: tuple[int, ...]
     fingerprint: str
+    vocabulary_fingerprint: str
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`, without added special tokens."""
@@ -103,7 +123,14 @@ def read_tokenizer(path: Path, name: str) -> Tokenizer:
 
 
 def wrap(backend: tokenizers.Tokenizer, name: str) -> Tokenizer:
-    """Wrap a tokenizer that is already loaded (for example `fast_tokenizer.backend_tokenizer`)."""
+    """Wrap a tokenizer that is already loaded (for example `fast_tokenizer.backend_tokenizer`).
+
+    Truncation, padding and dropout are switched off in it: a text has one list of ids, whatever the file asks for.
+    """
+    backend.no_truncation()
+    backend.no_padding()
+    if getattr(backend.model, "dropout", None):
+        backend.model.dropout = None
     special = {token_id for token_id, token in backend.get_added_tokens_decoder().items() if token.special}
     known = {token: backend.token_to_id(token) for token in END_TOKENS}
     return Tokenizer(
@@ -112,8 +139,32 @@ def wrap(backend: tokenizers.Tokenizer, name: str) -> Tokenizer:
         vocab_size=max(backend.get_vocab(with_added_tokens=True).values()) + 1,
         special_ids=frozenset(special),
         end_ids=tuple(sorted(i for i in known.values() if i is not None and i in special)),
-        fingerprint=vocabulary_fingerprint(backend.get_vocab(with_added_tokens=True)),
+        fingerprint=tokenizer_fingerprint(backend),
+        vocabulary_fingerprint=vocabulary_fingerprint(backend.get_vocab(with_added_tokens=True)),
     )
+
+
+def tokenizer_fingerprint(backend: tokenizers.Tokenizer) -> str:
+    """Hash of all that decides which ids a text has, as "v2-" and 16 hex digits.
+
+    Hashed are the model (vocabulary, merges, scores, flags), the added tokens with their flags, and the ids of a fixed
+    probe text, which stands for the normaliser and the pre-tokenizer: their serialised form differs between versions of
+    the `tokenizers` package, what they do to a text does not.
+    """
+    state = json.loads(backend.to_str())
+    model, added = state["model"], state["added_tokens"]
+    merges = [pair.split(" ", 1) if isinstance(pair, str) else pair for pair in model.get("merges", [])]
+    scores = model["vocab"] if isinstance(model["vocab"], list) else []
+    content = [
+        sorted((token_id, token) for token, token_id in backend.get_vocab(with_added_tokens=True).items()),
+        merges,
+        scores,
+        [model.get(flag) or None for flag in _MODEL_FLAGS],
+        sorted((token["id"], token["content"], *(bool(token.get(flag)) for flag in _TOKEN_FLAGS)) for token in added),
+        list(backend.encode(PROBE, add_special_tokens=False).ids),
+    ]
+    canonical = json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode()
+    return "v2-" + hashlib.sha256(b"dgmark/tokenizer/v2\0" + canonical).hexdigest()[:16]
 
 
 def vocabulary_fingerprint(vocabulary: dict[str, int]) -> str:

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from dgmark.errors import DgmarkError, MissingExtra, install_hint
-from dgmark.watermark.key_file import KeyFilePermissionWarning
+from dgmark.watermark.key_file import KeyWarning
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -40,7 +40,7 @@ def command_errors(command: Callable[P, R]) -> Callable[P, R]:
             with warnings.catch_warnings():
                 # libraries' own warnings are for their developers
                 warnings.simplefilter("ignore")
-                warnings.simplefilter("always", KeyFilePermissionWarning)
+                warnings.simplefilter("always", KeyWarning)
                 warnings.showwarning = _show_warning
                 return command(*args, **kwargs)
         except DgmarkError as error:

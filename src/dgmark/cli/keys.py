@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from dgmark.checkpoint.folder import BUILTIN
+from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.cli.help_page import Command
 from dgmark.cli.options import KEY, MODEL, AllowOpenKey, OneObject
@@ -93,3 +94,24 @@ def show(
         return
     for name, value in public.items():
         stdout().print(f"{name:<22} {value}", markup=False)
+
+
+@key_app.command("renew", cls=Command)
+@command_errors
+def renew(
+    file: Annotated[Path, typer.Argument(help="Key file.")],
+    new: Annotated[Path, typer.Argument(help="Where to write the copy (never overwritten).")],
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Tokenizer folder or file; by default the one the key names.", show_default=False)
+    ] = None,
+    allow_open_key: AllowOpenKey = False,
+) -> None:
+    """Write a copy of a key that is bound to the whole tokenizer.
+
+    Keys made by the first versions of dgmark are bound to the vocabulary only. The copy finds the same marks and has
+    another fingerprint.
+    """
+    key = WatermarkKey.load(file, allow_open=allow_open_key)
+    renewed = key.renewed(load_tokenizer(tokenizer or key.spec.tokenizer))
+    renewed.save(new)
+    print(f"{new}: key {renewed.fingerprint}, renewed from {key.fingerprint}")

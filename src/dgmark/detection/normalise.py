@@ -5,16 +5,19 @@ nothing of tokens and keys. Ours.
 """
 
 import re
+import sys
 import unicodedata
 from collections.abc import Callable, Sequence
+from functools import cache
 
 from dgmark.errors import MissingExtra, SettingsError, install_hint
 
 # format characters that show nothing; joiners are kept beside letters that need them
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f\U000e0100-\U000e01ef]"
-    "|(?<=\\w)[\ufe00-\ufe0f]+|[\ufe00-\ufe0f]+(?=\\w)"  # beside letters; an emoji keeps its presentation
+    "|[\ufe00-\ufe0f]+"
 )
+_VARIATION_SELECTORS = frozenset(map(chr, range(0xFE00, 0xFE10)))
 _JOINER = re.compile("(?<=[\\x00-\\x7f])[\u200c\u200d]|[\u200c\u200d](?=[\\x00-\\x7f])")
 _QUOTES = str.maketrans(dict.fromkeys("“”„‟«»＂", '"') | dict.fromkeys("‘’‚‛‹›＇", "'"))
 _SPACES = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\t ]+")
@@ -23,13 +26,31 @@ _WORD = re.compile(r"\w+")
 
 
 def nfc(text: str) -> str:
-    """Unicode's composed form."""
-    return unicodedata.normalize("NFC", text)
+    """Unicode's composed form. A run of 64 or more combining marks, which no text has, is left as it is."""
+    if text.isascii():
+        return text
+    pieces = _stacked_marks().split(text)
+    return "".join(piece if index % 2 else unicodedata.normalize("NFC", piece) for index, piece in enumerate(pieces))
+
+
+@cache
+def _stacked_marks() -> re.Pattern[str]:
+    """Runs of combining marks so long that putting them in order, which takes the square of their number, shows."""
+    marks = "".join(mark for mark in map(chr, range(sys.maxunicode + 1)) if unicodedata.combining(mark))
+    return re.compile(f"([{re.escape(marks)}]{{64,}})")
 
 
 def remove_invisible(text: str) -> str:
     """Leave out zero-width and direction characters."""
-    return _JOINER.sub("", _INVISIBLE.sub("", text))
+    return _JOINER.sub("", _INVISIBLE.sub(_unless_presentation, text))
+
+
+def _unless_presentation(run: re.Match[str]) -> str:
+    """Nothing; but variation selectors that no letter stands beside stay: an emoji keeps its presentation."""
+    if run[0][0] not in _VARIATION_SELECTORS:
+        return ""
+    before, behind = run.string[run.start() - 1 : run.start()], run.string[run.end() : run.end() + 1]
+    return "" if _WORD.match(before) or _WORD.match(behind) else run[0]
 
 
 def fold_homoglyphs(text: str) -> str:

@@ -8,7 +8,8 @@ import hashlib
 import json
 import os
 import secrets
-from dataclasses import dataclass, field
+import warnings
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -16,12 +17,20 @@ from typing import Protocol, runtime_checkable
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.errors import (
+    KeyFileFormat,
     SettingsError,
     TokenizerMismatch,
     VocabularyMismatch,
 )
 from dgmark.watermark.groups import PRF, SECRET_BYTES, Grouping, GroupTables, WatermarkSpec
-from dgmark.watermark.key_file import read_key_file, write_key_file
+from dgmark.watermark.key_file import KeyWarning, read_key_file, write_key_file
+
+# ids of a padded vocabulary beside twice the tokenizer's own; a table beyond that costs memory and serves no model
+MOST_PADDING = 65_536
+
+
+class TokenizerFingerprintWarning(KeyWarning):
+    """The key is bound to its tokenizer's vocabulary alone."""
 
 
 @runtime_checkable
@@ -118,20 +127,44 @@ class WatermarkKey:
 
         Raises:
             TokenizerMismatch: the fingerprints differ.
-            VocabularyMismatch: the key's group table does not reach as far as the tokenizer.
+
+        Warns:
+            TokenizerFingerprintWarning: the key is older than fingerprints of the whole tokenizer.
+            VocabularyMismatch: the key's group table is smaller than the tokenizer's vocabulary, or far larger than any
+                model pads it.
         """
-        if tokenizer.fingerprint != self.spec.tokenizer_fingerprint:
+        if tokenizer.vocabulary_fingerprint == self.spec.tokenizer_fingerprint:
+            warnings.warn(
+                f"key {self.fingerprint} is bound to the vocabulary of tokenizer {self.spec.tokenizer!r} alone, so a "
+                "change of its merges or its normaliser would go unnoticed: `dgmark key renew` binds it to all of it",
+                TokenizerFingerprintWarning,
+                stacklevel=2,
+            )
+        elif tokenizer.fingerprint != self.spec.tokenizer_fingerprint:
             raise TokenizerMismatch(
                 f"key {self.fingerprint} is bound to tokenizer {self.spec.tokenizer!r} "
                 f"({self.spec.tokenizer_fingerprint}), not to {tokenizer.name!r} ({tokenizer.fingerprint}): "
                 "use the model and tokenizer that the key was made for, or make a key for this one"
             )
 
-        if tokenizer.vocab_size > self.spec.table_size:
+        if not tokenizer.vocab_size <= self.spec.table_size <= 2 * tokenizer.vocab_size + MOST_PADDING:
             raise VocabularyMismatch(
                 f"key {self.fingerprint} has groups for {self.spec.table_size} token ids, its tokenizer "
                 f"{tokenizer.name!r} has {tokenizer.vocab_size}: the key file is damaged, or of another model"
             )
+
+    def renewed(self, tokenizer: Tokenizer) -> "WatermarkKey":
+        """The same secret and groups, bound to the whole tokenizer instead of its vocabulary alone.
+
+        It finds the marks of the key it comes from. Its fingerprint is another one, as its spec is.
+
+        Raises:
+            TokenizerMismatch: the key is bound to another tokenizer.
+        """
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TokenizerFingerprintWarning)
+            self.check_tokenizer(tokenizer)
+        return replace(self, spec=replace(self.spec, tokenizer_fingerprint=tokenizer.fingerprint))
 
     def check_model(self, model: "ModelLike") -> None:
         """Refuse a model whose tokenizer or padded vocabulary is not the key's.
@@ -153,7 +186,7 @@ class WatermarkKey:
         Raises:
             KeyFileExists: `path` exists.
         """
-        write_key_file(Path(path), self.spec, self.key_id, self.secret)
+        write_key_file(Path(path), self.spec, self.key_id, self.secret, self.fingerprint)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, allow_open: bool = False) -> "WatermarkKey":
@@ -168,8 +201,14 @@ class WatermarkKey:
             KeyFileOpen: every user of the machine can read it, and `allow_open` is not set.
             KeyFileFormat: not a key file, a damaged one, or of a newer version.
         """
-        spec, key_id, secret = read_key_file(Path(path), allow_open=allow_open)
-        return cls(spec=spec, key_id=key_id, secret=secret)
+        spec, key_id, secret, fingerprint = read_key_file(Path(path), allow_open=allow_open)
+        key = cls(spec=spec, key_id=key_id, secret=secret)
+        if fingerprint not in (None, key.fingerprint):
+            raise KeyFileFormat(
+                f"the key file {path} is damaged: its contents do not have the fingerprint that it states; "
+                "restore it from a copy"
+            )
+        return key
 
 
 def check_key(key: object, *, or_none: bool = False) -> None:

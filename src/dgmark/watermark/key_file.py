@@ -1,26 +1,35 @@
 """The key file: JSON with mode 0600. It is never overwritten, and no error message shows the secret."""
 
 import base64
+import errno
+import json
 import os
+import select
 import stat
 import warnings
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from dgmark.errors import KeyFileExists, KeyFileFormat, KeyFileNotFound, KeyFileOpen, SettingsError
 from dgmark.watermark.groups import Grouping, WatermarkSpec
 
 # version 2 adds the position code; a key without one is still written as version 1
 KEY_FILE_VERSIONS = (1, 2)
+LARGEST_FILE = 65_536
+_PATIENCE = 10.0  # seconds
 
 
-class KeyFilePermissionWarning(UserWarning):
+class KeyWarning(UserWarning):
+    """A key works, and something about it needs the owner's attention."""
+
+
+class KeyFilePermissionWarning(KeyWarning):
     """Users other than the owner can read the key file."""
 
 
-def write_key_file(path: Path, spec: WatermarkSpec, key_id: str, secret: bytes | None) -> None:
+def write_key_file(path: Path, spec: WatermarkSpec, key_id: str, secret: bytes | None, fingerprint: str) -> None:
     """Write a key file with mode 0600.
 
     Raises:
@@ -34,14 +43,15 @@ def write_key_file(path: Path, spec: WatermarkSpec, key_id: str, secret: bytes |
         secret=None if secret is None else base64.b64encode(secret).decode(),
         prf="shake256-rank-v1",
         **spec.to_fields(),
+        fingerprint=fingerprint,
     )
     # version 1 knows no position code
     absent = None if spec.code_length else {"code_length"}
     _write_private(path, content.model_dump_json(indent=2, exclude=absent) + "\n")
 
 
-def read_key_file(path: Path, *, allow_open: bool = False) -> tuple[WatermarkSpec, str, bytes | None]:
-    """Read a key file: its spec, key id and secret.
+def read_key_file(path: Path, *, allow_open: bool = False) -> tuple[WatermarkSpec, str, bytes | None, str | None]:
+    """Read a key file: its spec, key id, secret, and the key's fingerprint (None in files of before it was stored).
 
     Raises:
         KeyFileNotFound: the file does not exist or is unreadable.
@@ -49,16 +59,35 @@ def read_key_file(path: Path, *, allow_open: bool = False) -> tuple[WatermarkSpe
         KeyFileFormat: it is not a key file, is damaged, or has a newer version.
     """
     try:
-        with open(path, "rb") as file:
-            text, mode = file.read(), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        text, mode = _read(path)
     except OSError as error:
         raise KeyFileNotFound(
             f"the key file {path} cannot be read ({error.strerror}); make one with `dgmark keygen {path}`"
         ) from error
-    spec, key_id, secret = _parse(text, path)
+    if len(text) > LARGEST_FILE:
+        raise KeyFileFormat(f"{path} is larger than {LARGEST_FILE} bytes, so it is not a key file: give the right file")
+    content, spec, secret = _parse(text, path)
     if secret is not None:
         _check_mode(mode, path, allow_open)
-    return spec, key_id, secret
+    return spec, content.key_id, secret, content.fingerprint or None
+
+
+def _read(path: Path) -> tuple[bytes, int]:
+    """At most one byte more than a key file may have, and the file's mode.
+
+    Opened without blocking: a pipe that nobody writes to is an error after a while, not a wait for ever.
+    """
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as file:
+        mode = os.fstat(file.fileno()).st_mode
+        text = b""
+        while len(text) <= LARGEST_FILE:
+            if not stat.S_ISREG(mode) and not select.select([file], [], [], _PATIENCE)[0]:
+                raise TimeoutError(errno.ETIMEDOUT, f"nothing was written to it within {_PATIENCE:g} seconds")
+            part = file.read(LARGEST_FILE + 1 - len(text))
+            if not part:
+                break
+            text += part
+    return text, stat.S_IMODE(mode)
 
 
 class _Content(BaseModel):
@@ -78,6 +107,14 @@ class _Content(BaseModel):
     tokenizer: str
     tokenizer_fingerprint: str
     code_length: int = 0
+    fingerprint: Annotated[str, Field(min_length=1)] = ""  # files of before it was stored have none
+
+    @field_validator("version", mode="before")
+    @classmethod
+    def _version_is_a_whole_number(cls, value: object) -> object:
+        if type(value) is not int:  # True and 1.0 equal 1
+            raise ValueError("the version is a whole number")
+        return value
 
     @model_validator(mode="after")
     def _version_fits(self) -> "_Content":
@@ -86,22 +123,36 @@ class _Content(BaseModel):
         return self
 
 
-def _parse(text: bytes, path: Path) -> tuple[WatermarkSpec, str, bytes | None]:
+def _parse(text: bytes, path: Path) -> tuple[_Content, WatermarkSpec, bytes | None]:
     try:
-        content = _Content.model_validate_json(text)
+        content = _Content.model_validate(json.loads(text, object_pairs_hook=_without_duplicates))
         secret = None if content.secret is None else base64.b64decode(content.secret, validate=True)
-        fields = content.model_dump(exclude={"format", "version", "key_id", "secret", "prf"})
+        fields = content.model_dump(exclude={"format", "version", "key_id", "secret", "prf", "fingerprint"})
         spec = WatermarkSpec.from_fields(fields)
         spec.check_secret(secret)
-        return spec, content.key_id, secret
+        return content, spec, secret
     except ValidationError as error:
         # names of fields only: their values may hold the secret
-        places = ", ".join(sorted({".".join(map(str, e["loc"])) or "not JSON" for e in error.errors()}))
+        places = ", ".join(sorted({".".join(map(str, e["loc"])) or "the whole" for e in error.errors()}))
         versions = " or ".join(map(str, KEY_FILE_VERSIONS))
         problem = f"{path} is not a key file of version {versions}; invalid or missing: {places}"
+    except json.JSONDecodeError as error:
+        problem = f"{path} is not a key file: it is not JSON from line {error.lineno} on"
+    except UnicodeDecodeError:
+        problem = f"{path} is not a key file: it is not text"
+    except RecursionError:
+        problem = f"{path} is not a key file: its JSON is nested too deeply"
     except (SettingsError, ValueError) as error:
         problem = f"the key file {path} is damaged: {error}"
     raise KeyFileFormat(problem)  # out here, so that it carries no exception that holds the secret
+
+
+def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """The object of these fields; of a field that stands twice nobody can say which one holds."""
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
+        raise ValueError("a field stands twice")
+    return dict(pairs)
 
 
 def _check_mode(mode: int, path: Path, allow_open: bool) -> None:

@@ -119,7 +119,7 @@ def _made_with(model: DiffusionLM, settings: TaskSettings) -> dict[str, Any]:
     return {
         "model": traits.name,
         "dtype": traits.number_format,
-        "tokenizer_fingerprint": model.model.tokenizer.fingerprint,
+        "tokenizer_fingerprint": model.model.tokenizer.vocabulary_fingerprint,
         "key_fingerprint": None if answering.key is None else answering.key.fingerprint,
         "scheme": recorded(answering.scheme),
         "decoding": dict(answering.decoding),

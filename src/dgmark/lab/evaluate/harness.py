@@ -152,7 +152,7 @@ class DiffusionLM(LM):  # type: ignore[misc]
     @property
     def tokenizer_name(self) -> str:
         """What the harness's caches of requests know the template by."""
-        return f"{traits_of(self.model).name}-{self.model.tokenizer.fingerprint}".replace("/", "__")
+        return f"{traits_of(self.model).name}-{self.model.tokenizer.vocabulary_fingerprint}".replace("/", "__")
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
         """The template of the model's family, for the harness's records.
