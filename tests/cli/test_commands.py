@@ -83,7 +83,7 @@ def test_key_show_states_the_spec_and_never_the_secret(key_file: Path) -> None:
 
 
 @pytest.mark.parametrize(("args", "message"), [(["--modulus", 1], "2..16"), (["--scheme", "rot13"], "token-id")])
-def test_keygen_refuses_what_cannot_be_meant(tmp_path: Path, args: list[object], message: str) -> None:
+def test_keygen_refuses_an_invalid_option(tmp_path: Path, args: list[object], message: str) -> None:
     result = run("keygen", tmp_path / "key.json", *args)
     assert result.exit_code == 2
     assert message in result.stderr
@@ -136,7 +136,7 @@ def test_generate_does_not_mix_settings_in_one_file(generated: Path, key_file: P
     prompts = generated.parent / "in.jsonl"
     result = run("generate", "--key", key_file, "--prompts", prompts, "--out", out, *SHORT, "--temperature", 0.5)
     assert result.exit_code == 4
-    assert "another settings" in result.stderr
+    assert "differs in settings" in result.stderr
     assert out.read_bytes() == generated.read_bytes()
 
 
@@ -148,7 +148,7 @@ def test_a_finished_row_does_not_answer_another_prompt_or_seed(tmp_path: Path) -
     for other in (["--prompt", "The king was"], ["--prompt", "The sea was", "--seed", 5]):
         result = run(*args, *other)
         assert result.exit_code == 4
-        assert "another prompt or seed" in result.stderr
+        assert "different prompt or seed" in result.stderr
     assert out.read_bytes() == before
     assert "1 of 1 rows are already in" in run(*args, "--prompt", "The sea was").stderr
 
@@ -501,7 +501,7 @@ def test_any_bytes_in_a_file_are_scored_without_a_crash(key_file: Path, tmp_path
     assert 0 < rows(result.stdout)[0]["p_value"] <= 1
 
 
-def test_the_keyless_scheme_says_so_wherever_it_shows(tmp_path: Path) -> None:
+def test_the_keyless_scheme_says_that_it_has_no_secret(tmp_path: Path) -> None:
     path = tmp_path / "key.json"
     made = run("keygen", path, "--scheme", "token-id")
     assert "no secret" in made.stderr
@@ -578,4 +578,4 @@ def test_without_the_narrators_base_the_demo_shows_the_storyteller(tmp_path: Pat
     assert "missing.whl, which is no file" in chosen.stderr
     other = subprocess.run([*command, "--model", "other"], capture_output=True, text=True, check=False)
     assert other.returncode == 2
-    assert "the demo shows a built-in model" in other.stderr
+    assert "the demo runs a built-in model" in other.stderr
