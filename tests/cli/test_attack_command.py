@@ -97,7 +97,11 @@ def test_one_text_comes_out_as_text() -> None:
         (["deletion", "-", "--option", "colour=red"], "deletion has no option colour"),
         (["deletion", "-", "--option", "colour"], "not NAME=VALUE"),
         (["crop", "-", "--budget", "0.1"], "crop has no option budget"),
-        (["deletion", "-", "--option", "budget=much"], "budget of deletion must be a number"),
+        (["deletion", "-", "--option", "budget=much"], "budget of attack deletion must be a number"),
+        (
+            ["chain", "-", "--option", "of=deletion", "--option", "budget=much"],
+            "budget of attack chain must be a number",
+        ),
         (["deletion", "-", "--seed", "-1"], "--seed"),
         ([], "--list"),
     ],

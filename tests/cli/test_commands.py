@@ -69,8 +69,8 @@ def test_keygen_prints_the_key_on_stdout_and_what_to_do_next_on_stderr(tmp_path:
     path = tmp_path / "my key.json"
     made = run("keygen", path)
     assert made.stdout == f"{path}: key {WatermarkKey.load(path).fingerprint} for storyteller\n"
-    for told in (f"dgmark generate --key '{path}'", f"dgmark detect --key '{path}'", "safe place"):
-        assert told in made.stderr
+    for step in (f"dgmark generate --key '{path}'", f"dgmark detect --key '{path}'", "safe place"):
+        assert step in made.stderr
 
 
 def test_key_show_states_the_spec_and_never_the_secret(key_file: Path) -> None:
@@ -322,7 +322,7 @@ def test_detect_writes_the_contracts_fields_in_order_of_input(
     assert "2 of 4 inputs cannot be used" in result.stderr
 
 
-def test_every_format_tells_the_same(key_file: Path, marked: list[int], tmp_path: Path) -> None:
+def test_every_format_reports_the_same(key_file: Path, marked: list[int], tmp_path: Path) -> None:
     file = tmp_path / "in.jsonl"
     file.write_text(json.dumps({"id": "a", "token_ids": marked}) + "\n" + json.dumps({"id": "b", "text": "x"}) + "\n")
     by_lines = rows(run("detect", "--key", key_file, "--format", "jsonl", file).stdout)
@@ -376,7 +376,7 @@ def test_a_picture_of_one_text_is_drawn(key_file: Path, marked: list[int], tmp_p
     assert run("detect", "--key", key_file, "--plot", picture, stdin=row + "\n" + row).exit_code == 2
 
 
-def test_spans_are_told_on_request(key_file: Path, marked: list[int]) -> None:
+def test_spans_are_reported_on_request(key_file: Path, marked: list[int]) -> None:
     row = json.dumps({"id": "a", "token_ids": [*range(300, 400), *marked[:100], *range(5000, 5100)]})
     (found,) = rows(run("detect", "--key", key_file, "--format", "jsonl", "--spans", stdin=row).stdout)
     (span,) = found["spans"]
@@ -386,7 +386,7 @@ def test_spans_are_told_on_request(key_file: Path, marked: list[int]) -> None:
     assert f"{span['start']}-{span['end']} (p" in run("detect", "--key", key_file, "--spans", stdin=row).stdout
 
 
-def test_which_of_many_keys_is_told(tmp_path: Path, marked: list[int]) -> None:
+def test_the_one_of_many_keys_that_marked_the_text_is_named(tmp_path: Path, marked: list[int]) -> None:
     keys = [known_key("command line"), known_key("another"), known_key("third")]
     for number, key in enumerate(keys):
         key.save(tmp_path / f"{number}.json")
@@ -424,7 +424,7 @@ def test_phase_start_buys_power_and_any_survives_a_crop(key_file: Path, marked: 
 
 
 @pytest.mark.parametrize(("verdict", "code"), [("watermarked", 0), ("not_detected", 1), ("uncertain", 3)])
-def test_check_tells_the_verdict_by_exit_code(key_file: Path, marked: list[int], verdict: str, code: int) -> None:
+def test_check_reports_the_verdict_by_exit_code(key_file: Path, marked: list[int], verdict: str, code: int) -> None:
     plain = np.random.default_rng(1).permutation(np.arange(300, 8000))[:300].tolist()
     ids = {"watermarked": marked, "not_detected": plain, "uncertain": plain[:5]}[verdict]
     row = json.dumps({"id": "a", "token_ids": ids})

@@ -37,7 +37,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("size", "sizes"), [(1, [1, 1, 1, 1, 1]), (2, [2, 2, 1]), (5, [5]), (9, [5])])
-def test_rows_come_in_order_and_in_batches_of_which_the_last_may_be_smaller(size: int, sizes: list[int]) -> None:
+def test_rows_come_in_order_and_in_batches_and_the_last_batch_may_be_smaller(size: int, sizes: list[int]) -> None:
     seen: list[int] = []
 
     def work(batch: list[Task[int]]) -> list[Row]:

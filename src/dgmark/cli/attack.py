@@ -85,7 +85,6 @@ def _options(attack_name: str, pairs: list[str]) -> dict[str, Any]:
     Raises:
         SettingsError: a pair has no "=", or a value is a text where the attack needs a number.
     """
-    defaults = defaults_of(attack_name) if attack_name in ATTACKS else {}
     options: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -96,8 +95,12 @@ def _options(attack_name: str, pairs: list[str]) -> dict[str, Any]:
             options[name] = json.loads(value)
         except ValueError:
             options[name] = value
-        if isinstance(defaults.get(name), int | float) and not isinstance(options[name], int | float):
-            raise SettingsError(f"--option {pair}: {name} of {attack_name} must be a number, not {value!r}")
+    # a chain takes the options of the attack that it repeats, in addition to its own
+    kinds = [kind for kind in ATTACKS if kind in (attack_name, options.get("of"))]
+    defaults = {name: default for kind in kinds for name, default in defaults_of(kind).items()}
+    for name, value in options.items():
+        if isinstance(defaults.get(name), int | float) and not isinstance(value, int | float):
+            raise SettingsError(f"option {name} of attack {attack_name} must be a number, not {value!r}")
     return options
 
 
