@@ -63,9 +63,9 @@ def test_what_is_finished_is_not_made_again(texts: Path, tmp_path: Path) -> None
     assert out.read_bytes() == whole
     other = run(*arguments, "--budget", ".3")
     assert other.exit_code == 4
-    assert "another options" in other.stderr
+    assert "differs in options" in other.stderr
     texts.write_text(texts.read_text().replace("one two", "two one"))
-    assert "made from another text or seed" in run(*arguments).stderr
+    assert "made from a different text or seed" in run(*arguments).stderr
 
 
 def test_a_bad_row_becomes_an_error_row(texts: Path, tmp_path: Path) -> None:
@@ -97,10 +97,16 @@ def test_one_text_comes_out_as_text() -> None:
         (["deletion", "-", "--option", "colour=red"], "deletion has no option colour"),
         (["deletion", "-", "--option", "colour"], "not NAME=VALUE"),
         (["crop", "-", "--budget", "0.1"], "crop has no option budget"),
+        (["deletion", "-", "--option", "budget=much"], "budget of attack deletion must be a number"),
+        (
+            ["chain", "-", "--option", "of=deletion", "--option", "budget=much"],
+            "budget of attack chain must be a number",
+        ),
+        (["deletion", "-", "--seed", "-1"], "--seed"),
         ([], "--list"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(arguments: list[str], message: str) -> None:
+def test_an_invalid_option_is_refused(arguments: list[str], message: str) -> None:
     result = run("attack", *arguments, stdin="a text")
     assert result.exit_code == 2
     assert message in result.stderr

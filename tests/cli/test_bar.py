@@ -14,7 +14,7 @@ from rich.console import Console
 
 from dgmark.cli import bar as bars
 from dgmark.cli.bar import row_bar
-from dgmark.cli.experiment import _tell
+from dgmark.cli.experiment import _show_progress
 
 PROMPTS = "".join(
     json.dumps({"id": f"p{i}", "prompt": f"The {word} was"}) + "\n" for i, word in enumerate(("sea", "sun"))
@@ -66,7 +66,7 @@ def test_without_a_terminal_nothing_is_shown(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_an_experiment_shows_what_is_under_way_and_keeps_a_line_of_what_is_done(terminal: io.StringIO) -> None:
     with row_bar("texts") as bar:
-        tell = partial(_tell, bar)
+        tell = partial(_show_progress, bar)
         for cell in ("unmarked", "dgmark k = 1"):
             for done in (0, 1, 2):
                 tell(cell, done, 2)

@@ -69,8 +69,8 @@ def test_keygen_prints_the_key_on_stdout_and_what_to_do_next_on_stderr(tmp_path:
     path = tmp_path / "my key.json"
     made = run("keygen", path)
     assert made.stdout == f"{path}: key {WatermarkKey.load(path).fingerprint} for storyteller\n"
-    for told in (f"dgmark generate --key '{path}'", f"dgmark detect --key '{path}'", "safe place"):
-        assert told in made.stderr
+    for step in (f"dgmark generate --key '{path}'", f"dgmark detect --key '{path}'", "safe place"):
+        assert step in made.stderr
 
 
 def test_key_show_states_the_spec_and_never_the_secret(key_file: Path) -> None:
@@ -83,7 +83,7 @@ def test_key_show_states_the_spec_and_never_the_secret(key_file: Path) -> None:
 
 
 @pytest.mark.parametrize(("args", "message"), [(["--modulus", 1], "2..16"), (["--scheme", "rot13"], "token-id")])
-def test_keygen_refuses_what_cannot_be_meant(tmp_path: Path, args: list[object], message: str) -> None:
+def test_keygen_refuses_an_invalid_option(tmp_path: Path, args: list[object], message: str) -> None:
     result = run("keygen", tmp_path / "key.json", *args)
     assert result.exit_code == 2
     assert message in result.stderr
@@ -136,7 +136,7 @@ def test_generate_does_not_mix_settings_in_one_file(generated: Path, key_file: P
     prompts = generated.parent / "in.jsonl"
     result = run("generate", "--key", key_file, "--prompts", prompts, "--out", out, *SHORT, "--temperature", 0.5)
     assert result.exit_code == 4
-    assert "another settings" in result.stderr
+    assert "differs in settings" in result.stderr
     assert out.read_bytes() == generated.read_bytes()
 
 
@@ -148,7 +148,7 @@ def test_a_finished_row_does_not_answer_another_prompt_or_seed(tmp_path: Path) -
     for other in (["--prompt", "The king was"], ["--prompt", "The sea was", "--seed", 5]):
         result = run(*args, *other)
         assert result.exit_code == 4
-        assert "another prompt or seed" in result.stderr
+        assert "different prompt or seed" in result.stderr
     assert out.read_bytes() == before
     assert "1 of 1 rows are already in" in run(*args, "--prompt", "The sea was").stderr
 
@@ -323,7 +323,7 @@ def test_detect_writes_the_contracts_fields_in_order_of_input(
     assert "2 of 4 inputs cannot be used" in result.stderr
 
 
-def test_every_format_tells_the_same(key_file: Path, marked: list[int], tmp_path: Path) -> None:
+def test_every_format_reports_the_same(key_file: Path, marked: list[int], tmp_path: Path) -> None:
     file = tmp_path / "in.jsonl"
     file.write_text(json.dumps({"id": "a", "token_ids": marked}) + "\n" + json.dumps({"id": "b", "text": "x"}) + "\n")
     by_lines = rows(run("detect", "--key", key_file, "--format", "jsonl", file).stdout)
@@ -377,7 +377,7 @@ def test_a_picture_of_one_text_is_drawn(key_file: Path, marked: list[int], tmp_p
     assert run("detect", "--key", key_file, "--plot", picture, stdin=row + "\n" + row).exit_code == 2
 
 
-def test_spans_are_told_on_request(key_file: Path, marked: list[int]) -> None:
+def test_spans_are_reported_on_request(key_file: Path, marked: list[int]) -> None:
     row = json.dumps({"id": "a", "token_ids": [*range(300, 400), *marked[:100], *range(5000, 5100)]})
     (found,) = rows(run("detect", "--key", key_file, "--format", "jsonl", "--spans", stdin=row).stdout)
     (span,) = found["spans"]
@@ -387,7 +387,7 @@ def test_spans_are_told_on_request(key_file: Path, marked: list[int]) -> None:
     assert f"{span['start']}-{span['end']} (p" in run("detect", "--key", key_file, "--spans", stdin=row).stdout
 
 
-def test_which_of_many_keys_is_told(tmp_path: Path, marked: list[int]) -> None:
+def test_the_one_of_many_keys_that_marked_the_text_is_named(tmp_path: Path, marked: list[int]) -> None:
     keys = [known_key("command line"), known_key("another"), known_key("third")]
     for number, key in enumerate(keys):
         key.save(tmp_path / f"{number}.json")
@@ -425,7 +425,7 @@ def test_phase_start_buys_power_and_any_survives_a_crop(key_file: Path, marked: 
 
 
 @pytest.mark.parametrize(("verdict", "code"), [("watermarked", 0), ("not_detected", 1), ("uncertain", 3)])
-def test_check_tells_the_verdict_by_exit_code(key_file: Path, marked: list[int], verdict: str, code: int) -> None:
+def test_check_reports_the_verdict_by_exit_code(key_file: Path, marked: list[int], verdict: str, code: int) -> None:
     plain = np.random.default_rng(1).permutation(np.arange(300, 8000))[:300].tolist()
     ids = {"watermarked": marked, "not_detected": plain, "uncertain": plain[:5]}[verdict]
     row = json.dumps({"id": "a", "token_ids": ids})
@@ -503,7 +503,7 @@ def test_any_bytes_in_a_file_are_scored_without_a_crash(key_file: Path, tmp_path
     assert 0 < rows(result.stdout)[0]["p_value"] <= 1
 
 
-def test_the_keyless_scheme_says_so_wherever_it_shows(tmp_path: Path) -> None:
+def test_the_keyless_scheme_says_that_it_has_no_secret(tmp_path: Path) -> None:
     path = tmp_path / "key.json"
     made = run("keygen", path, "--scheme", "token-id")
     assert "no secret" in made.stderr
@@ -580,4 +580,4 @@ def test_without_the_narrators_base_the_demo_shows_the_storyteller(tmp_path: Pat
     assert "missing.whl, which is no file" in chosen.stderr
     other = subprocess.run([*command, "--model", "other"], capture_output=True, text=True, check=False)
     assert other.returncode == 2
-    assert "the demo shows a built-in model" in other.stderr
+    assert "the demo runs a built-in model" in other.stderr

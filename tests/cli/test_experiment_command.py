@@ -66,7 +66,7 @@ def test_an_experiment_is_run_and_reported(tmp_path: Path) -> None:
     assert "dgmark k = 1, perplexity: 1 of 1" in result.stderr
     result = run("experiment", "report", file, *base)
     assert result.exit_code == 0, result.stderr
-    assert "not all texts are there" in result.stderr
+    assert "some texts are missing" in result.stderr
     page = (runs / "reports" / "quick" / "report.md").read_text()
     assert "| dgmark k = 1 | 1 | 2 | incomplete |" in page
     assert str(runs / "reports" / "quick" / "report.md") in result.stdout

@@ -77,7 +77,7 @@ def test_an_option_that_is_not_set_leaves_the_default_alone() -> None:
 
 
 @pytest.mark.parametrize("name", [one.name for one in fields(DecodeConfig) if one.metadata["choices"]])
-def test_a_value_that_is_none_of_the_choices_is_refused_before_a_model_is_loaded(name: str) -> None:
+def test_a_value_that_is_not_one_of_the_choices_is_refused_before_a_model_is_loaded(name: str) -> None:
     flag = "--" + name.replace("_", "-")
     result = run("generate", "--no-watermark", "--prompt", "x", "--model", "no-such-model", flag, "nonsense")
     choices = next(one.metadata["choices"] for one in fields(DecodeConfig) if one.name == name)
@@ -115,7 +115,7 @@ def test_a_command_gets_the_value_of_a_group_and_shows_its_options() -> None:
     assert seen == ["n", Pair(1, "b"), 6, 9]
 
 
-def test_a_key_is_wanted_or_said_to_be_left_out() -> None:
+def test_either_a_key_or_no_watermark_is_required() -> None:
     with pytest.raises(SettingsError, match="one of the two"):
         opt.key_to_mark_with(None, False, False)
     assert opt.key_to_mark_with(None, True, False) is None
@@ -142,8 +142,9 @@ def test_the_help_of_generate_is_running_text_in_panels(width: int, monkeypatch:
     text = " ".join(page.replace("│", " ").split())
     assert "[default: the model's own, or 32]" in text
     assert "random, confidence, entropy, margin or left_to_right. [default: confidence]" in text
-    assert "--no-repetition-guard: off. [default: off]" in text
+    assert "--no-repetition-guard turns it off. [default: off]" in text
     assert "without a mark. --scheme marks with another watermark" in text
+    assert "--chat Put each prompt" in text
 
 
 def test_another_spelling_stands_in_the_text_of_its_option(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,11 +154,11 @@ def test_another_spelling_stands_in_the_text_of_its_option(monkeypatch: pytest.M
     assert "may be repeated. Also --normalize." in text
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_printed() -> None:
     import dgmark
 
-    told = run("--version")
-    assert (told.exit_code, told.stdout) == (0, f"dgmark {dgmark.__version__}\n")
+    printed = run("--version")
+    assert (printed.exit_code, printed.stdout) == (0, f"dgmark {dgmark.__version__}\n")
 
 
 def test_the_shell_completes_flags_and_choices() -> None:

@@ -431,7 +431,7 @@ def test_the_command_marks_and_detects_by_a_scheme(folder: Path) -> None:
     assert row["scheme"] == {"name": "pattern-mark", "delta": 9.0, "pattern_length": 2}
     again = run("generate", *given, "delta=8", *GENERATE, "--out", folder / "out.jsonl")
     assert again.exit_code == 4
-    assert "made with another scheme" in again.stderr
+    assert "differs in scheme" in again.stderr
     found = run("detect", *given, "delta=9", "--ids", folder / "out.jsonl", "--format", "jsonl")
     (row,) = [json.loads(line) for line in found.stdout.splitlines()]
     assert (row["scheme"], row["num_tokens_scored"], row["schema"]) == ("pattern-mark", len(load_ids(folder)) - 1, 3)

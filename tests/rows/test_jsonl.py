@@ -223,7 +223,7 @@ def test_rows_of_other_settings_are_refused_and_kept(path: Path, other: Row) -> 
     path.parent.mkdir()
     path.write_text(json.dumps(content) + "\n" + '{"id": "half')
     before = path.read_bytes()
-    with pytest.raises(ResumeMismatch, match=f"rows made with another {next(iter(other))}"):
+    with pytest.raises(ResumeMismatch, match=f"rows of another run, which differs in {next(iter(other))}"):
         RowFile(path, SETTINGS)
     assert path.read_bytes() == before
 

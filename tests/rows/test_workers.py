@@ -86,10 +86,10 @@ def test_error_rows_at_the_end_are_made_again_and_those_before_are_done(tmp_path
     ("content", "says"),
     [
         (b'{"id": "other", "fpr": 0.5}\n', "same inputs"),
-        (b'{"id": "0", "fpr": 0.1}\n', "another fpr"),
-        (b"A diary.\n", "no rows of dgmark"),
-        (b"A diary without a line end.", "no rows of dgmark"),
-        (b'{"id": "0", "fpr": 0.5}\nA diary.', "no rows of dgmark"),
+        (b'{"id": "0", "fpr": 0.1}\n', "differs in fpr"),
+        (b"A diary.\n", "not rows of dgmark"),
+        (b"A diary without a line end.", "not rows of dgmark"),
+        (b'{"id": "0", "fpr": 0.5}\nA diary.', "not rows of dgmark"),
         (b'{"id": "0", "fpr": 0.5}\n{"id": "1", "fpr": 0.5}\n{"id": "2", "fpr": 0.5}\n', "no more"),
     ],
 )

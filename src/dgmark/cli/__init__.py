@@ -1,4 +1,4 @@
-"""The command line: one thin module a command, over the library's own calls."""
+"""The command line: one thin module per command, over the calls of the library."""
 
 from typing import Annotated
 
@@ -22,18 +22,18 @@ from dgmark.version import __version__
 
 app = typer.Typer(
     name="dgmark",
-    help="The watermark for text written by diffusion language models.",
+    help="Mark text that a diffusion language model writes, and detect the mark.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-def _print_version(wanted: bool) -> bool:
-    if wanted:
+def _print_version(version: bool) -> bool:
+    if version:
         print(f"dgmark {__version__}")
         raise typer.Exit
-    return wanted
+    return version
 
 
 @app.callback()
@@ -42,7 +42,7 @@ def dgmark(
         bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """The watermark for text written by diffusion language models."""
+    """Mark text that a diffusion language model writes, and detect the mark."""
 
 
 app.command(cls=Command)(keygen)

@@ -1,4 +1,4 @@
-"""`dgmark attack`: texts in, the texts that an attacker makes of them out."""
+"""`dgmark attack`: change texts as an attacker would."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ from dgmark.cli.options import AsRows, RowsOut
 from dgmark.cli.row_output import RowOutput, make_rows
 from dgmark.errors import SettingsError
 from dgmark.lab.attacks import ATTACKS, Attack, defaults_of, describe, options_of
-from dgmark.lab.attacks import attack as by_name
+from dgmark.lab.attacks import attack as attack_named
 from dgmark.rows.jsonl import STDIN, BadRow, Row, read_rows
 from dgmark.rows.runner import Task, one_by_one, tasks_of
 from dgmark.rows.texts import Item, read_texts
@@ -26,38 +26,44 @@ ATTACK_SCHEMA = 1
 
 @command_errors
 def attack(
-    name: Annotated[str | None, typer.Argument(help="The attack; --list names them all.", show_default=False)] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Name of the attack; --list lists them all.", show_default=False)
+    ] = None,
     inputs: Annotated[
         str | None,
         typer.Argument(
-            metavar="INPUT", help="A text, .jsonl or .parquet file, a folder; - is stdin.", show_default=False
+            metavar="INPUT", help="Text, .jsonl or .parquet file, or folder; - is standard input.", show_default=False
         ),
     ] = None,
     out: RowsOut = None,
     budget: Annotated[
-        float | None, typer.Option(help="Share of the units that is edited, exactly.", show_default="the attack's own")
+        float | None,
+        typer.Option(help="Share of the tokens (or other units) to edit, 0 to 1.", show_default="the attack's own"),
     ] = None,
     option: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the attack; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE", help="Option of the attack, such as unit=word; may be repeated. --list lists all."
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Text i is attacked with seed + i.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed; text i, counted from 0, uses seed + i.")] = 0,
     as_json: AsRows = False,
     list_attacks: Annotated[bool, typer.Option("--list", help="List the attacks and their options.")] = False,
 ) -> None:
-    """Attack texts: edits, disguises, paraphrases, refilling, to see what a mark survives."""
+    """Attack texts by edits, disguises, paraphrases or refilling, to see what a mark survives."""
     if list_attacks:
         _print_list()
         return
     if name is None:
-        raise SettingsError("name an attack; `dgmark attack --list` lists them")
-    options = _options(option or [])
+        raise SettingsError("no attack is named: give a name; `dgmark attack --list` lists them")
+    options = _options(name, option or [])
     if budget is not None:
         options["budget"] = budget
-    made = by_name(name, **options)
+    chosen = attack_named(name, **options)
     tasks = tasks_of(_rows(inputs), _task, seed=seed, purpose="text to attack")
-    must_agree: Row = {"attack": name, "options": json.loads(json.dumps(options_of(made)))}
+    must_agree: Row = {"attack": name, "options": json.loads(json.dumps(options_of(chosen)))}
     output = RowOutput(ATTACK_SCHEMA, out, must_agree, source="text or seed", as_json=as_json)
-    make_rows(tasks, lambda batch, _: one_by_one(lambda task: _attacked(made, task, must_agree), batch), output)
+    make_rows(tasks, lambda batch, _: one_by_one(lambda task: _attacked(chosen, task, must_agree), batch), output)
 
 
 def _print_list() -> None:
@@ -73,24 +79,35 @@ def _shown(value: Any) -> str:
     return escape(text if len(text) < 50 else f"{text[:47]}...")
 
 
-def _options(pairs: list[str]) -> dict[str, Any]:
-    """`name=value` pairs; a value is JSON where it can be, else text."""
+def _options(attack_name: str, pairs: list[str]) -> dict[str, Any]:
+    """Parse `NAME=VALUE` pairs; a value is read as JSON if it is valid JSON, else as text.
+
+    Raises:
+        SettingsError: a pair has no "=", or a value is a text where the attack needs a number.
+    """
     options: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise SettingsError(f"--option {pair} is not NAME=VALUE")
+            raise SettingsError(f"--option {pair} is not NAME=VALUE: write it as {pair}=VALUE")
+        name = name.strip().replace("-", "_")
         try:
-            options[name.strip().replace("-", "_")] = json.loads(value)
+            options[name] = json.loads(value)
         except ValueError:
-            options[name.strip().replace("-", "_")] = value
+            options[name] = value
+    # a chain takes the options of the attack that it repeats, in addition to its own
+    kinds = [kind for kind in ATTACKS if kind in (attack_name, options.get("of"))]
+    defaults = {name: default for kind in kinds for name, default in defaults_of(kind).items()}
+    for name, value in options.items():
+        if isinstance(defaults.get(name), int | float) and not isinstance(value, int | float):
+            raise SettingsError(f"option {name} of attack {attack_name} must be a number, not {value!r}")
     return options
 
 
 def _rows(source: str | None) -> Iterator[Row | BadRow]:
-    """The texts of a source as rows; a JSON Lines row keeps its prompt."""
+    """Read the texts of a source as rows; the rows of a JSON Lines file keep their prompts."""
     if source is None and sys.stdin.isatty():
-        raise SettingsError("give texts to attack: a file, a folder, or - for standard input")
+        raise SettingsError("no texts to attack: give a file, a folder, or - for standard input")
     source = source or STDIN
     if Path(source).suffix.lower() == ".jsonl":
         yield from read_rows(source)
@@ -107,10 +124,10 @@ def _task(row: Row, seed: int) -> Task[Row] | BadRow:
     return Task(row["id"], row, same={"source_sha256": digest, "seed": seed})
 
 
-def _attacked(made: Attack, task: Task[Row], must_agree: Row) -> Row:
-    """The row of one attacked text."""
+def _attacked(chosen: Attack, task: Task[Row], must_agree: Row) -> Row:
+    """Attack one text, and return its row."""
     row = task.content
-    text = made(row["text"], np.random.default_rng(task.same["seed"]))
-    kept = {"prompt": row["prompt"]} if "prompt" in row else {}
+    text = chosen(row["text"], np.random.default_rng(task.same["seed"]))
+    prompt = {"prompt": row["prompt"]} if "prompt" in row else {}
     source = {name: task.same[name] for name in ("seed", "source_sha256")}
-    return {"id": task.row_id, **kept, "text": text, **must_agree, **source, "schema": ATTACK_SCHEMA}
+    return {"id": task.row_id, **prompt, "text": text, **must_agree, **source, "schema": ATTACK_SCHEMA}

@@ -1,4 +1,4 @@
-"""One bar on stderr: rows done, tokens a second, time left. Where stderr is no terminal there is none."""
+"""One progress bar on stderr: rows done, tokens per second, time left. Without a terminal there is no bar."""
 
 import sys
 import time
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class RowBar:
-    """A bar over rows; without a terminal it takes the same calls and shows nothing."""
+    """A progress bar over rows; without a terminal it accepts the same calls and shows nothing."""
 
     def __init__(self, progress: "Progress | None" = None, unit: str = "rows") -> None:
         self._progress, self._unit = progress, unit
@@ -25,17 +25,17 @@ class RowBar:
 
     @property
     def shown(self) -> bool:
-        """Whether there is a terminal to show it."""
+        """Whether there is a terminal that shows the bar."""
         return self._progress is not None
 
     def show(self, what: str, done: int, total: int | None, tokens_each: int = 0) -> None:
-        """Show a count of rows; another `what` than before begins another bar in its place.
+        """Show a count of rows; a new `what` replaces the bar by a new one.
 
         Args:
             what: the work, in a word or two.
-            done: rows.
-            total: rows; None if nobody knows.
-            tokens_each: most tokens of a row, so that the bar moves between two rows; 0 if nobody knows.
+            done: number of finished rows.
+            total: number of all rows; None if it is unknown.
+            tokens_each: largest number of tokens in a row, so that the bar moves within a row; 0 if it is unknown.
         """
         if self._progress is None:
             return
@@ -49,17 +49,17 @@ class RowBar:
         self.rows(0)
 
     def rows(self, count: int) -> None:
-        """Tell of rows that are done."""
+        """Count rows that are finished."""
         if self._progress is not None and self._task is not None:
             self._rows += count
             self._progress.update(self._task, completed=self._rows, description=self._label())
 
     def _label(self) -> str:
-        of = "" if self._total is None else f"/{self._total}"
-        return f"{self._what} {self._rows}{of} {self._unit}".lstrip()
+        total = "" if self._total is None else f"/{self._total}"
+        return f"{self._what} {self._rows}{total} {self._unit}".lstrip()
 
     def tokens(self, count: int) -> None:
-        """Tell of tokens of rows that are not done yet."""
+        """Count tokens of rows that are not finished yet."""
         if self._progress is None or self._task is None:
             return
         self._tokens += count
@@ -68,7 +68,7 @@ class RowBar:
         self._progress.update(self._task, advance=step, rate=f"{rate:.0f} tokens/s")
 
     def clear(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._progress is not None and self._task is not None:
             self._progress.remove_task(self._task)
             self._task = None
@@ -76,7 +76,7 @@ class RowBar:
 
 @contextmanager
 def row_bar(unit: str = "rows") -> Iterator[RowBar]:
-    """A bar that goes away at the end."""
+    """A bar that is removed at the end of the block."""
     console = stderr()
     if not console.is_terminal:
         yield RowBar()
@@ -89,6 +89,6 @@ def row_bar(unit: str = "rows") -> Iterator[RowBar]:
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
     )
-    # what goes to stdout belongs there, unless both are the one terminal
+    # output stays on stdout, unless stdout and stderr are the same terminal
     with Progress(*columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty()) as progress:
         yield RowBar(progress, unit)

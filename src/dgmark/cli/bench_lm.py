@@ -1,4 +1,4 @@
-"""`dgmark bench-lm`: benchmarks of the lm-evaluation-harness, answered with the mark or without."""
+"""`dgmark bench-lm`: run benchmarks of the lm-evaluation-harness, with the mark or without."""
 
 import json
 import logging
@@ -26,44 +26,54 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TaskChoice:
-    """Which tasks are run, and how they are put."""
+    """The tasks to run, and the form of their questions."""
 
     tasks: Annotated[
-        list[str] | None, typer.Option(help="Tasks of the harness, separated by commas; may be repeated.")
+        list[str] | None, typer.Option(help="Names of tasks of the harness, separated by commas; may be repeated.")
     ] = None
     preset: Annotated[
-        str | None, typer.Option(help="The paper's settings: mmlu, gsm8k or humaneval.", show_default=False)
+        str | None,
+        typer.Option(help="A benchmark of the paper, with its settings: mmlu, gsm8k or humaneval.", show_default=False),
     ] = None
-    include: Annotated[list[Path] | None, typer.Option(help="Folder of further task files; may be repeated.")] = None
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first documents of each task.")] = None
+    include: Annotated[
+        list[Path] | None,
+        typer.Option(exists=True, file_okay=False, help="Folder with more task files; may be repeated."),
+    ] = None
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Ask only this many questions of each task.", show_default="all")
+    ] = None
     num_fewshot: Annotated[
-        int | None, typer.Option(min=0, help="Examples before each question.", show_default="the task's")
+        int | None, typer.Option(min=0, help="Solved examples before each question.", show_default="the task's")
     ] = None
-    chat: Annotated[bool, typer.Option("--chat", help="Put questions into the model's chat template.")] = False
-    system: Annotated[str | None, typer.Option(help="What the system says, with --chat.", show_default=False)] = None
+    chat: Annotated[bool, typer.Option("--chat", help="Put each question into the model's chat template.")] = False
+    system: Annotated[str | None, typer.Option(help="System message, with --chat.", show_default=False)] = None
     run_unsafe_code: Annotated[
-        bool, typer.Option("--confirm-run-unsafe-code", help="Execute what the model writes (HumanEval).")
+        bool, typer.Option("--confirm-run-unsafe-code", help="Run code that the model writes (needed by HumanEval).")
     ] = False
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tasks that are named."""
+        """The names of the tasks."""
         return tuple(name for one in self.tasks or [] for name in one.split(",") if name)
 
 
 @dataclass(frozen=True)
 class Answering:
-    """How requests are answered."""
+    """How the model answers the requests of the harness."""
 
     seed: opt.Seed = 0
     batch_size: opt.BatchSize = 8
     pad: opt.Pad = None
     mc_num: Annotated[
-        int, typer.Option(min=1, help="Masked canvases of a likelihood.", rich_help_panel=opt.DECODING)
+        int, typer.Option(min=1, help="Random maskings for each likelihood estimate.", rich_help_panel=opt.DECODING)
     ] = 128
     is_greedy: Annotated[
         bool,
-        typer.Option("--is-greedy", help="Say whether greedy decoding agrees.", rich_help_panel=opt.DECODING),
+        typer.Option(
+            "--is-greedy",
+            help="Also report whether greedy decoding gives the same answer.",
+            rich_help_panel=opt.DECODING,
+        ),
     ] = False
 
 
@@ -81,14 +91,16 @@ def bench_lm(
     answering: Annotated[Answering, options_of(Answering)],
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for results.json and samples.jsonl.", show_default=False, rich_help_panel=opt.OUTPUT),
+        typer.Option(
+            help="Folder to write results.json and samples.jsonl to.", show_default=False, rich_help_panel=opt.OUTPUT
+        ),
     ] = None,
     as_json: opt.OneObject = False,
 ) -> None:
     """Run benchmarks of the lm-evaluation-harness on a diffusion model.
 
-    Give --key FILE to answer with the mark, or --no-watermark for the same without. Answers that are chosen by
-    likelihood are the same either way: only what is generated can carry a mark.
+    Give --key FILE to answer with the mark, or --no-watermark to answer without it. Answers that are chosen by
+    likelihood are the same either way: only generated text can carry a mark.
     """
     _need_harness()
     from dgmark.lab.evaluate.benchmarks import TaskSettings, run_tasks
@@ -98,7 +110,7 @@ def bench_lm(
 
     preset = None if chosen.preset is None else preset_named(chosen.preset)
     if (preset is None) == (not chosen.names):
-        raise SettingsError("give either --tasks NAME[,NAME...] or --preset mmlu|gsm8k|humaneval")
+        raise SettingsError("give either --tasks NAME[,NAME...] or --preset mmlu|gsm8k|humaneval (one of the two)")
     model = load_model(**loading)
     decoding: Settings = {} if preset is None else preset.decoding(model.name, model.family.name)
     harness = HarnessSettings(
@@ -128,7 +140,7 @@ def bench_lm(
 
 
 def _need_harness() -> None:
-    """Raises MissingExtra without lm_eval or torch."""
+    """Raise MissingExtra if lm_eval or torch is not installed."""
     with needed_extra("bench", "bench-lm", "the lm-evaluation-harness"):
         import lm_eval
         import torch  # noqa: F401
@@ -139,7 +151,7 @@ def _need_harness() -> None:
 def _with_progress(model: "NetworkDenoiser", settings: "HarnessSettings", bar: RowBar) -> "DiffusionLM":
     from dgmark.lab.evaluate.harness import DiffusionLM
 
-    bar.show("", 0, None)  # nobody knows how many the tasks will ask for
+    bar.show("", 0, None)  # the number of requests is unknown beforehand
     return DiffusionLM(model, settings, bar.rows)
 
 
@@ -163,9 +175,9 @@ def _show(results: dict[str, Any], as_json: bool) -> None:
     stdout().print(table)
     truncated = results["counts"].get("truncated", 0)
     if truncated:
-        stderr().print(f"{truncated} prompts lost their beginning to fit the context")
+        stderr().print(f"{truncated} prompts were cut at the beginning to fit into the model's context")
 
 
 def _plain(content: Any) -> str:
-    """JSON; what the harness has of other kinds (functions of a task) as text."""
+    """JSON; values that JSON does not have (such as functions of a task) become text."""
     return json.dumps(content, indent=1, default=str)

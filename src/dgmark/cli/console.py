@@ -22,7 +22,7 @@ FAULT = DgmarkError.exit_code
 
 
 def stderr() -> Console:
-    """The console for progress, warnings and errors (honours NO_COLOR)."""
+    """The console for progress, warnings and errors; it obeys NO_COLOR."""
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
@@ -38,7 +38,7 @@ def command_errors(command: Callable[P, R]) -> Callable[P, R]:
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             with warnings.catch_warnings():
-                # libraries' own warnings are for their developers
+                # the warnings of libraries are for developers
                 warnings.simplefilter("ignore")
                 warnings.simplefilter("always", KeyWarning)
                 warnings.showwarning = _show_warning
@@ -52,11 +52,11 @@ def command_errors(command: Callable[P, R]) -> Callable[P, R]:
         except (typer.Exit, typer.Abort):
             raise
         except BrokenPipeError:
-            sys.stderr.close()  # the reader of our output has gone; say nothing more
+            sys.stderr.close()  # nobody reads the output any more: be silent
             raise typer.Exit(0) from None
         except Exception:
             traceback.print_exc()
-            stderr().print("error: this is a fault of dgmark; please report it with the lines above", markup=False)
+            stderr().print("error: this is a bug in dgmark; please report it with the lines above", markup=False)
             raise typer.Exit(FAULT) from None
 
     return run
@@ -64,12 +64,12 @@ def command_errors(command: Callable[P, R]) -> Callable[P, R]:
 
 @contextmanager
 def needed_extra(extra: str, purpose: str, packages: str = "torch and transformers") -> Iterator[None]:
-    """Import what an extra installs, or say how to install it.
+    """Report a failed import in the block as a missing extra, and say how to install the extra.
 
     Args:
-        extra: its name in pyproject.toml.
-        purpose: what needs it, as the subject of a sentence.
-        packages: what it installs.
+        extra: name of the extra in pyproject.toml.
+        purpose: what needs the extra, as the subject of a sentence.
+        packages: the packages that the extra installs.
 
     Raises:
         MissingExtra: an import within the block fails.

@@ -1,4 +1,4 @@
-"""`dgmark demo`: the whole of it in a few minutes, on a built-in model."""
+"""`dgmark demo`: generation and detection in a few minutes, with a built-in model."""
 
 import re
 import time
@@ -18,6 +18,7 @@ from dgmark.cli.highlight import highlight, legend
 from dgmark.detection.detector import Detector
 from dgmark.detection.result import Detection
 from dgmark.errors import MissingExtra, ModelNotFound, SettingsError
+from dgmark.rows.whole_files import write_whole
 from dgmark.watermark.key import WatermarkKey
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Show:
-    """What a model is asked, and how it is decoded."""
+    """The prompt of a model, and its decoding settings."""
 
     prompt: str
     length: int
@@ -49,34 +50,41 @@ SHOWS = {
 @command_errors
 def demo(
     prompt: Annotated[
-        str | None, typer.Option(help="What the narrator answers, or the storyteller continues.", show_default=False)
+        str | None,
+        typer.Option(
+            help="Request to the narrator, or text for the storyteller to continue.", show_default="the demo's own"
+        ),
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(
-            help="narrator or storyteller; by default the narrator, or the model of --key.", show_default=False
+            help="Built-in model: narrator or storyteller.", show_default="the model of --key, else the narrator"
         ),
     ] = None,
     length: Annotated[
-        int | None, typer.Option(min=1, help="Response tokens; by default 240 of the narrator, 128 of the storyteller.")
+        int | None,
+        typer.Option(min=1, help="Length of each text in tokens.", show_default="narrator 240, storyteller 128"),
     ] = None,
-    seed: Annotated[int, typer.Option(help="The same draws for both texts.")] = 1,
+    seed: Annotated[int, typer.Option(help="Random seed of both texts.")] = 1,
     key_file: Annotated[
         Path | None, typer.Option("--key", help="Key file to use instead of a new one.", show_default=False)
     ] = None,
-    svg: Annotated[Path | None, typer.Option(help="Also save the picture of the terminal.", show_default=False)] = None,
+    svg: Annotated[
+        Path | None, typer.Option(help="Also save the output as an SVG picture to this file.", show_default=False)
+    ] = None,
 ) -> None:
-    """Write one text without and one with the mark of a new key; detect both, then the marked one with a cut."""
+    """Generate a text with the mark of a new key and one without; look for the mark in both, then in a cut text."""
     with needed_extra("generate", "the demo"):
         from dgmark.decode import generate
 
     console = Console(record=True, width=112) if svg else stdout()
-    own = None if key_file is None else WatermarkKey.load(key_file)
-    denoiser = _load(model or (NARRATOR if own is None else own.spec.tokenizer), chosen=bool(model or own))
-    key = WatermarkKey.generate(denoiser) if own is None else own
+    loaded_key = None if key_file is None else WatermarkKey.load(key_file)
+    name = model or (NARRATOR if loaded_key is None else loaded_key.spec.tokenizer)
+    denoiser = _load(name, chosen=bool(model or loaded_key))
+    key = WatermarkKey.generate(denoiser) if loaded_key is None else loaded_key
     show = SHOWS[denoiser.name]
-    prompt = prompt or show.prompt
-    origin = "new, secret" if own is None else "secret"
+    prompt = show.prompt if prompt is None else prompt
+    origin = "new, secret" if loaded_key is None else "secret"
     console.print(Text.assemble("key     ", (key.fingerprint, "bold"), f"  ({origin}; this is its public fingerprint)"))
     console.print(Text.assemble("prompt  ", (prompt, "italic")))
 
@@ -110,17 +118,19 @@ def demo(
     console.print(_panel("with the mark, its front cut off", cut, detector.detect(cut), detector, None))
     console.print("Detection used the text and the key: no model, no prompt, no GPU.")
     if svg:
-        # without rich's fonts, which lie on another host
+        # no fonts from another host, which rich would link
         picture = re.sub(r"@font-face \{.*?\}", "", console.export_svg(title="dgmark demo"), flags=re.DOTALL)
-        svg.write_text(picture, encoding="utf-8")
+        write_whole(svg, picture)
 
 
 def _load(name: str, *, chosen: bool) -> "NetworkDenoiser":
-    """The model; where nobody chose the narrator and its base cannot be had, the storyteller."""
+    """Load the model; the storyteller, if nobody chose the narrator and its base is unavailable."""
     from dgmark.models.load import load_model
 
     if name not in SHOWS:
-        raise SettingsError(f"the demo shows a built-in model ({', '.join(SHOWS)}), not {name!r}; use dgmark generate")
+        raise SettingsError(
+            f"the demo runs a built-in model ({', '.join(SHOWS)}), not {name!r}; use `dgmark generate` for other models"
+        )
     try:
         with stderr().status(f"loading the {name} (the narrator's base, 93 MB, is fetched once)"):
             return load_model(name)
@@ -132,21 +142,22 @@ def _load(name: str, *, chosen: bool) -> "NetworkDenoiser":
 
 
 def without_first_sentence(text: str) -> str:
-    """`text` from its second sentence on; from its sixteenth word on where it has but one."""
+    """`text` from its second sentence on; from its sixteenth word on if it has only one sentence."""
     end = re.search(r"[.!?][\"'”’]?\s+", text)
     if end is not None and text[end.end() :].strip():
         return text[end.end() :]
     return " ".join(text.split()[15:])
 
 
-def _panel(title: str, text: str, found: Detection, detector: Detector, seconds: float | None) -> Panel:
-    made = "" if seconds is None else f", written in {seconds:.1f} s"
-    style = "green" if found.verdict == "watermarked" else "default"
+def _panel(title: str, text: str, result: Detection, detector: Detector, seconds: float | None) -> Panel:
+    time_taken = "" if seconds is None else f", written in {seconds:.1f} s"
+    style = "green" if result.verdict == "watermarked" else "default"
     verdict = Text.assemble(
         "\n\n",
-        (found.verdict, f"bold {style}"),
-        f"  p = {found.p_value:.2g}, z = {found.z_score:.1f}, "
-        f"{found.num_tokens_matched} of {found.num_tokens_scored} tokens match{made}",
+        (result.verdict, f"bold {style}"),
+        f"  p = {result.p_value:.2g}, z = {result.z_score:.1f}, "
+        f"{result.num_tokens_matched} of {result.num_tokens_scored} tokens match{time_taken}",
     )
-    shown = highlight(text, detector.tokens(text, found))
-    return Panel(Text.assemble(shown, verdict), title=title, border_style=style)
+    return Panel(
+        Text.assemble(highlight(text, detector.tokens(text, result)), verdict), title=title, border_style=style
+    )

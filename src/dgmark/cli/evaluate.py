@@ -1,4 +1,4 @@
-"""`dgmark evaluate`: perplexity and diversity of texts, and the difference to another set over the same prompts."""
+"""`dgmark evaluate`: measure perplexity and diversity of texts, and compare two sets over the same prompts."""
 
 import hashlib
 import json
@@ -15,9 +15,9 @@ from dgmark.cli import options as opt
 from dgmark.cli.console import command_errors, needed_extra, stderr, stdout
 from dgmark.cli.option_groups import option_groups
 from dgmark.cli.row_output import RowOutput, make_rows
-from dgmark.errors import InputError
+from dgmark.errors import InputError, SettingsError
 from dgmark.lab.evaluate import Bootstrap, Comparison, Diversity, Interval, compare_paired, diversity
-from dgmark.rows.jsonl import Row, read_good_rows
+from dgmark.rows.jsonl import STDIN, Row, read_good_rows
 from dgmark.rows.runner import Task
 
 if TYPE_CHECKING:
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 EVALUATION_SCHEMA = 1
 NO_JUDGE = "none"
-_AT_ONCE = 64  # rows of one go: what an interruption loses
+_AT_ONCE = 64  # rows of a batch: an interruption loses one batch at most
 _SCORES = ("nats", "tokens", "characters", "bytes")
 
 
 @dataclass(frozen=True)
 class Written:
-    """One text to evaluate: `content` and `prompt` as text, or as ids of the judge's tokenizer."""
+    """One text to evaluate: `content` and `prompt`, each as text or as ids of the judge's tokenizer."""
 
     row_id: str
     prompt: str | list[int]
@@ -39,14 +39,14 @@ class Written:
 
     @property
     def fingerprint(self) -> str:
-        """Names prompt and text, so that a finished row is not taken for another's."""
+        """A hash of prompt and text, which tells whether a finished row belongs to this text."""
         content = json.dumps([self.prompt, self.content]).encode()
         return hashlib.sha256(content).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A set of texts and their figures; no perplexity without a judge."""
+    """A set of texts with their diversity, and with their perplexity if there is a judge."""
 
     texts: list[Written]
     diversity: Diversity
@@ -56,98 +56,125 @@ class Evaluated:
 @command_errors
 @option_groups
 def evaluate(
-    source: Annotated[str, typer.Argument(metavar="FILE", help='JSON Lines with "id", "prompt", "text"; - is stdin.')],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE", help='JSON Lines file of rows with "id", "prompt", "text"; - is standard input.'
+        ),
+    ],
     *,
     against: Annotated[
-        str | None, typer.Option(help="Compare with these texts, pair by pair by id.", show_default=False)
+        str | None,
+        typer.Option(help="Second file, to compare with; rows with the same id are pairs.", show_default=False),
     ] = None,
     judge: Annotated[
         str,
         typer.Option(
-            help="Autoregressive model: builtin, folder, or hub id; none for no perplexity.", rich_help_panel=opt.MODEL
+            help="Autoregressive model that measures perplexity: builtin, a folder, or a hub id; none: no perplexity.",
+            rich_help_panel=opt.MODEL,
         ),
     ] = "builtin",
     ids: Annotated[
-        bool, typer.Option("--ids", help='Score "token_ids" as they are; for a judge with the same tokenizer.')
+        bool,
+        typer.Option("--ids", help='Evaluate "token_ids" instead of "text"; the judge must have the same tokenizer.'),
     ] = False,
     loading: Annotated[opt.Loading, opt.loading_options("device", "dtype", "revision", "quantization", "device_map")],
     context: Annotated[
         int | None,
-        typer.Option(help="Tokens the judge reads at once.", show_default="all", rich_help_panel=opt.MODEL),
+        typer.Option(
+            help="Number of tokens that the judge reads at once.",
+            show_default="the judge's own limit",
+            rich_help_panel=opt.MODEL,
+        ),
     ] = None,
     stride: Annotated[
         int | None,
         typer.Option(
-            help="New tokens of each window, where a text is longer than the context.",
+            help="For texts longer than the context: number of new tokens in each window.",
             show_default="half of the context",
             rich_help_panel=opt.MODEL,
         ),
     ] = None,
     batch_tokens: Annotated[
-        int, typer.Option(min=1, help="Most tokens of one forward.", rich_help_panel=opt.SPEED)
+        int,
+        typer.Option(
+            min=1, help="Largest number of tokens in one forward pass of the judge.", rich_help_panel=opt.SPEED
+        ),
     ] = 4096,
-    intervals: Annotated[str, typer.Option(help="Confidence intervals: bca or percentile.")] = "bca",
-    confidence: Annotated[float, typer.Option(help="Confidence of the intervals.")] = 0.95,
+    intervals: Annotated[str, typer.Option(help="Bootstrap method of the intervals: bca or percentile.")] = "bca",
+    confidence: Annotated[float, typer.Option(help="Confidence level of the intervals, between 0 and 1.")] = 0.95,
     out: opt.RowsOut = None,
     as_json: opt.OneObject = False,
 ) -> None:
-    """Measure perplexity after the prompt, repetition and diversity of texts, each with a confidence interval.
+    """Measure perplexity (given the prompt), repetition and diversity of texts, each with a confidence interval.
 
-    With --against FILE, the differences between the two sets too: second (FILE) minus first.
+    With --against OTHER, also measure the differences between the two sets: OTHER minus FILE.
     """
     bootstrap = Bootstrap(intervals, confidence)  # type: ignore[arg-type]
+    if source == against == STDIN:
+        raise SettingsError("both files are standard input: give at least one of them by name")
     sources = [source] if against is None else [source, against]
     sets = [_read(one, ids) for one in sources]
     if against is not None:
         sets = _shared(*sets)
     loaded = None if judge == NO_JUDGE else _load(judge, {**loading, "context": context})
     scoring = {"stride": stride, "batch_tokens": batch_tokens}
-    found = [_evaluated(texts, loaded, scoring, bootstrap, _out(out, number), ids) for number, texts in enumerate(sets)]
-    differences = _differences(found, bootstrap) if against is not None else {}
+    evaluated = [_evaluated(one, loaded, scoring, bootstrap, _out(out, number), ids) for number, one in enumerate(sets)]
+    differences = _differences(evaluated, bootstrap) if against is not None else {}
     if as_json:
-        print(json.dumps(_document(sources, found, differences)))
+        print(json.dumps(_document(sources, evaluated, differences)))
         return
-    stdout().print(_table(sources, found, differences))
+    stdout().print(_table(sources, evaluated, differences))
 
 
 def _read(source: str, ids: bool) -> list[Written]:
-    """The texts of a file.
+    """Read the texts of a file.
 
     Raises:
-        InputError: a line cannot be used, or two have one id.
+        InputError: a row is unusable, two rows have the same id, or there is no row.
     """
     texts: dict[str, Written] = {}
     for row in read_good_rows(source):
         written = _written(row, ids)
         if written.row_id in texts:
-            raise InputError(f"two rows of {source} have the id {written.row_id!r}: ids tell which texts are a pair")
+            raise InputError(f"two rows of {source} have the id {written.row_id!r}: give each row its own id")
         texts[written.row_id] = written
     if not texts:
-        raise InputError(f"{source} holds no text")
+        raise InputError(f"{'standard input' if source == STDIN else source} holds no text")
     return list(texts.values())
 
 
 def _written(row: Row, ids: bool) -> Written:
     prompt, content = row.get("prompt", ""), row.get("token_ids" if ids else "text")
     if not isinstance(content, list if ids else str):
-        wanted = "token_ids" if ids else "text"
-        raise InputError(f"{row['id']}: {row.get('error') or f'no {wanted}'}; leave such rows out")
+        name = "token_ids" if ids else "text"
+        raise InputError(f"row {row['id']!r}: {row.get('error') or f'no {name}'}; leave such rows out")
     if isinstance(prompt, list) and not ids:
-        raise InputError(f"{row['id']}: the prompt is token ids; --ids scores ids, under a judge with that tokenizer")
+        raise InputError(f"row {row['id']!r}: the prompt is token ids; give --ids, and a judge with the same tokenizer")
     return Written(row["id"], prompt, content)
 
 
 def _shared(first: list[Written], second: list[Written]) -> list[list[Written]]:
-    """The texts of both sets whose ids both have, in the first one's order."""
+    """Both sets without the texts whose id only one of them has, in the order of the first.
+
+    Raises:
+        InputError: no id is in both sets, or the texts of a pair have different prompts.
+    """
     other = {one.row_id: one for one in second}
     pairs = [(one, other[one.row_id]) for one in first if one.row_id in other]
     if not pairs:
-        raise InputError("the two files share no id: pairs are rows with the same id")
+        raise InputError(
+            "the two files share no id, and only rows with the same id are compared: give files with the same ids"
+        )
     differing = sum(one.prompt != two.prompt for one, two in pairs)
     if differing:
-        raise InputError(f"{differing} of {len(pairs)} pairs have different prompts: they are no pairs")
+        raise InputError(
+            f"{differing} of {len(pairs)} pairs have different prompts: the texts of a pair need the same prompt"
+        )
     if len(pairs) < max(len(first), len(second)):
-        stderr().print(f"{len(pairs)} pairs; {len(first) + len(second) - 2 * len(pairs)} rows have none")
+        stderr().print(
+            f"{len(pairs)} pairs; {len(first) + len(second) - 2 * len(pairs)} rows are in no pair and are left out"
+        )
     return [[one for one, _ in pairs], [two for _, two in pairs]]
 
 
@@ -158,7 +185,7 @@ def _load(judge: str, options: dict[str, Any]) -> "Judge":
 
 
 def _out(out: Path | None, number: int) -> Path | None:
-    """Of a second set, the file beside: rows.jsonl and rows.against.jsonl."""
+    """The output file of a set: rows.jsonl for the first, rows.against.jsonl for the second."""
     if out is None or number == 0:
         return out
     return out.with_name(f"{out.stem}.against{out.suffix}")
@@ -184,7 +211,7 @@ def _evaluated(
 def _scores(
     texts: list[Written], measured: Diversity, judge: "Judge", scoring: dict[str, Any], out: Path | None, ids: bool
 ) -> "list[ScoredText]":
-    """Scores of the texts; with a file, those in it are taken from there, and the others put into it."""
+    """Score the texts; scores that the file `out` holds are read from it, and new ones are appended to it."""
     from dgmark.lab.evaluate import ScoredText, score_texts
 
     settings = {"judge": judge.name, "dtype": judge.dtype, "context": judge.context_length, "ids": ids}
@@ -209,9 +236,9 @@ def _scores(
     return [ScoredText(**{name: rows[one.row_id][name] for name in _SCORES}) for one in texts]
 
 
-def _differences(found: list[Evaluated], bootstrap: Bootstrap) -> "dict[str, Comparison | PerplexityDifference]":
-    """What the sets are compared in, by name."""
-    first, second = found
+def _differences(evaluated: list[Evaluated], bootstrap: Bootstrap) -> "dict[str, Comparison | PerplexityDifference]":
+    """The comparisons of the two sets, by name of the measure."""
+    first, second = evaluated
     measured: dict[str, Any] = {
         "log_diversity": compare_paired(
             [one.log_diversity for one in first.diversity.texts],
@@ -239,14 +266,14 @@ def _differences(found: list[Evaluated], bootstrap: Bootstrap) -> "dict[str, Com
     return measured
 
 
-def _document(sources: list[str], found: list[Evaluated], differences: dict[str, Any]) -> Row:
+def _document(sources: list[str], evaluated: list[Evaluated], differences: dict[str, Any]) -> Row:
     sets = [
         {
             "source": source,
             "perplexity": None if one.perplexity is None else one.perplexity.to_dict(),
             "diversity": one.diversity.to_dict(),
         }
-        for source, one in zip(sources, found, strict=True)
+        for source, one in zip(sources, evaluated, strict=True)
     ]
     compared = {name: asdict(one) for name, one in differences.items()}
     return {"schema": EVALUATION_SCHEMA, "sets": sets, "differences": compared or None}
@@ -267,12 +294,12 @@ def _figures(one: Evaluated) -> dict[str, Interval]:
     return {**figures, "repeated 4-grams": one.diversity.repeated[4], "log diversity": one.diversity.log_diversity}
 
 
-def _table(sources: list[str], found: list[Evaluated], differences: dict[str, Any]) -> Table:
+def _table(sources: list[str], evaluated: list[Evaluated], differences: dict[str, Any]) -> Table:
     """The figures of each set, and below them the differences."""
     table = Table("", *(Path(source).name for source in sources))
-    counts = [f"{len(one.texts)}, {one.diversity.lengths.median:g} {one.diversity.unit}s (median)" for one in found]
+    counts = [f"{len(one.texts)}, {one.diversity.lengths.median:g} {one.diversity.unit}s (median)" for one in evaluated]
     table.add_row("texts", *counts)
-    columns = [_figures(one) for one in found]
+    columns = [_figures(one) for one in evaluated]
     for name in columns[0]:
         table.add_row(name, *(_shown(column[name]) for column in columns))
     if "corpus" in differences:

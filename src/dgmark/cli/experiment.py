@@ -18,33 +18,40 @@ from dgmark.cli.options import KEY, MODEL, OUTPUT, BatchSize, Loading, OneObject
 if TYPE_CHECKING:
     from dgmark.lab.experiments.spec import SetupName
 
-experiment_app = typer.Typer(no_args_is_help=True, help="Run the paper's tables and figures.")
+experiment_app = typer.Typer(no_args_is_help=True, help="Reproduce the paper's tables and figures.")
 
 EXPERIMENT_SCHEMA = 1
 
-Runs = Annotated[Path, typer.Option(help="Folder that rows are kept in.", rich_help_panel=OUTPUT)]
-Name = Annotated[str, typer.Argument(help="Name of an experiment, or a file ending in .toml.")]
+Runs = Annotated[Path, typer.Option(help="Folder where the rows are kept.", rich_help_panel=OUTPUT)]
+Name = Annotated[
+    str, typer.Argument(help="Name of an experiment (see `dgmark experiment list`), or a file ending in .toml.")
+]
 ModelName = Annotated[
     str,
     typer.Option(
-        help="builtin, paper (the paper's setup and models), or a model for the paper's setup.", rich_help_panel=MODEL
+        help="builtin (small models and settings), paper (the paper's), or a model to use with the paper's settings.",
+        rich_help_panel=MODEL,
     ),
 ]
 KeyFile = Annotated[
     Path | None,
-    typer.Option(help="Key file.", show_default="the runs folder's own, made if missing", rich_help_panel=KEY),
+    typer.Option(
+        help="Key file of the marked texts.",
+        show_default="one in the --runs folder, made if missing",
+        rich_help_panel=KEY,
+    ),
 ]
 
 
 @experiment_app.callback()
 def experiment_group() -> None:
-    """Run the paper's tables and figures."""
+    """Reproduce the paper's tables and figures."""
 
 
 @experiment_app.command("list", cls=Command)
 @command_errors
 def list_experiments(as_json: OneObject = False) -> None:
-    """List the experiments: what each shows, and how many texts it takes."""
+    """List the experiments: what each one shows, and how many texts it needs."""
     from dgmark.lab.experiments.catalog import experiment_names, load_experiment
 
     experiments = [load_experiment(name) for name in experiment_names()]
@@ -70,41 +77,52 @@ def list_experiments(as_json: OneObject = False) -> None:
 
 @dataclass(frozen=True)
 class Part:
-    """Which part of an experiment is run."""
+    """The part of an experiment to run."""
 
     prompts: Annotated[
-        list[str] | None, typer.Option(help="FILE, or SET=FILE: prompts that do not come with dgmark.")
+        list[str] | None,
+        typer.Option(help="File of prompts that do not come with dgmark: FILE, or SET=FILE; may be repeated."),
     ] = None
-    cell: Annotated[list[str] | None, typer.Option(help="Only this cell (may be repeated).")] = None
-    limit: Annotated[int | None, typer.Option(min=1, help="Most texts of a cell.", show_default="all")] = None
+    cell: Annotated[list[str] | None, typer.Option(help="Run only this cell of the table; may be repeated.")] = None
+    limit: Annotated[int | None, typer.Option(min=1, help="Largest number of texts in a cell.", show_default="all")] = (
+        None
+    )
     length: Annotated[
-        int | None, typer.Option(min=1, help="Most response tokens, for a quick look.", show_default="the cell's")
+        int | None,
+        typer.Option(min=1, help="Largest number of response tokens, for a quick look.", show_default="the cell's"),
     ] = None
-    task: Annotated[list[str] | None, typer.Option(help="Of benchmarks, only this task (may be repeated).")] = None
-    include: Annotated[list[Path] | None, typer.Option(help="Folder of further task files of the harness.")] = None
+    task: Annotated[list[str] | None, typer.Option(help="Run only this task of a benchmark; may be repeated.")] = None
+    include: Annotated[
+        list[Path] | None,
+        typer.Option(exists=True, file_okay=False, help="Folder with more benchmark task files; may be repeated."),
+    ] = None
     confirm_run_unsafe_code: Annotated[
-        bool, typer.Option("--confirm-run-unsafe-code", help="Let tasks execute what the model writes (HumanEval).")
+        bool, typer.Option("--confirm-run-unsafe-code", help="Run code that the model writes (needed by HumanEval).")
     ] = False
 
 
 @dataclass(frozen=True)
 class Raters:
-    """Who says how good the texts are: a judge by perplexity, a rater in words."""
+    """The models that say how good the texts are: a judge by perplexity, a rater by marks."""
 
     judge: Annotated[
         str | None,
         typer.Option(
-            help="Model that perplexity is taken under; none leaves it out.",
+            help="Model that measures perplexity; none: no perplexity.",
             show_default="the setup's",
             rich_help_panel=MODEL,
         ),
     ] = None
     rater: Annotated[
         str | None,
-        typer.Option(help="Language model that rates texts, at an OpenAI-compatible endpoint.", rich_help_panel=MODEL),
+        typer.Option(
+            help="Name of a language model at an OpenAI-compatible endpoint that rates the texts.",
+            rich_help_panel=MODEL,
+        ),
     ] = None
     rater_url: Annotated[
-        str | None, typer.Option(help="Address of the endpoint.", show_default="OpenAI's own", rich_help_panel=MODEL)
+        str | None,
+        typer.Option(help="Address of the rater's endpoint.", show_default="OpenAI's own", rich_help_panel=MODEL),
     ] = None
 
 
@@ -123,7 +141,7 @@ def run(
     pad: Pad = None,
     runs: Runs = Path("runs"),
 ) -> None:
-    """Make the texts of an experiment that are not there yet; interrupted, run it again to go on."""
+    """Make and measure the texts of an experiment that are still missing; after an interruption, run it again."""
     from dgmark.lab.experiments.catalog import load_experiment
     from dgmark.lab.experiments.prompt_sets import named_files
     from dgmark.lab.experiments.store import Store
@@ -151,11 +169,11 @@ def run(
         loading=loading,  # type: ignore[arg-type]
     )
     with row_bar("texts") as bar:
-        run_experiment(experiment, Store(runs), options, partial(_tell, bar), warn=_warn)
+        run_experiment(experiment, Store(runs), options, partial(_show_progress, bar), warn=_warn)
 
 
 def _setup(model: str) -> "tuple[SetupName, str | None]":
-    """Setup and model of --model."""
+    """The setup and the model that --model names; None for the models of the setup."""
     if model in ("builtin", BUILTIN):
         return "builtin", None
     return ("paper", None) if model == "paper" else ("paper", model)
@@ -165,13 +183,13 @@ def _warn(message: str) -> None:
     stderr().print(f"warning: {message}", markup=False)
 
 
-def _tell(bar: RowBar, what: str, done: int, of: int) -> None:
-    """Show what is under way as a bar, and what is done (or all of it, where there is no bar) as a line."""
-    if bar.shown and done < of:
-        bar.show(what, done, of)
+def _show_progress(bar: RowBar, what: str, done: int, total: int) -> None:
+    """Show unfinished work as a bar and finished work as a line; without a bar, show all work as lines."""
+    if bar.shown and done < total:
+        bar.show(what, done, total)
         return
     bar.clear()
-    stderr().print(f"{what}: {done} of {of}", markup=False)
+    stderr().print(f"{what}: {done} of {total}", markup=False)
 
 
 @experiment_app.command("report", cls=Command)
@@ -183,10 +201,10 @@ def report(
     key: KeyFile = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder to write to.", show_default="RUNS/reports/NAME", rich_help_panel=OUTPUT),
+        typer.Option(help="Folder to write the report to.", show_default="RUNS/reports/NAME", rich_help_panel=OUTPUT),
     ] = None,
 ) -> None:
-    """Write what a run shows, beside the paper's numbers: report.md, numbers.csv, tables.tex and pictures."""
+    """Write the results of a run next to the paper's numbers: report.md, numbers.csv, tables.tex and pictures."""
     from dgmark.lab.experiments.catalog import load_experiment
     from dgmark.lab.experiments.report import keys_of, make_report, write_report
     from dgmark.lab.experiments.store import Store
@@ -197,4 +215,4 @@ def report(
     for path in write_report(made, out or runs / "reports" / experiment.plan_name(setup)):
         print(path)
     if not made.complete:
-        _warn("not all texts are there; the report says which cells are incomplete")
+        _warn("some texts are missing; the report says which cells are incomplete")

@@ -1,4 +1,4 @@
-"""`dgmark generate`: prompts in, marked texts out."""
+"""`dgmark generate`: generate marked texts from prompts."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,14 +30,14 @@ Prompted = tuple[str | list[int], int]
 
 
 def prompt_rows(prompt: str | None, prompts: str | None) -> Iterator[Row | BadRow]:
-    """The prompts that a command line gives: one, a file of them, or standard input.
+    """Read the prompts: the one of `prompt`, those of the file `prompts`, or those of standard input.
 
     Raises:
-        SettingsError: two of them, or none and standard input is a terminal.
+        SettingsError: both are given, or neither is given and standard input is a terminal.
         NoTexts: the file cannot be read.
     """
     if prompt is not None and prompts is not None:
-        raise SettingsError("--prompt and --prompts exclude each other")
+        raise SettingsError("--prompt and --prompts exclude each other: give one of them")
     if prompt is not None:
         return iter([{"id": "0", "prompt": prompt}])
     if prompts is not None:
@@ -55,8 +55,8 @@ PromptOptions = Annotated[
     Iterator[Row | BadRow],
     OptionGroup(
         options=(
-            option("prompt", str | None, "One prompt."),
-            option("prompts", str | None, 'JSON Lines with "id" and "prompt"; - is stdin.'),
+            option("prompt", str | None, "One prompt.", default_text="standard input"),
+            option("prompts", str | None, 'JSON Lines file of rows with "id" and "prompt"; - is standard input.'),
         ),
         value=lambda options: prompt_rows(**options),
     ),
@@ -71,7 +71,7 @@ def generate(
     prompts: PromptOptions,
     loading: opt.ModelOptions,
     settings: opt.DecodingOptions,
-    chat: Annotated[bool, typer.Option("--chat", help="Put prompts into the model's chat template.")] = False,
+    chat: Annotated[bool, typer.Option("--chat", help="Put each prompt into the model's chat template.")] = False,
     seed: opt.Seed = 0,
     batch_size: opt.BatchSize = 8,
     pad: opt.Pad = None,
@@ -84,17 +84,17 @@ def generate(
     ] = False,
     as_json: opt.AsRows = False,
     trace: Annotated[
-        bool, typer.Option(help="Put the order of commitment into the rows.", rich_help_panel=opt.OUTPUT)
+        bool, typer.Option(help="Include in the rows which step committed each token.", rich_help_panel=opt.OUTPUT)
     ] = True,
 ) -> None:
     """Generate text that carries the mark of a key.
 
-    Give --key FILE to mark, or --no-watermark for the same text generator without a mark. --scheme marks with another
-    watermark than dgMARK, in the same loop and with the same key.
+    Give --key FILE to mark the text, or --no-watermark to generate in the same way without a mark. --scheme marks with
+    another watermark than dgMARK, in the same decoding loop and with the same key.
     """
     tasks = tasks_of(prompts, _task, seed=seed, purpose="prompt to continue")
     if live and (len(tasks) != 1 or out is not None):
-        raise SettingsError("--stream shows one text: give one prompt, and no --out")
+        raise SettingsError("--stream shows one text: give a single prompt, and leave --out out")
     generator = generator_of(tasks, key, scheme, settings, loading, chat=chat, pad=pad, trace=trace)
     output = RowOutput(
         generator.schema, out, generator.must_agree, source="prompt or seed", as_json=as_json, titles=True
@@ -114,19 +114,19 @@ def _task(row: Row, seed: int) -> Task[Prompted] | BadRow:
     prompt = row.get("prompt")
     if isinstance(prompt, str) or (isinstance(prompt, list) and all(type(i) is int for i in prompt)):
         return Task(row["id"], (prompt, seed), same={"prompt": prompt, "seed": seed})
-    return BadRow(row["id"], 'no "prompt" (a text, or a list of token ids)')
+    return BadRow(row["id"], 'no "prompt": give a text, or a list of token ids')
 
 
 @dataclass(frozen=True)
 class Generator:
-    """The prompts of one command, prepared. What the command needs of `dgmark.decode` is called here.
+    """The prepared prompts of one command. All calls of `dgmark.decode` that the command needs are here.
 
     Attributes:
-        prepared: the prompts with model, key, scheme and settings.
+        prepared: the prompts with the model, key, scheme and settings.
         key: the key to mark with; None for no mark.
-        numbers: of each row id its place among the prepared prompts.
-        schema: of the rows.
-        trace: whether rows hold the order of commitment.
+        numbers: the index of each row id among the prepared prompts.
+        schema: schema version of the rows.
+        trace: whether the rows include which step committed each token.
     """
 
     prepared: "Prepared"
@@ -137,7 +137,7 @@ class Generator:
 
     @property
     def must_agree(self) -> Row:
-        """Fields that all rows of one file share."""
+        """The fields that all rows of one file share."""
         from dgmark.decode.generation import recorded
         from dgmark.models.traits import traits_of
 
@@ -152,7 +152,7 @@ class Generator:
         }
 
     def rows(self, tasks: list[Task[Prompted]], progress: Callable[[int], None]) -> list[Row | DgmarkError]:
-        """Decode prompts together: a row for each, or the error of a prompt that cannot be decoded."""
+        """Decode prompts together; return a row for each, or an error for a prompt that cannot be decoded."""
         from dgmark.decode.generation import generations
 
         places = [self.numbers[task.row_id] for task in tasks]
@@ -165,10 +165,10 @@ class Generator:
         ]
 
     def events(self) -> "Iterator[Event]":
-        """Decode the one prompt, event by event.
+        """Decode a single prompt, event by event.
 
         Raises:
-            DgmarkError: it cannot be decoded.
+            DgmarkError: the prompt cannot be decoded.
         """
         from dgmark.decode.streaming import events_of
 

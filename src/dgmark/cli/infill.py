@@ -1,4 +1,4 @@
-"""`dgmark infill`: texts with holes in, the holes filled with marked tokens out."""
+"""`dgmark infill`: fill the holes of texts with marked tokens."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -26,22 +26,33 @@ def infill(
     loading: opt.ModelOptions,
     settings: Annotated[Settings, opt.decoding_options(without=("length", "steps", "schedule"))],
     text: Annotated[
-        str | None, typer.Argument(help=r"A text in which \[mask:N] is a hole of N tokens.", show_default=False)
+        str | None,
+        typer.Argument(help=r"Text in which \[mask:N] is a hole of N tokens; - is standard input.", show_default=False),
     ] = None,
     texts: Annotated[
         str | None,
-        typer.Option(help='JSON Lines with "id" and "text" (or "parts"); - is stdin.', show_default=False),
+        typer.Option(
+            help='JSON Lines file of rows with "id" and "text" (or "parts"); - is standard input.', show_default=False
+        ),
     ] = None,
     count_from: Annotated[
         str,
-        typer.Option(help="text: count positions through all holes; hole: anew in each hole.", rich_help_panel=opt.KEY),
+        typer.Option(
+            help="How positions are counted: text (on through all holes) or hole (anew in each hole).",
+            rich_help_panel=opt.KEY,
+        ),
     ] = "text",
     seed: opt.Seed = 0,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print rows, which say where the holes were.", rich_help_panel=opt.OUTPUT)
+        bool,
+        typer.Option(
+            "--json",
+            help="Print rows (JSON Lines), which hold the places of the holes, not text.",
+            rich_help_panel=opt.OUTPUT,
+        ),
     ] = False,
 ) -> None:
-    """Fill the holes of a text with tokens that carry the mark of a key; the rest stays as it is."""
+    """Fill the holes of a text with tokens that carry the mark of a key; the rest of the text stays as it is."""
     tasks = tasks_of(_rows(text, texts), _task, seed=seed, purpose="text to fill")
     with needed_extra("generate", "infilling"):
         from dgmark.decode.infilling import INFILLING_SCHEMA, holes_in
@@ -50,15 +61,15 @@ def infill(
     model = load_model(**loading)
 
     def work(batch: list[Task[Row]], progress: Callable[[int], None]) -> list[Row | DgmarkError]:
-        def filled(task: Task[Row]) -> Row:
+        def fill_holes(task: Task[Row]) -> Row:
             parts, row_seed = task.content.get("parts"), task.same["seed"]
             if not isinstance(parts, list):
                 parts = holes_in(task.content["text"])
             origin: CountFrom = count_from  # type: ignore[assignment]
-            (made,) = fill(model, [parts], key=key, count_from=origin, seed=row_seed, progress=progress, **settings)
-            return made.to_row(task.row_id)
+            (result,) = fill(model, [parts], key=key, count_from=origin, seed=row_seed, progress=progress, **settings)
+            return result.to_row(task.row_id)
 
-        return one_by_one(filled, batch)
+        return one_by_one(fill_holes, batch)
 
     make_rows(tasks, work, RowOutput(INFILLING_SCHEMA, as_json=as_json))
 
@@ -66,7 +77,7 @@ def infill(
 def _task(row: Row, seed: int) -> Task[Row] | BadRow:
     if isinstance(row.get("parts"), list) or isinstance(row.get("text"), str):
         return Task(row["id"], row, same={"seed": seed})
-    return BadRow(row["id"], 'no "text" with [mask:N] in it, and no "parts"')
+    return BadRow(row["id"], 'no "text" and no "parts": give a text with [mask:N] in it, or its parts')
 
 
 def _rows(text: str | None, texts: str | None) -> Iterator[Row | BadRow]:

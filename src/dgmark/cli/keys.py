@@ -1,4 +1,4 @@
-"""`dgmark keygen` and `dgmark key show`."""
+"""`dgmark keygen` and `dgmark key show`: make a key file, and show its public contents."""
 
 import json
 import shlex
@@ -18,7 +18,7 @@ from dgmark.watermark.key import WatermarkKey
 
 
 class Grouping(StrEnum):
-    """Where the groups come from."""
+    """How tokens fall into groups."""
 
     KEYED = "keyed"
     TOKEN_ID = "token-id"  # noqa: S105 (the name of a grouping)
@@ -26,34 +26,41 @@ class Grouping(StrEnum):
 
 @command_errors
 def keygen(
-    file: Annotated[Path, typer.Argument(help="Where to write the key (mode 0600; never overwritten).")],
-    model: Annotated[
-        str, typer.Option(help="Model whose tokenizer the key is bound to.", rich_help_panel=MODEL)
-    ] = BUILTIN,
+    file: Annotated[
+        Path, typer.Argument(help="File to write the key to (mode 0600); an existing file is never overwritten.")
+    ],
     modulus: Annotated[int, typer.Option(help="Number of token groups, 2 to 16.", rich_help_panel=KEY)] = 2,
     rotate: Annotated[
-        int, typer.Option(help="Positions after which the groups change; 0: never.", rich_help_panel=KEY)
+        int, typer.Option(help="Change the groups after this many positions; 0: never.", rich_help_panel=KEY)
     ] = 0,
     grouping: Annotated[
         Grouping,
-        typer.Option("--scheme", help="token-id is the paper's rule, which has no key.", rich_help_panel=KEY),
+        typer.Option(
+            "--scheme",
+            help="How tokens fall into groups: by the secret key, or by token id (the paper's rule, without a secret).",
+            rich_help_panel=KEY,
+        ),
     ] = Grouping.KEYED,
     code_length: Annotated[
         int,
         typer.Option(
-            help="Period of a keyed position code, a multiple of the modulus; 0: the paper's i mod m.",
+            help="Period of a secret position code: a multiple of --modulus, up to 64; 0: the paper's position mod m.",
             rich_help_panel=KEY,
         ),
     ] = 0,
+    model: Annotated[
+        str, typer.Option(help="Model whose tokenizer the key is bound to.", rich_help_panel=MODEL)
+    ] = BUILTIN,
 ) -> None:
-    """Make a secret key. Who has it can detect the mark, and forge it: keep it as you keep a signing key."""
+    """Make a secret key. Whoever has it can detect and forge the mark: keep it as you would keep a signing key."""
     key = WatermarkKey.generate(
         model, modulus=modulus, rotation=rotate, grouping=grouping.value, code_length=code_length
     )
     key.save(file)
     if key.keyless:
         stderr().print(
-            "warning: token-id has no secret; anybody can detect and forge it, and its p-values hold for no key"
+            "warning: a token-id key has no secret: anybody can detect and forge its mark, "
+            "and its p-values are not guaranteed"
         )
     print(f"{file}: key {key.fingerprint} for {model}")
     stderr().print(_next_steps(file, model), markup=False)
@@ -66,27 +73,27 @@ def _next_steps(file: Path, model: str) -> str:
         "Next:\n"
         f"  dgmark generate --key {quoted}{named} --prompt 'Once upon a time' > text.txt   write a marked text\n"
         f"  dgmark detect --key {quoted} text.txt   look for the mark\n"
-        "Keep a copy of the file in a safe place: without it no text of this key can be detected, and with it anybody\n"
-        "can forge the mark."
+        "Keep a copy of the file in a safe place: without it the mark cannot be detected, and with it anybody can\n"
+        "forge the mark."
     )
 
 
-key_app = typer.Typer(no_args_is_help=True, help="Look at a key file.")
+key_app = typer.Typer(no_args_is_help=True, help="Show what is in a key file.")
 
 
 @key_app.callback()
 def key_group() -> None:
-    """Look at a key file."""
+    """Show what is in a key file."""
 
 
 @key_app.command("show", cls=Command)
 @command_errors
 def show(
-    file: Annotated[Path, typer.Argument(help="Key file.")],
+    file: Annotated[Path, typer.Argument(help="Key file to show.")],
     as_json: OneObject = False,
     allow_open_key: AllowOpenKey = False,
 ) -> None:
-    """Show what a key file says of itself; never the secret."""
+    """Show the public contents of a key file, never the secret."""
     key = WatermarkKey.load(file, allow_open=allow_open_key)
     public = {"key_fingerprint": key.fingerprint, "key_id": key.key_id, "prf": PRF, **key.spec.to_fields(), "schema": 1}
     if as_json:

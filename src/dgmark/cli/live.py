@@ -1,4 +1,4 @@
-"""A text as it is decoded, in the terminal."""
+"""Show a text in the terminal while it is decoded."""
 
 import sys
 from collections.abc import Iterable
@@ -14,16 +14,16 @@ _MASK = "░"
 
 
 def show_stream(model: "Denoiser", length: int, events: "Iterable[Event]", *, marked: bool) -> "Generation":
-    """Show the canvas of one text on stderr, if that is a terminal, and give the text once it is finished.
+    """Show the canvas of one text on stderr, if that is a terminal, and return the finished text.
 
-    Tokens that match are green, others plain (a scheme without matching sets has no plain ones); what is masked is
-    shaded.
+    Matching tokens are green, other tokens plain, masked positions shaded. With a scheme that has no matching sets all
+    tokens are green.
 
     Args:
-        model: whose tokenizer decodes the tokens.
-        length: tokens of the response.
-        events: of the decoding.
-        marked: whether the text is marked; an unmarked one has no green tokens.
+        model: the model, whose tokenizer decodes the tokens.
+        length: number of response tokens.
+        events: events of the decoding.
+        marked: whether the text is marked; an unmarked text has no green tokens.
     """
     from rich.live import Live
     from rich.text import Text

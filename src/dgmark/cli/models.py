@@ -1,4 +1,4 @@
-"""`dgmark models`: what can be decoded, and with which settings."""
+"""`dgmark models`: list the supported models and their default settings."""
 
 import json
 from typing import Any
@@ -13,7 +13,7 @@ MODELS_SCHEMA = 1
 
 @command_errors
 def models(as_json: OneObject = False) -> None:
-    """List the families of models, their published checkpoints, the memory their weights take, and the defaults."""
+    """List the model families, their published checkpoints, the memory of their weights, and their default settings."""
     rows = [family_row(family) for family in FAMILIES.values()]
     if as_json:
         print(json.dumps({"builtin": BUILTIN, "builtins": BUILTINS, "families": rows, "schema": MODELS_SCHEMA}))
@@ -31,11 +31,11 @@ def models(as_json: OneObject = False) -> None:
             for place, (cell, width) in enumerate(zip(line, widths, strict=True))
         )
         print("  ".join(cells).rstrip())
-    print(f"built in: {', '.join(BUILTINS)}; any checkpoint of these families loads, from a folder or by its hub id")
+    print(f"built in: {', '.join(BUILTINS)}; --model takes any checkpoint of these families, as a folder or a hub id")
 
 
 def family_row(family: Family) -> dict[str, Any]:
-    """A family as plain JSON values; sizes of weights in bytes by number format."""
+    """A family as plain JSON values, with the size of the weights in bytes for each number format."""
     return {
         "family": family.name,
         "title": family.title,

@@ -1,7 +1,7 @@
 """Options that belong together, as one parameter of a command.
 
-`@option_groups` makes of a parameter `Annotated[T, OptionGroup(...)]` the options of the group, and hands the command
-the `T` that they say. So a command spells out its own options alone. Knows no option.
+`@option_groups` replaces a parameter `Annotated[T, OptionGroup(...)]` by the options of the group, and calls the
+command with the `T` that their values describe. So a command declares only its own options. Knows no particular option.
 """
 
 import functools
@@ -17,11 +17,11 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class OptionGroup:
-    """Options, and what becomes of them.
+    """Options, and the argument that a command gets for them.
 
     Attributes:
-        options: see `option` and `parameter`.
-        value: makes the command's argument of the options' values by name.
+        options: made by `option` or `parameter`.
+        value: maps the options' values, by name, to the command's argument.
     """
 
     options: Sequence[inspect.Parameter]
@@ -29,7 +29,7 @@ class OptionGroup:
 
 
 def parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
-    """An option or argument with typer's annotation; by keyword alone, so that defaults may stand in any order."""
+    """An option or argument with typer's annotation; keyword-only, so that defaults may be in any order."""
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
@@ -46,14 +46,14 @@ def option(
     """An option of a group.
 
     Args:
-        name: of the parameter; the flag is made of it unless `flags` are given.
-        kind: its type.
+        name: name of the parameter; the flag is derived from it unless `flags` are given.
+        kind: type of the value.
         help: one sentence.
-        flags: as typer takes them, such as "--json".
-        panel: where the command's help shows it.
-        default: the value if the option is not given.
-        default_text: the default in words, where the value does not say it; None for nothing to say.
-        choices: the values there are, for the help and for the completion of the shell.
+        flags: the flags as typer expects them, such as "--json".
+        panel: the panel of the help page that shows the option.
+        default: the value if the option is not set.
+        default_text: the default in words, if the value alone is unclear; None to show the value.
+        choices: all valid values, for the help page and for shell completion.
     """
     if choices:
         help = f"{help.rstrip('.')}: {', '.join(choices[:-1])} or {choices[-1]}."  # noqa: A001
@@ -68,19 +68,19 @@ def option(
 
 
 def options_of(kind: type[Any]) -> OptionGroup:
-    """The fields of a dataclass as options, each annotated as a parameter of a command would be."""
+    """The fields of a dataclass as options; each field is annotated like a parameter of a command."""
     hints = get_type_hints(kind, include_extras=True)
     options = [parameter(one.name, hints[one.name], one.default) for one in fields(kind)]
     return OptionGroup(options, lambda values: kind(**values))
 
 
 def set_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Those options that the command line sets."""
+    """The options that the command line sets: those that are not None."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 def option_groups(command: Callable[..., R]) -> Callable[..., R]:
-    """Give a command the options of its groups in place of the groups."""
+    """Replace the groups among a command's parameters by their options."""
     parameters: list[inspect.Parameter] = []
     groups: dict[str, OptionGroup] = {}
     for one in inspect.signature(command).parameters.values():
@@ -94,11 +94,10 @@ def option_groups(command: Callable[..., R]) -> Callable[..., R]:
     @functools.wraps(command)
     def run(**values: Any) -> R:
         for name, group in groups.items():
-            given = {one.name: values.pop(one.name) for one in group.options}
-            values[name] = group.value(given)
+            values[name] = group.value({one.name: values.pop(one.name) for one in group.options})
         return command(**values)
 
-    # what typer reads in place of the command's own
+    # typer reads these instead of the signature of `command`
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in parameters}
     return run

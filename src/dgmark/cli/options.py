@@ -1,6 +1,6 @@
-"""Options that several commands have: one name, one meaning, one sentence of help everywhere.
+"""Options that several commands share: the same name, meaning and help sentence everywhere.
 
-Those of the decoding are made of the fields of `DecodeConfig`, so that a setting is said once.
+The decoding options are built from the fields of `DecodeConfig`, so that each setting is described once.
 """
 
 import inspect
@@ -17,19 +17,21 @@ from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
 
-# the panels of a command's help, besides the options that are its own
+# the panels of the help pages; options that only one command has are in "Options"
 KEY, MODEL, DECODING, SPEED, OUTPUT = "Key", "Model", "Decoding", "Speed", "Output"
 
 # --- the key
-AllowOpenKey = Annotated[bool, typer.Option(help="Accept a key file that every user can read.", rich_help_panel=KEY)]
+AllowOpenKey = Annotated[
+    bool, typer.Option(help="Accept a key file that every user of the machine can read.", rich_help_panel=KEY)
+]
 
 
 def key_to_mark_with(key: Path | None, no_watermark: bool, allow_open_key: bool) -> WatermarkKey | None:
-    """The key that a command is to mark with; None if it is to leave no mark.
+    """Load the key that a command marks with; None for text without a mark.
 
     Raises:
-        SettingsError: neither or both were asked for.
-        KeyFileError: the file is no key that can be used.
+        SettingsError: neither or both of a key and `no_watermark` are given.
+        KeyFileError: the key file is unusable.
     """
     if (key is None) != no_watermark:
         raise SettingsError("give --key FILE to mark the text, or --no-watermark to leave it unmarked (one of the two)")
@@ -40,8 +42,8 @@ KeyToMark = Annotated[
     WatermarkKey | None,
     OptionGroup(
         options=(
-            option("key", Path | None, "Key file to mark with.", panel=KEY),
-            option("no_watermark", bool, "Leave no mark.", "--no-watermark", panel=KEY, default=False),
+            option("key", Path | None, "Key file to mark the text with; `dgmark keygen` makes one.", panel=KEY),
+            option("no_watermark", bool, "Generate text without a mark.", "--no-watermark", panel=KEY, default=False),
             parameter("allow_open_key", AllowOpenKey, False),
         ),
         value=lambda options: key_to_mark_with(**options),
@@ -51,7 +53,7 @@ KeyToMark = Annotated[
 
 # --- the model
 class Loading(TypedDict, total=False):
-    """Arguments of `load_model`, as far as the command line sets them."""
+    """The arguments of `load_model` that the command line sets."""
 
     name_or_path: str
     device: str
@@ -63,17 +65,34 @@ class Loading(TypedDict, total=False):
 
 
 _LOADING = (
-    option("device", str | None, "A torch device.", panel=MODEL, default_text="the GPU if any"),
-    option("dtype", str | None, "fp32, bf16 or fp16.", panel=MODEL, default_text="the faster one here"),
-    option("revision", str | None, "Branch, tag or commit of a hub id.", panel=MODEL),
-    option("family", str | None, "Model family, if config.json does not say.", panel=MODEL),
-    option("quantization", str | None, "Quantize while loading: int8 or int4.", panel=MODEL),
-    option("device_map", str | None, "auto: spread the model over all devices.", panel=MODEL),
+    option(
+        "device",
+        str | None,
+        "Device to compute on: cpu, cuda, cuda:1 or mps.",
+        panel=MODEL,
+        default_text="a GPU, else the CPU",
+    ),
+    option(
+        "dtype",
+        str | None,
+        "Number format: fp32, bf16 or fp16.",
+        panel=MODEL,
+        default_text="the faster one on the device",
+    ),
+    option("revision", str | None, "Branch, tag or commit of a model named by its hub id.", panel=MODEL),
+    option(
+        "family",
+        str | None,
+        "Model family (see `dgmark models`), if the checkpoint's config.json does not name it.",
+        panel=MODEL,
+    ),
+    option("quantization", str | None, "Quantize the weights while loading: int8 or int4.", panel=MODEL),
+    option("device_map", str | None, "auto: spread the model over all devices of the machine.", panel=MODEL),
 )
 
 
 def loading_options(*names: str) -> OptionGroup:
-    """Those options of `load_model` that have these names, for a command that names its model in another way."""
+    """The named options of `load_model`, for a command that names its model in another way."""
     return OptionGroup([one for one in _LOADING if one.name in names], set_options)
 
 
@@ -81,36 +100,42 @@ def _with_name(options: dict[str, Any]) -> Loading:
     return {"name_or_path": options.pop("model"), **set_options(options)}  # type: ignore[typeddict-item]
 
 
-_MODEL = option("model", str, "Built-in model, checkpoint folder, or hub id.", panel=MODEL, default=BUILTIN)
+_MODEL = option(
+    "model",
+    str,
+    "Built-in model, checkpoint folder, or hub id such as GSAI-ML/LLaDA-8B-Instruct.",
+    panel=MODEL,
+    default=BUILTIN,
+)
 ModelOptions = Annotated[Loading, OptionGroup((_MODEL, *_LOADING), _with_name)]
 
 
 # --- the decoding
 def decoding_options(without: Collection[str] = (), defaults: Mapping[str, str] | None = None) -> OptionGroup:
-    """The settings of `DecodeConfig` as options.
+    """The fields of `DecodeConfig` as options.
 
     Args:
         without: settings that the command decides itself.
-        defaults: what the command says in place of a setting's own default.
+        defaults: the defaults in words, by setting, where the command's default is not that of `DecodeConfig`.
     """
     kinds = get_type_hints(DecodeConfig)
     options: list[inspect.Parameter] = []
     for one in fields(DecodeConfig):
         if one.name not in without:
-            told = one.metadata
-            kind = (str if told["choices"] else kinds[one.name]) | None
-            default = (defaults or {}).get(one.name, told["default"])
+            words = one.metadata
+            kind = (str if words["choices"] else kinds[one.name]) | None
+            default = (defaults or {}).get(one.name, words["default"])
             options.append(
-                option(one.name, kind, told["help"], panel=DECODING, default_text=default, choices=told["choices"])
+                option(one.name, kind, words["help"], panel=DECODING, default_text=default, choices=words["choices"])
             )
     return OptionGroup(options, _settings)
 
 
 def _settings(options: dict[str, Any]) -> Settings:
-    """The settings that are set.
+    """The settings that the command line sets, checked before a model is loaded.
 
     Raises:
-        SettingsError: a name that is none of the choices; said before a model is loaded.
+        SettingsError: a value is not one of the setting's choices.
     """
     settings = set_options(options)
     for one in fields(DecodeConfig):
@@ -122,25 +147,29 @@ def _settings(options: dict[str, Any]) -> Settings:
 
 
 DecodingOptions = Annotated[Settings, decoding_options()]
-Seed = Annotated[int, typer.Option(help="Row i is drawn with seed + i.", rich_help_panel=DECODING)]
+Seed = Annotated[int, typer.Option(help="Random seed; row i, counted from 0, uses seed + i.", rich_help_panel=DECODING)]
 
 # --- the run
-BatchSize = Annotated[int, typer.Option(min=1, help="Most rows decoded at once.", rich_help_panel=SPEED)]
+BatchSize = Annotated[int, typer.Option(min=1, help="Largest number of rows decoded at once.", rich_help_panel=SPEED)]
 Pad = Annotated[
     bool | None,
     typer.Option(
-        help="Decode prompts of different lengths together.",
-        show_default="on accelerators",
+        help="Decode prompts of different lengths in one batch.",
+        show_default="on, except on a CPU",
         rich_help_panel=SPEED,
     ),
 ]
 AsRows = Annotated[
     bool, typer.Option("--json", help="Print rows (JSON Lines) instead of text.", rich_help_panel=OUTPUT)
 ]
-OneObject = Annotated[bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=OUTPUT)]
+OneObject = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object instead of text.", rich_help_panel=OUTPUT)
+]
 RowsOut = Annotated[
     Path | None,
     typer.Option(
-        help="Append rows to this file; finished rows are not made again.", show_default=False, rich_help_panel=OUTPUT
+        help="Append the rows to this JSON Lines file; rows that it holds already are not made again.",
+        show_default=False,
+        rich_help_panel=OUTPUT,
     ),
 ]

@@ -1,4 +1,4 @@
-"""`dgmark rate`: texts rated by a language model behind an OpenAI-compatible endpoint, with the paper's prompt."""
+"""`dgmark rate`: have a language model at an OpenAI-compatible endpoint rate texts, with the paper's prompt."""
 
 import json
 import os
@@ -20,47 +20,56 @@ RATING_SCHEMA = 1
 
 @command_errors
 def rate(
-    source: Annotated[str, typer.Argument(metavar="FILE", help='JSON Lines with "id" and "text"; - is stdin.')],
+    source: Annotated[
+        str, typer.Argument(metavar="FILE", help='JSON Lines file of rows with "id" and "text"; - is standard input.')
+    ],
     rater: Annotated[
-        str, typer.Option("--model", help="The rating model's name at the endpoint.", rich_help_panel=opt.MODEL)
+        str, typer.Option("--model", help="Name of the rating model at the endpoint.", rich_help_panel=opt.MODEL)
     ] = "gpt-4o-mini",
     base_url: Annotated[
         str | None,
         typer.Option(
-            help="Address of an OpenAI-compatible service.", show_default="OpenAI's own", rich_help_panel=opt.MODEL
+            help="Address of the OpenAI-compatible endpoint.", show_default="OpenAI's own", rich_help_panel=opt.MODEL
         ),
     ] = None,
     no_json_mode: Annotated[
         bool,
         typer.Option(
             "--no-json-mode",
-            help="Ask for JSON in the prompt alone; for services without the mode.",
+            help="Ask for JSON only in the prompt, for an endpoint without JSON mode.",
             rich_help_panel=opt.MODEL,
         ),
     ] = False,
     attempts: Annotated[
-        int, typer.Option(min=1, help="How often a text is asked about at most.", rich_help_panel=opt.MODEL)
+        int, typer.Option(min=1, help="Largest number of requests for one text.", rich_help_panel=opt.MODEL)
     ] = 5,
-    timeout: Annotated[float, typer.Option(help="Seconds for an answer.", rich_help_panel=opt.MODEL)] = 60.0,
-    workers: Annotated[int, typer.Option(min=1, help="Questions under way at once.", rich_help_panel=opt.SPEED)] = 4,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.", rich_help_panel=opt.MODEL)] = 60.0,
+    workers: Annotated[
+        int, typer.Option(min=1, help="Largest number of requests at the same time.", rich_help_panel=opt.SPEED)
+    ] = 4,
     cache: Annotated[
         Path | None,
         typer.Option(
-            help="Folder that answers are kept in.",
+            help="Folder where answers are kept.",
             show_default="~/.cache/dgmark/ratings",
             rich_help_panel=opt.SPEED,
         ),
     ] = None,
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Keep no answers.", rich_help_panel=opt.SPEED)] = False,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Neither keep answers nor use kept ones.", rich_help_panel=opt.SPEED)
+    ] = False,
     out: Annotated[
-        Path | None, typer.Option(help="Write one row for each text.", show_default=False, rich_help_panel=opt.OUTPUT)
+        Path | None,
+        typer.Option(
+            help="Write a JSON Lines file with one row for each text.", show_default=False, rich_help_panel=opt.OUTPUT
+        ),
     ] = None,
     as_json: opt.OneObject = False,
 ) -> None:
     """Have a language model rate texts for coherence, clarity and naturalness (the paper's GPT-as-a-judge).
 
-    The texts, without their prompts, are sent to the endpoint. The key is read from OPENAI_API_KEY. Answers are kept on
-    disk, so that a second run asks nothing.
+    The texts, without their prompts, are sent to the endpoint. The API key is read from the environment variable
+    OPENAI_API_KEY. Answers are kept on disk, so that a second run over the same texts sends no requests.
     """
     texts = _read(source)
     endpoint = Endpoint(
@@ -88,7 +97,7 @@ def rate(
 
 
 def _read(source: str) -> list[tuple[str, str]]:
-    """Ids and texts.
+    """Read the ids and texts of a file.
 
     Raises:
         InputError: a row has no text.
@@ -96,7 +105,7 @@ def _read(source: str) -> list[tuple[str, str]]:
     texts = []
     for row in read_good_rows(source):
         if not isinstance(row.get("text"), str):
-            raise InputError(f"{row['id']}: {row.get('error') or 'no text'}; leave such rows out")
+            raise InputError(f"row {row['id']!r}: {row.get('error') or 'no text'}; leave such rows out")
         texts.append((row["id"], row["text"]))
     return texts
 

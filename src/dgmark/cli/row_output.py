@@ -1,4 +1,4 @@
-"""Commands that make a row of each row: rows on disk and on stdout, a bar on stderr, the exit code."""
+"""Commands that turn each input row into an output row: files, stdout, the progress bar, the exit code."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -14,7 +14,7 @@ from dgmark.rows.row_file import RowFile
 from dgmark.rows.runner import RowRun, Task
 
 Content = TypeVar("Content")
-# the rows of a batch of tasks, or their errors; the second argument is told of tokens as they come
+# makes a row or an error for each task of a batch; calls its second argument with the number of new tokens
 Work = Callable[[list[Task[Content]], Callable[[int], None]], Sequence[Row | DgmarkError]]
 
 
@@ -23,13 +23,13 @@ class RowOutput:
     """Where the rows of a command go.
 
     Attributes:
-        schema: of the rows.
+        schema: schema version of the rows.
         out: a file to append to.
         must_agree: fields that all rows of the file share.
-        remembered: fields of its finished rows that the command needs, besides those of `Task.same`.
+        remembered: fields of the file's finished rows that the command needs, in addition to those of `Task.same`.
         source: the fields of `Task.same` in words.
-        as_json: print rows, with a file too.
-        titles: print several texts below their ids; else several texts are printed as rows.
+        as_json: print rows, even if they are also written to a file.
+        titles: print several texts below their ids; otherwise several texts are printed as rows.
     """
 
     schema: int
@@ -41,10 +41,10 @@ class RowOutput:
     titles: bool = False
 
     def open(self, tasks: Sequence[Task[Any] | BadRow]) -> AbstractContextManager[RowFile | None]:
-        """The file, if there is one.
+        """Open the file, if there is one.
 
         Raises:
-            ResumeMismatch: it holds rows made with other settings, or no rows.
+            ResumeMismatch: the file holds rows of other settings, or lines that are not rows.
         """
         if self.out is None:
             return nullcontext()
@@ -52,7 +52,7 @@ class RowOutput:
         return RowFile(self.out, self.must_agree, [*same, *self.remembered])
 
     def print(self, rows: Sequence[Row], *, single: bool) -> None:
-        """Print rows as rows, as texts, or not at all."""
+        """Print rows as JSON Lines, as texts, or not at all."""
         if self.as_json or (self.out is None and not single and not self.titles):
             for row in rows:
                 print(to_line(row), flush=True)
@@ -73,23 +73,23 @@ def make_rows(
     tokens_each: int = 0,
     take: Callable[[list[Row]], None] | None = None,
 ) -> dict[str, Row]:
-    """Make the rows that are not there yet, batch by batch, and print them.
+    """Make the rows that the file does not hold yet, batch by batch, and print them.
 
     Args:
-        tasks: the work, a row each, in order.
+        tasks: the tasks, one for each row, in order.
         work: makes the rows of a batch.
-        output: where to.
-        batch_size: most rows of a batch.
-        tokens_each: most tokens of a row, for the bar; 0 if nobody knows.
-        take: gets each batch of rows instead of stdout.
+        output: where the rows go.
+        batch_size: largest number of rows in a batch.
+        tokens_each: largest number of tokens in a row, for the bar; 0 if it is unknown.
+        take: called with each batch of rows, which is then not printed.
 
     Returns:
-        The rows that were there before, by id: the fields that the file was to remember.
+        The rows that the file held before, by id, each with the fields of `Task.same` and `RowOutput.remembered`.
 
     Raises:
-        InputError: two rows have one id.
-        ResumeMismatch: the file holds rows of something else.
-        DgmarkError: not one row could be made; the first one's.
+        InputError: two rows have the same id.
+        ResumeMismatch: the file holds rows of other settings, or lines that are not rows.
+        DgmarkError: every row failed; this is the error of the first one.
     """
     with output.open(tasks) as file:
         run = RowRun(tasks, file, source=output.source)

@@ -1,4 +1,4 @@
-"""`--scheme` and `--scheme-option`, and `dgmark schemes`, which lists them."""
+"""The options `--scheme` and `--scheme-option`, and `dgmark schemes`, which lists their values."""
 
 import json
 from dataclasses import fields
@@ -16,28 +16,30 @@ from dgmark.lab.baselines import scheme as make
 
 SchemeName = Annotated[
     str | None,
-    typer.Option("--scheme", help=f"Watermark: {', '.join(SCHEMES)}.", show_default="dgmark", rich_help_panel=KEY),
+    typer.Option(
+        "--scheme", help=f"Kind of watermark: {', '.join(SCHEMES)}.", show_default="dgmark", rich_help_panel=KEY
+    ),
 ]
 SchemeOptions = Annotated[
     list[str] | None,
     typer.Option(
         "--scheme-option",
         metavar="NAME=VALUE",
-        help="Option of the scheme, such as delta=2; may be repeated. `dgmark schemes` lists them.",
+        help="Option of the --scheme, such as delta=2; may be repeated. `dgmark schemes` lists all.",
         rich_help_panel=KEY,
     ),
 ]
 
 
 def scheme_of(name: str | None, options: list[str] | None) -> Scheme | None:
-    """The scheme that a command line asks for; None for dgMARK by default.
+    """The scheme that `--scheme` names, with its options; None, for dgMARK, without a name.
 
     Raises:
-        SettingsError: no such scheme or option, or options without a scheme.
+        SettingsError: the scheme or an option does not exist, or options are given without a scheme.
     """
     if name is None:
         if options:
-            raise SettingsError("--scheme-option is an option of a scheme: name it with --scheme")
+            raise SettingsError("--scheme-option needs a scheme: name it with --scheme (`dgmark schemes` lists them)")
         return None
     return make(name, **parse_options(name, options or []))
 
@@ -53,7 +55,7 @@ SchemeToMark = Annotated[
 
 @command_errors
 def schemes(as_json: OneObject = False) -> None:
-    """List the watermarks that `generate` and `detect` know, with their options and defaults."""
+    """List the kinds of watermark that `generate` and `detect` know, with their options and defaults."""
     options = {name: {field.name: field.default for field in fields(kind)} for name, kind in SCHEMES.items()}
     if as_json:
         print(json.dumps({"schemes": options, "schema": 1}))

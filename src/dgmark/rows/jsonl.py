@@ -1,6 +1,6 @@
-"""JSON Lines in and out: one row at a time, bad rows named by line.
+"""Read and write JSON Lines one row at a time; a bad row is named by its line.
 
-Knows nothing of what the rows mean.
+Knows nothing about the meaning of the rows.
 """
 
 import json
@@ -17,19 +17,25 @@ STDIN = "-"
 
 @dataclass(frozen=True)
 class BadRow:
-    """A line that cannot be used: what to call it, what is wrong with it, and the error it is if it stands alone."""
+    """An unusable line.
+
+    Attributes:
+        row_id: names the line: its id, or "source:line".
+        error: what is wrong with it.
+        kind: the error to raise if no other line is usable.
+    """
 
     row_id: str
     error: str
     kind: type[DgmarkError] = InputError
 
     def to_row(self, schema: int) -> Row:
-        """The line's place in the output."""
+        """The row that takes the line's place in the output."""
         return {"id": self.row_id, "error": self.error, "schema": schema}
 
 
 def parse_rows(lines: Iterable[bytes], source: str) -> Iterator[Row | BadRow]:
-    """Rows of a JSON Lines stream; each has an `id` (its own, or "source:line"). Blank lines are skipped."""
+    """Parse a JSON Lines stream; each row has an `id` (its own, or "source:line"). Blank lines are skipped."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -46,7 +52,7 @@ def parse_rows(lines: Iterable[bytes], source: str) -> Iterator[Row | BadRow]:
 
 
 def read_rows(path: str) -> Iterator[Row | BadRow]:
-    """Rows of a JSON Lines file, or of standard input for "-".
+    """Read the rows of a JSON Lines file, or of standard input for "-".
 
     Raises:
         NoTexts: the file cannot be opened.
@@ -63,11 +69,11 @@ def read_rows(path: str) -> Iterator[Row | BadRow]:
 
 
 def read_good_rows(path: str) -> Iterator[Row]:
-    """Rows of a JSON Lines file of which none may be bad; "-" is standard input.
+    """Read the rows of a JSON Lines file, or of standard input for "-"; a bad row is an error.
 
     Raises:
         NoTexts: the file cannot be opened.
-        InputError: a line cannot be used.
+        InputError: a line is unusable.
     """
     for row in read_rows(path):
         if isinstance(row, BadRow):
@@ -76,7 +82,7 @@ def read_good_rows(path: str) -> Iterator[Row]:
 
 
 def to_line(row: Row) -> str:
-    """One row as one line of valid JSON (no NaN), Unicode kept as it is where it is well-formed."""
+    """One row as one line of valid JSON (no NaN); well-formed Unicode is not escaped."""
     line = json.dumps(row, ensure_ascii=False, allow_nan=False)
     try:
         line.encode()

@@ -1,6 +1,6 @@
-"""Files of rows that grow and are taken up again where they stopped.
+"""Files of rows that grow, and that a later run continues where an earlier one stopped.
 
-Knows nothing of what the rows mean.
+Knows nothing about the meaning of the rows.
 """
 
 import json
@@ -17,25 +17,25 @@ from dgmark.rows.texts import Item
 from dgmark.rows.whole_files import replacing_file
 from dgmark.rows.workers import CHUNK
 
-# the field that all rows of one file share, error rows too
+# the field that all rows of one file share, including error rows
 SETTINGS = "settings"
-# how each row that dgmark writes begins; a torn last line is known by it
+# every row that dgmark writes begins like this, which identifies a torn last line
 _ROW_START = b'{"id": '
 
 
 def is_torn_row(line: bytes) -> bool:
-    """Whether a line without an end may be a row of dgmark that a crash cut off, and not somebody else's text."""
+    """Whether a line without a line end may be a row of dgmark that a crash cut off, and not another text."""
     return line.startswith(_ROW_START) or _ROW_START.startswith(line)
 
 
 class RowFile:
-    """A JSON Lines file that grows row by row and is taken up again where it stopped.
+    """A JSON Lines file that grows row by row, and that a later run continues.
 
-    Rows are on disk when `append` returns. When the file is opened again, a line cut off by a crash and rows with an
+    Rows are on disk when `append` returns. When the file is opened again, a line that a crash cut off and rows with an
     `error` are removed, to be made again.
 
     Attributes:
-        done: the finished rows' `same` fields, by id.
+        done: the `same` fields of the finished rows, by id.
     """
 
     def __init__(self, path: Path, must_agree: Row, same: Sequence[str] = ()) -> None:
@@ -43,11 +43,11 @@ class RowFile:
 
         Args:
             path: the file.
-            must_agree: fields that every row of one file shares; rows that differ belong to another run.
+            must_agree: fields that every row of one file shares; rows with other values belong to another run.
             same: fields of a finished row to remember.
 
         Raises:
-            ResumeMismatch: the file holds rows of another run, or no rows.
+            ResumeMismatch: the file holds rows of another run, or lines that are not rows.
             InputError: the file cannot be written.
         """
         self.path = path
@@ -69,14 +69,14 @@ class RowFile:
         for line in self._file:
             if not line.endswith(b"\n"):
                 if not is_torn_row(line):
-                    raise self._foreign()
+                    raise _foreign(self.path)
                 break
             end += len(line)
             row = self._parse(line)
             if "error" in row:
                 failed = True
             else:
-                self._check(row, must_agree)
+                _check_agreement(self.path, row, must_agree)
                 self.done[row["id"]] = {name: row.get(name) for name in same}
         self._file.seek(end)
         self._file.truncate()
@@ -90,30 +90,19 @@ class RowFile:
                 return dict(row)
         except (ValueError, TypeError, KeyError):
             pass
-        raise self._foreign()
+        raise _foreign(self.path)
 
     def _drop_failed(self) -> None:
-        """Write the file again without its error rows, all at once."""
+        """Rewrite the file without its error rows, all at once."""
         self._file.seek(0)
-        with replacing_file(self.path) as beside, open(beside, "wb") as kept:
-            kept.writelines(line for line in self._file if "error" not in self._parse(line))
+        with replacing_file(self.path) as beside, open(beside, "wb") as new:
+            new.writelines(line for line in self._file if "error" not in self._parse(line))
         self._file.close()
         self._file = open(self.path, "r+b")  # noqa: SIM115 (closed on exit)
         self._file.seek(0, os.SEEK_END)
 
-    def _check(self, row: Row, must_agree: Row) -> None:
-        different = [name for name, value in must_agree.items() if row.get(name) != value]
-        if different:
-            raise ResumeMismatch(
-                f"{self.path} holds rows made with another {', '.join(different)}; "
-                "choose another --out, or delete the file to start again"
-            )
-
-    def _foreign(self) -> ResumeMismatch:
-        return ResumeMismatch(f"{self.path} holds lines that are no rows of dgmark; choose another --out")
-
     def append(self, rows: Iterable[Row]) -> None:
-        """Write rows and see them onto the disk."""
+        """Write rows, and return when they are on disk."""
         self._file.write("".join(to_line(row) + "\n" for row in rows).encode())
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -132,19 +121,20 @@ def take_up(
 ) -> int:
     """Skip the items that `path` already has rows for, in the same order.
 
-    A torn last line and error rows at the end are cut off, to be made again: what was missing may be there now.
+    A torn last line and error rows at the end are cut off, to be made again: the reason of the error may be gone.
 
     Args:
-        path: a file of rows that `append_rows` wrote, or none yet.
-        items: the inputs; advanced past those that are done.
-        must_agree: fields that every finished row shares with this run, and error rows of them "settings".
+        path: a file of rows that `append_rows` wrote; it need not exist.
+        items: the inputs; advanced past those that have rows.
+        must_agree: fields that every finished row shares with this run; error rows share only "settings".
         seen: called with each row that is kept.
 
     Returns:
-        How many were skipped.
+        The number of skipped items.
 
     Raises:
-        ResumeMismatch: the rows are not those of the first items, or of another run, or no rows; the file is untouched.
+        ResumeMismatch: the rows are not those of the first items, belong to another run, or are not rows; the file is
+            unchanged.
         InputError: the file cannot be written.
     """
     try:
@@ -180,13 +170,17 @@ def _row(path: Path, line: bytes, must_agree: Row) -> Row:
     except (ValueError, TypeError, KeyError, RecursionError):
         raise _foreign(path) from None
     names = [name for name in must_agree if "error" not in row or name == SETTINGS]
-    different = [name for name in names if row.get(name) != must_agree[name]]
+    _check_agreement(path, row, {name: must_agree[name] for name in names})
+    return row
+
+
+def _check_agreement(path: Path, row: Row, must_agree: Row) -> None:
+    different = [name for name, value in must_agree.items() if row.get(name) != value]
     if different:
         raise ResumeMismatch(
-            f"{path} holds rows made with another {', '.join(different)}; "
+            f"{path} holds rows of another run, which differs in {', '.join(different)}; "
             "choose another --out, or delete the file to start again"
         )
-    return row
 
 
 def _check_id(path: Path, row: Row, item: Item | BadRow | None) -> None:
@@ -198,11 +192,11 @@ def _check_id(path: Path, row: Row, item: Item | BadRow | None) -> None:
 
 
 def _foreign(path: Path) -> ResumeMismatch:
-    return ResumeMismatch(f"{path} holds lines that are no rows of dgmark; choose another --out")
+    return ResumeMismatch(f"{path} holds lines that are not rows of dgmark; choose another --out")
 
 
 def append_rows(path: Path, rows: Iterable[Row]) -> Iterator[Row]:
-    """Append rows as they come, each chunk on disk before the next, and pass them on."""
+    """Append rows as they come, and yield them; each chunk is on disk before its rows are yielded."""
     rows = iter(rows)
     with open(path, "ab") as file:
         while chunk := list(islice(rows, CHUNK)):

@@ -1,7 +1,7 @@
-"""The rows of one run: which are open, their work batch by batch, what becomes of those that fail.
+"""The rows of one run: find the open rows, work on them batch by batch, and keep the errors of those that fail.
 
-Every batch is on disk before the next begins, so that an interruption loses one batch at most. Knows nothing of what
-the rows mean, and prints nothing.
+Every batch is on disk before the next begins, so that an interruption loses one batch at most. Knows nothing about the
+meaning of the rows, and prints nothing.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ from dgmark.rows.row_file import RowFile
 
 Content = TypeVar("Content")
 
-# What is wrong with one row and no other.
+# errors that concern one row, while others may succeed
 ROW_ERRORS = (InputError, PromptTooLong)
 
 
@@ -23,9 +23,9 @@ class Task(Generic[Content]):
     """The work of one row.
 
     Attributes:
-        row_id: names the row.
-        content: what the row's work needs.
-        same: fields by which a finished row is known to be of this very task.
+        row_id: id of the row.
+        content: the input of the work.
+        same: fields that a finished row must share to be the result of this task.
     """
 
     row_id: str
@@ -36,17 +36,17 @@ class Task(Generic[Content]):
 def tasks_of(
     rows: Iterable[Row | BadRow], task: Callable[[Row, int], Task[Content] | BadRow], *, seed: int, purpose: str
 ) -> list[Task[Content] | BadRow]:
-    """One task a row.
+    """Make one task of each row.
 
     Args:
-        rows: the input.
-        task: the task of a row, or what is wrong with it; the second argument is the row's own seed.
-        seed: of the first row; that of row i is `seed + i`.
-        purpose: what is wanted of the rows, such as "prompt to continue".
+        rows: the input rows.
+        task: makes the task of a row, or says what is wrong with it; the second argument is the seed of the row.
+        seed: seed of the first row; row i has `seed + i`.
+        purpose: what a row holds and what it is for, such as "prompt to continue".
 
     Raises:
         EmptyInput: there is no row.
-        InputError: two rows have one id.
+        InputError: two rows have the same id.
     """
     tasks = [row if isinstance(row, BadRow) else task(row, seed + index) for index, row in enumerate(rows)]
     if not tasks:
@@ -59,9 +59,9 @@ class RowRun(Generic[Content]):
     """The rows of one run.
 
     Attributes:
-        total: how many rows there are.
-        open: those without a finished row.
-        errors: what was wrong with those that failed.
+        total: number of rows.
+        open: the rows that are not finished.
+        errors: the errors of the rows that failed.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class RowRun(Generic[Content]):
             if isinstance(task, Task) and task.row_id in done and not _is_of(done[task.row_id], task):
                 path = file.path if file else None
                 raise ResumeMismatch(
-                    f"{path} holds a row {task.row_id!r} made from another {source}; choose another --out"
+                    f"{path} holds a row {task.row_id!r} made from a different {source}; choose another --out"
                 )
         self.total = len(every)
         self.open = [task for task in every if task.row_id not in done]
@@ -94,18 +94,18 @@ class RowRun(Generic[Content]):
 
     @property
     def finished(self) -> int:
-        """How many rows there were before."""
+        """The number of rows that were finished before this run."""
         return self.total - len(self.open)
 
     def batches(
         self, work: Callable[[list[Task[Content]]], Sequence[Row | DgmarkError]], size: int, schema: int
     ) -> Iterator[list[Row]]:
-        """Work on the open rows; each batch of rows, in order, once it is on disk.
+        """Work on the open rows; yield each batch of rows, in order, once it is on disk.
 
         Args:
-            work: makes one row, or its error, for each task of a batch; bad rows are not among them.
-            size: most rows of a batch.
-            schema: of the error rows.
+            work: makes one row, or its error, for each task of a batch; it gets no bad rows.
+            size: largest number of rows in a batch.
+            schema: schema version of the error rows.
         """
         for start in range(0, len(self.open), size):
             batch = self.open[start : start + size]
@@ -122,13 +122,14 @@ class RowRun(Generic[Content]):
             yield rows
 
     def check_some_done(self) -> None:
-        """Raise the first error if there are open rows and all of them failed."""
+        """Raise the first error, with the id of its row if there are several, if every open row failed."""
         if self.errors and len(self.errors) == len(self.open):
-            raise self.errors[0]
+            first, row_id = self.errors[0], self.open[0].row_id
+            raise first if self.total == 1 else type(first)(f"{row_id}: {first}")
 
 
 def one_by_one(work: Callable[[Task[Content]], Row], tasks: Sequence[Task[Content]]) -> list[Row | DgmarkError]:
-    """The rows of tasks that need no batch; what is wrong with one row becomes its error."""
+    """Work on tasks one by one; return a row for each, or an error that concerns only this row."""
     outcomes: list[Row | DgmarkError] = []
     for task in tasks:
         try:
@@ -146,5 +147,5 @@ def _check_ids(tasks: Sequence[Task[Any] | BadRow]) -> None:
     seen: set[str] = set()
     for task in tasks:
         if task.row_id in seen:
-            raise InputError(f"two rows have the id {task.row_id!r}: ids tell finished rows from open ones")
+            raise InputError(f"two rows have the id {task.row_id!r}: give each row its own id")
         seen.add(task.row_id)
