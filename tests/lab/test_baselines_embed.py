@@ -126,7 +126,7 @@ def test_rows_are_the_same_remembered_forgotten_and_computed(monkeypatch: pytest
     made = scheme("kgw")
     assert isinstance(made, Baseline)
     compute = green_hash(made.subkey(KEY), 0.5, V, torch.device("cpu"))
-    monkeypatch.setattr("dgmark.lab.baselines.embed.rows._REMEMBERED", 10 * V)
+    monkeypatch.setattr("dgmark.lab.baselines.embed.rows._CACHED_BYTES", 10 * V)
     memory = RowMemory(compute, V, torch.device("cpu"))
     dice = torch.Generator().manual_seed(0)
     for size in (1, 4, 9, 3, 30, 2, 10):
