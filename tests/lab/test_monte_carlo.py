@@ -80,7 +80,7 @@ def test_nothing_is_certain_and_needs_no_forward() -> None:
 
 def test_what_cannot_be_scored() -> None:
     small = ToyDenoiser(context_length=4)
-    with pytest.raises(InputError, match="5 tokens, toy holds 4"):
+    with pytest.raises(InputError, match="5 tokens, but toy reads 4"):
         answer_likelihood(small, [3, 4], [5, 6, 7])
     with pytest.raises(InputError, match="id 99"):
         answer_likelihood(TOY, [99], [5])

@@ -113,7 +113,7 @@ def test_what_never_comes_right_is_an_error_of_that_text_alone(stub: StubEndpoin
     assert found.texts[1].error is not None
     assert "3 attempts" in found.texts[1].error
     assert len(stub.requests) == 2 + 3
-    with pytest.raises(EndpointError, match="not in the form asked for"):
+    with pytest.raises(EndpointError, match="not in the requested form"):
         rate_texts(["bad"], stub.endpoint(attempts=2), workers=1)
 
 
@@ -127,7 +127,7 @@ def test_a_refusal_is_not_repeated(stub: StubEndpoint) -> None:
 
 def test_a_service_that_cannot_be_reached_says_so(stub: StubEndpoint) -> None:
     stub.server.server_close()
-    with pytest.raises(EndpointError, match="cannot be reached"):
+    with pytest.raises(EndpointError, match="the service is unreachable"):
         rate_texts(["A text."], stub.endpoint(attempts=2))
 
 
