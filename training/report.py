@@ -1,4 +1,4 @@
-"""The figures of an evaluation as Markdown for a model card, and its samples as a page for a human to read."""
+"""The figures of an evaluation as Markdown for a model card, and its samples as a page for people to read."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ p{{margin:0;white-space:pre-wrap}}b{{font-weight:600}}</style>
 
 
 def markdown(figures: Figures) -> str:
-    """Two tables: the bounds, and the samples cell by cell. What was not measured is left out."""
+    """Render two tables, of the bounds and of the samples by cell. What was not measured is left out."""
     parts = []
     if figures.get("bounds"):
         parts.append(_bounds(figures["bounds"]))
@@ -31,7 +31,7 @@ def markdown(figures: Figures) -> str:
 
 
 def page(title: str, cells: Mapping[str, Sequence[Row]]) -> str:
-    """One HTML page: every prompt with its text of each cell."""
+    """Render one HTML page that shows every prompt with its text of each cell."""
     names = list(cells)
     blocks = []
     for number, rows in enumerate(zip(*cells.values(), strict=True), 1):

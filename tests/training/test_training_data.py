@@ -45,7 +45,7 @@ def test_empty_paragraphs_and_documents_are_left_out(tmp_path: Path) -> None:
 def test_a_line_that_is_no_document_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "bad.jsonl"
     path.write_text('{"id": 1, "paragraphs": ["a"]}\n' + line + "\n")
-    with pytest.raises(InputError, match=r"bad\.jsonl:2 is no document"):
+    with pytest.raises(InputError, match=r"bad\.jsonl:2 is not a document"):
         list(read_documents(path))
 
 

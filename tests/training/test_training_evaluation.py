@@ -235,7 +235,7 @@ def test_what_cannot_be_exported(runs: Path, evaluated: Path, tmp_path: Path, mo
         export(tmp_path, out)
     with pytest.raises(InputError, match="measured on other weights"):
         export(runs / "judge", out, evaluation=evaluated / "evaluation.json")
-    with pytest.raises(InputError, match="is no evaluation"):
+    with pytest.raises(InputError, match="is not an evaluation"):
         export(run, out, evaluation=tmp_path / "none.json")
     monkeypatch.setattr(exporting, "LARGEST", 1000)
     with pytest.raises(SettingsError, match="--allow-large"):

@@ -75,14 +75,14 @@ def test_the_end_may_move_while_the_run_is_on_its_flat_part(shards: Shards, tmp_
     piece.save()
     trainer(long, shards, tmp_path / "moved").train()
     assert same_tensors(final(tmp_path / "long"), final(tmp_path / "moved"))
-    with pytest.raises(ResumeMismatch, match=r"schedule\.steps \(the end may move before the decay begins"):
+    with pytest.raises(ResumeMismatch, match=r"schedule\.steps \(the end may move only before the decay begins"):
         trainer(tiny(schedule={"steps": 20, "decay_steps": 6}), shards, tmp_path / "moved")
 
 
 def test_other_settings_or_data_are_refused_by_name(shards: Shards, tmp_path: Path) -> None:
     trainer(tiny(), shards, tmp_path / "run").train(max_seconds=0)
     other = tiny(seed=1, optimizer={"muon_lr": 0.1}, masking={"prefix_max": 20})
-    with pytest.raises(ResumeMismatch, match=r"another seed, masking\.prefix_max, optimizer\.muon_lr; take back"):
+    with pytest.raises(ResumeMismatch, match=r"another seed, masking\.prefix_max, optimizer\.muon_lr; undo the change"):
         trainer(other, shards, tmp_path / "run")
     (tmp_path / "other").mkdir()
     write_tales(tmp_path / "other/tales.jsonl", 7)
@@ -101,7 +101,7 @@ def test_a_damaged_state_or_log_is_no_run(shards: Shards, tmp_path: Path) -> Non
         trainer(tiny(), shards, tmp_path)
     (tmp_path / "state.pt").write_bytes(whole)
     (tmp_path / "log.jsonl").write_text("no log\n")
-    with pytest.raises(ResumeMismatch, match="is no training log"):
+    with pytest.raises(ResumeMismatch, match="is not a training log"):
         trainer(tiny(), shards, tmp_path)
 
 
@@ -219,5 +219,5 @@ def test_a_run_starts_from_another_model_s_weights(shards: Shards, tmp_path: Pat
     export(tmp_path / "second", tmp_path / "shipped")
     card = (tmp_path / "shipped/MODEL_CARD.md").read_text()
     assert f"from the weights of `model` (fingerprint `{began['weights'][:16]}`)" in card
-    with pytest.raises(SettingsError, match=r"no checkpoint of the sizes in \[network\]"):
+    with pytest.raises(SettingsError, match=r"does not have the sizes in \[network\]"):
         trainer(tiny(network={"width": 48}), shards, tmp_path / "third", init=tmp_path / "first/model")

@@ -9,7 +9,7 @@ from torch import nn
 
 from support.training_setup import tiny, trainer
 from training.config import Schedule
-from training.muon import Muon, orthogonalised
+from training.muon import Muon, orthogonalise
 from training.optimization import Average, split_parameters, trapezoid
 from training.shards import Shards
 
@@ -34,7 +34,7 @@ def test_muon_moves_as_torch_s_own() -> None:
 def test_orthogonalised_matrices_have_singular_values_near_one() -> None:
     torch.manual_seed(0)
     for shape in ((3, 20, 10), (2, 10, 20)):
-        values = torch.linalg.svdvals(orthogonalised(torch.randn(shape)))
+        values = torch.linalg.svdvals(orthogonalise(torch.randn(shape)))
         assert values.min() > 0.6
         assert values.max() < 1.3
 
