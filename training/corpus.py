@@ -18,7 +18,7 @@ _OPENERS: dict[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open, "
 
 @dataclass(frozen=True)
 class Document:
-    """One book or tale."""
+    """One document, such as a book or a tale."""
 
     doc_id: str
     paragraphs: list[str]

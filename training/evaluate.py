@@ -173,12 +173,12 @@ def main(
         "heldout_sha256": file_hash(data),
         "heldout_only": only,
     }
-    named = {"this model": model, **_named(against or [])}
+    folders = {"this model": model, **_parse_models(against or [])}
     if judge and judge != BUILTIN_JUDGE:
-        named["the judge"] = judge
+        folders["the judge"] = judge
     figures["bounds"] = {
         name: bound_of(folder, documents, length=length, rows=rows, repeats=repeats, device=target).to_dict()
-        for name, folder in (named.items() if bound else ())
+        for name, folder in (folders.items() if bound else ())
     }
     if texts:
         made = sample_cells(
@@ -192,7 +192,7 @@ def main(
     stdout().print(markdown(figures), markup=False, soft_wrap=True, end="")
 
 
-def _named(models: Sequence[str]) -> dict[str, str]:
+def _parse_models(models: Sequence[str]) -> dict[str, str]:
     pairs = [one.partition("=") for one in models]
     wrong = next((one for one, (name, _, folder) in zip(models, pairs, strict=True) if not (name and folder)), None)
     if wrong is not None:

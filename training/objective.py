@@ -32,7 +32,7 @@ class Batch:
     weights: Float[np.ndarray, " targets"]
 
     def split(self, rows: int | None) -> Iterator["Batch"]:
-        """The batch in parts of at most `rows` rows; their losses add up to the whole's."""
+        """Yield the batch in parts of at most `rows` rows; their losses add up to the whole's."""
         batch, length = self.inputs.shape
         for start in range(0, batch, rows or batch):
             inputs = self.inputs[start : start + (rows or batch)]

@@ -14,7 +14,7 @@ _PAGE = """<!doctype html>
 h2{{font:600 15px sans-serif;margin:2.5em 0 .3em}}h3{{font:13px sans-serif;color:#555;margin:1em 0 .2em}}
 p{{margin:0;white-space:pre-wrap}}b{{font-weight:600}}</style>
 <h1>{title}</h1>
-<p>Prompts (bold) are beginnings out of held-out documents; nothing is picked by hand.</p>
+<p>Prompts (bold) are beginnings from held-out documents; nothing is selected by hand.</p>
 {samples}
 </html>
 """
@@ -67,15 +67,15 @@ def _cells(cells: Figures) -> str:
         lengths, runs = row["lengths"], row["in_runs"]
         lines.append(
             f"| {name} | {row['texts']} | {lengths['median']:.0f} ({lengths['min']}, {lengths['max']}) "
-            f"| {row['ended']:.0%} | {_judged(row.get('judge'))} | {row['repeated_4_grams']:.1%} "
+            f"| {row['ended']:.0%} | {_perplexity(row.get('judge'))} | {row['repeated_4_grams']:.1%} "
             f"| {row['distinct_1']:.3f} | {row['distinct_2']:.3f} | {' | '.join(f'{runs[one]:.1%}' for one in runs)} |"
         )
     return "\n".join(lines)
 
 
-def _judged(judged: Figures | None) -> str:
-    if judged is None:
+def _perplexity(figures: Figures | None) -> str:
+    if figures is None:
         return "not measured"
-    if judged["low"] is None:
-        return f"{judged['perplexity']:.1f}"
-    return f"{judged['perplexity']:.1f} ({judged['low']:.1f}, {judged['high']:.1f})"
+    if figures["low"] is None:
+        return f"{figures['perplexity']:.1f}"
+    return f"{figures['perplexity']:.1f} ({figures['low']:.1f}, {figures['high']:.1f})"

@@ -223,7 +223,7 @@ TOY = ToyDenoiser(words=300, end_ids=())
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("content", ["", " ", "word", "a b", "\ud800", "😀" * 5, "é\u200b\x00"], ids=ascii)
-def test_a_text_of_next_to_nothing_is_uncertain(form: str, content: str) -> None:
+def test_a_very_short_text_is_uncertain(form: str, content: str) -> None:
     found = detect(form, content)
     assert found.verdict == "uncertain"
     assert 0 < found.p_value <= 1
@@ -344,6 +344,6 @@ def test_an_option_given_twice_is_refused() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_scheme_says_how_to_make_it_again(form: str) -> None:
+def test_a_scheme_can_be_rebuilt_from_its_options(form: str) -> None:
     told = baseline(form).to_dict()
     assert scheme(told.pop("name"), **told) == baseline(form)

@@ -225,7 +225,9 @@ def test_a_judge_without_evaluation_says_so(runs: Path, tmp_path: Path) -> None:
     assert load_network(tmp_path / "judge").family == "llama"
 
 
-def test_what_cannot_be_exported(runs: Path, evaluated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_that_cannot_be_exported_are_refused(
+    runs: Path, evaluated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run, out = runs / "storyteller", tmp_path / "out"
     with pytest.raises(SettingsError, match="exists"):
         export(run, runs / "judge")

@@ -65,7 +65,7 @@ def test_work_lost_in_a_crash_is_done_again_the_same(shards: Shards, tmp_path: P
     assert same_tensors(final(tmp_path / "whole"), final(tmp_path / "crashed"))
 
 
-def test_the_end_may_move_while_the_run_is_on_its_flat_part(shards: Shards, tmp_path: Path) -> None:
+def test_the_end_may_move_before_the_decay_begins(shards: Shards, tmp_path: Path) -> None:
     short, long = tiny(), tiny(schedule={"steps": 16, "decay_steps": 6})
     trainer(long, shards, tmp_path / "long").train()
     piece = trainer(short, shards, tmp_path / "moved")
@@ -93,7 +93,7 @@ def test_other_settings_or_data_are_refused_by_name(shards: Shards, tmp_path: Pa
     assert trainer(tiny(speed={"micro_rows": 4}, record={"log_steps": 5}), shards, tmp_path / "run").step == 1
 
 
-def test_a_damaged_state_or_log_is_no_run(shards: Shards, tmp_path: Path) -> None:
+def test_a_damaged_state_or_log_is_refused(shards: Shards, tmp_path: Path) -> None:
     trainer(tiny(), shards, tmp_path).train(max_seconds=0)
     whole = (tmp_path / "state.pt").read_bytes()
     (tmp_path / "state.pt").write_bytes(whole[: len(whole) // 2])
@@ -138,7 +138,7 @@ def test_the_loss_falls_on_a_small_corpus(shards: Shards, tmp_path: Path, kind: 
     assert np.mean(losses[-10:]) < frequencies_alone - (0.15 if kind == "storyteller" else 2.0)
 
 
-def test_a_loss_that_is_no_number_stops_the_run_and_spares_the_state(shards: Shards, tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_state(shards: Shards, tmp_path: Path) -> None:
     trainer(tiny(), shards, tmp_path).train(max_seconds=0)
     before = (tmp_path / "state.pt").read_bytes()
     piece = trainer(tiny(), shards, tmp_path)
@@ -176,7 +176,7 @@ def test_the_model_folder_loads_and_computes_the_averaged_network(shards: Shards
     assert dgmark.generate(model, "The fox", length=8, block_length=4)[0].token_ids
 
 
-def test_llada_layout_goes_round_without_loss() -> None:
+def test_llada_layout_survives_a_round_trip() -> None:
     """The shipped weights, loaded and written again, are the shipped file's tensors."""
     from dgmark.checkpoint.folder import find_checkpoint
 

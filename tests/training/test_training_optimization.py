@@ -39,7 +39,7 @@ def test_orthogonalised_matrices_have_singular_values_near_one() -> None:
         assert values.max() < 1.3
 
 
-def test_muon_takes_the_matrices_of_the_blocks_alone(shards: Shards, tmp_path: Path) -> None:
+def test_muon_takes_only_the_matrices_of_the_blocks(shards: Shards, tmp_path: Path) -> None:
     module = trainer(tiny(), shards, tmp_path).network.module
     names = {id(param): name for name, param in module.named_parameters()}
     matrices, others = ([names[id(one)] for one in part] for part in split_parameters(module))

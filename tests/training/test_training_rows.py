@@ -129,7 +129,7 @@ def test_a_part_of_a_mixture_shows_every_window_once_an_epoch(shards: Shards) ->
     assert sorted(shown) == sorted(map(tuple, rows.parts[0].epoch(0)))
 
 
-def test_a_mixture_of_all_documents_by_their_length_is_no_mixture_s_rows(shards: Shards) -> None:
+def test_a_mixture_of_one_part_with_all_documents_changes_no_row(shards: Shards) -> None:
     assert np.array_equal(source(shards, mixture={"tale": 1.0}).step(3).ids, source(shards).step(3).ids)
 
 

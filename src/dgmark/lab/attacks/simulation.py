@@ -49,7 +49,7 @@ def simulate_counts(
 
 
 def _split(key: WatermarkKey, law: Law, position: int) -> tuple[Law, Law]:
-    """The law restricted to the tokens that match at a position, and to the others."""
+    """Restrict the law to the tokens that match at a position, and to the others."""
     place = np.array([position])
     group = key.tables.table(int(key.spec.segment(place)[0]))
     matches = group[: len(law)] == key.tables.residues(place)[0]

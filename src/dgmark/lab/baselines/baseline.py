@@ -35,7 +35,7 @@ class Baseline(ABC):
         return {"name": self.name, **options}
 
     def subkey(self, key: WatermarkKey, use: str = "") -> SubKey:
-        """The key's subkey for this scheme, and for one `use` of several.
+        """Derive the key's subkey for this scheme; a scheme that needs several gives each a `use`.
 
         Raises:
             SettingsError: the key has no secret.
@@ -44,7 +44,7 @@ class Baseline(ABC):
 
     @abstractmethod
     def steering(self, key: WatermarkKey, model: "Denoiser") -> "Steering":
-        """How the scheme steers the decoding loop on this model under this key.
+        """Return how the scheme steers the decoding loop on this model under this key.
 
         Raises:
             SettingsError: the key has no secret.

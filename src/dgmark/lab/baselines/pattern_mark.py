@@ -101,7 +101,7 @@ class PatternMark(Baseline):
         )
 
     def _tells(self, tokens: int, distinct: int, fpr: float) -> bool:
-        """Whether a typical mark (3 of 4 tokens in their part) would be detected, and enough keys count differently."""
+        """Return whether a typical mark (3 of 4 tokens match) would be detected, and enough keys count differently."""
         expected = (tokens - self.pattern_length + 1) * (0.75**self.pattern_length + 0.25**self.pattern_length)
         # a text of d distinct tokens has 2^(d - 1) partitions that count differently
         return 0.5 ** (distinct - 1) <= fpr and (

@@ -114,7 +114,7 @@ def _unknown(manager: TaskManager, settings: TaskSettings) -> list[str]:
 
 
 def _conditions(model: DiffusionLM, settings: TaskSettings) -> dict[str, Any]:
-    """What the results depend on in addition to the tasks."""
+    """Return what the results depend on in addition to the tasks."""
     answering = model.settings
     return {
         "model": name_of(model.model),

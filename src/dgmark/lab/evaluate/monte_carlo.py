@@ -67,7 +67,7 @@ def answer_likelihood(
     if not answer:
         return Likelihood(0.0, 0.0, exact=True, forwards=0)
     exact = 2 ** len(answer) - 1 <= samples
-    masks = _all_masks(len(answer)) if exact else _drawn_masks(len(answer), samples, np.random.default_rng(seed))
+    masks = _all_masks(len(answer)) if exact else _draw_masks(len(answer), samples, np.random.default_rng(seed))
     nats = _masked_nats(model, prompt, answer, masks, batch_size)
     counts = masks.sum(1)
     weighted = nats * len(answer) / counts
@@ -94,7 +94,7 @@ def _all_masks(length: int) -> Bool[np.ndarray, "masks answer"]:
     return (numbers[:, None] >> np.arange(length) & 1).astype(np.bool_)
 
 
-def _drawn_masks(length: int, samples: int, rng: np.random.Generator) -> Bool[np.ndarray, "masks answer"]:
+def _draw_masks(length: int, samples: int, rng: np.random.Generator) -> Bool[np.ndarray, "masks answer"]:
     """Draw masks whose numbers of masked tokens are spread evenly over 1..length, starting from a random one."""
     counts = (rng.integers(length) + np.arange(samples) * length // samples) % length + 1
     ranks = rng.random((samples, length)).argsort(1).argsort(1)

@@ -80,8 +80,8 @@ def named_files(arguments: list[str]) -> dict[str, Path]:
         if Path(item).exists() and not Path(path).exists():
             name, path = "", item
         if name in files:
-            raise SettingsError(f"two files are given for the prompts {name or 'of every set'}")
+            raise SettingsError(f"the prompts {name or 'of every set'} have two files; give one")
         if not Path(path).is_file():
-            raise SettingsError(f"there is no file {path} to take prompts from")
+            raise SettingsError(f"there is no file {path}: give prompts in JSON Lines")
         files[name] = Path(path)
     return files
