@@ -1,4 +1,4 @@
-"""Gumbel-max with noise seeded by the position (Bagchi et al. 2025): each token keeps its distribution, unbiased."""
+"""Gumbel-max with noise seeded by the position (Bagchi et al. 2025): no bias; each token keeps its distribution."""
 
 import math
 from dataclasses import dataclass

@@ -38,7 +38,7 @@ class Interval:
         return asdict(self)
 
     def map(self, function: Callable[[float], float]) -> "Interval":
-        """Return the interval of an increasing function of the value, to which percentile and BCa are equivariant."""
+        """Return the interval of an increasing function of the value; both methods' intervals transform with it."""
         low = None if self.low is None else function(self.low)
         return Interval(function(self.value), low, None if self.high is None else function(self.high))
 
