@@ -1,7 +1,7 @@
-"""The texts that the quality figures are measured on: 100 held-out prompts, marked and unmarked, T = 1 and greedy.
+"""Generate the texts for the quality figures: 100 held-out prompts, marked and unmarked, T = 1 and greedy.
 
-Run `python benchmarks/corpus.py`; it resumes where it stopped. The key is derived from a published phrase, so that
-anybody gets the same texts on a machine that rounds alike; it protects nothing.
+Run `python benchmarks/corpus.py`; it resumes where it stopped. The key is derived from a public phrase, so that
+everybody gets the same texts on a machine with the same rounding; it protects nothing.
 """
 
 import argparse
@@ -20,23 +20,23 @@ MARKS = ("marked", "unmarked")
 
 
 def bench_key() -> WatermarkKey:
-    """The benchmark's key: modulus 2, no rotation, bound to the built-in model."""
+    """Make the benchmark's key: modulus 2, no rotation, bound to the built-in model."""
     fresh = WatermarkKey.generate()
     secret = hashlib.sha256(b"dgmark benchmark key: not a secret").digest()
     return WatermarkKey(spec=fresh.spec, key_id="benchmark", secret=secret)
 
 
 def corpus_file(sampling: str, mark: str) -> Path:
-    """Where the texts of one cell lie."""
+    """Return the path of one cell's texts."""
     return RUNS / f"{sampling}-{mark}.jsonl"
 
 
 def main() -> None:
-    """Generate what is missing."""
+    """Generate the missing texts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--sampling", choices=SAMPLING, action="append", help="only these cells")
     parser.add_argument("--mark", choices=MARKS, action="append", help="only these cells")
-    parser.add_argument("--limit", type=int, default=100, help="only so many prompts")
+    parser.add_argument("--limit", type=int, default=100, help="number of prompts, from the first on")
     args = parser.parse_args()
     RUNS.mkdir(exist_ok=True)
     key_file = RUNS / "key.json"

@@ -1,9 +1,9 @@
-"""What each way of decoding costs, as ratios within one run; where a step's time goes; the published loop beside ours.
+"""Measure the cost of each decoding mode, the parts of a step's time, and the published loop against ours.
 
 Every mode decodes the same prompts (64 tokens) on the same canvas (256 tokens to come, blocks of 32) and is stopped
-after the same number of tokens; the modes take turns, and a mode's figure is the median over prompts of its time over
-that of the uncached, unmarked decode of the same prompt. Times are CPU seconds of this process, which other work on
-the machine disturbs less than the clock on the wall.
+after the same number of tokens. The modes take turns; a mode's figure is the median over prompts of its time divided by
+that of the uncached, unmarked decode of the same prompt. Times are CPU seconds of this process, which depend less on
+other work on the machine than wall-clock time.
 """
 
 import argparse
@@ -59,13 +59,11 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=64, help="tokens after which a decode is stopped")
     parser.add_argument("--batch", type=int, default=1, help="rows of a batch")
-    parser.add_argument(
-        "--mode", choices=MODES, action="append", help="only these, beside the one they are held against"
-    )
+    parser.add_argument("--mode", choices=MODES, action="append", help="only these, in addition to the reference mode")
     parser.add_argument(
         "--random", action="store_true", help="a network of LLaDA's shape and vocabulary, 96 M parameters"
     )
-    parser.add_argument("--memory", action="store_true", help="only what a step of sampling holds in memory at once")
+    parser.add_argument("--memory", action="store_true", help="only the peak memory of a sampling step")
     args = parser.parse_args()
     if args.memory:
         _memory()
@@ -79,7 +77,7 @@ def main() -> None:
 
 
 def random_llada() -> NetworkDenoiser:
-    """Random weights in LLaDA's architecture: 16 blocks of width 448, LLaDA's padded vocabulary of 126,464."""
+    """Make a model with LLaDA's architecture and random weights: 16 blocks of width 448, 126,464 padded ids."""
     width, layers, vocabulary = 448, 16, 126_464
     config = LlamaConfig(
         hidden_size=width,
@@ -126,7 +124,7 @@ def _modes(
 def _decode(
     model: NetworkDenoiser, prompt: Tensor, tokens: int, marked: bool, settings: dict[str, Any]
 ) -> tuple[float, int]:
-    """CPU seconds and canvases of the first `tokens` tokens a row."""
+    """Decode the first `tokens` tokens of each row; return CPU seconds and the number of canvases."""
     config = DecodeConfig(length=LENGTH, block_length=BLOCK, **settings)
     canvas = Canvas.after(prompt, LENGTH, model.mask_id)
     key = bench_key()
@@ -142,7 +140,7 @@ def _decode(
 
 
 def _published(model: NetworkDenoiser, prompts: list[Tensor], tokens: int) -> None:
-    """Our unmarked loop against LLaDA's published one, greedy and sampling: time and, where greedy, tokens."""
+    """Compare our unmarked loop with LLaDA's published one, greedy and sampling: time and, if greedy, tokens."""
     for temperature in (0.0, 1.0):
         ratios, same = [], []
         for prompt in prompts:
@@ -152,12 +150,12 @@ def _published(model: NetworkDenoiser, prompts: list[Tensor], tokens: int) -> No
             ours, _ = _decode(model, prompt, tokens, False, {"temperature": temperature})
             ratios.append(took / ours)
             same.append(torch.equal(theirs, _committed(model, prompt, tokens)) if not temperature else True)
-        told = "" if temperature else f"; same tokens in {sum(same)} of {len(same)}"
-        print(f"published loop / ours at T = {temperature:g}: {median(ratios):.2f}{told}")
+        agreement = "" if temperature else f"; same tokens in {sum(same)} of {len(same)}"
+        print(f"published loop / ours at T = {temperature:g}: {median(ratios):.2f}{agreement}")
 
 
 def published(model: Callable[[Tensor], Tensor], prompt: Tensor, tokens: int, temperature: float) -> Tensor:
-    """The procedure of LLaDA's repository in our words: noise and softmax in float64, for every position of the canvas.
+    """Decode as LLaDA's repository does, reimplemented: noise and softmax in float64, for every position of the canvas.
 
     One token a step, stopped after `tokens`; blocks of 32.
     """
@@ -181,7 +179,7 @@ def published(model: Callable[[Tensor], Tensor], prompt: Tensor, tokens: int, te
 
 
 def _committed(model: NetworkDenoiser, prompt: Tensor, tokens: int) -> Tensor:
-    """The canvas after our greedy loop's first tokens."""
+    """Return the canvas after the first tokens of our greedy loop."""
     canvas = Canvas.after(prompt, LENGTH, model.mask_id)
     x = canvas.ids.clone()
     config = DecodeConfig(length=LENGTH, block_length=BLOCK, temperature=0)
@@ -193,17 +191,17 @@ def _committed(model: NetworkDenoiser, prompt: Tensor, tokens: int) -> Tensor:
 
 
 def _memory() -> None:
-    """What the loop holds at once outside the network, for canvases of several lengths and LLaDA's vocabulary."""
+    """Print the loop's peak memory outside the network, for canvases of several lengths and LLaDA's vocabulary."""
     logits = BLOCK * 126_464 * 4 / 2**20
     print(f"logits of a block of {BLOCK}, vocabulary 126,464, float32: {logits:.0f} MiB, not counted below")
     print("| canvas | greedy | T = 1 | T = 1, top-p .9 |\n|---|---|---|---|")
     for length in (256, 1024, 4096):
-        held = [_held(length, settings) for settings in ({"temperature": 0}, {}, {"top_p": 0.9})]
-        print(f"| {length} | " + " | ".join(f"{mebibytes:.0f} MiB" for mebibytes in held) + " |")
+        peaks = [_peak(length, settings) for settings in ({"temperature": 0}, {}, {"top_p": 0.9})]
+        print(f"| {length} | " + " | ".join(f"{mebibytes:.0f} MiB" for mebibytes in peaks) + " |")
 
 
-def _held(length: int, settings: dict[str, Any]) -> float:
-    """Most MiB of tensors alive at once that four steps of the loop allocate."""
+def _peak(length: int, settings: dict[str, Any]) -> float:
+    """Measure the peak MiB of tensors that four steps of the loop allocate."""
     config = DecodeConfig(length=length, block_length=BLOCK, **settings)
     model = _Noise()
     canvas = Canvas.after(torch.tensor([[3] * PROMPT]), length, model.mask_id)
@@ -216,7 +214,7 @@ def _held(length: int, settings: dict[str, Any]) -> float:
 
 
 class _Noise(ToyDenoiser):
-    """Stands for a network of LLaDA's vocabulary: gives the same random logits at every step, allocated beforehand."""
+    """A stand-in for a network with LLaDA's vocabulary: the same random logits at every step, allocated beforehand."""
 
     logits = torch.randn(1, BLOCK, 126_464, generator=torch.Generator().manual_seed(0))
 
@@ -229,7 +227,7 @@ class _Noise(ToyDenoiser):
 
 
 class Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Adds up the bytes of all tensors made within, as long as they live."""
+    """Adds up the bytes of all tensors that are created within this context and still alive."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -237,20 +235,20 @@ class Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.peak: int = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operation and note what it allocated."""
+        """Run the operation and record its allocations."""
         before = {id_of(each) for each in tree_iter([args, kwargs]) if isinstance(each, Tensor)}
-        made = func(*args, **(kwargs or {}))
-        for each in tree_iter(made):
+        result = func(*args, **(kwargs or {}))
+        for each in tree_iter(result):
             if isinstance(each, Tensor) and id_of(each) not in before and id_of(each) not in self.alive:
                 name = id_of(each)
                 self.alive[name] = each.untyped_storage().nbytes()
                 weakref.finalize(each.untyped_storage(), self.alive.pop, name, None)
         self.peak = max(self.peak, sum(self.alive.values()))
-        return made
+        return result
 
 
 def id_of(tensor: Tensor) -> int:
-    """Names the memory of a tensor."""
+    """Return an id of a tensor's memory."""
     return tensor.untyped_storage().data_ptr()
 
 
@@ -287,7 +285,7 @@ class _Timed(NetworkDenoiser):
 
 
 def _prompts(model: NetworkDenoiser, count: int, batch: int) -> list[Tensor]:
-    """Batches of prompts of 64 tokens."""
+    """Make batches of prompts of 64 tokens."""
     rows = []
     for line in BUILTIN_PROMPTS.read_text().splitlines():
         ids = model.tokenizer.encode(json.loads(line)["prompt"])

@@ -1,7 +1,7 @@
-"""What each decoding option buys and costs in text: strength, repetition, judged perplexity, over the same prompts.
+"""Compare decoding options by their texts: strength of the mark, repetition, judged perplexity, on the same prompts.
 
-Run `python benchmarks/decoding.py --prompts 16`. The judge reads the model's own token ids, so it has to have the
-built-in tokenizer: the built-in judge, or a folder. Texts are kept under runs/ and not made again.
+Run `python benchmarks/decoding.py --prompts 16`. The judge reads the model's own token ids, so it needs the built-in
+tokenizer: use the built-in judge, or a folder. Texts are stored under runs/ and reused.
 """
 
 import argparse
@@ -22,9 +22,9 @@ from dgmark.lab.experiments.prompt_sets import BUILTIN_PROMPTS
 from dgmark.watermark.groups import WatermarkSpec
 
 RATE = 1e-4
-FIRST = 32  # tokens: whole texts show nearly every mark, so strength is compared on their beginnings
+FIRST = 32  # tokens: nearly every mark is detected in a whole text, so strength is compared on beginnings
 BASE = "--cache dual --pad"
-# cell -> (what the key is, else the benchmark's; None for no mark), options of `dgmark generate` beside BASE
+# cell -> (changes to the benchmark's key, or None for no mark; options of `dgmark generate` in addition to BASE)
 CELLS: dict[str, tuple[dict[str, int] | None, str]] = {
     "unmarked": (None, ""),
     "k = 1": ({}, ""),
@@ -58,12 +58,12 @@ CELLS: dict[str, tuple[dict[str, int] | None, str]] = {
 
 
 def main() -> None:
-    """Generate what is missing, then print the table."""
+    """Generate the missing texts, then print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--prompts", type=int, default=16)
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--judge", default=BUILTIN_JUDGE)
-    parser.add_argument("--cell", choices=CELLS, action="append", help="only these")
+    parser.add_argument("--cell", choices=CELLS, action="append", help="only these cells")
     args = parser.parse_args()
     folder = RUNS / f"decoding-{args.length}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def main() -> None:
 
 
 def cell_key(changes: dict[str, Any]) -> WatermarkKey:
-    """The benchmark's key with another modulus or code."""
+    """Return the benchmark's key with another modulus or position code."""
     key = bench_key()
     spec: WatermarkSpec = replace(key.spec, **changes)
     return replace(key, spec=spec, key_id="-".join(["decoding", *map(str, changes.values())]))
@@ -106,17 +106,17 @@ def _texts(
 
 
 def _line(name: str, rows: list[dict[str, Any]], key: WatermarkKey, judge: Judge) -> str:
-    """One row of the table; repetition and perplexity are of the model's own token ids."""
+    """Format one row of the table; repetition and perplexity are measured on the model's own token ids."""
     ids = [row["token_ids"] for row in rows if len(row["token_ids"]) > 4]
     detector = Detector(key, fpr=RATE, mode="intact", phase="start")
-    found = detector.detect_many(ids)
-    begun = detector.detect_many([one[:FIRST] for one in ids])
+    whole = detector.detect_many(ids)
+    beginnings = detector.detect_many([one[:FIRST] for one in ids])
     loops = [periodic(one, 2) for one in ids]
     judged = perplexity(judge, [row["token_ids"] for row in rows], [row["prompt"] for row in rows]).corpus.value
     return (
-        f"| {name} | {len(ids)} | {fmean(one.green_fraction for one in found):.3f} "
-        f"| {median(one.p_value for one in found):.0e} | {sum(one.p_value <= RATE for one in found)} "
-        f"| {sum(one.p_value <= RATE for one in begun)} | {fmean(repeated_ngrams(one) for one in ids):.1%} "
+        f"| {name} | {len(ids)} | {fmean(one.green_fraction for one in whole):.3f} "
+        f"| {median(one.p_value for one in whole):.0e} | {sum(one.p_value <= RATE for one in whole)} "
+        f"| {sum(one.p_value <= RATE for one in beginnings)} | {fmean(repeated_ngrams(one) for one in ids):.1%} "
         f"| {fmean(one.echoes for one in loops):.1%} | {fmean(one.in_runs for one in loops):.1%} | {judged:.1f} |"
     )
 

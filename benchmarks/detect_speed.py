@@ -1,6 +1,6 @@
-"""How fast detection is: exact p-values, and text to verdict against the bare tokenizer. One core.
+"""Measure the speed of detection: exact p-values, and text to verdict against the bare tokenizer. One core.
 
-Every figure is the median of several rounds; the last one is a ratio of two interleaved in one run.
+Every figure is the median of several rounds; the last ones are ratios of two interleaved measurements.
 """
 
 import json
@@ -97,33 +97,33 @@ def main() -> None:
 
 
 def marked_ids(key: WatermarkKey, texts: int) -> list[list[int]]:
-    """Ids that match with chance .8, words by a power law."""
+    """Draw ids that match with probability .8, from words with a power law."""
     rng = np.random.default_rng(1)
     words = rng.permutation(np.arange(300, 8000))[:900]
     groups = key.tables.table()[words]
     weights = [np.where(groups == parity, 1 / np.arange(1, 901), 0) for parity in (0, 1)]
-    made = []
+    rows = []
     for _ in range(texts):
-        wanted = (np.arange(256) + (rng.random(256) > 0.8)) % 2
-        made.append([int(rng.choice(words, p=weights[r] / weights[r].sum())) for r in wanted])
-    return made
+        residues = (np.arange(256) + (rng.random(256) > 0.8)) % 2
+        rows.append([int(rng.choice(words, p=weights[r] / weights[r].sum())) for r in residues])
+    return rows
 
 
 def ratio(name: str, ours: Callable[[], object], bare: Callable[[], object]) -> None:
-    """Print the ratio of two, measured in turn."""
+    """Print the ratio of two times, measured in turn."""
     ratios = [once(ours) / once(bare) for _ in range(ROUNDS)]
     print(f"{name}, n = 256: {median(ratios):.2f} (min {min(ratios):.2f}, max {max(ratios):.2f})")
 
 
 def once(work: Callable[[], object]) -> float:
-    """Seconds of one call."""
+    """Measure the seconds of one call."""
     begin = time.perf_counter()
     work()
     return time.perf_counter() - begin
 
 
 def rounds(work: Callable[[], object]) -> float:
-    """Median seconds of a call, after one to warm up."""
+    """Measure the median seconds of a call, after a warm-up call."""
     work()
     return median(once(work) for _ in range(ROUNDS))
 

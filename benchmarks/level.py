@@ -1,9 +1,9 @@
-"""How often unmarked text is called marked: p-values beside the paper's z and z_win at their nominal thresholds.
+"""Measure how often unmarked text is called marked: by p-values, and by the paper's z and z_win at nominal thresholds.
 
-Run `python benchmarks/level.py HUMAN.jsonl` with rows of `id`, `domain`, `lang`, `text`. Built text (CSV, tables, JSON,
-code, verse, loops) is scored beside it. Human text meets a few keys that are the same for all, so that the worst key
-shows; built texts of a kind share so many tokens that a key that is lucky on one is lucky on all, so each (text, key)
-pair has its own key. The rows are printed as Markdown, the p-values are kept in `--out` for the plots.
+Run `python benchmarks/level.py HUMAN.jsonl` with rows of `id`, `domain`, `lang`, `text`. Synthetic text (CSV, tables,
+JSON, code, verse, loops) is also scored. All human texts are scored with the same few keys, so that the worst key can
+be seen. Synthetic texts of a kind share so many tokens that a key that matches one by chance matches all, so each of
+their (text, key) pairs has its own key. The table is printed as Markdown; p-values are stored in `--out` for the plots.
 """
 
 import argparse
@@ -33,36 +33,36 @@ DASHES = ("-", "--", "-.", ":")
 
 
 def csv(dice: random.Random) -> str:
-    """Rows of small whole numbers."""
+    """Make rows of small whole numbers."""
     return "\n".join(",".join(str(dice.randint(0, 99)) for _ in range(5)) for _ in range(60))
 
 
 def markdown(dice: random.Random) -> str:
-    """A table of marks and figures."""
+    """Make a table of symbols and numbers."""
     rows = (f"| item {n} | {dice.choice('xo-')} | {dice.randint(0, 20)} |" for n in range(60))
     return "| name | mark | count |\n|---|---|---|\n" + "\n".join(rows)
 
 
 def json_rows(dice: random.Random) -> str:
-    """Objects of one shape."""
+    """Make objects of one shape."""
     return json.dumps([{"id": n, "x": dice.random(), "ok": dice.random() < 0.5} for n in range(40)], indent=1)
 
 
 def code(dice: random.Random) -> str:
-    """Functions of one shape."""
+    """Make functions of one shape."""
     names = [dice.choice(["width", "count", "total", "index", "limit"]) for _ in range(20)]
     return "\n\n".join(f"def get_{n}(self):\n    if self.{n} < {dice.randint(0, 9)}:\n        return 0" for n in names)
 
 
 def verse(dice: random.Random) -> str:
-    """Couplets with a refrain."""
+    """Make couplets with a refrain."""
     ends = ["day", "way", "bay", "may", "sea", "tree", "lee", "me"]
     lines = (f"And all the {dice.choice(ends)} went down the {dice.choice(ends)},\nO, sing hey ho!" for _ in range(40))
     return "\n".join(lines)
 
 
 def loop(dice: random.Random) -> str:
-    """One sentence again and again."""
+    """Repeat one sentence."""
     words = ["the", "cat", "sat", "on", "a", "mat", "and", "saw", "it", "rain", "while", "old", "men", "sang"]
     return (" ".join(dice.sample(words, dice.randint(3, 12))).capitalize() + ". ") * 80
 
@@ -78,11 +78,11 @@ BUILT: dict[str, Callable[[random.Random], str]] = {
 
 
 def qq(p_values: Mapping[str, Float[np.ndarray, " n"]], *, title: str = "") -> Figure:
-    """Shares of p-values at or below each level against the level; above the diagonal the level is not held.
+    """Plot the share of p-values at or below each level against the level; above the diagonal the level is not held.
 
     Args:
-        p_values: of unmarked texts, by kind.
-        title: what to write above.
+        p_values: p-values of unmarked texts, by kind.
+        title: the title of the figure.
     """
     figure = new_figure(7.5, 4.8)
     axes = figure.subplots()
@@ -112,14 +112,14 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("human", type=Path, help="JSON Lines with domain, lang and text")
-    parser.add_argument("--passages", type=int, default=120, help="passages of each kind; 0 is all")
+    parser.add_argument("--passages", type=int, default=120, help="passages of each kind; 0 for all")
     parser.add_argument("--keys", type=int, default=20)
     parser.add_argument("--out", type=Path, default=RUNS / "level.npz")
-    parser.add_argument("--plot", type=Path, help="where to draw the p-values against uniform")
+    parser.add_argument("--plot", type=Path, help="file for a plot of the p-values against the uniform distribution")
     args = parser.parse_args()
     spec = bench_key().spec
     keys = [random_key(spec, number) for number in range(args.keys)]
-    kept: dict[str, Any] = {}
+    p_values: dict[str, Any] = {}
     print(f"{args.keys} keys, at most {args.passages or 'all'} passages of a kind, first {TOKENS} tokens each\n")
     header = [f"{name} {alpha:g}" for name in ("p", "p edited", "z", "z_win 8") for alpha in ALPHAS]
     print("| text | pairs | worst key p .01 | " + " | ".join(header) + " |")
@@ -133,16 +133,19 @@ def main() -> None:
             ]
         else:
             scores = [[score(key, ids, FPR) for ids in texts] for key in keys]
-        kept[name] = np.array([[s.p_auto for s in of_key] for of_key in scores])
+        p_values[name] = np.array([[s.p_auto for s in of_key] for of_key in scores])
         print(line(name, texts, scores), flush=True)
     args.out.parent.mkdir(exist_ok=True)
-    np.savez_compressed(args.out, **kept)
+    np.savez_compressed(args.out, **p_values)
     if args.plot:
-        save(qq({name: p.ravel() for name, p in kept.items()}, title="p-values of unmarked text, mode auto"), args.plot)
+        save(
+            qq({name: p.ravel() for name, p in p_values.items()}, title="p-values of unmarked text, mode auto"),
+            args.plot,
+        )
 
 
 def kinds(human: Path, most: int) -> dict[str, list[Int[np.ndarray, " n"]]]:
-    """Token ids of each kind of text, cut to length; texts of fewer than 50 tokens are left out."""
+    """Return the token ids of each kind of text, cut to length; texts of fewer than 50 tokens are left out."""
     texts = defaultdict(list)
     for passage in read_rows(str(human)):
         if isinstance(passage, BadRow):
@@ -161,10 +164,10 @@ def kinds(human: Path, most: int) -> dict[str, list[Int[np.ndarray, " n"]]]:
 
 
 def line(name: str, texts: list[Int[np.ndarray, " n"]], scores: list[list[Scores]]) -> str:
-    """One line of the table: the share of (text, key) pairs called marked at each nominal level."""
+    """Format one line of the table: the share of (text, key) pairs called marked at each nominal level."""
     p_auto = np.array([[s.p_auto for s in of_key] for of_key in scores])
     p_edited = np.array([[s.p_edited for s in of_key] for of_key in scores])
-    # two-sided, as the phase is not known
+    # two-sided, as the phase is unknown
     p_z = np.array([[min(1.0, erfc(s.z / sqrt(2))) for s in of_key] for of_key in scores])
     p_window = np.array(
         [[nominal(s.windows[0], len(t)) for s, t in zip(of_key, texts, strict=True)] for of_key in scores]
@@ -180,7 +183,7 @@ def line(name: str, texts: list[Int[np.ndarray, " n"]], scores: list[list[Scores
 
 
 def nominal(statistic: float, length: int) -> float:
-    """p-value of z_win at w = 8 under fair coins, by 20,000 draws."""
+    """Return the p-value of z_win at w = 8 under fair coins, by 20,000 draws."""
     fair = fair_window_draws(length, 8)
     return float((1 + len(fair) - np.searchsorted(fair, statistic)) / (1 + len(fair)))
 

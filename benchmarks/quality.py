@@ -1,7 +1,7 @@
-"""Strength, error rates and repetition of the corpus that `corpus.py` wrote; prints the README's table.
+"""Measure strength, error rates and repetition of the texts that `corpus.py` wrote, and print the README's table.
 
-Marked texts are scored with the key they were marked with; unmarked ones with many random keys, since a false-positive
-rate is a rate over keys.
+Marked texts are scored with their key; unmarked ones with many random keys, since a false-positive rate is a rate over
+keys.
 """
 
 import json
@@ -44,10 +44,10 @@ def main() -> None:
 
 
 def cell(detector: Detector, rows: Sequence[dict[str, Any]], null: Sequence[float]) -> dict[str, float]:
-    """Figures of one cell, scored from the texts.
+    """Compute the figures of one cell, scored from the texts.
 
-    `hits` counts p-values at or below each rate: of the texts with their own key, or of `null`, unmarked texts with
-    random keys. `read_back` is the share of texts that the tokenizer reads as the ids they were written with.
+    `hits` counts p-values at or below each rate: those of the texts with their own key, or `null`, those of unmarked
+    texts with random keys. `read_back` is the share of texts that the tokenizer encodes to their own ids.
     """
     found = detector.detect_many([row["text"] for row in rows])
     by_ids = detector.detect_many([row["token_ids"] for row in rows])
@@ -67,7 +67,7 @@ def cell(detector: Detector, rows: Sequence[dict[str, Any]], null: Sequence[floa
 
 
 def table(figures: dict[str, dict[str, float]]) -> str:
-    """The figures as Markdown."""
+    """Format the figures as Markdown."""
     lines = [
         "| sampling | texts | tokens | match ratio | of ids | z | p <= 1e-2 | p <= 1e-4 | read back | 4-grams again |",
         "|---|---|---|---|---|---|---|---|---|---|",

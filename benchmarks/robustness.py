@@ -1,9 +1,9 @@
-"""What survives edits: the exact test, the paper's windows, alignment and their combination, on edited texts.
+"""Measure detection of edited texts: the exact test, the paper's windows, alignment and their combination.
 
 Run `python benchmarks/robustness.py MARKED.jsonl UNMARKED.jsonl --human HUMAN.jsonl`. Edits are made on token ids, with
-seeds, by `dgmark.lab.attacks.edits`, which meets each budget exactly. Each cell is kept in `--out` and not made again.
-The paper's statistics get the threshold that the unmarked texts under the same edits and random keys allow, the
-p-values the one that holds for any text: p <= FPR.
+seeds, by `dgmark.lab.attacks.edits`, which meets each budget exactly. Each cell is stored in `--out` and reused. The
+threshold of the paper's statistics comes from the unmarked texts under the same edits and random keys; that of the
+p-values holds for any text: p <= FPR.
 """
 
 import argparse
@@ -39,12 +39,12 @@ def substitute(ids: Ids, budget: float, dice: Dice) -> Ids:
 
 
 def delete(ids: Ids, budget: float, dice: Dice) -> Ids:
-    """Leave round(budget * n) tokens out."""
+    """Delete round(budget * n) tokens."""
     return np.array(edits.delete(ids.tolist(), budget, dice))
 
 
 def insert(ids: Ids, budget: float, dice: Dice) -> Ids:
-    """Put a random token before each of round(budget * n)."""
+    """Insert a random token before each of round(budget * n) tokens."""
     return np.array(edits.insert(ids.tolist(), budget, ORDINARY, dice))
 
 
@@ -54,7 +54,7 @@ def crop(ids: Ids, share: float, _dice: Dice) -> Ids:
 
 
 def swap_sentences(ids: Ids, swaps: float, dice: Dice) -> Ids:
-    """Swap two neighbouring sentences (of commas where there is no full stop), several times."""
+    """Swap two neighbouring sentences (or clauses, by commas and semicolons), several times."""
     stops = np.isin(ids, [load_tokenizer().encode(mark)[0] for mark in ".,;"])
     parts = np.split(ids, np.flatnonzero(stops)[:-1] + 1)
     return np.concatenate(edits.swap_neighbours(parts, int(swaps), dice))
@@ -78,8 +78,10 @@ def main() -> None:
     parser.add_argument("unmarked", type=Path)
     parser.add_argument("--key", type=Path, default=RUNS / "key.json")
     parser.add_argument("--human", type=Path, help="JSON Lines of unmarked text to paste marked text into")
-    parser.add_argument("--keys", type=int, default=16, help="random keys a text, for the false-positive rate")
-    parser.add_argument("--only", action="append", metavar="EDIT", help="only these, as the tables name them")
+    parser.add_argument("--keys", type=int, default=16, help="random keys per text, for the false-positive rate")
+    parser.add_argument(
+        "--only", action="append", metavar="EDIT", help="only these edits, by their names in the tables"
+    )
     parser.add_argument("--out", type=Path, default=RUNS / "robustness.jsonl")
     args = parser.parse_args()
     key = WatermarkKey.load(args.key)
@@ -89,13 +91,17 @@ def main() -> None:
         human = human_texts(args.human, max(len(marked), len(unmarked)))
         cells += [("pasted into human text", paster(human), share) for share in PASTED]
     inputs = hashlib.sha256(args.marked.read_bytes() + args.unmarked.read_bytes()).hexdigest()[:12]
-    agree = {"inputs": inputs, "keys": args.keys, "budgets": "exact"}  # tables of before had a chance a token
+    agree = {
+        "inputs": inputs,
+        "keys": args.keys,
+        "budgets": "exact",
+    }  # earlier tables edited each token with a probability
     with RowFile(args.out, agree, same=("cell",)) as out:
         for name, edit, budget in cells:
             row_id = f"{name} {budget:g}"
             if row_id not in out.done and row_id in (args.only or [row_id]):
-                found = cell(key, marked, unmarked, edit, budget, args.keys)
-                row = {"id": row_id, **agree, "cell": found}
+                figures = cell(key, marked, unmarked, edit, budget, args.keys)
+                row = {"id": row_id, **agree, "cell": figures}
                 out.append([row])
                 out.done[row_id] = row
         print(f"{len(marked)} marked texts; {len(unmarked)} unmarked, {args.keys} keys each: {args.marked.name}\n")
@@ -104,14 +110,14 @@ def main() -> None:
 
 
 def texts(path: Path) -> list[Ids]:
-    """The ids of each row, up to 256, of texts that have at least 100."""
+    """Read up to 256 ids of each text that has at least 100."""
     rows = (json.loads(line) for line in path.read_bytes().splitlines())
     ids = (np.array(row["token_ids"][:TOKENS]) for row in rows)
     return [each for each in ids if len(each) >= LEAST]
 
 
 def human_texts(path: Path, most: int) -> list[Ids]:
-    """English passages of at least 256 tokens, cut there."""
+    """Read English passages of at least 256 tokens, cut to 256."""
     rows = (json.loads(line) for line in path.read_bytes().splitlines())
     passages = [row["text"] for row in rows if row["lang"] == "en" and len(row["text"]) > 1500]
     ids = load_tokenizer().encode_batch(passages[:: max(1, len(passages) // (2 * most))])
@@ -119,7 +125,7 @@ def human_texts(path: Path, most: int) -> list[Ids]:
 
 
 def paster(human: list[Ids]) -> Edit:
-    """An edit that puts a stretch of the text, a share of the whole, into human text of 256 tokens."""
+    """Return an edit that pastes a stretch of the text into human text of 256 tokens, as a share of the result."""
 
     def paste(ids: Ids, share: float, dice: Dice) -> Ids:
         host = human[int(dice.integers(len(human)))]
@@ -131,37 +137,37 @@ def paster(human: list[Ids]) -> Edit:
 def cell(
     key: WatermarkKey, marked: list[Ids], unmarked: list[Ids], edit: Edit, budget: float, keys: int
 ) -> dict[str, dict[str, float]]:
-    """Each statistic's AUC and true-positive rates under one edit."""
+    """Compute each statistic's AUC and true-positive rates under one edit."""
     positives = [score(key, edit(ids, budget, np.random.default_rng([1, n])), FPR) for n, ids in enumerate(marked)]
     edited = [edit(ids, budget, np.random.default_rng([2, n])) for n, ids in enumerate(unmarked)]
-    # a key of its own for each pair: texts share their frequent tokens, so a key that is lucky on one is on many
+    # each pair has its own key: texts share frequent tokens, so a key that matches one by chance matches many
     pairs = enumerate(ids for ids in edited for _ in range(keys))
     negatives = [score(random_key(key.spec, number), ids, FPR) for number, ids in pairs]
-    found = {}
+    figures = {}
     for name, yes, no in zip(STATISTICS, columns(positives), columns(negatives), strict=True):
         exact = name in ("alignment", "combined")
-        found[name] = {"auc": auc(yes, no)}
+        figures[name] = {"auc": auc(yes, no)}
         for measure, fpr in (("tpr_01", 0.01), ("tpr_001", 0.001)):
-            found[name][measure] = float(np.mean(yes >= -np.log(fpr))) if exact else tpr(yes, no, fpr)
-            found[name][measure.replace("tpr", "fpr")] = float(np.mean(no >= -np.log(fpr))) if exact else fpr
-    return found
+            figures[name][measure] = float(np.mean(yes >= -np.log(fpr))) if exact else tpr(yes, no, fpr)
+            figures[name][measure.replace("tpr", "fpr")] = float(np.mean(no >= -np.log(fpr))) if exact else fpr
+    return figures
 
 
 def columns(scores: list[Scores]) -> Float[np.ndarray, "statistics texts"]:
-    """The statistics' values, larger for marked text."""
+    """Return the statistics' values, larger for marked text."""
     rows: list[list[Any]] = [[s.z, *s.windows, -np.log(s.p_edited), -np.log(s.p_auto)] for s in scores]
     return np.array(rows).T
 
 
 def auc(yes: Float[np.ndarray, " a"], no: Float[np.ndarray, " b"]) -> float:
-    """Area under the ROC: chance that a marked text scores above an unmarked one, ties half."""
+    """Compute the AUC: the probability that a marked text scores above an unmarked one, ties half."""
     ordered = np.sort(no)
     below, upto = np.searchsorted(ordered, yes, "left"), np.searchsorted(ordered, yes, "right")
     return float((below + upto).mean() / 2 / len(no))
 
 
 def tpr(yes: Float[np.ndarray, " a"], no: Float[np.ndarray, " b"], fpr: float) -> float:
-    """Share of marked texts above the threshold that at most `fpr` of the unmarked ones pass."""
+    """Compute the share of marked texts above the threshold that at most `fpr` of the unmarked ones exceed."""
     allowed = int(fpr * len(no))
     threshold = np.sort(no)[::-1][allowed]
     return float(np.mean(yes > threshold))

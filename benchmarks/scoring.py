@@ -1,4 +1,4 @@
-"""Every statistic of one text at once, for the tables of `level.py` and `robustness.py`."""
+"""All statistics of one text, for the tables of `level.py` and `robustness.py`."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -19,7 +19,7 @@ WINDOWS = (8, 16, 32)
 
 @dataclass(frozen=True)
 class Scores:
-    """Larger is more likely marked for z and windows; smaller for the p-values."""
+    """Statistics of one text. Marked text has larger z and windows, and smaller p-values."""
 
     z: float
     windows: tuple[float, ...]
@@ -28,13 +28,13 @@ class Scores:
 
     @property
     def p_auto(self) -> float:
-        """The combined p-value of mode "auto", both tests always made."""
+        """The combined p-value of mode "auto", with both tests always made."""
         for_intact, for_edited = shares_of("auto")
         return min(adjusted_p(self.p_intact, for_intact), adjusted_p(self.p_edited, for_edited))
 
 
 def score(key: WatermarkKey, ids: Int[np.ndarray, " n"], fpr: float) -> Scores:
-    """Score ids that start at position 0; the paper's statistics are given that, ours find the phase."""
+    """Score ids that start at position 0. The paper's statistics assume this phase; ours find it."""
     positions = np.arange(len(ids))
     matched = key.tables.matching(ids, positions)
     best = min(IntactTest(key.tables, "any", 0).hypotheses(ids, positions), key=lambda h: h.p_value)
@@ -47,12 +47,12 @@ def score(key: WatermarkKey, ids: Int[np.ndarray, " n"], fpr: float) -> Scores:
 
 
 def random_key(spec: WatermarkSpec, number: int) -> WatermarkKey:
-    """Key `number` of a fixed series."""
+    """Return key `number` of a fixed series."""
     return WatermarkKey(spec, f"bench-{number}", np.random.default_rng([5, number]).bytes(SECRET_BYTES))
 
 
 @cache
 def fair_window_draws(length: int, window: int) -> Float[np.ndarray, " draws"]:
-    """20,000 sorted values of the window statistic over fair coins."""
+    """Draw 20,000 values of the window statistic over fair coins, sorted."""
     coins = np.random.default_rng([length, window]).random((length, 20_000), dtype=np.float32) < 0.5
     return np.sort(window_statistic(coins, 2, window))

@@ -1,4 +1,4 @@
-"""How often a marked stretch in human text is found, and how well its ends are.
+"""Measure how often a marked stretch in human text is found, and how exactly.
 
 Run `python benchmarks/spans.py MARKED.jsonl HUMAN.jsonl`.
 """
@@ -47,7 +47,7 @@ def main() -> None:
 def trial(
     key: WatermarkKey, host: np.ndarray, marked: np.ndarray, length: int, fpr: float, rng: np.random.Generator
 ) -> tuple[bool, float, int]:
-    """Whether a stretch is found, its overlap with the truth, and stretches that hold no marked text."""
+    """Return whether a stretch was found, its overlap with the truth, and how many stretches hold no marked text."""
     length = min(length, len(marked))
     at = int(rng.integers(0, len(host) - length))
     ids = host.copy()

@@ -1,8 +1,8 @@
-"""What an adversary learns of a key from marked texts, and what it is good for: forging the mark and scrubbing it.
+"""Measure what an adversary learns about a key from marked texts, and how well this serves to forge and scrub the mark.
 
-Run `python benchmarks/stealing.py MARKED.jsonl ... --unmarked UNMARKED.jsonl --human HUMAN.jsonl`. The first table is
-of real texts of the built-in model, read as text; the others are SIMULATED: tokens drawn from the law of human text,
-each position matching a real key with a fixed probability. `--steer N` also has the model write N texts with stolen
+Run `python benchmarks/stealing.py MARKED.jsonl ... --unmarked UNMARKED.jsonl --human HUMAN.jsonl`. The first table uses
+real texts of the built-in model, read as text; the others are SIMULATED: tokens drawn from the law of human text, where
+each position matches a real key with a fixed probability. With `--steer N` the model also writes N texts with stolen
 groups.
 """
 
@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--unmarked", type=Path, required=True, help="unmarked texts of the same model")
     parser.add_argument("--human", type=Path, required=True, help="JSON Lines of human text, for hosts and the law")
     parser.add_argument("--key", type=Path, default=RUNS / "key.json")
-    parser.add_argument("--tests", type=int, default=40, help="texts a cell")
+    parser.add_argument("--tests", type=int, default=40, help="texts per cell")
     parser.add_argument("--steer", type=int, default=0, help="texts to write with stolen groups")
     parser.add_argument("--table", choices=TABLES, action="append", help="only these tables")
     args = parser.parse_args()
@@ -53,7 +53,7 @@ def main() -> None:
     first, *more = (_texts(path, tokenizer) for path in args.marked)
     unmarked = _texts(args.unmarked, tokenizer)
     human = _human(args.human, tokenizer)
-    # the first file's last prompts stand in no other file
+    # the first file's last prompts are in no other file
     train, test = first[: -args.tests] + [text for texts in more for text in texts], first[-args.tests :]
     train = [train[i] for i in np.random.default_rng(0).permutation(len(train))]
     own_law, law = _law(unmarked), _law(human[1::2])
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def _texts(path: Path, tokenizer: Tokenizer) -> list[Ids]:
-    """Texts of rows, read as text as an adversary would."""
+    """Read the texts of rows, encoded from text as an adversary would."""
     rows = [json.loads(line) for line in path.read_bytes().splitlines()]
     encoded = tokenizer.encode_batch([row["text"] for row in rows if "text" in row])
     return [np.array(ids[:LENGTH]) for ids in encoded if len(ids) >= LEAST]
@@ -105,18 +105,18 @@ def real_table(
     own_law: Law,
     law: Law,
 ) -> None:
-    """Recovered mass, forging and scrubbing against the number of real texts; scored from text.
+    """Print recovered mass, forging and scrubbing by the number of real texts; scored from text.
 
-    Forging and scrubbing use what is learnt from cut texts; text i uses sample i % 5 of the texts to learn from.
+    Forging and scrubbing use the estimate from cut texts; text i uses the estimate from sample i % 5.
     """
     detector = Detector(key)
-    found = partial(_detected, detector, tokenizer)
+    detects = partial(_is_detected, detector, tokenizer)
     words = _whole_words(tokenizer)
     table = key.tables.table()[None]
     _header("texts", ["mass", "mass, cut", *_titles("forged", FORGED), *_titles("scrubbed", SCRUBBED)])
     anything = partial(_random, law=law)
-    forged = _rates(found, [anything], hosts, FORGED, True)
-    print(_row("random edits", ["", "", *forged, *_rates(found, [anything], test, SCRUBBED, False)]), flush=True)
+    forged = _rates(detects, [anything], hosts, FORGED, True)
+    print(_row("random edits", ["", "", *forged, *_rates(detects, [anything], test, SCRUBBED, False)]), flush=True)
     joinable = _joinable(tokenizer)
     for number in (*REAL, len(train)):
         known, blind = [], []
@@ -126,9 +126,9 @@ def real_table(
             known.append(steal(some, key.spec.table_size))
             cut = [ids[int(rng.integers(0, 32)) :] for ids in some]
             blind.append(steal(cut, key.spec.table_size, phases_known=False))
-        forged = _rates(found, [partial(_forged, each, law * words, joinable) for each in blind], hosts, FORGED, True)
-        scrubbed = _rates(found, [partial(_scrubbed, each, law) for each in blind], test, SCRUBBED, False)
-        masses = [np.mean([recovered_mass(each, table, own_law) for each in made]) for made in (known, blind)]
+        forged = _rates(detects, [partial(_forge, each, law * words, joinable) for each in blind], hosts, FORGED, True)
+        scrubbed = _rates(detects, [partial(_scrub, each, law) for each in blind], test, SCRUBBED, False)
+        masses = [np.mean([recovered_mass(each, table, own_law) for each in estimates]) for estimates in (known, blind)]
         print(_row(f"{number:,}", [*(f"{mass:.3f}" for mass in masses), *forged, *scrubbed]), flush=True)
     keys = [_key(key.spec, 0, 0, seed).tables.table()[None] for seed in range(50)]
     control = steal(unmarked[::2], key.spec.table_size)
@@ -137,7 +137,7 @@ def real_table(
     print(f"\n{len(unmarked[::2])} unmarked texts instead, 50 random keys: {shown}\n")
 
 
-def _detected(detector: Detector, tokenizer: Tokenizer, ids: Ids) -> bool:
+def _is_detected(detector: Detector, tokenizer: Tokenizer, ids: Ids) -> bool:
     return detector.detect(decode(tokenizer, ids.tolist())).verdict == "watermarked"
 
 
@@ -146,37 +146,37 @@ def _random(ids: Ids, budget: float, rng: Dice, law: Law) -> Ids:
     return np.array(edits.substitute(ids.tolist(), budget, pool, rng))
 
 
-def _forged(
+def _forge(
     estimate: Estimate, law: Law, joinable: Callable[[Ids], Bool[np.ndarray, " n"]], ids: Ids, budget: float, rng: Dice
 ) -> Ids:
     return forge(ids, estimate, budget, law, rng, joinable(ids))
 
 
-def _scrubbed(estimate: Estimate, law: Law, ids: Ids, budget: float, rng: Dice) -> Ids:
+def _scrub(estimate: Estimate, law: Law, ids: Ids, budget: float, rng: Dice) -> Ids:
     return scrub(ids, estimate, budget, law, rng)
 
 
 def _whole_words(tokenizer: Tokenizer) -> Bool[np.ndarray, " vocab"]:
-    """Tokens that are a space and letters: put in the place of one another, they are read back as themselves."""
+    """Return which tokens are a space and letters: if one replaces another, the text reads back as the same ids."""
     texts = [tokenizer.decode([token]) for token in range(tokenizer.vocab_size)]
     return np.array([text[:1] == " " and len(text) > 2 and text[1:].isalpha() for text in texts])
 
 
 def _joinable(tokenizer: Tokenizer) -> Callable[[Ids], Bool[np.ndarray, " n"]]:
-    """Places that a space and a word may take without a letter touching them, so that they are read back alike."""
+    """Return a function that finds places where a space and a word touch no letter, so that they read back equal."""
     apart = np.array([not tokenizer.decode([token])[:1].isalpha() for token in range(tokenizer.vocab_size)])
     return lambda ids: apart[ids] & np.append(apart[ids[1:]], True)
 
 
 def _rates(
-    found: Callable[[Ids], bool], ways: Sequence[Edit], texts: Sequence[Ids], budgets: Sequence[float], wanted: bool
+    detects: Callable[[Ids], bool], ways: Sequence[Edit], texts: Sequence[Ids], budgets: Sequence[float], detected: bool
 ) -> list[str]:
-    """The share of texts that, edited, are found (`wanted`) or no longer found, for each budget; ways take turns."""
+    """Return, for each budget, the share of edited texts that are (or are not) `detected`; the `ways` take turns."""
     shares = []
     for budget in budgets:
         dice = (np.random.default_rng([number, 7]) for number in range(len(texts)))
         edited = [ways[n % len(ways)](ids, budget, rng) for n, (ids, rng) in enumerate(zip(texts, dice, strict=True))]
-        shares.append(f"{np.mean([found(ids) is wanted for ids in edited]):.2f}")
+        shares.append(f"{np.mean([detects(ids) is detected for ids in edited]):.2f}")
     return shares
 
 
@@ -184,7 +184,7 @@ def _rates(
 
 
 def recovery_table(spec: WatermarkSpec, law: Law, held_out: Law) -> None:
-    """Recovered mass against the number of simulated texts, for keys of four kinds and two strengths of the mark."""
+    """Print recovered mass by the number of simulated texts, for four kinds of keys and two strengths of the mark."""
     turns = f"rotation {ROTATION}"
     kinds = [
         ("plain", 0, 0),
@@ -200,28 +200,28 @@ def recovery_table(spec: WatermarkSpec, law: Law, held_out: Law) -> None:
             for name, rotation, code in kinds:
                 keys = [_key(spec, rotation, code, seed) for seed in range(3)]
                 ignore = name.endswith("ignored")
-                made = [_recovery(key, law, held_out, number, match, ignore) for key in keys]
-                shown = f"{np.mean([mass for mass, _ in made]):.3f}"
-                cells.append(shown + (f" ({np.mean([share for _, share in made]):.2f})" if code else ""))
+                results = [_recovery(key, law, held_out, number, match, ignore) for key in keys]
+                shown = f"{np.mean([mass for mass, _ in results]):.3f}"
+                cells.append(shown + (f" ({np.mean([share for _, share in results]):.2f})" if code else ""))
         print(_row(f"{number:,}", cells), flush=True)
     print()
 
 
 def _key(spec: WatermarkSpec, rotation: int, code: int, seed: int) -> WatermarkKey:
     fields = {"table_size": spec.table_size, "tokenizer": spec.tokenizer}
-    made = WatermarkSpec(
+    changed = WatermarkSpec(
         rotation=rotation,
         code_length=code,
         tokenizer_fingerprint=spec.tokenizer_fingerprint,
         **fields,  # type: ignore[arg-type]
     )
-    return WatermarkKey(made, f"steal-{seed}", np.random.default_rng([8, seed]).bytes(SECRET_BYTES))
+    return WatermarkKey(changed, f"steal-{seed}", np.random.default_rng([8, seed]).bytes(SECRET_BYTES))
 
 
 def _recovery(
     key: WatermarkKey, law: Law, held_out: Law, number: int, match: float, ignore: bool
 ) -> tuple[float, float]:
-    """Recovered mass, and the share of the code's residues that are right."""
+    """Measure recovered mass, and the share of the code's residues that are right."""
     at = simulate_counts(key, law, number, LENGTH, match, np.random.default_rng([9, number]))
     segments = LENGTH // key.spec.rotation if key.spec.rotation else 1
     tables = np.stack([key.tables.table(segment) for segment in range(segments)])
@@ -231,46 +231,46 @@ def _recovery(
 
 
 def _estimate(key: WatermarkKey, at: Int[np.ndarray, "length vocab"], rotation: int) -> Estimate:
-    """What counts by position tell; of a key with a code, the code is estimated first."""
+    """Estimate a key from counts by position; the code of a key that has one is estimated first."""
     if key.spec.code_length:
         period = at.reshape(-1, key.spec.code_length, at.shape[1]).sum(axis=0)
-        wanted = find_code(period, key.spec.modulus)
+        residues = find_code(period, key.spec.modulus)
     else:
-        period, wanted = at, np.arange(2)
-    residue = np.resize(wanted, len(period))
+        period, residues = at, np.arange(2)
+    residue = np.resize(residues, len(period))
     segment = np.arange(len(period)) // rotation if rotation else np.zeros(len(period), dtype=np.int64)
     counts = np.zeros((int(segment.max()) + 1, at.shape[1], 2), dtype=np.int64)
     for place, row in enumerate(period):
         counts[segment[place], :, residue[place]] += row
-    return Estimate(beliefs(counts), wanted, rotation, names_known=not key.spec.code_length)
+    return Estimate(beliefs(counts), residues, rotation, names_known=not key.spec.code_length)
 
 
 def simulated_table(
     spec: WatermarkSpec, law: Law, hosts: list[Ids], match: float, rotations: Sequence[int] = (0, ROTATION)
 ) -> None:
-    """Forging on human texts, and scrubbing of simulated ones, with and without rotation; ids, from position 0 on."""
+    """Print forging on human texts and scrubbing of simulated ones, with and without rotation; scored as ids."""
     hosts = hosts[:20]
     print(f"SIMULATED, q = {match}: {len(hosts)} human texts to forge on, as many simulated to scrub; scored as ids\n")
     _header("texts", ["key", *_titles("forged", FORGED[::2]), *_titles("scrubbed", SCRUBBED[::2])])
     for rotation in rotations:
         key = _key(spec, rotation, 0, 0)
-        # no token is put in or cut out; a forger takes the phase that is nearest, where groups do not rotate
+        # tokens are only replaced; without rotation a forger takes the closest phase
         detector = Detector(key, mode="intact", phase="start" if rotation else "any")
         test = list(simulate_texts(key, law, len(hosts), LENGTH, match, np.random.default_rng([4, rotation])))
         kind = f"rotation {rotation}" if rotation else "plain"
 
-        def found(ids: Ids, detector: Detector = detector) -> bool:
+        def detects(ids: Ids, detector: Detector = detector) -> bool:
             return detector.detect(ids).verdict == "watermarked"
 
         anything = [partial(_random, law=law)]
-        forged = _rates(found, anything, hosts, FORGED[::2], True)
-        print(_row("random edits", [kind, *forged, *_rates(found, anything, test, SCRUBBED[::2], False)]))
+        forged = _rates(detects, anything, hosts, FORGED[::2], True)
+        print(_row("random edits", [kind, *forged, *_rates(detects, anything, test, SCRUBBED[::2], False)]))
         for number in SIMULATED[2:-1]:
             at = simulate_counts(key, law, number, LENGTH, match, np.random.default_rng([3, number]))
             estimate = _estimate(key, at, rotation)
-            forging: list[Edit] = [partial(_forged, estimate, law, _everywhere)]
-            forged = _rates(found, forging, hosts, FORGED[::2], True)
-            scrubbed = _rates(found, [partial(_scrubbed, estimate, law)], test, SCRUBBED[::2], False)
+            forging: list[Edit] = [partial(_forge, estimate, law, _everywhere)]
+            forged = _rates(detects, forging, hosts, FORGED[::2], True)
+            scrubbed = _rates(detects, [partial(_scrub, estimate, law)], test, SCRUBBED[::2], False)
             print(_row(f"{number:,}", [kind, *forged, *scrubbed]), flush=True)
     print()
 
@@ -283,7 +283,7 @@ def _everywhere(ids: Ids) -> Bool[np.ndarray, " n"]:
 
 
 def steered_table(key: WatermarkKey, train: list[Ids], texts: int) -> None:
-    """The built-in model decodes with groups that were stolen from real texts; do its texts pass as the key's?"""
+    """Print whether texts that the built-in model decodes with groups stolen from real texts pass as the key's."""
     import torch
     from torch import Tensor
 
@@ -307,11 +307,11 @@ def steered_table(key: WatermarkKey, train: list[Ids], texts: int) -> None:
         def stolen(tokens: Tensor, at: Tensor, even: Tensor = even, sure: Tensor = sure) -> Tensor:
             return (even[tokens] == at % 2) & sure[tokens]
 
-        made = run(model, batch, config, stolen, list(range(texts)))
-        found = [detector.detect(model.tokenizer.decode(response.token_ids)) for response in made]
-        ratio = np.mean([each.green_fraction for each in found])
-        passed = sum(each.verdict == "watermarked" for each in found)
-        print(_row(f"{number}", [f"{ratio:.3f}", f"{passed} of {len(found)}"]), flush=True)
+        responses = run(model, batch, config, stolen, list(range(texts)))
+        detections = [detector.detect(model.tokenizer.decode(response.token_ids)) for response in responses]
+        ratio = np.mean([each.green_fraction for each in detections])
+        passed = sum(each.verdict == "watermarked" for each in detections)
+        print(_row(f"{number}", [f"{ratio:.3f}", f"{passed} of {len(detections)}"]), flush=True)
 
 
 def _titles(name: str, budgets: Sequence[float]) -> list[str]:

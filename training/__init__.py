@@ -1,4 +1,4 @@
-"""How the built-in models are made: data, training, evaluation, export. Not part of the installed package.
+"""Training of the built-in models: data, training, evaluation, export. Not part of the installed package.
 
 Run from the repository root, for example `python -m training.storyteller --help`.
 """

@@ -1,4 +1,4 @@
-"""What the commands `training.storyteller` and `training.judge` share: prepare the data, train, say how far."""
+"""The code that `training.storyteller` and `training.judge` share: prepare the data, train, report progress."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ _HERE = Path(__file__).parent
 
 
 def command(kind: Kind) -> Callable[..., None]:
-    """The command that trains one kind of model."""
+    """Make the command that trains one kind of model."""
 
     @command_errors
     def main(
@@ -34,16 +34,16 @@ def command(kind: Kind) -> Callable[..., None]:
             Path, typer.Option(help='Training documents: JSON Lines (.jsonl, .xz) of {"id", "paragraphs"}.')
         ],
         out: Annotated[Path, typer.Option(help="Folder of the run; an unfinished run in it is continued.")],
-        config: Annotated[Path, typer.Option(help="Settings.")] = _HERE / f"{kind}.toml",
-        heldout: Annotated[Path | None, typer.Option(help="Documents to measure on now and then.")] = None,
-        init: Annotated[Path | None, typer.Option(help="Model folder whose weights to start from.")] = None,
-        max_seconds: Annotated[float | None, typer.Option(min=0, help="Save and stop after so long.")] = None,
-        device: Annotated[str | None, typer.Option(help="A torch device; by default the GPU if any.")] = None,
+        config: Annotated[Path, typer.Option(help="Settings file (TOML).")] = _HERE / f"{kind}.toml",
+        heldout: Annotated[Path | None, typer.Option(help="Documents for regular evaluation.")] = None,
+        init: Annotated[Path | None, typer.Option(help="Model folder with the initial weights.")] = None,
+        max_seconds: Annotated[float | None, typer.Option(min=0, help="Save and stop after this time.")] = None,
+        device: Annotated[str | None, typer.Option(help="A torch device; by default the GPU if there is one.")] = None,
         steps: Annotated[
-            int | None, typer.Option(min=1, help="Instead of schedule.steps; may change until the decay begins.")
+            int | None, typer.Option(min=1, help="Overrides schedule.steps; may change until the decay begins.")
         ] = None,
         compiled: Annotated[
-            bool | None, typer.Option("--compile/--no-compile", help="Instead of speed.compile.")
+            bool | None, typer.Option("--compile/--no-compile", help="Overrides speed.compile.")
         ] = None,
     ) -> None:
         settings = with_overrides(read_config(config, kind), steps=steps, compiled=compiled)
@@ -57,15 +57,15 @@ def command(kind: Kind) -> Callable[..., None]:
 
 
 def with_overrides(config: TrainingConfig, *, steps: int | None, compiled: bool | None) -> TrainingConfig:
-    """The settings with what the command line says instead.
+    """Return the settings with the command line's overrides.
 
     Raises:
-        SettingsError: fewer steps than warm-up and decay take.
+        SettingsError: warm-up and decay need more than `steps`.
     """
     changed: dict[str, Any] = config.model_dump()
     if steps is not None:
         if steps < config.schedule.warmup_steps + config.schedule.decay_steps:
-            raise SettingsError(f"--steps {steps} is less than warm-up and decay take; lower those in the settings")
+            raise SettingsError(f"--steps {steps} is less than warm-up and decay need; lower those in the settings")
         changed["schedule"]["steps"] = steps
     if compiled is not None:
         changed["speed"]["compile"] = compiled
@@ -82,12 +82,12 @@ def run(
     max_seconds: float | None = None,
     device: str | None = None,
 ) -> Report:
-    """Prepare what is missing and train for a while.
+    """Prepare the data if needed, and train for a while.
 
     Raises:
-        DgmarkError: settings, data or folders that cannot be used; each says what to do.
+        DgmarkError: settings, data or folders are unusable; the message says what to do.
     """
-    began = time.monotonic()
+    start = time.monotonic()
     quiet_transformers()
     target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if target.type == "cuda":
@@ -100,21 +100,21 @@ def run(
         f"({os.cpu_count()} cores), from step {trainer.step:,} of {config.schedule.steps:,}",
         markup=False,
     )
-    left = None if max_seconds is None else max_seconds - (time.monotonic() - began)
+    left = None if max_seconds is None else max_seconds - (time.monotonic() - start)
     with stopping_on_signals(trainer):
         return trainer.train(left)
 
 
 @runtime_checkable
 class Interruptible(Protocol):
-    """What stops after the present step when it is told to."""
+    """A trainer that stops after the current step once `interrupted` is True."""
 
     interrupted: bool
 
 
 @contextmanager
 def stopping_on_signals(trainer: Interruptible) -> Iterator[None]:
-    """Ctrl-C and a polite kill finish the step and save, instead of losing what was done since the last save."""
+    """Make Ctrl-C and SIGTERM finish the step and save, instead of losing the work since the last save."""
 
     def interrupt(_number: int, _frame: object) -> None:
         trainer.interrupted = True

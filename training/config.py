@@ -1,4 +1,4 @@
-"""The settings of a training run: one TOML file, checked before anything starts."""
+"""The settings of a training run: one TOML file, validated before anything starts."""
 
 import tomllib
 from pathlib import Path
@@ -11,11 +11,11 @@ from dgmark.errors import SettingsError
 Kind = Literal["storyteller", "judge"]
 Share = Annotated[float, Field(ge=0, le=1)]
 
-ROUNDING = 1e-9  # of sums of shares written in decimals
+ROUNDING = 1e-9  # error of sums of shares written in decimals
 
 
 class Section(BaseModel):
-    """A table of a settings file: keys that it does not know are errors."""
+    """A table of a settings file; unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -28,7 +28,7 @@ class LlamaNetwork(Section):
     blocks: PositiveInt
     heads: PositiveInt
     hidden: PositiveInt = Field(description="width of the SwiGLU layer")
-    context: PositiveInt = Field(description="most positions")
+    context: PositiveInt = Field(description="largest number of positions")
     rope_theta: PositiveFloat = 10_000.0
 
     @model_validator(mode="after")
@@ -39,25 +39,28 @@ class LlamaNetwork(Section):
 
 
 class TokenizerSettings(Section):
-    """Whose tokens: the built-in model's, or new ones trained on the data."""
+    """The tokenizer: the built-in model's, or a new one trained on the data."""
 
     source: Literal["storyteller", "new"] = "storyteller"
-    vocab_size: int = Field(default=8192, ge=300, le=65_536, description="of a new tokenizer")
+    vocab_size: int = Field(default=8192, ge=300, le=65_536, description="size of a new tokenizer")
 
 
 class Rows(Section):
-    """How documents become rows."""
+    """Settings of rows: how documents become rows."""
 
     length: PositiveInt = Field(description="tokens of a row")
     batch: PositiveInt = Field(description="rows of a step")
-    end_share: Share = Field(default=0.12, description="full rows cut after a sentence and filled with the end token")
-    short_share: Share = Field(default=0.0, description="steps whose rows are cut to one of short_lengths")
+    end_share: Share = Field(
+        default=0.12, description="share of full rows that are cut after a sentence and filled with end tokens"
+    )
+    short_share: Share = Field(default=0.0, description="share of steps whose rows are cut to one of short_lengths")
     short_lengths: tuple[PositiveInt, ...] = ()
     pack_share: Share = Field(
-        default=0.0, description="of the rows whose document ends early, those filled with beginnings of others"
+        default=0.0,
+        description="share of the rows with an early end that are filled with beginnings of other documents",
     )
     mixture: dict[str, PositiveFloat] = Field(
-        default={}, description="share of the rows from documents whose id begins so; the others share what is left"
+        default={}, description="share of rows by prefix of the document's id; the other documents get the rest"
     )
 
     @model_validator(mode="after")
@@ -75,7 +78,7 @@ class Masking(Section):
     """The masked diffusion objective."""
 
     smallest_t: float = Field(default=1e-3, ge=0, lt=1, description="times are drawn from (smallest_t, 1]")
-    prefix_share: Share = Field(default=0.5, description="rows that keep a prefix unmasked")
+    prefix_share: Share = Field(default=0.5, description="share of rows that keep a prefix unmasked")
     prefix_min: PositiveInt = 8
     prefix_max: PositiveInt = 96
 
@@ -87,7 +90,7 @@ class Masking(Section):
 
 
 class Schedule(Section):
-    """Trapezoid: linear warm-up, flat, linear decay to zero. All in steps."""
+    """A trapezoid: linear warm-up, constant, linear decay to zero. All numbers are steps."""
 
     steps: PositiveInt
     warmup_steps: PositiveInt
@@ -118,7 +121,7 @@ class OptimizerSettings(Section):
 
 
 class Speed(Section):
-    """What changes the speed and not the method; may differ between the pieces of one run."""
+    """Settings that change only the speed; they may change when a run is resumed."""
 
     micro_rows: PositiveInt | None = Field(default=None, description="rows of one forward; by default the whole batch")
     autocast: Literal["auto", "bf16", "off"] = "auto"
@@ -127,7 +130,7 @@ class Speed(Section):
 
 
 class Record(Section):
-    """What is written down, and how often."""
+    """How often to log, evaluate and save."""
 
     log_steps: PositiveInt = 10
     evaluate_steps: PositiveInt = 500
@@ -136,7 +139,7 @@ class Record(Section):
 
 
 class Card(Section):
-    """What the model card states and no measurement tells."""
+    """Text of the model card that no measurement provides."""
 
     name: str
     purpose: str
@@ -146,7 +149,7 @@ class Card(Section):
 
 
 class TrainingConfig(Section):
-    """A whole run."""
+    """All settings of a run."""
 
     kind: Kind
     seed: int = Field(default=0, ge=0)
@@ -162,9 +165,9 @@ class TrainingConfig(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> "TrainingConfig":
-        wanted = "llama" if self.kind == "judge" else "llada"
-        if self.network.type != wanted:
-            raise ValueError(f"a {self.kind} needs network.type {wanted}, not {self.network.type}")
+        needed = "llama" if self.kind == "judge" else "llada"
+        if self.network.type != needed:
+            raise ValueError(f"a {self.kind} needs network.type {needed}, not {self.network.type}")
         if (self.masking is not None) != (self.kind == "storyteller"):
             raise ValueError("a storyteller needs the section [masking]; a judge has none")
         if self.rows.length > self.network.context:
@@ -179,15 +182,15 @@ class TrainingConfig(Section):
         return self
 
 
-# Sections in which the pieces of one run may differ.
+# Sections that may change when a run is resumed.
 FREE_SECTIONS = ("speed", "record", "card")
 
 
 def read_config(path: Path, kind: Kind) -> TrainingConfig:
-    """The settings of a TOML file.
+    """Read the settings of a TOML file.
 
     Raises:
-        SettingsError: no such file, no TOML, an invalid key or value, or another kind of model.
+        SettingsError: the file is missing, not TOML, has an invalid key or value, or describes another kind of model.
     """
     config = check_config(read_toml(path), str(path))
     if config.kind != kind:
@@ -196,10 +199,10 @@ def read_config(path: Path, kind: Kind) -> TrainingConfig:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The content of a settings file.
+    """Read the content of a settings file.
 
     Raises:
-        SettingsError: no such file, or no TOML.
+        SettingsError: the file is missing or not TOML.
     """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
@@ -209,25 +212,25 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path} is not valid TOML: {error}") from error
 
 
-def what_is_wrong(error: ValidationError) -> str:
-    """Every invalid key and why."""
+def describe_problems(error: ValidationError) -> str:
+    """List every invalid key and the reason."""
     return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'file'}: {one['msg']}" for one in error.errors())
 
 
 def check_config(content: dict[str, Any], source: str) -> TrainingConfig:
-    """The settings in a parsed TOML file.
+    """Validate the settings of a parsed TOML file.
 
     Raises:
-        SettingsError: with every invalid key and why.
+        SettingsError: a key or value is invalid; the message lists each and the reason.
     """
     try:
         return TrainingConfig.model_validate(content)
     except ValidationError as error:
-        raise SettingsError(f"{source}: {what_is_wrong(error)}") from error
+        raise SettingsError(f"{source}: {describe_problems(error)}") from error
 
 
 def differing_keys(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
-    """Dotted names of the values in which two settings, as plain dicts, differ."""
+    """List the dotted names of the values in which two settings, as plain dicts, differ."""
     names: list[str] = []
     for key in [*old, *(key for key in new if key not in old)]:
         before, after = old.get(key), new.get(key)

@@ -1,4 +1,4 @@
-"""Documents out of JSON Lines files, plain or compressed: {"id": ..., "paragraphs": [...]}, one a line."""
+"""Documents from JSON Lines files, plain or compressed: {"id": ..., "paragraphs": [...]}, one a line."""
 
 import bz2
 import gzip
@@ -18,43 +18,43 @@ _OPENERS: dict[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open, "
 
 @dataclass(frozen=True)
 class Document:
-    """One book or tale."""
+    """One document, such as a book or a tale."""
 
     doc_id: str
     paragraphs: list[str]
 
     @property
     def text(self) -> str:
-        """Its paragraphs, a line each."""
+        """Its paragraphs, one a line."""
         return "\n".join(self.paragraphs)
 
 
 def read_documents(path: Path) -> Iterator[Document]:
-    """The documents of a file that hold text.
+    """Read the documents of a file that contain text.
 
     Raises:
-        NoTexts: the file cannot be opened, or holds no document.
-        InputError: a line is no document, or the file is damaged.
+        NoTexts: the file is unreadable, or holds no document.
+        InputError: a line is not a document, or the file is damaged.
     """
-    found = False
+    empty = True
     with _open(path) as file:
         try:
             for number, line in enumerate(file, 1):
                 document = _document(line, f"{path}:{number}")
                 if document.paragraphs:
-                    found = True
+                    empty = False
                     yield document
         except (lzma.LZMAError, EOFError, OSError) as error:
             raise InputError(f"{path} is damaged ({error}); fetch it again") from error
-    if not found:
+    if empty:
         raise NoTexts(f"{path} holds no document")
 
 
 def file_hash(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hex.
+    """Hash a file's bytes with SHA-256, in hex.
 
     Raises:
-        NoTexts: the file cannot be opened.
+        NoTexts: the file is unreadable.
     """
     try:
         with open(path, "rb") as file:
@@ -76,7 +76,7 @@ def _document(line: bytes, source: str) -> Document:
         row = json.loads(line)
         paragraphs = row["paragraphs"]
         if not all(isinstance(paragraph, str) for paragraph in paragraphs):
-            raise TypeError("a paragraph is no text")
+            raise TypeError("a paragraph is not a text")
         return Document(str(row["id"]), [one for one in paragraphs if one.strip()])
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f'{source} is no document {{"id": ..., "paragraphs": [texts]}}: {error!r}') from error
+        raise InputError(f'{source} is not a document {{"id": ..., "paragraphs": [texts]}}: {error!r}') from error

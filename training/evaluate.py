@@ -1,7 +1,6 @@
-"""`python -m training.evaluate`: what a model is worth: held-out bound, judged samples, repetition, lengths.
+"""`python -m training.evaluate`: the quality of a model: held-out bound, judged samples, repetition, lengths.
 
-Writes `evaluation.json`, `evaluation.md` and `samples.html` into a folder, and the samples beside them; what is there
-already is not made again.
+Writes `evaluation.json`, `evaluation.md`, `samples.html` and the samples into a folder. Existing samples are reused.
 """
 
 from collections.abc import Sequence
@@ -33,17 +32,17 @@ from training.tokens import special_ids, training_tokenizer
 
 SCHEMA = 1
 
-# even periods are those that alternating groups reward, odd ones the control
+# alternating groups reward even periods; odd ones are the control
 PERIODS = (1, 2, 3, 4)
 
 
 def bound_of(
     folder: str, documents: list[Document], *, length: int, rows: int, repeats: int, device: torch.device
 ) -> Bound:
-    """The held-out bound of a model folder (its cross entropy, for an autoregressive model).
+    """Compute the held-out bound of a model folder (the cross entropy, for an autoregressive model).
 
     Raises:
-        ModelError: no such model.
+        ModelError: the model does not exist.
         InputError: no document is as long as a row.
     """
     network = load_network(folder)
@@ -57,10 +56,10 @@ def bound_of(
 
 
 def weights_of(name_or_path: str) -> str:
-    """Fingerprint of a model's weights, whether it is decoded or judges.
+    """Compute the fingerprint of a model's weights, for a diffusion model or a judge.
 
     Raises:
-        ModelError: no such model.
+        ModelError: the model does not exist.
     """
     family = find_checkpoint(name_or_path).config.get("model_type")
     return weights_fingerprint(
@@ -69,7 +68,7 @@ def weights_of(name_or_path: str) -> str:
 
 
 def figures_of(rows: Sequence[Row]) -> dict[str, Any]:
-    """Lengths and repetition of one cell's texts, from their token ids; shares are means over texts."""
+    """Compute lengths and repetition of one cell's texts, from their token ids; shares are means over texts."""
     ids = [row["token_ids"] for row in rows]
     lengths = [len(one) for one in ids]
     shares = {period: [periodic(one, period) for one in ids] for period in PERIODS}
@@ -84,21 +83,21 @@ def figures_of(rows: Sequence[Row]) -> dict[str, Any]:
         },
         "repeated_4_grams": fmean(map(repeated_ngrams, ids)),
         **{f"distinct_{n}": fmean(distinct_ngrams(one, n) for one in ids) for n in (1, 2, 3, 4)},
-        "echoes": {str(period): fmean(one.echoes for one in found) for period, found in shares.items()},
-        "in_runs": {str(period): fmean(one.in_runs for one in found) for period, found in shares.items()},
+        "echoes": {str(period): fmean(one.echoes for one in each) for period, each in shares.items()},
+        "in_runs": {str(period): fmean(one.in_runs for one in each) for period, each in shares.items()},
     }
 
 
 def sample_cells(
     folder: str, documents: list[Document], plan: Plan, out: Path, device: str | None
 ) -> dict[str, list[Row]]:
-    """The rows of the four cells.
+    """Generate the rows of the four cells.
 
     Raises:
-        ModelError: the folder is no masked diffusion model that dgmark loads.
+        ModelError: the folder is not a masked diffusion model that dgmark loads.
     """
     model = load_model(folder, device=device)
-    # rows name the weights, so that those of an earlier state of the folder are not taken for this one's
+    # the name includes the weights, so that rows of an earlier state of the folder are not reused
     name = f"{Path(folder).name} {weights_fingerprint(model.network)[:12]}"
     model = replace(model, name=name)
     prompts = held_out_prompts(documents, model.tokenizer, plan.texts)
@@ -110,21 +109,21 @@ def sample_cells(
 
 
 def judge_cells(judge: Judge, made: dict[str, list[Row]]) -> dict[str, dict[str, Any]]:
-    """Perplexity of each cell's texts after their prompts; None for the interval of fewer than five texts.
+    """Compute the perplexity of each cell's texts after their prompts; fewer than five texts have no interval.
 
     Raises:
         InputError: a cell's texts are all empty.
     """
     figures = {}
     for cell, rows in made.items():
-        found = perplexity(judge, [row["text"] for row in rows], [row["prompt"] for row in rows])
-        corpus = found.corpus
+        result = perplexity(judge, [row["text"] for row in rows], [row["prompt"] for row in rows])
+        corpus = result.corpus
         figures[cell] = {
             "perplexity": corpus.value,
             "low": corpus.low,
             "high": corpus.high,
-            "texts": len(found.texts),
-            "tokens": found.tokens,
+            "texts": len(result.texts),
+            "tokens": result.tokens,
         }
     return figures
 
@@ -135,25 +134,30 @@ def main(
     data: Annotated[Path, typer.Option(help="Held-out documents (.jsonl, .xz).")],
     out: Annotated[Path, typer.Option(help="Folder of the results.")],
     judge: Annotated[
-        str | None, typer.Option(help="Autoregressive model: builtin, or a folder; none leaves perplexity out.")
+        str | None,
+        typer.Option(help="Autoregressive model: builtin, or a folder; without it, no perplexity is measured."),
     ] = None,
     only: Annotated[
-        str | None, typer.Option(help="Only held-out documents whose id begins so.", show_default="all")
+        str | None, typer.Option(help="Only held-out documents whose id begins with this.", show_default="all")
     ] = None,
     against: Annotated[
-        list[str] | None, typer.Option(help="NAME=FOLDER: another model to bound on the same documents.")
+        list[str] | None,
+        typer.Option(help="NAME=FOLDER: another model to measure the bound of, on the same documents."),
     ] = None,
     bound: Annotated[
-        bool, typer.Option("--bound/--no-bound", help="Bound whole rows; not for models that decode block by block.")
+        bool,
+        typer.Option(
+            "--bound/--no-bound", help="Measure the bound on whole rows; not for models that decode block by block."
+        ),
     ] = True,
     rows: Annotated[int, typer.Option(min=2, help="Held-out rows.")] = 256,
     length: Annotated[int, typer.Option(min=8, help="Tokens of a held-out row.")] = 320,
     repeats: Annotated[int, typer.Option(min=2, help="Independent draws of times and masks.")] = 4,
-    texts: Annotated[int, typer.Option(min=0, help="Samples of each cell; 0 measures the bound alone.")] = 20,
+    texts: Annotated[int, typer.Option(min=0, help="Samples of each cell; 0 measures only the bound.")] = 20,
     tokens: Annotated[int, typer.Option(min=32, help="Tokens of a sample.")] = 256,
-    block_length: Annotated[int, typer.Option(min=1, help="Positions of a block of the samples.")] = 32,
-    cache: Annotated[CacheMode, typer.Option(help="How the samples are decoded.")] = "none",
-    device: Annotated[str | None, typer.Option(help="A torch device; by default the GPU if any.")] = None,
+    block_length: Annotated[int, typer.Option(min=1, help="Block length of the samples.")] = 32,
+    cache: Annotated[CacheMode, typer.Option(help="Cache mode for decoding the samples.")] = "none",
+    device: Annotated[str | None, typer.Option(help="A torch device; by default the GPU if there is one.")] = None,
 ) -> None:
     """Evaluate a model on held-out documents."""
     quiet_transformers()
@@ -169,12 +173,12 @@ def main(
         "heldout_sha256": file_hash(data),
         "heldout_only": only,
     }
-    named = {"this model": model, **_named(against or [])}
+    folders = {"this model": model, **_parse_models(against or [])}
     if judge and judge != BUILTIN_JUDGE:
-        named["the judge"] = judge
+        folders["the judge"] = judge
     figures["bounds"] = {
         name: bound_of(folder, documents, length=length, rows=rows, repeats=repeats, device=target).to_dict()
-        for name, folder in (named.items() if bound else ())
+        for name, folder in (folders.items() if bound else ())
     }
     if texts:
         made = sample_cells(
@@ -188,11 +192,11 @@ def main(
     stdout().print(markdown(figures), markup=False, soft_wrap=True, end="")
 
 
-def _named(models: Sequence[str]) -> dict[str, str]:
+def _parse_models(models: Sequence[str]) -> dict[str, str]:
     pairs = [one.partition("=") for one in models]
     wrong = next((one for one, (name, _, folder) in zip(models, pairs, strict=True) if not (name and folder)), None)
     if wrong is not None:
-        raise SettingsError(f"--against {wrong!r}: give NAME=FOLDER, the name under which the report shows it")
+        raise SettingsError(f"--against {wrong!r} is invalid: give NAME=FOLDER, with the model's name in the report")
     return {name: folder for name, _, folder in pairs}
 
 

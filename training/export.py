@@ -1,7 +1,6 @@
-"""`python -m training.export`: a run's averaged weights as a folder to ship, with a card of what is known about it.
+"""`python -m training.export`: write a run's averaged weights as a folder to ship, with a model card.
 
-The folder is read back and compared before it takes its place. Weights that an evaluation does not belong to are not
-given its figures.
+The folder is read back and compared before it moves into place. An evaluation of other weights is refused.
 """
 
 import json
@@ -54,21 +53,21 @@ def export(
     file_size: str = DEFAULT_FILE_SIZE,
     allow_large: bool = False,
 ) -> int:
-    """Write the folder, whole or not at all; returns its bytes.
+    """Write the folder, whole or not at all, and return its size in bytes.
 
     Args:
         run: folder of a training run.
         out: must not exist yet.
-        evaluation: `evaluation.json` of these weights, for the card.
+        evaluation: `evaluation.json` of these weights, for the model card.
         dtype: "bf16" or "fp32".
-        file_size: weights beyond this go into several files ("15MB").
+        file_size: largest size of a file of weights ("15MB"); more go into several files.
         allow_large: accept more than 60 MB.
 
     Raises:
         SettingsError: `out` exists, the dtype is unknown, or the folder is too large.
-        InputError: the evaluation is of other weights, or none.
-        ResumeMismatch: the run has no state that can be read.
-        CheckpointFormat: what was written does not read back as the weights.
+        InputError: the evaluation is invalid, or belongs to other weights.
+        ResumeMismatch: the run's state is unreadable.
+        CheckpointFormat: the written weights do not read back equal.
     """
     if out.exists():
         raise SettingsError(f"{out} exists: choose another --out, or move it away")
@@ -98,7 +97,9 @@ def export(
         if size > LARGEST and not allow_large:
             raise SettingsError(f"the folder would have {size:,} bytes, more than {LARGEST:,}: give --allow-large")
         if weights_fingerprint(load_network(model).module) != weights_fingerprint(network.module):
-            raise CheckpointFormat(f"{out}: the written weights do not read back as they were; nothing is kept")
+            raise CheckpointFormat(
+                f"{out}: the written weights do not read back equal, so nothing was kept; export again"
+            )
         for file in list(model.iterdir()):
             file.rename(beside / file.name)
         model.rmdir()
@@ -106,7 +107,7 @@ def export(
 
 
 def averaged_network(state: State) -> Network:
-    """The network with a run's averaged weights."""
+    """Build the network with a run's averaged weights."""
     network = build_network(state.family, state.network)
     averaged = {name: tensor for name, tensor in state.tensors["average"].items() if name.startswith("module.")}
     network.module.load_state_dict({name.removeprefix("module."): tensor for name, tensor in averaged.items()})
@@ -121,7 +122,7 @@ def card(
     dtype: str,
     figures: dict[str, Any] | None,
 ) -> str:
-    """The model card: from the settings' [card], the run's counts and the evaluation's tables."""
+    """Render the model card from the settings' [card], the run's counts and the evaluation's tables."""
     objective = "masked diffusion, LLaDA's objective" if config.kind == "storyteller" else "next-token prediction"
     return _CARD.format(
         **config.card.model_dump(),
@@ -156,7 +157,9 @@ def _figures(path: Path, network: Network) -> dict[str, Any]:
         figures: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         weights = figures["weights"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} is no evaluation ({error!r}): make one with python -m training.evaluate") from error
+        raise InputError(
+            f"{path} is not an evaluation ({error!r}): make one with python -m training.evaluate"
+        ) from error
     if weights != weights_fingerprint(network.module):
         raise InputError(f"{path} was measured on other weights: evaluate the run's model folder again")
     return figures
@@ -168,7 +171,9 @@ def main(
     out: Annotated[Path, typer.Option(help="Folder to write; must not exist.")],
     evaluation: Annotated[Path | None, typer.Option(help="evaluation.json of this run's model.")] = None,
     dtype: Annotated[str, typer.Option(help="bf16 or fp32.")] = "bf16",
-    file_size: Annotated[str, typer.Option(help="Split weights into files of at most this: 15MB.")] = DEFAULT_FILE_SIZE,
+    file_size: Annotated[
+        str, typer.Option(help="Largest size of a file of weights, such as 15MB.")
+    ] = DEFAULT_FILE_SIZE,
     allow_large: Annotated[bool, typer.Option(help="Write more than 60 MB.")] = False,
 ) -> None:
     """Export a run's averaged weights with a model card."""

@@ -1,4 +1,4 @@
-"""JSON files of training, written whole."""
+"""JSON files of training, written atomically."""
 
 import json
 from pathlib import Path
@@ -8,5 +8,5 @@ from dgmark.rows.whole_files import write_whole
 
 
 def write_json(path: Path, content: Any) -> None:
-    """JSON that people can read."""
+    """Write JSON with indentation, for people to read."""
     write_whole(path, json.dumps(content, indent=1) + "\n")

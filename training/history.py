@@ -1,4 +1,4 @@
-"""The log of a run, a row of JSON at a time, and the learning curve drawn from it."""
+"""The log of a run, in rows of JSON, and the learning curve drawn from it."""
 
 import json
 import os
@@ -12,20 +12,20 @@ Row = dict[str, Any]
 
 
 class History:
-    """`log.jsonl` of a run: a row every few steps, rows of evaluations among them.
+    """`log.jsonl` of a run: a row every few steps, and rows of evaluations.
 
     Args:
         path: the file.
-        step: the step that the run resumes from; later rows, of work that was lost, are dropped.
+        step: the step that the run resumes from; later rows describe lost work and are dropped.
 
     Raises:
-        ResumeMismatch: the file holds something else than such rows.
+        ResumeMismatch: the file is not such a log.
     """
 
     def __init__(self, path: Path, step: int) -> None:
         self.path = path
-        kept = [row for row in read_history(path) if row["step"] <= step]
-        write_whole(path, "".join(json.dumps(row) + "\n" for row in kept))
+        valid = [row for row in read_history(path) if row["step"] <= step]
+        write_whole(path, "".join(json.dumps(row) + "\n" for row in valid))
 
     def append(self, row: Row) -> None:
         """Write a row; it is on the disk when this returns."""
@@ -36,10 +36,10 @@ class History:
 
 
 def read_history(path: Path) -> list[Row]:
-    """The rows of a log; a line torn by a crash at the end is left out, and a missing file has none.
+    """Read the rows of a log; a last line that a crash cut off is ignored, and a missing file has no rows.
 
     Raises:
-        ResumeMismatch: the file holds something else than such rows.
+        ResumeMismatch: the file is not such a log.
     """
     if not path.exists():
         return []
@@ -52,16 +52,16 @@ def read_history(path: Path) -> list[Row]:
             return rows
     except (ValueError, KeyError, TypeError):
         pass
-    raise ResumeMismatch(f"{path} is no training log; choose another --out")
+    raise ResumeMismatch(f"{path} is not a training log; choose another --out")
 
 
 def draw_curve(rows: list[Row], path: Path, title: str) -> None:
-    """Training and held-out loss over tokens, as PNG; nothing is drawn before the first row."""
+    """Draw training and held-out loss over tokens, as PNG; nothing if there is no row yet."""
     trained = [(row["tokens"], row["loss"]) for row in rows if "loss" in row]
     held_out = [(row["tokens"], row["heldout"]) for row in rows if "heldout" in row]
     if not trained:
         return
-    # a second that only this needs; no pyplot: no display, no global state
+    # imported here, because it takes a second; not pyplot, which needs a display and has global state
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
 

@@ -1,4 +1,4 @@
-"""`python -m training.judge`: train the autoregressive judge of perplexity; see README.md here."""
+"""`python -m training.judge`: train the autoregressive judge of perplexity; see training/README.md."""
 
 import typer
 

@@ -1,4 +1,4 @@
-"""Model folders out of networks: LLaDA's layout for masked diffusion models, transformers' own for the others."""
+"""Model folders from networks: LLaDA's layout for masked diffusion models, transformers' own for the others."""
 
 import copy
 import re
@@ -21,7 +21,7 @@ from training.tokens import END, MASK, PAD, START, SpecialIds
 _BLOCK = ("attn_norm", "ff_norm", "q_proj", "k_proj", "v_proj", "attn_out", "ff_proj", "up_proj", "ff_out")
 _TOP = ("wte", "ln_f", "ff_out")
 
-# weights of a folder that need not be in one file
+# largest size of a file of weights
 DEFAULT_FILE_SIZE = "5GB"
 
 
@@ -35,19 +35,19 @@ def save_model(
     dtype: torch.dtype = torch.bfloat16,
     file_size: str = DEFAULT_FILE_SIZE,
 ) -> None:
-    """Write a model folder, whole or not at all; one that stands there is replaced.
+    """Write a model folder, whole or not at all; an existing one is replaced.
 
     Args:
-        network: what to save.
-        tokenizer: goes beside the weights.
-        special: its mask and end ids.
-        folder: where.
+        network: the network to save.
+        tokenizer: its tokenizer, which goes into the folder.
+        special: the tokenizer's mask and end ids.
+        folder: the folder to write.
         context: most positions that the model was trained on.
         dtype: number format of the weights on disk.
-        file_size: weights beyond this go into several files with an index ("15MB").
+        file_size: largest size of a file of weights ("15MB"); more go into several files with an index.
 
     Raises:
-        SettingsError: a masked diffusion model whose tokenizer has no mask token.
+        SettingsError: the model is a masked diffusion model, but its tokenizer has no mask token.
     """
     with replacing_folder(folder) as beside:
         if network.family == "llada":
@@ -61,12 +61,12 @@ def save_model(
             (beside / "generation_config.json").unlink(missing_ok=True)
         tokenizer.backend.save(str(beside / "tokenizer.json"))
         write_json(beside / "tokenizer_config.json", _tokenizer_config(context))
-        for file in beside.iterdir():  # safetensors writes for its owner alone
+        for file in beside.iterdir():  # safetensors makes files that only their owner can read
             file.chmod(0o644)
 
 
 def llada_state(module: LlamaForCausalLM, dtype: torch.dtype) -> dict[str, Tensor]:
-    """The weights under LLaDA's names; a tied output matrix is left out."""
+    """Return the weights under LLaDA's names; a tied output matrix is left out."""
     state = {name: tensor.detach().to("cpu", dtype).contiguous() for name, tensor in module.state_dict().items()}
     if module.config.tie_word_embeddings:
         state.pop("lm_head.weight", None)
@@ -75,10 +75,10 @@ def llada_state(module: LlamaForCausalLM, dtype: torch.dtype) -> dict[str, Tenso
 
 
 def llada_config(module: LlamaForCausalLM, special: SpecialIds, context: int, dtype: torch.dtype) -> dict[str, Any]:
-    """The configuration in LLaDA's words.
+    """Return the configuration with LLaDA's field names.
 
     Raises:
-        SettingsError: no mask token.
+        SettingsError: the tokenizer has no mask token.
     """
     if special.mask is None:
         raise SettingsError("a masked diffusion model needs a mask token in its tokenizer")
@@ -111,7 +111,7 @@ def llada_config(module: LlamaForCausalLM, special: SpecialIds, context: int, dt
 
 
 def _llada_names(blocks: int) -> dict[str, str]:
-    """LLaDA's name of each tensor of the Llama class: the loader's renamings turned round."""
+    """Return LLaDA's name of each tensor of the Llama class, by the inverse of the loader's renamings."""
     names = [f"model.transformer.{name}.weight" for name in _TOP]
     names += [f"model.transformer.blocks.{block}.{name}.weight" for block in range(blocks) for name in _BLOCK]
     return {_native_name(name): name for name in names}

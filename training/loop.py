@@ -1,7 +1,7 @@
 """The training loop, the same for both kinds of model and every device.
 
-A step draws rows and masks (functions of seed and step), sums the loss of its parts, clips, lets both optimizers
-move, and averages the weights. Everything that a later step depends on lies in one state file.
+A step draws rows and masks (functions of seed and step), sums the loss of its parts, clips the gradients, steps both
+optimizers, and averages the weights. Everything that a later step depends on is in one state file.
 """
 
 import math
@@ -36,7 +36,7 @@ STATE, LOG, CURVE, MODEL = "state.pt", "log.jsonl", "curve.png", "model"
 
 @dataclass(frozen=True)
 class Report:
-    """How far a piece of training came."""
+    """Progress of a run at the end of a call of `train`."""
 
     step: int
     steps: int
@@ -50,18 +50,18 @@ class Report:
 
 
 class Trainer:
-    """A run in its folder: started, or taken up where its state file says.
+    """A run in its folder: a new one, or one resumed from its state file.
 
     Args:
         config: the settings.
         shards: the training data.
-        out: the run's folder: state, log, curve, and the model with averaged weights.
-        device: where to train.
-        init: a model folder to start from; used by the first piece only.
-        held_out: rows to measure now and then.
+        out: the run's folder, for state, log, curve, and the model with averaged weights.
+        device: the device to train on.
+        init: a model folder to start from; ignored when a run resumes.
+        held_out: rows for regular evaluation.
 
     Raises:
-        SettingsError: settings that do not fit the data, the tokenizer or `init`.
+        SettingsError: the settings do not fit the data, the tokenizer or `init`.
         ResumeMismatch: the folder holds a run with other settings or data.
     """
 
@@ -95,15 +95,15 @@ class Trainer:
         self.optimizers = make_optimizers(self.network.module, config.optimizer, device)
         self.step = self.tokens = 0
         self.seconds = 0.0
-        self.interrupted = False  # set from outside to save and stop after the present step
+        self.interrupted = False  # set from outside, to save and stop after the current step
         if state is not None:
-            self._take_up(state)
+            self._resume(state)
         out.mkdir(parents=True, exist_ok=True)
         self.history = History(out / LOG, self.step)
         if config.speed.compile:
             self.network.compile()
 
-    def _take_up(self, state: State) -> None:
+    def _resume(self, state: State) -> None:
         self.step, self.tokens, self.seconds, self.start = state.step, state.tokens, state.seconds, state.start
         self.network.module.load_state_dict(state.tensors["module"])
         self.average.averaged.load_state_dict(state.tensors["average"])
@@ -114,27 +114,27 @@ class Trainer:
         """Train to the end of the schedule, or for `max_seconds`; then save everything.
 
         Raises:
-            SettingsError: the loss is no number any more.
+            SettingsError: the loss is no longer finite.
         """
-        began, before = time.monotonic(), self.seconds
-        last_save = began
+        start, before = time.monotonic(), self.seconds
+        last_save = start
         self.network.module.train()
-        # sums stay on the device between rows of the log, so that a GPU is not made to wait
+        # sums stay on the device between rows of the log, so that the GPU does not wait
         totals = torch.zeros(2, dtype=torch.float64, device=self.device)
         since = 0
         for batch in self._batches():
             totals += self._step(batch)
             since += 1
             now = time.monotonic()
-            self.seconds = before + now - began
+            self.seconds = before + now - start
             done = self.step == self.config.schedule.steps
-            stop = done or self.interrupted or (max_seconds is not None and now - began >= max_seconds)
+            stop = done or self.interrupted or (max_seconds is not None and now - start >= max_seconds)
             if self.step % self.config.record.log_steps == 0 or stop:
                 self._log(totals / since)
                 totals.zero_()
                 since = 0
                 if now - last_save >= self.config.record.save_seconds and not stop:
-                    self.save()  # only here, behind the log's check that the loss is a number
+                    self.save()  # only here, after the log's check that the loss is finite
                     last_save = now
             if self.step % self.config.record.evaluate_steps == 0 or done:
                 self._evaluate()
@@ -145,7 +145,7 @@ class Trainer:
         return Report(self.step, self.config.schedule.steps, self.tokens, self.seconds)
 
     def _step(self, batch: Batch) -> torch.Tensor:
-        """One update; returns (loss, plain cross entropy), still on the device."""
+        """Make one update; return (loss, plain cross entropy), still on the device."""
         measured = torch.zeros(2, dtype=torch.float64, device=self.device)
         parts = list(batch.split(self.config.speed.micro_rows))
         for part in parts:
@@ -166,7 +166,7 @@ class Trainer:
         return measured
 
     def _batches(self) -> Iterator[Batch]:
-        """The batches from the present step to the end, prepared ahead by other threads."""
+        """Yield the batches from the current step to the end, prepared ahead by other threads."""
         ahead = 2 * self.config.speed.workers
         with ThreadPoolExecutor(self.config.speed.workers) as pool:
             waiting: list[Future[Batch]] = []
@@ -182,7 +182,7 @@ class Trainer:
                     future.cancel()
 
     def batch(self, step: int) -> Batch:
-        """What a step (from 0) trains on."""
+        """Return the batch of a step (from 0)."""
         rows = self.rows.step(step)
         if self.config.masking is None:
             return autoregressive(rows)
@@ -193,8 +193,8 @@ class Trainer:
         return self.special.mask
 
     def _autocast(self) -> AbstractContextManager[Any]:
-        wanted = self.config.speed.autocast
-        on = wanted == "bf16" or (wanted == "auto" and faster_dtype(self.device) == torch.bfloat16)
+        mode = self.config.speed.autocast
+        on = mode == "bf16" or (mode == "auto" and faster_dtype(self.device) == torch.bfloat16)
         return torch.autocast(self.device.type, torch.bfloat16) if on else nullcontext()
 
     def _log(self, means: torch.Tensor) -> None:
@@ -213,7 +213,7 @@ class Trainer:
         )
 
     def _evaluate(self) -> None:
-        """The held-out rows under the averaged weights, with the same masks every time."""
+        """Measure the averaged weights on the held-out rows, with the same masks every time."""
         if self.held_out is None:
             return
         network = Network(self.network.family, self.average.module.train(False))
@@ -251,7 +251,7 @@ class Trainer:
         save_state(state, self.out / STATE)
 
     def _save_model(self) -> None:
-        """The averaged weights as a model folder, and the curve."""
+        """Write the averaged weights as a model folder, and the curve."""
         save_model(
             self.network.of(self.average.module),
             self.tokenizer,
@@ -261,12 +261,12 @@ class Trainer:
         )
         try:
             draw_curve(read_history(self.out / LOG), self.out / CURVE, self.config.card.name)
-        except ModuleNotFoundError:  # a machine that only trains may lack it, and the log has it all
+        except ModuleNotFoundError:  # a machine that only trains may lack it; the log has all numbers
             stderr().print(f"{self.out / CURVE} is not drawn: matplotlib is not installed", markup=False)
 
 
 def device_name(device: torch.device) -> str:
-    """What a model card calls the machine: the GPU's name, or how many CPU threads there were."""
+    """Return the device's name for the model card: the GPU's, or the number of CPU threads."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{torch.get_num_threads()} {device.type.upper()} threads"

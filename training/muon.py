@@ -1,8 +1,8 @@
-"""Muon: momentum whose update is orthogonalised, for the matrices of the network.
+"""Muon: momentum with orthogonalised updates, for the matrices of the network.
 
-The rule is `torch.optim.Muon`'s, which casts every matrix to bf16 and treats them one by one. Here matrices of one
-shape go through the Newton-Schulz iteration together, in bf16 only where the device multiplies it natively; on a CPU
-without such units torch's own takes longer than the rest of the step.
+The rule is that of `torch.optim.Muon`, which casts every matrix to bf16 and updates them one by one. Here matrices of
+one shape go through the Newton-Schulz iteration together, in bf16 only if the device multiplies it natively. On a CPU
+without bf16 units torch's own takes longer than the rest of the step.
 """
 
 from collections import defaultdict
@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-# quintic iteration with its steepest slope at zero: singular values end in about 0.7..1.2
+# quintic iteration, steepest at zero: singular values end at about 0.7..1.2
 _COEFFICIENTS = (3.4445, -4.775, 2.0315)
 _STEPS = 5
 _TINY = 1e-7
@@ -23,11 +23,11 @@ class Muon(torch.optim.Optimizer):
     """Keller Jordan's Muon with Nesterov momentum and decoupled weight decay.
 
     Args:
-        params: matrices only.
+        params: the parameters; all must be matrices.
         lr: step size; scaled by sqrt(max(1, rows / columns)).
-        momentum: of the running mean of gradients.
-        weight_decay: shrinks parameters by lr * weight_decay a step.
-        dtype: of the iteration.
+        momentum: decay of the running mean of gradients.
+        weight_decay: each step shrinks parameters by the share lr * weight_decay.
+        dtype: number format of the iteration.
     """
 
     def __init__(
@@ -66,18 +66,18 @@ class Muon(torch.optim.Optimizer):
                 state["momentum_buffer"] = torch.zeros_like(param)
             buffer = state["momentum_buffer"].lerp_(param.grad, 1 - momentum)
             updates.append(param.grad.lerp(buffer, momentum))
-        directions = orthogonalised(torch.stack(updates).to(self._dtype))
+        directions = orthogonalise(torch.stack(updates).to(self._dtype))
         rows, columns = params[0].shape
         for param, direction in zip(params, directions, strict=True):
             param.mul_(1 - lr * weight_decay)
             param.add_(direction.to(param.dtype), alpha=-lr * max(1, rows / columns) ** 0.5)
 
 
-def orthogonalised(matrices: Float[Tensor, "batch rows columns"]) -> Float[Tensor, "batch rows columns"]:
-    """Each matrix with its singular values driven towards 1 (Newton-Schulz, five steps)."""
+def orthogonalise(matrices: Float[Tensor, "batch rows columns"]) -> Float[Tensor, "batch rows columns"]:
+    """Drive the singular values of each matrix towards 1 (Newton-Schulz, five steps)."""
     if matrices.shape[1] > matrices.shape[2]:
-        turned: Tensor = orthogonalised(matrices.mT)
-        return turned.transpose(1, 2)
+        transposed: Tensor = orthogonalise(matrices.mT)
+        return transposed.transpose(1, 2)
     first, third, fifth = _COEFFICIENTS
     x: Tensor = matrices / matrices.norm(dim=(1, 2), keepdim=True).clamp(min=_TINY)
     for _ in range(_STEPS):

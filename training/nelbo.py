@@ -2,7 +2,7 @@
 
 For a row x of L tokens, NELBO(x) = E_t E_masks [ (1 / t) * sum over masked i of -log p(x_i | unmasked) ] with t
 uniform in (0, 1] (Nie et al. 2025, Eq. 3). Times are stratified over the rows of a repeat; repeats are independent, so
-their spread is the Monte-Carlo error.
+their spread gives the Monte-Carlo error.
 """
 
 from dataclasses import asdict, dataclass
@@ -27,30 +27,30 @@ class HeldOut:
 
     Attributes:
         ids: token ids.
-        characters: characters of the original text that each row covers.
+        characters: number of characters of the original text that each row covers.
     """
 
     ids: Int[np.ndarray, "rows length"]
     characters: Int[np.ndarray, " rows"]
 
     def first(self, rows: int) -> "HeldOut":
-        """The first `rows` rows."""
+        """Return the first `rows` rows."""
         return HeldOut(self.ids[:rows], self.characters[:rows])
 
 
 @dataclass(frozen=True)
 class Bound:
-    """Nats per token and per character.
+    """A bound in nats per token and per character.
 
     Attributes:
         per_token: NELBO, or cross entropy of an autoregressive model.
         per_character: the same nats over the characters of the original text.
-        monte_carlo_error: standard error of `per_token` from times and masks; 0 for an autoregressive model, None after
-            a single repeat.
-        text_error: standard error of `per_token` from the choice of rows, Monte-Carlo error included.
-        rows: rows measured.
-        tokens: tokens of one repeat.
-        repeats: independent draws of times and masks.
+        monte_carlo_error: standard error of `per_token` due to times and masks; 0 for an autoregressive model, None
+            after a single repeat.
+        text_error: standard error of `per_token` due to the choice of rows, Monte-Carlo error included.
+        rows: number of measured rows.
+        tokens: number of tokens of one repeat.
+        repeats: number of independent draws of times and masks.
     """
 
     per_token: float
@@ -67,7 +67,7 @@ class Bound:
 
 
 def held_out_rows(documents: list[Document], tokenizer: Tokenizer, length: int, rows: int, seed: int = 0) -> HeldOut:
-    """`rows` full rows from random places of random documents, drawn in proportion to their length.
+    """Draw `rows` full rows from random places of random documents, in proportion to their length.
 
     Raises:
         InputError: no document is as long as a row.
@@ -84,7 +84,7 @@ def held_out_rows(documents: list[Document], tokenizer: Tokenizer, length: int, 
         text = fitting[int(rng.choice(len(fitting), p=places / places.sum()))]
         start = int(rng.integers(len(text.ids) - length + 1))
         ids[row] = text.ids[start : start + length]
-        # up to where the next token begins, so that white space that no token covers counts once
+        # up to the start of the next token, so that white space between tokens counts once
         after = start + length
         stop = text.offsets[after][0] if after < len(text.ids) else text.offsets[-1][1]
         characters[row] = max(stop, text.offsets[after - 1][1]) - text.offsets[start][0]
@@ -94,14 +94,14 @@ def held_out_rows(documents: list[Document], tokenizer: Tokenizer, length: int, 
 def nelbo(
     network: Network, held_out: HeldOut, mask_id: int, *, repeats: int = 4, seed: int = 0, batch: int = 16
 ) -> Bound:
-    """The bound of a masked diffusion model on held-out rows.
+    """Compute the bound of a masked diffusion model on held-out rows.
 
     Args:
         network: the model, on its device.
         held_out: the rows.
-        mask_id: its mask token.
+        mask_id: id of its mask token.
         repeats: independent draws of times and masks for every row.
-        seed: of the draws: two models measured with one seed see the same masks.
+        seed: seed of the draws; two models measured with one seed see the same masks.
         batch: rows of a forward.
     """
     rows = len(held_out.ids)
@@ -118,7 +118,7 @@ def nelbo(
 
 
 def cross_entropy(network: Network, held_out: HeldOut, *, batch: int = 16) -> Bound:
-    """The cross entropy of an autoregressive model on the rows, each token but a row's first given those before it."""
+    """Compute the cross entropy of an autoregressive model: each token of a row after the first, given those before."""
     rows, length = held_out.ids.shape
     sums = np.empty((1, rows))
     for start in range(0, rows, batch):
@@ -126,7 +126,7 @@ def cross_entropy(network: Network, held_out: HeldOut, *, batch: int = 16) -> Bo
         task = autoregressive(RowBatch(ids, np.full(len(ids), length, np.int64)))
         ones = Batch(task.inputs, task.positions, task.targets, np.ones(len(task.targets), np.float32))
         sums[0, start : start + batch] = _row_sums(network, ones)
-    # the first token is given: scale to the row's full length
+    # the first token is not predicted: scale to the row's full length
     return _bound(sums * length / (length - 1), held_out, 0.0)
 
 
@@ -137,7 +137,7 @@ def row_nats(
     weights: Float[np.ndarray, " rows"],
     mask_id: int,
 ) -> Float[np.ndarray, " rows"]:
-    """Each row's weighted nats of its masked tokens: one draw of its bound when the weight is 1 / t."""
+    """Return each row's weighted nats of its masked tokens; with weight 1 / t, this is one draw of its bound."""
     return _row_sums(network, masked_batch(ids, masked, weights, mask_id))
 
 
@@ -147,7 +147,7 @@ def _row_sums(network: Network, batch: Batch) -> Float[np.ndarray, " rows"]:
         losses = functional.cross_entropy(network.logits_at(inputs, positions).float(), targets, reduction="none")
     nats = (losses * weights).double().cpu().numpy()
     rows, length = batch.inputs.shape
-    # where nothing was masked, bincount forgets that the weights are floats
+    # if nothing was masked, bincount returns integers
     return np.bincount(batch.positions // length, weights=nats, minlength=rows).astype(np.float64)
 
 

@@ -1,7 +1,7 @@
-"""The networks that can be trained, as transformers' own classes: built new, or begun from a folder's weights.
+"""The trainable networks, as transformers' own classes: with random weights, or loaded from a folder.
 
-A family tells apart the trunk (ids to hidden states) and the head (hidden states to logits), so that logits are
-computed only where the objective needs them.
+Each network has a trunk (ids to hidden states) and a head (hidden states to logits), so that logits are computed only
+where the objective needs them.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ class Network:
 
     @property
     def trunk(self) -> nn.Module:
-        """Ids to hidden states."""
+        """The module from ids to hidden states."""
         trunk: nn.Module = self.module.model
         return trunk
 
@@ -47,74 +47,74 @@ class Network:
         return config
 
     def compile(self) -> None:
-        """Let torch.compile fuse the trunk; the head sees another number of positions each step and stays as it is."""
+        """Compile the trunk; not the head, since its number of positions differs from step to step."""
         self.forward = torch.compile(self.trunk, dynamic=False)
 
     def hidden(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length width"]:
-        """Hidden states of every position."""
-        forward = self.trunk if self.forward is None else self.forward  # a compiled module has no truth value
+        """Compute the hidden states of every position."""
+        forward = self.trunk if self.forward is None else self.forward  # a compiled module cannot be tested for truth
         states: Tensor = forward(input_ids=ids, use_cache=False).last_hidden_state
         return states
 
     def logits(self, hidden: Float[Tensor, "... width"]) -> Float[Tensor, "... vocab"]:
-        """Logits of some positions' hidden states."""
+        """Compute logits from some positions' hidden states."""
         logits: Tensor = self.module.lm_head(hidden)
         return logits
 
     def logits_at(
         self, ids: Int[Tensor, "batch length"], positions: Int[Tensor, " targets"]
     ) -> Float[Tensor, "targets vocab"]:
-        """Logits of the positions, counted through the batch row by row."""
+        """Compute logits at the positions, which are counted through the batch row by row."""
         return self.logits(self.hidden(ids).flatten(0, 1)[positions])
 
     def of(self, module: nn.Module) -> "Network":
-        """The same family around another module (an average of weights)."""
+        """Return a network of the same family with another module (averaged weights)."""
         return Network(self.family, module)
 
 
 def new_network(config: TrainingConfig, vocab_size: int, special: SpecialIds, init: Path | None) -> Network:
-    """The network that a run starts with: random, or from the weights in `init`.
+    """Build the network that a run starts with: random weights, or those in `init`.
 
     Raises:
         SettingsError: `init` does not fit the settings.
-        ModelNotFound: `init` is no model folder.
-        CheckpointFormat: the weights cannot be read.
+        ModelNotFound: `init` is not a model folder.
+        CheckpointFormat: the weights are unreadable.
     """
-    wanted = config.network
+    sizes = config.network
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        network = build_network(wanted.type, llama_settings(wanted, vocab_size, special))
-        _scale_residuals(network.module, wanted.blocks)
+        network = build_network(sizes.type, llama_settings(sizes, vocab_size, special))
+        _scale_residuals(network.module, sizes.blocks)
     if init is not None:
         start = load_network(init)
         fitting = {name: tensor.float() for name, tensor in start.module.state_dict().items()}
         try:
             network.module.load_state_dict(fitting)
         except RuntimeError as error:
-            raise SettingsError(f"{init} is no checkpoint of the sizes in [network]: {error}") from error
+            raise SettingsError(f"{init} does not have the sizes in [network]: {error}") from error
     return network
 
 
 def build_network(family: str, config: dict[str, Any]) -> Network:
-    """A network from its transformers configuration, with random weights from torch's generator."""
+    """Build a network from its transformers configuration, with random weights from torch's generator."""
     config = {name: value for name, value in config.items() if name != "model_type"}
     llama = LlamaConfig(**config)
     llama.is_causal = family == "llama"
     return Network(family, LlamaForCausalLM(llama))
 
 
-def llama_settings(wanted: LlamaNetwork, vocab_size: int, special: SpecialIds) -> dict[str, Any]:
-    """The sizes in the words of transformers' Llama."""
+def llama_settings(sizes: LlamaNetwork, vocab_size: int, special: SpecialIds) -> dict[str, Any]:
+    """Return the sizes with the field names of transformers' Llama."""
     return {
-        "hidden_size": wanted.width,
-        "intermediate_size": wanted.hidden,
-        "num_hidden_layers": wanted.blocks,
-        "num_attention_heads": wanted.heads,
-        "num_key_value_heads": wanted.heads,
+        "hidden_size": sizes.width,
+        "intermediate_size": sizes.hidden,
+        "num_hidden_layers": sizes.blocks,
+        "num_attention_heads": sizes.heads,
+        "num_key_value_heads": sizes.heads,
         "vocab_size": vocab_size,
-        "max_position_embeddings": wanted.context,
+        "max_position_embeddings": sizes.context,
         "rms_norm_eps": 1e-5,
-        "rope_parameters": {"rope_type": "default", "rope_theta": wanted.rope_theta},
+        "rope_parameters": {"rope_type": "default", "rope_theta": sizes.rope_theta},
         "tie_word_embeddings": True,
         "bos_token_id": None,
         "eos_token_id": special.end,
@@ -124,18 +124,18 @@ def llama_settings(wanted: LlamaNetwork, vocab_size: int, special: SpecialIds) -
 
 
 def load_network(name_or_path: str | Path) -> Network:
-    """A trained network, in float32 on the CPU, by a model's name or folder (LLaDA's layout, or transformers').
+    """Load a trained network, in float32 on the CPU, by a model's name or folder (LLaDA's layout, or transformers').
 
     Raises:
-        ModelNotFound: no model folder.
-        CheckpointFormat: another family, or damaged.
+        ModelNotFound: no model has this name or folder.
+        CheckpointFormat: the checkpoint is of another family, or damaged.
     """
     checkpoint = find_checkpoint(str(name_or_path))
     family, folder = checkpoint.config.get("model_type"), checkpoint.folder
     if family == "llada":
         return Network("llada", load_model(str(folder), device="cpu", dtype="fp32").network.requires_grad_(True))
     if family != "llama":
-        raise CheckpointFormat(f"{folder} is of model_type {family!r}; training knows llada and llama")
+        raise CheckpointFormat(f"{folder} is of model_type {family!r}; training supports llada and llama")
     try:
         module = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
     except (OSError, RuntimeError, ValueError) as error:
@@ -144,13 +144,13 @@ def load_network(name_or_path: str | Path) -> Network:
 
 
 def quiet_transformers() -> None:
-    """No progress bars and loading reports; errors still show."""
+    """Switch off transformers' progress bars and loading reports; errors are still shown."""
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def weights_fingerprint(module: nn.Module) -> str:
-    """SHA-256 over the tensors in order of name, as float32: the same however a folder stores them."""
+    """Hash the tensors, in order of name and as float32, so that it does not depend on how a folder stores them."""
     digest = hashlib.sha256()
     for name, tensor in sorted(module.state_dict().items()):
         digest.update(f"{name} {tuple(tensor.shape)}\0".encode())
@@ -159,7 +159,7 @@ def weights_fingerprint(module: nn.Module) -> str:
 
 
 def _scale_residuals(module: nn.Module, blocks: int) -> None:
-    """Smaller writes into the residual stream, the more blocks write (as in GPT-2)."""
+    """Scale down the matrices that write into the residual stream, by the number of blocks (as in GPT-2)."""
     with torch.no_grad():
         for name, param in module.named_parameters():
             if name.endswith(("o_proj.weight", "down_proj.weight")):

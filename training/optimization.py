@@ -1,4 +1,4 @@
-"""From gradients to weights: which optimizer takes which parameter, the rate of each step, the average of weights."""
+"""From gradients to weights: the optimizer of each parameter, the rate of each step, the average of weights."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from training.muon import Muon
 
 
 def trapezoid(step: int, schedule: Schedule) -> float:
-    """Share of the peak rate at a step (from 0): linear up, flat, linear down; never zero."""
+    """Return the share of the peak rate at a step (from 0): linear up, constant, linear down; never zero."""
     up = (step + 1) / schedule.warmup_steps
     down = (schedule.steps - step) / max(schedule.decay_steps, 1) if step >= schedule.decay_start else 1.0
     return min(up, down, 1.0)
@@ -27,7 +27,7 @@ class Optimizers:
     settings: OptimizerSettings
 
     def step(self, share: float) -> None:
-        """Update with `share` of the peak rates, and forget the gradients."""
+        """Update with `share` of the peak rates, and clear the gradients."""
         for optimizer, peak in ((self.muon, self.settings.muon_lr), (self.adamw, self.settings.adamw_lr)):
             for group in optimizer.param_groups:
                 group["lr"] = peak * share
@@ -36,7 +36,7 @@ class Optimizers:
 
 
 def make_optimizers(module: nn.Module, settings: OptimizerSettings, device: torch.device) -> Optimizers:
-    """Both optimizers for a module's parameters."""
+    """Make both optimizers for a module's parameters."""
     matrices, others = split_parameters(module)
     muon = Muon(
         matrices,
@@ -56,7 +56,7 @@ def make_optimizers(module: nn.Module, settings: OptimizerSettings, device: torc
 
 
 def split_parameters(module: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """(matrices of the blocks, all the others); a block is a member of a `ModuleList`."""
+    """Return (matrices of the blocks, all other parameters); a block is a member of a `ModuleList`."""
     inside = {
         id(param)
         for blocks in module.modules()
@@ -72,8 +72,8 @@ class Average:
     """Exponential moving average of a module's weights; short at first, so that it forgets the random start.
 
     Args:
-        module: whose weights are averaged; its copy is `module` here.
-        decay: of the average once (1 + step) / (10 + step) exceeds it.
+        module: the module whose weights are averaged; the property `module` is a copy.
+        decay: decay of the average, once (1 + step) / (10 + step) exceeds it.
     """
 
     def __init__(self, module: nn.Module, decay: float) -> None:
@@ -87,7 +87,7 @@ class Average:
         return averaged
 
     def update(self, module: nn.Module, step: int) -> None:
-        """Take in the weights after a step (from 0)."""
+        """Add the weights after a step (from 0) to the average."""
         decay = min(self.decay, (1 + step) / (10 + step))
         self.averaged.multi_avg_fn = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
         self.averaged.update_parameters(module)

@@ -1,7 +1,7 @@
-"""`python -m training.passage_bound`: models with different tokens on the same passages, in nats a character.
+"""`python -m training.passage_bound`: compare models with different tokens on the same passages, in nats a character.
 
-What is scored of a passage is cut into blocks, each bounded after all text before it: the bound of decoding block by
-block, which for one block is the bound of `training.evaluate`. Works on any model that dgmark decodes.
+The scored part of a passage is cut into blocks, each bounded after all text before it: the bound of decoding block by
+block, which for one block is the bound of `training.evaluate`. Works with any model that dgmark decodes.
 """
 
 import json
@@ -24,7 +24,7 @@ from training.files import write_json
 
 @dataclass(frozen=True)
 class Passage:
-    """A context, and the text behind it that is scored; both are whole words."""
+    """A context, and the text after it, which is scored; both are whole words."""
 
     context: str
     text: str
@@ -32,15 +32,15 @@ class Passage:
 
 @dataclass(frozen=True)
 class CharacterBound:
-    """Nats a character over passages.
+    """A bound over passages, in nats a character.
 
     Attributes:
         per_character: nats over characters.
         per_token: the same nats over the model's tokens.
-        monte_carlo_error: standard error of `per_character` from the masks.
-        text_error: standard error of `per_character` from the choice of passages, Monte-Carlo error included.
-        passages: how many.
-        characters: that were scored.
+        monte_carlo_error: standard error of `per_character` due to the masks.
+        text_error: standard error of `per_character` due to the choice of passages, Monte-Carlo error included.
+        passages: number of passages.
+        characters: number of scored characters.
         block_length: tokens of a block.
         samples: masked canvases a block.
     """
@@ -56,14 +56,14 @@ class CharacterBound:
 
 
 def passages_of(documents: Sequence[Document], count: int, given: int, scored: int, seed: int = 0) -> list[Passage]:
-    """Passages from random places of random documents, drawn in proportion to their length.
+    """Draw passages from random places of random documents, in proportion to their length.
 
     Args:
-        documents: to draw from.
-        count: passages.
-        given: characters before what is scored, about.
-        scored: characters that are scored, about.
-        seed: of the places.
+        documents: the documents to draw from.
+        count: number of passages.
+        given: approximate number of characters of the context.
+        scored: approximate number of scored characters.
+        seed: seed of the places.
 
     Raises:
         InputError: no document is long enough.
@@ -73,24 +73,24 @@ def passages_of(documents: Sequence[Document], count: int, given: int, scored: i
         raise InputError(f"no document has {2 * (given + scored)} characters; give longer ones, or ask for less")
     rng = np.random.default_rng(seed)
     odds = np.array([len(text) for text in texts], np.float64)
-    found = []
+    drawn = []
     for _ in range(count):
         text = texts[int(rng.choice(len(texts), p=odds / odds.sum()))]
         start = text.index(" ", int(rng.integers(len(text) - 2 * (given + scored)))) + 1
         middle = text.index(" ", start + given)
         stop = text.index(" ", middle + scored)
-        found.append(Passage(text[start:middle], text[middle:stop]))
-    return found
+        drawn.append(Passage(text[start:middle], text[middle:stop]))
+    return drawn
 
 
 def passage_bound(
     model: Denoiser, passages: Sequence[Passage], *, block_length: int, samples: int, batch_size: int = 16
 ) -> CharacterBound:
-    """The bound of a model on passages, block after block.
+    """Compute the bound of a model on passages, block after block.
 
     Args:
-        model: the model; it has to hold a whole passage.
-        passages: what to score.
+        model: the model; its context must hold a whole passage.
+        passages: the passages to score.
         block_length: tokens of a block.
         samples: masked canvases a block.
         batch_size: canvases of a forward.
@@ -98,7 +98,7 @@ def passage_bound(
     nats, errors, tokens = [], [], 0
     for number, passage in enumerate(passages):
         before, ids = model.tokenizer.encode(passage.context), model.tokenizer.encode(passage.text)
-        found = [
+        blocks = [
             answer_likelihood(
                 model,
                 [*before, *ids[:start]],
@@ -109,13 +109,13 @@ def passage_bound(
             )
             for start in range(0, len(ids), block_length)
         ]
-        nats.append(-sum(one.bound for one in found))
-        errors.append(sum(one.standard_error**2 for one in found))
+        nats.append(-sum(one.bound for one in blocks))
+        errors.append(sum(one.standard_error**2 for one in blocks))
         tokens += len(ids)
     lengths = np.array([len(one.text) for one in passages], np.float64)
     total, characters = float(np.sum(nats)), int(lengths.sum())
     ratio = total / characters
-    spread = np.array(nats) - ratio * lengths  # of a ratio of sums
+    spread = np.array(nats) - ratio * lengths  # deviations for the error of a ratio of sums
     count = len(passages)
     return CharacterBound(
         per_character=ratio,
@@ -131,29 +131,29 @@ def passage_bound(
 
 @command_errors
 def main(
-    model: Annotated[list[str], typer.Option(help="NAME:BLOCK, a model and tokens of a block; several may be given.")],
+    model: Annotated[list[str], typer.Option(help="NAME:BLOCK, a model and its block length; may be repeated.")],
     data: Annotated[Path, typer.Option(help="Held-out documents (.jsonl, .xz).")],
-    out: Annotated[Path, typer.Option(help="JSON file of the results; what is in it is not measured again.")],
-    only: Annotated[str, typer.Option(help="Only documents whose id begins so.")] = "",
-    passages: Annotated[int, typer.Option(min=2, help="Passages.")] = 16,
-    given: Annotated[int, typer.Option(min=8, help="Characters before what is scored.")] = 300,
-    scored: Annotated[int, typer.Option(min=8, help="Characters that are scored.")] = 400,
+    out: Annotated[Path, typer.Option(help="JSON file of the results; those in it are not measured again.")],
+    only: Annotated[str, typer.Option(help="Only documents whose id begins with this.")] = "",
+    passages: Annotated[int, typer.Option(min=2, help="Number of passages.")] = 16,
+    given: Annotated[int, typer.Option(min=8, help="Characters of the context.")] = 300,
+    scored: Annotated[int, typer.Option(min=8, help="Scored characters.")] = 400,
     samples: Annotated[int, typer.Option(min=2, help="Masked canvases a block.")] = 8,
 ) -> None:
     """Bound models on the same passages, in nats a character."""
     documents = [one for one in read_documents(data) if one.doc_id.startswith(only)]
     chosen = passages_of(documents, passages, given, scored)
-    found = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
+    results = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
     for one in model:
         name, _, block = one.rpartition(":")
         if not name or not block.isdigit() or int(block) < 1:
-            raise SettingsError(f"--model {one!r}: give NAME:BLOCK, a model and the tokens of a block")
-        asked = f"{one} {only or 'all'} {passages} {given} {scored} {samples}"
-        if asked not in found:
+            raise SettingsError(f"--model {one!r} is invalid: give NAME:BLOCK, a model and its block length")
+        label = f"{one} {only or 'all'} {passages} {given} {scored} {samples}"
+        if label not in results:
             bound = passage_bound(load_model(name), chosen, block_length=int(block), samples=samples)
-            found[asked] = asdict(bound)
-            write_json(out, found)
-        stderr().print(f"{asked}: {found[asked]}", markup=False, soft_wrap=True)
+            results[label] = asdict(bound)
+            write_json(out, results)
+        stderr().print(f"{label}: {results[label]}", markup=False, soft_wrap=True)
     stdout().print(str(out), markup=False)
 
 

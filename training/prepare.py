@@ -1,4 +1,4 @@
-"""`python -m training.prepare`: documents to token shards. The training commands do this by themselves."""
+"""`python -m training.prepare`: tokenise documents into shards. The training commands do this by themselves."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,11 +13,11 @@ NEW = "new"
 
 
 def prepare(data: Path, folder: Path, tokenizer: str, vocab_size: int) -> Shards:
-    """Token shards of a data file; `tokenizer` is a model's name, a folder, or "new".
+    """Make token shards of a data file; `tokenizer` is a model's name, a folder, or "new".
 
     Raises:
-        InputError: data that cannot be used.
-        ModelError: no such tokenizer.
+        InputError: the data is unusable.
+        ModelError: the tokenizer does not exist.
     """
     known = None if tokenizer == NEW else training_tokenizer(tokenizer)
     shards = prepare_shards(data, folder, tokenizer=known, vocab_size=vocab_size)
@@ -35,7 +35,7 @@ def main(
     data: Annotated[Path, typer.Option(help='JSON Lines (.jsonl, .xz, .gz) of {"id", "paragraphs"}.')],
     out: Annotated[Path, typer.Option(help="Folder of token shards.")],
     tokenizer: Annotated[str, typer.Option(help="Model name, folder, or: new.")] = "storyteller",
-    vocab_size: Annotated[int, typer.Option(min=300, max=65_536, help="Of a new tokenizer.")] = 8192,
+    vocab_size: Annotated[int, typer.Option(min=300, max=65_536, help="Size of a new tokenizer.")] = 8192,
 ) -> None:
     """Tokenise documents into shards."""
     prepare(data, out, tokenizer, vocab_size)

@@ -1,4 +1,4 @@
-"""The figures of an evaluation as Markdown for a model card, and its samples as a page for a human to read."""
+"""The figures of an evaluation as Markdown for a model card, and its samples as a page for people to read."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -14,14 +14,14 @@ _PAGE = """<!doctype html>
 h2{{font:600 15px sans-serif;margin:2.5em 0 .3em}}h3{{font:13px sans-serif;color:#555;margin:1em 0 .2em}}
 p{{margin:0;white-space:pre-wrap}}b{{font-weight:600}}</style>
 <h1>{title}</h1>
-<p>Prompts (bold) are beginnings out of held-out documents; nothing is picked by hand.</p>
+<p>Prompts (bold) are beginnings from held-out documents; nothing is selected by hand.</p>
 {samples}
 </html>
 """
 
 
 def markdown(figures: Figures) -> str:
-    """Two tables: the bounds, and the samples cell by cell. What was not measured is left out."""
+    """Render two tables, of the bounds and of the samples by cell. What was not measured is left out."""
     parts = []
     if figures.get("bounds"):
         parts.append(_bounds(figures["bounds"]))
@@ -31,7 +31,7 @@ def markdown(figures: Figures) -> str:
 
 
 def page(title: str, cells: Mapping[str, Sequence[Row]]) -> str:
-    """One HTML page: every prompt with its text of each cell."""
+    """Render one HTML page that shows every prompt with its text of each cell."""
     names = list(cells)
     blocks = []
     for number, rows in enumerate(zip(*cells.values(), strict=True), 1):
@@ -67,15 +67,15 @@ def _cells(cells: Figures) -> str:
         lengths, runs = row["lengths"], row["in_runs"]
         lines.append(
             f"| {name} | {row['texts']} | {lengths['median']:.0f} ({lengths['min']}, {lengths['max']}) "
-            f"| {row['ended']:.0%} | {_judged(row.get('judge'))} | {row['repeated_4_grams']:.1%} "
+            f"| {row['ended']:.0%} | {_perplexity(row.get('judge'))} | {row['repeated_4_grams']:.1%} "
             f"| {row['distinct_1']:.3f} | {row['distinct_2']:.3f} | {' | '.join(f'{runs[one]:.1%}' for one in runs)} |"
         )
     return "\n".join(lines)
 
 
-def _judged(judged: Figures | None) -> str:
-    if judged is None:
+def _perplexity(figures: Figures | None) -> str:
+    if figures is None:
         return "not measured"
-    if judged["low"] is None:
-        return f"{judged['perplexity']:.1f}"
-    return f"{judged['perplexity']:.1f} ({judged['low']:.1f}, {judged['high']:.1f})"
+    if figures["low"] is None:
+        return f"{figures['perplexity']:.1f}"
+    return f"{figures['perplexity']:.1f} ({figures['low']:.1f}, {figures['high']:.1f})"

@@ -1,9 +1,9 @@
-"""Rows out of documents: the rows of a step are a function of (seed, step) alone, so a run resumes by its step.
+"""Rows from documents. The rows of a step depend only on (seed, step), so a run resumes by its step.
 
 An epoch cuts every document into consecutive windows of the row length, in even epochs from its first token, in odd
-ones from a random offset, and shuffles them. Behind a document's end a row is filled with the end token; or, if it is
-to be packed, with one end token and the beginning of another document of the same part. With a mixture, each of its
-parts has epochs of its own, and the rows of a step are dealt to the parts by their shares.
+ones from a random offset, and shuffles them. After a document's end a row is filled with end tokens; or, if it is to be
+packed, with one end token and the beginning of another document of the same part. With a mixture, each part has its own
+epochs, and the rows of a step are allotted to the parts by their shares.
 """
 
 from dataclasses import dataclass, field
@@ -16,10 +16,10 @@ from dgmark.errors import SettingsError
 from training.config import ROUNDING, Rows
 from training.shards import Shards
 
-# a last window with fewer tokens of text than this is left out
+# a last window with fewer tokens than this is left out
 SHORTEST = 32
 
-# one random stream for each purpose, so that one setting does not shift another's draws
+# one random stream for each purpose, so that changing one setting does not change other draws
 _EPOCH, _STEP, _MASKS = range(3)
 
 _GOLDEN = (5**0.5 - 1) / 2
@@ -28,7 +28,7 @@ Windows = Int[np.ndarray, "windows 3"]
 
 @dataclass(frozen=True)
 class RowBatch:
-    """Rows of token ids and how many of each are text; the others are end tokens."""
+    """Rows of token ids, and how many ids of each row are text; the others are end tokens."""
 
     ids: Int[np.ndarray, "batch length"]
     sizes: Int[np.ndarray, " batch"]
@@ -36,12 +36,12 @@ class RowBatch:
 
 @dataclass
 class Part:
-    """Documents with a sequence of epochs of their own.
+    """Documents with their own sequence of epochs.
 
     Attributes:
-        documents: (shard, start, tokens) of each.
+        documents: (shard, start, tokens) of each document.
         length: tokens of a window.
-        seed: of offsets and order.
+        seed: seed of offsets and order.
     """
 
     documents: Windows
@@ -51,7 +51,7 @@ class Part:
     _cached: dict[int, Windows] = field(default_factory=dict)
 
     def epoch(self, epoch: int) -> Windows:
-        """(shard, start, tokens) of every window of an epoch, in the order in which they are read."""
+        """Return (shard, start, tokens) of every window of an epoch, in the order in which they are read."""
         rng = np.random.default_rng((*self.seed, epoch))
         shard, first, size = self.documents.T
         length = self.length
@@ -68,7 +68,7 @@ class Part:
         return rng.permutation(windows)
 
     def window(self, index: int) -> Int[np.ndarray, " 3"]:
-        """The index-th window of the endless sequence of epochs."""
+        """Return window `index` of the endless sequence of epochs."""
         epoch = 0
         while True:
             if epoch == len(self._sizes):
@@ -88,10 +88,10 @@ class Part:
 
 
 def parts_of(shards: Shards, settings: Rows, seed: int) -> tuple[list[Part], Float[np.ndarray, " parts"]]:
-    """The parts of the mixture that hold documents, what no name matches last, and their shares of the rows.
+    """Return the parts of the mixture, the documents that no name matches last, and the parts' shares of the rows.
 
     Raises:
-        SettingsError: a name of no document, or names that take all documents at shares that sum to less than 1.
+        SettingsError: a name matches no document, or the names match all documents but their shares sum to less than 1.
     """
     left = np.ones(len(shards.documents), np.bool_)
     chosen: list[tuple[Windows, float]] = []
@@ -105,7 +105,9 @@ def parts_of(shards: Shards, settings: Rows, seed: int) -> tuple[list[Part], Flo
     if left.any():
         chosen.append((shards.documents[left], rest))
     elif rest > ROUNDING:
-        raise SettingsError(f"rows.mixture: its names take all documents; the shares must sum to 1, not {1 - rest:g}")
+        raise SettingsError(
+            f"rows.mixture: its names match all documents, so the shares must sum to 1, not {1 - rest:g}"
+        )
     parts = [Part(table, settings.length, (seed, _EPOCH, number)) for number, (table, _) in enumerate(chosen)]
     return parts, np.array([share for _, share in chosen])
 
@@ -117,12 +119,12 @@ class RowSource:
     Attributes:
         shards: the documents.
         settings: row length, rows of a step, shares.
-        end_id: fills rows that end early.
-        sentence_end: which ids a row may be cut after, by id.
-        seed: of the whole run.
+        end_id: the token that fills rows that end early.
+        sentence_end: for each id, whether a row may be cut after it.
+        seed: seed of the run.
 
     Raises:
-        SettingsError: a mixture that does not fit the documents.
+        SettingsError: the mixture does not fit the documents.
     """
 
     shards: Shards
@@ -141,12 +143,12 @@ class RowSource:
         self._deal = self._deal_out(0)
 
     def step(self, step: int) -> RowBatch:
-        """The rows of a step (from 0)."""
+        """Return the rows of a step (from 0)."""
         rng = np.random.default_rng((self.seed, _STEP, step))
         batch = self.settings.batch
         with self._lock:
-            dealt = self._dealt(step)
-            windows = np.stack([self.parts[part].window(index) for part, index in dealt])
+            sources = self._sources(step)
+            windows = np.stack([self.parts[part].window(index) for part, index in sources])
         length = self.settings.length
         if rng.random() < self.settings.short_share:
             length = int(rng.choice(self.settings.short_lengths))
@@ -160,15 +162,15 @@ class RowSource:
             if early[row] and len(text) == length:
                 text = text[: self._cut(text, cuts[row])]
             elif packed[row]:
-                text = self._packed(text, length, self.parts[dealt[row][0]].documents, rng)
+                text = self._pack(text, length, self.parts[sources[row][0]].documents, rng)
             ids[row, : len(text)] = text
             sizes[row] = len(text)
         return RowBatch(ids, sizes)
 
-    def _packed(
+    def _pack(
         self, text: UInt16[np.ndarray, " text"], length: int, documents: Windows, rng: np.random.Generator
     ) -> Int[np.ndarray, " row"]:
-        """The text, and behind it beginnings of documents drawn at random, an end token before each."""
+        """Append beginnings of random documents to the text, with an end token before each."""
         row = text.astype(np.int64)
         while len(row) < length:
             shard, start, size = documents[rng.integers(len(documents))]
@@ -177,19 +179,19 @@ class RowSource:
         return row
 
     def masks_rng(self, step: int) -> np.random.Generator:
-        """The generator of a step's masks."""
+        """Return the random generator of a step's masks."""
         return np.random.default_rng((self.seed, _MASKS, step))
 
-    def _dealt(self, step: int) -> list[tuple[int, int]]:
-        """For each row of a step its part, and how many rows of that part came before it since step 0."""
+    def _sources(self, step: int) -> list[tuple[int, int]]:
+        """Return, for each row of a step, its part and how many rows of that part came before it since step 0."""
         first, stop = step * self.settings.batch, (step + 1) * self.settings.batch
         if stop > len(self._deal):
-            self._deal = self._deal_out(2 * stop)  # twice what is needed, so that a run deals each row but twice
+            self._deal = self._deal_out(2 * stop)  # twice the need, so that a run computes each row at most about twice
         return [(part, before) for part, before in self._deal[first:stop].tolist()]
 
     def _deal_out(self, rows: int) -> Int[np.ndarray, "rows 2"]:
-        """(part, rows of that part before it) of the first rows."""
-        # multiples of the golden ratio spread evenly over (0, 1), so that every stretch of rows has the shares
+        """Return (part, rows of that part before it) for the first `rows` rows."""
+        # multiples of the golden ratio are spread evenly over (0, 1), so every stretch of rows has about the shares
         part = np.searchsorted(self._bounds, np.arange(rows) * _GOLDEN % 1.0, side="right")
         before = np.empty(rows, np.int64)
         for number in range(len(self.parts)):
@@ -198,7 +200,7 @@ class RowSource:
         return np.stack([part, before], axis=1)
 
     def _cut(self, text: UInt16[np.ndarray, " length"], at: float) -> int:
-        """Where to end a row: after the first sentence end behind a random place, else the last one before it."""
+        """Return where to end a row: at the first sentence end after the share `at`, else at the last before it."""
         ends = np.flatnonzero(self.sentence_end[text]) + 1
         if not len(ends):
             return len(text)

@@ -1,6 +1,6 @@
-"""Texts of a model after held-out beginnings: at T = 1 and greedy, marked and unmarked, at equal settings and seeds.
+"""Texts of a model after held-out beginnings: at T = 1 and greedy, marked and unmarked, with equal settings and seeds.
 
-Rows go to one JSON Lines file per cell and are not made twice.
+Rows go to one JSON Lines file per cell; existing rows are reused.
 """
 
 import hashlib
@@ -30,14 +30,14 @@ MARKS = ("unmarked", "marked")
 
 @dataclass(frozen=True)
 class Plan:
-    """What to generate.
+    """The samples to generate.
 
     Attributes:
-        texts: per cell.
+        texts: texts of a cell.
         length: response tokens.
         block_length: positions of a block.
         batch: rows decoded at once.
-        cache: as of `dgmark.decode.DecodeConfig`.
+        cache: see `dgmark.decode.DecodeConfig`.
     """
 
     texts: int = 20
@@ -48,12 +48,12 @@ class Plan:
 
 
 def cells() -> list[str]:
-    """Names of the four cells, "t1-unmarked" first."""
+    """List the names of the four cells, "t1-unmarked" first."""
     return [f"{sampling}-{mark}" for sampling in SAMPLING for mark in MARKS]
 
 
 def evaluation_key(model: NetworkDenoiser) -> WatermarkKey:
-    """A key bound to the model, from a published phrase: anybody gets the same texts, and it protects nothing."""
+    """Make a key for the model from a public phrase: everybody gets the same texts, and it protects nothing."""
     tokenizer = model.tokenizer
     spec = WatermarkSpec(
         table_size=model.vocab_size, tokenizer="evaluated", tokenizer_fingerprint=tokenizer.fingerprint
@@ -63,29 +63,29 @@ def evaluation_key(model: NetworkDenoiser) -> WatermarkKey:
 
 
 def held_out_prompts(documents: Sequence[Document], tokenizer: Tokenizer, count: int, tokens: int = 32) -> list[str]:
-    """Beginnings of paragraphs of held-out documents: whole words, about `tokens` tokens, one document after another.
+    """Draw beginnings of paragraphs from one held-out document after another: whole words, about `tokens` tokens.
 
     Raises:
         InputError: too few paragraphs are long enough.
     """
     rng = np.random.default_rng(0)
-    found: list[str] = []
+    prompts: list[str] = []
     order = rng.permutation(len(documents))
-    for attempt in range(8):  # another paragraph of every document each time
+    for attempt in range(8):  # each round draws another paragraph of every document
         for index in order:
             long = [one for one in documents[index].paragraphs if len(one) > 8 * tokens]
-            if len(found) < count and attempt < len(long):
+            if len(prompts) < count and attempt < len(long):
                 paragraph = long[int(rng.integers(len(long)))]
                 prompt = tokenizer.decode(tokenizer.encode(paragraph)[:tokens]).rpartition(" ")[0]
-                if prompt and prompt not in found:
-                    found.append(prompt)
-    if len(found) < count:
-        raise InputError(f"only {len(found)} held-out paragraphs are long enough for {count} prompts; ask for fewer")
-    return found
+                if prompt and prompt not in prompts:
+                    prompts.append(prompt)
+    if len(prompts) < count:
+        raise InputError(f"only {len(prompts)} held-out paragraphs are long enough for {count} prompts; ask for fewer")
+    return prompts
 
 
 def generate_cell(model: NetworkDenoiser, prompts: Sequence[str], cell: str, plan: Plan, path: Path) -> list[Row]:
-    """The rows of one cell (prompt, text, token_ids, ended); those in `path` already are kept.
+    """Generate the rows of one cell (prompt, text, token_ids, ended); rows that are in `path` already are reused.
 
     Raises:
         ResumeMismatch: the file holds rows of another model or other settings.
@@ -106,8 +106,8 @@ def generate_cell(model: NetworkDenoiser, prompts: Sequence[str], cell: str, pla
         prepared = Prepared.of(model, requests, config, batch_size=plan.batch)
         for numbers in prepared.chunks():
             indices = missing[numbers.start : numbers.stop]
-            made = generations(prepared, numbers)
-            rows = [one.to_row(names[index], with_trace=False) for one, index in zip(made, indices, strict=True)]
+            results = generations(prepared, numbers)
+            rows = [one.to_row(names[index], with_trace=False) for one, index in zip(results, indices, strict=True)]
             file.append(rows)
             file.done.update({row["id"]: row for row in rows})
         return [file.done[name] for name in names]

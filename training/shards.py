@@ -1,7 +1,7 @@
-"""Token shards: the documents' ids as memory-mapped uint16 arrays, with a manifest of what they were made from.
+"""Token shards: the documents' ids as memory-mapped uint16 arrays, with a manifest of their source.
 
 A shard folder holds `tokens-*.npy`, `documents.npy` (a row (shard, start, tokens) per document), `documents.json`
-(their ids), `tokenizer.json` and `manifest.json`. It appears whole or not at all.
+(their ids), `tokenizer.json` and `manifest.json`. It is written whole or not at all.
 """
 
 import json
@@ -45,7 +45,7 @@ class Shards:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer that they were made with."""
+        """The tokenizer of the shards."""
         return training_tokenizer(str(self.folder))
 
 
@@ -57,26 +57,26 @@ def prepare_shards(
     vocab_size: int = 8192,
     shard_tokens: int = SHARD_TOKENS,
 ) -> Shards:
-    """Tokenise a data file into `folder`, or open what an earlier call made from the same file and tokenizer.
+    """Tokenise a data file into `folder`, or open the shards of an earlier call with the same file and tokenizer.
 
     Encoding runs on all cores (the `tokenizers` package's own threads).
 
     Args:
         data: documents (see `training.corpus`).
-        folder: replaced where it was made from other data or another tokenizer.
-        tokenizer: None trains a new byte-level BPE of `vocab_size` tokens on the data.
-        vocab_size: of a new tokenizer.
-        shard_tokens: a shard is closed once it holds as many.
+        folder: the folder of shards; replaced if it was made from other data or with another tokenizer.
+        tokenizer: the tokenizer; None trains a new byte-level BPE of `vocab_size` tokens on the data.
+        vocab_size: size of a new tokenizer.
+        shard_tokens: number of tokens at which a shard is closed.
 
     Raises:
-        NoTexts: no such file, or no document in it.
-        InputError: a line is no document.
+        NoTexts: the file does not exist, or holds no document.
+        InputError: a line is not a document.
     """
     known = tokenizer.vocabulary_fingerprint if tokenizer else f"new {vocab_size}"
-    wanted = {"data": file_hash(data), "tokenizer": known}
+    source = {"data": file_hash(data), "tokenizer": known}
     if (folder / "manifest.json").is_file():
         shards = open_shards(folder)
-        if shards.manifest["made_from"] == wanted:
+        if shards.manifest["made_from"] == source:
             return shards
     with replacing_folder(folder) as beside:
         if tokenizer is None:
@@ -86,7 +86,7 @@ def prepare_shards(
         else:
             save_tokenizer(tokenizer.backend, beside)
         manifest = _write(read_documents(data), tokenizer, beside, shard_tokens)
-        manifest |= {"schema": SCHEMA, "made_from": wanted, "tokenizer_fingerprint": tokenizer.vocabulary_fingerprint}
+        manifest |= {"schema": SCHEMA, "made_from": source, "tokenizer_fingerprint": tokenizer.vocabulary_fingerprint}
         write_json(beside / "manifest.json", manifest)
     return open_shards(folder)
 
@@ -95,8 +95,8 @@ def open_shards(folder: Path) -> Shards:
     """Open a shard folder.
 
     Raises:
-        NoTexts: there is none.
-        InputError: it is damaged or of another version.
+        NoTexts: the folder holds no shards.
+        InputError: the folder is damaged or of another version.
     """
     if not (folder / "manifest.json").is_file():
         raise NoTexts(f"{folder} holds no token shards; make them with python -m training.prepare")
@@ -108,14 +108,14 @@ def open_shards(folder: Path) -> Shards:
         documents = np.load(folder / "documents.npy")
         names = json.loads((folder / "documents.json").read_text(encoding="utf-8"))
         if sum(map(len, tokens)) != manifest["tokens"]:
-            raise ValueError("fewer tokens than the manifest says")
+            raise ValueError("the number of tokens differs from the manifest's")
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise InputError(f"{folder} is damaged ({error}); delete it and prepare the data again") from error
     return Shards(folder, tokens, documents, names, manifest)
 
 
 def _write(documents: Iterable[Document], tokenizer: Tokenizer, folder: Path, shard_tokens: int) -> dict[str, Any]:
-    """Shards and document table; returns their part of the manifest."""
+    """Write shards and document table; return their part of the manifest."""
     files: list[str] = []
     names: list[str] = []
     table: list[tuple[int, int, int]] = []
@@ -132,7 +132,7 @@ def _write(documents: Iterable[Document], tokenizer: Tokenizer, folder: Path, sh
         encoded = tokenizer.encode_batch([document.text for document in some])
         characters += sum(len(document.text) for document in some)
         for document, ids in zip(some, encoded, strict=True):
-            if not len(ids):  # a tokenizer may make nothing of a text
+            if not len(ids):  # a tokenizer may encode a text to nothing
                 continue
             names.append(document.doc_id)
             table.append((len(files), held, len(ids)))

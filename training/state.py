@@ -1,6 +1,6 @@
 """The one file that a run resumes from: weights, their average, both optimizers, step, settings, data.
 
-There is no random state to keep: the rows and masks of a step are a function of seed and step.
+There is no random state to save: the rows and masks of a step are a function of seed and step.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from training.config import FREE_SECTIONS, Schedule, TrainingConfig, differing_k
 
 SCHEMA = 1
 
-# The trapezoid's end may move while the run is on its flat part: the steps so far would have been the same.
+# The end of the schedule may move before the decay begins: the steps so far would have been the same.
 _END_KEYS = {"schedule.steps", "schedule.decay_steps"}
 
 
@@ -24,16 +24,16 @@ class State:
     """A run at the end of a step.
 
     Attributes:
-        step: steps done.
-        tokens: tokens seen.
-        seconds: spent in training, over all pieces.
+        step: number of steps done.
+        tokens: number of tokens seen.
+        seconds: time spent in training, over all pieces of the run.
         config: the settings, as plain values.
         data: the shards' manifest.
-        family: of the network.
+        family: the network's family.
         network: its transformers configuration.
-        device: what it was last trained on.
+        device: the device of the last piece.
         tensors: state dicts of "module", "average", "muon", "adamw".
-        start: what the run began from, by name of --init and fingerprint of the weights; None for random weights.
+        start: name of --init and fingerprint of its weights; None if the run began with random weights.
     """
 
     step: int
@@ -49,13 +49,13 @@ class State:
 
 
 def save_state(state: State, path: Path) -> None:
-    """Write the file; a crash leaves the one before."""
+    """Write the file; a crash leaves the previous one intact."""
     with replacing_file(path) as beside:
         torch.save({"schema": SCHEMA, **vars(state)}, beside)
 
 
 def load_state(path: Path) -> State:
-    """Read the file, tensors on the CPU.
+    """Read the file, with tensors on the CPU.
 
     Raises:
         ResumeMismatch: the file is damaged, or of another version.
@@ -65,15 +65,15 @@ def load_state(path: Path) -> State:
         if content.pop("schema") != SCHEMA:
             raise ValueError("another version")
         return State(**content)
-    except Exception as error:  # torch, pickle and zipfile each have their own
+    except Exception as error:  # torch, pickle and zipfile each have their own errors
         raise ResumeMismatch(f"{path} cannot be resumed from ({error}); delete it to start again") from error
 
 
 def check_same_run(state: State, config: TrainingConfig, data: dict[str, Any], path: Path) -> None:
-    """Refuse to go on with other settings or data than the run began with.
+    """Refuse to resume a run with other settings or data.
 
     Raises:
-        ResumeMismatch: naming the keys that differ.
+        ResumeMismatch: settings or data differ; the message names the settings.
     """
     check_same_settings(state.config, config.model_dump(mode="json"), state.step, path)
     if state.data["made_from"] != data["made_from"]:
@@ -81,23 +81,23 @@ def check_same_run(state: State, config: TrainingConfig, data: dict[str, Any], p
 
 
 def check_same_settings(old: dict[str, Any], new: dict[str, Any], step: int, path: Path) -> None:
-    """Refuse to go on with other settings than a run began with.
+    """Refuse to resume a run with other settings.
 
     Args:
         old: settings in the state file, as plain values; they have a [schedule].
-        new: those to go on with.
-        step: steps done.
+        new: the settings to resume with.
+        step: number of steps done.
         path: the state file.
 
     Raises:
-        ResumeMismatch: naming the keys that differ.
+        ResumeMismatch: settings differ; the message names them.
     """
     different = [key for key in differing_keys(old, new) if key.split(".")[0] not in FREE_SECTIONS]
     if step <= min(Schedule(**one["schedule"]).decay_start for one in (old, new)):
         different = [key for key in different if key not in _END_KEYS]
     if different:
         moved = _END_KEYS.intersection(different)
-        hint = " (the end may move before the decay begins, not after)" if moved else ""
+        hint = " (the end may move only before the decay begins)" if moved else ""
         raise ResumeMismatch(
-            f"{path} was made with another {', '.join(different)}{hint}; take back the change, or choose another --out"
+            f"{path} was made with another {', '.join(different)}{hint}; undo the change, or choose another --out"
         )

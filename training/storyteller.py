@@ -1,4 +1,4 @@
-"""`python -m training.storyteller`: train the masked diffusion model; see README.md here."""
+"""`python -m training.storyteller`: train the masked diffusion model; see training/README.md."""
 
 import typer
 

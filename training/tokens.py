@@ -1,4 +1,4 @@
-"""Tokenizers for training: a new byte-level BPE, or one out of a model's folder, and the ids the objective needs."""
+"""Tokenizers for training: a new byte-level BPE, or one from a model's folder; and the ids that the objective needs."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ _CLOSING = "\"'”’)] "
 
 @dataclass(frozen=True)
 class SpecialIds:
-    """Ids with a part in the objective; `mask` is None where the vocabulary has none (an autoregressive model's)."""
+    """Special ids that the objective needs; `mask` is None if the vocabulary has no mask (autoregressive models)."""
 
     mask: int | None
     end: int
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
-    """A byte-level BPE of `vocab_size` tokens, in which runs of newlines are cut off from the words around them."""
+    """Train a byte-level BPE of `vocab_size` tokens that separates runs of newlines from the words around them."""
     backend = tokenizers.Tokenizer(models.BPE())
     newlines = pre_tokenizers.Split(tokenizers.Regex(r"\n+"), behavior="isolated")
     backend.pre_tokenizer = pre_tokenizers.Sequence([newlines, pre_tokenizers.ByteLevel(add_prefix_space=False)])
@@ -42,11 +42,11 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
 
 
 def training_tokenizer(name_or_path: str) -> Tokenizer:
-    """The tokenizer of a model, without the truncation and padding that its file may ask for.
+    """Load the tokenizer of a model, without the truncation and padding that its file may set.
 
     Raises:
-        ModelNotFound: nothing of this name.
-        CheckpointFormat: no fast tokenizer, or more tokens than a shard can hold.
+        ModelNotFound: no model has this name.
+        CheckpointFormat: the model has no fast tokenizer, or more tokens than a shard can hold.
     """
     tokenizer = load_tokenizer(name_or_path)
     tokenizer.backend.no_truncation()
@@ -57,10 +57,10 @@ def training_tokenizer(name_or_path: str) -> Tokenizer:
 
 
 def special_ids(tokenizer: Tokenizer) -> SpecialIds:
-    """The mask and end ids of a vocabulary.
+    """Return the mask and end ids of a vocabulary.
 
     Raises:
-        CheckpointFormat: it has no end token.
+        CheckpointFormat: the vocabulary has no end token.
     """
     end = tokenizer.backend.token_to_id(END)
     if end is None:
@@ -69,7 +69,7 @@ def special_ids(tokenizer: Tokenizer) -> SpecialIds:
 
 
 def sentence_ends(tokenizer: Tokenizer) -> Bool[np.ndarray, " vocab"]:
-    """Which tokens end a sentence or a line: those whose text ends with . ! ? (and closing quotes), or a newline."""
+    """Return which tokens end a sentence or line: their text ends with . ! ? (and closing quotes) or has a newline."""
     ends = np.zeros(tokenizer.vocab_size, np.bool_)
     for token_id in range(tokenizer.vocab_size):
         text = tokenizer.decode([token_id])
@@ -78,5 +78,5 @@ def sentence_ends(tokenizer: Tokenizer) -> Bool[np.ndarray, " vocab"]:
 
 
 def save_tokenizer(backend: tokenizers.Tokenizer, folder: Path) -> None:
-    """Write `tokenizer.json` into a folder that is still being made."""
+    """Write `tokenizer.json` into a folder."""
     backend.save(str(folder / "tokenizer.json"))

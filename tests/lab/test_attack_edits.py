@@ -114,7 +114,7 @@ def test_words_and_the_space_between_them_are_the_text(text: str) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(texts, budgets, seeds, st.sampled_from(sorted(EDITORS)))
-def test_any_text_is_edited_alike_by_like_dice(text: str, budget: float, seed: int, name: str) -> None:
+def test_the_same_dice_edit_a_text_in_the_same_way(text: str, budget: float, seed: int, name: str) -> None:
     options = {"front": budget} if name == "crop" else {} if name == "sentence-swap" else {"budget": budget}
     edit = attack(name, **options)
     once = edit(text, dice(seed))
@@ -164,7 +164,7 @@ def test_word_substitution_keeps_punctuation_and_space() -> None:
     assert sum(a.core != b.core for a, b in zip(old, new, strict=True)) == edit_count(len(old), 0.5)
 
 
-def test_words_come_from_where_they_are_told(tmp_path: Path) -> None:
+def test_words_come_from_the_chosen_source(tmp_path: Path) -> None:
     listed = tmp_path / "words.txt"
     listed.write_text("ökonom\n\nxylophone\n", encoding="utf-8")
     old = [word.core for word in words_of(STORY)[1]]
@@ -179,7 +179,7 @@ def test_words_come_from_where_they_are_told(tmp_path: Path) -> None:
     assert all(word.isalpha() for word in new())
 
 
-def test_nothing_to_put_in_place_is_an_error() -> None:
+def test_a_source_without_another_word_is_an_error() -> None:
     with pytest.raises(InputError, match="another source"):
         attack("substitution", budget=1, source="text", **WORDS)("so so so", dice())
 

@@ -19,7 +19,7 @@ from dgmark.errors import SettingsError, TokenizerMismatch, VocabularyMismatch
 from dgmark.lab.baselines import SCHEMES, Baseline, PatternMark, parse_options, scheme
 from dgmark.lab.baselines.green import Pairs, green_null, is_green
 from dgmark.lab.baselines.gumbel import gamma_tail
-from dgmark.lab.baselines.pattern_mark import _standardised, count_alternating, published_tail
+from dgmark.lab.baselines.pattern_mark import _standard_score, count_alternating, published_tail
 from dgmark.models.toy import ToyDenoiser
 from support.known_keys import builtin_tokenizer, known_key
 from support.unchecked import unchecked
@@ -71,7 +71,7 @@ def test_the_law_of_alternating_windows_is_that_of_all_bit_strings(tokens: int, 
 def test_the_z_of_alternating_windows_has_variance_one(length: int) -> None:
     columns = np.array(list(itertools.product((0, 1), repeat=11)), dtype=np.uint8).T
     counts = count_alternating(columns, length)
-    z = np.array([_standardised(11, length, int(count)) for count in counts])
+    z = np.array([_standard_score(11, length, int(count)) for count in counts])
     assert (z.mean(), z.var()) == (pytest.approx(0, abs=1e-12), pytest.approx(1, rel=1e-9))
 
 
@@ -223,7 +223,7 @@ TOY = ToyDenoiser(words=300, end_ids=())
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("content", ["", " ", "word", "a b", "\ud800", "😀" * 5, "é\u200b\x00"], ids=ascii)
-def test_a_text_of_next_to_nothing_is_uncertain(form: str, content: str) -> None:
+def test_a_very_short_text_is_uncertain(form: str, content: str) -> None:
     found = detect(form, content)
     assert found.verdict == "uncertain"
     assert 0 < found.p_value <= 1
@@ -292,18 +292,18 @@ def test_dgmark_is_a_scheme_whose_detector_is_the_detector() -> None:
         ("dgmark", {"delta": 1}, "has no option 'delta'; it has: none"),
         ("kgw", {"delat": 1}, "has no option 'delat'; it has: gamma, delta"),
         ("kgw", {"gamma": 0}, "gamma 0.0 is not between 0 and 1"),
-        ("kgw", {"gamma": 0.123456}, "no fraction with a denominator up to 64"),
+        ("kgw", {"gamma": 0.123456}, "not a fraction with a denominator up to 64"),
         ("kgw", {"delta": -1}, "delta -1.0 is not in"),
         ("kgw", {"delta": float("nan")}, "delta nan is not in"),
-        ("kgw", {"delta": "2"}, "'2' is no value for option delta of scheme kgw: give a number"),
-        ("kgw", {"delta": True}, "True is no value"),
+        ("kgw", {"delta": "2"}, "'2' is invalid for option delta of scheme kgw: give a number"),
+        ("kgw", {"delta": True}, "True is invalid for option delta"),
         ("pattern-mark", {"pattern_length": 1}, "pattern length 1 is not in 2..16"),
-        ("gloaguen", {"offsets": ()}, "no distinct neighbours"),
-        ("gloaguen", {"offsets": (-1, -1)}, "no distinct neighbours"),
+        ("gloaguen", {"offsets": ()}, "not distinct neighbours"),
+        ("gloaguen", {"offsets": (-1, -1)}, "not distinct neighbours"),
         ("gloaguen", {"offsets": (0,)}, "and not 0"),
         ("gloaguen", {"hash": "md5"}, "give one of sum, min"),
         ("gloaguen", {"top_k": 0}, "top-k 0"),
-        ("gloaguen", {"boost": False, "predict": False}, "nothing is left"),
+        ("gloaguen", {"boost": False, "predict": False}, "boost and predict are both off"),
         ("dmark", {"form": "x"}, "give one of normal, predictive"),
         ("gumbel", {"period": 0}, "period 0"),
     ],
@@ -327,7 +327,7 @@ def test_options_are_read_from_text() -> None:
     ("text", "message"),
     [
         ("delta", "is not name=value"),
-        ("delta=two", "'two' is no value for option delta of scheme gloaguen: give a number"),
+        ("delta=two", "'two' is invalid for option delta of scheme gloaguen: give a number"),
         ("offsets=-1;1", "give whole numbers such as -1,1"),
         ("boost=maybe", "give true or false"),
         ("shape=1", "has no option 'shape'"),
@@ -344,6 +344,6 @@ def test_an_option_given_twice_is_refused() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_scheme_says_how_to_make_it_again(form: str) -> None:
+def test_a_scheme_can_be_rebuilt_from_its_options(form: str) -> None:
     told = baseline(form).to_dict()
     assert scheme(told.pop("name"), **told) == baseline(form)

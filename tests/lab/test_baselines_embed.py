@@ -94,7 +94,7 @@ def dmark_by_hand(given: View, row: int, place: int, form: str, delta: float) ->
 
 
 @pytest.mark.parametrize("form", ["normal", "predictive", "bidirectional", "predictive-bidirectional"])
-def test_dmark_biases_by_the_neighbours_that_its_form_goes_by(form: str) -> None:
+def test_dmark_biases_by_the_neighbours_that_its_form_uses(form: str) -> None:
     given = view()
     added = biased("dmark", given, form=form, delta=1.5)
     for row in range(2):
@@ -122,11 +122,11 @@ def test_unigram_and_pattern_mark_bias_every_masked_place() -> None:
         torch.testing.assert_close(pattern[:, place], torch.where(given.masked[:, place, None], wanted, 0.0))
 
 
-def test_rows_are_the_same_remembered_forgotten_and_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_evicted_and_computed_rows_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
     made = scheme("kgw")
     assert isinstance(made, Baseline)
     compute = green_hash(made.subkey(KEY), 0.5, V, torch.device("cpu"))
-    monkeypatch.setattr("dgmark.lab.baselines.embed.rows._REMEMBERED", 10 * V)
+    monkeypatch.setattr("dgmark.lab.baselines.embed.rows._CACHED_BYTES", 10 * V)
     memory = RowMemory(compute, V, torch.device("cpu"))
     dice = torch.Generator().manual_seed(0)
     for size in (1, 4, 9, 3, 30, 2, 10):
@@ -235,7 +235,7 @@ def test_a_context_with_an_unknown_neighbour_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("form", ["confidence", "left_to_right", "random"])
-def test_a_bias_is_shown_the_canvas_and_the_models_logits_of_it(form: str) -> None:
+def test_a_bias_gets_the_canvas_and_the_models_logits(form: str) -> None:
     seen: list[View] = []
 
     def spy(given: View) -> Tensor:
@@ -267,7 +267,7 @@ def test_left_to_right_takes_no_guard() -> None:
         DecodeConfig(strategy="left_to_right", guard=0.5)
 
 
-def test_kgw_decodes_left_to_right_unless_told_otherwise() -> None:
+def test_kgw_decodes_left_to_right_by_default() -> None:
     settings = {"length": 12, "block_length": 6}
     (made,) = generate(TOY, "w1", key=KEY, scheme=scheme("kgw"), **settings)  # type: ignore[arg-type]
     assert made.settings["strategy"] == "left_to_right"

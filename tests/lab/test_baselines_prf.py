@@ -6,7 +6,7 @@ import torch
 from scipy import stats
 
 from dgmark.errors import SettingsError
-from dgmark.lab.baselines.prf import BITS, SubKey, mixed, states, threshold, uniform_bits
+from dgmark.lab.baselines.prf import BITS, SubKey, mix, states, threshold, uniform_bits
 from support.known_keys import known_key
 
 CONTEXTS = np.array([0, 1, 8191, 126_463])
@@ -24,7 +24,7 @@ GOLDEN_BITS = [
 
 def test_the_finaliser_is_splitmix64() -> None:
     golden = np.array([0x9E3779B97F4A7C15], dtype=np.uint64).view(np.int64)
-    stream = mixed(1_234_567 + golden * np.array([1, 2])).view(np.uint64).tolist()
+    stream = mix(1_234_567 + golden * np.array([1, 2])).view(np.uint64).tolist()
     # the first two numbers of the generator's own reference implementation for this seed
     assert stream == [6457827717110365317, 3203168211198807973]
 
@@ -59,7 +59,7 @@ def test_a_subkey_does_not_show_itself() -> None:
 
 
 def test_a_key_without_a_secret_is_refused() -> None:
-    with pytest.raises(SettingsError, match=r"keyless \(token-id\), and scheme kgw needs a secret: .*`dgmark keygen`"):
+    with pytest.raises(SettingsError, match=r"keyless \(token-id\), but scheme kgw needs a secret: .*`dgmark keygen`"):
         SubKey.of(known_key("x", grouping="token-id"), "kgw")
 
 

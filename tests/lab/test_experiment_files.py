@@ -66,14 +66,14 @@ def test_the_committed_comparison_has_the_cells_that_were_asked_for() -> None:
         ("paper = {tpr_at = {'5%' = 3.0}}", "cells.0.paper.tpr_at.5%"),
     ],
 )
-def test_a_mistake_is_named(change: str, problem: str) -> None:
+def test_invalid_fields_are_named(change: str, problem: str) -> None:
     content = SMALL.replace('view = "detection"', 'view = "pie"') if problem == "there is no" else SMALL + change
     expected = "view: Input should be" if problem == "there is no" else problem
     with pytest.raises(SettingsError, match=re.escape(expected)):
         parse_experiment(content, "small.toml")
 
 
-def test_what_is_no_toml_or_no_experiment_is_refused() -> None:
+def test_files_that_are_not_toml_or_not_experiments_are_refused() -> None:
     with pytest.raises(SettingsError, match=r"small\.toml is not valid TOML"):
         parse_experiment("name = ", "small.toml")
     with pytest.raises(SettingsError, match="there is no experiment 'nothing'"):
@@ -99,7 +99,7 @@ def test_prompts_that_do_not_come_with_the_package_need_a_file(tmp_path: Path) -
         load_prompts("wp", PromptSet(dataset="stories"), 5, named_files([str(file)]))
     with pytest.raises(SettingsError, match="there is no file"):
         named_files(["c4=nowhere.jsonl"])
-    with pytest.raises(SettingsError, match="two files are given for the prompts c4"):
+    with pytest.raises(SettingsError, match="the prompts c4 have two files"):
         named_files([f"c4={file}", f"c4={file}"])
 
 

@@ -169,7 +169,7 @@ def recipe(**changes: Any) -> Recipe:
     return Recipe(**{**fields, **changes})
 
 
-def test_a_recipe_is_known_by_what_determines_a_text_and_by_nothing_else() -> None:
+def test_a_recipes_hash_depends_only_on_what_determines_a_text() -> None:
     plain = recipe()
     same = [
         recipe(model="another name of the same weights"),
@@ -209,7 +209,7 @@ def test_a_cell_may_have_another_spec_of_the_same_secret() -> None:
         cell_key(keyless, KeyOptions(scheme="keyed"))
 
 
-def test_what_cannot_be_run_says_why(tmp_path: Path) -> None:
+def test_experiments_that_cannot_be_run_say_why(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="has no cell 'nobody' in setup builtin; it has 'unmarked', 'marked'"):
         run_toy(small(), tmp_path, cells=["nobody"])
     with pytest.raises(NoTexts, match="give --prompts writingprompts=FILE"):

@@ -139,7 +139,7 @@ def test_a_ratio_of_sums_is_compared_over_all_texts_together() -> None:
         ([], [], "share no text"),
     ],
 )
-def test_sets_that_are_no_pairs(first: object, second: object, message: str) -> None:
+def test_sets_that_cannot_be_paired_are_refused(first: object, second: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         compare_paired(first, second)  # type: ignore[arg-type]
 

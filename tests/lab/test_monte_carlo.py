@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dgmark.errors import InputError, SettingsError
-from dgmark.lab.evaluate.monte_carlo import _drawn_masks, answer_likelihood, parts
+from dgmark.lab.evaluate.monte_carlo import _draw_masks, answer_likelihood, parts
 from dgmark.models.toy import ToyDenoiser
 
 TOY = ToyDenoiser(spread=6.0)
@@ -59,7 +59,7 @@ def test_the_estimate_is_unbiased(samples: int) -> None:
 def test_the_number_of_masked_tokens_is_uniform_and_so_are_the_places() -> None:
     """20,000 masks of 5 tokens: each share within 5 standard deviations (.0142; places .018) of what it should be."""
     rng = np.random.default_rng(0)
-    masks = np.concatenate([_drawn_masks(5, 4, rng) for _ in range(5000)])
+    masks = np.concatenate([_draw_masks(5, 4, rng) for _ in range(5000)])
     counts = np.bincount(masks.sum(1), minlength=6) / len(masks)
     assert counts[0] == 0
     assert np.abs(counts[1:] - 0.2).max() < 0.0142
@@ -78,9 +78,9 @@ def test_nothing_is_certain_and_needs_no_forward() -> None:
     assert answer_likelihood(TOY, [], [5]).forwards == 1  # no prompt
 
 
-def test_what_cannot_be_scored() -> None:
+def test_input_that_cannot_be_scored_is_refused() -> None:
     small = ToyDenoiser(context_length=4)
-    with pytest.raises(InputError, match="5 tokens, toy holds 4"):
+    with pytest.raises(InputError, match="5 tokens, but toy reads 4"):
         answer_likelihood(small, [3, 4], [5, 6, 7])
     with pytest.raises(InputError, match="id 99"):
         answer_likelihood(TOY, [99], [5])

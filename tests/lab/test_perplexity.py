@@ -122,13 +122,13 @@ def test_ids_are_taken_as_they_are(judge: Judge) -> None:
         perplexity(judge, [[5, 8192]])
 
 
-def test_what_cannot_be_scored_is_said(judge: Judge) -> None:
+def test_texts_that_cannot_be_scored_are_refused(judge: Judge) -> None:
     with pytest.raises(InputError, match="2 texts and 1 prompts"):
         perplexity(judge, ["a b", "c d"], ["x"])
     with pytest.raises(InputError, match="no text has a token"):
         perplexity(judge, ["", ""])
     for stride in (0, 512):
-        with pytest.raises(SettingsError, match="a stride of"):
+        with pytest.raises(SettingsError, match=f"stride {stride} is invalid"):
             perplexity(judge, ["a b"], stride=stride)
 
 
@@ -213,7 +213,7 @@ def test_an_opening_token_stands_before_every_text_and_window(judge: Judge, fold
         ({"intermediate_size": 860}, "has the sizes"),
     ],
 )
-def test_what_a_judge_must_not_be(folder: Path, changes: dict[str, Any], message: str) -> None:
+def test_unsuitable_judges_are_refused(folder: Path, changes: dict[str, Any], message: str) -> None:
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, **changes}))
     with pytest.raises(CheckpointFormat, match=message):
@@ -243,8 +243,8 @@ def test_a_model_that_sees_what_it_predicts_is_no_judge(tmp_path: Path) -> None:
         load_judge("storyteller")
 
 
-def test_contexts_and_dtypes_that_cannot_be(folder: Path) -> None:
-    with pytest.raises(SettingsError, match="context of 1024"):
+def test_invalid_contexts_and_dtypes_are_refused(folder: Path) -> None:
+    with pytest.raises(SettingsError, match="context 1024 is invalid"):
         load_judge(str(folder), context=1024)
     with pytest.raises(SettingsError, match="dtype 'fp8'"):
         load_judge(dtype="fp8")

@@ -93,7 +93,7 @@ def test_too_many_requests_wait_as_long_as_the_service_says(stub: StubEndpoint) 
     assert 1.5 <= second <= 2.5  # twice the first pause, jittered
 
 
-def test_silence_is_given_up(stub: StubEndpoint) -> None:
+def test_a_silent_service_is_given_up(stub: StubEndpoint) -> None:
     def late() -> tuple[int, Any, dict[str, str]]:
         time.sleep(0.6)
         return answer(GOOD)
@@ -103,7 +103,7 @@ def test_silence_is_given_up(stub: StubEndpoint) -> None:
     assert len(stub.requests) == 2
 
 
-def test_what_never_comes_right_is_an_error_of_that_text_alone(stub: StubEndpoint) -> None:
+def test_a_text_that_gets_no_usable_reply_fails_alone(stub: StubEndpoint) -> None:
     def reply() -> tuple[int, Any, dict[str, str]]:
         return answer(GOOD if stub.texts[-1] == "good" else "bad")
 
@@ -113,7 +113,7 @@ def test_what_never_comes_right_is_an_error_of_that_text_alone(stub: StubEndpoin
     assert found.texts[1].error is not None
     assert "3 attempts" in found.texts[1].error
     assert len(stub.requests) == 2 + 3
-    with pytest.raises(EndpointError, match="not in the form asked for"):
+    with pytest.raises(EndpointError, match="not in the requested form"):
         rate_texts(["bad"], stub.endpoint(attempts=2), workers=1)
 
 
@@ -127,7 +127,7 @@ def test_a_refusal_is_not_repeated(stub: StubEndpoint) -> None:
 
 def test_a_service_that_cannot_be_reached_says_so(stub: StubEndpoint) -> None:
     stub.server.server_close()
-    with pytest.raises(EndpointError, match="cannot be reached"):
+    with pytest.raises(EndpointError, match="the service is unreachable"):
         rate_texts(["A text."], stub.endpoint(attempts=2))
 
 
@@ -169,7 +169,7 @@ def test_without_a_key_only_a_named_service_is_asked(stub: StubEndpoint, monkeyp
 
 
 @pytest.mark.parametrize("url", ["ftp://x/v1", "localhost:8000", "http://user:pass@host/v1", "https://h/v1?key=x"])
-def test_urls_that_are_none_or_hold_secrets(url: str) -> None:
+def test_invalid_urls_and_urls_with_secrets_are_refused(url: str) -> None:
     with pytest.raises(SettingsError, match="base URL") as caught:
         Endpoint(base_url=url)
     assert "pass" not in str(caught.value)

@@ -81,9 +81,9 @@ def test_too_short_a_text_repeats_nothing(ids: list[int]) -> None:
 
 
 def test_invalid_settings_are_refused() -> None:
-    with pytest.raises(SettingsError, match="n must be at least 1"):
+    with pytest.raises(SettingsError, match="n 0 is invalid: n-grams have at least 1 token"):
         repeated_ngrams([1, 2], 0)
-    with pytest.raises(SettingsError, match="period of 0 tokens"):
+    with pytest.raises(SettingsError, match="period 0 is invalid"):
         periodic([1, 2], 0)
-    with pytest.raises(SettingsError, match="times must be at least 2"):
+    with pytest.raises(SettingsError, match="times 1 is invalid: a repetition needs at least 2"):
         periodic([1, 2], 1, times=1)

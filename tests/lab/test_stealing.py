@@ -39,7 +39,7 @@ def tables(key: WatermarkKey, segments: int = 1) -> np.ndarray:
 
 
 @pytest.mark.parametrize("match", [0.5, 0.94])
-def test_simulated_texts_match_as_often_as_told(match: float) -> None:
+def test_simulated_texts_match_at_the_requested_rate(match: float) -> None:
     key = known_key("simulated")
     texts = marked(key, 200, match)
     share = np.mean([key.tables.matching(text, np.arange(128)) for text in texts])
@@ -79,7 +79,7 @@ def test_known_groups_are_recovered(modulus: int) -> None:
     assert many > 0.93
 
 
-def test_unmarked_texts_tell_nothing() -> None:
+def test_unmarked_texts_reveal_nothing() -> None:
     key = known_key("stolen")
     estimate = steal(marked(key, 100, match=0.5), SIZE)
     # over keys, the mass is a weighted sum of fair signs: five standard deviations, false-alarm rate 6e-7

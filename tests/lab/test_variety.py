@@ -55,7 +55,7 @@ def test_lengths_and_units() -> None:
 
 
 def test_mixtures_and_nothing_are_refused() -> None:
-    with pytest.raises(InputError, match="not both"):
+    with pytest.raises(InputError, match="are mixed: give all texts in one form"):
         diversity(["a", [1]])
     with pytest.raises(InputError, match="no text"):
         diversity([])

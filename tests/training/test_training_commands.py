@@ -46,7 +46,7 @@ def test_invalid_settings_are_named(change: dict[str, Any], message: str) -> Non
         tiny(**change)
 
 
-def test_settings_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_settings_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="give --config a TOML file"):
         read_config(tmp_path / "none.toml", "judge")
     (tmp_path / "bad.toml").write_text("kind = ")
@@ -137,7 +137,7 @@ def test_the_command_prepares_trains_and_continues(tmp_path: Path, module: Any) 
     assert "cannot be read" in missing.stderr
 
 
-def test_a_polite_kill_saves_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sigterm_finishes_and_saves_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     step = Trainer._step
 
     def killed_at_three(self: Trainer, batch: Any) -> torch.Tensor:

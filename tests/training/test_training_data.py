@@ -45,7 +45,7 @@ def test_empty_paragraphs_and_documents_are_left_out(tmp_path: Path) -> None:
 def test_a_line_that_is_no_document_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "bad.jsonl"
     path.write_text('{"id": 1, "paragraphs": ["a"]}\n' + line + "\n")
-    with pytest.raises(InputError, match=r"bad\.jsonl:2 is no document"):
+    with pytest.raises(InputError, match=r"bad\.jsonl:2 is not a document"):
         list(read_documents(path))
 
 
@@ -146,7 +146,7 @@ def test_missing_and_damaged_shards_say_what_to_do(tmp_path: Path) -> None:
         open_shards(shards.folder)
 
 
-def test_a_document_of_which_nothing_is_left_is_left_out(tmp_path: Path) -> None:
+def test_documents_that_encode_to_nothing_are_left_out(tmp_path: Path) -> None:
     data = tmp_path / "some.jsonl"
     data.write_text('{"id": 1, "paragraphs": ["a fox"]}\n{"id": 2, "paragraphs": ["\\u0301"]}\n')
     backend = Backend(WordLevel({"a": 0, "fox": 1, "[SEP]": 2}))

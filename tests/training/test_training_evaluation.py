@@ -225,7 +225,9 @@ def test_a_judge_without_evaluation_says_so(runs: Path, tmp_path: Path) -> None:
     assert load_network(tmp_path / "judge").family == "llama"
 
 
-def test_what_cannot_be_exported(runs: Path, evaluated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_that_cannot_be_exported_are_refused(
+    runs: Path, evaluated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run, out = runs / "storyteller", tmp_path / "out"
     with pytest.raises(SettingsError, match="exists"):
         export(run, runs / "judge")
@@ -235,7 +237,7 @@ def test_what_cannot_be_exported(runs: Path, evaluated: Path, tmp_path: Path, mo
         export(tmp_path, out)
     with pytest.raises(InputError, match="measured on other weights"):
         export(runs / "judge", out, evaluation=evaluated / "evaluation.json")
-    with pytest.raises(InputError, match="is no evaluation"):
+    with pytest.raises(InputError, match="is not an evaluation"):
         export(run, out, evaluation=tmp_path / "none.json")
     monkeypatch.setattr(exporting, "LARGEST", 1000)
     with pytest.raises(SettingsError, match="--allow-large"):

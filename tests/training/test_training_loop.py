@@ -65,7 +65,7 @@ def test_work_lost_in_a_crash_is_done_again_the_same(shards: Shards, tmp_path: P
     assert same_tensors(final(tmp_path / "whole"), final(tmp_path / "crashed"))
 
 
-def test_the_end_may_move_while_the_run_is_on_its_flat_part(shards: Shards, tmp_path: Path) -> None:
+def test_the_end_may_move_before_the_decay_begins(shards: Shards, tmp_path: Path) -> None:
     short, long = tiny(), tiny(schedule={"steps": 16, "decay_steps": 6})
     trainer(long, shards, tmp_path / "long").train()
     piece = trainer(short, shards, tmp_path / "moved")
@@ -75,14 +75,14 @@ def test_the_end_may_move_while_the_run_is_on_its_flat_part(shards: Shards, tmp_
     piece.save()
     trainer(long, shards, tmp_path / "moved").train()
     assert same_tensors(final(tmp_path / "long"), final(tmp_path / "moved"))
-    with pytest.raises(ResumeMismatch, match=r"schedule\.steps \(the end may move before the decay begins"):
+    with pytest.raises(ResumeMismatch, match=r"schedule\.steps \(the end may move only before the decay begins"):
         trainer(tiny(schedule={"steps": 20, "decay_steps": 6}), shards, tmp_path / "moved")
 
 
 def test_other_settings_or_data_are_refused_by_name(shards: Shards, tmp_path: Path) -> None:
     trainer(tiny(), shards, tmp_path / "run").train(max_seconds=0)
     other = tiny(seed=1, optimizer={"muon_lr": 0.1}, masking={"prefix_max": 20})
-    with pytest.raises(ResumeMismatch, match=r"another seed, masking\.prefix_max, optimizer\.muon_lr; take back"):
+    with pytest.raises(ResumeMismatch, match=r"another seed, masking\.prefix_max, optimizer\.muon_lr; undo the change"):
         trainer(other, shards, tmp_path / "run")
     (tmp_path / "other").mkdir()
     write_tales(tmp_path / "other/tales.jsonl", 7)
@@ -93,7 +93,7 @@ def test_other_settings_or_data_are_refused_by_name(shards: Shards, tmp_path: Pa
     assert trainer(tiny(speed={"micro_rows": 4}, record={"log_steps": 5}), shards, tmp_path / "run").step == 1
 
 
-def test_a_damaged_state_or_log_is_no_run(shards: Shards, tmp_path: Path) -> None:
+def test_a_damaged_state_or_log_is_refused(shards: Shards, tmp_path: Path) -> None:
     trainer(tiny(), shards, tmp_path).train(max_seconds=0)
     whole = (tmp_path / "state.pt").read_bytes()
     (tmp_path / "state.pt").write_bytes(whole[: len(whole) // 2])
@@ -101,7 +101,7 @@ def test_a_damaged_state_or_log_is_no_run(shards: Shards, tmp_path: Path) -> Non
         trainer(tiny(), shards, tmp_path)
     (tmp_path / "state.pt").write_bytes(whole)
     (tmp_path / "log.jsonl").write_text("no log\n")
-    with pytest.raises(ResumeMismatch, match="is no training log"):
+    with pytest.raises(ResumeMismatch, match="is not a training log"):
         trainer(tiny(), shards, tmp_path)
 
 
@@ -138,7 +138,7 @@ def test_the_loss_falls_on_a_small_corpus(shards: Shards, tmp_path: Path, kind: 
     assert np.mean(losses[-10:]) < frequencies_alone - (0.15 if kind == "storyteller" else 2.0)
 
 
-def test_a_loss_that_is_no_number_stops_the_run_and_spares_the_state(shards: Shards, tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_state(shards: Shards, tmp_path: Path) -> None:
     trainer(tiny(), shards, tmp_path).train(max_seconds=0)
     before = (tmp_path / "state.pt").read_bytes()
     piece = trainer(tiny(), shards, tmp_path)
@@ -176,7 +176,7 @@ def test_the_model_folder_loads_and_computes_the_averaged_network(shards: Shards
     assert dgmark.generate(model, "The fox", key=None, length=8, block_length=4)[0].token_ids
 
 
-def test_llada_layout_goes_round_without_loss() -> None:
+def test_llada_layout_survives_a_round_trip() -> None:
     """The shipped weights, loaded and written again, are the shipped file's tensors."""
     from dgmark.checkpoint.folder import find_checkpoint
 
@@ -219,5 +219,5 @@ def test_a_run_starts_from_another_model_s_weights(shards: Shards, tmp_path: Pat
     export(tmp_path / "second", tmp_path / "shipped")
     card = (tmp_path / "shipped/MODEL_CARD.md").read_text()
     assert f"from the weights of `model` (fingerprint `{began['weights'][:16]}`)" in card
-    with pytest.raises(SettingsError, match=r"no checkpoint of the sizes in \[network\]"):
+    with pytest.raises(SettingsError, match=r"does not have the sizes in \[network\]"):
         trainer(tiny(network={"width": 48}), shards, tmp_path / "third", init=tmp_path / "first/model")

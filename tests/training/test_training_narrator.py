@@ -51,7 +51,7 @@ def test_one_forward_of_a_row_is_a_forward_of_each_block() -> None:
                     assert (got - expected).abs().max() < 1e-4
 
 
-def test_adapters_begin_as_nothing_and_merge_into_the_layer() -> None:
+def test_adapters_start_at_zero_and_merge_into_the_layer() -> None:
     network = tiny_gguf.llama()
     ids = torch.randint(0, 200, (2, 9))
     with torch.no_grad():
@@ -148,7 +148,7 @@ def test_a_step_is_a_function_of_seed_and_step_and_blocks_narrow_late() -> None:
     assert set(rows.step(30, config.masking).block.tolist()) == {4}
 
 
-def test_nothing_is_soft_behind_the_end_of_a_text() -> None:
+def test_no_target_after_the_end_of_a_text_is_soft() -> None:
     config = settings(rows=SETTINGS["rows"] | {"start_share": 1.0, "own_share": 1.0, "block_lengths": [8]})
     rows = PassageRows([passage(9, 5, True)], [], config.rows, 2, 0)
     soft = np.any([rows.step(step, config.masking).front for step in range(20)], axis=(0, 1, 2))

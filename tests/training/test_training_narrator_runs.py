@@ -75,7 +75,7 @@ def test_own_texts_go_on_where_they_stopped(material: dict[str, Path], tmp_path:
     with pytest.raises(NoTexts, match="cannot be read"):
         read_own_texts(tmp_path / "none.jsonl", frozenset())
     path.write_text('{"prompt": [1]}\n')
-    with pytest.raises(InputError, match="no text of the base"):
+    with pytest.raises(InputError, match="not a text of the base"):
         read_own_texts(path, frozenset())
     with pytest.raises(InputError, match="delete it"):
         write_own_texts(material["base"], path, settings().own_texts)
@@ -166,9 +166,9 @@ def test_a_run_can_begin_from_the_adapters_of_another(material: dict[str, Path],
     assert all(torch.equal(param, trained[name]) for name, param in second.model.trainable_parameters().items())
     second.train(max_seconds=0)
     assert trainer(material, tmp_path / "second", settings(), init=state).step == 1  # its own state goes before
-    with pytest.raises(SettingsError, match="is no file"):
+    with pytest.raises(SettingsError, match="is not a file"):
         trainer(material, tmp_path / "none", settings(), init=tmp_path / "none.pt")
-    with pytest.raises(CheckpointFormat, match="not adapters of this base and rank"):
+    with pytest.raises(CheckpointFormat, match="the adapters are for another base or rank"):
         trainer(material, tmp_path / "third", settings(adapter={"rank": 2}), init=state)
 
 
@@ -203,7 +203,7 @@ def test_a_stage_begins_where_the_one_before_it_ended(
 def test_other_settings_or_data_are_refused(material: dict[str, Path], tmp_path: Path) -> None:
     trainer(material, tmp_path, settings()).train(max_seconds=0)
     changed = settings(optimizer=SETTINGS["optimizer"] | {"lr": 0.02}, record={"log_steps": 3})
-    with pytest.raises(ResumeMismatch, match=r"made with another optimizer\.lr; take back"):
+    with pytest.raises(ResumeMismatch, match=r"made with another optimizer\.lr; undo the change"):
         trainer(material, tmp_path, changed)
     longer = settings(schedule=SETTINGS["schedule"] | {"steps": 20})
     assert trainer(material, tmp_path, longer).step == 1  # the end may move before the decay

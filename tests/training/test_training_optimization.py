@@ -9,7 +9,7 @@ from torch import nn
 
 from support.training_setup import tiny, trainer
 from training.config import Schedule
-from training.muon import Muon, orthogonalised
+from training.muon import Muon, orthogonalise
 from training.optimization import Average, split_parameters, trapezoid
 from training.shards import Shards
 
@@ -34,12 +34,12 @@ def test_muon_moves_as_torch_s_own() -> None:
 def test_orthogonalised_matrices_have_singular_values_near_one() -> None:
     torch.manual_seed(0)
     for shape in ((3, 20, 10), (2, 10, 20)):
-        values = torch.linalg.svdvals(orthogonalised(torch.randn(shape)))
+        values = torch.linalg.svdvals(orthogonalise(torch.randn(shape)))
         assert values.min() > 0.6
         assert values.max() < 1.3
 
 
-def test_muon_takes_the_matrices_of_the_blocks_alone(shards: Shards, tmp_path: Path) -> None:
+def test_muon_takes_only_the_matrices_of_the_blocks(shards: Shards, tmp_path: Path) -> None:
     module = trainer(tiny(), shards, tmp_path).network.module
     names = {id(param): name for name, param in module.named_parameters()}
     matrices, others = ([names[id(one)] for one in part] for part in split_parameters(module))

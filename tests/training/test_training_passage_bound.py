@@ -29,7 +29,7 @@ def test_passages_are_whole_words_of_a_document() -> None:
         passages_of([Document("b", ["too short"])], 2, 40, 60)
 
 
-def test_a_chain_is_the_sum_of_its_blocks() -> None:
+def test_a_passage_bound_is_the_sum_of_its_blocks() -> None:
     model = load_model()
     passages = [
         Passage("Once upon a time there was", " an old king who lived by the sea"),

@@ -99,7 +99,7 @@ def test_a_share_of_the_steps_has_short_rows(shards: Shards) -> None:
 def numbers_of(rows: RowSource, steps: int) -> list[int]:
     """Which document each row of the first steps is from."""
     starts = rows.shards.documents[:, 1]
-    seen = [rows.parts[part].window(index)[1] for step in range(steps) for part, index in rows._dealt(step)]
+    seen = [rows.parts[part].window(index)[1] for step in range(steps) for part, index in rows._sources(step)]
     return [int(np.searchsorted(starts, start, side="right")) - 1 for start in seen]
 
 
@@ -122,14 +122,14 @@ def test_every_stretch_of_rows_has_the_mixture_s_shares(shards: Shards) -> None:
 def test_a_part_of_a_mixture_shows_every_window_once_an_epoch(shards: Shards) -> None:
     rows = source(shards, mixture={"tale-1": 0.5})
     windows = len(rows.parts[0].epoch(0))
-    dealt = [index for step in range(windows) for part, index in rows._dealt(step) if part == 0]
+    dealt = [index for step in range(windows) for part, index in rows._sources(step) if part == 0]
     assert dealt == list(range(len(dealt)))
     assert len(dealt) > 2 * windows
     shown = [tuple(rows.parts[0].window(index)) for index in range(windows)]
     assert sorted(shown) == sorted(map(tuple, rows.parts[0].epoch(0)))
 
 
-def test_a_mixture_of_all_documents_by_their_length_is_no_mixture_s_rows(shards: Shards) -> None:
+def test_a_mixture_of_one_part_with_all_documents_changes_no_row(shards: Shards) -> None:
     assert np.array_equal(source(shards, mixture={"tale": 1.0}).step(3).ids, source(shards).step(3).ids)
 
 
@@ -156,7 +156,7 @@ def test_packed_rows_hold_a_document_s_end_and_beginnings_of_others_of_its_part(
         assert (rows.sizes == 48).all()
         for number, (row, old, size) in enumerate(zip(rows.ids, before.ids, before.sizes, strict=True)):
             assert np.array_equal(row[:size], old[:size])
-            part = packed.parts[packed._dealt(step)[number][0]]
+            part = packed.parts[packed._sources(step)[number][0]]
             stretches = np.split(row[size:], np.flatnonzero(row[size:] == end))[1:]
             for stretch in stretches:
                 beginnings = (shards.tokens[shard][start : start + length] for shard, start, length in part.documents)

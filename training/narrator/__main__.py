@@ -1,4 +1,4 @@
-"""`python -m training.narrator`: from the package index and the documents to trained adapters, in pieces."""
+"""`python -m training.narrator`: from the base and the documents to trained adapters; resumes where it stopped."""
 
 import time
 from pathlib import Path
@@ -25,24 +25,24 @@ STAGES = tuple(Path(__file__).with_name(name) for name in ("narrator.toml", "con
 @command_errors
 def main(
     data: Annotated[Path, typer.Option(help='Training documents: JSON Lines (.jsonl, .xz) of {"id", "paragraphs"}.')],
-    heldout: Annotated[Path, typer.Option(help="Documents to measure on now and then.")],
+    heldout: Annotated[Path, typer.Option(help="Documents for regular evaluation.")],
     out: Annotated[Path, typer.Option(help="Folder of the run; an unfinished run in it is continued.")],
     config: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Settings; may be repeated: each stage begins from the adapters of the one before. "
-            "The first is kept in --out, the others in folders of their names in it.",
+            help="Settings file; may be repeated: each stage starts from the adapters of the one before. "
+            "The first stage is stored in --out, the others in folders of their names in it.",
             show_default="both that come with training",
         ),
     ] = None,
     init: Annotated[
-        Path | None, typer.Option(help="state.pt of another run whose adapters to begin from.", show_default=False)
+        Path | None, typer.Option(help="state.pt of another run, whose adapters to start from.", show_default=False)
     ] = None,
     max_seconds: Annotated[
-        float | None, typer.Option(min=0, help="Stop training after so long; the base and its texts come before.")
+        float | None, typer.Option(min=0, help="Stop training after this time; the base and its texts come first.")
     ] = None,
 ) -> None:
-    """Fetch the base, let it write texts, and train the narrator on them; each continues where it stopped."""
+    """Fetch the base, let it write texts, and train the narrator on them. Every stage resumes where it stopped."""
     quiet_transformers()
     paths = config or STAGES
     stages = [read_narrator_config(path) for path in paths]
@@ -51,15 +51,17 @@ def main(
         write_base(base)
     folders = [out, *(out / path.stem for path in paths[1:])]
     if len({base, *folders}) <= len(folders):
-        raise SettingsError(f"stages are kept in folders of their names beside {BASE}: give each --config its own name")
+        raise SettingsError(
+            f"stages and {BASE} need different folders: give each --config its own name, and none {BASE!r}"
+        )
     left = max_seconds
     for settings, folder in zip(stages, folders, strict=True):
         folder.mkdir(parents=True, exist_ok=True)
         write_own_texts(base, folder / OWN, settings.own_texts)
         network = LlamaForCausalLM.from_pretrained(base, dtype=torch.float32, attn_implementation="sdpa")
-        read = read_data(settings, base, folder / OWN, data, heldout)
-        trainer = NarratorTrainer(settings, network, read, folder, init=init)
-        began = time.monotonic()
+        rows = read_data(settings, base, folder / OWN, data, heldout)
+        trainer = NarratorTrainer(settings, network, rows, folder, init=init)
+        start = time.monotonic()
         with stopping_on_signals(trainer):
             trainer.train(left)
         state = "finished" if trainer.done else "unfinished: run the same command again to continue"
@@ -67,7 +69,7 @@ def main(
         if trainer.interrupted or not trainer.done:
             return
         if left is not None:
-            left = max(0.0, left - (time.monotonic() - began))
+            left = max(0.0, left - (time.monotonic() - start))
         init = folder / STATE
 
 

@@ -1,9 +1,9 @@
-"""Low-rank adapters on a Llama, and its forward over clean text and masked copies of its blocks at once.
+"""Low-rank adapters on a Llama, and one forward over clean text and masked copies of its blocks.
 
 A row is a context and a response, both clean, followed by copies of the response in which tokens are masked. Clean
-positions see what is before them; a position of a copy sees the clean text before its block, and its block in the copy
-(Arriola et al. 2025, block diffusion). As in Dream, the hidden state at i - 1 predicts position i: the first position
-of a block is predicted from clean text alone, as in the base.
+positions attend to the text before them; a position of a copy attends to the clean text before its block, and to its
+block in the copy (Arriola et al. 2025, block diffusion). As in Dream, the hidden state at i - 1 predicts position i:
+the first position of a block is predicted from clean text alone, as in the base.
 """
 
 import math
@@ -21,31 +21,31 @@ from dgmark.errors import CheckpointFormat
 
 
 class LowRank(nn.Module):
-    """A linear layer W with a trainable B A of low rank beside it (Hu et al. 2022); B begins as zero."""
+    """A linear layer W plus a trainable B A of low rank (Hu et al. 2022); B starts at zero."""
 
     def __init__(self, linear: nn.Linear, rank: int) -> None:
         super().__init__()
         self.base = linear
-        self.aside = False  # as if there was no adapter
+        self.disabled = False  # whether to compute W x only
         self.down = nn.Parameter(torch.randn(rank, linear.in_features) / math.sqrt(linear.in_features))
         self.up = nn.Parameter(torch.zeros(linear.out_features, rank))
 
     def forward(self, x: Float[Tensor, "... inner"]) -> Float[Tensor, "... outer"]:
-        """W x + B A x."""
+        """Compute W x + B A x."""
         result: Tensor = self.base(x)
-        return result if self.aside else result + functional.linear(functional.linear(x, self.down), self.up)
+        return result if self.disabled else result + functional.linear(functional.linear(x, self.down), self.up)
 
     def merged(self) -> Float[Tensor, "outer inner"]:
-        """W + B A."""
+        """Return W + B A."""
         return self.base.weight + self.up @ self.down
 
 
 class AdaptedLlama(nn.Module):
-    """A Llama whose weights stand still, with adapters on all linear layers of its blocks and a mask embedding.
+    """A Llama with frozen weights, adapters on all linear layers of its blocks, and a mask embedding.
 
     Args:
         base: the autoregressive model.
-        rank: of the adapters.
+        rank: rank of the adapters.
     """
 
     def __init__(self, base: LlamaForCausalLM, rank: int) -> None:
@@ -60,37 +60,37 @@ class AdaptedLlama(nn.Module):
         self.mask_vector = nn.Parameter(self.embedding.mean(0).clone())
 
     def trainable_parameters(self) -> dict[str, nn.Parameter]:
-        """What is trained, by name."""
+        """Return the trainable parameters by name."""
         return {name: param for name, param in self.named_parameters() if param.requires_grad}
 
     def adapters(self) -> Iterator[tuple[str, LowRank]]:
-        """The adapted layers, by their name in the base."""
+        """Yield the adapted layers with their names in the base."""
         for name, module in self.base.named_modules():
             if isinstance(module, LowRank):
                 yield name, module
 
-    def take(self, trained: Mapping[str, Tensor]) -> None:
-        """Continue with what another such model trained.
+    def load_trained(self, trained: Mapping[str, Tensor]) -> None:
+        """Load the trainable parameters of another such model.
 
         Raises:
-            CheckpointFormat: it had other adapters.
+            CheckpointFormat: the other model had other adapters.
         """
-        mine = self.trainable_parameters()
-        if {name: one.shape for name, one in trained.items()} != {name: one.shape for name, one in mine.items()}:
-            raise CheckpointFormat("these are not adapters of this base and rank: give those of the same [adapter]")
+        own = self.trainable_parameters()
+        if {name: one.shape for name, one in trained.items()} != {name: one.shape for name, one in own.items()}:
+            raise CheckpointFormat("the adapters are for another base or rank: give those of the same [adapter]")
         self.load_state_dict(trained, strict=False)
 
     @contextmanager
     def without_adapters(self) -> Iterator[None]:
-        """The base as it was."""
+        """Disable the adapters within this context."""
         layers = [layer for _, layer in self.adapters()]
         for layer in layers:
-            layer.aside = True
+            layer.disabled = True
         try:
             yield
         finally:
             for layer in layers:
-                layer.aside = False
+                layer.disabled = False
 
     @torch.no_grad()
     def base_logits(
@@ -99,12 +99,12 @@ class AdaptedLlama(nn.Module):
         absent: Int[Tensor, " rows"],
         wanted: Bool[Tensor, "rows length"],
     ) -> Float[Tensor, "wanted vocab"]:
-        """The base's own logits of tokens from those before them.
+        """Compute the base's logits for tokens, given the tokens before them.
 
         Args:
             ids: text.
-            absent: positions at the start of a row that hold nothing.
-            wanted: positions of the tokens; none at a row's start.
+            absent: number of empty positions at the start of each row.
+            wanted: positions of the tokens to predict; never a row's first.
         """
         layout = Layout(0, ids.shape[1], 0)
         masked = torch.zeros_like(ids, dtype=torch.bool)
@@ -119,13 +119,13 @@ class AdaptedLlama(nn.Module):
         positions: Int[Tensor, " length"],
         seen: Bool[Tensor, "rows length length"],
     ) -> Float[Tensor, "rows length width"]:
-        """Hidden states under the given attention.
+        """Compute hidden states with a given attention mask.
 
         Args:
-            ids: tokens, whatever they are where masked.
-            masked: where the mask embedding stands instead.
-            positions: for the rotary embedding.
-            seen: which keys (last) each query sees.
+            ids: tokens; ignored where masked.
+            masked: positions that have the mask embedding instead.
+            positions: positions for the rotary embedding.
+            seen: which keys (last axis) each query attends to.
         """
         embedded = functional.embedding(ids, self.embedding)
         states: Tensor = self.base.model(
@@ -139,12 +139,12 @@ class AdaptedLlama(nn.Module):
 
 @dataclass(frozen=True)
 class Layout:
-    """Where things lie in rows of a context, a response and its copies.
+    """The layout of rows of a context, a response and its copies.
 
     Attributes:
         context: tokens of the context.
         response: tokens of the response, and of each copy.
-        copies: masked copies of the response.
+        copies: number of masked copies of the response.
     """
 
     context: int
@@ -153,20 +153,20 @@ class Layout:
 
     @property
     def length(self) -> int:
-        """Positions of a row."""
+        """Number of positions of a row."""
         return self.context + self.response * (1 + self.copies)
 
     def positions(self) -> Int[Tensor, " length"]:
-        """Of the rotary embedding: a copy stands where its response stands."""
+        """Return positions for the rotary embedding: those of a copy equal those of its response."""
         clean = torch.arange(self.context + self.response)
         return torch.cat([clean, clean[self.context :].repeat(self.copies)])
 
     def visible(self, absent: Int[Tensor, " rows"], block: Int[Tensor, " rows"]) -> Bool[Tensor, "rows length length"]:
-        """Which keys (last) each query sees.
+        """Return which keys (last axis) each query attends to.
 
         Args:
-            absent: positions at the start of a row that hold nothing.
-            block: positions of a block of the response.
+            absent: number of empty positions at the start of each row.
+            block: block length of each row's response.
         """
         clean = self.context + self.response
         index, place = torch.arange(self.length), self.positions()
@@ -176,11 +176,11 @@ class Layout:
         is_text = (copy == 0) & (index >= absent[:, None])
         in_text = is_text[:, None] & (place < until[:, :, None])
         in_copy = (copy > 0) & (copy == copy[:, None]) & (number[:, :, None] == number[:, None])
-        alone = torch.eye(self.length, dtype=torch.bool)  # an absent position has to see something
+        alone = torch.eye(self.length, dtype=torch.bool)  # an empty position has to attend to something
         return in_text | in_copy | alone
 
     def predictors(self, block: Int[Tensor, " rows"]) -> Int[Tensor, "rows copies response"]:
-        """Indices of the hidden states that predict the positions of each copy."""
+        """Return the indices of the hidden states that predict the positions of each copy."""
         offset = torch.arange(self.response)
         clean = self.context + offset - 1
         copies = [self.context + self.response * (1 + copy) + offset - 1 for copy in range(self.copies)]

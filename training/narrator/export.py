@@ -1,6 +1,6 @@
-"""`python -m training.narrator.export`: a run's adapters as the folder that ships: adapters, base.json, tokenizer.
+"""`python -m training.narrator.export`: write a run's adapters as a folder to ship: adapters, base.json, tokenizer.
 
-Before it takes its place, the adapters are merged with the base once and compared with the layers that were trained.
+Before the folder moves into place, the adapters are merged with the base and compared with the trained layers.
 """
 
 from dataclasses import asdict
@@ -34,7 +34,7 @@ MASK_TOKEN = BLOCK_LLAMA.mask_tokens[0]
 
 
 def export(run: Path, base: Path, out: Path) -> int:
-    """Write the folder, whole or not at all; returns the bytes of the adapters.
+    """Write the folder, whole or not at all, and return the size of the adapters in bytes.
 
     Args:
         run: folder of a run.
@@ -42,9 +42,9 @@ def export(run: Path, base: Path, out: Path) -> int:
         out: must not exist yet.
 
     Raises:
-        SettingsError: `out` exists, or `run` is no run.
-        ResumeMismatch: the run has no state that can be read.
-        CheckpointFormat: the run is of another base, or what was written does not give the network that was trained.
+        SettingsError: `out` exists, or `run` is not a run.
+        ResumeMismatch: the run's state is unreadable.
+        CheckpointFormat: the run is of another base, or the written files do not give the trained network.
     """
     if out.exists():
         raise SettingsError(f"{out} exists: choose another --out, or move it away")
@@ -69,15 +69,15 @@ def export(run: Path, base: Path, out: Path) -> int:
 
 
 def trained_model(state: dict[str, Any], base: Path) -> AdaptedLlama:
-    """The base with a run's adapters."""
+    """Build the base with a run's adapters."""
     config = NarratorConfig.model_validate(state["config"])
     model = AdaptedLlama(LlamaForCausalLM.from_pretrained(base, dtype=torch.float32), config.adapter.rank)
-    model.take(state["trained"])
+    model.load_trained(state["trained"])
     return model
 
 
 def config_of(base: dict[str, Any]) -> dict[str, Any]:
-    """config.json of the whole model: the base's sizes, one more token, dgmark's family."""
+    """Build config.json of the whole model: the base's sizes, one more token, dgmark's family."""
     same = (
         "hidden_size",
         "intermediate_size",
@@ -103,12 +103,12 @@ def config_of(base: dict[str, Any]) -> dict[str, Any]:
 
 
 def _compare(model: AdaptedLlama, adapters: dict[str, Tensor], base: Path) -> None:
-    """Refuse adapters that, merged with the base, are not the trained layers up to bf16's rounding."""
+    """Refuse adapters that, merged with the base, differ from the trained layers by more than bf16's rounding."""
     merged = with_adapters(load_file(base / "model.safetensors"), adapters)
     for name, layer in model.adapters():
-        wanted = layer.merged().detach()
-        if (merged[f"{name}.weight"].float() - wanted).abs().max() > 0.01 * wanted.abs().max():
-            raise CheckpointFormat(f"the written adapters do not give {name} as it was trained; nothing is kept")
+        trained = layer.merged().detach()
+        if (merged[f"{name}.weight"].float() - trained).abs().max() > 0.01 * trained.abs().max():
+            raise CheckpointFormat(f"the written adapters do not give {name} as trained, so nothing was kept")
 
 
 @command_errors

@@ -1,4 +1,4 @@
-"""The training loop of the narrator: rows and masks are functions of seed and step, and one file holds all else."""
+"""The narrator's training loop. Rows and masks are functions of seed and step; one file holds everything else."""
 
 import math
 import time
@@ -29,33 +29,33 @@ SCHEMA = 1
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """The state file of a run.
+    """Read the state file of a run.
 
     Raises:
-        ResumeMismatch: it is damaged, or of another version.
+        ResumeMismatch: the file is damaged, or of another version.
     """
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         if state.setdefault("schema", SCHEMA) != SCHEMA or not {"trained", "optimizer", "config", "data"} <= set(state):
             raise ValueError("another version")
-    except Exception as error:  # torch, pickle and zipfile each have their own
+    except Exception as error:  # torch, pickle and zipfile each have their own errors
         raise ResumeMismatch(f"{path} cannot be resumed from ({error}); delete it to start again") from error
     return state
 
 
 class NarratorTrainer:
-    """A run in its folder: started, or taken up where its state file says.
+    """A run in its folder: a new one, or one resumed from its state file.
 
     Args:
         config: the settings.
-        base: the autoregressive model; adapters are put into it.
-        data: rows to train on and to measure on.
-        out: the run's folder: state, log, curve.
-        init: state file of another run, whose adapters to begin from; used by the first piece only.
+        base: the autoregressive model, into which adapters are put.
+        data: rows for training and evaluation.
+        out: the run's folder, for state, log and curve.
+        init: state file of another run, whose adapters to start from; ignored when a run resumes.
 
     Raises:
         ResumeMismatch: the folder holds a run with other settings, data or base.
-        SettingsError: `init` is no file.
+        SettingsError: `init` is not a file.
         CheckpointFormat: `init`, or the folder's state, holds other adapters.
     """
 
@@ -78,23 +78,23 @@ class NarratorTrainer:
         )
         self.layout = Layout(config.rows.context, config.rows.response, COPIES)
         self.step, self.targets, self.seconds = 0, 0, 0.0
-        self.interrupted = False  # set from outside to save and stop after the present step
+        self.interrupted = False  # set from outside, to save and stop after the current step
         out.mkdir(parents=True, exist_ok=True)
         if (out / STATE).exists():
-            self._take_up(read_state(out / STATE))
+            self._resume(read_state(out / STATE))
         elif init is not None:
             if not init.is_file():
-                raise SettingsError(f"{init} is no file: give --init the state.pt of another run")
-            self.model.take(read_state(init)["trained"])
+                raise SettingsError(f"{init} is not a file: give --init the state.pt of another run")
+            self.model.load_trained(read_state(init)["trained"])
         self.history = History(out / LOG, self.step)
 
-    def _take_up(self, state: dict[str, Any]) -> None:
+    def _resume(self, state: dict[str, Any]) -> None:
         path = self.out / STATE
         if state["data"] != self.data.made_from:
             raise ResumeMismatch(f"{path} was trained on other data or another base; choose another --out")
-        before = NarratorConfig.model_validate(state["config"])  # with the defaults of settings that are newer
+        before = NarratorConfig.model_validate(state["config"])  # fills in defaults of settings that were added later
         check_same_settings(before.model_dump(mode="json"), self.config.model_dump(mode="json"), state["step"], path)
-        self.model.take(state["trained"])
+        self.model.load_trained(state["trained"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.step, self.targets, self.seconds = state["step"], state["targets"], state["seconds"]
 
@@ -107,26 +107,26 @@ class NarratorTrainer:
         """Train to the end of the schedule, or for `max_seconds`; then save everything.
 
         Raises:
-            SettingsError: the loss is no number any more.
+            SettingsError: the loss is no longer finite.
         """
-        began, before, record = time.monotonic(), self.seconds, self.config.record
-        saved, losses = began, []
+        start, before, record = time.monotonic(), self.seconds, self.config.record
+        last_save, losses = start, []
         if self.step == 0:
             self._evaluate()
         while not self.done:
             losses.append(self._step(self.data.train.step(self.step, self.config.masking)))
             now = time.monotonic()
-            self.seconds = before + now - began
+            self.seconds = before + now - start
             if self.step % record.log_steps == 0:
                 self._log_losses(losses)
                 losses.clear()
             if self.step % record.evaluate_steps == 0 or self.done:
                 self._evaluate()
-            if self.interrupted or (max_seconds is not None and now - began >= max_seconds):
+            if self.interrupted or (max_seconds is not None and now - start >= max_seconds):
                 break
-            if now - saved >= record.save_seconds:
+            if now - last_save >= record.save_seconds:
                 self.save()
-                saved = now
+                last_save = now
         self.save()
         draw_curve(read_history(self.out / LOG), self.out / CURVE, "narrator")
 
@@ -144,7 +144,7 @@ class NarratorTrainer:
         return torch.stack([loss.detach(), entropy.detach().mean()])
 
     def _cross_entropy(self, batch: BlockBatch, *, soft: bool = False) -> tuple[Tensor, Tensor]:
-        """(cross entropy of each target, its weight); against the base's odds in front, if they are `soft`."""
+        """Return (cross entropy of each target, its weight); with `soft`, against the base's odds at the front."""
         layout = self.layout
         block = torch.from_numpy(batch.block)
         clean = torch.from_numpy(batch.ids)
@@ -162,8 +162,8 @@ class NarratorTrainer:
         if soft and batch.front.any():
             front = torch.from_numpy(batch.front) & wanted
             likely, chances = self._base_odds(clean, batch, front)
-            found = -(log_odds[front[wanted]].gather(1, likely) * chances).sum(-1)
-            entropy = entropy.masked_scatter(front[wanted], found)
+            soft_entropy = -(log_odds[front[wanted]].gather(1, likely) * chances).sum(-1)
+            entropy = entropy.masked_scatter(front[wanted], soft_entropy)
         return entropy, torch.from_numpy(batch.weights)[wanted]
 
     def _base_odds(
@@ -172,7 +172,7 @@ class NarratorTrainer:
         batch: BlockBatch,
         front: Bool[Tensor, "rows copies response"],
     ) -> tuple[Int[Tensor, "targets k"], Float[Tensor, "targets k"]]:
-        """(tokens, their odds): what the base draws each target's token from, given the row's text before it."""
+        """Return (tokens, their odds) from which the base draws each target's token, given the row's text before it."""
         needed = functional.pad(front.any(1), (self.layout.context, 0))
         absent, unwritten = torch.from_numpy(batch.absent), torch.from_numpy(batch.unwritten)
         some = needed.any(1)
@@ -188,7 +188,7 @@ class NarratorTrainer:
 
     @torch.no_grad()
     def _evaluate(self) -> None:
-        """The bound on held-out rows, with the same masks every time."""
+        """Measure the bound on held-out rows, with the same masks every time."""
         values: dict[str, float] = {}
         for name, batches in self.data.held_out.items():
             nats, count = 0.0, 0

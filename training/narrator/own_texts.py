@@ -1,7 +1,7 @@
-"""Texts of the base itself: what an adapted model can learn in little time.
+"""Texts written by the base itself, from which an adapted model can learn quickly.
 
-They keep the base's own habits, so that adapters need to learn how to fill in masked tokens, and nothing else; and
-sampled below temperature 1, they are easier to predict than what people write.
+They have the base's own style, so that adapters only need to learn to fill in masked tokens; and sampled below
+temperature 1, they are easier to predict than texts by people.
 """
 
 import json
@@ -29,7 +29,7 @@ TURN = str(BLOCK_LLAMA.chat)
 
 
 def requests(rng: np.random.Generator) -> Iterator[str]:
-    """Requests without end: a form, and one phrase of each list that it names."""
+    """Yield requests without end: a form, filled with one phrase from each list that it names."""
     lists: dict[str, list[str]] = tomllib.loads(REQUESTS.read_text(encoding="utf-8"))
     forms = lists.pop("forms")
     while True:
@@ -39,22 +39,22 @@ def requests(rng: np.random.Generator) -> Iterator[str]:
 
 
 def read_own_texts(path: Path, end_ids: frozenset[int]) -> list[Passage]:
-    """The texts of a file, each behind what was asked.
+    """Read the texts of a file, each after its request.
 
     Args:
         path: JSON Lines with token ids in "prompt" and "text".
-        end_ids: a text that is not cut ends with one of them.
+        end_ids: end tokens; a complete text ends with one of them.
 
     Raises:
-        NoTexts: there is no such file, or nothing in it.
-        InputError: a row is no such text.
+        NoTexts: the file does not exist, or is empty.
+        InputError: a row is not such a text.
     """
     try:
         texts = [_passage(json.loads(line), end_ids) for line in path.read_text(encoding="utf-8").splitlines()]
     except OSError as error:
         raise NoTexts(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise InputError(f"{path} holds a row that is no text of the base: {error!r}") from error
+        raise InputError(f"{path} holds a row that is not a text of the base: {error!r}") from error
     if not texts:
         raise NoTexts(f"{path} holds no text")
     return texts
@@ -67,27 +67,27 @@ def _passage(row: dict[str, Any], end_ids: frozenset[int]) -> Passage:
 
 
 def write_own_texts(base: Path, path: Path, settings: OwnTexts) -> None:
-    """Let the base answer requests for stories; an unfinished file is continued.
+    """Let the base answer requests for stories; resume an unfinished file.
 
     Args:
         base: folder of the base.
         path: JSON Lines: "batch", token ids of "prompt" and "text", and the text as "plain" characters.
-        settings: how many, how long, how they are sampled.
+        settings: number of texts, their length, and how to sample them.
 
     Raises:
-        InputError: the file holds something else.
+        InputError: the file holds other rows.
     """
     done = _batches(path)
-    wanted = -(-settings.texts // settings.batch)
-    if done >= wanted:
+    batches = -(-settings.texts // settings.batch)
+    if done >= batches:
         return
     tokenizer = read_tokenizer(base, base.name)
     network = LlamaForCausalLM.from_pretrained(base, dtype=torch.float32)
     sampler = BatchSampler(network, frozenset(tokenizer.end_ids), settings.sampling)
-    for number in range(done, wanted):
+    for number in range(done, batches):
         rng = np.random.default_rng((settings.seed, number))
-        asked = requests(rng)
-        prompts = tokenizer.encode_batch([TURN.format(prompt=next(asked)) for _ in range(settings.batch)])
+        endless = requests(rng)
+        prompts = tokenizer.encode_batch([TURN.format(prompt=next(endless)) for _ in range(settings.batch)])
         answers = sampler.sample(prompts, settings.length, torch.Generator().manual_seed(int(rng.integers(2**62))))
         kept = [
             pair for pair in zip(prompts, answers, strict=True) if repeated_ngrams(pair[1]) <= settings.most_repeated
@@ -95,15 +95,15 @@ def write_own_texts(base: Path, path: Path, settings: OwnTexts) -> None:
         rows = [
             {"batch": number, "prompt": prompt, "text": text, "plain": tokenizer.decode(text)} for prompt, text in kept
         ]
-        with open(path, "a", encoding="utf-8") as file:  # one write: a file that was cut short ends in a torn line
+        with open(path, "a", encoding="utf-8") as file:  # one write, so that an interrupted file ends in a torn line
             file.write("".join(json.dumps(row) + "\n" for row in rows))
         stderr().print(
-            f"{path}: batch {number + 1} of {wanted}, {len(kept)} of {settings.batch} texts kept", markup=False
+            f"{path}: batch {number + 1} of {batches}, {len(kept)} of {settings.batch} texts kept", markup=False
         )
 
 
 def _batches(path: Path) -> int:
-    """Batches that are in a file; the last one, if torn, is cut off."""
+    """Count the batches in a file; a torn last one is removed."""
     if not path.exists():
         return 0
     try:
@@ -111,7 +111,7 @@ def _batches(path: Path) -> int:
         rows = [json.loads(line) for line in whole.splitlines()]
         count = 1 + max((int(row["batch"]) for row in rows), default=-1)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} holds a row that is no text of the base: {error!r}; delete it") from error
+        raise InputError(f"{path} holds a row that is not a text of the base: {error!r}; delete it") from error
     if torn:
         count -= 1
         kept = [row for row in rows if row["batch"] < count]

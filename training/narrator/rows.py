@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int, UInt16
 
 from training.narrator.config import BlockMasking, BlockRows
 
-COPIES = 2  # of each response
+COPIES = 2  # masked copies of each response
 
 _ROWS, _MASKS = 0, 1
 
@@ -18,9 +18,9 @@ class Passage:
     """A text to learn from.
 
     Attributes:
-        ids: its tokens, what it was asked or how it opened first.
-        prompt_tokens: how many of them, at its start, are never predicted.
-        ended: whether the text ends behind its last token, or was cut there.
+        ids: its tokens, beginning with the prompt or opening.
+        prompt_tokens: number of tokens at the start that are never predicted.
+        ended: whether the text ends after its last token; otherwise it was cut there.
     """
 
     ids: UInt16[np.ndarray, " length"]
@@ -33,14 +33,15 @@ class BlockBatch:
     """Rows of context and response, and which tokens of each copy are masked.
 
     Attributes:
-        ids: context, left of it nothing where it is short, and response.
-        absent: positions at the start of a row that hold nothing.
-        block: positions of a block of the response.
-        masked: where the copies are masked.
-        targets: positions of each response that are in blocks which are learned.
-        weights: of the cross entropy of each position of the copies; 0 where nothing is predicted.
-        front: masked positions of what the base wrote, its end included, behind which their block shows nothing.
-        unwritten: positions at the start of a row that hold nothing, or tokens of the prompt.
+        ids: context, aligned to the right, and response.
+        absent: number of empty positions at the start of each row.
+        block: block length of each row's response.
+        masked: which positions of the copies are masked.
+        targets: number of positions of each response in blocks that are learned.
+        weights: weight of the cross entropy at each position of the copies; 0 where nothing is predicted.
+        front: masked positions of the base's texts, the end token included, with nothing unmasked after them in their
+            block.
+        unwritten: number of positions at the start of each row that are empty or belong to the prompt.
     """
 
     ids: Int[np.ndarray, "rows clean"]
@@ -53,21 +54,21 @@ class BlockBatch:
     unwritten: Int[np.ndarray, " rows"]
 
     def first_copy(self) -> "BlockBatch":
-        """The same rows, predicted in the first copy only: its masks are those of the bound."""
+        """Return the same rows, predicted in the first copy only, whose masks are those of the bound."""
         weights = self.weights.copy()
         weights[:, 1:] = 0
         return replace(self, weights=weights)
 
 
 class PassageRows:
-    """Rows out of two kinds of passages.
+    """Rows from two kinds of passages.
 
     Args:
-        own: texts of the base itself.
-        real: texts of people.
-        settings: of the rows.
-        end_id: what fills a block behind the end of a text.
-        seed: of all draws.
+        own: texts by the base itself.
+        real: texts by people.
+        settings: settings of the rows.
+        end_id: the token that fills a block after the end of a text.
+        seed: seed of all draws.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class PassageRows:
         self._odds = [weight / weight.sum() for weight in weights]
 
     def step(self, step: int, masking: BlockMasking) -> BlockBatch:
-        """The rows of a step, masked."""
+        """Return the rows of a step, masked."""
         settings = self._settings
         rng = np.random.default_rng((self._seed, _ROWS, step))
         kinds = (np.arange(settings.batch) + rng.random()) / settings.batch >= settings.own_share
@@ -89,12 +90,12 @@ class PassageRows:
         length = np.minimum(target_positions(lengths, ended, block), settings.response)
         masks = np.random.default_rng((self._seed, _MASKS, step))
         batch = mask_rows(ids, absent, block, length, settings.response, masking, masks)
-        drawn_by_base = ~kinds[:, None] & (np.arange(settings.response) <= lengths[:, None])  # with the end itself
+        drawn_by_base = ~kinds[:, None] & (np.arange(settings.response) <= lengths[:, None])  # the end token included
         return replace(batch, front=batch.front & drawn_by_base[:, None], unwritten=unwritten)
 
     def row(self, kind: int, rng: np.random.Generator) -> tuple[Int[np.ndarray, " clean"], int, int, bool, int]:
-        """One row: ids, absent positions, tokens of the response that the text has, whether it ends behind them, and
-        positions before the first that was written.
+        """Draw a row: ids, number of empty positions, number of tokens of the response that are text, whether the text
+        ends after them, and number of positions before the first written one.
         """
         settings, passages = self._settings, self._kinds[kind]
         passage = passages[int(rng.choice(len(passages), p=self._odds[kind]))]
@@ -114,9 +115,9 @@ class PassageRows:
 def target_positions(
     lengths: Int[np.ndarray, " rows"], ended: Bool[np.ndarray, " rows"], block: Int[np.ndarray, " rows"]
 ) -> Int[np.ndarray, " rows"]:
-    """Positions of each response that are learned: whole blocks, the one in which the text ends filled up."""
-    found: Int[np.ndarray, " rows"] = np.where(ended, (lengths // block + 1) * block, lengths // block * block)
-    return found
+    """Return how many positions of each response are learned: whole blocks, the text's last one filled up."""
+    learned: Int[np.ndarray, " rows"] = np.where(ended, (lengths // block + 1) * block, lengths // block * block)
+    return learned
 
 
 def mask_rows(
@@ -130,9 +131,9 @@ def mask_rows(
 ) -> BlockBatch:
     """Mask a number of positions, uniform in 1 ... block, in each block of two copies.
 
-    In part of the rows the second copy masks what the first one leaves; in the others each copy keeps tokens about from
-    the left, as decoding by confidence does. The cross entropy over the masked positions of a block is their mean, so
-    that a row's expectation is the bound (Nie et al. 2025, Eq. 6), but for the cap on the weight of the last few.
+    In some rows the second copy masks what the first one leaves; in the others each copy keeps tokens roughly from left
+    to right, as decoding by confidence does. The masked positions of a block are averaged, so that a row's expectation
+    is the bound (Nie et al. 2025, Eq. 6), except that `largest_weight` limits the weight of few masked positions.
     """
     rows = len(ids)
     masked = np.zeros((rows, COPIES, response), np.bool_)

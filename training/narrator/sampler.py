@@ -1,7 +1,7 @@
-"""Sampling many texts of a Llama at once on a CPU.
+"""Sampling of many texts from a Llama at once, on a CPU.
 
-transformers' `generate` copies the keys and values of all texts at every token. Here they lie in place, and texts that
-have ended leave the batch.
+transformers' `generate` copies the keys and values of all texts at every token. Here they stay in place, and texts
+that have ended leave the batch.
 """
 
 from typing import Any
@@ -17,26 +17,26 @@ from training.narrator.config import Sampling
 def odds(
     logits: Float[Tensor, "texts vocab"], used: Bool[Tensor, "texts vocab"], how: Sampling
 ) -> tuple[Int[Tensor, "texts k"], Float[Tensor, "texts k"]]:
-    """(the most likely tokens, their odds up to a factor).
+    """Return (the most likely tokens, their odds up to a factor).
 
     Args:
-        logits: of the next token.
-        used: tokens that each text has.
-        how: penalty, temperature, top-k and top-p, in this order.
+        logits: logits of the next token.
+        used: tokens that are in each text.
+        how: penalty, temperature, top-k and top-p, applied in this order.
     """
     lowered = torch.where(logits > 0, logits / how.penalty, logits * how.penalty)
     best = (torch.where(used, lowered, logits) / how.temperature).topk(how.top_k, -1)
-    found = best.values.softmax(-1)
-    return best.indices, found * (found.cumsum(-1) - found < how.top_p)
+    chances = best.values.softmax(-1)
+    return best.indices, chances * (chances.cumsum(-1) - chances < how.top_p)
 
 
 class BatchSampler:
-    """Samples of one network.
+    """Samples texts from one network.
 
     Args:
         network: a Llama, in float32.
         end_ids: tokens that end a text.
-        sampling: how a token is drawn.
+        sampling: how to draw a token.
     """
 
     def __init__(self, network: LlamaForCausalLM, end_ids: frozenset[int], sampling: Sampling) -> None:
@@ -44,7 +44,7 @@ class BatchSampler:
 
     @torch.inference_mode()
     def sample(self, prompts: list[list[int]], length: int, generator: torch.Generator) -> list[list[int]]:
-        """A text behind each prompt, with its end token if it is not longer than `length`."""
+        """Sample a text after each prompt, with its end token unless `length` cuts it."""
         longest = max(map(len, prompts))
         absent = torch.tensor([longest - len(prompt) for prompt in prompts])
         ids = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in prompts])
@@ -69,7 +69,7 @@ class BatchSampler:
 
 
 class _State:
-    """Keys and values of the texts of a batch; texts are filled up on the left."""
+    """Keys and values of the texts of a batch; texts are padded on the left."""
 
     def __init__(self, network: LlamaForCausalLM, absent: Int[Tensor, " texts"], length: int) -> None:
         config: Any = network.config
@@ -81,11 +81,11 @@ class _State:
         self.filled = 0
 
     def keep(self, rows: Bool[Tensor, " texts"]) -> None:
-        """Forget the other texts."""
+        """Keep these texts only."""
         self._kept, self._absent = self._kept[:, :, rows], self._absent[rows]
 
     def forward(self, ids: Int[Tensor, "texts new"]) -> Float[Tensor, "texts vocab"]:
-        """Logits behind the last of the new tokens."""
+        """Compute the logits after the last of the new tokens."""
         stop = self.filled + ids.shape[1]
         place = torch.arange(self.filled, stop)
         positions = (place - self._absent[:, None]).clamp(min=0)
@@ -106,14 +106,14 @@ class _State:
         self, part: Any, x: Tensor, rotary: tuple[Tensor, Tensor], bias: Tensor, number: int, stop: int
     ) -> Tensor:
         rows, new = x.shape[:2]
-        query = _rotated(part.q_proj(x).view(rows, new, self._heads, self._size), rotary)
+        query = _rotate(part.q_proj(x).view(rows, new, self._heads, self._size), rotary)
         kept_keys, kept_values = self._kept[number]
-        kept_keys[:, :, stop - new : stop] = _rotated(
+        kept_keys[:, :, stop - new : stop] = _rotate(
             part.k_proj(x).view(rows, new, self._groups, -1), rotary
         ).transpose(1, 2)
         kept_values[:, :, stop - new : stop] = part.v_proj(x).view(rows, new, self._groups, -1).transpose(1, 2)
         keys, values = kept_keys[:, :, :stop], kept_values[:, :, :stop]
-        # heads that share keys stand below each other: one product for all of them, and no copies of the keys
+        # heads that share keys are stacked: one product for all of them, and no copies of the keys
         query = query.view(rows, new, self._groups, -1, self._size).permute(0, 2, 3, 1, 4).flatten(2, 3)
         scores = (query @ keys.transpose(2, 3)).view(rows, self._groups, -1, new, stop) * self._size**-0.5 + bias
         mixed = (scores.softmax(-1).flatten(2, 3) @ values).view(rows, self._groups, -1, new, self._size)
@@ -121,8 +121,8 @@ class _State:
         return result
 
 
-def _rotated(x: Float[Tensor, "texts new heads size"], rotary: tuple[Tensor, Tensor]) -> Tensor:
+def _rotate(x: Float[Tensor, "texts new heads size"], rotary: tuple[Tensor, Tensor]) -> Tensor:
     cosine, sine = (part[:, :, None] for part in rotary)
     left, right = x.chunk(2, -1)
-    turned: Tensor = x * cosine + torch.cat([-right, left], -1) * sine
-    return turned
+    rotated: Tensor = x * cosine + torch.cat([-right, left], -1) * sine
+    return rotated

@@ -1,1 +1,1 @@
-"""The lab: baselines, attacks, evaluation and experiments, for research. Serving and checking need none of it."""
+"""The lab: baselines, attacks, evaluation and experiments, for research. Serving and detection do not need it."""

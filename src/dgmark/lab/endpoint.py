@@ -1,6 +1,6 @@
-"""Questions to an OpenAI-compatible endpoint: retried with growing pauses, answered from disk the second time.
+"""Questions to an OpenAI-compatible endpoint, retried with growing pauses; a repeated question is answered from disk.
 
-The key comes from the environment alone, and goes nowhere but into the request. Knows nothing of what is asked.
+The API key comes only from the environment, and goes only into the request. Knows nothing about the questions.
 """
 
 import hashlib
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
 
 KEY_VARIABLE = "OPENAI_API_KEY"
 _REPLY_SCHEMA = 1
-# Answers that may be others a moment later; the client's own errors of connection and time are retried too.
+# Statuses that may change a moment later; connection errors and timeouts of the client are also retried.
 _PASSING = (408, 409, 425, 429)
-_SECRET_STATUS = (401, 403)  # whose texts may quote the key
-_BAD_QUESTION = (400, 413, 422)  # the question's fault: others may be answered
+_SECRET_STATUS = (401, 403)  # their messages may quote the key
+_BAD_QUESTION = (400, 413, 422)  # this question is at fault: others may be answered
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where and how to ask.
+    """An endpoint, and how to ask it.
 
     Attributes:
-        model: the model's name there.
-        base_url: of an OpenAI-compatible service, such as a local vLLM; None for OpenAI's own.
-        temperature: of the answers.
+        model: the model's name at the service.
+        base_url: URL of an OpenAI-compatible service, such as a local vLLM; None for OpenAI's own.
+        temperature: sampling temperature of the answers.
         max_tokens: most tokens of an answer.
-        json_mode: whether to ask the service for JSON only; some know no such thing.
+        json_mode: whether to ask the service for JSON only; some services do not support this.
         attempts: how often a question is asked at most.
-        timeout: seconds for an answer.
-        pause: seconds before the second attempt; each further pause is twice as long, up to a minute, and the service's
-            own Retry-After counts where it is longer.
-        cache: a folder that answers are kept in, by the hash of the question; None keeps none.
-        sleep: what waits between attempts.
+        timeout: seconds that an answer may take.
+        pause: seconds before the second attempt; each further pause is twice as long, up to a minute. The service's
+            Retry-After applies where it is longer.
+        cache: folder that stores answers by the hash of the question; None stores nothing.
+        sleep: function that waits between attempts.
     """
 
     model: str = "gpt-4o-mini"
@@ -66,15 +66,15 @@ class Endpoint:
         if url.username or url.password or url.query:
             raise SettingsError(f"leave secrets out of the base URL: the key is read from {KEY_VARIABLE}")
         if url.scheme not in ("http", "https") or not url.hostname:
-            raise SettingsError(f"the base URL {self.base_url!r} is none: it begins with http:// or https://")
+            raise SettingsError(f"the base URL {self.base_url!r} is invalid: it must begin with http:// or https://")
 
 
 def connect(endpoint: Endpoint) -> "openai.OpenAI":
-    """A client for the endpoint; threads may share it.
+    """Open a client for the endpoint; threads may share it.
 
     Raises:
         MissingExtra: the openai package is not installed.
-        SettingsError: there is no key, and the endpoint is OpenAI's own.
+        SettingsError: no API key is set, and the endpoint is OpenAI's own.
     """
     try:
         import openai
@@ -94,33 +94,33 @@ def ask(
     *,
     seed: int | None = None,
 ) -> tuple[T, bool]:
-    """The answer to some messages, and whether it came from the cache.
+    """Return the answer to some messages, and whether it came from the cache.
 
     Args:
-        client: of `connect`.
-        endpoint: the settings it was made with.
-        messages: of roles and contents.
-        read: from the answer's text to what it says; raises ValueError where it is not in the form asked for. Such an
-            answer is asked for again, and never kept.
-        seed: of the service's sampling; None leaves it to the service.
+        client: the client that `connect` opened.
+        endpoint: the endpoint of the client.
+        messages: dictionaries with "role" and "content".
+        read: parses the answer's text; raises ValueError if it is not in the requested form. Such an answer is never
+            stored, and the question is asked again.
+        seed: seed of the service's sampling; None leaves it to the service.
 
     Raises:
-        NoUsableAnswer: no answer in that form within the attempts, or the service refuses this question.
-        EndpointError: the service cannot be reached, or answers no question now.
+        NoUsableAnswer: no attempt gave an answer in that form, or the service refuses this question.
+        EndpointError: the service is unreachable, or answers no question now.
     """
     request = _request(endpoint, messages) | ({} if seed is None else {"seed": seed})
     path = None if endpoint.cache is None else endpoint.cache / f"{_fingerprint(endpoint, request)}.json"
-    kept = None if path is None else _kept(path)
-    if kept is not None:
+    stored = None if path is None else _stored_reply(path)
+    if stored is not None:
         try:
-            return read(kept), True
-        except ValueError:  # kept by another version
+            return read(stored), True
+        except ValueError:  # stored by another version
             pass
-    found, text = _attempts(client, endpoint, request, read)
+    answer, text = _ask_until_read(client, endpoint, request, read)
     if path is not None:
-        kept_answer = {"schema": _REPLY_SCHEMA, "request": request, "reply": text}
-        write_whole(path, json.dumps(kept_answer, indent=1) + "\n")
-    return found, False
+        content = {"schema": _REPLY_SCHEMA, "request": request, "reply": text}
+        write_whole(path, json.dumps(content, indent=1) + "\n")
+    return answer, False
 
 
 def _request(endpoint: Endpoint, messages: list[dict[str, str]]) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def _fingerprint(endpoint: Endpoint, request: dict[str, Any]) -> str:
     return hashlib.sha256(b"dgmark/endpoint/v1\0" + content).hexdigest()
 
 
-def _kept(path: Path) -> str | None:
+def _stored_reply(path: Path) -> str | None:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -148,10 +148,10 @@ def _kept(path: Path) -> str | None:
     return reply if isinstance(reply, str) else None
 
 
-def _attempts(
+def _ask_until_read(
     client: "openai.OpenAI", endpoint: Endpoint, request: dict[str, Any], read: Callable[[str], T]
 ) -> tuple[T, str]:
-    """What was read, and the text that it was read from."""
+    """Ask up to `attempts` times; return what was read, and the text that it was read from."""
     import openai
 
     reason = ""
@@ -169,21 +169,21 @@ def _attempts(
         except openai.APITimeoutError:
             reason = f"no answer within {endpoint.timeout:g} seconds"
         except openai.APIConnectionError:
-            reason = "it cannot be reached"
-        except (openai.APIError, ValueError) as error:  # no JSON, or not the JSON that was asked for
-            reason = f"the answer is not in the form asked for ({str(error).splitlines()[0][:200]})"
+            reason = "the service is unreachable"
+        except (openai.APIError, ValueError) as error:  # not JSON, or not in the requested form
+            reason = f"the answer is not in the requested form ({str(error).splitlines()[0][:200]})"
             kind = NoUsableAnswer
         if attempt + 1 < endpoint.attempts:
             wait = min(60.0, endpoint.pause * 2**attempt) * random.uniform(0.75, 1.25)  # noqa: S311 (no secret)
             endpoint.sleep(max(wait, stated))
-    raise kind(f"no answer of {endpoint.model} in {endpoint.attempts} attempts; the last: {reason}")
+    raise kind(f"no answer from {endpoint.model} in {endpoint.attempts} attempts; the last: {reason}")
 
 
 def _text(completion: Any) -> str:
-    """The answer's text; services that are compatible in name only leave fields out.
+    """Return the answer's text. Services that are compatible in name only leave fields out.
 
     Raises:
-        ValueError: there is none.
+        ValueError: the answer has no text.
     """
     choices = getattr(completion, "choices", None)
     content = getattr(getattr(choices[0], "message", None), "content", None) if choices else None
@@ -193,16 +193,16 @@ def _text(completion: Any) -> str:
 
 
 def _reason(error: "openai.APIStatusError") -> str:
-    """What a service says, without what may quote the key."""
+    """Return the reason that the service states, without anything that may quote the key."""
     if error.status_code in _SECRET_STATUS:
-        return f"HTTP {error.status_code}; check {KEY_VARIABLE} and what it may use"
+        return f"HTTP {error.status_code}; check {KEY_VARIABLE} and its permissions"
     said = str(error.body.get("message", "") if isinstance(error.body, dict) else "")
     key = os.environ.get(KEY_VARIABLE)
     return f"HTTP {error.status_code} {said.replace(key, '...') if key else said}".strip()[:300]
 
 
 def _retry_after(error: "openai.APIStatusError") -> float:
-    """Seconds that the service asks to wait, at most a minute."""
+    """Return the seconds that the service asks to wait, at most a minute."""
     try:
         return min(60.0, max(0.0, float(error.response.headers.get("retry-after", 0))))
     except ValueError:  # a date

@@ -1,6 +1,6 @@
-"""Attacks on marked text, by name: each takes a text and a generator, and gives the text that an attacker hands on.
+"""Attacks on marked text, by name: each takes a text and a random generator, and returns the attacked text.
 
-What edits text needs no torch; what asks a model imports it when it is called.
+Attacks that edit text need no torch; attacks that use a model import it when they are called.
 """
 
 from collections.abc import Callable
@@ -40,35 +40,35 @@ ATTACKS: dict[str, type[Any]] = {
 
 
 def attack(name: str, **options: Any) -> Attack:
-    """The attack of this name.
+    """Return the attack of this name with these options.
 
     Args:
         name: one of `ATTACKS`.
-        options: fields of its class; "chain" takes `of` (the name of an attack), `rounds`, and that attack's own.
+        options: fields of its class; "chain" takes `of` (the name of an attack), `rounds`, and that attack's options.
 
     Raises:
-        SettingsError: no such attack or option, or an invalid value.
-        MissingExtra: it needs a package or data that is not here.
+        SettingsError: no attack or option has this name, or a value is invalid.
+        MissingExtra: the attack needs a package or data that is not installed.
     """
     if name not in ATTACKS:
         raise SettingsError(f"there is no attack {name!r}; the attacks are: {', '.join(ATTACKS)}")
     if name == "chain":
         of = options.pop("of", None)
         if of is None:
-            raise SettingsError("chain needs of=NAME, the attack to repeat")
+            raise SettingsError("chain needs the name of the attack to repeat: give of=NAME")
         rounds = {"rounds": options.pop("rounds")} if "rounds" in options else {}
         options = {"each": attack(of, **options), **rounds}
     known = [field.name for field in fields(ATTACKS[name])]
     unknown = sorted(options.keys() - set(known))
     if unknown:
         raise SettingsError(f"{name} has no option {', '.join(unknown)}; its options are: {', '.join(known)}")
-    made: Attack = ATTACKS[name](**options)
-    return made
+    instance: Attack = ATTACKS[name](**options)
+    return instance
 
 
-def options_of(made: Attack) -> dict[str, Any]:
-    """The options of an attack as JSON values, defaults included; a model or tokenizer by its name."""
-    return {field.name: _plain(getattr(made, field.name)) for field in fields(made)}  # type: ignore[arg-type]
+def options_of(instance: Attack) -> dict[str, Any]:
+    """Return an attack's options as JSON values, defaults included; a model or tokenizer appears by its name."""
+    return {field.name: _plain(getattr(instance, field.name)) for field in fields(instance)}  # type: ignore[arg-type]
 
 
 def _plain(value: Any) -> Any:
@@ -79,15 +79,15 @@ def _plain(value: Any) -> Any:
 
 
 def defaults_of(name: str) -> dict[str, Any]:
-    """The options of the attack `name` with their defaults."""
-    made = {}
+    """Return the options of the attack `name` with their defaults."""
+    defaults = {}
     for field in fields(ATTACKS[name]):
-        made[field.name] = field.default_factory() if field.default_factory is not MISSING else field.default
-    return made
+        defaults[field.name] = field.default_factory() if field.default_factory is not MISSING else field.default
+    return defaults
 
 
 def describe(name: str) -> str:
-    """What an attack does, in one line."""
+    """Describe an attack in one line."""
     return (ATTACKS[name].__doc__ or "").splitlines()[0]
 
 

@@ -1,4 +1,4 @@
-"""An attack made again on its own result: chained rewrites, as a patient user of any paraphraser would make."""
+"""An attack repeated on its own result: chained rewrites, as a patient user of any paraphraser would make them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from dgmark.errors import SettingsError
 
 @dataclass(frozen=True)
 class Chain:
-    """Make an attack several times, each time on what the last one left.
+    """Make an attack several times, each time on the result of the last.
 
     By name: `attack("chain", of="paraphrase", rounds=5, **options_of_it)`.
 
@@ -27,7 +27,7 @@ class Chain:
             raise SettingsError(f"rounds {self.rounds} is not at least 1")
 
     def __call__(self, text: str, rng: np.random.Generator) -> str:
-        """The text after the last round."""
+        """Return the text after the last round."""
         for _ in range(self.rounds):
             text = self.each(text, rng)
         return text

@@ -1,7 +1,7 @@
 """DIPPER: paraphrase by an 11-billion-parameter T5 with controls for lexical and order diversity.
 
-Krishna et al. 2023; paper section 4, "Robustness to Post-editing": DIPPER-1 has lexical diversity alone, DIPPER-2
-an order diversity of 10 beside it. The model reads what stays the same, 100 less the diversity.
+Krishna et al. 2023; paper section 4, "Robustness to Post-editing": DIPPER-1 has lexical diversity only, DIPPER-2
+also an order diversity of 10. The model's controls say what stays the same: 100 minus the diversity.
 """
 
 import re
@@ -20,19 +20,19 @@ _SENTENCE = re.compile(r"(?<=[.!?])[\"'”’)\]]*\s+")
 
 @dataclass(frozen=True)
 class Dipper:
-    """Paraphrase with DIPPER, a few sentences at a time, each with what was rewritten before as its context.
+    """Paraphrase with DIPPER, a few sentences at a time, with the text rewritten so far as context.
 
     Attributes:
         lexical: lexical diversity, 0..100; the model was trained on 0, 20, ..., 100.
         order: order diversity, 0..100: 0 is the paper's DIPPER-1, 10 its DIPPER-2.
         interval: sentences that are rewritten together.
-        prefix: context before the first of them, for example the prompt.
-        top_p: of the sampling.
-        max_length: most tokens that one rewriting may have.
+        prefix: context before the first sentences, for example the prompt.
+        top_p: sampling keeps the likeliest tokens up to this probability.
+        max_length: most tokens of one call's output.
         model: folder or hub id of a T5 in DIPPER's layout.
         tokenizer: folder or hub id; None for DIPPER's own.
-        device: a torch device, or "auto" for all there are.
-        dtype: a torch dtype by name; None for the checkpoint's.
+        device: a torch device, or "auto" for all available ones.
+        dtype: name of a torch dtype; None for the checkpoint's.
     """
 
     lexical: int = 40
@@ -51,10 +51,10 @@ class Dipper:
             if not 0 <= value <= 100:
                 raise SettingsError(f"{name} diversity {value} is not in 0..100")
         if self.interval < 1 or self.max_length < 1 or not 0 < self.top_p <= 1:
-            raise SettingsError("interval and max length are at least 1, and top-p is in (0, 1]")
+            raise SettingsError("interval and max length must be at least 1, and top-p must be in (0, 1]")
 
     def __call__(self, text: str, rng: np.random.Generator) -> str:
-        """The paraphrase, in one paragraph, as DIPPER writes it."""
+        """Return the paraphrase, in one paragraph, as DIPPER writes it."""
         sentences = [sentence for sentence in _SENTENCE.split(" ".join(text.split())) if sentence]
         if not sentences:
             return text
@@ -76,6 +76,6 @@ class Dipper:
 
 
 def dipper_prompt(sentences: str, lexical: int, order: int, context: str = "") -> str:
-    """What DIPPER is asked; it reads 100 less each diversity."""
+    """Return DIPPER's input; it states each diversity as 100 minus its value."""
     head = f"lexical = {100 - lexical}, order = {100 - order}"
     return f"{head} {context} <sent> {sentences} </sent>" if context else f"{head} <sent> {sentences} </sent>"

@@ -1,6 +1,6 @@
-"""Disguises: what leaves a text looking the same and changes its tokens. `dgmark detect --normalise` undoes them.
+"""Disguises: changes that leave a text looking the same but alter its tokens. `dgmark detect --normalise` undoes them.
 
-Budgets are exact: round(eps * n), halves up, of the n places that a disguise can touch.
+Budgets are exact: round(eps * n), halves up, of the n places that a disguise can change.
 """
 
 import re
@@ -17,25 +17,25 @@ Dice = np.random.Generator
 _LATIN = "aceijopsxyhABCEHIKMOPSTXY"
 _CYRILLIC = "асеіјорѕхуһАВСЕНІКМОРЅТХУ"
 HOMOGLYPHS = dict(zip(_LATIN, _CYRILLIC, strict=True))
-# spaces that show as one plain space, and characters that show as nothing
+# spaces that look like one plain space, and characters that are invisible
 SPACES = "\u00a0\u2004\u2005\u202f\u205f"
 ZERO_WIDTH = "\u200b\u200c\u200d\u2060\ufeff"
 
 _INSIDE_WORD = re.compile(r"(?<=[^\W\d_])(?=[^\W\d_])")
 
 
-def _exchanged(text: str, among: Container[str], budget: float, rng: Dice, other: Callable[[str], str]) -> str:
-    """The text with `other` in place of a share of the characters that are `among`."""
+def _replace(text: str, targets: Container[str], budget: float, rng: Dice, other: Callable[[str], str]) -> str:
+    """Replace a share of the text's `targets` by what `other` returns for each."""
     characters = list(text)
-    open_to = [place for place, character in enumerate(characters) if character in among]
-    for place in places(len(open_to), budget, rng):
-        characters[open_to[place]] = other(characters[open_to[place]])
+    candidates = [place for place, character in enumerate(characters) if character in targets]
+    for number in places(len(candidates), budget, rng):
+        characters[candidates[number]] = other(characters[candidates[number]])
     return "".join(characters)
 
 
 @dataclass(frozen=True)
 class _Disguise:
-    """What all disguises take: a budget."""
+    """The option of all disguises: a budget."""
 
     budget: float = 0.1
 
@@ -45,40 +45,40 @@ class _Disguise:
 
 @dataclass(frozen=True)
 class Homoglyphs(_Disguise):
-    """Replace a share of the letters that have a Cyrillic look-alike by it.
+    """Replace a share of the letters that have a Cyrillic look-alike by the look-alike.
 
     Attributes:
-        budget: share of these letters, exactly round(budget * n).
+        budget: share of these letters to replace, exactly round(budget * n).
     """
 
     def __call__(self, text: str, rng: Dice) -> str:
-        """The text in disguise."""
-        return _exchanged(text, HOMOGLYPHS, self.budget, rng, HOMOGLYPHS.__getitem__)
+        """Return the disguised text."""
+        return _replace(text, HOMOGLYPHS, self.budget, rng, HOMOGLYPHS.__getitem__)
 
 
 @dataclass(frozen=True)
 class Whitespace(_Disguise):
-    """Replace a share of the plain spaces by other spaces of Unicode.
+    """Replace a share of the plain spaces by other Unicode spaces.
 
     Attributes:
-        budget: share of the spaces, exactly round(budget * n).
+        budget: share of the spaces to replace, exactly round(budget * n).
     """
 
     def __call__(self, text: str, rng: Dice) -> str:
-        """The text in disguise."""
-        return _exchanged(text, " ", self.budget, rng, lambda _: SPACES[int(rng.integers(len(SPACES)))])
+        """Return the disguised text."""
+        return _replace(text, " ", self.budget, rng, lambda _: SPACES[int(rng.integers(len(SPACES)))])
 
 
 @dataclass(frozen=True)
 class ZeroWidth(_Disguise):
-    """Put characters that show as nothing between a share of the neighbouring letters of words.
+    """Insert invisible characters between a share of the neighbouring letters of words.
 
     Attributes:
-        budget: share of the places between two letters, exactly round(budget * n).
+        budget: share of the places between two letters to fill, exactly round(budget * n).
     """
 
     def __call__(self, text: str, rng: Dice) -> str:
-        """The text in disguise."""
+        """Return the disguised text."""
         between = [match.start() for match in _INSIDE_WORD.finditer(text)]
         pieces, start = [], 0
         for place in places(len(between), self.budget, rng):

@@ -1,6 +1,6 @@
-"""Random edits of a sequence of anything (token ids, words, sentences), with budgets that are met exactly.
+"""Random edits of a sequence of any units (token ids, words, sentences), with budgets that are met exactly.
 
-A budget eps of n units is round(eps * n) edits, halves up: neither a chance nor a bound. Paper section 4, "Robustness
+A budget eps of n units is round(eps * n) edits, halves up: not a probability, not a bound. Paper section 4, "Robustness
 to Post-editing". Knows no text and no tokenizer.
 """
 
@@ -17,30 +17,30 @@ _TRIES = 32
 
 
 def edit_count(units: int, budget: float) -> int:
-    """How many of `units` a budget edits: round(budget * units), halves up."""
+    """Return how many of `units` a budget edits: round(budget * units), halves up."""
     return math.floor(round(budget * units, 9) + 0.5)  # .29 * 50 is a little less than 14.5
 
 
 def check_share(name: str, value: float) -> None:
-    """Refuse a share outside 0..1.
+    """Refuse an invalid share.
 
     Raises:
-        SettingsError: it is.
+        SettingsError: the value is not in 0..1.
     """
     if not 0 <= value <= 1:
         raise SettingsError(f"{name} {value} is not a share in 0..1")
 
 
 def places(units: int, budget: float, rng: np.random.Generator) -> list[int]:
-    """The distinct units that a budget falls on, in order."""
+    """Draw the distinct units that a budget edits, in order."""
     return sorted(rng.choice(units, edit_count(units, budget), replace=False).tolist()) if units else []
 
 
-def another(pool: Sequence[Unit], old: Unit, rng: np.random.Generator) -> Unit:
-    """A random member of `pool` that is not `old`, so that every edit changes something.
+def draw_other(pool: Sequence[Unit], old: Unit, rng: np.random.Generator) -> Unit:
+    """Draw a member of `pool` that is not `old`, so that every edit changes something.
 
     Raises:
-        InputError: the pool holds nothing else.
+        InputError: the pool has no other member.
     """
     for _ in range(_TRIES if len(pool) else 0):
         drawn = pool[int(rng.integers(len(pool)))]
@@ -48,33 +48,33 @@ def another(pool: Sequence[Unit], old: Unit, rng: np.random.Generator) -> Unit:
             return drawn
     others = [unit for unit in pool if unit != old]
     if not others:
-        raise InputError(f"there is nothing to put in place of {old!r}: choose another source of replacements")
+        raise InputError(f"nothing is available to replace {old!r}: choose another source of replacements")
     return others[int(rng.integers(len(others)))]
 
 
 def substitute(units: Sequence[Unit], budget: float, pool: Sequence[Unit], rng: np.random.Generator) -> list[Unit]:
-    """Replace round(budget * n) units, each by another of `pool`."""
+    """Replace round(budget * n) units, each by a different one from `pool`."""
     edited = list(units)
     for place in places(len(units), budget, rng):
-        edited[place] = another(pool, edited[place], rng)
+        edited[place] = draw_other(pool, edited[place], rng)
     return edited
 
 
 def delete(units: Sequence[Unit], budget: float, rng: np.random.Generator) -> list[Unit]:
-    """Leave round(budget * n) units out."""
-    gone = set(places(len(units), budget, rng))
-    return [unit for place, unit in enumerate(units) if place not in gone]
+    """Delete round(budget * n) units."""
+    chosen = set(places(len(units), budget, rng))
+    return [unit for place, unit in enumerate(units) if place not in chosen]
 
 
 def insert(units: Sequence[Unit], budget: float, pool: Sequence[Unit], rng: np.random.Generator) -> list[Unit]:
-    """Put one of `pool` before each of round(budget * n) units.
+    """Insert one of `pool` before each of round(budget * n) units.
 
     Raises:
         InputError: the pool is empty.
     """
     chosen = set(places(len(units), budget, rng))
     if chosen and not len(pool):
-        raise InputError("there is nothing to insert: choose another source of replacements")
+        raise InputError("nothing is available to insert: choose another source of replacements")
     edited: list[Unit] = []
     for place, unit in enumerate(units):
         if place in chosen:
@@ -84,15 +84,15 @@ def insert(units: Sequence[Unit], budget: float, pool: Sequence[Unit], rng: np.r
 
 
 def crop(units: Sequence[Unit], front: float, back: float) -> list[Unit]:
-    """Cut round(front * n) units off the front and round(back * n) off the back, at most all."""
+    """Cut round(front * n) units off the front and round(back * n) off the back, at most all n."""
     stop = len(units) - edit_count(len(units), back)
     return list(units[min(edit_count(len(units), front), stop) : stop])
 
 
 def paste(units: Sequence[Unit], host: Sequence[Unit], share: float, rng: np.random.Generator) -> list[Unit]:
-    """`host` with round(share * n) of its n units replaced by a stretch of `units` (all of them, if there are fewer).
+    """Replace round(share * n) of the n units of `host` by a stretch of `units` (by all, if there are fewer).
 
-    Where the stretch begins and where it comes to lie is random.
+    The stretch's start in `units` and its place in `host` are random.
     """
     length = min(edit_count(len(host), share), len(units))
     begin, at = int(rng.integers(len(units) - length + 1)), int(rng.integers(len(host) - length + 1))
@@ -100,7 +100,7 @@ def paste(units: Sequence[Unit], host: Sequence[Unit], share: float, rng: np.ran
 
 
 def swap_neighbours(parts: Sequence[Unit], swaps: int, rng: np.random.Generator) -> list[Unit]:
-    """Swap two neighbouring parts, `swaps` times; fewer than two parts stay as they are."""
+    """Swap two neighbouring parts, `swaps` times; fewer than two parts stay unchanged."""
     edited = list(parts)
     for _ in range(swaps if len(edited) > 1 else 0):
         at = int(rng.integers(len(edited) - 1))

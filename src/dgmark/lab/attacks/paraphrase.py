@@ -1,4 +1,4 @@
-"""Paraphrase by instruction: a language model is asked, in the paper's words, to write the text anew.
+"""Paraphrase by instruction: a language model is asked, in the paper's words, to rewrite the text.
 
 Paper appendix, "Llama Paraphrase Attack": Llama 3 8B Instruct, temperature 0.2, at most 256 tokens.
 """
@@ -23,19 +23,19 @@ MODEL = "meta-llama/Meta-Llama-3-8B-Instruct"
 
 @dataclass(frozen=True)
 class Paraphrase:
-    """Paraphrase with an instructed language model, run here or behind an OpenAI-compatible endpoint.
+    """Paraphrase with an instruction-tuned language model, run locally or behind an OpenAI-compatible endpoint.
 
     Attributes:
-        model: folder or hub id of a causal language model of transformers; with an endpoint, the name it knows.
-        endpoint: base URL of an OpenAI-compatible server, like http://localhost:8000/v1; None runs the model here.
-            Its key is read from OPENAI_API_KEY alone.
-        temperature: of the sampling; 0 is greedy.
+        model: folder or hub id of a causal language model of transformers; with an endpoint, the model's name there.
+        endpoint: base URL of an OpenAI-compatible server, like http://localhost:8000/v1; None runs the model locally.
+            Its API key is read from OPENAI_API_KEY only.
+        temperature: sampling temperature; 0 is greedy.
         max_tokens: most tokens of the answer.
         prompt: the instruction; the text follows after an empty line.
-        retries: of an endpoint, how often a failed request is made again (with growing pauses).
-        timeout: of an endpoint, seconds for one answer.
-        device: a torch device, or "auto" for all there are.
-        dtype: a torch dtype by name; None for the checkpoint's.
+        retries: how often a failed request to an endpoint is repeated (with growing pauses).
+        timeout: how many seconds an endpoint may take for one answer.
+        device: a torch device, or "auto" for all available ones.
+        dtype: name of a torch dtype; None for the checkpoint's.
     """
 
     model: str = MODEL
@@ -50,17 +50,17 @@ class Paraphrase:
 
     def __post_init__(self) -> None:
         if self.temperature < 0 or self.max_tokens < 1 or self.retries < 0 or self.timeout <= 0:
-            raise SettingsError("temperature and retries are at least 0, max tokens at least 1, timeout above 0")
-        self._service()  # a URL that is none is refused here
+            raise SettingsError("temperature and retries must be at least 0, max tokens at least 1, timeout above 0")
+        self._service()  # refuses an invalid URL now
 
     def __call__(self, text: str, rng: np.random.Generator) -> str:
-        """The paraphrase."""
+        """Return the paraphrase."""
         if not text.strip():
             return text
         content = f"{self.prompt}\n\n{text}"
         answer = self._generate(content, rng) if self.endpoint is None else self._ask(content, rng)
         if not answer.strip():
-            raise InputError(f"{self.model} answered with nothing")
+            raise InputError(f"{self.model} answered with an empty text")
         return answer.strip()
 
     def _generate(self, content: str, rng: np.random.Generator) -> str:

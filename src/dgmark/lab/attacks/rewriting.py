@@ -1,35 +1,32 @@
-"""The language models that rewriting attacks ask, loaded once, by folder or hub id, with their code never run."""
+"""Language models for rewriting attacks, loaded once, by folder or hub id. Code in their checkpoints is never run."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dgmark.errors import MissingExtra, ModelNotFound, SettingsError, install_hint
-
-if TYPE_CHECKING:
-    pass
 
 KINDS = {"causal": "AutoModelForCausalLM", "t5": "T5ForConditionalGeneration"}
 
 
 @lru_cache(maxsize=2)
 def load_rewriter(kind: str, name: str, tokenizer: str, device: str | None, dtype: str | None) -> tuple[Any, Any]:
-    """A transformers model in evaluation mode and its tokenizer.
+    """Load a transformers model, in evaluation mode, and its tokenizer.
 
     Args:
-        kind: of `KINDS`.
+        kind: one of `KINDS`.
         name: folder or hub id.
         tokenizer: folder or hub id.
-        device: a torch device, "auto" for all there are (needs accelerate), or None for the GPU if any.
-        dtype: a torch dtype by name; None for the checkpoint's own.
+        device: a torch device, "auto" for all available ones (needs accelerate), or None for the GPU if there is one.
+        dtype: name of a torch dtype; None for the checkpoint's own.
 
     Raises:
         MissingExtra: a package is not installed.
-        ModelNotFound: the model or tokenizer cannot be had.
-        SettingsError: no such device or dtype.
+        ModelNotFound: the model or tokenizer is unavailable.
+        SettingsError: the device or dtype does not exist here.
     """
     try:
         import torch
@@ -38,7 +35,7 @@ def load_rewriter(kind: str, name: str, tokenizer: str, device: str | None, dtyp
         raise MissingExtra(f"rewriting needs torch and transformers: {install_hint('attack')} ({error})") from None
     number_format = getattr(torch, dtype, None) if dtype else "auto"
     if dtype and not isinstance(number_format, torch.dtype):
-        raise SettingsError(f"dtype {dtype!r} is none of torch's; try bfloat16 or float32")
+        raise SettingsError(f"dtype {dtype!r} is not one of torch's; try bfloat16 or float32")
     placement = {"device_map": "auto"} if device == "auto" else {}
     try:
         encode = transformers.AutoTokenizer.from_pretrained(tokenizer)
@@ -46,7 +43,7 @@ def load_rewriter(kind: str, name: str, tokenizer: str, device: str | None, dtyp
     except ImportError as error:
         raise MissingExtra(f"{name} needs a package that is not installed: {error}") from error
     except (OSError, ValueError, KeyError) as error:
-        raise ModelNotFound(f"{name} cannot be loaded: give a folder or hub id of it ({_first_line(error)})") from error
+        raise ModelNotFound(f"{name} cannot be loaded: give its folder or hub id ({_first_line(error)})") from error
     if device != "auto":
         try:
             network = network.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -61,7 +58,7 @@ def _first_line(error: Exception) -> str:
 
 @contextmanager
 def torch_seed(rng: np.random.Generator) -> Iterator[None]:
-    """Torch's generators seeded from `rng` for as long as this lasts, and left as they were."""
+    """Seed torch's generators from `rng` within this context, and restore their states afterwards."""
     import torch
 
     devices = range(torch.cuda.device_count())
@@ -71,5 +68,5 @@ def torch_seed(rng: np.random.Generator) -> Iterator[None]:
 
 
 def temperature_settings(temperature: float) -> dict[str, Any]:
-    """Settings of `generate` for a temperature; 0 is greedy."""
+    """Return the settings of `generate` for a temperature; 0 is greedy."""
     return {"do_sample": True, "temperature": temperature, "top_k": 0} if temperature else {"do_sample": False}

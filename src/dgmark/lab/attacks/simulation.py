@@ -1,8 +1,8 @@
-"""Marked-like texts without a model: tokens drawn from a law, matching the key at a given share of positions.
+"""Simulated marked texts, without a model: tokens drawn at random, matching the key at a given share of positions.
 
-For numbers of texts that no two cores can generate. Each position matches with probability q, independently; given
-that, its token is drawn from the law restricted to the matching tokens (or to the others). Real texts differ: tokens
-follow one another, and some are steered more easily than others.
+For more texts than a model could generate in reasonable time. Each position matches with probability q,
+independently; its token is then drawn from a fixed law (a probability for each token), restricted to the matching
+tokens or to the others. Real texts differ: their tokens depend on one another, and some are easier to steer.
 """
 
 import numpy as np
@@ -17,15 +17,15 @@ Law = Float[np.ndarray, " vocab"]
 def simulate_texts(
     key: WatermarkKey, law: Law, texts: int, length: int, match: float, rng: Dice
 ) -> Int[np.ndarray, "texts length"]:
-    """Texts as token ids, from position 0 on.
+    """Draw texts as token ids, from position 0 on.
 
     Args:
         key: the key whose positions match.
-        law: how often each token is used; zeros for those that never are.
-        texts: how many.
-        length: tokens of each.
+        law: probability of each token; 0 for tokens that never occur.
+        texts: number of texts.
+        length: tokens of each text.
         match: share of positions that match; 1/m is unmarked text.
-        rng: draws them.
+        rng: random generator.
     """
     ids = np.empty((texts, length), dtype=np.int64)
     for position in range(length):
@@ -39,7 +39,7 @@ def simulate_texts(
 def simulate_counts(
     key: WatermarkKey, law: Law, texts: int, length: int, match: float, rng: Dice
 ) -> Int[np.ndarray, "length vocab"]:
-    """How often each token stands at each position of such texts: the same law, at any number of texts at once."""
+    """Draw only how often each token occurs at each position of such texts, whatever their number."""
     counts = np.empty((length, len(law)), dtype=np.int64)
     for position in range(length):
         inside, outside = _split(key, law, position)
@@ -49,7 +49,7 @@ def simulate_counts(
 
 
 def _split(key: WatermarkKey, law: Law, position: int) -> tuple[Law, Law]:
-    """The law among the tokens that match at a position, and among the others."""
+    """Restrict the law to the tokens that match at a position, and to the others."""
     place = np.array([position])
     group = key.tables.table(int(key.spec.segment(place)[0]))
     matches = group[: len(law)] == key.tables.residues(place)[0]

@@ -1,4 +1,4 @@
-"""Synonym substitution: words replaced by others of the same WordNet sense group, through nltk's own data."""
+"""Synonym substitution: words replaced by others of the same WordNet synset, read through nltk."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,7 +16,7 @@ class Synonyms:
     """Replace a share of the words by WordNet synonyms.
 
     Attributes:
-        budget: share of all words, exactly round(budget * n); where fewer have a synonym, all of those.
+        budget: share of all words to replace, exactly round(budget * n); if fewer have a synonym, all of those.
     """
 
     budget: float = 0.1
@@ -26,7 +26,7 @@ class Synonyms:
         wordnet()
 
     def __call__(self, text: str, rng: np.random.Generator) -> str:
-        """The text with synonyms in it."""
+        """Return the text with synonyms in it."""
         lead, words = words_of(text)
         cores = [word.core for word in words]
         left = edit_count(len(cores), self.budget)
@@ -41,7 +41,7 @@ class Synonyms:
 
 @lru_cache(maxsize=1)
 def wordnet() -> Any:
-    """WordNet's reader.
+    """Return nltk's reader of WordNet.
 
     Raises:
         MissingExtra: nltk, or its WordNet data, is not installed.
@@ -54,15 +54,15 @@ def wordnet() -> Any:
         reader.ensure_loaded()
     except LookupError as error:
         raise MissingExtra(
-            "nltk has no WordNet data here: run `python -m nltk.downloader wordnet` where the network is at hand, and "
-            "copy its nltk_data folder to where NLTK_DATA points"
+            "nltk has no WordNet data here: run `python -m nltk.downloader wordnet` on a machine with network access, "
+            "and copy its nltk_data folder to where NLTK_DATA points"
         ) from error
     return reader
 
 
 @lru_cache(maxsize=2**16)
 def synonyms_of(word: str) -> tuple[str, ...]:
-    """The one-word lemmas that share a synset with `word`, in its own case, sorted; () for none."""
+    """Return the one-word lemmas that share a synset with `word`, in its case, sorted; () if there are none."""
     found = {lemma.name() for synset in wordnet().synsets(word.lower()) for lemma in synset.lemmas()}
     alike = sorted(name for name in found if name.isalpha() and name.lower() != word.lower())
     return tuple(name.capitalize() if word[:1].isupper() else name for name in alike)

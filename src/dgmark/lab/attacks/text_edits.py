@@ -1,7 +1,7 @@
 """Random edits of a text, counted in tokens or words: substitution, deletion, insertion, crop, copy-paste, swaps.
 
-Every budget eps of a text of n units is round(eps * n) edits, halves up. Counted in tokens, the text is encoded,
-edited and decoded: the edits are exact in ids, and the tokenizer may read the new text otherwise.
+A budget eps of a text of n units is round(eps * n) edits, halves up. If the units are tokens, the text is encoded,
+edited and decoded: the edits are exact in ids, though the tokenizer may split the new text differently.
 """
 
 import re
@@ -36,7 +36,7 @@ Unit = TypeVar("Unit")
 
 @dataclass(frozen=True)
 class _PoolEdit:
-    """What substitution and insertion take: a budget, and the pool that new units are drawn from."""
+    """The options of substitution and insertion: a budget, and the pool that new units are drawn from."""
 
     budget: float = 0.1
     unit: str = "token"
@@ -54,16 +54,16 @@ class Substitution(_PoolEdit):
     """Replace a share of the tokens or words by random others.
 
     Attributes:
-        budget: share of the units that is replaced, exactly round(budget * n), each by a different one.
-        unit: "token", or "word": what stands between spaces, its punctuation kept.
-        source: where replacements come from: "vocabulary" (uniform over the ordinary tokens; of words, over the tokens
-            that are whole words), "text" (units of this text, as often as they stand there), or "words" (a list).
-        words: of source "words", a file with one word a line.
-        tokenizer: whose tokens; a model's name, folder or hub id.
+        budget: share of the units to replace, exactly round(budget * n), each by a different one.
+        unit: "token" or "word" (the characters between spaces; punctuation is kept).
+        source: where replacements come from: "vocabulary" (uniform over the ordinary tokens, or for words over the
+            tokens that are whole words), "text" (units of this text, as frequent as there), or "words" (a list).
+        words: with source "words", a file with one word a line.
+        tokenizer: the tokenizer that defines tokens, by a model's name, folder or hub id.
     """
 
     def __call__(self, text: str, rng: Dice) -> str:
-        """The edited text."""
+        """Return the edited text."""
         if self.unit == "token":
             tokenizer = tokenizer_of(self.tokenizer)
             ids = tokenizer.encode(text)
@@ -77,12 +77,12 @@ class Substitution(_PoolEdit):
 
 @dataclass(frozen=True)
 class Deletion:
-    """Leave a share of the tokens or words out.
+    """Delete a share of the tokens or words.
 
     Attributes:
-        budget: share of the units that goes, exactly round(budget * n).
-        unit: "token" or "word" (with its punctuation and the space behind it).
-        tokenizer: whose tokens.
+        budget: share of the units to delete, exactly round(budget * n).
+        unit: "token" or "word" (with its punctuation and the space after it).
+        tokenizer: see `Substitution`.
     """
 
     budget: float = 0.1
@@ -94,7 +94,7 @@ class Deletion:
         check_units(self.unit)
 
     def __call__(self, text: str, rng: Dice) -> str:
-        """The edited text."""
+        """Return the edited text."""
         if self.unit == "token":
             tokenizer = tokenizer_of(self.tokenizer)
             ids = tokenizer.encode(text)
@@ -106,18 +106,18 @@ class Deletion:
 
 @dataclass(frozen=True)
 class Insertion(_PoolEdit):
-    """Put random tokens or words before a share of the tokens or words.
+    """Insert random tokens or words before a share of the tokens or words.
 
     Attributes:
         budget: number of insertions as a share of the units, exactly round(budget * n), at most one before each.
         unit: "token" or "word".
-        source: as in substitution.
-        words: of source "words", a file with one word a line.
-        tokenizer: whose tokens.
+        source: see `Substitution`.
+        words: with source "words", a file with one word a line.
+        tokenizer: see `Substitution`.
     """
 
     def __call__(self, text: str, rng: Dice) -> str:
-        """The edited text."""
+        """Return the edited text."""
         if self.unit == "token":
             tokenizer = tokenizer_of(self.tokenizer)
             ids = tokenizer.encode(text)
@@ -133,10 +133,10 @@ class Crop:
     """Cut off the front, the back, or both.
 
     Attributes:
-        front: share of the units that is cut off the front, exactly round(front * n).
-        back: the same of the back.
+        front: share of the units to cut off the front, exactly round(front * n).
+        back: share of the units to cut off the back, likewise.
         unit: "token" or "word".
-        tokenizer: whose tokens.
+        tokenizer: see `Substitution`.
     """
 
     front: float = 0.25
@@ -150,8 +150,8 @@ class Crop:
         check_share("front and back together", self.front + self.back)
         check_units(self.unit)
 
-    def __call__(self, text: str, rng: Dice) -> str:  # noqa: ARG002 (every attack is called alike)
-        """What is left of the text."""
+    def __call__(self, text: str, rng: Dice) -> str:  # noqa: ARG002 (every attack has this signature)
+        """Return the rest of the text."""
         if self.unit == "token":
             tokenizer = tokenizer_of(self.tokenizer)
             ids = tokenizer.encode(text)
@@ -166,12 +166,12 @@ class CopyPaste:
     """Paste a stretch of the text into human text of the same length.
 
     Attributes:
-        share: of the result that comes from the text: round(share * n) units of n.
-        hosts: human texts: a text file, a folder, or JSON Lines with "text"; one of those long enough is drawn and
+        share: share of the result that comes from the text: round(share * n) units of n.
+        hosts: human texts: a text file, a folder, or JSON Lines with "text"; one that is long enough is drawn and
             cut to n units.
         length: n, the units of the result; None for as many as the text has.
         unit: "token" or "word".
-        tokenizer: whose tokens.
+        tokenizer: see `Substitution`.
     """
 
     share: float = 0.25
@@ -185,26 +185,26 @@ class CopyPaste:
         check_units(self.unit)
         if not self.hosts:
             raise SettingsError(
-                'copy-paste needs human text: hosts=FILE (text, or JSON Lines with "text"), or a folder'
+                'copy-paste needs human text: give hosts=FILE (text, or JSON Lines with "text"), or a folder'
             )
         if self.length is not None and self.length < 1:
             raise SettingsError(f"length {self.length} is not at least 1")
 
     def __call__(self, text: str, rng: Dice) -> str:
-        """The human text with a part of the text in it."""
+        """Return the human text with a part of the text in it."""
         hosts = host_texts(self.hosts)
         if self.unit == "token":
             tokenizer = tokenizer_of(self.tokenizer)
             ids = tokenizer.encode(text)
-            host = _drawn(hosts, tokenizer.encode, self.length or len(ids), rng)
+            host = _draw_host(hosts, tokenizer.encode, self.length or len(ids), rng)
             return decode(tokenizer, edits.paste(ids, host, self.share, rng))
         _, words = words_of(text)
-        host_words = _drawn(hosts, lambda host: words_of(host)[1], self.length or len(words), rng)
+        host_words = _draw_host(hosts, lambda host: words_of(host)[1], self.length or len(words), rng)
         return join_words("", edits.paste(words, host_words, self.share, rng))
 
 
-def _drawn(hosts: Sequence[str], split: Callable[[str], list[Unit]], length: int, rng: Dice) -> list[Unit]:
-    """The first `length` units of a random host that has as many."""
+def _draw_host(hosts: Sequence[str], split: Callable[[str], list[Unit]], length: int, rng: Dice) -> list[Unit]:
+    """Return the first `length` units of a random host that has that many."""
     for index in rng.permutation(len(hosts)).tolist():
         if len(units := split(hosts[index])) >= length:
             return units[:length]
@@ -213,10 +213,10 @@ def _drawn(hosts: Sequence[str], split: Callable[[str], list[Unit]], length: int
 
 @lru_cache(maxsize=2)
 def host_texts(path: str) -> tuple[str, ...]:
-    """The human texts of a file or folder.
+    """Read the human texts of a file or folder.
 
     Raises:
-        NoTexts: there are none.
+        NoTexts: the file or folder holds no text.
     """
     texts = tuple(item.content for item in read_texts(path) if isinstance(item, Item) and isinstance(item.content, str))
     if not texts:
@@ -226,11 +226,12 @@ def host_texts(path: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class SentenceSwap:
-    """Swap two neighbouring sentences, several times; the space between sentences stays where it is.
+    """Swap two neighbouring sentences, several times; the space between sentences stays in place.
 
     Attributes:
         swaps: how many times.
-        ends: the characters that end a sentence, where a quotation mark or bracket and a space, or the end, follow.
+        ends: the characters that end a sentence, if white space or the end of the text follows (perhaps after a
+            quotation mark or bracket).
     """
 
     swaps: int = 4
@@ -238,10 +239,10 @@ class SentenceSwap:
 
     def __post_init__(self) -> None:
         if self.swaps < 0 or not self.ends:
-            raise SettingsError("sentence-swap takes swaps of at least 0 and the characters that end a sentence")
+            raise SettingsError("sentence-swap needs swaps of at least 0, and at least one character in ends")
 
     def __call__(self, text: str, rng: Dice) -> str:
-        """The text with its sentences in another order."""
+        """Return the text with its sentences in another order."""
         boundary = re.compile(rf"(?<=[{re.escape(self.ends)}])([\"'”’)\]]*)(\s+)")
         sentences, gaps, start = [], [], 0
         for match in boundary.finditer(text):

@@ -1,4 +1,4 @@
-"""What an edit counts in: a tokenizer's tokens, or words, and where replacements for them come from."""
+"""The units of an edit: a tokenizer's tokens, or words; and the pools that replacements come from."""
 
 import re
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _WHOLE_WORD = re.compile(r"\s[^\W\d_]{2,}")
 
 @dataclass(frozen=True)
 class Word:
-    """A run of characters between spaces: its letters, the punctuation around them, and the space behind it."""
+    """A run of characters between spaces: its letters, the punctuation around them, and the space after it."""
 
     before: str
     core: str
@@ -33,7 +33,7 @@ class Word:
 
 
 def words_of(text: str) -> tuple[str, list[Word]]:
-    """The space that a text begins with, and its words; together they are the text."""
+    """Split a text into its leading space and its words; joined, they are the text."""
     lead = text[: len(text) - len(text.lstrip())]
     return lead, [_word(*match.groups()) for match in _WORD.finditer(text)]
 
@@ -45,42 +45,42 @@ def _word(run: str, space: str) -> Word:
 
 
 def join_words(lead: str, words: Sequence[Word]) -> str:
-    """The text of words."""
+    """Join words to a text."""
     return lead + "".join(map(str, words))
 
 
 def with_cores(words: Sequence[Word], cores: Sequence[str]) -> list[Word]:
-    """The same words with other letters."""
+    """Return the same words with other letters."""
     return [replace(word, core=core) for word, core in zip(words, cores, strict=True)]
 
 
 def tokenizer_of(tokenizer: str | Tokenizer) -> Tokenizer:
-    """A tokenizer, by name or as it is."""
-    return _loaded(tokenizer) if isinstance(tokenizer, str) else tokenizer
+    """Return a tokenizer: load it by name, or pass it through."""
+    return _load_once(tokenizer) if isinstance(tokenizer, str) else tokenizer
 
 
 @lru_cache(maxsize=4)
-def _loaded(name: str) -> Tokenizer:
+def _load_once(name: str) -> Tokenizer:
     return load_tokenizer(name)
 
 
 def decode(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
-    """The text of ids; unlike a model's output, with the special tokens that stood in it."""
+    """Decode ids to text; unlike in a model's output, special tokens are kept."""
     return str(tokenizer.backend.decode(list(ids), skip_special_tokens=False))
 
 
 @lru_cache(maxsize=4)
 def ordinary_ids(tokenizer: Tokenizer) -> np.ndarray:
-    """The ids of a vocabulary's tokens that are not special."""
+    """Return the ids of a vocabulary's tokens that are not special."""
     known = set(tokenizer.backend.get_vocab(with_added_tokens=True).values())
     return np.array(sorted(known - tokenizer.special_ids))
 
 
 @lru_cache(maxsize=4)
 def vocabulary_words(tokenizer: Tokenizer) -> tuple[str, ...]:
-    """The tokens of a vocabulary that are a space and at least two letters, without the space."""
+    """Return the tokens of a vocabulary that are a space and at least two letters, without the space."""
     ids = ordinary_ids(tokenizer).tolist()
-    anchor = tokenizer.encode("a")  # some tokenizers drop a space that nothing stands before
+    anchor = tokenizer.encode("a")  # some tokenizers drop a space at the start of a text
     start = len(decode(tokenizer, anchor))
     texts = (decode(tokenizer, [*anchor, token])[start:] for token in ids)
     return tuple(text[1:] for text in texts if _WHOLE_WORD.fullmatch(text))
@@ -88,10 +88,10 @@ def vocabulary_words(tokenizer: Tokenizer) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4)
 def listed_words(path: str) -> tuple[str, ...]:
-    """The words of a file, one a line.
+    """Read the words of a file, one a line.
 
     Raises:
-        NoTexts: it cannot be read, or holds none.
+        NoTexts: the file is unreadable or empty.
     """
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
@@ -104,28 +104,28 @@ def listed_words(path: str) -> tuple[str, ...]:
 
 
 def token_pool(source: str, tokenizer: Tokenizer, ids: Sequence[int]) -> Sequence[int]:
-    """Tokens to draw replacements from: the vocabulary's ordinary ones, or those of the text, as often as there."""
+    """Return the tokens to draw replacements from: the vocabulary's ordinary ones, or the text's with repetitions."""
     return ordinary_ids(tokenizer).tolist() if source == "vocabulary" else ids
 
 
 def word_pool(source: str, tokenizer: str | Tokenizer, words: Sequence[Word], path: str | None) -> Sequence[str]:
-    """Words to draw replacements from: the vocabulary's whole words, those of the text, or a list's."""
+    """Return the words to draw replacements from: the vocabulary's whole words, the text's, or a list's."""
     if source == "text":
         return [word.core for word in words]
     return listed_words(path) if path is not None else vocabulary_words(tokenizer_of(tokenizer))
 
 
 def check_units(unit: str, source: str = "text", path: str | None = None) -> None:
-    """Refuse a unit, or a source of replacements, that there is none of.
+    """Refuse an invalid unit or source of replacements.
 
     Raises:
-        SettingsError: unit or source is unknown, or they do not go together.
+        SettingsError: the unit or source is unknown, or the two do not go together.
     """
     if unit not in UNITS:
         raise SettingsError(f"unit {unit!r} is not one of: {', '.join(UNITS)}")
     if source not in SOURCES:
         raise SettingsError(f"source {source!r} is not one of: {', '.join(SOURCES)}")
     if (source == "words") != (path is not None):
-        raise SettingsError("source words goes with words=FILE, a list of one word a line, and no other source does")
+        raise SettingsError("source words needs words=FILE (one word a line), and no other source takes it")
     if source == "words" and unit == "token":
         raise SettingsError("a list of words replaces words: use unit word, or source vocabulary or text")

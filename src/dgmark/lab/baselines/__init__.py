@@ -1,6 +1,6 @@
 """Published watermarks behind dgMARK's own loop and key file, for comparison: `scheme(name, **options)`.
 
-Detection needs no torch; what embeds is imported when it is first asked for.
+Detection needs no torch; the code that embeds a mark is imported at its first use.
 """
 
 from dgmark.lab.baselines.baseline import Baseline

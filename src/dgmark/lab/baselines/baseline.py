@@ -1,4 +1,4 @@
-"""What all baselines have in common: a name, options as plain values, and from a score to a detection."""
+"""What all baselines have in common: a name, options as plain values, and a detector built on a score."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Baseline(ABC):
-    """A watermarking scheme and its options: the fields of the subclass. Text and detector need the same ones."""
+    """A watermarking scheme. Its options are the fields of the subclass; generator and detector need the same ones."""
 
     name: ClassVar[str]
     # decoding settings to use where the user gives none
@@ -35,7 +35,7 @@ class Baseline(ABC):
         return {"name": self.name, **options}
 
     def subkey(self, key: WatermarkKey, use: str = "") -> SubKey:
-        """The key's subkey for this scheme.
+        """Derive the key's subkey for this scheme; a scheme that needs several gives each a `use`.
 
         Raises:
             SettingsError: the key has no secret.
@@ -44,7 +44,7 @@ class Baseline(ABC):
 
     @abstractmethod
     def steering(self, key: WatermarkKey, model: "Denoiser") -> "Steering":
-        """How it steers the decoding loop on this model under this key.
+        """Return how the scheme steers the decoding loop on this model under this key.
 
         Raises:
             SettingsError: the key has no secret.
@@ -54,7 +54,7 @@ class Baseline(ABC):
     def score(
         self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
     ) -> Score:
-        """The statistic of scored tokens at their positions (0-based, ascending).
+        """Score tokens at their positions (0-based, ascending).
 
         Raises:
             SettingsError: the key has no secret.
@@ -63,10 +63,10 @@ class Baseline(ABC):
     def detector(
         self, key: WatermarkKey, *, fpr: float = DEFAULT_FPR, tokenizer: Tokenizer | str | None = None
     ) -> SchemeDetector:
-        """A detector of this scheme with these options under `key`.
+        """Return a detector of this scheme with these options under `key`.
 
         Raises:
-            SettingsError: not a key, one without a secret, or not a rate.
+            SettingsError: `key` is not a key or has no secret, or `fpr` is not a valid rate.
             TokenizerMismatch: the tokenizer is not the key's.
         """
         check_key(key)

@@ -1,4 +1,4 @@
-"""From a text, a key and a scheme's score to a verdict with a stated error rate: `dgmark.Detector` for baselines."""
+"""Turn a scheme's score of a text into a verdict with a stated error rate: `dgmark.Detector` for baselines."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -20,14 +20,14 @@ class SchemeDetector:
     """Detects one scheme's mark under one key; texts are read as `dgmark.Detector` reads them.
 
     Args:
-        options: the scheme's name and options, as `Baseline.to_dict` gives them.
-        score: its statistic.
+        options: the scheme's name and options, as `Baseline.to_dict` returns them.
+        score: the scheme's statistic.
         key: the key.
         fpr: false-positive rate to hold, from 1e-300 to below 1.
-        tokenizer: the model's tokenizer, or where to find it; by default the one the key names.
+        tokenizer: the model's tokenizer, or where to find it; by default the one that the key names.
 
     Raises:
-        SettingsError: not a key, or not a rate.
+        SettingsError: `key` is not a key, or `fpr` is not a valid rate.
         TokenizerMismatch: the tokenizer is not the key's.
     """
 
@@ -60,7 +60,7 @@ class SchemeDetector:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What its detections depend on beside the text; the choices that it does not have stand at their defaults."""
+        """What its detections depend on in addition to the text; settings that it lacks are at their defaults."""
         return {
             "keys": [self.key.fingerprint],
             "fpr": self.fpr,
@@ -82,12 +82,12 @@ class SchemeDetector:
         The verdict rests on the p-value over random keys; `p_published` is that of the scheme's publication.
 
         Raises:
-            VocabularyMismatch: an id lies outside the key's vocabulary.
+            VocabularyMismatch: an id is outside the key's vocabulary.
         """
         return self._detect_scored(self.reader.read(text_or_ids))
 
     def detect_many(self, texts_or_ids: Iterable[TextOrIds]) -> list[Detection]:
-        """Score many; the same detections as one by one, texts encoded together."""
+        """Score many texts; the detections equal those of `detect`, but the texts are encoded together."""
         return [self._detect_scored(tokens) for tokens in self.reader.read_many(texts_or_ids)]
 
     def _detect_scored(self, tokens: ScoredIds) -> Detection:

@@ -1,4 +1,4 @@
-"""DMark: the green relation of neighbours, whichever of them is committed first (Wu et al. 2025)."""
+"""DMark: a green relation between neighbours, whichever is committed first (Wu et al. 2025)."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
@@ -22,14 +22,14 @@ Form = Literal["normal", "predictive", "bidirectional", "predictive-bidirectiona
 
 @dataclass(frozen=True)
 class DMark(Baseline):
-    """DMark: one relation of (left, right) tokens is green, and a position is biased by the neighbours it has.
+    """DMark: some (left, right) pairs of tokens are green, and a position is biased by its known neighbours.
 
     Attributes:
         gamma: share of green pairs.
-        delta: added to the logits of tokens that make a pair green, once for each side.
-        form: "normal" goes by a committed left neighbour; "predictive" takes the likeliest token where it is masked;
-            "bidirectional" goes by the committed ones of both sides; "predictive-bidirectional" predicts the left one
-            where neither is committed.
+        delta: bias on the logits of tokens that make a pair green, added once for each side.
+        form: "normal" uses the left neighbour if it is committed; "predictive" predicts its likeliest token where it
+            is masked; "bidirectional" uses the committed neighbours on both sides; "predictive-bidirectional" also
+            predicts the left one where neither is committed.
     """
 
     gamma: float = 0.5
@@ -45,7 +45,7 @@ class DMark(Baseline):
             raise SettingsError(f"form {self.form!r} is not one of: {', '.join(get_args(Form))}")
 
     def steering(self, key: WatermarkKey, model: "Denoiser") -> "Steering":
-        """Rows of the relation for a left neighbour, columns for a right one."""
+        """A bias by the relation's row for a left neighbour, and by its column for a right one."""
         from dgmark.lab.baselines.embed.neighbours import bigram_steering
 
         return bigram_steering(
@@ -60,5 +60,5 @@ class DMark(Baseline):
     def score(
         self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
     ) -> Score:
-        """All (left, right) pairs, repeated ones again; published: the z-test, which takes them for independent."""
+        """Score all (left, right) pairs, repeated ones included. Published: the z-test, which assumes independence."""
         return score_bigrams(self.subkey(key), ids, positions, self.gamma, fpr, dedup=False)

@@ -23,16 +23,16 @@ FARTHEST = 16
 
 @dataclass(frozen=True)
 class Gloaguen(Baseline):
-    """KGW in expectation over the neighbours that are still masked: logits are tilted by the gradient of the energy.
+    """KGW in expectation over the neighbours that are still masked: the energy's gradient tilts the logits.
 
     Attributes:
         gamma: share of green tokens.
-        delta: strength of the tilt; of enforce_kl, the divergence KL(q || p) in nats.
+        delta: strength of the tilt; with enforce_kl, the divergence KL(q || p) in nats.
         offsets: the neighbours whose tokens make the context.
-        hash: of a context: "sum" of its tokens, or "min" of their ranks in a keyed order (SumHash, MinHash).
-        top_k: tokens of a position, and contexts of it, that the expectation runs over.
+        hash: how a context is hashed: "sum" of its tokens, or "min" of their ranks in a keyed order (SumHash, MinHash).
+        top_k: how many tokens and how many contexts of a position the expectation runs over.
         boost: whether a position prefers tokens that its expected context makes green (the expectation boost).
-        predict: whether it prefers tokens that make its neighbours green (the predictive bias).
+        predict: whether a position prefers tokens that make its neighbours green (the predictive bias).
         enforce_kl: tilt every position until the divergence is `delta`, instead of by delta / (offsets + 1).
     """
 
@@ -51,7 +51,7 @@ class Gloaguen(Baseline):
         check_gamma(self.gamma)
         check_delta(self.delta)
         if not self.offsets or len(set(self.offsets)) < len(self.offsets):
-            raise SettingsError(f"offsets {self.offsets} are no distinct neighbours; give some, such as -1 or -1,1")
+            raise SettingsError(f"offsets {self.offsets} are not distinct neighbours; give some, such as -1 or -1,1")
         if 0 in self.offsets or max(map(abs, self.offsets)) > FARTHEST:
             raise SettingsError(f"offsets {self.offsets} must be neighbours at most {FARTHEST} away, and not 0")
         if self.hash not in get_args(HashName):
@@ -59,10 +59,10 @@ class Gloaguen(Baseline):
         if self.top_k < 1:
             raise SettingsError(f"top-k {self.top_k} leaves no token; give at least 1")
         if not (self.boost or self.predict):
-            raise SettingsError("without expectation boost and predictive bias nothing is left of the scheme")
+            raise SettingsError("boost and predict are both off, so there is no mark; switch on at least one")
 
     def steering(self, key: WatermarkKey, model: "Denoiser") -> "Steering":
-        """A tilt by the gradient; see `embed.energy`."""
+        """A tilt by the energy's gradient; see `embed.energy`."""
         import torch
 
         from dgmark.decode.steering import Steering
@@ -82,7 +82,7 @@ class Gloaguen(Baseline):
         return Steering(bias=EnergyBias(energy, self.delta, self.enforce_kl))
 
     def ranks(self, key: WatermarkKey, vocab: int) -> Int[np.ndarray, " vocab"]:
-        """Each token's rank in MinHash's keyed order."""
+        """Return each token's rank in MinHash's keyed order."""
         bits = uniform_bits(states(self.subkey(key, "order"), np.zeros(1, dtype=np.int64)), np.arange(vocab))
         ranks = np.empty(vocab, dtype=np.int64)
         ranks[np.argsort(bits, kind="stable")] = np.arange(vocab)
@@ -91,7 +91,7 @@ class Gloaguen(Baseline):
     def score(
         self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
     ) -> Score:
-        """Distinct (context's hash, token) pairs; published: the exact binomial test of them."""
+        """Score the distinct (context's hash, token) pairs. Published: the exact binomial test on them."""
         placed = np.full(int(positions.max(initial=0)) + 1 + 2 * FARTHEST, -1)
         placed[positions + FARTHEST] = ids
         around = np.stack([placed[positions + FARTHEST + offset] for offset in self.offsets])

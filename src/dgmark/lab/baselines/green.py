@@ -1,7 +1,8 @@
-"""Green lists: which (context, token) pairs are green, how many are, and the exact null of that count.
+"""Green lists: which (context, token) pairs are green, how many of a text's are, and the exact null of that count.
 
-Over random keys the distinct pairs of a text are independent and green with chance gamma, so given the text the count
-is a sum of independent terms, each a pair's multiplicity or 0: as for dgMARK's own matches (`match_null.MatchNull`).
+Over random keys the distinct pairs of a text are independent, and each is green with probability gamma. So given the
+text, the count is a sum of independent terms, each 0 or a pair's multiplicity, like dgMARK's own matches
+(`match_null.MatchNull`).
 """
 
 import math
@@ -17,30 +18,30 @@ from dgmark.errors import SettingsError
 from dgmark.lab.baselines.prf import SubKey, states, threshold, uniform_bits
 from dgmark.lab.baselines.score import Score
 
-# gamma is a/b with b up to this: the null treats a pair as one of b equally likely lists, a of them green
+# gamma is a/b with b up to this: the null puts a pair on one of b equally likely lists, of which a are green
 _LARGEST_DENOMINATOR = 64
 
 
 def check_gamma(gamma: float) -> None:
-    """Refuse a share of green that is none.
+    """Refuse an invalid share of green tokens.
 
     Raises:
-        SettingsError: not in (0, 1), or no fraction with a denominator up to 64.
+        SettingsError: gamma is not in (0, 1), or not a fraction with a denominator up to 64.
     """
     if not (isinstance(gamma, int | float) and 0 < gamma < 1):
         raise SettingsError(f"gamma {gamma} is not between 0 and 1")
     if abs(float(_fraction(gamma)) - gamma) > 1e-12:
         raise SettingsError(
-            f"gamma {gamma} is no fraction with a denominator up to {_LARGEST_DENOMINATOR}, for which the null is "
-            f"exact: the nearest is {float(_fraction(gamma))!r}"
+            f"gamma {gamma} is not a fraction with a denominator up to {_LARGEST_DENOMINATOR}, which the exact null "
+            f"needs: use the nearest one, {float(_fraction(gamma))!r}"
         )
 
 
 def check_delta(delta: float) -> None:
-    """Refuse a bias that is none.
+    """Refuse an invalid bias.
 
     Raises:
-        SettingsError: not a number of 0 to 100.
+        SettingsError: delta is not a number from 0 to 100.
     """
     if not (isinstance(delta, int | float) and 0 <= delta <= 100):
         raise SettingsError(f"delta {delta} is not in 0..100")
@@ -53,14 +54,14 @@ def _fraction(gamma: float) -> Fraction:
 def is_green(
     subkey: SubKey, contexts: Int[np.ndarray, " n"], tokens: Int[np.ndarray, " n"], gamma: float
 ) -> Bool[np.ndarray, " n"]:
-    """Whether each token is on the green list of its context."""
+    """Return whether each token is on the green list of its context."""
     green: Bool[np.ndarray, " n"] = uniform_bits(states(subkey, contexts), tokens) < threshold(gamma)
     return green
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """The distinct (context, token) pairs of a text and how often each counts."""
+    """The distinct (context, token) pairs of a text, and how often each counts."""
 
     contexts: Int[np.ndarray, " pairs"]
     tokens: Int[np.ndarray, " pairs"]
@@ -68,13 +69,13 @@ class Pairs:
 
     @classmethod
     def of(cls, contexts: Int[np.ndarray, " n"], tokens: Int[np.ndarray, " n"], *, dedup: bool) -> "Pairs":
-        """Pairs in order of (context, token); with `dedup` each counts once."""
+        """Collect the pairs in order of (context, token); with `dedup` each counts once."""
         both, counts = np.unique(np.stack([contexts, tokens]), axis=1, return_counts=True)
         return cls(both[0], both[1], np.ones_like(counts) if dedup else counts)
 
 
 def green_null(counts: Int[np.ndarray, " pairs"], gamma: float) -> MatchNull:
-    """The green count of pairs with these multiplicities over random keys."""
+    """Return the null of the green count, over random keys, for pairs with these multiplicities."""
     share = _fraction(gamma)
     sizes = np.bincount(counts, minlength=1)
     sizes[0] = 0
@@ -87,24 +88,24 @@ def green_null(counts: Int[np.ndarray, " pairs"], gamma: float) -> MatchNull:
 def score_pairs(
     pairs: Pairs, green: Bool[np.ndarray, " pairs"], gamma: float, fpr: float, published: Callable[[int, int], float]
 ) -> Score:
-    """The green count against its exact null, and the published p-value of (green, scored)."""
+    """Compare the green count with its exact null; `published` maps (green, scored) to the published p-value."""
     scored, matched = int(pairs.counts.sum()), int(pairs.counts[green].sum())
     null = green_null(pairs.counts, gamma)
     p_value = null.tail(matched)
-    # a typical mark steers half of the tokens that chance would miss
+    # a typical mark turns half of the tokens green that would not be green by chance
     typical = min(math.ceil(scored * (1 + gamma) / 2), null.largest)
     return Score(
         scored=scored,
         matched=matched,
-        z_score=standardised(matched, scored, gamma),
+        z_score=standard_score(matched, scored, gamma),
         p_value=p_value,
         p_published=published(matched, scored),
         tells=p_value <= fpr or null.tail(typical) <= fpr,
     )
 
 
-def standardised(matched: int, scored: int, gamma: float) -> float:
-    """(matched - gamma n) / sqrt(n gamma (1 - gamma)); 0 for no token."""
+def standard_score(matched: int, scored: int, gamma: float) -> float:
+    """(matched - gamma n) / sqrt(n gamma (1 - gamma)) for n = `scored`; 0 if nothing is scored."""
     return (matched - gamma * scored) / math.sqrt(scored * gamma * (1 - gamma)) if scored else 0.0
 
 
@@ -114,10 +115,10 @@ def normal_tail(z: float) -> float:
 
 
 def normal_p(gamma: float) -> Callable[[int, int], float]:
-    """The p-value of the z-test, as KGW publishes it."""
-    return lambda matched, scored: normal_tail(standardised(matched, scored, gamma)) if scored else 1.0
+    """Return the p-value function of the z-test, as KGW publishes it."""
+    return lambda matched, scored: normal_tail(standard_score(matched, scored, gamma)) if scored else 1.0
 
 
 def binomial_p(gamma: float) -> Callable[[int, int], float]:
-    """The p-value of the exact binomial test."""
+    """Return the p-value function of the exact binomial test."""
     return lambda matched, scored: green_null(np.ones(scored, dtype=np.int64), gamma).tail(matched)

@@ -1,4 +1,4 @@
-"""Gumbel-max with noise seeded by the position (Bagchi et al. 2025): no bias, and the law of each token kept."""
+"""Gumbel-max with noise seeded by the position (Bagchi et al. 2025): no bias; each token keeps its distribution."""
 
 import math
 from dataclasses import dataclass
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from dgmark.models.denoiser import Denoiser
 
 LONGEST_PERIOD = 2**16
-# (shift, token) pairs that are hashed at once, and the mean score a token that counts as a typical mark (chance: 1)
+# (shift, token) pairs that are hashed at once; mean score per token of a typical mark (chance: 1)
 _AT_ONCE, _TYPICAL = 2**20, 2.0
 
 
 @dataclass(frozen=True)
 class Gumbel(Baseline):
-    """Gumbel-max: the draw at a position is decided by the key's uniforms of (position mod period, token).
+    """Gumbel-max: the key's uniforms of (position mod period, token) decide the draw at a position.
 
     Attributes:
-        period: m, positions after which the uniforms repeat; the detector tries m shifts and pays for them.
+        period: m, positions after which the uniforms repeat; the detector tries m shifts and corrects p for them.
     """
 
     period: int = 256
@@ -40,7 +40,7 @@ class Gumbel(Baseline):
             raise SettingsError(f"period {self.period} is not in 1..{LONGEST_PERIOD}")
 
     def steering(self, key: WatermarkKey, model: "Denoiser") -> "Steering":
-        """The key's Gumbel noise in place of the draw; needs a temperature above 0."""
+        """The key's Gumbel noise in place of random draws; needs a temperature above 0."""
         from dgmark.decode.steering import Steering
         from dgmark.lab.baselines.embed.noise import GumbelNoise
         from dgmark.models.traits import traits_of
@@ -50,10 +50,10 @@ class Gumbel(Baseline):
     def score(
         self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
     ) -> Score:
-        """Sum of -ln(1 - u) over the distinct (residue, token) pairs at the best of all shifts.
+        """Sum -ln(1 - u) over the distinct (residue, token) pairs, at the best of all shifts.
 
-        Over random keys the u of distinct pairs are independent and uniform, so the sum of n is Gamma(n, 1) at each
-        shift. Published: the same over all tokens, repeated ones again.
+        Over random keys the u of distinct pairs are independent and uniform, so the sum over n pairs is Gamma(n, 1) at
+        each shift. Published: the same sum over all tokens, repeated pairs included.
         """
         if not len(ids):
             return Score(0, 0, 0.0, 1.0, 1.0, tells=False)
@@ -78,7 +78,7 @@ class Gumbel(Baseline):
     def _sums(
         self, key: WatermarkKey, ids: np.ndarray, residues: np.ndarray, distinct: np.ndarray
     ) -> tuple[Float[np.ndarray, " shifts"], Float[np.ndarray, " shifts"], Int[np.ndarray, " shifts"]]:
-        """For each shift the score of all tokens, that of the distinct pairs, and how many of these have u > 1/2."""
+        """Return, for each shift, the sum over all tokens, over the distinct pairs, and how many pairs have u > 1/2."""
         state = states(self.subkey(key), np.arange(self.period))
         parts = []
         for shifts in np.array_split(np.arange(self.period), -(-self.period * len(ids) // _AT_ONCE)):

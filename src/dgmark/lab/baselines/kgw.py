@@ -1,4 +1,4 @@
-"""KGW, the green list of the left neighbour (Kirchenbauer et al., ICML 2023, Algorithm 2, context of one token)."""
+"""KGW: green lists by the left neighbour (Kirchenbauer et al., ICML 2023, Algorithm 2, context of one token)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 class Kgw(Baseline):
     """KGW: tokens on the green list of the token to their left are biased.
 
-    As dgMARK's paper runs it, left to right. Under any other strategy a position is biased only once its left
-    neighbour is committed: the naive order-agnostic form.
+    By default it decodes left to right, as in dgMARK's paper. Under any other strategy a position is biased only once
+    its left neighbour is committed: the naive order-agnostic form.
 
     Attributes:
         gamma: share of green tokens.
-        delta: added to the logits of green tokens.
+        delta: bias on the logits of green tokens.
     """
 
     gamma: float = 0.5
@@ -42,7 +42,7 @@ class Kgw(Baseline):
         check_delta(self.delta)
 
     def steering(self, key: WatermarkKey, model: "Denoiser") -> "Steering":
-        """A bias where the left neighbour is committed; that of the first position is the prompt's last token."""
+        """A bias where the left neighbour is committed; the first position's neighbour is the prompt's last token."""
         from dgmark.lab.baselines.embed.neighbours import green_list_steering
 
         return green_list_steering(self.subkey(key), model, gamma=self.gamma, delta=self.delta)
@@ -50,7 +50,7 @@ class Kgw(Baseline):
     def score(
         self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
     ) -> Score:
-        """Distinct (left neighbour, token) pairs; published: the z-test of them (lm-watermarking's default)."""
+        """Score the distinct (left neighbour, token) pairs. Published: their z-test (lm-watermarking's default)."""
         return score_bigrams(self.subkey(key), ids, positions, self.gamma, fpr, dedup=True)
 
 
@@ -63,7 +63,7 @@ def score_bigrams(
     *,
     dedup: bool,
 ) -> Score:
-    """Green (left neighbour, token) pairs, each counted once or as often as it stands there, with the z-test's p."""
+    """Score (left neighbour, token) pairs, each counted once (`dedup`) or at every occurrence, with the z-test's p."""
     left, right = bigrams(ids, positions)
     pairs = Pairs.of(left, right, dedup=dedup)
     green = is_green(subkey, pairs.contexts, pairs.tokens, gamma)
@@ -73,6 +73,6 @@ def score_bigrams(
 def bigrams(
     ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]
 ) -> tuple[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]]:
-    """Left and right tokens of the pairs that stand side by side (no special token between)."""
-    beside = np.diff(positions) == 1
-    return ids[:-1][beside], ids[1:][beside]
+    """Return the left and the right tokens of adjacent pairs (with no special token between)."""
+    adjacent = np.diff(positions) == 1
+    return ids[:-1][adjacent], ids[1:][adjacent]

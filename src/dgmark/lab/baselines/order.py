@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DgMark:
-    """dgMARK: candidates in their position's matching set are committed first; its choices stand in the key."""
+    """dgMARK: candidates in their position's matching set are committed first; the key holds its settings."""
 
     name: ClassVar[str] = "dgmark"
     defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({})
@@ -26,7 +26,7 @@ class DgMark:
         return {"name": self.name}
 
     def steering(self, key: WatermarkKey, model: "Denoiser") -> "Steering":
-        """The key's matching sets; the logits stay as they are."""
+        """The key's matching sets; the logits stay unchanged."""
         from dgmark.decode.matching import KeyMatching
         from dgmark.decode.steering import Steering
         from dgmark.models.traits import traits_of
@@ -36,5 +36,5 @@ class DgMark:
     def detector(
         self, key: WatermarkKey, *, fpr: float = DEFAULT_FPR, tokenizer: Tokenizer | str | None = None
     ) -> Detector:
-        """`dgmark.Detector` with its own defaults."""
+        """Return `dgmark.Detector` with its own defaults."""
         return Detector(key, tokenizer=tokenizer, fpr=fpr)

@@ -1,4 +1,4 @@
-"""PATTERN-MARK: parts of the vocabulary alternate along the positions; the detector counts windows that do.
+"""PATTERN-MARK: parts of the vocabulary alternate along the positions; the detector counts alternating windows.
 
 Chen et al., ICLR 2025: a watermark for order-agnostic language models.
 """
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from dgmark.models.denoiser import Denoiser
 
 LONGEST_PATTERN = 16
-# tokens up to which the law of windows is computed (a second)
+# tokens up to which the distribution of the window count is computed (a second)
 _LONGEST_LAW = 4096
-# the fewest keys re-drawn, the most, and draws x tokens that are affordable (about a second)
+# least and most keys to re-draw, and the largest draws x tokens (about a second)
 _FEWEST_DRAWS, _MOST_DRAWS, _MOST_WORK = 1000, 100_000, 10**8
 
 
 @dataclass(frozen=True)
 class PatternMark(Baseline):
-    """PATTERN-MARK with two parts of the vocabulary that alternate: position i is biased to part i + start mod 2.
+    """PATTERN-MARK with two alternating parts of the vocabulary: position i is biased to part (i + start) mod 2.
 
     Attributes:
-        delta: added to the logits of the position's part.
-        pattern_length: m, tokens of a target pattern; the patterns are 0101... and 1010... of this length.
+        delta: bias on the logits of the position's part.
+        pattern_length: m, the length in tokens of the target patterns, 0101... and 1010...
     """
 
     delta: float = 2.0
@@ -56,11 +56,11 @@ class PatternMark(Baseline):
 
         part = self.parts(key, np.arange(model.vocab_size))
         start = self.subkey(key, "start").first & 1
-        wanted = np.array([start, 1 - start])
-        return table_steering((part == np.arange(2)[:, None]) * self.delta, wanted, model)
+        order = np.array([start, 1 - start])
+        return table_steering((part == np.arange(2)[:, None]) * self.delta, order, model)
 
     def parts(self, key: WatermarkKey, tokens: Int[np.ndarray, " n"]) -> UInt8[np.ndarray, " n"]:
-        """The part, 0 or 1, of each token."""
+        """Return the part, 0 or 1, of each token."""
         bits = uniform_bits(states(self.subkey(key), np.zeros(1, dtype=np.int64)), tokens)
         part: UInt8[np.ndarray, " n"] = (bits & 1).astype(np.uint8)
         return part
@@ -72,7 +72,7 @@ class PatternMark(Baseline):
         positions: Int[np.ndarray, " n"],
         fpr: float,
     ) -> Score:
-        """Alternating windows; published: their law under independent fair bits, exactly."""
+        """Count alternating windows. Published: their exact distribution under independent fair bits."""
         distinct, place = np.unique(ids, return_inverse=True)
         observed = self.parts(key, distinct)
         windows = max(len(ids) - self.pattern_length + 1, 0)
@@ -93,7 +93,7 @@ class PatternMark(Baseline):
         return Score(
             scored=windows,
             matched=matched,
-            z_score=_standardised(len(ids), self.pattern_length, matched),
+            z_score=_standard_score(len(ids), self.pattern_length, matched),
             p_value=p_value,
             p_published=published,
             tells=p_value <= fpr or self._tells(len(ids), len(distinct), fpr),
@@ -101,16 +101,16 @@ class PatternMark(Baseline):
         )
 
     def _tells(self, tokens: int, distinct: int, fpr: float) -> bool:
-        """Whether a typical mark, 3 of 4 tokens in their part, would be seen, and whether enough keys differ at all."""
+        """Return whether a typical mark (3 of 4 tokens match) would be detected, and enough keys count differently."""
         expected = (tokens - self.pattern_length + 1) * (0.75**self.pattern_length + 0.25**self.pattern_length)
-        # a text of d distinct tokens has 2^(d - 1) colourings that count differently
+        # a text of d distinct tokens has 2^(d - 1) partitions that count differently
         return 0.5 ** (distinct - 1) <= fpr and (
             published_tail(tokens, self.pattern_length, math.ceil(expected)) <= fpr
         )
 
 
 def count_alternating(parts: UInt8[np.ndarray, "n keys"], length: int) -> Int[np.ndarray, " keys"]:
-    """Windows of `length` rows in which neighbours differ throughout, for each key."""
+    """Count, for each key, the windows of `length` rows in which all neighbours differ."""
     differs = parts[1:] != parts[:-1]
     windows = len(parts) - length + 1
     if windows < 1:
@@ -125,7 +125,7 @@ def count_alternating(parts: UInt8[np.ndarray, "n keys"], length: int) -> Int[np
 def published_tail(tokens: int, length: int, matched: int) -> float:
     """P(at least `matched` alternating windows) in `tokens` independent fair bits.
 
-    Exact; above m = 2 of more than 4,096 tokens the normal approximation.
+    Exact, except for m > 2 and more than 4,096 tokens: there it is the normal approximation.
     """
     windows = tokens - length + 1
     if matched <= 0 or windows < 1:
@@ -133,7 +133,7 @@ def published_tail(tokens: int, length: int, matched: int) -> float:
     if length == 2:
         return green_null(np.ones(windows, dtype=np.int64), 0.5).tail(matched)
     if tokens > _LONGEST_LAW:
-        return normal_tail(_standardised(tokens, length, matched - 0.5))
+        return normal_tail(_standard_score(tokens, length, matched - 0.5))
     return max(SMALLEST_P, float(_law(tokens, length)[matched:].sum()))
 
 
@@ -141,7 +141,7 @@ def published_tail(tokens: int, length: int, matched: int) -> float:
 def _law(tokens: int, length: int) -> Float[np.ndarray, " windows"]:
     """P(exactly c alternating windows) in `tokens` fair bits, by dynamic programming.
 
-    The state is the count and how many of the last neighbours differed in a row, up to length - 1, which is a window.
+    The state is the count and the length of the current run of differing neighbours, up to length - 1, a full window.
     """
     full = length - 1
     law = np.zeros((full + 1, tokens - length + 2))
@@ -157,10 +157,10 @@ def _law(tokens: int, length: int) -> Float[np.ndarray, " windows"]:
     return counts
 
 
-def _standardised(tokens: int, length: int, matched: float) -> float:
-    """(count - mean) / standard deviation under fair bits; 0 for no window.
+def _standard_score(tokens: int, length: int, matched: float) -> float:
+    """(count - mean) / standard deviation under fair bits; 0 if there is no window.
 
-    Two windows that overlap in o >= 1 differences alternate together with chance 2^-(2(m-1) - o).
+    Two windows that overlap in o >= 1 differences both alternate with probability 2^-(2(m-1) - o).
     """
     windows = tokens - length + 1
     if windows < 1:

@@ -1,8 +1,8 @@
-"""The keyed integer hash of the baselines: the same lines for numpy arrays and torch tensors, so the same bits.
+"""The keyed integer hash of the baselines: one code for numpy arrays and torch tensors, so both give the same bits.
 
-Subkeys come from the key's secret by SHAKE-256, one a scheme; the hash of (context, token) is splitmix64's stream of a
-state that the context and the subkey give. Fast and well mixed, and no cryptographic function: whoever sees many
-outputs might find the subkey (never the secret). Fit for comparing schemes; dgMARK's own groups use none of this.
+Each scheme's subkey comes from the key's secret by SHAKE-256; the hash of (context, token) is splitmix64's stream from
+a state that depends on the context and the subkey. It is fast and mixes well, but is not cryptographic: whoever sees
+many outputs might find the subkey (never the secret). It serves to compare schemes; dgMARK's own groups do not use it.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from dgmark.watermark.key import WatermarkKey
 
 PRF_VERSION = "splitmix64-v1"
 
-# an int64 array of numpy or tensor of torch with at least one axis: both wrap around, scalars of numpy would warn
+# an int64 numpy array or torch tensor with at least one axis: both wrap around, whereas numpy scalars would warn
 Words = TypeVar("Words", bound=Any)
 
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
@@ -25,21 +25,21 @@ BITS = 53
 
 @dataclass(frozen=True, repr=False)
 class SubKey:
-    """Two secret words of one scheme."""
+    """The two secret 64-bit words of one scheme."""
 
     first: int
     second: int
 
     @classmethod
     def of(cls, key: WatermarkKey, domain: str) -> "SubKey":
-        """The subkey of a key for one use.
+        """Derive the subkey of a key for one domain.
 
         Raises:
             SettingsError: the key has no secret.
         """
         if key.secret is None:
             raise SettingsError(
-                f"key {key.fingerprint} is keyless (token-id), and scheme {domain.partition('/')[0]} needs a secret: "
+                f"key {key.fingerprint} is keyless (token-id), but scheme {domain.partition('/')[0]} needs a secret: "
                 "make a keyed one with `dgmark keygen`"
             )
         message = b"dgmark/baseline/" + PRF_VERSION.encode() + b"\0" + domain.encode() + b"\0" + key.secret
@@ -48,8 +48,8 @@ class SubKey:
         return cls(first, second)
 
 
-def mixed(words: Words) -> Words:
-    """splitmix64's finaliser of int64 words, in int64 that wraps around (logical shifts)."""
+def mix(words: Words) -> Words:
+    """Apply splitmix64's finaliser to int64 words, which wrap around (logical shifts)."""
     words = (words ^ ((words >> 30) & (2**34 - 1))) * _FIRST
     words = (words ^ ((words >> 27) & (2**37 - 1))) * _SECOND
     last: Words = words ^ ((words >> 31) & (2**33 - 1))
@@ -57,17 +57,17 @@ def mixed(words: Words) -> Words:
 
 
 def states(subkey: SubKey, contexts: Words) -> Words:
-    """The hash state of each context."""
-    state: Words = mixed(mixed(contexts + subkey.first) ^ subkey.second)
+    """Return the hash state of each context."""
+    state: Words = mix(mix(contexts + subkey.first) ^ subkey.second)
     return state
 
 
 def uniform_bits(state: Words, tokens: Words) -> Words:
-    """53 bits, uniform on 0..2**53 - 1 over keys, of each (context's state, token); broadcasts."""
-    bits: Words = (mixed(state + (tokens + 1) * _GOLDEN) >> (64 - BITS)) & (2**BITS - 1)
+    """Return 53 bits, uniform on 0..2**53 - 1 over keys, for each (context's state, token); broadcasts."""
+    bits: Words = (mix(state + (tokens + 1) * _GOLDEN) >> (64 - BITS)) & (2**BITS - 1)
     return bits
 
 
 def threshold(share: float) -> int:
-    """`uniform_bits` below this are green: a share of all."""
+    """The bound below which a given share of `uniform_bits` falls."""
     return round(share * float(2**BITS))

@@ -1,4 +1,4 @@
-"""Schemes by name, and their options from a command line."""
+"""Schemes by name, and their options as typed on a command line."""
 
 from collections.abc import Sequence
 from dataclasses import fields
@@ -22,25 +22,25 @@ SCHEMES: dict[str, type[Scheme]] = {
 
 
 def scheme(name: str, **options: Any) -> Scheme:
-    """The scheme of this name with these options; those left out have the scheme's defaults.
+    """Return the scheme of this name with these options; the others have the scheme's defaults.
 
     Raises:
-        SettingsError: no such scheme or option, or an invalid value.
+        SettingsError: no scheme or option has this name, or a value is invalid.
     """
     kind = _kind(name)
     known = get_type_hints(kind)
-    given = {}
+    valid = {}
     for option, value in options.items():
         _check_option(kind, option)
-        given[option] = _checked(name, option, value, known[option])
-    return kind(**given)
+        valid[option] = _valid_value(name, option, value, known[option])
+    return kind(**valid)
 
 
 def parse_options(name: str, texts: Sequence[str]) -> dict[str, Any]:
-    """Options written as name=value, with dashes or underscores; lists of numbers as "-1,1".
+    """Parse options written as name=value. Names may have dashes or underscores; a list of numbers is "-1,1".
 
     Raises:
-        SettingsError: no such scheme or option, or a value that is none of its kind.
+        SettingsError: no scheme or option has this name, or a value is not of the option's type.
     """
     kind = _kind(name)
     known = get_type_hints(kind)
@@ -53,7 +53,7 @@ def parse_options(name: str, texts: Sequence[str]) -> dict[str, Any]:
         _check_option(kind, option)
         if option in options:
             raise SettingsError(f"scheme option {option} is given twice")
-        options[option] = _read(name, option, value.strip(), known[option])
+        options[option] = _parse(name, option, value.strip(), known[option])
     return options
 
 
@@ -72,8 +72,8 @@ def _check_option(kind: type[Scheme], option: str) -> None:
 _SWITCHES = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
-def _read(name: str, option: str, text: str, hint: Any) -> Any:
-    """A value of the option's type from its text."""
+def _parse(name: str, option: str, text: str, hint: Any) -> Any:
+    """Parse a value of the option's type."""
     try:
         if hint is bool:
             return _SWITCHES[text.lower()]
@@ -82,22 +82,22 @@ def _read(name: str, option: str, text: str, hint: Any) -> Any:
         if get_origin(hint) is tuple:
             return tuple(int(part) for part in text.split(","))
     except (ValueError, KeyError):
-        raise SettingsError(f"{text!r} is no value for option {option} of scheme {name}: {_wanted(hint)}") from None
+        raise SettingsError(f"{text!r} is invalid for option {option} of scheme {name}: {_advice(hint)}") from None
     return text
 
 
-def _checked(name: str, option: str, value: Any, hint: Any) -> Any:
-    """A value of the option's type; lists become tuples, whole numbers numbers."""
+def _valid_value(name: str, option: str, value: Any, hint: Any) -> Any:
+    """Return the value in the option's type: lists become tuples, and whole numbers become floats."""
     if get_origin(hint) is tuple and isinstance(value, list | tuple) and all(type(part) is int for part in value):
         return tuple(value)
     if hint is float and type(value) in (int, float):
         return float(value)
     if type(value) is hint or value in get_args(hint):
         return value
-    raise SettingsError(f"{value!r} is no value for option {option} of scheme {name}: {_wanted(hint)}")
+    raise SettingsError(f"{value!r} is invalid for option {option} of scheme {name}: {_advice(hint)}")
 
 
-def _wanted(hint: Any) -> str:
+def _advice(hint: Any) -> str:
     if get_origin(hint) is tuple:
         return "give whole numbers such as -1,1"
     if get_args(hint):

@@ -1,4 +1,4 @@
-"""What a scheme's statistic says of one text, before it becomes a verdict."""
+"""The result of a scheme's statistic for one text, before it becomes a verdict."""
 
 from dataclasses import dataclass
 
@@ -8,15 +8,15 @@ class Score:
     """A statistic and its p-values.
 
     Attributes:
-        scored: what was scored (pairs, tokens or windows).
-        matched: what of it agrees with the key.
-        z_score: the statistic standardised as published.
-        p_value: chance that a random key does as well with this very text, all that was tried paid for.
-        p_published: the p-value of the scheme's publication.
-        tells: whether a typical mark would be seen in a text like this.
+        scored: how many pairs, tokens or windows were scored.
+        matched: how many of them agree with the key.
+        z_score: the statistic, standardised as published.
+        p_value: probability that a random key fits this very text as well, corrected for all shifts tried.
+        p_published: the p-value as the scheme's publication computes it.
+        tells: whether a typical mark would be detected in a text like this.
         shift: the shift that fits best.
-        shifts_tested: how many were tried.
-        draws: keys that were re-drawn.
+        shifts_tested: how many shifts were tried.
+        draws: how many keys were re-drawn.
     """
 
     scored: int

@@ -22,7 +22,7 @@ class Unigram(Baseline):
 
     Attributes:
         gamma: share of green tokens.
-        delta: added to the logits of green tokens.
+        delta: bias on the logits of green tokens.
     """
 
     gamma: float = 0.5
@@ -49,7 +49,7 @@ class Unigram(Baseline):
         positions: Int[np.ndarray, " n"],  # noqa: ARG002
         fpr: float,
     ) -> Score:
-        """Every token; published: the z-test, which takes them for independent."""
+        """Score every token. Published: the z-test, which assumes independent tokens."""
         pairs = Pairs.of(np.zeros_like(ids), ids, dedup=False)
         green = is_green(self.subkey(key), pairs.contexts, pairs.tokens, self.gamma)
         return score_pairs(pairs, green, self.gamma, fpr, normal_p(self.gamma))

@@ -1,6 +1,6 @@
-"""What texts are worth: perplexity under a judge, diversity, ratings by a language model, benchmarks; and comparisons.
+"""The quality of texts: perplexity under a judge, diversity, ratings by a language model, benchmarks, comparisons.
 
-What needs torch (perplexity) or an extra (ratings, benchmarks) is imported when it is first asked for.
+Names that need torch (perplexity) or an extra (ratings, benchmarks) are imported at their first use.
 """
 
 from importlib import import_module

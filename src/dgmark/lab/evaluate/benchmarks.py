@@ -1,6 +1,6 @@
-"""Tasks of the lm-evaluation-harness, run on a model of dgmark, with what the results were made with.
+"""Tasks of the lm-evaluation-harness, run on a model of dgmark; the results record model, settings and packages.
 
-The harness is called part by part: its front end would seed the whole process, and record the machine.
+The harness's parts are called one by one: its front end would seed the whole process, and record the machine.
 """
 
 from collections.abc import Sequence
@@ -23,16 +23,16 @@ _FEWSHOT_SEED = 1234  # the harness's
 
 @dataclass(frozen=True)
 class TaskSettings:
-    """Which tasks, and how they are put.
+    """Which tasks to run, and how to prompt for them.
 
     Attributes:
-        tasks: names of the harness, or of the files in `include`.
+        tasks: names of tasks, the harness's or those of the files in `include`.
         include: folders of further task files (YAML).
-        limit: only the first documents of each task.
+        limit: how many documents of each task to use, from the first on; None for all.
         num_fewshot: examples before each question; None for the task's own number.
-        chat: put each question into the model's chat template.
-        system: what the system says, with `chat`.
-        run_unsafe_code: execute what the model writes, where a task scores by that (HumanEval).
+        chat: whether to put each question into the model's chat template.
+        system: the system message, with `chat`.
+        run_unsafe_code: whether to execute what the model writes, if a task's score needs it (HumanEval).
     """
 
     tasks: tuple[str, ...]
@@ -48,21 +48,21 @@ def run_tasks(model: DiffusionLM, settings: TaskSettings) -> dict[str, Any]:
     """Run tasks and return their results as plain JSON values; "samples" holds every question and answer.
 
     Raises:
-        SettingsError: no such task, or one that executes what the model writes and is not allowed to.
-        InputError: a task's data cannot be had.
+        SettingsError: a task does not exist, or it executes what the model writes and this is not allowed.
+        InputError: a task's data is unavailable.
     """
     loaded = _load(settings)
     for name, task in loaded["tasks"].items():
         if getattr(task, "UNSAFE_CODE", False) and not settings.run_unsafe_code:
             raise SettingsError(
-                f"task {name} executes code that the model writes: where that does no harm, allow it with "
+                f"task {name} executes code that the model writes: if that is safe on this machine, allow it with "
                 "--confirm-run-unsafe-code"
             )
         own = task.get_config("num_fewshot")
-        if own is None or (settings.num_fewshot is not None and own != 0):  # 0 is a task's way to rule examples out
+        if own is None or (settings.num_fewshot is not None and own != 0):  # with 0 a task forbids examples
             task.set_config(key="num_fewshot", value=settings.num_fewshot or 0)
         task.set_fewshot_seed(seed=_FEWSHOT_SEED)
-    found = evaluate(
+    output = evaluate(
         lm=model,
         task_dict=loaded,
         limit=settings.limit,
@@ -73,25 +73,25 @@ def run_tasks(model: DiffusionLM, settings: TaskSettings) -> dict[str, Any]:
     )
     return {
         "schema": BENCH_SCHEMA,
-        "results": found["results"],
-        "groups": found.get("groups", {}),
-        "versions": found["versions"],
-        "n_shot": found["n-shot"],
-        "n_samples": found["n-samples"],
-        **_made_with(model, settings),
-        "samples": found["samples"],
+        "results": output["results"],
+        "groups": output.get("groups", {}),
+        "versions": output["versions"],
+        "n_shot": output["n-shot"],
+        "n_samples": output["n-samples"],
+        **_conditions(model, settings),
+        "samples": output["samples"],
     }
 
 
 def _load(settings: TaskSettings) -> Any:
-    """The tasks and their data.
+    """Load the tasks and their data.
 
     Raises:
-        SettingsError: no such task.
-        InputError: a task's data cannot be had.
+        SettingsError: a task does not exist.
+        InputError: a task's data is unavailable.
     """
     folders = [str(folder) for folder in settings.include]
-    # the harness's own thousands of tasks take long to list: only where they are asked for
+    # listing the harness's thousands of tasks takes long: only if one of them is needed
     manager = TaskManager(include_path=folders, include_defaults=False) if folders else TaskManager()
     unknown = _unknown(manager, settings)
     if unknown and folders:
@@ -99,12 +99,12 @@ def _load(settings: TaskSettings) -> Any:
         unknown = _unknown(manager, settings)
     if unknown or not settings.tasks:
         raise SettingsError(
-            f"the harness has no task {', '.join(unknown) or '(none given)'}; lm-eval ls tasks lists them, and "
-            "--include FOLDER adds files of your own"
+            f"the harness has no task {', '.join(unknown) or '(none given)'}; `lm-eval ls tasks` lists its tasks, and "
+            "--include FOLDER adds your own files"
         )
     try:
         return manager.load(list(settings.tasks))
-    except Exception as error:  # each library below has errors of its own
+    except Exception as error:  # every library that the harness calls has its own errors
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(f"the tasks {', '.join(settings.tasks)} cannot be set up: {reason}") from error
 
@@ -113,8 +113,8 @@ def _unknown(manager: TaskManager, settings: TaskSettings) -> list[str]:
     return [name for name in settings.tasks if name not in manager.task_index]
 
 
-def _made_with(model: DiffusionLM, settings: TaskSettings) -> dict[str, Any]:
-    """What the results depend on beside the tasks."""
+def _conditions(model: DiffusionLM, settings: TaskSettings) -> dict[str, Any]:
+    """Return what the results depend on in addition to the tasks."""
     answering, traits = model.settings, traits_of(model.model)
     return {
         "model": traits.name,
@@ -133,7 +133,7 @@ def _made_with(model: DiffusionLM, settings: TaskSettings) -> dict[str, Any]:
 
 
 def headline(results: dict[str, Any]) -> list[tuple[str, str, str, float, float | None]]:
-    """Figures of the results: task, metric, filter, value, standard error (None where the harness gives none)."""
+    """List the results as task, metric, filter, value, standard error (None if the harness gives none)."""
     rows = []
     for task, figures in results["results"].items():
         for name, value in figures.items():
@@ -145,12 +145,12 @@ def headline(results: dict[str, Any]) -> list[tuple[str, str, str, float, float 
 
 
 def without_samples(results: dict[str, Any]) -> dict[str, Any]:
-    """The results alone."""
+    """Return the results without questions and answers."""
     return {name: value for name, value in results.items() if name != "samples"}
 
 
 def sample_rows(results: dict[str, Any]) -> Sequence[dict[str, Any]]:
-    """Questions and answers as rows, each with an id."""
+    """Return questions and answers as rows, each with an id."""
     return [
         {"id": f"{task}-{sample['doc_id']}-{sample.get('filter', '')}", "task": task, **sample}
         for task, samples in results["samples"].items()

@@ -1,6 +1,6 @@
-"""Autoregressive models, which judge texts: any class that transformers has as AutoModelForCausalLM.
+"""Autoregressive models, which judge texts: any class that transformers knows as AutoModelForCausalLM.
 
-They are no denoisers and decode nothing here; their checkpoints are read under the rules of all others.
+They are not denoisers and decode nothing here; their checkpoints are read under the same rules as all others.
 """
 
 from typing import Any
@@ -20,29 +20,29 @@ CAUSAL_LM = Family(
 
 
 def causal_lm_config(checkpoint: Checkpoint) -> PretrainedConfig:
-    """The checkpoint's own configuration.
+    """Build transformers' configuration from the checkpoint's.
 
     Raises:
-        CheckpointFormat: transformers has no autoregressive class of this model_type.
+        CheckpointFormat: transformers has no autoregressive class for this model_type.
     """
     model_type = str(checkpoint.config.get("model_type"))
     if model_type not in CONFIG_MAPPING or CONFIG_MAPPING[model_type] not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        code = "; dgmark runs no code of a checkpoint" if "auto_map" in checkpoint.config else ""
+        code = "; dgmark runs no code from a checkpoint" if "auto_map" in checkpoint.config else ""
         raise CheckpointFormat(
-            f"{checkpoint.folder}: transformers has no autoregressive model of model_type {model_type!r}{code}"
+            f"{checkpoint.folder}: transformers has no autoregressive model for model_type {model_type!r}{code}"
         )
     config: PretrainedConfig = CONFIG_MAPPING[model_type].from_dict(own_config(checkpoint))
     return config
 
 
 def _network(config: PretrainedConfig) -> type[PreTrainedModel]:
-    network: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
-    found: type[PreTrainedModel] = network[0] if isinstance(network, tuple) else network
-    return found
+    entry: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    network: type[PreTrainedModel] = entry[0] if isinstance(entry, tuple) else entry
+    return network
 
 
 def _open(_network: PreTrainedModel, _cache: CacheMode, _mask_id: int, _padding: Tensor | None) -> Session:
-    raise SettingsError("an autoregressive model judges texts; it cannot be decoded here")
+    raise SettingsError("an autoregressive model can only judge texts; decode with a diffusion model")
 
 
 ARCHITECTURE = Architecture(CAUSAL_LM, causal_lm_config, _network, _open, may_untie=True)

@@ -1,7 +1,6 @@
 """Bootstrap confidence intervals over texts: percentile and BCa (Efron 1987).
 
-Texts are what is resampled, whole: tokens of one text are no independent observations. Knows nothing of what is
-measured.
+Whole texts are resampled: tokens of one text are not independent observations. Knows nothing about the measure.
 """
 
 from collections.abc import Callable
@@ -22,13 +21,13 @@ Statistic = Callable[[Int[np.ndarray, "draws n"]], Float[np.ndarray, " draws"]]
 
 _CHUNK = 4_000_000  # indexes in memory at once
 
-# The whole range of five values covers their median with chance 1 - 2 / 2**5 = .94; of fewer, no drawing makes .95.
+# The range of five values covers the median with probability 1 - 2 / 2**5 = .94; fewer values cannot reach .95.
 FEWEST = 5
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A value and its confidence interval; `low` and `high` are None where fewer than five texts tell nothing of it."""
+    """A value and its confidence interval; `low` and `high` are None for fewer than five texts, which are too few."""
 
     value: float
     low: float | None
@@ -39,20 +38,20 @@ class Interval:
         return asdict(self)
 
     def map(self, function: Callable[[float], float]) -> "Interval":
-        """The interval of an increasing function of the value (percentile and BCa intervals both move along)."""
+        """Return the interval of an increasing function of the value; both methods' intervals transform with it."""
         low = None if self.low is None else function(self.low)
         return Interval(function(self.value), low, None if self.high is None else function(self.high))
 
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """How intervals are made.
+    """How to compute intervals.
 
     Attributes:
         method: "bca" corrects the percentile interval for bias and skewness; "percentile" does not.
-        confidence: probability that the interval covers.
-        resamples: draws of as many texts as there are, with replacement.
-        seed: of the draws: the same texts have the same intervals.
+        confidence: probability that the interval covers the true value.
+        resamples: number of draws, each of as many texts as the set holds, with replacement.
+        seed: seed of the draws, so that the same texts have the same intervals.
     """
 
     method: Method = "bca"
@@ -66,14 +65,14 @@ class Bootstrap:
         if not 0 < self.confidence < 1:
             raise SettingsError(f"confidence {self.confidence} is not between 0 and 1")
         if self.resamples < 100:
-            raise SettingsError(f"{self.resamples} resamples tell no interval: take 100 or more")
+            raise SettingsError(f"{self.resamples} resamples are too few for an interval: take 100 or more")
 
     def interval(self, statistic: Statistic, n: int) -> Interval:
-        """The interval of a statistic of n texts.
+        """Compute a statistic of n texts and its interval.
 
         Args:
-            statistic: of texts by their indexes; computed for many draws at once.
-            n: texts.
+            statistic: function from indexes of texts, many draws at once, to the statistic of each draw.
+            n: number of texts.
 
         Raises:
             SettingsError: n is less than 1.
@@ -92,11 +91,11 @@ class Bootstrap:
         return Interval(value, float(low), float(high))
 
     def mean(self, values: Float[np.ndarray, " n"]) -> Interval:
-        """The interval of a mean."""
+        """Compute a mean and its interval."""
         return self.interval(lambda drawn: values[drawn].mean(1), len(values))
 
     def ratio(self, above: Float[np.ndarray, " n"], below: Float[np.ndarray, " n"]) -> Interval:
-        """The interval of a ratio of sums: nats over tokens, of all texts together."""
+        """Compute a ratio of sums over all texts, such as nats over tokens, and its interval."""
         return self.interval(lambda drawn: above[drawn].sum(1) / below[drawn].sum(1), len(above))
 
     def _draws(self, statistic: Statistic, n: int) -> Float[np.ndarray, " resamples"]:
@@ -107,7 +106,7 @@ class Bootstrap:
 
 
 def _jackknife(statistic: Statistic, n: int) -> Float[np.ndarray, " n"]:
-    """The statistic without each text in turn."""
+    """Compute the statistic without each text in turn."""
     chunk = max(1, _CHUNK // n)
     parts = []
     for start in range(0, n, chunk):
@@ -123,7 +122,7 @@ def _bca_levels(
     jackknife: Float[np.ndarray, " n"],
     levels: tuple[float, float],
 ) -> tuple[float, float]:
-    """The quantiles of the draws to take instead of `levels` (Efron 1987, eq. 2.3)."""
+    """Return the quantiles of the draws to use instead of `levels` (Efron 1987, eq. 2.3)."""
     normal = NormalDist()
     below = (float((draws < value).sum()) + float((draws == value).sum()) / 2) / len(draws)
     floor = 0.5 / len(draws)

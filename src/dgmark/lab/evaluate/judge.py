@@ -1,6 +1,6 @@
-"""The autoregressive model under which texts get a perplexity: the built-in one, a folder, or a hub id.
+"""The judge, an autoregressive model that gives texts a perplexity: the built-in one, a folder, or a hub id.
 
-Loaded under the rules of every model: safetensors only, strict about tensors, and no code of a checkpoint.
+It is loaded under the rules for every model: safetensors only, strict about tensors, no code from a checkpoint.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from dgmark.models.weights import load_network
 BUILTIN_JUDGE = "builtin"
 
 _CONTEXT_NAMES = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
-# Share of the spread of the logits that they may move when a later token changes: number formats, nothing else.
+# How far logits may move when a later token changes, as a share of their spread: rounding, nothing else.
 _CAUSAL_TOLERANCE = 0.05
 
 
@@ -32,13 +32,13 @@ class Judge:
     """A loaded judge.
 
     Attributes:
-        name: as given to `load_judge`.
-        tokenizer: its own; texts are read with it, whatever they were written with.
-        network: transformers' class.
+        name: the name or path that `load_judge` was called with.
+        tokenizer: the judge's own tokenizer; it encodes all texts, whatever tokenizer they were written with.
+        network: the transformers model.
         context_length: most tokens that it reads at once.
-        opening: ids that its tokenizer puts before every text (a token for the beginning), or none.
+        opening: ids that its tokenizer puts before every text (a begin token), if any.
         vocab_size: rows of the output matrix.
-        quantization: "int8", "int4", or how it was published; None for none.
+        quantization: "int8", "int4", or the checkpoint's own method; None if not quantized.
     """
 
     name: str
@@ -51,17 +51,17 @@ class Judge:
 
     @property
     def device(self) -> torch.device:
-        """Where it takes its ids."""
+        """The device that takes the ids."""
         return self.network.device
 
     @property
     def dtype(self) -> str:
-        """Number format of the forward, like "float32" or "bfloat16+int4"."""
+        """Number format of the forward, such as "float32" or "bfloat16+int4"."""
         return number_format(self.network.dtype, self.quantization)
 
     @torch.inference_mode()
     def logits(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length vocab"]:
-        """Logits: `[:, i]` predicts position i + 1. What stands behind a token does not touch it: pad at the right."""
+        """Compute logits; `[:, i]` predicts position i + 1. Later tokens do not affect it: pad at the right."""
         logits: Tensor = self.network(input_ids=ids.to(self.device), use_cache=False, return_dict=True).logits
         return logits
 
@@ -82,18 +82,18 @@ def load_judge(
         name_or_path: "builtin"; a folder with config.json, tokenizer.json and safetensors weights; or a hub id such as
             "google/gemma-3-12b-pt".
         device: a torch device; by default the GPU where there is one.
-        dtype: as of `dgmark.load_model`.
+        dtype: see `dgmark.load_model`.
         revision: branch, tag or commit of a hub id.
-        quantization: "int8" or "int4" quantizes while loading; a checkpoint that was published quantized (bitsandbytes,
-            AWQ) needs none.
+        quantization: "int8" or "int4" quantizes while loading; not needed for a checkpoint that was published quantized
+            (bitsandbytes, AWQ).
         device_map: "auto" spreads a model over all devices.
-        context: tokens it reads at once; by default all that it can.
+        context: most tokens that it reads at once; by default as many as the model can.
 
     Raises:
-        ModelNotFound: no such model, or no safetensors weights.
-        CheckpointFormat: no autoregressive model that transformers has a class for, or damaged.
-        MissingExtra: a package is wanted that is not installed.
-        SettingsError: unknown device, dtype or quantization, or a context that the model does not have.
+        ModelNotFound: the model does not exist, or has no safetensors weights.
+        CheckpointFormat: transformers has no autoregressive class for the model, or the checkpoint is damaged.
+        MissingExtra: a required package is not installed.
+        SettingsError: the device, dtype or quantization is unknown, or the model cannot read that much context.
     """
     target = device_named(device)
     wanted = dtype_named(dtype, target)
@@ -120,29 +120,31 @@ def load_judge(
 
 
 def _find(name_or_path: str, revision: str | None) -> tuple[Checkpoint, Tokenizer]:
-    """A judge's checkpoint and tokenizer; of a hub id weights are fetched once its config.json is known to load."""
+    """Find a judge's checkpoint and tokenizer; weights of a hub id are fetched only if its config.json loads."""
     if name_or_path == BUILTIN_JUDGE:
         config = read_object(builtin_folder("judge") / "config.json")
-        tokenizer = read_tokenizer(find_checkpoint(BUILTIN).folder, BUILTIN)  # which they share
+        tokenizer = read_tokenizer(find_checkpoint(BUILTIN).folder, BUILTIN)  # shared with the built-in model
         return Checkpoint(BUILTIN_JUDGE, builtin_folder("judge"), config), tokenizer
     ARCHITECTURE.native_config(find_checkpoint(name_or_path, revision))
     checkpoint = find_checkpoint(name_or_path, revision, weights=True)
     return checkpoint, read_tokenizer(checkpoint.folder, checkpoint.name)
 
 
-def _context_length(config: PretrainedConfig, wanted: int | None, name: str) -> int:
+def _context_length(config: PretrainedConfig, context: int | None, name: str) -> int:
     text = config.get_text_config()
     stated = [getattr(text, field, None) for field in _CONTEXT_NAMES]
     most = next((length for length in stated if isinstance(length, int) and length > 1), None)
-    if wanted is None and most is None:
-        raise CheckpointFormat(f"a {config.model_type} states no length of context: give --context for {name}")
-    if wanted is not None and (wanted < 2 or (most is not None and wanted > most)):
-        raise SettingsError(f"a context of {wanted} tokens: {name} reads 2 to {most or 'any number of'} tokens")
-    return wanted or most or 0
+    if context is None and most is None:
+        raise CheckpointFormat(
+            f"the configuration of {name} ({config.model_type}) has no context length: give --context"
+        )
+    if context is not None and (context < 2 or (most is not None and context > most)):
+        raise SettingsError(f"context {context} is invalid: {name} reads 2 to {most or 'any number of'} tokens")
+    return context or most or 0
 
 
 def _opening(checkpoint: Checkpoint, tokenizer: Tokenizer) -> tuple[int, ...]:
-    """What the tokenizer puts before a text, by its own template or by tokenizer_config.json's add_bos_token."""
+    """Return the ids that the tokenizer puts before a text, by template or tokenizer_config.json's add_bos_token."""
     plain = tokenizer.encode("a")
     templated: Sequence[int] = tokenizer.backend.encode("a", add_special_tokens=True).ids
     for start in range(1, len(templated) - len(plain) + 1):
@@ -159,14 +161,14 @@ def _opening(checkpoint: Checkpoint, tokenizer: Tokenizer) -> tuple[int, ...]:
 
 
 def _check_causal(judge: Judge) -> None:
-    """Refuse a model whose logits see the token that they predict: of such a model nothing is a perplexity.
+    """Refuse a model whose logits depend on the token that they predict: its figures would not be perplexities.
 
     Raises:
-        CheckpointFormat: it does.
+        CheckpointFormat: the model attends to later tokens.
     """
     length = min(8, judge.context_length)
     ids = torch.arange(length)[None].repeat(2, 1) % judge.vocab_size
     ids[1, -1] = judge.vocab_size - 1
     first, second = judge.logits(ids)[:, :-1].float()
     if not (first - second).abs().mean() <= _CAUSAL_TOLERANCE * first.std():
-        raise CheckpointFormat(f"{judge.name} attends to later tokens: it is no autoregressive model, and no judge")
+        raise CheckpointFormat(f"{judge.name} attends to later tokens: give an autoregressive model as the judge")

@@ -1,7 +1,7 @@
 """Perplexity of texts under a judge, with intervals over texts.
 
-Perplexities compare only under one judge: nats per character and per byte are those that do not depend on how a
-tokenizer cuts.
+Perplexities are comparable only under the same judge; nats per character and per byte do not depend on how a tokenizer
+splits the text.
 """
 
 from collections.abc import Sequence
@@ -25,10 +25,10 @@ class ScoredText:
     """One text under a judge.
 
     Attributes:
-        nats: sum of -ln p of its scored tokens.
-        tokens: how many were scored, in the judge's tokenizer.
-        characters: of what was scored.
-        bytes: of what was scored, as UTF-8.
+        nats: sum of -ln p over its scored tokens.
+        tokens: number of scored tokens, in the judge's tokenizer.
+        characters: number of scored characters.
+        bytes: number of scored bytes, as UTF-8.
     """
 
     nats: float
@@ -38,7 +38,7 @@ class ScoredText:
 
     @property
     def perplexity(self) -> float | None:
-        """Its exp of nats per token; None where no token was scored."""
+        """exp(nats per token); None if no token was scored."""
         return exp(self.nats / self.tokens) if self.tokens else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -50,20 +50,20 @@ class ScoredText:
 class Perplexity:
     """Texts under one judge.
 
-    Texts without a scored token count in none of the figures.
+    Texts without a scored token are left out of all figures.
 
     Attributes:
-        corpus: exp of nats per token of all texts together ("perplexity of the corpus").
-        mean: of the texts' own perplexities, each text counting the same.
-        median: of the texts' own perplexities.
-        nats_per_token: of all texts together; its exp is `corpus`.
-        nats_per_character: of all texts together.
-        nats_per_byte: of all texts together.
-        texts: text by text, in order.
-        judge: its name.
+        corpus: exp(nats per token) over all texts together ("perplexity of the corpus").
+        mean: mean of the perplexities of single texts.
+        median: median of the perplexities of single texts.
+        nats_per_token: over all texts together; its exp is `corpus`.
+        nats_per_character: over all texts together.
+        nats_per_byte: over all texts together.
+        texts: the single texts, in order.
+        judge: the judge's name.
         dtype: number format of its forward.
         context: most tokens that it read at once.
-        bootstrap: how the intervals were made.
+        bootstrap: how the intervals were computed.
     """
 
     corpus: Interval
@@ -94,9 +94,9 @@ class PerplexityDifference:
     """Two sets of texts over the same prompts, under one judge; differences are second minus first.
 
     Attributes:
-        corpus: difference of the perplexities of all texts together.
-        ratio: of these perplexities, second over first.
-        pairs: how many.
+        corpus: difference of the two corpus perplexities.
+        ratio: ratio of the two corpus perplexities, second over first.
+        pairs: number of pairs.
     """
 
     corpus: Interval
@@ -113,26 +113,26 @@ def perplexity(
     stride: int | None = None,
     batch_tokens: int = BATCH_TOKENS,
 ) -> Perplexity:
-    """Perplexity of texts after their prompts.
+    """Compute the perplexity of texts after their prompts.
 
     Args:
-        judge: of `load_judge`.
-        texts: responses: texts, which are read with the judge's tokenizer, or ids of that very tokenizer.
-        prompts: what each text continues; its tokens are given, not scored. None for nothing.
-        bootstrap: how intervals are made.
-        stride: see `dgmark.lab.evaluate.token_nats`; so is `batch_tokens`.
-        batch_tokens: most tokens of one forward.
+        judge: a judge from `load_judge`.
+        texts: responses, as texts or as ids of the judge's tokenizer.
+        prompts: the prompt of each text, which conditions it and is not scored; None for no prompts.
+        bootstrap: how to compute intervals.
+        stride: see `dgmark.lab.evaluate.token_nats`.
+        batch_tokens: most tokens of one forward; see `dgmark.lab.evaluate.token_nats`.
 
     Raises:
-        InputError: no text has a token to score, or there are not as many prompts as texts.
-        SettingsError: a stride that does not fit the context.
+        InputError: no text has a token to score, or the numbers of prompts and texts differ.
+        SettingsError: the stride does not fit the context.
     """
     scored = score_texts(judge, texts, prompts, stride=stride, batch_tokens=batch_tokens)
     return summarise(judge, scored, bootstrap)
 
 
 def _scored_part(judge: Judge, text: Text, tokens: int) -> str:
-    """The text without a first token that there was nothing to predict from."""
+    """Return the text without a first token that nothing was there to predict from."""
     ids = ids_of(judge, text)
     if tokens == len(ids) and isinstance(text, str):
         return well_formed(text)
@@ -147,17 +147,17 @@ def score_texts(
     stride: int | None = None,
     batch_tokens: int = BATCH_TOKENS,
 ) -> list[ScoredText]:
-    """The texts one by one; arguments and errors as of `perplexity`."""
+    """Score the texts one by one; for arguments and errors see `perplexity`."""
     nats = token_nats(judge, texts, prompts, stride=stride, batch_tokens=batch_tokens)
     scored = []
-    for text, found in zip(texts, nats, strict=True):
-        plain = _scored_part(judge, text, len(found))
-        scored.append(ScoredText(float(found.sum()), len(found), len(plain), len(plain.encode())))
+    for text, own in zip(texts, nats, strict=True):
+        plain = _scored_part(judge, text, len(own))
+        scored.append(ScoredText(float(own.sum()), len(own), len(plain), len(plain.encode())))
     return scored
 
 
 def summarise(judge: Judge, texts: Sequence[ScoredText], bootstrap: Bootstrap | None = None) -> Perplexity:
-    """The figures of texts that were scored.
+    """Compute the figures of scored texts.
 
     Raises:
         InputError: no text has a scored token.
@@ -165,7 +165,7 @@ def summarise(judge: Judge, texts: Sequence[ScoredText], bootstrap: Bootstrap | 
     bootstrap = bootstrap or Bootstrap()
     counted = [text for text in texts if text.tokens]
     if not counted:
-        raise InputError("no text has a token to judge: every response is empty, or one token without a prompt")
+        raise InputError("no text has a token to score: every response is empty, or is one token without a prompt")
     nats, tokens = _column(counted, "nats"), _column(counted, "tokens")
     own = np.exp(nats / tokens)
     per_token = bootstrap.ratio(nats, tokens)
@@ -187,13 +187,13 @@ def summarise(judge: Judge, texts: Sequence[ScoredText], bootstrap: Bootstrap | 
 def compare_perplexities(
     first: Sequence[ScoredText], second: Sequence[ScoredText], bootstrap: Bootstrap | None = None
 ) -> PerplexityDifference:
-    """Compare two sets of texts over the same prompts; pairs of which either has no scored token are left out.
+    """Compare two sets of texts over the same prompts; pairs in which a text has no scored token are left out.
 
     Raises:
-        InputError: there is no pair, or the sets are of different lengths.
+        InputError: there is no pair, or the sets differ in length.
     """
     if len(first) != len(second):
-        raise InputError(f"the sets hold {len(first)} and {len(second)} texts: pairs need one of each")
+        raise InputError(f"the sets hold {len(first)} and {len(second)} texts: each pair needs one of both")
     pairs = [(one, two) for one, two in zip(first, second, strict=True) if one.tokens and two.tokens]
     columns = [
         (_column(side, "nats"), _column(side, "tokens"))

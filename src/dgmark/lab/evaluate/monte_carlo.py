@@ -1,8 +1,8 @@
-"""Likelihood of an answer under a masked diffusion model, as LLaDA estimates it (Nie et al. 2025, appendix B.5).
+"""The likelihood of an answer under a masked diffusion model, as LLaDA estimates it (Nie et al. 2025, appendix B.5).
 
-Of an answer of L tokens, k (uniform in 1..L) are masked at random and predicted at once from the prompt and the others;
-L/k times their nats, in the mean, are minus the logarithm's lower bound: the mean over all orders of decoding of the
-answer's log-likelihood in that order. A watermark by decoding order does not touch it.
+Of an answer's L tokens, k (uniform in 1..L) random ones are masked and predicted at once from the prompt and the
+others. The mean of L/k times their nats is minus a lower bound of the log-likelihood: the mean, over all decoding
+orders, of the answer's log-likelihood in that order. A watermark by decoding order does not change it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,11 +26,10 @@ class Likelihood:
     """An estimate of the bound.
 
     Attributes:
-        bound: of ln p(answer | prompt), in nats: the model's own likelihood is at least this, but for the estimate's
-            error.
-        standard_error: of the estimate, from the spread of the samples; 0 where it is exact.
-        exact: whether all subsets of the answer were computed, which is done where they are no more than the samples.
-        forwards: canvases that were computed.
+        bound: lower bound of ln p(answer | prompt), in nats, up to the error of the estimate.
+        standard_error: standard error of the estimate, from the spread of the samples; 0 if it is exact.
+        exact: whether all subsets of the answer were computed, as is done if they are no more than the samples.
+        forwards: how many canvases were computed.
     """
 
     bound: float
@@ -51,17 +50,17 @@ def answer_likelihood(
     """Bound the likelihood of an answer after a prompt.
 
     Args:
-        model: the model. Nothing stands behind the answer on the canvas.
+        model: the model. The canvas ends with the answer.
         prompt: token ids, never masked; may be empty.
         answer: token ids.
-        samples: masked canvases ("mc_num"). The numbers of masked tokens are stratified over them, each alone
-            uniform, so that the estimate is unbiased.
+        samples: how many masked canvases to draw ("mc_num"). The numbers of masked tokens are stratified over them, and
+            each is uniform by itself, so the estimate is unbiased.
         batch_size: canvases of a forward.
-        seed: of the masks; the same answer is masked in the same places.
+        seed: seed of the masks; the same answer is masked in the same places.
 
     Raises:
-        InputError: prompt and answer do not fit the context, or an id is not the model's.
-        SettingsError: no samples.
+        InputError: prompt and answer exceed the context, or an id is not in the vocabulary.
+        SettingsError: `samples` or `batch_size` is less than 1.
     """
     if samples < 1 or batch_size < 1:
         raise SettingsError(f"{samples} samples in batches of {batch_size}: both must be at least 1")
@@ -69,11 +68,11 @@ def answer_likelihood(
     if not answer:
         return Likelihood(0.0, 0.0, exact=True, forwards=0)
     exact = 2 ** len(answer) - 1 <= samples
-    masks = _all_masks(len(answer)) if exact else _drawn_masks(len(answer), samples, np.random.default_rng(seed))
+    masks = _all_masks(len(answer)) if exact else _draw_masks(len(answer), samples, np.random.default_rng(seed))
     nats = _masked_nats(model, prompt, answer, masks, batch_size)
     counts = masks.sum(1)
     weighted = nats * len(answer) / counts
-    if exact:  # each number of masked tokens is as likely, and each subset of that many
+    if exact:  # all numbers of masked tokens are equally likely, and so are all subsets of one size
         chances = np.array([1 / (len(answer) * comb(len(answer), int(count))) for count in counts])
         return Likelihood(-float((weighted * chances).sum()), 0.0, exact=True, forwards=len(masks))
     spread = float(weighted.std(ddof=1)) / len(weighted) ** 0.5 if len(weighted) > 1 else float("inf")
@@ -84,7 +83,8 @@ def _check(model: Denoiser, prompt: Sequence[int], answer: Sequence[int]) -> Non
     name = traits_of(model).name
     if len(prompt) + len(answer) > model.context_length:
         raise InputError(
-            f"prompt and answer have {len(prompt) + len(answer)} tokens, {name} holds {model.context_length}"
+            f"prompt and answer have {len(prompt) + len(answer)} tokens, but {name} reads "
+            f"{model.context_length}: shorten the prompt"
         )
     wrong = next((i for i in (*prompt, *answer) if not 0 <= i < model.vocab_size), None)
     if wrong is not None:
@@ -96,8 +96,8 @@ def _all_masks(length: int) -> Bool[np.ndarray, "masks answer"]:
     return (numbers[:, None] >> np.arange(length) & 1).astype(np.bool_)
 
 
-def _drawn_masks(length: int, samples: int, rng: np.random.Generator) -> Bool[np.ndarray, "masks answer"]:
-    """Masks with numbers of masked tokens that are spread evenly over 1..length, from a random first one on."""
+def _draw_masks(length: int, samples: int, rng: np.random.Generator) -> Bool[np.ndarray, "masks answer"]:
+    """Draw masks whose numbers of masked tokens are spread evenly over 1..length, starting from a random one."""
     counts = (rng.integers(length) + np.arange(samples) * length // samples) % length + 1
     ranks = rng.random((samples, length)).argsort(1).argsort(1)
     drawn: Bool[np.ndarray, "masks answer"] = ranks < counts[:, None]
@@ -112,10 +112,10 @@ def _masked_nats(
     masks: Bool[np.ndarray, "masks answer"],
     batch_size: int,
 ) -> Float[np.ndarray, " masks"]:
-    """Nats of each mask's masked tokens together."""
+    """Return the sum of nats over each mask's masked tokens."""
     ids = torch.tensor([*prompt, *answer], device=traits_of(model).device)
     targets = ids[len(prompt) :]
-    window, found = window_of(model), []
+    window, sums = window_of(model), []
     for start in range(0, len(masks), batch_size):
         masked = torch.from_numpy(masks[start : start + batch_size]).to(ids.device)
         canvas = ids.repeat(len(masked), 1)
@@ -123,14 +123,14 @@ def _masked_nats(
         logits = window(canvas, len(prompt), len(ids))
         rows, places = masked.nonzero(as_tuple=True)
         nats = functional.cross_entropy(logits[rows, places].double(), targets[places], reduction="none")
-        found.append(torch.zeros(len(masked), dtype=nats.dtype, device=nats.device).index_add(0, rows, nats).cpu())
-    return torch.cat(found).numpy()
+        sums.append(torch.zeros(len(masked), dtype=nats.dtype, device=nats.device).index_add(0, rows, nats).cpu())
+    return torch.cat(sums).numpy()
 
 
 def parts(ids: Sequence[int], context: int) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
-    """A long text as (what is given, what is scored): half a context each, so that each token is scored once.
+    """Split a long text into pairs (condition, scored part) of half a context each; each token is scored once.
 
-    The sum of the bounds of the parts is a bound of the whole.
+    The sum of the parts' bounds is a bound for the whole text.
     """
     half = max(1, context // 2)
     for start in range(0, len(ids), half):

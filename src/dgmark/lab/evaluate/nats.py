@@ -1,6 +1,6 @@
-"""Nats of texts under a judge, token by token: windows over what exceeds the context, batches of similar lengths.
+"""Nats of texts under a judge, token by token: windows over texts that exceed the context, batches by length.
 
-Only the tokens after the prompt are scored. Knows nothing of perplexities and intervals.
+Only the tokens after the prompt are scored. Knows nothing about perplexities and intervals.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,13 +16,13 @@ from dgmark.lab.evaluate.judge import Judge
 
 Text = str | Sequence[int]
 
-# Tokens of a forward: bounds the memory of its logits (of 262,144 ids in bf16: 2 GB).
+# Tokens of a forward: bounds the memory of its logits (2 GB for 262,144 ids in bf16).
 BATCH_TOKENS = 4096
 
 
 @dataclass(frozen=True)
 class Window:
-    """One forward's ids of one text; those from `scored` on are scored, and start at `target` of the text's own."""
+    """The ids of one text in one forward. Those from `scored` on are scored, as results `target` and on."""
 
     text: int
     ids: list[int]
@@ -31,10 +31,10 @@ class Window:
 
 
 def ids_of(judge: Judge, text: Text) -> list[int]:
-    """A text as the judge reads it; ids as they are.
+    """Encode a text with the judge's tokenizer; ids pass through.
 
     Raises:
-        InputError: an id is none of the judge's.
+        InputError: an id is not in the judge's vocabulary.
     """
     ids = judge.tokenizer.encode(text) if isinstance(text, str) else [int(i) for i in text]
     wrong = next((i for i in ids if not 0 <= i < judge.vocab_size), None)
@@ -51,24 +51,23 @@ def token_nats(
     stride: int | None = None,
     batch_tokens: int = BATCH_TOKENS,
 ) -> list[Float[np.ndarray, " _"]]:
-    """-ln p of every scored token of every text, given the prompt and the tokens before.
+    """Compute -ln p of every scored token of every text, given the prompt and the tokens before it.
 
-    Texts and prompts are tokenised apart, with the judge's tokenizer; lists are ids of that tokenizer and taken as they
-    are. Where there is neither a prompt nor an opening token, a text's first token has nothing to be predicted from,
-    and is not scored.
+    Texts and prompts are tokenised separately, with the judge's tokenizer; lists are taken as ids of that tokenizer.
+    Without a prompt and an opening token, a text's first token cannot be predicted from anything, and is not scored.
 
     Args:
         judge: the judge.
-        texts: what is scored.
-        prompts: what stands before each; None for nothing.
-        stride: of texts that exceed the context with their prompt, windows of a whole context are taken, and each
-            scores this many more tokens: a token then sees at least context - stride before it, unless the text has
-            fewer. By default half the context.
-        batch_tokens: most tokens of one forward, padding included; a longer window is a batch of its own.
+        texts: the texts to score.
+        prompts: the prompt of each text; None for no prompts.
+        stride: a text that exceeds the context with its prompt is read in windows of a whole context, each of which
+            scores this many more tokens. So a token sees at least context - stride tokens before it, unless the text
+            has fewer. By default half the context.
+        batch_tokens: most tokens of one forward, padding included; a longer window is a batch by itself.
 
     Raises:
-        InputError: there are not as many prompts as texts, or an id is none of the judge's.
-        SettingsError: a stride that does not fit the context.
+        InputError: the numbers of prompts and texts differ, or an id is not in the judge's vocabulary.
+        SettingsError: the stride does not fit the context.
     """
     if prompts is not None and len(prompts) != len(texts):
         raise InputError(f"{len(texts)} texts and {len(prompts)} prompts: each text has one prompt")
@@ -76,12 +75,12 @@ def token_nats(
     step = max(1, room // 2) if stride is None else stride
     if not 0 < step < room:
         raise SettingsError(
-            f"a stride of {step} tokens: with a context of {judge.context_length} it is 1 to {room - 1}"
+            f"stride {step} is invalid: with a context of {judge.context_length} tokens it must be 1 to {room - 1}"
         )
     bodies = [ids_of(judge, text) for text in texts]
     heads = [ids_of(judge, prompt) for prompt in prompts or [""] * len(texts)]
     first = [0 if head or judge.opening else 1 for head in heads]
-    found = [np.empty(max(0, len(body) - skip)) for body, skip in zip(bodies, first, strict=True)]
+    results = [np.empty(max(0, len(body) - skip)) for body, skip in zip(bodies, first, strict=True)]
     windows = [
         window
         for text, (head, body, skip) in enumerate(zip(heads, bodies, first, strict=True))
@@ -89,14 +88,14 @@ def token_nats(
     ]
     for batch in _batches(windows, batch_tokens):
         for window, nats in zip(batch, _score(judge, batch), strict=True):
-            found[window.text][window.target : window.target + len(nats)] = nats
-    return found
+            results[window.text][window.target : window.target + len(nats)] = nats
+    return results
 
 
 def _windows(
     text: int, ids: list[int], first: int, opening: tuple[int, ...], room: int, stride: int
 ) -> Iterator[Window]:
-    """Windows that score ids[first:], each token once."""
+    """Yield windows that score ids[first:], each token once."""
     begin = first
     while begin < len(ids):
         stop = min(len(ids), max(room, begin + stride))
@@ -107,7 +106,7 @@ def _windows(
 
 
 def _batches(windows: list[Window], batch_tokens: int) -> Iterator[list[Window]]:
-    """Windows from the longest to the shortest, as many at once as fit."""
+    """Yield batches of windows, from the longest to the shortest, each as large as fits."""
     batch: list[Window] = []
     for window in sorted(windows, key=lambda one: -len(one.ids)):
         if batch and (len(batch) + 1) * len(batch[0].ids) > batch_tokens:
@@ -120,14 +119,14 @@ def _batches(windows: list[Window], batch_tokens: int) -> Iterator[list[Window]]
 
 @torch.inference_mode()
 def _score(judge: Judge, batch: Sequence[Window]) -> list[Float[np.ndarray, " _"]]:
-    """Nats of the scored tokens of each window."""
+    """Return the nats of the scored tokens of each window."""
     longest = max(len(window.ids) for window in batch)
-    ids = torch.zeros((len(batch), longest), dtype=torch.long)  # what stands behind a token does not touch it
+    ids = torch.zeros((len(batch), longest), dtype=torch.long)  # padding at the end does not affect the tokens before
     for row, window in enumerate(batch):
         ids[row, : len(window.ids)] = torch.tensor(window.ids)
     logits = judge.logits(ids)
     scores = []
-    for row, window in enumerate(batch):  # float32 of one row at a time: a vocabulary is wide
+    for row, window in enumerate(batch):  # one row at a time in float32: a vocabulary is large
         ahead = logits[row, window.scored - 1 : len(window.ids) - 1].float()
         targets = ids[row, window.scored : len(window.ids)].to(ahead.device)
         scores.append(functional.cross_entropy(ahead, targets, reduction="none").cpu().numpy().astype(np.float64))

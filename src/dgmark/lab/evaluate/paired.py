@@ -1,6 +1,6 @@
 """Two sets of texts over the same prompts: differences with bootstrap intervals, and the sign test.
 
-Pairs are resampled, so that what the prompts have in common cancels out. A difference is always second minus first.
+Pairs are resampled, so that the variation between prompts cancels out. A difference is always second minus first.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,23 +14,23 @@ from jaxtyping import Float
 from dgmark.errors import InputError
 from dgmark.lab.evaluate.intervals import Bootstrap, Interval
 
-# One figure a text: in the order of the texts, or by id.
+# One figure per text: in the order of the texts, or by id.
 Figures = Sequence[float] | np.ndarray | Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One figure of paired texts.
+    """A comparison of one figure over paired texts.
 
     Attributes:
-        pairs: how many.
+        pairs: number of pairs.
         first: mean of the first set.
-        second: mean of the second.
-        difference: of the means, second minus first.
-        larger: pairs whose second figure is larger; `smaller` whose second is smaller; the others are ties.
-        smaller: see `larger`.
-        sign_p_value: two-sided exact sign test: the chance of so uneven a split if either were as likely; ties are left
-            out, 1.0 if there is nothing else.
+        second: mean of the second set.
+        difference: difference of the means, second minus first.
+        larger: number of pairs whose second figure is larger; pairs in neither count are ties.
+        smaller: number of pairs whose second figure is smaller.
+        sign_p_value: two-sided exact sign test: the probability of a split at least this uneven if both were equally
+            likely. Ties are left out; 1.0 if all pairs are ties.
     """
 
     pairs: int
@@ -55,11 +55,11 @@ def compare_paired(
 
     Args:
         first: figures in the order of the prompts, or by id.
-        second: the same of the other set. Of figures by id, those that both sets have are compared.
-        bootstrap: how intervals are made.
+        second: the figures of the other set. Figures by id are compared where both sets have the id.
+        bootstrap: how to compute intervals.
 
     Raises:
-        InputError: there is no pair, the sets are of different lengths, or a figure is not finite.
+        InputError: there is no pair, the sets differ in length, or a figure is not finite.
     """
     bootstrap = bootstrap or Bootstrap()
     one, two = aligned(first, second)
@@ -76,10 +76,10 @@ def compare_paired(
 
 
 def aligned(first: Figures, second: Figures) -> tuple[Float[np.ndarray, " pairs"], Float[np.ndarray, " pairs"]]:
-    """Two sets as arrays, pair by pair.
+    """Return two sets as arrays, pair by pair.
 
     Raises:
-        InputError: as of `compare_paired`.
+        InputError: see `compare_paired`.
     """
     if isinstance(first, Mapping) != isinstance(second, Mapping):
         raise InputError("one set has ids and the other has none: give both as mappings, or both as sequences")
@@ -88,7 +88,7 @@ def aligned(first: Figures, second: Figures) -> tuple[Float[np.ndarray, " pairs"
         first, second = [first[name] for name in shared], [second[name] for name in shared]
     one, two = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if one.shape != two.shape or one.ndim != 1:
-        raise InputError(f"the sets hold {len(one)} and {len(two)} figures: pairs need one of each")
+        raise InputError(f"the sets hold {len(one)} and {len(two)} figures: each pair needs one of both")
     if not len(one):
         raise InputError("the two sets share no text: compare rows with the same ids")
     if not (np.isfinite(one).all() and np.isfinite(two).all()):
@@ -101,20 +101,20 @@ def compare_ratios(
     second: tuple[Figures, Figures],
     bootstrap: Bootstrap | None = None,
 ) -> Interval:
-    """Difference of two ratios of sums over paired texts, second minus first: of nats per token, of all texts together.
+    """Compute the difference of two ratios of sums over paired texts, such as nats per token; second minus first.
 
     Args:
         first: numerators and denominators (nats, tokens), text by text.
-        second: the same of the other set.
-        bootstrap: how the interval is made; pairs are resampled.
+        second: the numerators and denominators of the other set.
+        bootstrap: how to compute the interval; pairs are resampled.
 
     Raises:
-        InputError: as of `compare_paired`.
+        InputError: see `compare_paired`.
     """
     above, other_above = aligned(first[0], second[0])
     below, other_below = aligned(first[1], second[1])
     if len(above) != len(below):
-        raise InputError(f"{len(above)} numerators and {len(below)} denominators: each text has one of both")
+        raise InputError(f"{len(above)} numerators and {len(below)} denominators: each text needs one of both")
 
     def difference(drawn: Any) -> Any:
         return other_above[drawn].sum(1) / other_below[drawn].sum(1) - above[drawn].sum(1) / below[drawn].sum(1)
@@ -123,7 +123,7 @@ def compare_ratios(
 
 
 def sign_test(larger: int, smaller: int) -> float:
-    """Two-sided exact p-value of a split under fair coins."""
+    """Return the two-sided exact p-value of a split under fair coins."""
     n, extreme = larger + smaller, min(larger, smaller)
     if n == 0:
         return 1.0

@@ -1,7 +1,7 @@
 """The paper's benchmark settings, as data (appendix B, "Inference configurations").
 
-The paper states block and total length. What it leaves open is the harness's default here: the number of few-shot
-examples, and that MMLU is answered by generating (three tokens), not by likelihoods, which a watermark cannot touch.
+The paper states block and total length. The number of few-shot examples, which it leaves open, is the harness's
+default here. MMLU is answered by generating three tokens, not by likelihoods, which a watermark cannot change.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ class Preset:
     unsafe: bool = False
 
     def decoding(self, model_name: str, family: str | None) -> Settings:
-        """Length and block length for a model: LLaDA 1.5 by its name, others by family, LLaDA's for families beside."""
+        """Return length and block length for a model: LLaDA 1.5 by its name, others by family, else those of LLaDA."""
         known = "llada-1.5" if "llada-1.5" in model_name.lower() else family
         return {"length": self.length, "block_length": self.block_lengths.get(known or "", self.block_lengths["llada"])}
 
@@ -34,10 +34,10 @@ PRESETS: dict[str, Preset] = {
 
 
 def preset_named(name: str) -> Preset:
-    """A preset by its name.
+    """Return a preset by its name.
 
     Raises:
-        SettingsError: there is none.
+        SettingsError: no preset has this name.
     """
     if name not in PRESETS:
         raise SettingsError(f"preset {name!r} is not one of: {', '.join(PRESETS)}")

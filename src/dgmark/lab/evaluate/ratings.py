@@ -1,7 +1,7 @@
-"""A language model's ratings of texts, with the paper's prompt and reply (GPT-as-a-judge, appendix C).
+"""Ratings of texts by a language model, with the paper's prompt and reply format (GPT-as-a-judge, appendix C).
 
-The prompt rates one text alone: there is no order of texts that could bias it. The paper gives no place for the text;
-here the prompt is the system message, and the text the user's.
+The prompt rates one text at a time, so no order of texts can bias it. The paper does not say where the text goes;
+here the prompt is the system message, and the text is the user's message.
 """
 
 import json
@@ -19,7 +19,7 @@ from dgmark.errors import EndpointError, InputError
 from dgmark.lab.endpoint import Endpoint, ask, connect
 from dgmark.lab.evaluate.intervals import Bootstrap, Interval
 
-# Word by word the paper's ("GPT-as-a-judge Prompt").
+# The paper's prompt, word for word ("GPT-as-a-judge Prompt").
 PROMPT = """\
 You are an impartial expert evaluator of linguistic text quality.
 
@@ -46,7 +46,7 @@ _FENCE = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL)
 
 
 class Rating(BaseModel):
-    """What the model replies for one text; each from 1 to 5. `overall` is the model's own average, not recomputed."""
+    """The model's reply for one text, each from 1 to 5. `overall` is the model's own average, not recomputed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -58,7 +58,7 @@ class Rating(BaseModel):
 
 @dataclass(frozen=True)
 class RatedText:
-    """One text: its rating, or why it has none; `cached` if the answer was on disk."""
+    """The rating of one text, or the reason why it has none; `cached` if the answer was on disk."""
 
     rating: Rating | None
     error: str | None = None
@@ -73,11 +73,11 @@ class RatedText:
 
 @dataclass(frozen=True)
 class Ratings:
-    """Texts as a language model rates them.
+    """A language model's ratings of some texts.
 
     Attributes:
-        means: by criterion, over the texts that have a rating.
-        texts: text by text, in order.
+        means: mean by criterion, over the texts that have a rating.
+        texts: the single texts, in order.
         model: the model's name.
         failed: texts without a rating.
     """
@@ -88,7 +88,7 @@ class Ratings:
 
     @property
     def failed(self) -> int:
-        """How many texts have no rating."""
+        """Number of texts without a rating."""
         return sum(text.rating is None for text in self.texts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -98,10 +98,10 @@ class Ratings:
 
 
 def read_rating(text: str) -> Rating:
-    """The rating in a reply: one JSON object of exactly the four numbers, in a code fence or not.
+    """Read the rating in a reply: one JSON object of exactly the four numbers, with or without a code fence.
 
     Raises:
-        ValueError: it is anything else.
+        ValueError: the reply has any other form.
     """
     fenced = _FENCE.match(text)
     try:
@@ -120,19 +120,19 @@ def rate_texts(
     workers: int = 4,
     bootstrap: Bootstrap | None = None,
 ) -> Ratings:
-    """Have a language model rate texts. They are sent to the endpoint.
+    """Have a language model rate texts. The texts are sent to the endpoint.
 
     Args:
         texts: the texts, without their prompts, as in the paper.
-        endpoint: where and how to ask; its `cache` makes a second run cost nothing.
-        workers: questions under way at once.
-        bootstrap: how intervals are made.
+        endpoint: the endpoint to ask; with its `cache` a second run costs nothing.
+        workers: how many questions are asked at once.
+        bootstrap: how to compute intervals.
 
     Raises:
-        InputError: no text.
-        EndpointError: not one text could be rated.
+        InputError: there is no text.
+        EndpointError: no text could be rated.
         MissingExtra: the openai package is not installed.
-        SettingsError: there is no key.
+        SettingsError: no API key is set.
     """
     if not texts:
         raise InputError("there is no text to rate")

@@ -1,7 +1,7 @@
-"""How much a text repeats itself: n-grams said before, and loops of a fixed period.
+"""How much a text repeats itself: repeated n-grams, and loops of a fixed period.
 
-Works on token ids, knows nothing of keys. Loops of even period matter to a watermark of alternating groups: each of
-their tokens stands for ever at positions of one parity, so one lucky token matches again and again.
+Works on token ids and knows nothing about keys. Loops of even period matter to a watermark of alternating groups: each
+of their tokens always occurs at positions of one parity, so one lucky token matches again and again.
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ TokenIds = Sequence[int] | Integer[np.ndarray, " tokens"]
 
 @dataclass(frozen=True)
 class Periodicity:
-    """How much of a text has one period.
+    """How much of a text repeats with one period.
 
     Attributes:
         echoes: share of its tokens that equal the one `period` positions before.
-        in_runs: share of its tokens that lie inside a run: a unit of `period` tokens said several times in a row.
+        in_runs: share of its tokens inside a run: a unit of `period` tokens repeated several times in a row.
     """
 
     echoes: float
@@ -29,13 +29,13 @@ class Periodicity:
 
 
 def distinct_ngrams(ids: TokenIds, n: int = 4) -> float:
-    """Different n-grams over all n-grams ("distinct-n"); 1.0 for a text of fewer than n tokens.
+    """Return the number of different n-grams over that of all n-grams ("distinct-n"); 1.0 for fewer than n tokens.
 
     Raises:
         SettingsError: n is less than 1.
     """
     if n < 1:
-        raise SettingsError(f"n-grams of {n} tokens: n must be at least 1")
+        raise SettingsError(f"n {n} is invalid: n-grams have at least 1 token")
     tokens = _array(ids)
     if len(tokens) < n:
         return 1.0
@@ -44,7 +44,7 @@ def distinct_ngrams(ids: TokenIds, n: int = 4) -> float:
 
 
 def repeated_ngrams(ids: TokenIds, n: int = 4) -> float:
-    """Share of n-grams that stood in the text before; 0.0 for a text of fewer than n tokens.
+    """Return the share of n-grams that occurred earlier in the text; 0.0 for a text of fewer than n tokens.
 
     Raises:
         SettingsError: n is less than 1.
@@ -53,14 +53,14 @@ def repeated_ngrams(ids: TokenIds, n: int = 4) -> float:
 
 
 def periodic(ids: TokenIds, period: int, *, times: int = 3) -> Periodicity:
-    """Echoes and runs of one period.
+    """Measure echoes and runs of one period.
 
-    What has a period has its multiples too: "ha ha ha ha ha ha" is a run of periods 1 and 2 alike.
+    A text with one period also has its multiples: "ha ha ha ha ha ha" is a run of period 1 and of period 2.
 
     Args:
         ids: token ids.
         period: tokens of the repeated unit.
-        times: how often a unit must be said in a row to make a run; twice ("very, very,") is still prose.
+        times: how often a unit must occur in a row to make a run; twice ("very, very,") is still prose.
 
     Raises:
         SettingsError: period is less than 1, or times less than 2.
@@ -74,17 +74,17 @@ def periodic(ids: TokenIds, period: int, *, times: int = 3) -> Periodicity:
 
 
 def in_runs(ids: TokenIds, period: int, *, times: int = 3) -> Bool[np.ndarray, " tokens"]:
-    """Which tokens lie inside a run of the period (see `periodic`).
+    """Return which tokens are inside a run of the period (see `periodic`).
 
     Raises:
         SettingsError: period is less than 1, or times less than 2.
     """
     if period < 1:
-        raise SettingsError(f"a period of {period} tokens: it must be at least 1")
+        raise SettingsError(f"period {period} is invalid: it must be at least 1 token")
     if times < 2:
-        raise SettingsError(f"a unit said {times} times does not repeat: times must be at least 2")
+        raise SettingsError(f"times {times} is invalid: a repetition needs at least 2")
     tokens = _array(ids)
-    echo = np.zeros(len(tokens) + 2, np.int8)  # a zero before and behind closes every stretch of echoes
+    echo = np.zeros(len(tokens) + 2, np.int8)  # a zero at both ends closes every stretch of echoes
     echo[period + 1 : -1] = tokens[period:] == tokens[:-period]
     edges = np.diff(echo)
     starts, stops = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)

@@ -1,6 +1,6 @@
-"""How varied texts are: distinct n-grams, repeated n-grams, log diversity, lengths.
+"""The variety of texts: distinct n-grams, repeated n-grams, log diversity, lengths.
 
-Units are token ids where ids are given, else words (split at white space), as most papers count them.
+Units are token ids if texts are given as ids, else words (split at white space), as in most papers.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from dgmark.lab.evaluate.repetition import distinct_ngrams, repeated_ngrams
 
 DISTINCT = (1, 2, 3, 4)
 REPEATED = (2, 3, 4)
-# of a text without any repetition, which would be infinite (Kirchenbauer et al. 2024)
+# for a text without any repetition, whose log diversity would be infinite (Kirchenbauer et al. 2024)
 MOST_LOG_DIVERSITY = 20.0
 
 Text = str | Sequence[int]
@@ -25,7 +25,7 @@ Text = str | Sequence[int]
 
 @dataclass(frozen=True)
 class Lengths:
-    """How many units the texts have."""
+    """The distribution of the texts' lengths, in units."""
 
     mean: float
     min: int
@@ -37,7 +37,7 @@ class Lengths:
 
 @dataclass(frozen=True)
 class TextVariety:
-    """One text: `distinct` and `repeated` by n."""
+    """Figures of one text; `distinct` and `repeated` are by n."""
 
     length: int
     distinct: dict[int, float]
@@ -47,18 +47,18 @@ class TextVariety:
 
 @dataclass(frozen=True)
 class Diversity:
-    """A set of texts.
+    """Figures of a set of texts.
 
     Attributes:
         unit: "word" or "token".
         distinct: distinct-n by n: different n-grams over all n-grams of one text; mean over texts.
-        corpus_distinct: the same of all texts together (Li et al. 2016); it falls with the number of texts, so compare
-            sets of one size.
+        corpus_distinct: distinct-n of all texts together (Li et al. 2016); it falls with their number, so compare
+            sets of equal size.
         repeated: 1 - distinct-n of one text ("seq-rep-n"); mean over texts.
         diversity: product over n = 2, 3, 4 of distinct-n of one text (Su et al. 2022); mean over texts.
         log_diversity: -ln(1 - diversity), at most 20 (Kirchenbauer et al. 2024); mean over texts.
-        lengths: of the texts, in units.
-        texts: text by text.
+        lengths: the texts' lengths, in units.
+        texts: the single texts.
     """
 
     unit: str
@@ -77,11 +77,11 @@ class Diversity:
 
 
 def diversity(texts: Sequence[Text], bootstrap: Bootstrap | None = None) -> Diversity:
-    """Measure a set of texts.
+    """Measure the variety of a set of texts.
 
     Args:
-        texts: all as text, or all as token ids. A text shorter than n units counts as free of repeated n-grams.
-        bootstrap: how intervals are made.
+        texts: all texts as strings, or all as token ids. A text shorter than n units has no repeated n-grams.
+        bootstrap: how to compute intervals.
 
     Raises:
         InputError: there is no text, or texts and ids are mixed.
@@ -89,7 +89,9 @@ def diversity(texts: Sequence[Text], bootstrap: Bootstrap | None = None) -> Dive
     bootstrap = bootstrap or Bootstrap()
     kinds = {isinstance(text, str) for text in texts}
     if len(kinds) != 1:
-        raise InputError("no text to measure" if not kinds else "give all as texts or all as token ids, not both")
+        raise InputError(
+            "no text to measure" if not kinds else "texts and token ids are mixed: give all texts in one form"
+        )
     units = _as_ids(texts)
     each = tuple(text_variety(one) for one in units)
     log_diversities = np.array([one.log_diversity for one in each])
@@ -106,7 +108,7 @@ def diversity(texts: Sequence[Text], bootstrap: Bootstrap | None = None) -> Dive
 
 
 def text_variety(ids: Int[np.ndarray, " n"]) -> TextVariety:
-    """Figures of one text."""
+    """Measure one text."""
     distinct = {n: distinct_ngrams(ids, n) for n in DISTINCT}
     return TextVariety(
         length=len(ids),
@@ -131,7 +133,7 @@ def _as_ids(texts: Sequence[Text]) -> list[Int[np.ndarray, " _"]]:
 
 
 def _corpus_distinct(texts: Sequence[Int[np.ndarray, " _"]], n: int) -> float:
-    """Different n-grams over all n-grams; none goes over the end of a text."""
+    """Return the number of different n-grams over that of all; no n-gram crosses the end of a text."""
     windows = [np.lib.stride_tricks.sliding_window_view(ids, n) for ids in texts if len(ids) >= n]
     if not windows:
         return 1.0

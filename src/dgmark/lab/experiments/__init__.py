@@ -1,1 +1,1 @@
-"""The paper's tables and figures as data, run cell by cell into rows that every experiment shares, and reported."""
+"""The paper's tables and figures as data; runs that store rows shared by all experiments; and reports."""

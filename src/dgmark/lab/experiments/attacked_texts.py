@@ -1,4 +1,4 @@
-"""Attacked texts of a cell: each is made once, from a stored text, with a generator of its own."""
+"""Attacked texts of a cell: each is made once, from a stored text, with its own random generator."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,22 +19,22 @@ Apply = Callable[[str, np.random.Generator], str]
 
 
 def attack_hash(attack: Attack, value: float) -> str:
-    """The name of the file of an attack at one strength."""
+    """Return the name of the file for an attack at one strength."""
     return digest([attack.name, attack_options(attack, value), ROW_VERSION])
 
 
 def attack_options(attack: Attack, value: float) -> dict[str, Any]:
-    """All options that the TOML gives the attack."""
+    """Return all options of the attack in the TOML file, with its strength."""
     return {**attack.options, attack.option: value}
 
 
 def attacked_id(attack: str, text_id: str) -> str:
-    """Id of the attacked text, from the attack's hash and the id of the text."""
+    """Return the id of an attacked text, from the attack's hash and the id of the text."""
     return digest([attack, text_id])
 
 
 def attacked_ids(attack: Attack, value: float, text_ids: list[str]) -> list[str]:
-    """Ids of the attacked texts; at strength 0, of the texts themselves."""
+    """Return the ids of the attacked texts; at strength 0, those of the texts themselves."""
     if not value:
         return text_ids
     name = attack_hash(attack, value)
@@ -42,11 +42,11 @@ def attacked_ids(attack: Attack, value: float, text_ids: list[str]) -> list[str]
 
 
 def load_attack(attack: Attack, value: float, tokenizer: Tokenizer, model: object) -> Apply:
-    """An attack at one strength, in the tokens of the texts' own model, and with that model where it needs one.
+    """Load an attack at one strength; it uses the texts' own tokenizer, and their model if it needs one.
 
     Raises:
-        SettingsError: no such attack or option.
-        MissingExtra: it needs what is not installed.
+        SettingsError: no attack or option has this name.
+        MissingExtra: the attack needs a package or data that is not installed.
     """
     options = attack_options(attack, value)
     defaults = attacks.defaults_of(attack.name) if attack.name in attacks.ATTACKS else {}
@@ -59,18 +59,18 @@ def load_attack(attack: Attack, value: float, tokenizer: Tokenizer, model: objec
 def make_attacked(
     store: Store, attack: Attack, value: float, texts: Mapping[str, Row], tokenizer: Tokenizer, model: object
 ) -> None:
-    """Attack the texts that were not attacked yet.
+    """Attack the texts that have no attacked version yet.
 
     Args:
-        store: where to.
+        store: the store that receives the rows.
         attack: the attack.
         value: its strength, not 0.
         texts: stored texts by id.
-        tokenizer: of their model.
+        tokenizer: the tokenizer of their model.
         model: their model.
 
     Raises:
-        SettingsError: no such attack or option.
+        SettingsError: no attack or option has this name.
     """
     name = attack_hash(attack, value)
     with store.open("attacked", name, {"attack": name}) as file:

@@ -1,4 +1,4 @@
-"""Benchmarks of the lm-evaluation-harness for the cells of an experiment; each task of a cell is run once."""
+"""Benchmarks of the lm-evaluation-harness on the cells of an experiment; each task of a cell is run once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,19 +16,19 @@ from dgmark.lab.experiments.store import Store
 from dgmark.models.traits import traits_of
 from dgmark.rows.jsonl import Row
 
-# the metric that a task is reported by, the first that it has
+# a task is reported by the first of these metrics that it has
 _METRICS = ("pass@1", "exact_match", "acc")
 
 
 @dataclass(frozen=True)
 class BenchmarkOptions:
-    """How tasks are run.
+    """How to run tasks.
 
     Attributes:
         include: folders of task files.
-        limit: only the first questions of each task.
+        limit: how many questions of each task to use, from the first on; None for all.
         batch_size: most questions decoded at once.
-        run_unsafe_code: execute what the model writes (HumanEval).
+        run_unsafe_code: whether to execute what the model writes (HumanEval).
         length: most response tokens.
     """
 
@@ -40,18 +40,18 @@ class BenchmarkOptions:
 
 
 def make_benchmark(store: Store, planned: PlannedCell, subject: Subject, task: str, options: BenchmarkOptions) -> None:
-    """Run one task of a cell, unless it was.
+    """Run one task of a cell, unless its result is stored.
 
     Args:
-        store: where rows are.
+        store: the store of rows.
         planned: the cell.
         subject: its model.
         task: a preset of the paper, or a task of the harness.
-        options: how.
+        options: how to run it.
 
     Raises:
-        SettingsError: no such task, or one that must be allowed to execute code.
-        InputError: the task's data cannot be had, or it reports nothing that is known.
+        SettingsError: the task does not exist, or it executes code and this is not allowed.
+        InputError: the task's data is unavailable, or it reports no known metric.
     """
     row_id = f"{task}-{'all' if options.limit is None else options.limit}"
     with store.open("benchmarks", planned.recipe.hash, {"recipe": planned.recipe.hash}) as file:
@@ -72,12 +72,12 @@ def make_benchmark(store: Store, planned: PlannedCell, subject: Subject, task: s
             limit=options.limit,
             run_unsafe_code=options.run_unsafe_code,
         )
-        found = run_tasks(DiffusionLM(subject.model, answering), tasks)
-        file.append([_row(row_id, planned, task, decoding, found)])
+        output = run_tasks(DiffusionLM(subject.model, answering), tasks)
+        file.append([_row(row_id, planned, task, decoding, output)])
 
 
 def _decoding(planned: PlannedCell, subject: Subject, task: str, length: int | None) -> dict[str, Any]:
-    """The cell's decoding, with the preset's lengths."""
+    """Return the cell's decoding settings, with the preset's lengths."""
     family = getattr(getattr(subject.model, "family", None), "name", None)
     preset = PRESETS.get(task)
     own: dict[str, Any] = dict(preset.decoding(traits_of(subject.model).name, family)) if preset else {}
@@ -87,12 +87,12 @@ def _decoding(planned: PlannedCell, subject: Subject, task: str, length: int | N
     return decoding
 
 
-def _row(row_id: str, planned: PlannedCell, task: str, decoding: dict[str, Any], found: dict[str, Any]) -> Row:
-    rows = [row for row in headline(found) if row[1] in _METRICS]
+def _row(row_id: str, planned: PlannedCell, task: str, decoding: dict[str, Any], output: dict[str, Any]) -> Row:
+    rows = [row for row in headline(output) if row[1] in _METRICS]
     if not rows:
         raise InputError(f"task {task} reports none of {', '.join(_METRICS)}")
-    name, metric, kind, value, _ = min(rows, key=lambda row: (row[0] not in found["groups"], _METRICS.index(row[1])))
-    counts = [one["effective"] for one in found["n_samples"].values()]
+    name, metric, kind, value, _ = min(rows, key=lambda row: (row[0] not in output["groups"], _METRICS.index(row[1])))
+    counts = [one["effective"] for one in output["n_samples"].values()]
     return {
         "id": row_id,
         **planned.recipe.to_row(),
@@ -102,8 +102,8 @@ def _row(row_id: str, planned: PlannedCell, task: str, decoding: dict[str, Any],
         "value": value,
         "count": sum(counts),
         "decoding": decoding,
-        "all": found["results"],
-        "n_shot": found["n_shot"],
-        "packages": found["packages"],
+        "all": output["results"],
+        "n_shot": output["n_shot"],
+        "packages": output["packages"],
         "versions": versions(),
     }

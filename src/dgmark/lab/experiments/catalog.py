@@ -1,4 +1,4 @@
-"""The experiments that come with the package, by name; and those in a file of one's own."""
+"""Experiments by name, for those of the package, or by path, for the user's own files."""
 
 from functools import cache
 from pathlib import Path
@@ -11,15 +11,15 @@ FOLDER = Path(__file__).parent / "paper"
 
 @cache
 def experiment_names() -> tuple[str, ...]:
-    """Names of the experiments of the paper, sorted."""
+    """List the names of the paper's experiments, sorted."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
 
 
 def load_experiment(name_or_path: str) -> Experiment:
-    """An experiment by its name, or from a file ending in .toml.
+    """Load an experiment by its name, or from a file ending in .toml.
 
     Raises:
-        SettingsError: no such experiment, or a file that is none.
+        SettingsError: no experiment has this name, or the file is not a valid experiment.
     """
     if name_or_path in experiment_names():
         return read_experiment(FOLDER / f"{name_or_path}.toml")

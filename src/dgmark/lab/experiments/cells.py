@@ -1,4 +1,4 @@
-"""The stored rows of a planned experiment, cell by cell, and how they score. Needs neither the model nor torch."""
+"""The stored rows of a planned experiment, cell by cell, and their scores. Needs neither the model nor torch."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _NULL_SEED = 11
 
 @dataclass(frozen=True)
 class Scores:
-    """Of each text: p-value, z, green fraction and tokens scored."""
+    """p-value, z, green fraction and number of scored tokens of each text."""
 
     p: Float[np.ndarray, " texts"]
     z: Float[np.ndarray, " texts"]
@@ -34,16 +34,16 @@ class Scores:
 
 @dataclass(frozen=True)
 class CellRows:
-    """A cell with the texts that there are.
+    """A cell with its stored texts.
 
     Attributes:
-        cell: as in the TOML file.
-        plan: what the run wrote of it; None if it was not run.
+        cell: the cell in the TOML file.
+        plan: the run's record of the cell; None if it was not run.
         rows: its texts, in the order of the prompts.
-        left_out: texts that are shorter than the setup's `min_tokens`.
-        requested: texts of a complete cell.
+        left_out: number of texts that are shorter than the setup's `min_tokens`.
+        requested: number of texts of a complete cell.
         key: the cell's key; None if it was not run.
-        tokenizer: the key's.
+        tokenizer: the key's tokenizer; None if the cell was not run.
     """
 
     cell: Cell
@@ -61,7 +61,7 @@ class CellRows:
 
     @property
     def complete(self) -> bool:
-        """Whether all texts that were asked for are there."""
+        """Whether all requested texts exist."""
         return len(self.rows) + self.left_out >= self.requested
 
     @cached_property
@@ -70,7 +70,7 @@ class CellRows:
         return self.read([row["text"] for row in self.rows])
 
     def read(self, texts: list[str]) -> list[list[int]]:
-        """Token ids of texts under the key's tokenizer.
+        """Encode texts with the key's tokenizer.
 
         Raises:
             SettingsError: the cell was not run.
@@ -81,11 +81,11 @@ class CellRows:
 
     @cached_property
     def scores(self) -> Scores:
-        """The cell's texts under its own key."""
+        """The scores of the cell's texts under its own key."""
         return self.score(self.ids)
 
     def score(self, ids: Sequence[Sequence[int]], key: WatermarkKey | None = None, *, deployed: bool = False) -> Scores:
-        """Any texts under the cell's scheme and key, or another key; `deployed` as of `scorer`.
+        """Score any texts under the cell's scheme and its key, or another key; for `deployed` see `scorer`.
 
         Raises:
             SettingsError: the cell was not run.
@@ -93,16 +93,16 @@ class CellRows:
         if self.key is None or self.tokenizer is None:
             raise SettingsError(f"cell {self.name!r} was not run")
         detector = scorer(self.cell.scheme, self.cell.options, key or self.key, self.tokenizer, deployed=deployed)
-        found = [detector.detect(list(one)) for one in ids]
+        results = [detector.detect(list(one)) for one in ids]
         return Scores(
-            p=np.array([one.p_value for one in found]),
-            z=np.array([one.z_score for one in found]),
-            green=np.array([one.green_fraction for one in found]),
-            tokens=np.array([float(one.num_tokens_scored) for one in found]),
+            p=np.array([one.p_value for one in results]),
+            z=np.array([one.z_score for one in results]),
+            green=np.array([one.green_fraction for one in results]),
+            tokens=np.array([float(one.num_tokens_scored) for one in results]),
         )
 
     def null_keys(self, count: int) -> list[WatermarkKey]:
-        """Keys of the cell's spec with fixed random secrets, for false-positive rates over keys; none if keyless."""
+        """Make keys with the cell's spec and fixed random secrets, for false-positive rates; none if keyless."""
         if self.key is None or self.key.keyless:
             return []
         secrets = [np.random.default_rng([_NULL_SEED, number]).bytes(SECRET_BYTES) for number in range(count)]
@@ -117,18 +117,18 @@ def read_cells(
     keys: Mapping[str, WatermarkKey],
     tokenizers: Mapping[str, Tokenizer],
 ) -> dict[str, CellRows]:
-    """All cells of an experiment by name, those that were not run included.
+    """Read all cells of an experiment by name, including those that were not run.
 
     Args:
-        store: the rows.
+        store: the store of rows.
         experiment: the experiment.
-        setup: whose run is read.
-        plan: what the run wrote.
+        setup: the setup whose run to read.
+        plan: the plan of the run.
         keys: keys of runs by fingerprint.
-        tokenizers: by fingerprint; others are found by the name that the key gives.
+        tokenizers: tokenizers by fingerprint; others are loaded by the name in the key.
 
     Raises:
-        KeyFileError: a run's key is not among them.
+        KeyFileError: a run's key is not in `keys`.
     """
     return {cell.name: _cell_rows(store, experiment, cell, setup, plan, keys, tokenizers) for cell in experiment.cells}
 
@@ -147,11 +147,11 @@ def _cell_rows(
     if planned is None:
         return CellRows(cell, None, [], 0, shared.texts, None, None)
     if planned["run_key"] not in keys:
-        raise KeyFileError(f"the cell {cell.name!r} was run with key {planned['run_key']}: give its file with --key")
+        raise KeyFileError(f"cell {cell.name!r} was run with key {planned['run_key']}: give its file with --key")
     key = cell_key(keys[planned["run_key"]], cell.key)
     stored = store.read("texts", planned["recipe"], planned["rows"])
     rows = [stored[row_id] for row_id in planned["rows"] if row_id in stored]
     least = experiment.min_tokens_of(cell, setup)
-    kept = [row for row in rows if len(row["token_ids"]) >= least]
+    long_enough = [row for row in rows if len(row["token_ids"]) >= least]
     tokenizer = tokenizers.get(key.spec.tokenizer_fingerprint) or Reader(key).tokenizer
-    return CellRows(cell, planned, kept, len(rows) - len(kept), shared.texts, key, tokenizer)
+    return CellRows(cell, planned, long_enough, len(rows) - len(long_enough), shared.texts, key, tokenizer)

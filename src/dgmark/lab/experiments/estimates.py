@@ -15,7 +15,7 @@ _BOOTSTRAP = Bootstrap(method="percentile", resamples=2000)
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value, its 95 % interval (NaN where texts are too few to tell), and how many observations it rests on."""
+    """A value, its 95 % interval (NaN if there are too few texts), and the number of observations."""
 
     value: float
     low: float
@@ -24,13 +24,13 @@ class Estimate:
 
 
 def share(hits: int, count: int) -> Estimate:
-    """Hits / count with Wilson's interval, which holds near 0 and 1.
+    """Estimate hits / count with Wilson's interval, which is valid near 0 and 1.
 
     Raises:
-        ValueError: no observation.
+        ValueError: there is no observation.
     """
     if not count:
-        raise ValueError("a share of nothing")
+        raise ValueError("a share needs at least one observation")
     p, square = hits / count, _Z * _Z / count
     centre = (p + square / 2) / (1 + square)
     half = _Z * math.sqrt(p * (1 - p) / count + square / (4 * count)) / (1 + square)
@@ -38,17 +38,17 @@ def share(hits: int, count: int) -> Estimate:
 
 
 def median(values: Float[np.ndarray, " n"]) -> Estimate:
-    """The median with a bootstrap interval."""
+    """Estimate the median with a bootstrap interval."""
     return _of(_BOOTSTRAP.interval(lambda drawn: np.median(values[drawn], axis=1), len(values)), len(values))
 
 
 def mean(values: Float[np.ndarray, " n"]) -> Estimate:
-    """The mean with a bootstrap interval."""
+    """Estimate the mean with a bootstrap interval."""
     return _of(_BOOTSTRAP.mean(values), len(values))
 
 
 def perplexity(nats: Float[np.ndarray, " n"], tokens: Float[np.ndarray, " n"]) -> Estimate:
-    """exp(all nats / all tokens), with a bootstrap interval over texts.
+    """Estimate exp(all nats / all tokens), with a bootstrap interval over texts.
 
     Args:
         nats: negative log-likelihood of each text.
@@ -58,10 +58,10 @@ def perplexity(nats: Float[np.ndarray, " n"], tokens: Float[np.ndarray, " n"]) -
 
 
 def auc(marked: Float[np.ndarray, " n"], unmarked: Float[np.ndarray, " m"]) -> Estimate:
-    """Chance that a marked text scores higher than an unmarked one (ties: half), with a bootstrap interval.
+    """Estimate the probability that a marked text scores higher than an unmarked one (ties: half), with an interval.
 
-    Both samples are resampled. Where no unmarked text reaches a marked one the interval is a point: then only the
-    number of texts tells how sure that is.
+    The bootstrap resamples both sets. If no unmarked text reaches a marked one, the interval is a point, and only the
+    number of texts shows how certain that is.
     """
     wins = _ordered(marked, unmarked)
     if min(wins.shape) < FEWEST:
@@ -76,10 +76,10 @@ def auc(marked: Float[np.ndarray, " n"], unmarked: Float[np.ndarray, " m"]) -> E
 
 
 def _ordered(marked: Float[np.ndarray, " n"], unmarked: Float[np.ndarray, " m"]) -> Float[np.ndarray, "n m"]:
-    """1, 1/2 or 0 for each pair: the marked text scores higher, the same, or lower."""
+    """Return 1, 1/2 or 0 for each pair, if the marked text scores higher, the same, or lower."""
     higher = (marked[:, None] > unmarked).astype(np.float64)
-    equal: Float[np.ndarray, "n m"] = higher + 0.5 * (marked[:, None] == unmarked)
-    return equal
+    wins: Float[np.ndarray, "n m"] = higher + 0.5 * (marked[:, None] == unmarked)
+    return wins
 
 
 def _of(interval: Interval, count: int) -> Estimate:

@@ -1,6 +1,7 @@
-"""Pictures of experiments: lines with intervals, bars, densities, boxes. Needs matplotlib.
+"""Figures of experiments: lines with intervals, bars, densities, boxes. Needs matplotlib.
 
-Colours are those of `dgmark.detection.strip`, told apart without colour vision; the paper's numbers are dashed.
+Colours are those of `dgmark.detection.strip`, which can be distinguished without colour vision; the paper's numbers
+are dashed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,14 +22,14 @@ _DASHES = ("-", "--", "-.", ":")
 
 @dataclass
 class Line:
-    """Points of one line; intervals where they are known.
+    """The points of one line, with intervals if they are known.
 
     Attributes:
-        name: in the legend; a name that ends in ", paper" shares the colour of the rest of it.
-        x: places.
-        y: heights.
-        intervals: low and high of each, or none at all.
-        dashed: drawn dashed.
+        name: the name in the legend; "<name>, paper" has the colour of "<name>".
+        x: coordinates on the x axis.
+        y: coordinates on the y axis.
+        intervals: low and high of each point; empty if unknown.
+        dashed: whether the line is dashed.
     """
 
     name: str
@@ -38,7 +39,7 @@ class Line:
     dashed: bool = False
 
     def add(self, x: float, y: float, interval: tuple[float, float] | None = None) -> None:
-        """One more point."""
+        """Add a point."""
         self.x.append(x)
         self.y.append(y)
         if interval is not None:
@@ -46,7 +47,7 @@ class Line:
 
 
 def line_figure(lines: Sequence[Line], *, x: str, y: str, title: str, logarithmic: bool = False) -> "Figure":
-    """Lines with error bars; `logarithmic` doubles the x axis step by step."""
+    """Draw lines with error bars; `logarithmic` gives the x axis a scale of base 2."""
     figure = new_figure(7.5, 4.2)
     axes = figure.subplots()
     drawn = [line for line in lines if line.x]
@@ -80,7 +81,7 @@ def line_figure(lines: Sequence[Line], *, x: str, y: str, title: str, logarithmi
 
 
 def density_figure(panels: Mapping[str, Mapping[str, Float[np.ndarray, " n"]]], *, x: str, title: str) -> "Figure":
-    """Histograms of shares in 0..1 as steps, a panel each."""
+    """Draw histograms of shares in 0..1 as steps, one panel for each entry."""
     figure = new_figure(3.2 * max(len(panels), 1), 3.4)
     edges = np.linspace(0, 1, 34)
     for axes, (name, series) in zip(
@@ -99,7 +100,7 @@ def density_figure(panels: Mapping[str, Mapping[str, Float[np.ndarray, " n"]]], 
 
 
 def bar_figure(groups: Mapping[str, Sequence[float]], bins: Sequence[str], *, y: str, title: str) -> "Figure":
-    """Groups of bars side by side; a group whose name ends in ", paper" is hatched."""
+    """Draw groups of bars side by side; a group whose name ends in ", paper" is hatched."""
     figure = new_figure(8, 4)
     axes = figure.subplots()
     width = 0.8 / max(len(groups), 1)
@@ -127,7 +128,7 @@ def bar_figure(groups: Mapping[str, Sequence[float]], bins: Sequence[str], *, y:
 def box_figure(
     values: Mapping[str, Float[np.ndarray, " n"]], papers: Mapping[str, float], *, y: str, title: str
 ) -> "Figure":
-    """Boxes (quartiles, whiskers at 1.5 of their distance) with the paper's medians as crosses."""
+    """Draw boxes (quartiles, whiskers at 1.5 times their distance) with the paper's medians as crosses."""
     figure = new_figure(max(4.0, 1.0 * len(values) + 1.5), 4)
     axes = figure.subplots()
     axes.boxplot(
@@ -150,11 +151,11 @@ def box_figure(
 def roc(
     scores: Mapping[str, tuple[Float[np.ndarray, " marked"], Float[np.ndarray, " unmarked"]]], *, title: str = ""
 ) -> "Figure":
-    """ROC curves, false-positive rate on a logarithmic axis.
+    """Draw ROC curves with the false-positive rate on a logarithmic axis.
 
     Args:
-        scores: of each statistic the scores of marked and of unmarked texts; larger means marked.
-        title: what to write above.
+        scores: for each statistic, the scores of marked and of unmarked texts; larger means marked.
+        title: the title of the figure.
     """
     figure = new_figure(5, 4)
     axes = figure.subplots()

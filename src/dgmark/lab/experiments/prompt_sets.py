@@ -1,4 +1,4 @@
-"""The prompts of a cell: those that come with the package, those in the TOML, or a file of the user's."""
+"""The prompts of a cell: the package's, those in the TOML file, or a file of the user's."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ BUILTIN_PROMPTS = Path(__file__).parent / "prompts.jsonl"
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt; row i of a set is decoded with seed i."""
+    """One prompt; prompt i of a set is decoded with seed i."""
 
     prompt_id: str
     text: str
@@ -21,24 +21,24 @@ class Prompt:
 
 
 def load_prompts(name: str, prompts: PromptSet, count: int, files: Mapping[str, Path]) -> list[Prompt]:
-    """The first `count` prompts of a set (fewer if it has fewer).
+    """Load the first `count` prompts of a set (fewer if it has fewer).
 
     Args:
-        name: of the set.
+        name: the name of the set.
         prompts: the set.
         count: most prompts.
-        files: JSON Lines files by name of the set; "" holds for any set that needs a file.
+        files: JSON Lines files by name of the set; the one under "" serves any set that needs a file.
 
     Raises:
         NoTexts: the set needs a file that was not given, or the file has no usable row.
-        InputError: a row that is no JSON object.
+        InputError: a row is not a JSON object.
     """
     if prompts.texts is not None:
         return [Prompt(f"{name}-{i}", text, i) for i, text in enumerate(prompts.texts[:count])]
     path = BUILTIN_PROMPTS if prompts.builtin else files.get(name, files.get(""))
     if path is None:
         raise NoTexts(
-            f"the prompts {name!r} are {prompts.dataset}, which does not come with dgmark: give "
+            f"the prompts {name!r} are {prompts.dataset}, which dgmark does not include: give "
             f"--prompts {name}=FILE, JSON Lines with the field {prompts.field!r}"
             + (f" (its first {prompts.characters} characters are the prompt)" if prompts.characters else "")
         )
@@ -68,20 +68,20 @@ def _prompt_of(row: Row, prompts: PromptSet) -> str | None:
     return text[: prompts.characters] if len(text) >= prompts.characters else None
 
 
-def named_files(given: list[str]) -> dict[str, Path]:
-    """Files by prompt set, from "NAME=FILE" or "FILE" (for any set).
+def named_files(arguments: list[str]) -> dict[str, Path]:
+    """Parse files by prompt set, from "NAME=FILE" or "FILE" (for any set).
 
     Raises:
-        SettingsError: a file is named twice, or not there.
+        SettingsError: a set has two files, or a file does not exist.
     """
     files: dict[str, Path] = {}
-    for item in given:
+    for item in arguments:
         name, _, path = item.rpartition("=")
         if Path(item).exists() and not Path(path).exists():
             name, path = "", item
         if name in files:
-            raise SettingsError(f"two files are given for the prompts {name or 'of every set'}")
+            raise SettingsError(f"the prompts {name or 'of every set'} have two files; give one")
         if not Path(path).is_file():
-            raise SettingsError(f"there is no file {path} to take prompts from")
+            raise SettingsError(f"there is no file {path}: give prompts in JSON Lines")
         files[name] = Path(path)
     return files

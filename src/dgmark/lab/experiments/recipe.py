@@ -1,6 +1,6 @@
-"""What determines a text, and the hash that a stored text is found by; what else its row states.
+"""The recipe of a text, and the hash that a stored text is found by; the versions that its row records.
 
-Two cells of whatever experiments with the same recipe, prompt and seed share one text.
+Cells with the same recipe, prompt and seed share one text, even across experiments.
 """
 
 import hashlib
@@ -19,33 +19,34 @@ from dgmark.version import __version__
 from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
 
-# raised whenever the same recipe would give another text or another row
+# increased whenever the same recipe would give another text or another row
 ROW_VERSION = 1
 _REPORTED = ("torch", "transformers", "tokenizers", "numpy")
 _BLOB = re.compile("[0-9a-f]{64}")
 
 
 def digest(content: Any) -> str:
-    """24 hex digits of a JSON value, whatever the order of its keys."""
+    """Hash a JSON value to 24 hex digits, independent of the order of its keys."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that determines a text but its prompt and seed.
+    """Everything that determines a text, except its prompt and seed.
 
     Attributes:
-        model: name, for the reader; the hash stands for it.
-        model_hash: of the weights and config.
+        model: the model's name, for the reader; not part of the hash.
+        model_hash: hash of weights and config.
         tokenizer_hash: fingerprint of the vocabulary.
         dtype: number format of the forward.
         chat: whether prompts are put into the chat template.
-        scheme: of the mark; None for none.
+        scheme: name of the watermarking scheme; None for no mark.
         options: all options of the scheme.
-        key_fingerprint: None without a mark.
+        key_fingerprint: the key's fingerprint; None without a mark.
         settings: all fields of `DecodeConfig`.
-        defaults: those of the class; a setting added later, at its default, leaves the hash as it was.
+        defaults: the defaults of `DecodeConfig`. Settings at their default are not part of the hash, so that a setting
+            added later leaves it unchanged.
     """
 
     model: str
@@ -61,7 +62,7 @@ class Recipe:
 
     @cached_property
     def hash(self) -> str:
-        """24 hex digits; the name of the file its texts stand in."""
+        """24 hex digits; the name of the file that holds its texts."""
         fields = asdict(self)
         del fields["model"], fields["defaults"]
         fields["settings"] = {
@@ -70,11 +71,11 @@ class Recipe:
         return digest({**fields, "row_version": ROW_VERSION})
 
     def row_id(self, prompt: str | list[int], seed: int) -> str:
-        """The id of one text."""
+        """Return the id of one text."""
         return digest([self.hash, prompt, seed])
 
     def to_row(self) -> dict[str, Any]:
-        """What every row of the recipe states of it."""
+        """Return the fields that every row of the recipe has in common."""
         return {
             "recipe": self.hash,
             "model": self.model,
@@ -94,35 +95,35 @@ _ABSENT = object()
 
 
 def cell_key(base: WatermarkKey, options: KeyOptions) -> WatermarkKey:
-    """The run's key under a cell's spec: the same secret, unless the cell asks for the keyless grouping.
+    """Return the run's key with a cell's spec: the same secret, unless the cell uses the keyless grouping.
 
     Raises:
-        SettingsError: an invalid spec, or a keyed cell from a keyless key.
+        SettingsError: the spec is invalid, or the cell is keyed but the run's key is keyless.
     """
     changes = {name: value for name, value in options.model_dump().items() if value is not None}
     if not changes:
         return base
     spec = WatermarkSpec.from_fields({**base.spec.to_fields(), **changes})
     if spec.grouping == "keyed" and base.secret is None:
-        raise SettingsError("the run's key has no secret: give a keyed one (dgmark keygen)")
+        raise SettingsError("the run's key has no secret: give a keyed one (see `dgmark keygen`)")
     return replace(base, spec=spec, secret=base.secret if spec.grouping == "keyed" else None)
 
 
 def versions() -> dict[str, str]:
-    """Versions of dgmark and of what decodes, for the rows."""
-    found = {"dgmark": __version__}
+    """Return the versions of dgmark and of the packages that decode, for the rows."""
+    known = {"dgmark": __version__}
     for name in _REPORTED:
         try:
-            found[name] = importlib.metadata.version(name)
+            known[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:  # a report needs no torch
             continue
-    return found
+    return known
 
 
 def checkpoint_hash(folder: Path) -> str:
-    """Hash of a model folder's config and weights.
+    """Hash a model folder's config and weights.
 
-    A file of huggingface_hub's cache is a link to a blob named by its SHA-256, which need not be computed again.
+    A file in huggingface_hub's cache is a link to a blob named by its SHA-256, so this is not computed again.
     """
     files = sorted([folder / "config.json", *folder.glob("*.safetensors")])
     return digest({file.name: _content_hash(file) for file in files})

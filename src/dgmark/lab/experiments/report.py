@@ -1,4 +1,4 @@
-"""A run of an experiment as a folder: report.md, numbers.csv, tables.tex and pictures."""
+"""The report of a run, as a folder: report.md, numbers.csv, tables.tex and figures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Report:
-    """What a run shows.
+    """The report of a run.
 
     Attributes:
         context: the run.
-        section: its numbers, tables and pictures.
+        section: its numbers, tables and figures.
     """
 
     context: Context
@@ -34,15 +34,15 @@ class Report:
 
     @property
     def complete(self) -> bool:
-        """Whether every cell of the setup has all texts that a complete one has."""
+        """Whether every cell of the setup has all its texts."""
         return all(cell.complete for cell in _to_run(self.context))
 
 
 def keys_of(store: Store, path: Path | None) -> dict[str, WatermarkKey]:
-    """The keys that runs were made with, by fingerprint: the runs folder's own, and a file.
+    """Load the keys of runs by fingerprint: those in the runs folder, and one from a file.
 
     Raises:
-        KeyFileError: a file that is no key.
+        KeyFileError: a file is not a key.
     """
     own = sorted((store.root / "keys").glob("*.json"))
     keys = [WatermarkKey.load(file) for file in [*own, *([] if path is None else [path])]]
@@ -56,19 +56,19 @@ def make_report(
     keys: Mapping[str, WatermarkKey],
     tokenizers: Mapping[str, Tokenizer] | None = None,
 ) -> Report:
-    """Score what a run made; no model is loaded.
+    """Score the texts of a run; no model is loaded.
 
     Args:
         experiment: the experiment.
-        store: its rows.
+        store: the store of its rows.
         setup: the setup that was run.
         keys: the run's keys by fingerprint.
-        tokenizers: by fingerprint, where the name that a key gives does not find them.
+        tokenizers: tokenizers by fingerprint, if the name in a key does not lead to them.
 
     Raises:
-        NoTexts: it was not run.
+        NoTexts: the experiment was not run.
         KeyFileError: a key is missing.
-        MissingExtra: pictures need matplotlib.
+        MissingExtra: matplotlib, which draws the figures, is not installed.
     """
     plan = store.read_plan(experiment.plan_name(setup))
     cells = read_cells(store, experiment, setup, plan, keys, tokenizers or {})
@@ -77,10 +77,10 @@ def make_report(
 
 
 def write_report(report: Report, folder: Path) -> list[Path]:
-    """Write the report; the files that were written.
+    """Write the report and return the files that were written.
 
     Raises:
-        InputError: the folder cannot be written.
+        InputError: the folder is not writable.
     """
     section = report.section
     files: dict[str, str | bytes] = {
@@ -102,7 +102,7 @@ def _png(figure: "Figure") -> bytes:
 
 
 def to_page(report: Report) -> str:
-    """The report as Markdown."""
+    """Render the report as Markdown."""
     context, section = report.context, report.section
     experiment = context.experiment
     parts = [
@@ -144,7 +144,7 @@ def _changed(cell: CellRows) -> bool:
 
 
 def status_table(context: Context) -> Table:
-    """How many texts each cell has, of how many."""
+    """Tabulate how many of its texts each cell has."""
     rows = []
     for cell in _to_run(context):
         if cell.plan is None:
@@ -167,13 +167,13 @@ def _to_run(context: Context) -> list[CellRows]:
 
 
 def _how_to_read(context: Context) -> str:
-    """Model, keys and intervals, in words."""
+    """Describe model, keys and intervals in words."""
     ran = [cell for cell in context.cells.values() if cell.plan is not None]
     models = dict.fromkeys(
         f"{c.plan['model']} (weights {c.plan['model_hash'][:12]}, {c.plan['dtype']})" for c in ran if c.plan
     )
     keys = dict.fromkeys(cell.plan["run_key"] for cell in ran if cell.plan)
-    # rows taken in by `dgmark experiment import`, which earlier versions had, state no versions of their own
+    # rows added by `dgmark experiment import`, a command of earlier versions, record no versions of their own
     versions = dict.fromkeys(
         ", ".join(f"{name} {version}" for name, version in (row["versions"] or row["imported"]["versions"]).items())
         + (" (rows imported with these)" if row["versions"] is None else "")

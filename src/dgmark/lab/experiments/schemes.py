@@ -12,24 +12,24 @@ from dgmark.watermark.key import WatermarkKey
 
 DGMARK = "dgmark"
 
-# the smallest rate that a report shows; detectors that re-draw keys draw enough for it
+# the smallest rate that a report shows; detectors that re-draw keys draw enough keys for it
 _FPR = 1e-4
 
 
 def load_scheme(name: str | None, options: Mapping[str, Any]) -> Scheme | None:
-    """A scheme with its options; None for none.
+    """Load a scheme with its options; None stays None.
 
     Raises:
-        SettingsError: no such scheme or option.
+        SettingsError: no scheme or option has this name.
     """
     return None if name is None else baselines.scheme(name, **options)
 
 
 def scheme_options(name: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
-    """All options of a scheme, those left out at their defaults.
+    """Return all options of a scheme, with defaults for those left out.
 
     Raises:
-        SettingsError: no such scheme or option.
+        SettingsError: no scheme or option has this name.
     """
     scheme = load_scheme(name, options)
     return {} if scheme is None else {key: value for key, value in scheme.to_dict().items() if key != "name"}
@@ -38,10 +38,10 @@ def scheme_options(name: str | None, options: Mapping[str, Any]) -> dict[str, An
 def scorer(
     name: str | None, options: Mapping[str, Any], key: WatermarkKey, tokenizer: Tokenizer, *, deployed: bool = False
 ) -> Scorer:
-    """The detector of a scheme; of no scheme, dgmark's.
+    """Return the detector of a scheme, or dgmark's for no scheme.
 
-    dgmark is given that the text begins at position 0, as the paper's z-test is: one phase, by the exact test.
-    `deployed`: it is given nothing, as `dgmark detect` is (mode auto). The other schemes know no such difference.
+    dgmark's detector assumes that the text begins at position 0, like the paper's z-test: one phase, exact test. With
+    `deployed` it assumes nothing, like `dgmark detect` (mode auto). The other schemes make no such difference.
     """
     scheme = load_scheme(name, options)
     if scheme is not None and name != DGMARK:

@@ -1,7 +1,7 @@
-"""What an experiment is, as data: the tables of its TOML file, checked strictly.
+"""An experiment as data: the tables of its TOML file, validated strictly.
 
-One file stands for one table or figure of the paper. It names cells (what is decoded, and how it is marked), two
-setups (the built-in model, and the paper's), prompt sets, attacks, and the numbers that the paper reports.
+One file describes one table or figure of the paper. It lists cells (what to decode, and how to mark it), two setups
+(the built-in model, and the paper's), prompt sets, attacks, and the numbers that the paper reports.
 """
 
 import tomllib
@@ -17,7 +17,7 @@ SetupName = Literal["builtin", "paper"]
 View = Literal[
     "detection", "auc", "length-curve", "ratios", "lengths", "perplexity", "timing", "benchmark", "judge", "samples"
 ]
-# what is measured beside what follows from the texts and the key alone
+# measures that need more than the texts and the key
 Measure = Literal["perplexity", "judge"]
 # rates of the paper's TPR@FPR columns
 Rate = Literal["10%", "1%", "0.1%", "0.01%"]
@@ -30,15 +30,15 @@ class _Table(BaseModel):
 
 
 class PromptSet(_Table):
-    """Where prompts come from.
+    """The source of prompts.
 
     Attributes:
-        dataset: what they are, in words; named when a file has to be given.
-        builtin: the 200 prompts that come with the package.
+        dataset: description of the prompts; shown if the user has to give a file.
+        builtin: whether to use the 200 prompts of the package.
         texts: the prompts themselves.
-        field: of a row of the given file.
-        characters: the prompt is this many first characters of the field; rows that are shorter are left out.
-        chat: put prompts into the model's chat template.
+        field: the field of the file's rows that holds the prompt.
+        characters: the prompt is this many first characters of the field; shorter rows are left out.
+        chat: whether to put prompts into the model's chat template.
     """
 
     dataset: str
@@ -50,15 +50,15 @@ class PromptSet(_Table):
 
 
 class Setup(_Table):
-    """What all cells of a setup share.
+    """The settings that all cells of a setup share.
 
     Attributes:
         model: built-in name or hub id.
         prompts: name of a prompt set.
-        texts: texts of a complete cell.
+        texts: number of texts of a complete cell.
         decoding: fields of `DecodeConfig`.
-        judge: model that perplexity is taken under.
-        min_tokens: shorter texts are left out of the measures, and counted.
+        judge: the model that measures perplexity.
+        min_tokens: texts with fewer tokens are counted, but left out of the measures.
     """
 
     model: str
@@ -70,7 +70,7 @@ class Setup(_Table):
 
 
 class KeyOptions(_Table):
-    """Where the spec of a cell's key differs from that of the run's."""
+    """The fields in which the spec of a cell's key differs from that of the run's key."""
 
     modulus: int | None = None
     rotation: int | None = None
@@ -88,20 +88,20 @@ class Rates(_Table):
 
 
 class PaperNumbers(_Table):
-    """What the paper reports for one cell; rates as fractions, TPR@FPR and shares in percent, as printed there.
+    """The paper's numbers for one cell: rates as fractions; TPR@FPR and shares in percent, as printed there.
 
     Attributes:
-        perplexity: under the paper's judge.
+        perplexity: perplexity under the paper's judge.
         z4: error rates at z = 4.
         z5: error rates at z = 5.
-        tpr_at: TPR in percent at a false-positive rate.
-        auc: by series (attack, and window where there are several), in the order of the attack's values.
+        tpr_at: TPR in percent by false-positive rate.
+        auc: AUCs by series (attack, and window if there are several), in the order of the attack's values.
         lengths: percent of responses of 1-50, 51-100, 101-150, 151-200, 201-256 tokens.
-        ms_per_token: decoding time.
-        overhead: against unmarked decoding.
-        accuracy: by benchmark.
-        judged: by criterion, 1 to 5.
-        match_ratios: of the shown samples.
+        ms_per_token: decoding time in milliseconds per token.
+        overhead: decoding time as a multiple of that without a mark.
+        accuracy: accuracy by benchmark, as a fraction.
+        judged: rating by criterion, 1 to 5.
+        match_ratios: matching ratios of the printed samples.
     """
 
     perplexity: float | None = None
@@ -118,15 +118,15 @@ class PaperNumbers(_Table):
 
 
 class Attack(_Table):
-    """An attack at each of several strengths; 0 is the text as it was.
+    """An attack at several strengths; strength 0 is the unchanged text.
 
     Attributes:
-        name: of `dgmark.lab.attacks`.
-        label: what the report calls it; the key of the paper's numbers.
-        option: the option that `values` are of.
-        values: strengths.
+        name: name of an attack in `dgmark.lab.attacks`.
+        label: its name in the report, and the key of the paper's numbers.
+        option: the option that takes the strength.
+        values: the strengths.
         options: further options.
-        setups: where it is made.
+        setups: the setups in which the attack is made.
     """
 
     name: str
@@ -141,20 +141,20 @@ class Cell(_Table):
     """One row of a table: texts decoded in one way.
 
     Attributes:
-        name: unique in the experiment.
-        scheme: of `dgmark.lab.baselines`; None leaves no mark.
-        options: of the scheme.
+        name: a name that is unique in the experiment.
+        scheme: name of a scheme in `dgmark.lab.baselines`; None leaves no mark.
+        options: options of the scheme.
         key: how the key differs from the run's.
-        decoding: fields of `DecodeConfig`, over those of the setup.
-        builtin_decoding: the same in setup "builtin" alone, over `decoding`.
-        prompts: a prompt set, instead of the setup's.
-        model: in setup "paper", instead of the setup's.
-        setups: where it is run; elsewhere only the paper's numbers are shown.
-        null: the unmarked cell it is compared with; by default the experiment's.
-        group: heading of the report that it stands under; its line, in a figure.
-        at: its place on a figure's axis.
-        min_tokens: in setup "paper", instead of the setup's.
-        paper: what the paper reports.
+        decoding: fields of `DecodeConfig`, which override those of the setup.
+        builtin_decoding: fields that override `decoding` in setup "builtin".
+        prompts: name of a prompt set, instead of the setup's.
+        model: the model in setup "paper", instead of the setup's.
+        setups: the setups in which the cell is run; in others only the paper's numbers are shown.
+        null: the unmarked cell to compare with; by default the experiment's.
+        group: its heading in the report, or its line in a figure.
+        at: its coordinate on a figure's x axis.
+        min_tokens: replaces the setup's `min_tokens` in setup "paper".
+        paper: the numbers that the paper reports.
     """
 
     name: str
@@ -174,28 +174,28 @@ class Cell(_Table):
 
     @property
     def definition(self) -> dict[str, Any]:
-        """What of it determines its texts."""
+        """The fields that determine the cell's texts."""
         return self.model_dump(exclude={"paper", "group", "at", "null", "setups", "min_tokens"})
 
 
 class Experiment(_Table):
-    """One table or figure.
+    """One table or figure of the paper.
 
     Attributes:
-        name: of the file.
-        title: what it shows.
-        source: where it stands in the paper.
-        view: how the report shows it.
-        notes: what to know when reading it.
-        measures: what is measured beside detection.
-        windows: lengths of the window statistic.
-        null_keys: random keys that unmarked texts are scored with, beside the run's.
+        name: the name of the file, without suffix.
+        title: what the experiment shows.
+        source: where the table or figure is in the paper.
+        view: how the report shows the experiment.
+        notes: remarks for readers of the report.
+        measures: measures in addition to detection.
+        windows: window lengths of the window statistic.
+        null_keys: number of random keys, in addition to the run's, that unmarked texts are scored with.
         tasks: benchmarks, for view "benchmark".
         builtin: the setup that runs anywhere.
         paper: the paper's setup.
         prompts: prompt sets by name.
-        attacks: on every marked cell.
-        cells: the rows.
+        attacks: attacks on every marked cell.
+        cells: the cells.
     """
 
     name: str
@@ -220,11 +220,11 @@ class Experiment(_Table):
         twice = {name for name in names if names.count(name) > 1}
         if twice:
             raise ValueError(f"two cells are called {', '.join(sorted(twice))}")
-        for what, wanted, known in (
+        for what, names_used, known in (
             ("prompt set", {self.builtin.prompts, self.paper.prompts, *(c.prompts for c in self.cells)}, self.prompts),
             ("cell", {self.null, *(cell.null for cell in self.cells)}, names),
         ):
-            missing = sorted(name for name in wanted if name is not None and name not in known)
+            missing = sorted(name for name in names_used if name is not None and name not in known)
             if missing:
                 raise ValueError(f"there is no {what} {', '.join(missing)}")
         if self.view == "auc" and not self.attacks:
@@ -232,41 +232,41 @@ class Experiment(_Table):
         return self
 
     def setup(self, name: SetupName) -> Setup:
-        """The setup called `name`."""
+        """Return the setup called `name`."""
         return self.builtin if name == "builtin" else self.paper
 
     def plan_name(self, setup: SetupName) -> str:
-        """What the plan of a run is called."""
+        """Return the name of a run's plan."""
         return self.name if setup == "builtin" else f"{self.name}-{setup}"
 
     def cells_of(self, setup: SetupName) -> list[Cell]:
-        """The cells that are run in a setup."""
+        """List the cells that are run in a setup."""
         return [cell for cell in self.cells if setup in cell.setups]
 
     def attacks_of(self, setup: SetupName) -> list[Attack]:
-        """The attacks that are made in a setup."""
+        """List the attacks that are made in a setup."""
         return [attack for attack in self.attacks if setup in attack.setups]
 
     def null_of(self, cell: Cell) -> str | None:
-        """Name of the unmarked cell that a marked one is compared with."""
+        """Return the name of the unmarked cell that a marked one is compared with."""
         return None if cell.scheme is None else cell.null or self.null
 
     def min_tokens_of(self, cell: Cell, setup: SetupName) -> int:
-        """Tokens below which a text of the cell is left out of the measures."""
+        """Return the number of tokens below which a text of the cell is left out of the measures."""
         own = cell.min_tokens if setup == "paper" else None
         return self.setup(setup).min_tokens if own is None else own
 
     def prompt_set(self, cell: Cell, setup: SetupName) -> tuple[str, PromptSet]:
-        """Name and definition of a cell's prompts."""
+        """Return the name and definition of a cell's prompt set."""
         name = cell.prompts or self.setup(setup).prompts
         return name, self.prompts[name]
 
 
 def parse_experiment(content: str, source: str) -> Experiment:
-    """An experiment from the text of its TOML file.
+    """Parse an experiment from the text of its TOML file.
 
     Raises:
-        SettingsError: not TOML, or fields that are unknown, missing or wrong; each is named.
+        SettingsError: the text is not TOML, or has unknown, missing or invalid fields; the message names each.
     """
     try:
         fields: dict[str, Any] = tomllib.loads(content)
@@ -276,14 +276,14 @@ def parse_experiment(content: str, source: str) -> Experiment:
         return Experiment.model_validate(fields)
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'the file'}: {e['msg']}" for e in error.errors())
-        raise SettingsError(f"{source} is no experiment: {problems}") from None
+        raise SettingsError(f"{source} is not a valid experiment: {problems}") from None
 
 
 def read_experiment(path: Path) -> Experiment:
-    """An experiment from a TOML file.
+    """Read an experiment from a TOML file.
 
     Raises:
-        SettingsError: as of `parse_experiment`, or the file cannot be read.
+        SettingsError: see `parse_experiment`; or the file is unreadable.
     """
     try:
         return parse_experiment(path.read_text(encoding="utf-8"), str(path))

@@ -1,15 +1,15 @@
-"""Where rows are kept: JSON Lines files under one folder, each row under the hash of all that determines it.
+"""The store of rows: JSON Lines files under one folder, each row under the hash of everything that determines it.
 
     texts/<recipe>.jsonl        generated texts
-    attacked/<attack>.jsonl     texts that an attack changed
+    attacked/<attack>.jsonl     attacked texts
     perplexity/<judge>.jsonl    nats and tokens of a text under a judge
     judged/<rater>.jsonl        ratings of a text by a language model
     timings/<machine>.jsonl     decoding times
     benchmarks/<recipe>.jsonl   accuracies
-    plans/<experiment>.json     which rows make a cell
+    plans/<experiment>.json     the rows of each cell
     keys/<tokenizer>.json       keys
 
-A row is on disk when `append` returns, so an interruption loses at most the batch in the making.
+A row is on disk when `append` returns, so an interruption loses at most the current batch.
 """
 
 import json
@@ -32,47 +32,48 @@ class Store:
         self.root = root
 
     def path(self, kind: Kind, name: str) -> Path:
-        """The file of one hash."""
+        """Return the path of the file for one hash."""
         return self.root / kind / f"{name}.jsonl"
 
     def read(self, kind: Kind, name: str, ids: Collection[str] | None = None) -> dict[str, Row]:
-        """Finished rows by id: all of a file, or those of `ids`; none if there is no file yet.
+        """Read finished rows by id: all of a file, or only those with `ids`; empty if there is no file yet.
 
-        A last line that a crash cut off is left out, as it is when the file is taken up again.
+        A last line that a crash cut off is ignored, as it is when a run resumes the file.
         """
         path = self.path(kind, name)
         if not path.exists():
             return {}
         rows: dict[str, Row] = {}
-        wanted = None if ids is None else set(ids)
+        chosen = None if ids is None else set(ids)
         for row in read_rows(str(path)):
             if isinstance(row, BadRow) or "error" in row:
                 continue
-            if wanted is None or row["id"] in wanted:
+            if chosen is None or row["id"] in chosen:
                 rows[row["id"]] = row
         return rows
 
     def open(self, kind: Kind, name: str, must_agree: Row) -> RowFile:
-        """A file to append rows to.
+        """Open a file to append rows to.
 
         Raises:
-            ResumeMismatch: it holds rows of something else.
+            ResumeMismatch: the file holds rows that differ in a field of `must_agree`.
         """
         return RowFile(self.path(kind, name), must_agree)
 
     def write_plan(self, name: str, plan: dict[str, Any]) -> None:
-        """Keep which rows make an experiment."""
+        """Write which rows belong to a run."""
         write_whole(self.root / "plans" / f"{name}.json", json.dumps(plan, indent=1, ensure_ascii=False) + "\n")
 
     def has_plan(self, name: str) -> bool:
-        """Whether there was a run."""
+        """Return whether the experiment was run."""
         return (self.root / "plans" / f"{name}.json").exists()
 
     def read_plan(self, name: str) -> dict[str, Any]:
-        """Which rows make an experiment.
+        """Read which rows belong to a run.
 
         Raises:
-            NoTexts: it was not run with this folder.
+            NoTexts: the experiment was not run with this folder.
+            InputError: the plan is damaged.
         """
         path = self.root / "plans" / f"{name}.json"
         try:

@@ -1,4 +1,4 @@
-"""Tables as plain strings, and numbers with the paper's beside them; as Markdown, CSV and LaTeX."""
+"""Tables of strings, and numbers next to the paper's; as Markdown, CSV and LaTeX."""
 
 import csv
 import io
@@ -21,10 +21,10 @@ class Quantity:
 
     Attributes:
         cell: name of the cell.
-        name: what it is.
-        ours: as measured; None if it was not.
-        paper: as the paper reports it.
-        digits: behind the decimal point.
+        name: name of the quantity.
+        ours: the measured value; None if it was not measured.
+        paper: the value that the paper reports, if any.
+        digits: digits after the decimal point.
     """
 
     cell: str
@@ -45,7 +45,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table of quantities: its heading, the name of the quantity, and what heads the paper's."""
+    """A column of a table of quantities: its heading, the quantity's name, and the heading of the paper's values."""
 
     heading: str
     quantity: str
@@ -55,18 +55,18 @@ class Column:
 def quantity_table(
     title: str, cells: Sequence[str], quantities: Iterable[Quantity], columns: Sequence[Column]
 ) -> Table | None:
-    """Cells as rows, quantities as columns, each followed by the paper's where it has any.
+    """Tabulate cells as rows and quantities as columns, each followed by the paper's values if there are any.
 
-    Columns and rows of which nothing is known are left out; None if none is left.
+    Columns and rows without a value are left out; None if nothing is left.
     """
     known = {(q.cell, q.name): q for q in quantities if q.ours is not None or q.paper is not None}
-    kept = [column for column in columns if any((cell, column.quantity) in known for cell in cells)]
-    if not kept:
+    filled = [column for column in columns if any((cell, column.quantity) in known for cell in cells)]
+    if not filled:
         return None
-    cells = [cell for cell in cells if any((cell, column.quantity) in known for column in kept)]
-    papers = {c.quantity for c in kept if any(_paper(known.get((cell, c.quantity))) for cell in cells)}
+    cells = [cell for cell in cells if any((cell, column.quantity) in known for column in filled)]
+    papers = {c.quantity for c in filled if any(_paper(known.get((cell, c.quantity))) for cell in cells)}
     headings, rows = [""], [[cell] for cell in cells]
-    for column in kept:
+    for column in filled:
         headings += [column.heading, *([column.paper] if column.quantity in papers else [])]
         for cell, row in zip(cells, rows, strict=True):
             quantity = known.get((cell, column.quantity))
@@ -77,12 +77,12 @@ def quantity_table(
 
 
 def number(value: float, digits: int) -> str:
-    """A number with so many digits behind the point."""
+    """Format a number with `digits` digits after the decimal point."""
     return "–" if math.isnan(value) else f"{value:.{digits}f}"
 
 
 def with_interval(one: Estimate, digits: int) -> str:
-    """A value and, if it has one, its interval in brackets."""
+    """Format a value and, if it has one, its interval in brackets."""
     value = number(one.value, digits)
     return value if math.isnan(one.low) else f"{value} [{number(one.low, digits)}, {number(one.high, digits)}]"
 
@@ -98,7 +98,7 @@ def _paper(quantity: Quantity | None) -> str:
 
 
 def to_markdown(table: Table) -> str:
-    """The table in GitHub's Markdown."""
+    """Render the table in GitHub's Markdown."""
     lines = [table.columns, ["---", *["---:"] * (len(table.columns) - 1)], *table.rows]
     body = "\n".join(
         "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines
@@ -107,7 +107,7 @@ def to_markdown(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """The table for booktabs."""
+    """Render the table in LaTeX with booktabs."""
     columns = "l" + "r" * (len(table.columns) - 1)
     lines = [
         r"\begin{table}[ht]",
@@ -124,13 +124,13 @@ def _latex_line(cells: Sequence[str]) -> str:
 
 
 def escape(text: str) -> str:
-    """Text as LaTeX shows it."""
-    escaped = re.sub(r"[\\&%$#_{}~^<>]", lambda found: _LATEX[found.group()], text)
+    """Escape text for LaTeX."""
+    escaped = re.sub(r"[\\&%$#_{}~^<>]", lambda match: _LATEX[match.group()], text)
     return escaped.replace("–", "--").replace("−", "$-$")
 
 
 def to_csv(quantities: Iterable[Quantity]) -> str:
-    """All numbers in long form, unrounded: one line a cell and quantity."""
+    """Write all numbers in long form, unrounded: one line for each cell and quantity."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["cell", "quantity", "value", "low", "high", "count", "paper"])

@@ -1,4 +1,4 @@
-"""Scores of stored texts, each made once: perplexity under the judge, and the ratings of a rater."""
+"""Scores of stored texts, each computed once: perplexity under the judge, and ratings by a language model."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ _AT_ONCE = 16
 
 
 def judge_identity(judge: Judge, quantization: str | None = None) -> dict[str, Any]:
-    """Name, weights and number format of a judge, and their hash: the name of its file."""
+    """Return name, weights and number format of a judge, and their hash, which names the file of its scores."""
     name = judge.name
     folder = builtin_folder("judge") if name == BUILTIN_JUDGE else find_checkpoint(name).folder
     known = {"weights": checkpoint_hash(folder), "dtype": judge.dtype, "quantization": quantization}
@@ -24,7 +24,7 @@ def judge_identity(judge: Judge, quantization: str | None = None) -> dict[str, A
 
 
 def make_perplexities(store: Store, judge: Judge, identity: dict[str, Any], rows: Sequence[Row]) -> None:
-    """Take the perplexity of the texts that have none yet, each after its prompt."""
+    """Compute the perplexity, after its prompt, of each text that has none yet."""
     with store.open("perplexity", identity["hash"], {"judge": identity["hash"]}) as file:
         todo = [row for row in rows if row["id"] not in file.done]
         for start in range(0, len(todo), _AT_ONCE):
@@ -45,15 +45,15 @@ def make_perplexities(store: Store, judge: Judge, identity: dict[str, Any], rows
 
 
 def rater_hash(endpoint: Endpoint) -> str:
-    """A hash of all that a rater is asked with: the name of the file of its ratings."""
+    """Hash everything that determines a rater's question; the hash names the file of its ratings."""
     return digest([endpoint.model, endpoint.base_url, endpoint.temperature, PROMPT, ROW_VERSION])
 
 
 def make_ratings(store: Store, endpoint: Endpoint, rows: Sequence[Row]) -> int:
-    """Have the texts rated that have no rating yet; how many have one now. The others are asked about again next time.
+    """Have the texts without a rating rated, and return how many texts have one now. A next run asks about the rest.
 
     Raises:
-        EndpointError: not one text of a batch could be rated.
+        EndpointError: no text of a batch could be rated.
         MissingExtra: the openai package is not installed.
     """
     name = rater_hash(endpoint)
@@ -62,14 +62,14 @@ def make_ratings(store: Store, endpoint: Endpoint, rows: Sequence[Row]) -> int:
         rated = len(rows) - len(todo)
         for start in range(0, len(todo), _AT_ONCE):
             batch = todo[start : start + _AT_ONCE]
-            found = rate_texts([row["text"] for row in batch], endpoint).texts
-            made = [
+            results = rate_texts([row["text"] for row in batch], endpoint).texts
+            new = [
                 _rating_row(row, one.rating, name, endpoint)
-                for row, one in zip(batch, found, strict=True)
+                for row, one in zip(batch, results, strict=True)
                 if one.rating
             ]
-            file.append(made)
-            rated += len(made)
+            file.append(new)
+            rated += len(new)
     return rated
 
 

@@ -1,4 +1,4 @@
-"""Decoding times of cells, taken side by side: each prompt is decoded by every cell in turn, alone in its batch."""
+"""Decoding times of cells. Every prompt is decoded by each cell in turn, alone in its batch."""
 
 import platform
 import time
@@ -16,14 +16,14 @@ from dgmark.rows.jsonl import Row
 
 
 def machine_of(subject: Subject) -> dict[str, Any]:
-    """What a time depends on beside the recipe: device and threads."""
+    """Return what a time depends on in addition to the recipe: device and threads."""
     device = traits_of(subject.model).device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
     return {"device": f"{device.type}: {name}", "threads": torch.get_num_threads()}
 
 
 def time_cells(store: Store, planned: list[PlannedCell], subject: Subject, limit: int | None) -> str:
-    """Time the first `limit` prompts of all cells, as far as they were not; the name of the file of times."""
+    """Time the first `limit` prompts of all cells, unless their times are stored; return the name of the file."""
     machine = machine_of(subject)
     name = digest(machine)
     warm: set[str] = set()
@@ -36,17 +36,17 @@ def time_cells(store: Store, planned: list[PlannedCell], subject: Subject, limit
                 if row_id in file.done:
                     continue
                 if cell.recipe.hash not in warm:  # the first forward of a shape also allocates
-                    _timed(cell, subject, cell.prompts[place])
+                    _time_decode(cell, subject, cell.prompts[place])
                     warm.add(cell.recipe.hash)
-                seconds, tokens = _timed(cell, subject, cell.prompts[place])
+                seconds, tokens = _time_decode(cell, subject, cell.prompts[place])
                 file.append([_row(row_id, cell, machine, seconds, tokens)])
     return name
 
 
-def _timed(cell: PlannedCell, subject: Subject, prompt: Prompt) -> tuple[float, int]:
-    begun = time.perf_counter()
-    (made,) = generations(prepare(cell, subject, [prompt], pad=False), [0])
-    return time.perf_counter() - begun, len(made.trace.position)
+def _time_decode(cell: PlannedCell, subject: Subject, prompt: Prompt) -> tuple[float, int]:
+    start = time.perf_counter()
+    (text,) = generations(prepare(cell, subject, [prompt], pad=False), [0])
+    return time.perf_counter() - start, len(text.trace.position)
 
 
 def _row(row_id: str, cell: PlannedCell, machine: dict[str, Any], seconds: float, tokens: int) -> Row:

@@ -1,10 +1,10 @@
 """The gradient of the expected number of green tokens (Gloaguen et al. 2025), in closed form.
 
 Energy J = sum over positions s, contexts c and tokens v of P_s(c) G(h(c), v) p_s(v), with P_s(c) the product of the
-neighbours' probabilities. It is linear in each position's distribution, so the gradient is a sum over what stands
-beside: alpha_t(u) = sum_c P_t(c) G(h(c), u), the expectation boost, plus the predictive bias,
+neighbours' probabilities. It is linear in each position's distribution, so the gradient is a sum over the
+neighbours: alpha_t(u) = sum_c P_t(c) G(h(c), u), the expectation boost, plus the predictive bias,
 sum_{s, j: s + o_j = t} sum_{c: c_j = u} P_s(c) / p_t(u) sum_v G(h(c), v) p_s(v).
-Sums run over the top-k tokens of a masked position and the top-k contexts of it; a committed token is certain.
+Sums run over the top-k tokens and the top-k contexts of a masked position; a committed token has probability 1.
 """
 
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ _DOUBLINGS, _BISECTIONS = 10, 24
 
 @dataclass(frozen=True)
 class Atoms:
-    """What each column may hold.
+    """The tokens that each column may hold, with their probabilities.
 
     Attributes:
-        tokens: the likeliest tokens of a masked place; of a committed one that token.
+        tokens: the likeliest tokens of a masked column, or the token of a committed one.
         weights: their probabilities; all 0 where nothing is known.
-        masked: where `weights` are a distribution that the energy is a function of.
+        masked: the columns whose `weights` are a distribution, an argument of the energy.
     """
 
     tokens: Int[Tensor, "canvases columns k"]
@@ -34,7 +34,7 @@ class Atoms:
     masked: Bool[Tensor, "canvases columns"]
 
     def shifted(self, offset: int) -> "Atoms":
-        """At each column, what stands `offset` columns further; what would wrap around is unknown."""
+        """The atoms `offset` columns further on; columns that would wrap around are unknown."""
         weights, masked = self.weights.roll(-offset, 1), self.masked.roll(-offset, 1)
         beyond = slice(-offset, None) if offset > 0 else slice(-offset)
         weights[:, beyond], masked[:, beyond] = 0.0, False
@@ -45,16 +45,16 @@ class Atoms:
 class Energy:
     """The expected number of green tokens as a function of the masked positions' distributions.
 
-    A neighbour that is masked outside of the window has no distribution: a context with it is left out of the energy.
+    A masked neighbour outside the window has no distribution: contexts that hold it are left out of the energy.
 
     Attributes:
-        subkey: of the green lists.
+        subkey: the subkey of the green lists.
         gamma: share of green tokens.
         offsets: the neighbours whose tokens make the context.
         ranks: each token's rank in MinHash's order; None hashes a context by the sum of its tokens.
-        top_k: tokens of a position, and contexts of it, that the expectation runs over.
-        boost: whether the gradient has the expectation boost.
-        predict: whether it has the predictive bias.
+        top_k: how many tokens and how many contexts of a position the expectation runs over.
+        boost: whether the gradient includes the expectation boost.
+        predict: whether the gradient includes the predictive bias.
     """
 
     subkey: SubKey
@@ -66,7 +66,7 @@ class Energy:
     predict: bool
 
     def gradient(self, atoms: Atoms, counted: Bool[Tensor, "canvases columns"]) -> Float[Tensor, "canvases columns k"]:
-        """The gradient at the atoms of each column; `counted` columns have a term of their own in the energy."""
+        """Return the gradient at the atoms of each column; only `counted` columns are positions s of the sum."""
         around = [atoms.shifted(offset) for offset in self.offsets]
         slots, weights = _likeliest_contexts([atom.weights for atom in around], self.top_k)
         tokens = [atom.tokens.gather(-1, slot) for atom, slot in zip(around, slots, strict=True)]
@@ -81,7 +81,7 @@ class Energy:
             probability = torch.einsum("nck,nk->nc", green, atoms.weights[term])
             chances = [atom.weights.gather(-1, slot)[term] for atom, slot in zip(around, slots, strict=True)]
             for j, offset in enumerate(self.offsets):
-                # the product without the neighbour itself, which also leaves out what is not there
+                # the product without the neighbour itself; contexts of weight 0 do not exist
                 others = (weights[term] > 0).to(probability.dtype)
                 for i, chance in enumerate(chances):
                     others = others * (chance if i != j else 1.0)
@@ -96,18 +96,18 @@ class Energy:
         return self.ranks[torch.stack(tokens)].amin(0)
 
     def _green(self, contexts: Tensor, tokens: Tensor) -> Bool[Tensor, "terms contexts k"]:
-        """G(h, v) of every context of a term with every token of it."""
+        """G(h, v) for every context and every token of each term."""
         bits = uniform_bits(states(self.subkey, contexts)[:, :, None], tokens[:, None])
         return bits < threshold(self.gamma)
 
 
 @dataclass(frozen=True)
 class EnergyBias:
-    """Tilts the logits of the masked places by their gradient of the energy.
+    """Tilts the logits of the masked positions by the gradient of the energy.
 
     Attributes:
-        energy: what the gradient is of.
-        delta: strength of the tilt, shared among a position and its neighbours; with `enforce_kl`, nats.
+        energy: the energy.
+        delta: strength of the tilt, divided among a position and its neighbours; in nats with `enforce_kl`.
         enforce_kl: tilt every position until KL(q || p) is `delta`.
     """
 
@@ -116,9 +116,9 @@ class EnergyBias:
     enforce_kl: bool
 
     def __call__(self, view: View) -> Tensor:
-        """The tilted logits of the masked places."""
+        """Return the tilted logits of the masked positions."""
         logits = view.logits_to_propose()
-        # the tilt is of the sampled distribution: q ~ softmax(logits / T) exp(d alpha)
+        # the tilt applies to the distribution that is sampled: q ~ softmax(logits / T) exp(d alpha)
         temperature = view.temperature or 1.0
         permitted = logits.index_fill(-1, view.forbidden, -torch.inf)
         top = torch.softmax(permitted / temperature, -1).topk(min(self.energy.top_k, logits.shape[-1]), -1)
@@ -136,7 +136,7 @@ class EnergyBias:
 def _atoms(
     view: View, tokens: Int[Tensor, "masked k"], weights: Float[Tensor, "masked k"], reach: int
 ) -> tuple[Atoms, Bool[Tensor, "canvases columns"]]:
-    """The atoms of the window and `reach` columns on either side, and which of these columns belong to the response."""
+    """Return the atoms of the window and `reach` columns on either side, and which columns the energy counts."""
     rows = len(view.masked)
     known = torch.stack([view.neighbours(offset - reach)[:, 0] for offset in range(reach)], 1)
     after = torch.stack([view.neighbours(offset + 1)[:, -1] for offset in range(reach)], 1)
@@ -148,7 +148,7 @@ def _atoms(
     row, place = view.masked.nonzero(as_tuple=True)
     every[row, place + reach], chance[row, place + reach] = tokens, weights
     masked = torch.nn.functional.pad(view.masked, (reach, reach))
-    # the columns before position 0 are the prompt's, which no detector scores
+    # columns before position 0 belong to the prompt, which no detector scores
     first = int(view.positions[0]) - reach
     response = torch.arange(known.shape[1], device=tokens.device) + first >= 0
     return Atoms(every, chance, masked), response & (chance[:, :, 0] > 0)
@@ -157,7 +157,7 @@ def _atoms(
 def _likeliest_contexts(
     weights: list[Float[Tensor, "canvases columns k"]], most: int
 ) -> tuple[list[Int[Tensor, "canvases columns c"]], Float[Tensor, "canvases columns c"]]:
-    """The `most` likeliest tuples of neighbours: of each neighbour the atom taken, and the product of their weights."""
+    """Return the `most` likeliest contexts: the atom chosen for each neighbour, and the product of their weights."""
     k = weights[0].shape[-1]
     product = weights[0]
     slots = [torch.arange(k, device=product.device).expand_as(product)]
@@ -169,17 +169,17 @@ def _likeliest_contexts(
 
 
 def strength_for(alpha: Float[Tensor, "n k"], weights: Float[Tensor, "n k"], divergence: float) -> Float[Tensor, "n 1"]:
-    """The d >= 0 at which q ~ p exp(d alpha) has KL(q || p) = `divergence`; 1024 where none below reaches it.
+    """Solve KL(q || p) = `divergence` for d >= 0, with q ~ p exp(d alpha); 1024 where no smaller d reaches it.
 
     Args:
-        alpha: of the top-k tokens; the others have 0.
+        alpha: the gradient at the top-k tokens; it is 0 for all others.
         weights: p of the top-k tokens.
-        divergence: nats.
+        divergence: in nats.
     """
     rest = (1 - weights.sum(-1, keepdim=True)).clamp(min=0)
 
     def reached(d: Tensor) -> Tensor:
-        # tilted by the largest alpha, so that no power overflows
+        # relative to the largest alpha, so that no exponential overflows
         peak = alpha.amax(-1, keepdim=True).clamp(min=0)
         tilted = weights * (d * (alpha - peak)).exp()
         total = tilted.sum(-1, keepdim=True) + rest * (-d * peak).exp()

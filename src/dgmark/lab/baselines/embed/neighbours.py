@@ -1,4 +1,4 @@
-"""Biases that depend on the tokens beside a position: KGW's and DMark's."""
+"""Biases that depend on the tokens next to a position: those of KGW and DMark."""
 
 import torch
 from jaxtyping import Float, Int
@@ -12,7 +12,7 @@ from dgmark.models.traits import traits_of
 
 
 def green_list_steering(subkey: SubKey, model: Denoiser, *, gamma: float, delta: float) -> Steering:
-    """KGW: +delta on the green list of the left neighbour, where that is committed."""
+    """KGW: add delta on the green list of the left neighbour, where that is committed."""
     rows = _memory(subkey, gamma, model, "left")
 
     def bias(view: View) -> Tensor:
@@ -26,10 +26,10 @@ def green_list_steering(subkey: SubKey, model: Denoiser, *, gamma: float, delta:
 def bigram_steering(
     subkey: SubKey, model: Denoiser, *, gamma: float, delta: float, predicts: bool, both_sides: bool
 ) -> Steering:
-    """DMark: +delta on the green list of the left neighbour, and with `both_sides` on what makes the right one green.
+    """DMark: add delta to tokens that are green after the left neighbour, or (`both_sides`) before the right one.
 
-    With `predicts`, a position with no committed neighbour to go by (of the left one alone, or of both) takes the most
-    likely token of its left place for the left neighbour.
+    With `predicts`, a position none of whose used neighbours (the left one, or both) is committed takes the most likely
+    token to its left as its left neighbour.
     """
     left_rows = _memory(subkey, gamma, model, "left")
     right_rows = _memory(subkey, gamma, model, "right") if both_sides else None
@@ -49,14 +49,14 @@ def bigram_steering(
 
 
 def add_rows(logits: Float[Tensor, "k vocab"], tokens: Int[Tensor, " k"], rows: RowMemory, delta: float) -> None:
-    """Add `delta` to the green tokens of each row's neighbour, in place; a neighbour -1 is none."""
+    """Add `delta` to the green tokens of each row's neighbour, in place; -1 stands for an unknown neighbour."""
     known = (tokens >= 0).nonzero()[:, 0]
     if len(known):
         logits.index_add_(0, known, rows(tokens[known]).to(logits.dtype), alpha=delta)
 
 
 def _predicted_left(view: View) -> Int[Tensor, "canvases window"]:
-    """The most likely token of the place to the left, if that is in the window; else -1."""
+    """Return the most likely token of the position to the left, or -1 if that is outside the window."""
     likeliest = view.logits.index_fill(-1, view.forbidden, -torch.inf).argmax(-1)
     return torch.nn.functional.pad(likeliest[:, :-1], (1, 0), value=-1)
 

@@ -8,7 +8,7 @@ from dgmark.lab.baselines.prf import BITS, SubKey, states, uniform_bits
 
 
 class GumbelNoise:
-    """The noise of a window of positions; that of the last window is remembered, as a block asks for it every step."""
+    """The noise of a window of positions. The last window's is cached, since every step of a block asks for it."""
 
     def __init__(self, subkey: SubKey, period: int, vocab: int, device: torch.device) -> None:
         self._subkey = subkey
@@ -17,7 +17,7 @@ class GumbelNoise:
         self._last: tuple[Tensor, Tensor] | None = None
 
     def __call__(self, positions: Int[Tensor, " window"]) -> Float[Tensor, "window vocab"]:
-        """-ln(-ln u) for each position and token, in double precision."""
+        """Return -ln(-ln u) for each position and token, in double precision."""
         if self._last is None or not torch.equal(self._last[0], positions):
             state = states(self._subkey, positions % self._period)
             bits = uniform_bits(state[:, None], self._every)

@@ -1,6 +1,6 @@
-"""Green lists as rows over the vocabulary, computed when first asked for: no vocabulary-squared table.
+"""Green lists as rows over the vocabulary, computed on demand: no table of the vocabulary's size squared.
 
-The lists asked for in one step are nearly those of the step before, so remembered rows spare almost all hashing.
+One step needs nearly the same lists as the step before, so cached rows save almost all hashing.
 """
 
 from collections.abc import Callable
@@ -12,8 +12,8 @@ from torch import Tensor
 
 from dgmark.lab.baselines.prf import SubKey, states, threshold, uniform_bits
 
-# bytes of remembered rows, and words hashed at once
-_REMEMBERED = 2**26
+# bytes of cached rows, and words hashed at once
+_CACHED_BYTES = 2**26
 _AT_ONCE = 2**17
 
 # (tokens (n,)) -> rows (n, vocab)
@@ -23,7 +23,7 @@ Hash = Callable[[Tensor], Tensor]
 def green_hash(
     subkey: SubKey, gamma: float, vocab: int, device: torch.device, side: Literal["left", "right"] = "left"
 ) -> Hash:
-    """Rows of the green relation B[left, right]: of each left token the green right ones, or the other way round."""
+    """Return a function that computes rows of the green relation B[left, right], for tokens on `side` of the pair."""
     every = torch.arange(vocab, device=device)
     limit = threshold(gamma)
     if side == "left":
@@ -33,18 +33,18 @@ def green_hash(
 
 
 class RowMemory:
-    """Rows by token, each computed once; all are forgotten when the memory is full."""
+    """A cache of rows by token. Each row is computed once; all are dropped when the cache is full."""
 
     def __init__(self, compute: Hash, vocab: int, device: torch.device) -> None:
         self._compute = compute
-        self._capacity = max(1, _REMEMBERED // vocab)
+        self._capacity = max(1, _CACHED_BYTES // vocab)
         self._chunk = max(1, _AT_ONCE // vocab)
         self._slot = torch.full((vocab,), -1, device=device)
         self._rows = torch.empty(0, vocab, dtype=torch.bool, device=device)
         self._used = 0
 
     def __call__(self, tokens: Int[Tensor, " n"]) -> Bool[Tensor, "n vocab"]:
-        """The row of each token."""
+        """Return the row of each token."""
         missing = torch.unique(tokens[self._slot[tokens] < 0])
         if self._used + len(missing) > self._capacity:
             self._forget()
@@ -60,7 +60,7 @@ class RowMemory:
     def _learn(self, tokens: Tensor) -> None:
         needed = self._used + len(tokens)
         if needed > len(self._rows):
-            # one call may ask for more rows than are remembered otherwise
+            # one call may need more rows than the capacity
             room = self._rows.new_empty(max(needed, min(2 * needed, self._capacity)), self._rows.shape[1])
             room[: self._used] = self._rows[: self._used]
             self._rows = room

@@ -1,4 +1,4 @@
-"""A bias that depends on position and token alone: a few rows of numbers in turn (Unigram, PATTERN-MARK)."""
+"""A bias that depends only on position and token: a few rows of numbers in turn (Unigram, PATTERN-MARK)."""
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ class TableBias:
         self._order = torch.from_numpy(order.astype(np.int64)).to(device)
 
     def __call__(self, view: View) -> Tensor:
-        """The biased logits of the masked places."""
+        """Return the biased logits of the masked positions."""
         row = self._order[view.positions % len(self._order)]
         logits = view.logits_to_propose()
         return logits.add_(self._rows[row[view.masked.nonzero()[:, 1]]])
@@ -29,5 +29,5 @@ class TableBias:
 def table_steering(
     rows: Float[np.ndarray, "rows vocab"], order: Int[np.ndarray, " period"], model: Denoiser
 ) -> Steering:
-    """Steering by such a bias on the model's device."""
+    """Return a steering by such a bias on the model's device."""
     return Steering(bias=TableBias(rows, order, traits_of(model).device))

@@ -1,4 +1,4 @@
-"""How an experiment is shown: one function a view, from the rows of a run to numbers, tables and pictures."""
+"""Views of an experiment: each is a function from the rows of a run to numbers, tables and figures."""
 
 from collections.abc import Callable
 

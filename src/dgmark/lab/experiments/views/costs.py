@@ -1,4 +1,4 @@
-"""What a mark costs: decoding time, accuracy on benchmarks, and the ratings of a language model."""
+"""The cost of a mark: decoding time, accuracy on benchmarks, and ratings by a language model."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ CRITERIA = ("coherence", "clarity", "naturalness", "overall")
 
 
 def timing(context: Context) -> Section:
-    """Decoding time a token, and the median ratio to the unmarked decode of the same prompt."""
+    """Show the decoding time per token, and its median ratio to the unmarked decode of the same prompt."""
     machine = context.plan.get("machine")
     stored = context.store.read("timings", machine) if machine else {}
     quantities: list[Quantity] = []
@@ -34,13 +34,13 @@ def timing(context: Context) -> Section:
 
 
 def _times(cell: CellRows, stored: dict[str, Row]) -> dict[int, float]:
-    """Seconds a token by place of the prompt."""
+    """Return seconds per token by the prompt's place."""
     ids = [] if cell.plan is None else cell.plan["rows"]
     return {at: stored[row]["seconds"] / stored[row]["tokens"] for at, row in enumerate(ids) if row in stored}
 
 
 def benchmark(context: Context) -> Section:
-    """Accuracy by benchmark with Wilson's interval, of the run with the most questions."""
+    """Show the accuracy by benchmark with Wilson's interval, from the run with the most questions."""
     quantities = []
     for cell in context.cells.values():
         stored = {} if cell.plan is None else context.store.read("benchmarks", cell.plan["recipe"])
@@ -54,7 +54,7 @@ def benchmark(context: Context) -> Section:
 
 
 def ratings(context: Context) -> Section:
-    """Mean ratings of a language model (the paper's GPT-as-a-judge), 1 to 5."""
+    """Show the mean ratings by a language model (the paper's GPT-as-a-judge), 1 to 5."""
     quantities = []
     model = context.plan.get("rater")
     for cell in context.cells.values():

@@ -1,4 +1,4 @@
-"""Curves over an axis that the cells stand on: strength by length; and strength under edits, by budget."""
+"""Curves: detectability by length of the text, and detectability under attacks by their strength."""
 
 from collections.abc import Mapping
 
@@ -18,7 +18,7 @@ from dgmark.lab.experiments.views.section import Context, Section, tables_of
 
 
 def length_curve(context: Context) -> Section:
-    """Detectability by length: the tables, and a line a group at each false-positive rate."""
+    """Show detectability by length: the tables, and for each false-positive rate one line per group."""
     tables = detection(context)
     ours = {(q.cell, q.name): q for q in tables.quantities}
     figures = {}
@@ -49,7 +49,7 @@ def _lines(context: Context, group: str, by_cell: Mapping[str, Quantity | None])
 
 
 def area_under_curve(context: Context) -> Section:
-    """AUC of every marked cell under every attack, by strength and window; ROC curves of the strongest."""
+    """Show the AUC of every marked cell under every attack, by strength and window, and ROC curves of the strongest."""
     marked = [cell for cell in context.cells.values() if cell.cell.scheme is not None]
     quantities, tables, figures = [], [], {}
     for cell in marked:
@@ -75,12 +75,12 @@ def _slug(label: str) -> str:
     return "".join(c if c.isalnum() else "-" for c in label.lower())
 
 
-# window length, or None for the scheme's own z
+# window length, or None for the scheme's z
 Statistic = int | None
 
 
 def _statistics(context: Context, cell: CellRows, attack: Attack) -> dict[str, Statistic]:
-    """The series of a cell: dgmark by the window statistic of each length, the others by their z."""
+    """Return the series of a cell: for dgmark the window statistic of each length, for other schemes their z."""
     windows = context.experiment.windows
     if cell.cell.scheme != DGMARK:
         return {attack.label: None}
@@ -88,14 +88,14 @@ def _statistics(context: Context, cell: CellRows, attack: Attack) -> dict[str, S
 
 
 def statistic_of(cell: CellRows, ids: list[list[int]], window: Statistic) -> Float[np.ndarray, " texts"]:
-    """The window statistic of each text under the cell's key, or its z."""
+    """Compute the window statistic of each text under the cell's key, or its z."""
     if window is None:
         return cell.score(ids).z
     return np.array([window_statistic(matches(cell, one), _modulus(cell), window) for one in ids], dtype=np.float64)
 
 
 def matches(cell: CellRows, ids: list[int]) -> Bool[np.ndarray, " n"]:
-    """Which tokens match if the first one stands at position 0."""
+    """Return which tokens match if the first one is at position 0."""
     assert cell.key is not None
     return cell.key.tables.matching(np.array(ids, dtype=np.int64), np.arange(len(ids)))
 
@@ -106,7 +106,7 @@ def _modulus(cell: CellRows) -> int:
 
 
 def attacked_texts(context: Context, cell: CellRows, attack: Attack, value: float) -> list[str]:
-    """The attacked texts of a cell that are there."""
+    """Read the attacked texts of a cell that exist."""
     if not value:
         return [row["text"] for row in cell.rows]
     ids = attacked_ids(attack, value, [row["id"] for row in cell.rows])
@@ -118,16 +118,16 @@ def _series(context: Context, cell: CellRows, attack: Attack, series: str, stati
     papers = cell.cell.paper.auc.get(series, [])
     null = context.null_of(cell)
     unmarked = statistic_of(cell, null.ids, statistic) if null and cell.rows else np.array([])
-    found = []
+    series_quantities = []
     for place, value in enumerate(attack.values):
         ours: Estimate | None = None
         if len(unmarked):
             texts = attacked_texts(context, cell, attack, value)
             ours = auc(statistic_of(cell, cell.read(texts), statistic), unmarked) if texts else None
-        found.append(
+        series_quantities.append(
             Quantity(cell.name, f"AUC {series} {value:g}", ours, papers[place] if place < len(papers) else None)
         )
-    return found
+    return series_quantities
 
 
 def _auc_table(attack: Attack, quantities: list[Quantity]) -> Table | None:

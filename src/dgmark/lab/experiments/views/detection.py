@@ -1,4 +1,4 @@
-"""Detectability: error rates at the paper's thresholds, TPR at a false-positive rate, and what the texts are like."""
+"""Detectability: error rates at the paper's thresholds, TPR at a false-positive rate, and figures of the texts."""
 
 from collections.abc import Sequence
 from statistics import NormalDist
@@ -18,13 +18,13 @@ THRESHOLDS = (4.0, 5.0)
 
 
 def detection(context: Context) -> Section:
-    """The tables of detectability."""
+    """Show the tables of detectability."""
     quantities = [q for cell in context.cells.values() for q in cell_quantities(context, cell)]
     return Section(quantities=quantities, tables=tables_of(*detection_tables(list(context.cells), quantities)))
 
 
 def detection_tables(names: Sequence[str], quantities: Sequence[Quantity]) -> list[Table | None]:
-    """Error rates, TPR at false-positive rates, and the texts."""
+    """Build the tables of error rates, TPR at false-positive rates, and the texts."""
     rates = [
         Column(f"{rate} {words} {z:g}", f"{rate} z>{z:g}")
         for z in THRESHOLDS
@@ -57,7 +57,7 @@ def detection_tables(names: Sequence[str], quantities: Sequence[Quantity]) -> li
 
 
 def cell_quantities(context: Context, cell: CellRows) -> list[Quantity]:
-    """All numbers of one cell; only the paper's if it has no texts."""
+    """Return all numbers of one cell; only the paper's if it has no texts."""
     ours = _measured(context, cell) if cell.rows else {}
     paper = paper_numbers(cell.cell.paper)
     digits = {"tokens": 1, "median z": 2, "perplexity": 2, "repeated 4-grams": 1}
@@ -75,7 +75,7 @@ def cell_quantities(context: Context, cell: CellRows) -> list[Quantity]:
 
 
 def paper_numbers(paper: PaperNumbers) -> dict[str, float]:
-    """The paper's numbers under the names of our quantities."""
+    """Return the paper's numbers under the names of our quantities."""
     found: dict[str, float] = {}
     if paper.perplexity is not None:
         found["perplexity"] = paper.perplexity
@@ -107,7 +107,7 @@ def _measured(context: Context, cell: CellRows) -> dict[str, Estimate]:
         found |= _at_rates("TPR ids", cell.score([row["token_ids"] for row in cell.rows]))
         null = context.null_of(cell)
         if null is not None:
-            found |= _against(cell, context.null_scores(cell, null))
+            found |= _false_positives(cell, context.null_scores(cell, null))
     return found
 
 
@@ -125,8 +125,8 @@ def _true_positives(scores: Scores) -> dict[str, Estimate]:
     return found
 
 
-def _against(cell: CellRows, null: list[Scores]) -> dict[str, Estimate]:
-    """False positives over the unmarked texts under the run's key and the null keys, and the AUC under the run's."""
+def _false_positives(cell: CellRows, null: list[Scores]) -> dict[str, Estimate]:
+    """False positives over the unmarked texts, under the run's key and the null keys; and the AUC under the run's."""
     z = np.concatenate([scores.z for scores in null])
     p = np.concatenate([scores.p for scores in null])
     found: dict[str, Estimate] = {"AUC": auc(cell.scores.z, null[0].z)}
@@ -146,7 +146,7 @@ def _percent(hits: np.ndarray) -> Estimate:
 
 
 def perplexity_of(context: Context, cell: CellRows) -> Estimate | None:
-    """Perplexity of the cell's texts under the run's judge; None where there is none yet."""
+    """Return the perplexity of the cell's texts under the run's judge; None if it is not computed yet."""
     rows = perplexity_rows(context, cell)
     if not rows:
         return None
@@ -154,7 +154,7 @@ def perplexity_of(context: Context, cell: CellRows) -> Estimate | None:
 
 
 def perplexity_rows(context: Context, cell: CellRows) -> list[Row]:
-    """Nats and tokens of the cell's texts under the run's judge, as far as they are there; empty texts have none."""
+    """Read nats and tokens of the cell's texts under the run's judge, where they exist; empty texts have none."""
     judge = context.plan.get("judge")
     if judge is None:
         return []

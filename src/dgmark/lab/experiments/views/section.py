@@ -1,4 +1,4 @@
-"""What a view gets and gives."""
+"""The input and output of a view."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Context:
-    """A run of an experiment, read back.
+    """A stored run of an experiment.
 
     Attributes:
         experiment: the experiment.
         setup: the setup that was run.
-        store: its rows.
-        plan: what the run wrote.
+        store: the store of its rows.
+        plan: the plan of the run.
         cells: its cells by name, in the order of the TOML file.
     """
 
@@ -39,13 +39,13 @@ class Context:
         return [cell for cell in self.cells.values() if cell.rows]
 
     def null_of(self, cell: CellRows) -> CellRows | None:
-        """The unmarked cell that a marked one is compared with, if it has texts."""
+        """Return the unmarked cell that a marked one is compared with, if it has texts."""
         name = self.experiment.null_of(cell.cell)
         null = None if name is None else self.cells[name]
         return null if null is not None and null.rows else None
 
     def null_scores(self, cell: CellRows, null: CellRows) -> list[Scores]:
-        """The unmarked texts under the cell's key, then under each null key; computed once for cells that share these.
+        """Score the unmarked texts under the cell's key, then under each null key; computed once for equal inputs.
 
         Raises:
             SettingsError: the cell was not run.
@@ -60,13 +60,13 @@ class Context:
 
 @dataclass(frozen=True)
 class Section:
-    """What a view shows.
+    """The output of a view.
 
     Attributes:
         quantities: all its numbers.
         tables: the numbers as tables.
         text: Markdown below the tables.
-        figures: pictures by file name, without a suffix.
+        figures: figures by file name, without a suffix.
     """
 
     quantities: list[Quantity] = field(default_factory=list)
@@ -76,5 +76,5 @@ class Section:
 
 
 def tables_of(*tables: Table | None) -> list[Table]:
-    """The tables that have something to show."""
+    """Return the tables that exist."""
     return [table for table in tables if table is not None]

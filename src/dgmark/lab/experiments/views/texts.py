@@ -1,4 +1,4 @@
-"""What texts look like: matching ratios in windows, lengths, perplexities, and the texts themselves."""
+"""Views of the texts: matching ratios in windows, lengths, perplexities, and the texts themselves."""
 
 import numpy as np
 from jaxtyping import Float
@@ -15,7 +15,7 @@ LENGTH_BINS = ((1, 50), (51, 100), (101, 150), (151, 200), (201, 256))
 
 
 def ratios(context: Context) -> Section:
-    """Densities of the matching ratio in windows: unmarked, marked, and marked and attacked."""
+    """Show densities of the matching ratio in windows: unmarked, marked, and attacked texts."""
     window = context.experiment.windows[0]
     quantities, figures = [], {}
     for cell in (cell for cell in context.present if cell.cell.scheme is not None):
@@ -42,20 +42,20 @@ def ratios(context: Context) -> Section:
 
 
 def window_ratios(cell: CellRows, ids: list[list[int]], window: int) -> Float[np.ndarray, " windows"]:
-    """Shares of matching tokens in all windows of all texts under the cell's key."""
+    """Return the share of matching tokens in every window of every text, under the cell's key."""
     ones = [matches(cell, one).astype(np.float64) for one in ids if len(one) >= window]
-    found = [np.convolve(one, np.ones(window) / window, "valid") for one in ones]
-    return np.concatenate(found) if found else np.zeros(0)
+    shares = [np.convolve(one, np.ones(window) / window, "valid") for one in ones]
+    return np.concatenate(shares) if shares else np.zeros(0)
 
 
 def _ratio(cell: str, name: str, values: Float[np.ndarray, " n"]) -> Quantity:
-    # overlapping windows are no independent observations: no interval that would pretend so
+    # overlapping windows are not independent observations, so an interval would be wrong
     value = float(values.mean()) if len(values) else float("nan")
     return Quantity(cell, name, Estimate(value, float("nan"), float("nan"), len(values)))
 
 
 def lengths(context: Context) -> Section:
-    """Shares of responses by length, up to the first end token."""
+    """Show shares of responses by length, up to the first end token."""
     names = [f"{low}-{high}" for low, high in LENGTH_BINS]
     quantities, bars = [], {}
     for cell in context.cells.values():
@@ -95,7 +95,7 @@ def _group(context: Context, name: str) -> str:
 
 
 def perplexities(context: Context) -> Section:
-    """Perplexity of each text under the judge: median and quartiles."""
+    """Show the perplexity of single texts under the judge: median and quartiles."""
     quantities: list[Quantity] = []
     boxes: dict[str, Float[np.ndarray, " texts"]] = {}
     papers: dict[str, float] = {}
@@ -115,7 +115,7 @@ def perplexities(context: Context) -> Section:
 
 
 def samples(context: Context) -> Section:
-    """The texts of each prompt side by side, with their matching ratios."""
+    """Show the texts of each prompt side by side, with their matching ratios."""
     quantities, parts = [], []
     for cell in context.cells.values():
         paper = cell.cell.paper.match_ratios
