@@ -65,8 +65,8 @@ class DecodeConfig:
         lookahead_proposals: with sampling, the tokens that the lookahead drew for the winner are "kept" for the next
             step, or "redrawn", so that the score is an estimate as in the paper.
         commit: how many positions a step commits. "quota": a number that follows from `steps`. "threshold": every
-            preferred candidate whose confidence is above `threshold`. "factor": those that pass the `factor` rule.
-            The last two commit at least one (Fast-dLLM).
+            preferred candidate whose confidence is above `threshold`. "factor": the
+            preferred candidates that pass the `factor` rule. The last two commit at least one (Fast-dLLM).
         threshold: confidence limit for commit "threshold", in (0, 1).
         factor: for commit "factor", in (0, 2]: the n-th best is taken while its confidence >= 1 - factor / (n + 1).
         steps: steps of a whole response under commit "quota"; None is one for each token. Blocks share them evenly.

@@ -198,7 +198,7 @@ class _Loop:
         canvases = self._committed(block, live[owner], now.tokens[owner], chosen)
         finished = self._finished(canvases)
 
-        ahead = self._worth_a_forward(block, canvases.masked, finished, several[owner] > 1).nonzero()[:, 0]
+        ahead = self._needs_forward(block, canvases.masked, finished, several[owner] > 1).nonzero()[:, 0]
         first = several.cumsum(0) - several
         winner = first
         if len(ahead):
@@ -246,9 +246,7 @@ class _Loop:
         region = canvases.ids[:, self.start : self.start + canvases.masked.shape[1]]
         return (torch.isin(region, self.ends) & leading).any(1) | leading[:, -1]
 
-    def _worth_a_forward(
-        self, block: _Block, masked: Tensor, finished: Tensor, contested: Tensor
-    ) -> Bool[Tensor, " n"]:
+    def _needs_forward(self, block: _Block, masked: Tensor, finished: Tensor, contested: Tensor) -> Bool[Tensor, " n"]:
         """Whether each canvas needs a forward: for the next step of the block, or to choose among several."""
         goes_on = masked[:, block.low : block.high].any(1)
         if block.window > block.high:
