@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dgmark.decode import DecodeConfig, KeyMatching, Matching, Response, decode, everything
 from dgmark.decode.guards import good_enough, prolongs_loop
-from dgmark.decode.schedule import blocks, confident, quotas
+from dgmark.decode.schedule import blocks, confident_count, quotas
 from dgmark.models.toy import ToyDenoiser
 from dgmark.models.traits import BlockOrigin, ConfidenceSource
 from dgmark.watermark.groups import WatermarkSpec, group_table
@@ -34,7 +34,7 @@ class CanvasToy(ToyDenoiser):
 
 @dataclass(frozen=True)
 class SamplingToy(ToyDenoiser):
-    """A toy whose rewards are of the distribution that is sampled."""
+    """A toy whose rewards come from the distribution that is sampled."""
 
     confidence_source: ConfidenceSource = "sampling"
 
@@ -135,7 +135,7 @@ def test_confident_candidates_are_committed_at_once(rule: dict[str, Any], k: int
         config = DecodeConfig(LENGTH, BLOCK, "confidence", 0.0, lookahead=k, **rule)
         matching = marked(model, modulus) if modulus else everything
         contains = matching_set(modulus) if modulus else lambda *_: True
-        # without a mark nothing is looked ahead for
+        # without a mark there is no lookahead
         plain = plainly(model, config if modulus else replace(config, lookahead=1), contains)
         assert_same(run(model, config, matching), plain)
         sizes |= {len(step) for step in plain.steps}
@@ -156,7 +156,7 @@ def test_with_a_mark_only_matching_candidates_are_committed_together() -> None:
     assert mixed > 5
 
 
-def test_the_factor_rule_written_out() -> None:
+def test_the_factor_rule_by_hand() -> None:
     # factor 1: the n-th best needs n / (n + 1): 1/2, 2/3, 3/4, 4/5
     rewards = torch.tensor(
         [[0.5, 0.9, 0.8, 0.75], [0.49, 0.4, 0.3, 0.2], [0.9, 0.66, 0.9, 0.9], [0.1, 0.99, 0.1, 0.1]],
@@ -164,16 +164,16 @@ def test_the_factor_rule_written_out() -> None:
     )
     every = torch.ones(4, 4, dtype=torch.bool)
     config = DecodeConfig(4, 4, commit="factor")
-    assert confident(rewards, every, every, config).tolist() == [3, 0, 3, 1]
+    assert confident_count(rewards, every, every, config).tolist() == [3, 0, 3, 1]
     # and among the preferred alone
     preferred = torch.tensor([[True, False, False, False]] * 3 + [[False] * 4])
-    assert confident(rewards, every, preferred, config).tolist() == [1, 0, 1, 1]
+    assert confident_count(rewards, every, preferred, config).tolist() == [1, 0, 1, 1]
 
 
 def test_a_confidence_equal_to_the_threshold_is_not_above_it() -> None:
     every = torch.ones(1, 2, dtype=torch.bool)
     config = DecodeConfig(2, 2, commit="threshold", threshold=0.75)
-    assert confident(torch.tensor([[0.75, 0.76]]), every, every, config).tolist() == [1]
+    assert confident_count(torch.tensor([[0.75, 0.76]]), every, every, config).tolist() == [1]
 
 
 @pytest.mark.parametrize("rule", [{"commit": "threshold", "threshold": 0.6}, {"commit": "factor"}], ids=str)
@@ -251,7 +251,7 @@ def test_blocks_are_cut_where_a_canvas_with_the_prompt_is(block_length: int, off
 @pytest.mark.parametrize("k", [1, 3])
 @pytest.mark.parametrize("scope", ["block", "canvas"])
 @pytest.mark.parametrize(("prompt", "edges"), [(4, [0, 2, 8, 14, 18]), (6, [0, 6, 12, 18]), (7, [0, 5, 11, 17, 18])])
-def test_a_model_whose_blocks_lie_in_the_canvas_is_decoded_in_them(
+def test_a_model_whose_blocks_count_from_the_canvas_is_decoded_in_those_blocks(
     prompt: int, edges: list[int], scope: Any, k: int
 ) -> None:
     model = CanvasToy(end_ids=())
@@ -262,7 +262,7 @@ def test_a_model_whose_blocks_lie_in_the_canvas_is_decoded_in_them(
 
 @pytest.mark.parametrize("schedule", ["llada", "dream"])
 def test_fewer_steps_than_such_blocks_give_each_block_one(schedule: Any) -> None:
-    """Three steps for what the prompt cuts into four blocks: one each, not one a token."""
+    """Three steps for a response that the prompt cuts into four blocks: one for each block, not one for each token."""
     model = CanvasToy(end_ids=())
     config = DecodeConfig(LENGTH, BLOCK, "confidence", 0.0, steps=3, schedule=schedule)
     response = run(model, config, marked(model))
@@ -286,7 +286,7 @@ def test_the_guard_by_hand() -> None:
 @pytest.mark.parametrize("guard", [0.3, 0.8, 1.0])
 @pytest.mark.parametrize("k", [1, 3])
 @pytest.mark.parametrize("strategy", ["confidence", "entropy", "margin"])
-def test_a_guarded_match_waits_for_its_turn(strategy: str, k: int, guard: float) -> None:
+def test_a_guarded_match_is_treated_like_a_candidate_that_does_not_match(strategy: str, k: int, guard: float) -> None:
     model = replace(SHARP, seed=int(10 * guard), spread=8.0)
     config = DecodeConfig(LENGTH, BLOCK, strategy, 0.0, lookahead=k, guard=guard)
     guarded = run(model, config, marked(model))
@@ -326,10 +326,10 @@ def test_each_row_has_the_period_of_its_own_code() -> None:
 
 @pytest.mark.parametrize("k", [1, 3])
 @pytest.mark.parametrize("modulus", [2, 3])
-def test_a_match_that_prolongs_a_loop_earns_no_preference(modulus: int, k: int) -> None:
+def test_a_match_that_prolongs_a_loop_is_not_preferred(modulus: int, k: int) -> None:
     differ = 0
     for seed in range(3):
-        model = ToyDenoiser(words=2, padding=28, seed=seed, end_ids=())  # few words: loops come by themselves
+        model = ToyDenoiser(words=2, padding=28, seed=seed, end_ids=())  # few words, so that loops occur
         config = DecodeConfig(LENGTH, BLOCK, "confidence", 0.0, lookahead=k, repetition_guard=True)
         guarded = run(model, config, marked(model, modulus))
         assert_same(guarded, plainly(model, config, matching_set(modulus), period=modulus))
@@ -342,7 +342,7 @@ def test_a_match_that_prolongs_a_loop_earns_no_preference(modulus: int, k: int) 
 
 @pytest.mark.parametrize("filters", [{}, {"top_k": 4}, {"top_p": 0.6}], ids=str)
 @pytest.mark.parametrize("strategy", ["confidence", "entropy"])
-def test_rewards_are_of_the_distribution_that_a_model_says(strategy: str, filters: dict[str, Any]) -> None:
+def test_rewards_come_from_the_distribution_that_the_model_states(strategy: str, filters: dict[str, Any]) -> None:
     """The first commit's reward, from the logits of the first canvas."""
     for model in (ToyDenoiser(end_ids=()), SamplingToy(end_ids=())):
         trace = run(model, DecodeConfig(LENGTH, BLOCK, strategy, 0.5, **filters), marked(model)).trace

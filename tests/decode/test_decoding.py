@@ -1,4 +1,4 @@
-"""The decoding loop against the paper's pseudo-code, and what it may never do."""
+"""The decoding loop against the paper's pseudo-code, and what it must never do."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ InMatchingSet = Callable[[int, int], bool]
 
 @dataclass(frozen=True)
 class RecordingToy(ToyDenoiser):
-    """A toy that keeps each canvas it was given, and the logits both as it gave them away and in a copy."""
+    """A toy that keeps each canvas it was called with, and its logits both as returned and in a copy."""
 
     canvases: list[Tensor] = field(default_factory=list)
     given: list[Tensor] = field(default_factory=list)
@@ -177,7 +177,7 @@ def algorithm_2(
 def algorithm_1(
     model: ToyDenoiser, x: list[int], n: int, block_length: int, strategy: str, temperature: float, seed: int
 ) -> list[int]:
-    """Algorithm 1: no key and no matching set in sight."""
+    """Algorithm 1, with neither key nor matching set."""
     permitted = [v for v in range(model.tokenizer.vocab_size) if v != model.mask_id]
     randomness = torch.Generator().manual_seed(seed)
     y = [model.mask_id] * n
@@ -253,7 +253,7 @@ def test_with_empty_matching_sets_algorithm_2_is_algorithm_1(strategy: str, temp
 
 
 def test_the_mark_changes_the_order_and_so_the_text() -> None:
-    # else the tests above would show nothing
+    # otherwise the tests above would show nothing
     with_mark, without = run(ENDLESS, matching=marked(ENDLESS)), run(ENDLESS)
     assert with_mark.trace.position != without.trace.position
     assert with_mark.token_ids != without.token_ids
@@ -356,7 +356,7 @@ def test_the_prompts_tensor_is_not_written_to() -> None:
 
 
 @pytest.mark.parametrize(("strategy", "temperature"), WAYS)
-def test_the_trace_tells_the_whole_decode(strategy: str, temperature: float) -> None:
+def test_the_trace_holds_the_whole_decode(strategy: str, temperature: float) -> None:
     model = RecordingToy(end_ids=())
     response = run(model, strategy, temperature, marked(model, 3, 5))
     trace = response.trace
@@ -377,7 +377,7 @@ def test_the_match_counts_of_trace_and_key_agree() -> None:
     assert int(key.tables.matching(ids, torch.arange(42).numpy()).sum()) == sum(response.trace.matched)
 
 
-def test_progress_is_told_every_commit() -> None:
+def test_progress_is_called_with_every_commit() -> None:
     told: list[int] = []
     model = ToyDenoiser(end_bias=2.0)
     prompts = torch.tensor([PROMPT] * 5)
@@ -478,7 +478,7 @@ def test_decoding_leaves_torchs_own_generator_alone() -> None:
     torch.set_rng_state(before)
 
 
-def test_two_tokens_in_random_order_have_their_exact_joint_law() -> None:
+def test_two_tokens_in_random_order_have_their_exact_joint_distribution() -> None:
     # Chi-square over all 9 texts of 2 tokens, at false-alarm rate 1e-6 (fixed seeds). Draws that were reused from one
     # step to the next, or that order and token shared, would pass any test of one token alone.
     model = ToyDenoiser(words=2, padding=1, spread=3.0, end_ids=())

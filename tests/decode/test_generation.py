@@ -47,7 +47,7 @@ def decoded(requests: list[Request], config: DecodeConfig) -> list[Generation]:
     return generations(Prepared.of(TOY, requests, config), range(len(requests)))
 
 
-# ---- settings and prompts that cannot be meant ----
+# ---- invalid settings and prompts ----
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,7 @@ def decoded(requests: list[Request], config: DecodeConfig) -> list[Generation]:
     ],
     ids=str,
 )
-def test_settings_that_cannot_be_meant_are_refused(
-    settings: dict[str, Any], error: type[DgmarkError], message: str
-) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, Any], error: type[DgmarkError], message: str) -> None:
     for attempt in (lambda: DecodeConfig(**settings), lambda: generate(TOY, "w1", key=None, **settings)):
         with pytest.raises(error, match=message) as caught:
             attempt()
@@ -102,7 +100,7 @@ def test_an_empty_prompt_is_refused(prompt: str | list[int]) -> None:
         generate(TOY, ["w1", prompt], key=None, **SHORT)
 
 
-def test_a_prompt_that_leaves_no_room_is_refused_and_told_how_much_there_is() -> None:
+def test_a_prompt_that_leaves_no_room_is_refused_with_the_room_there_is() -> None:
     model = ToyDenoiser(context_length=15, name="small")
     with pytest.raises(PromptTooLong, match=r"4 tokens .* response 12, but small holds 15 .* to 3 tokens"):
         generate(model, "w1 w2 w3 w4", key=None, **SHORT)

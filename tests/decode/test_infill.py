@@ -1,4 +1,4 @@
-"""Infilling: what was given stays, the holes carry the mark, and the detector finds it in them alone."""
+"""Infilling: the text around the holes stays, the holes carry the mark, and the detector finds it there alone."""
 
 import json
 from typing import Any
@@ -47,7 +47,7 @@ def test_given_tokens_stay_and_every_hole_is_filled(count_from: Any, settings: d
 
 
 @pytest.mark.parametrize("count_from", ["text", "hole"])
-def test_positions_are_counted_as_told(count_from: Any) -> None:
+def test_positions_are_counted_from_the_text_or_from_each_hole(count_from: Any) -> None:
     key = toy_key()
     (made,) = dgmark.infill(TOY, [PARTS], key=key, count_from=count_from)
     expected = sorted([*range(3, 10), *range(12, 24)] if count_from == "text" else [*range(7), *range(12)])
@@ -58,7 +58,7 @@ def test_positions_are_counted_as_told(count_from: Any) -> None:
     assert sum(made.trace.matched) > 13
 
 
-def test_every_step_sees_what_stands_behind_the_hole() -> None:
+def test_every_step_sees_the_text_after_the_hole() -> None:
     (one,) = dgmark.infill(TOY, [["w1", 8, "w2"]], key=None, temperature=0)
     (other,) = dgmark.infill(TOY, [["w1", 8, "w3"]], key=None, temperature=0)
     assert one.token_ids[1:9] != other.token_ids[1:9]
@@ -108,7 +108,7 @@ def test_the_mark_is_found_in_the_holes_alone(story_model: NetworkDenoiser) -> N
     assert made.text[first[1] : second[0]].strip() == "Then they all went home."
     found = dgmark.Detector(key).detect(made.text, only=made.spans)
     assert found.verdict == "watermarked"
-    assert 90 <= found.num_tokens_scored <= 105  # read back, the tokens at the edges may be others
+    assert 90 <= found.num_tokens_scored <= 105  # encoded again, the tokens at the edges may differ
     assert dgmark.Detector(known_key("another")).detect(made.text, only=made.spans).verdict != "watermarked"
 
 
@@ -132,7 +132,7 @@ def test_the_command_fills_holes_and_says_where(tmp_path: Any, monkeypatch: pyte
     assert run(app, ["infill", "--no-watermark"]).exit_code == 2
 
 
-def test_the_command_decodes_as_told() -> None:
+def test_the_command_uses_its_decoding_options() -> None:
     told = ["--temperature", "0.5", "--top-k", "5", "--guard", "0.3", "--cache", "dual", "--repetition-guard"]
     result = CliRunner().invoke(app, ["infill", "--no-watermark", "--json", "A king [mask:4] and [mask:3].", *told])
     assert result.exit_code == 0, result.stderr

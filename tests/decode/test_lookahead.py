@@ -1,4 +1,4 @@
-"""The one-step lookahead against the paper's algorithm written out, which spends one forward more a step."""
+"""The one-step lookahead against the paper's algorithm line by line, which needs one more forward a step."""
 
 import math
 from collections.abc import Callable
@@ -248,7 +248,7 @@ def test_greedy_lookahead_is_the_papers_algorithm_up_to_the_end_token(scope: Any
 
 
 def test_scopes_and_widths_give_different_texts() -> None:
-    # else the tests above would show nothing
+    # otherwise the tests above would show nothing
     texts = set()
     for k, scope in ((1, "block"), (2, "block"), (3, "block"), (2, "canvas"), (3, "canvas")):
         responses, _ = steps_of(ENDLESS, config_of(k=k, lookahead_scope=scope), marked(ENDLESS), PROMPTS, [0] * 3)
@@ -256,7 +256,7 @@ def test_scopes_and_widths_give_different_texts() -> None:
     assert len(texts) == 5
 
 
-def test_lookahead_leaves_more_matches_than_none() -> None:
+def test_lookahead_gives_more_matches_than_no_lookahead() -> None:
     prompts = torch.randint(2, 26, (60, 3), generator=torch.Generator().manual_seed(1))
     matches = [
         sum(sum(row.trace.matched) for row in decode(ENDLESS, prompts, config_of(k=k), marked(ENDLESS), [0] * 60))
@@ -358,7 +358,7 @@ def test_a_kept_score_is_the_number_of_matches_of_the_next_step(
 
 @pytest.mark.parametrize("scope", ["block", "canvas"])
 @pytest.mark.parametrize("proposals", ["redrawn", "kept"])
-def test_a_sampled_row_owes_nothing_to_its_neighbours(proposals: Any, scope: Any) -> None:
+def test_a_sampled_row_does_not_depend_on_its_neighbours(proposals: Any, scope: Any) -> None:
     model = ToyDenoiser(end_bias=1.5)
     prompts = torch.randint(2, 26, (7, 3), generator=torch.Generator().manual_seed(2))
     config = config_of("confidence", 1.0, 3, lookahead_proposals=proposals, lookahead_scope=scope)

@@ -1,4 +1,4 @@
-"""`KeyMatching`: one key or a key a row, positions shared or of each row, against a loop over rows and places."""
+"""`KeyMatching` with one key or one for each row, positions shared or not, against a loop over rows and places."""
 
 from typing import Any
 

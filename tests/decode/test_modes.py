@@ -1,4 +1,4 @@
-"""Every pair of settings that can be meant runs and keeps its promises; every other is refused with its reason."""
+"""Every valid pair of settings runs and keeps its promises; every other pair is refused with the reason."""
 
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -103,7 +103,7 @@ def groups(modulus: int) -> list[int]:
 
 
 def grid(cached: bool) -> list[dict[str, Any]]:
-    """All settings of strategy, sampling, lookahead, commits and cache that can be meant together."""
+    """All settings of strategy, sampling, lookahead, commits and cache that are valid together."""
     ways = [("random", 0.0), ("random", 1.3), ("confidence", 0.0), ("confidence", 0.7), ("entropy", 0.0)]
     ways += [("entropy", 1.0), ("margin", 0.0)]
     rules: list[dict[str, Any]] = [
@@ -136,7 +136,7 @@ def name_of(mode: dict[str, Any]) -> str:
 
 
 def check(model: Denoiser, mode: dict[str, Any], modulus: int) -> None:
-    """What every mode promises."""
+    """The promises that every mode keeps."""
     config = DecodeConfig(LENGTH, BLOCK, **mode)
     together = decode(model, PROMPTS, config, marked(modulus), SEEDS)
     assert len(together) == len(SEEDS)
@@ -206,7 +206,7 @@ def test_the_loop_with_a_cache_is_a_plain_loop_on_a_session(mode: dict[str, Any]
 
 
 def test_caches_give_other_texts() -> None:
-    # else the test above would show nothing
+    # otherwise the test above would show nothing
     prompts = torch.randint(2, 26, (12, 4), generator=torch.Generator().manual_seed(0))
     modes: list[CacheMode] = ["none", "prefix", "dual"]
     texts = {
@@ -273,7 +273,7 @@ def test_greedy_decoding_is_the_same_bit_for_bit_at_every_batch_size(strategy: s
     ],
     ids=str,
 )
-def test_what_cannot_be_meant_is_refused_with_its_reason(settings: dict[str, Any], reason: str) -> None:
+def test_invalid_settings_are_refused_with_the_reason(settings: dict[str, Any], reason: str) -> None:
     # without the run-time type checks, as users call it
     with unchecked(), pytest.raises(SettingsError, match=reason):
         DecodeConfig(LENGTH, BLOCK, **settings)

@@ -1,4 +1,4 @@
-"""Prepared requests: checked and encoded once, rows under different keys in one batch, one text whatever the way."""
+"""Prepared requests: checked and encoded once, different keys in one batch, the same text from every caller."""
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -34,7 +34,7 @@ def key_of(secret: int, model: ToyDenoiser = TOY, **spec: Any) -> WatermarkKey:
 
 
 def shape(key: WatermarkKey) -> dict[str, int]:
-    """What a key's spec has beside the vocabulary."""
+    """The fields of a key's spec other than the vocabulary."""
     return {"modulus": key.spec.modulus, "rotation": key.spec.rotation, "code_length": key.spec.code_length}
 
 
@@ -43,7 +43,7 @@ REQUESTS = [Request(prompt, 7 * i, key) for i, (prompt, key) in enumerate(zip(PR
 
 
 def decoded(requests: list[Request], model: ToyDenoiser = TOY, **options: Any) -> list[Generation]:
-    """The texts of requests that are all decoded together, as far as they can be."""
+    """The texts of requests that are decoded together wherever possible."""
     settings = {name: options.pop(name) for name in list(options) if name in DecodeConfig.__dataclass_fields__}
     prepared = Prepared.of(model, requests, DecodeConfig(**{**SHORT, **settings}), **options)
     return generations(prepared, range(len(requests)))
@@ -68,14 +68,14 @@ def decoded(requests: list[Request], model: ToyDenoiser = TOY, **options: Any) -
     ids=str,
 )
 def test_a_row_of_a_mixed_batch_is_what_it_is_alone(settings: dict[str, Any]) -> None:
-    model = replace(TOY, words=6, padding=24, end_bias=-2.0)  # few words: loops come by themselves
+    model = replace(TOY, words=6, padding=24, end_bias=-2.0)  # few words, so that loops occur
     keys = [None if key is None else key_of(number, model, **shape(key)) for number, key in enumerate(KEYS)]
     requests = [
         replace(request, prompt="w1 w2", seed=seed, key=key)
         for seed in range(3)
         for request, key in zip(REQUESTS, keys, strict=True)
     ]
-    settings = {**settings, "length": 24}  # blocks enough for rows to end while others go on
+    settings = {**settings, "length": 24}  # enough blocks for some rows to end while others continue
     together = decoded(requests, model, **settings)
     assert together == [decoded([request], model, **settings)[0] for request in requests]
     assert settings.get("temperature") == 0 or {row.ended for row in together} == {True, False}
@@ -90,7 +90,7 @@ def test_rows_of_different_keys_share_one_batch() -> None:
     assert batch.rows == [*range(6)]
 
 
-def test_lookahead_over_the_canvas_parts_marked_rows_from_unmarked_ones() -> None:
+def test_lookahead_over_the_canvas_decodes_marked_and_unmarked_rows_separately() -> None:
     config = DecodeConfig(12, 4, lookahead=2, lookahead_scope="canvas")
     prepared = Prepared.of(TOY, [replace(request, prompt="w1") for request in REQUESTS], config)
     assert [batch.rows for batch in prepared.batches(range(6))] == [[0, 2, 3, 5], [1, 4]]
@@ -125,7 +125,7 @@ def test_positions_may_differ_by_row() -> None:
         next(decode_steps(TOY, shifted, DecodeConfig(12, 4), biased, [1, 2, 3]))
 
 
-# ---- one text, whatever the way ----
+# ---- the same text from every caller ----
 
 
 @pytest.mark.parametrize("key", [None, KEYS[0], KEYS[3]], ids=["unmarked", "marked", "rotating"])
@@ -176,7 +176,7 @@ def test_each_prompt_is_encoded_once() -> None:
     assert model.tokenizer.encoded == ["w1 w2", "w3", "w4", "w5", "w6", "w7"]
 
 
-# ---- what is refused ----
+# ---- refusals ----
 
 
 @pytest.mark.parametrize("key", ["key.json", Path("key.json"), [KEYS[0]], b"secret", 7], ids=repr)
@@ -191,7 +191,7 @@ def test_what_is_no_key_is_refused_with_what_to_do(key: Any) -> None:
             way()
 
 
-def test_a_key_must_be_given_or_said_to_be_none() -> None:
+def test_the_key_must_be_stated_even_if_it_is_none() -> None:
     ways: list[Any] = [dgmark.generate, dgmark.stream]
     for way in ways:
         with pytest.raises(TypeError, match="key"):

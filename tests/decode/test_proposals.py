@@ -1,4 +1,4 @@
-"""Proposals: the law of the sampler, the rewards of each strategy, ties and what may never be proposed."""
+"""Proposals: the sampler's distribution, the rewards of each strategy, ties, and ids that must never be proposed."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from dgmark.decode import DecodeConfig, propose
-from dgmark.decode.proposals import draw, filtered
+from dgmark.decode.proposals import draw, filter_weights
 from dgmark.errors import SettingsError
 
 # Each chi-square test below rejects a true sampler with at most this probability over seeds (the seed is fixed).
@@ -53,7 +53,7 @@ def rejected(counts: Sequence[float], probabilities: Sequence[float]) -> bool:
     """Pearson's chi-square test at level FALSE_ALARM; a count where there is no probability is always rejected."""
     total = sum(counts)
     cells = [(c, total * p) for c, p in zip(counts, probabilities, strict=True) if p > 0]
-    assert min(expected for _, expected in cells) >= 20  # else the statistic is not chi-square
+    assert min(expected for _, expected in cells) >= 20  # otherwise the statistic is not chi-square
     if sum(c for c, _ in cells) < total:
         return True
     statistic = sum((c - expected) ** 2 / expected for c, expected in cells)
@@ -82,12 +82,12 @@ def sample_counts(config: DecodeConfig, dtype: torch.dtype) -> list[int]:
         (1.0, 4, 0.7),
     ],
 )
-def test_candidates_have_the_law_of_the_exact_softmax(
+def test_candidates_have_the_distribution_of_the_exact_softmax(
     temperature: float, top_k: int | None, top_p: float | None, dtype: torch.dtype
 ) -> None:
     counts = sample_counts(settings("confidence", temperature, top_k, top_p), dtype)
     assert not rejected(counts, law(temperature, top_k, top_p))
-    # the test has the power to tell a temperature that is wrong by a quarter
+    # the test has the power to reject a temperature that is wrong by a quarter
     assert rejected(counts, law(1.25 * temperature, top_k, top_p))
 
 
@@ -109,32 +109,34 @@ def test_the_random_reward_is_independent_of_the_candidate() -> None:
     quarter = (found.rewards * 4).long()
     cells = (found.tokens * 4 + quarter).bincount(minlength=4 * len(LOGITS)).tolist()
     assert not rejected(cells, [p / 4 for p in law(1.0) for _ in range(4)])
-    # a reward that is the candidate's own uniform would be found out
+    # a reward equal to the candidate's own uniform would be rejected
     reused = (found.tokens * 4 + (uniforms(DRAWS)[:, 0] * 4).long()).bincount(minlength=4 * len(LOGITS)).tolist()
     assert rejected(reused, [p / 4 for p in law(1.0) for _ in range(4)])
 
 
 def test_top_k_keeps_the_tokens_tied_with_the_last() -> None:
-    kept = filtered(torch.tensor([[0.1, 0.3, 0.2, 0.2, 0.2]]), 2, None)[0].nonzero()[:, 0]
+    kept = filter_weights(torch.tensor([[0.1, 0.3, 0.2, 0.2, 0.2]]), 2, None)[0].nonzero()[:, 0]
     assert kept.tolist() == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(("top_p", "kept"), [(0.5, [1]), (0.501, [1, 3]), (0.75, [1, 3]), (0.76, [0, 1, 3])])
 def test_top_p_keeps_the_fewest_tokens_that_reach_it(top_p: float, kept: list[int]) -> None:
     weights = torch.tensor([[0.125, 0.5, 0.125, 0.25]], dtype=torch.float64)
-    assert filtered(weights, None, top_p)[0].nonzero()[:, 0].tolist() == kept
+    assert filter_weights(weights, None, top_p)[0].nonzero()[:, 0].tolist() == kept
 
 
 def test_top_p_counts_the_mass_that_top_k_left() -> None:
     weights = torch.tensor([[0.4, 0.3, 0.2, 0.1]], dtype=torch.float64)
-    assert filtered(weights, 2, 0.5)[0].nonzero()[:, 0].tolist() == [0]  # 0.4 of 0.7; of all it were less than half
+    assert filter_weights(weights, 2, 0.5)[0].nonzero()[:, 0].tolist() == [
+        0
+    ]  # 0.4 of 0.7; it would be less than half of all
 
 
 @pytest.mark.parametrize("top_p", [1e-300, 1e-9, 0.2])
 def test_top_p_always_keeps_the_most_likely_token(top_p: float) -> None:
     weights = torch.tensor([[0.2, 0.5, 0.3], [1.0, 0.0, 0.0]])
-    assert filtered(weights, None, top_p).argmax(-1).tolist() == [1, 0]
-    assert (filtered(weights, None, top_p) > 0).any(-1).all()
+    assert filter_weights(weights, None, top_p).argmax(-1).tolist() == [1, 0]
+    assert (filter_weights(weights, None, top_p) > 0).any(-1).all()
 
 
 @given(
@@ -302,7 +304,7 @@ def test_the_logits_are_not_written_to(config: DecodeConfig, dtype: torch.dtype)
 @pytest.mark.parametrize(
     "config", [settings(), settings(temperature=0), settings("margin", 0), settings("entropy", 1, 3, 0.5)]
 )
-def test_a_position_is_proposed_for_as_if_it_were_alone(config: DecodeConfig, dtype: torch.dtype) -> None:
+def test_a_proposal_does_not_depend_on_the_other_positions(config: DecodeConfig, dtype: torch.dtype) -> None:
     logits = (4 * torch.randn(9, 33, generator=torch.Generator().manual_seed(2))).to(dtype)
     u, forbidden = uniforms(9), torch.tensor([0, 32])
     together = propose(logits, u, forbidden, config)

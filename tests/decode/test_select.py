@@ -19,7 +19,7 @@ REWARDS = st.sampled_from([-INF, -2.5, 0.0, 0.25, 1.0]) | st.floats(-(2.0**99), 
 
 @dataclass(frozen=True)
 class Step:
-    """What `select` is told of one step; one list a row."""
+    """The arguments of `select` in one step, one list for each row."""
 
     rewards: list[list[float]]
     masked: list[list[bool]]
@@ -100,7 +100,7 @@ def test_a_row_is_selected_as_if_it_were_alone(step: Step) -> None:
 @pytest.mark.parametrize("reward", [-INF, 0.0, 0.5])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_ties_go_to_the_lowest_position_in_long_blocks(reward: float, dtype: torch.dtype) -> None:
-    # long enough for a sort that is stable by luck on short rows to be found out
+    # long enough to reject a sort that is stable only on short rows
     block = 4096
     masked = [j % 3 == 2 for j in range(block)]
     matching = [j > 100 for j in range(block)]
@@ -125,7 +125,7 @@ def test_the_arguments_are_left_as_they_were() -> None:
 
 
 def sets_of(step: Step, width: list[int]) -> list[list[list[bool]]]:
-    """Of each row, the sets that there are."""
+    """The sets of each row that exist."""
     sets, exists = alternatives(
         torch.tensor(step.rewards),
         torch.tensor(step.masked),
@@ -163,7 +163,7 @@ def test_alternatives_are_different_sets_of_one_size_all_masked(step: Step, widt
 
 @given(steps(), WIDTHS)
 def test_at_quota_1_the_alternatives_are_the_top_k_of_the_candidate_set(step: Step, width: list[int]) -> None:
-    """C is what is masked and matches, or else what is masked; T its k best, ties to the lower position."""
+    """C: the masked positions that match, or else all masked ones; T: the k best of C, ties to the lower position."""
     width = width[: len(step.quota)]
     one = Step(step.rewards, step.masked, step.matching, [1] * len(step.quota))
     for row, sets in enumerate(sets_of(one, width)):
@@ -175,7 +175,7 @@ def test_at_quota_1_the_alternatives_are_the_top_k_of_the_candidate_set(step: St
 
 
 @given(steps(), WIDTHS)
-def test_alternatives_differ_in_the_last_place_alone_and_never_give_a_match_away(step: Step, width: list[int]) -> None:
+def test_alternatives_differ_only_in_the_last_place_and_never_give_up_a_match(step: Step, width: list[int]) -> None:
     for row, sets in enumerate(sets_of(step, width[: len(step.quota)])):
         matches = {sum(c and m for c, m in zip(chosen, step.matching[row], strict=True)) for chosen in sets}
         assert len(matches) <= 1
@@ -202,7 +202,7 @@ def test_equal_rewards_give_the_alternatives_from_left_to_right() -> None:
 
 
 class Blocks(RuleBasedStateMachine):
-    """Blocks filled step by step with whatever candidates, rewards and quotas come up."""
+    """Blocks filled step by step with arbitrary candidates, rewards and quotas."""
 
     masked: list[bool]
 
@@ -236,7 +236,7 @@ class Blocks(RuleBasedStateMachine):
         left = [j for j, flag in enumerate(self.masked) if flag]
         assert len(chosen) == min(quota, len(left))
         assert {*chosen} <= {*left}
-        # no position that does not match goes while a match is left behind
+        # no position without a match is committed while a match is left
         assert all(matching[j] for j in chosen) or not any(matching[j] for j in left if j not in chosen)
         for j in chosen:
             self.masked[j] = False

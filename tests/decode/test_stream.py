@@ -38,7 +38,7 @@ def test_the_events_add_up_to_the_generations(key: Any, settings: dict[str, Any]
         assert [m for event in mine for m in event.matched] == generation.trace.matched
 
 
-def test_a_finished_block_changes_no_more_and_a_finished_row_is_silent() -> None:
+def test_a_finished_block_does_not_change_and_a_finished_row_has_no_further_event() -> None:
     over: set[int] = set()
     blocks: dict[int, int] = {}
     for event in dgmark.stream(TOY, PROMPTS, key=KEY, batch_size=5, **SHORT):
@@ -56,7 +56,7 @@ def test_a_finished_block_changes_no_more_and_a_finished_row_is_silent() -> None
     assert max(blocks.values()) == 1  # the last block ends with its rows
 
 
-def test_bad_arguments_raise_at_once() -> None:
+def test_invalid_arguments_raise_at_once() -> None:
     with pytest.raises(SettingsError):
         dgmark.stream(TOY, "w1", key=None, length=10, block_length=4)
     with pytest.raises(PromptTooLong):

@@ -1,4 +1,4 @@
-"""Built-in models in two parts: the base out of a GGUF file, adapters merged, what is cached and what is refused."""
+"""Built-in models in two parts: the base from a GGUF file, merged adapters, the cache, and refusals."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ from dgmark.models.assembly import (
     BASE_VARIABLE,
     CACHE_VARIABLE,
     Base,
-    assembled,
+    assemble,
     base_state,
     cache_folder,
     find_base,
@@ -50,7 +50,7 @@ def sha256(path: Path) -> str:
 
 
 def write_parts(folder: Path, gguf: Path) -> Path:
-    """A folder as ships: adapters, base.json, configuration, tokenizer."""
+    """A folder as it is shipped: adapters, base.json, configuration, tokenizer."""
     folder.mkdir()
     network = tiny_gguf.llama()
     save_file(tiny_gguf.adapters(network), folder / ADAPTERS)
@@ -84,7 +84,7 @@ def test_quantized_tensors_are_those_that_the_file_stands_for(tmp_path: Path, ki
     for name, tensor in base_state(tmp_path / "base.gguf").items():
         original = network.model.state_dict()[name.removeprefix("model.")].numpy()
         expected = dequantize(quantize(original, kind), kind) if original.ndim == 2 else original
-        np.testing.assert_array_equal(tensor.numpy(), expected)  # rows are quantized apart: their order is free
+        np.testing.assert_array_equal(tensor.numpy(), expected)  # rows are quantized one by one, so their order is free
         assert np.abs(expected - original).max() < 0.2
 
 
@@ -117,7 +117,7 @@ def test_an_installed_package_is_taken_and_not_imported(
     monkeypatch.delenv(BASE_VARIABLE, raising=False)
     base = replace(BASE, sha256=sha256(package / "base.gguf"))
     assert find_base(base, tmp_path) == package / "base.gguf"
-    monkeypatch.setattr(assembly, "_fetched", lambda *_: tmp_path / "fetched.gguf")
+    monkeypatch.setattr(assembly, "_fetch", lambda *_: tmp_path / "fetched.gguf")
     (tmp_path / "fetched.gguf").write_bytes(b"of the version that is wanted")
     wanted = replace(base, sha256=sha256(tmp_path / "fetched.gguf"))
     assert find_base(wanted, tmp_path) == tmp_path / "fetched.gguf"  # not the other version that is installed
@@ -219,13 +219,13 @@ def test_parts_are_put_together_once_and_load_as_any_model(
         len(tiny_gguf.TOKENS),
         len(tiny_gguf.TOKENS) + 1,
     )
-    gguf.unlink()  # what is in the cache needs no base
-    assert assembled(find_checkpoint(str(parts))).folder == made
+    gguf.unlink()  # a model in the cache needs no base
+    assert assemble(find_checkpoint(str(parts))).folder == made
     changed = load_file(parts / ADAPTERS)
     changed["mask_vector"] += 1
     save_file(changed, parts / ADAPTERS)
     with pytest.raises(ModelNotFound, match="is no file"):  # other adapters are another model
-        assembled(find_checkpoint(str(parts)))
+        assemble(find_checkpoint(str(parts)))
 
 
 def test_a_cache_that_cannot_be_written_is_named(gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,10 +234,10 @@ def test_a_cache_that_cannot_be_written_is_named(gguf: Path, tmp_path: Path, mon
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
     monkeypatch.setenv(BASE_VARIABLE, str(gguf))
     with pytest.raises(ModelError, match=f"cannot be written .*set {CACHE_VARIABLE}"):
-        assembled(find_checkpoint(str(parts)))
+        assemble(find_checkpoint(str(parts)))
 
 
-def test_the_cache_lies_where_the_user_has_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_in_the_users_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(CACHE_VARIABLE, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder() == tmp_path / "dgmark"
@@ -247,7 +247,7 @@ def test_the_cache_lies_where_the_user_has_caches(tmp_path: Path, monkeypatch: p
     assert cache_folder() == tmp_path / "own"
 
 
-def test_a_base_that_cannot_be_meant_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_base_is_refused(tmp_path: Path) -> None:
     (tmp_path / "base.json").write_text('{"package": "some-package"}')
     with pytest.raises(CheckpointFormat, match="does not describe a base"):
         read_base(tmp_path)

@@ -83,7 +83,7 @@ def test_it_is_what_its_description_says(model: NetworkDenoiser, cache: Any, sta
     assert (model.session(cache).begin(ids, start, stop) - expected).abs().max() < CLOSE
 
 
-def test_it_tells_the_loop_its_ways(model: NetworkDenoiser) -> None:
+def test_its_traits_are_stated(model: NetworkDenoiser) -> None:
     traits = model.traits
     assert (model.family.name, traits.confidence_source, traits.block_origin, traits.pads) == (
         "block-llama",
@@ -142,7 +142,7 @@ def test_a_dual_cache_the_canvas_and_going_back_are_refused(model: NetworkDenois
         DecodeConfig.of(model, lookahead=2, lookahead_scope="canvas")
     session = model.session("prefix")
     session.begin(random_ids(40), 20, 30)
-    with pytest.raises(SettingsError, match="position 10 lies before text that is finished up to 20"):
+    with pytest.raises(SettingsError, match="position 10 is before text that is finished up to 20"):
         session.begin(random_ids(40), 10, 20)
 
 

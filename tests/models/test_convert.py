@@ -1,4 +1,4 @@
-"""`convert`: the same logits out of one file with native names; never half a folder, never over another."""
+"""`convert`: the same logits from one file with native names; never a partial folder, never overwriting one."""
 
 import json
 import os
@@ -75,7 +75,7 @@ def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
-def test_a_target_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_target_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     tiny.write(tmp_path / "source", "dream")
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingsError, match="cannot be written"):
@@ -83,7 +83,7 @@ def test_a_target_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 
 
 def test_of_several_number_formats_the_widest_is_kept(tmp_path: Path) -> None:
-    """The first shard alone would say bf16, and round the rest."""
+    """The first shard alone would give bf16, which would round the rest."""
     state = tiny.llada_state(tiny.CONFIGS["llada"])
     first = sorted(state)[::2]
     state |= {name: state[name].bfloat16() for name in first}

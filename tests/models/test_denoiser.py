@@ -1,4 +1,4 @@
-"""What the loop asks of a model beyond logits, and what holds where the model does not say."""
+"""What the loop reads of a model in addition to logits, and the defaults for a model that states nothing."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from support.unchecked import unchecked
 
 @dataclass(frozen=True)
 class Particular(ToyDenoiser):
-    """A toy that states all that a model can state."""
+    """A toy that states every trait."""
 
     defaults: dict[str, object] = field(default_factory=lambda: {"block_length": 8})
     confidence_source: ConfidenceSource = "sampling"
@@ -33,7 +33,7 @@ class Particular(ToyDenoiser):
         return open_session(ToyDenoiser(), cache)
 
 
-def test_what_a_model_does_not_say_is_llada() -> None:
+def test_a_model_that_states_nothing_has_the_traits_of_llada() -> None:
     toy = ToyDenoiser()
     traits = traits_of(toy)
     assert dict(traits.defaults) == {}
@@ -41,7 +41,7 @@ def test_what_a_model_does_not_say_is_llada() -> None:
     assert not traits.pads
 
 
-def test_what_a_model_says_holds() -> None:
+def test_the_traits_that_a_model_states_hold() -> None:
     model = Particular()
     traits = traits_of(model)
     assert dict(traits.defaults) == {"block_length": 8}
@@ -69,14 +69,14 @@ def test_padding_is_refused_by_a_model_that_would_attend_to_it() -> None:
 
 @dataclass(frozen=True)
 class WithTraits(ToyDenoiser):
-    """A toy that states its traits in one object; what its attributes say beside does not count."""
+    """A toy that states its traits in one object; its attributes do not count."""
 
     pads: bool = False
     traits: Traits = field(default_factory=lambda: Traits("named", dtype="float8", quantization="awq", pads=True))
 
 
 class Own:
-    """A model of somebody's own, with what a denoiser must have and nothing else."""
+    """A user's own model, with what a denoiser must have and nothing else."""
 
     mask_id, end_ids, vocab_size, context_length = 0, (1,), 32, 64
 

@@ -123,7 +123,7 @@ def test_a_family_is_what_its_description_says(
 
 @pytest.mark.parametrize("family", ["roberta", "modernbert"])
 def test_an_encoder_answers_as_transformers_own_class(models: dict[str, NetworkDenoiser], family: str) -> None:
-    ids = random_ids(40).clamp(min=4)  # RoBERTa's class takes the id of the padding token for padding
+    ids = random_ids(40).clamp(min=4)  # RoBERTa's class treats the padding token's id as padding
     with torch.inference_mode():
         expected = models[family].network(input_ids=ids).logits
     assert expected.std() > 0.5
@@ -131,7 +131,7 @@ def test_an_encoder_answers_as_transformers_own_class(models: dict[str, NetworkD
 
 
 def test_a_padding_token_in_a_text_is_a_token(models: dict[str, NetworkDenoiser]) -> None:
-    """RoBERTa's own class would count the positions behind it from one less."""
+    """RoBERTa's own class would give the positions after it numbers that are one too low."""
     ids = random_ids(12, batch=1).clamp(min=4)
     ids[0, 5] = 3
     positions = torch.arange(12)[None] + 4
@@ -201,10 +201,10 @@ def test_bf16_keeps_in_float32_what_would_suffer(tmp_path: Path, family: str) ->
     assert any("e_score_correction_bias" in name for name in buffers) == (family == "llada2")
 
 
-# ---- what the loop is told ----
+# ---- traits ----
 
 
-def test_each_family_tells_the_loop_its_ways(models: dict[str, NetworkDenoiser]) -> None:
+def test_each_family_states_its_traits(models: dict[str, NetworkDenoiser]) -> None:
     told = {
         name: (one.confidence_source, one.block_origin, one.block_multiple, one.pads)
         for name, one in ((name, model.traits) for name, model in models.items())
@@ -276,7 +276,7 @@ def test_the_cache_of_llada2_is_exact(models: dict[str, NetworkDenoiser]) -> Non
             ids = ids[kept]
 
 
-def test_what_stands_behind_a_block_does_not_reach_it(models: dict[str, NetworkDenoiser]) -> None:
+def test_columns_after_a_block_do_not_change_its_logits(models: dict[str, NetworkDenoiser]) -> None:
     ids = random_ids(96)
     other = ids.clone()
     other[:, 64:] = random_ids(32, seed=5)
@@ -337,7 +337,7 @@ def test_padded_rows_answer_as_they_do_alone(models: dict[str, NetworkDenoiser],
 
 
 def own_positions() -> dict[str, Any]:
-    """Encoders that count positions, or distances, in ways of their own."""
+    """Encoders that count positions, or distances, in their own way."""
     torch.manual_seed(0)
     distilbert: dict[str, Any] = {"dim": 32, "hidden_dim": 48, "n_layers": 2, "n_heads": 4}
     deberta: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
@@ -353,7 +353,7 @@ def own_positions() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["distilbert", "deberta-v2"])
-def test_an_encoder_whose_positions_are_its_own_business_takes_no_padding(tmp_path: Path, kind: str) -> None:
+def test_an_encoder_that_accepts_no_positions_takes_no_padding(tmp_path: Path, kind: str) -> None:
     own_positions()[kind].save_pretrained(tmp_path)
     tiny.tokenizer("bert").save(str(tmp_path / "tokenizer.json"))
     model, ids = load(tmp_path), random_ids(40)
@@ -425,13 +425,13 @@ def test_another_id_than_the_published_one_is_an_error(family: Any, size: int, m
         find_mask_id(checkpoint(size, mask_token_id=right.mask_id), stub_tokenizer((mask, 7), ()), family)
     with pytest.raises(CheckpointFormat, match=f"{right.end_of_text} ends a text"):
         find_end_ids(checkpoint(size), stub_tokenizer(None, tuple(right.turn_ends.values())), family)
-    # another size is another model: nothing is known of it
+    # a different size is a different model, with no known ids
     assert find_mask_id(checkpoint(size + 1), stub_tokenizer((mask, 7), ()), family) == 7
     assert find_end_ids(checkpoint(size + 1), stub_tokenizer(None, (3,)), family) == (3,)
 
 
 @pytest.mark.parametrize(("family", "size"), [(LLADA, 126464), (DREAM, 152064)])
-def test_a_base_model_may_lack_the_end_of_turn_but_not_have_it_elsewhere(family: Any, size: int) -> None:
+def test_a_base_model_may_lack_the_end_of_turn_but_not_give_it_another_id(family: Any, size: int) -> None:
     right = family.known_ids[size]
     tokenizer = stub_tokenizer(None, (right.end_of_text,))
     assert find_end_ids(checkpoint(size), tokenizer, family) == (right.end_of_text,)
@@ -451,7 +451,7 @@ def test_an_end_of_turn_counts_whether_or_not_it_is_marked_special() -> None:
 
 
 def test_illada_is_known_by_its_vocabulary() -> None:
-    """Its tokenizer names no mask; where config.json says nothing, the published id holds."""
+    """Its tokenizer names no mask; if config.json names none either, the published id holds."""
     assert find_mask_id(checkpoint(155136), stub_tokenizer(None, ()), LLADA) == 5
     assert find_end_ids(checkpoint(155136, eos_token_id=2), stub_tokenizer(None, ()), LLADA) == (2,)
 
@@ -537,14 +537,14 @@ def test_code_of_a_checkpoint_is_never_run(tmp_path: Path) -> None:
         ("dream", {"dgmark_family": 3}, "dgmark_family is 3, which is no name"),
         ("dream", {"dgmark_family": "gpt"}, "dgmark_family is 'gpt', not one of: llada"),
         ("dream", {"architectures": 5}, "architectures is 5, which is no list of names"),
-        ("llada", {"n_heads": 0}, "cannot be meant"),
+        ("llada", {"n_heads": 0}, "is invalid"),
         ("dream", {"num_attention_heads": 0}, "cannot be"),
-        ("dream", {"hidden_size": "wide"}, "cannot be meant"),
+        ("dream", {"hidden_size": "wide"}, "is invalid"),
         ("dream", {"hidden_act": "unheard-of"}, "cannot be"),
         ("bert", {"hidden_act": "unheard-of"}, "cannot be"),
         ("bert", {"num_attention_heads": 0}, "cannot be"),
         ("llada", {"clip_qkv": 8.0}, "clip_qkv is 8.0, only None"),
-        ("llada2", {"num_attention_heads": 0, "head_dim": None}, "cannot be meant"),
+        ("llada2", {"num_attention_heads": 0, "head_dim": None}, "is invalid"),
         ("llada2", {"n_group": 0}, "n_group is 0, not between 1 and 4"),
         ("llada2", {"n_group": 3}, "n_group is 3, which does not divide 8"),
         ("llada2", {"topk_group": 5}, "topk_group is 5, not between 1 and 4"),
@@ -554,8 +554,8 @@ def test_code_of_a_checkpoint_is_never_run(tmp_path: Path) -> None:
         ("llada-moe", {"num_experts_per_tok": 7}, "num_experts_per_tok is 7, not between 1 and 6"),
         ("bert", {"is_decoder": True}, "is_decoder is true"),
         *((family, {"transformers_weights": "adapter_model.bin"}, "transformers_weights") for family in tiny.STATES),
-        ("dream", {"quantization_config": "awq"}, "quantization_config is no JSON object"),
-        ("dream", {"quantization_config": {"quant_method": "fp8"}}, "quantized by 'fp8'; loaded are: awq, bits"),
+        ("dream", {"quantization_config": "awq"}, "quantization_config is not a JSON object"),
+        ("dream", {"quantization_config": {"quant_method": "fp8"}}, "quantized by 'fp8'; dgmark loads only: awq, bits"),
         ("bert", {"quantization_config": {"bits": 4}}, "quantized by None"),
         ("llada2", {"num_experts": 7, "n_group": 1, "topk_group": 1}, r"not expected .*experts\.7\.down_proj"),
     ],
@@ -609,14 +609,14 @@ def test_queries_keys_and_values_of_another_size_are_named(tmp_path: Path) -> No
         load(tmp_path)
 
 
-def test_a_tensor_of_a_layer_that_glm_would_pass_over_is_refused(tmp_path: Path) -> None:
+def test_a_tensor_of_a_layer_that_glm_would_ignore_is_refused(tmp_path: Path) -> None:
     state = tiny.write(tmp_path, "llada2")
     save_file(state | {"model.layers.46.odd.weight": torch.zeros(2)}, tmp_path / "model.safetensors")
     with pytest.raises(CheckpointFormat, match=r"layers\.46"):
         load(tmp_path)
 
 
-def test_heads_that_berts_checkpoints_carry_for_other_uses_are_passed_over(
+def test_heads_for_other_uses_in_bert_checkpoints_are_ignored(
     tmp_path: Path, models: dict[str, NetworkDenoiser]
 ) -> None:
     state = tiny.write(tmp_path, "bert")
@@ -625,7 +625,7 @@ def test_heads_that_berts_checkpoints_carry_for_other_uses_are_passed_over(
     assert torch.equal(load(tmp_path)(random_ids(20)), models["bert"](random_ids(20)))
 
 
-def test_the_count_of_positions_that_old_berts_carry_is_passed_over(
+def test_the_counter_of_positions_in_old_bert_checkpoints_is_ignored(
     tmp_path: Path, models: dict[str, NetworkDenoiser]
 ) -> None:
     state = tiny.write(tmp_path, "bert")
@@ -664,7 +664,7 @@ def test_heads_share_the_width_where_their_size_is_not_stated(tmp_path: Path, he
     assert (load(tmp_path)(ids) - tiny.llada2_logits(state, config, ids)).abs().max() < CLOSE
 
 
-def test_an_adapter_is_not_put_on_top(tmp_path: Path) -> None:
+def test_an_unmerged_adapter_is_refused(tmp_path: Path) -> None:
     tiny.write(tmp_path, "dream")
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(CheckpointFormat, match=r"adapter_config\.json: merge"):
@@ -736,7 +736,7 @@ def test_the_facts_of_the_families_fit_together() -> None:
 # ---- quantization and placement ----
 
 
-def test_packages_that_are_not_there_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny.write(tmp_path, "dream")
     monkeypatch.setattr("dgmark.models.weights.find_spec", lambda _: None)
     with pytest.raises(MissingExtra, match=r"bitsandbytes and accelerate: run .pip install '\.\[large\]'"):
@@ -756,7 +756,7 @@ def test_results_name_the_quantization(models: dict[str, NetworkDenoiser]) -> No
     assert quantization_of(checkpoint(80)) is None
 
 
-def test_quantizations_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
+def test_invalid_quantizations_are_refused(tmp_path: Path) -> None:
     tiny.write(tmp_path, "dream", quantization_config={"quant_method": "awq", "bits": 4})
     with pytest.raises(SettingsError, match="quantized already"):
         load(tmp_path, quantization="int4")
@@ -768,7 +768,7 @@ def test_quantizations_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [{"device_map": "auto"}, {"quantization": "int8"}, {"quantization": "int4"}])
 @pytest.mark.parametrize("family", ["llada", "llada2"])
-def test_where_the_packages_are_there_they_place_and_quantize(
+def test_installed_packages_place_and_quantize(
     models: dict[str, NetworkDenoiser], tmp_path: Path, family: str, options: dict[str, str]
 ) -> None:
     pytest.importorskip("accelerate")
@@ -799,7 +799,7 @@ def test_a_model_that_does_not_fit_says_what_to_do(tmp_path: Path, monkeypatch: 
         load(tmp_path)
 
 
-def test_loading_says_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_loading_prints_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     tiny.write(tmp_path, "llada2")
     load(tmp_path)
     captured = capfd.readouterr()
@@ -811,5 +811,5 @@ def test_checkpoints_are_found_by_folder(tmp_path: Path) -> None:
     assert find_checkpoint(str(tmp_path)).vocab_size == 80
 
 
-def test_bert_is_the_class_that_was_meant(models: dict[str, NetworkDenoiser]) -> None:
+def test_bert_is_loaded_in_its_own_class(models: dict[str, NetworkDenoiser]) -> None:
     assert isinstance(models["bert"].network, BertForMaskedLM)

@@ -257,7 +257,7 @@ def test_a_model_without_a_window_is_called_whole() -> None:
     assert torch.equal(window_of(toy)(ids, 1, 3), toy(ids)[:, 1:3])
 
 
-def test_a_model_with_a_window_is_asked_for_no_more_than_that() -> None:
+def test_a_model_with_a_window_computes_no_more_than_that() -> None:
     class Windowed(ToyDenoiser):
         def __call__(self, ids: Tensor) -> Tensor:
             raise AssertionError(f"the whole canvas was asked for: {ids}")
@@ -311,7 +311,7 @@ def test_the_dtype_is_that_of_the_weights_and_of_the_logits(
 
 
 def test_bf16_computes_rotary_angles_in_float32(folder: Folder) -> None:
-    # frequencies rounded to bf16 would turn position 4000 by a wrong angle altogether
+    # frequencies rounded to bf16 would turn position 4000 by a wholly wrong angle
     positions = torch.arange(4000, 4096)
     exact = positions[:, None].double() / 500000.0 ** (torch.arange(4).double() / 4)
     cos, sin = folder.load("bf16").network.model.rotary_emb(torch.zeros(1, dtype=torch.bfloat16), positions[None])
@@ -486,9 +486,12 @@ def test_a_shard_named_by_the_index_and_not_there_is_named(folder: Folder) -> No
 @pytest.mark.parametrize(
     ("index", "message"),
     [
-        ({"metadata": {}, "weight_map": {"w": "../model-00001.safetensors"}}, "no safetensors file beside it"),
-        ({"metadata": {}, "weight_map": {"w": "/tmp/model-00001.safetensors"}}, "no safetensors file beside it"),
-        ({"metadata": {}, "weight_map": {"w": "pytorch_model.bin"}}, "no safetensors file beside it"),
+        ({"metadata": {}, "weight_map": {"w": "../model-00001.safetensors"}}, "no safetensors file in the same folder"),
+        (
+            {"metadata": {}, "weight_map": {"w": "/tmp/model-00001.safetensors"}},
+            "no safetensors file in the same folder",
+        ),
+        ({"metadata": {}, "weight_map": {"w": "pytorch_model.bin"}}, "no safetensors file in the same folder"),
         ({"metadata": {}, "weight_map": {}}, "is no index"),
         ({"weight_map": {"w": "model-00001.safetensors"}}, "is no index"),
     ],
@@ -500,7 +503,7 @@ def test_an_index_names_safetensors_files_of_its_folder(folder: Folder, index: A
         folder.load()
 
 
-def test_an_output_matrix_beside_a_tie_is_one_too_many(folder: Folder) -> None:
+def test_an_output_matrix_in_addition_to_a_tie_is_refused(folder: Folder) -> None:
     folder.write_config(weight_tying=True)
     with pytest.raises(CheckpointFormat, match=r"transformer\.ff_out\.weight is the embedding, .* one more"):
         folder.load()
@@ -533,7 +536,7 @@ def test_an_unknown_dtype_is_refused_with_those_that_are_known(dtype: str | torc
 
 
 @pytest.mark.parametrize("device", ["abacus", "cuda:99", ""])
-def test_a_device_that_is_not_there_is_refused(device: str) -> None:
+def test_a_missing_device_is_refused(device: str) -> None:
     with pytest.raises(SettingsError, match=r"device .* cannot be used here"):
         load_model(device=device)
 

@@ -1,4 +1,4 @@
-"""Settings that a model brings or forces: its defaults, its block mask, what the user gives on top."""
+"""Settings that depend on the model: its defaults, its block mask, and the user's settings, which come first."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ class OpinionatedToy(ToyDenoiser):
 MODEL = OpinionatedToy()
 
 
-def test_what_is_given_wins_over_the_model_and_the_model_over_the_package() -> None:
+def test_the_users_settings_come_before_the_models_and_those_before_the_packages() -> None:
     config = DecodeConfig.of(MODEL, temperature=0.5, lookahead=3)
     assert (config.length, config.block_length, config.lookahead, config.temperature) == (24, 8, 3, 0.5)
     assert config.strategy == DecodeConfig().strategy
@@ -49,7 +49,7 @@ def test_a_model_that_sees_nothing_behind_a_block_cannot_count_the_canvas() -> N
     assert DecodeConfig.of(MODEL, lookahead_scope="canvas", lookahead=1).lookahead == 1
 
 
-def test_a_setting_that_is_none_is_refused_by_name() -> None:
+def test_an_unknown_setting_is_refused_by_name() -> None:
     settings: dict[str, Any] = {"temprature": 0.5}
     with pytest.raises(SettingsError, match="no setting temprature"):
         DecodeConfig.of(MODEL, **settings)

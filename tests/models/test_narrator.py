@@ -1,4 +1,4 @@
-"""The narrator as it ships: its files, and a text of it from the package index to the verdict."""
+"""The narrator as it is shipped: its files, and one of its texts from the package index to the verdict."""
 
 import json
 from pathlib import Path
@@ -51,7 +51,7 @@ def test_its_tokenizer_reads_a_turn_of_chat_and_any_text() -> None:
 
 @pytest.mark.slow
 def test_what_it_writes_is_english_and_its_mark_is_found() -> None:
-    """Fixed seeds. The detector's level is 1e-6: so often would the text without the mark be called marked."""
+    """Fixed seeds. The detector's level is 1e-6, the rate at which text without the mark would be called marked."""
     model = load_model(NARRATOR, device="cpu", dtype="fp32")
     secret = dgmark.WatermarkKey.generate(model)
     key = dgmark.WatermarkKey(spec=secret.spec, key_id="test", secret=bytes(range(32)))

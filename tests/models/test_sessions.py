@@ -1,4 +1,4 @@
-"""Sessions: what the caches compute, against a plain forward that holds keys and values by hand."""
+"""Sessions: forwards with a cache, against a plain forward that keeps keys and values by hand."""
 
 from dataclasses import dataclass
 
@@ -209,7 +209,7 @@ def test_padded_rows_answer_as_they_do_alone(network: LlamaForCausalLM, mode: Ca
 
 
 @pytest.mark.parametrize("mode", ["none", "prefix", "dual"])
-def test_rows_that_go_on_take_their_padding_with_them(network: LlamaForCausalLM, mode: CacheMode) -> None:
+def test_rows_that_are_kept_keep_their_padding(network: LlamaForCausalLM, mode: CacheMode) -> None:
     before = padded(canvases(12, 3), PADDING)
     session = NetworkSession(network, mode, padding=PADDING)
     session.begin(before, 6, START)
@@ -246,7 +246,7 @@ def story_model() -> NetworkDenoiser:
     return load_model()
 
 
-def test_a_model_without_sessions_is_asked_for_whole_forwards() -> None:
+def test_a_model_without_sessions_runs_whole_forwards() -> None:
     toy = ToyDenoiser()
     ids = torch.randint(2, 20, (3, 12), generator=torch.Generator().manual_seed(1))
     session = open_session(toy)

@@ -161,10 +161,21 @@ def tokenizer_fingerprint(backend: tokenizers.Tokenizer) -> str:
         scores,
         [model.get(flag) or None for flag in _MODEL_FLAGS],
         sorted((token["id"], token["content"], *(bool(token.get(flag)) for flag in _TOKEN_FLAGS)) for token in added),
-        list(backend.encode(PROBE, add_special_tokens=False).ids),
+        _probe_ids(backend),
     ]
     canonical = json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode()
     return "v2-" + hashlib.sha256(b"dgmark/tokenizer/v2\0" + canonical).hexdigest()[:16]
+
+
+def _probe_ids(backend: tokenizers.Tokenizer) -> list[list[int] | None]:
+    """The ids of the probe and of its lines; None for what a tokenizer without an unknown token cannot encode."""
+    found: list[list[int] | None] = []
+    for text in (PROBE, *PROBE.splitlines()):
+        try:
+            found.append(list(backend.encode(text, add_special_tokens=False).ids))
+        except Exception:  # the Rust side raises bare Exception
+            found.append(None)
+    return found
 
 
 def vocabulary_fingerprint(vocabulary: dict[str, int]) -> str:

@@ -138,14 +138,14 @@ class Generator:
     @property
     def must_agree(self) -> Row:
         """The fields that all rows of one file share."""
-        from dgmark.decode.generation import recorded
+        from dgmark.decode.generation import scheme_row
         from dgmark.models.traits import traits_of
 
         prepared, traits = self.prepared, traits_of(self.prepared.model)
         return {
             "model": traits.name,
             "key_fingerprint": None if self.key is None else self.key.fingerprint,
-            "scheme": recorded(prepared.scheme),
+            "scheme": scheme_row(prepared.scheme),
             "settings": prepared.config.to_dict(),
             "dtype": traits.number_format,
             "chat": prepared.chat,

@@ -1,7 +1,7 @@
 """Decoding masked diffusion models, with or without the mark.
 
-The settings need no torch; what does is imported when it is first asked for. No module has the name of one of the names
-here, which its import would replace.
+The settings need no torch; every other name is imported at its first use. No module shares its name with a name below,
+because importing the module would replace that name.
 """
 
 from importlib import import_module

@@ -1,6 +1,6 @@
 """From a forward's logits to candidates on whole canvases: the rows' draws, the scheme's bias and noise, the matching.
 
-What a row draws depends on its seed and on how often it was drawn for, never on its neighbours.
+The draws of a row depend on its seed and on the number of earlier draws for it, never on its neighbours.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from dgmark.models.traits import traits_of
 
 
 def forbidden_ids(model: Denoiser) -> Int[Tensor, " f"]:
-    """Ids that no position may take: the mask id, and rows of padding that no token stands for."""
+    """Ids that no position may take: the mask id, and the rows of padding, which stand for no token."""
     return torch.tensor(sorted({model.mask_id, *range(model.tokenizer.vocab_size, model.vocab_size)}))
 
 
@@ -33,33 +33,35 @@ class Candidates:
     matched: Bool[Tensor, "canvases window"]
 
     def at(self, rows: Tensor, places: slice = slice(None)) -> "Candidates":
-        """Those of some canvases, at some places of the window."""
+        """The candidates of some canvases, at some places of the window."""
         return Candidates(self.tokens[rows, places], self.rewards[rows, places], self.matched[rows, places])
 
     def put(self, rows: Tensor, new: "Candidates") -> None:
-        """Replace those of some canvases."""
+        """Replace the candidates of some canvases."""
         self.tokens[rows], self.rewards[rows], self.matched[rows] = new.tokens, new.rewards, new.matched
 
 
 class Proposer:
-    """Makes the candidates of one decode; holds a generator a row.
+    """Makes the candidates of one decode; holds one random generator for each row.
 
     Args:
-        model: the denoiser; only what it states of itself is read.
-        canvas: what is decoded.
+        model: the denoiser; only its ids, its vocabulary and its traits are read.
+        canvas: the canvas to decode.
         config: decoding settings.
         steering: what the scheme does to a step.
-        seeds: one a row.
+        seeds: one for each row.
 
     Raises:
-        SettingsError: positions that differ by row, under a scheme that counts them once for all rows.
+        SettingsError: positions differ between rows, but the scheme counts them once for all rows.
     """
 
     def __init__(
         self, model: Denoiser, canvas: Canvas, config: DecodeConfig, steering: Steering, seeds: Sequence[int]
     ) -> None:
         if canvas.positions.dim() > 1 and (steering.bias is not None or steering.noise is not None):
-            raise SettingsError("this scheme counts positions once for all rows: decode rows of other positions apart")
+            raise SettingsError(
+                "this scheme counts positions once for all rows: decode rows with different positions separately"
+            )
         device = canvas.ids.device
         self._config = config
         self._steering = steering
@@ -71,13 +73,13 @@ class Proposer:
         self._forbidden = torch.cat([forbidden_ids(model).to(device), ends])
 
     def __call__(self, logits: Tensor, ids: Tensor, masked: Tensor, rows: Tensor, low: int) -> Candidates:
-        """Candidates at the masked places of a window, for several canvases; 0 where nothing is masked.
+        """Make candidates at the masked places of a window, for several canvases; 0 where nothing is masked.
 
         Args:
-            logits: of the window (canvases, window, vocab).
+            logits: logits of the window (canvases, window, vocab).
             ids: the canvases.
             masked: which places of the window are masked (canvases, window).
-            rows: the row of the decode that each canvas stems from, ascending.
+            rows: the row of the decode that each canvas comes from, ascending.
             low: the window's first place in the region.
         """
         positions = self._positions[..., low : low + masked.shape[1]]
@@ -91,7 +93,7 @@ class Proposer:
         return Candidates(tokens, rewards, matching(tokens, positions if positions.dim() == 1 else positions[rows]))
 
     def _uniforms(self, rows: Tensor, masked: Tensor) -> Float[Tensor, "k 2"]:
-        """Two numbers a masked place; each row's generator draws for the whole window, masked or not."""
+        """Two numbers for each masked place; each row's generator draws for the whole window, masked or not."""
         owners, counts = torch.unique_consecutive(rows, return_counts=True)
         draws = [
             torch.rand(count, masked.shape[1], 2, generator=self._generators[owner], dtype=torch.float64)
@@ -102,7 +104,7 @@ class Proposer:
     def _proposals(
         self, logits: Tensor, ids: Tensor, masked: Tensor, positions: Tensor, low: int, uniforms: Tensor
     ) -> Proposals:
-        """Candidates and rewards of the masked places, row by row, under the scheme's bias and noise."""
+        """Candidates and rewards at the masked places, row by row, under the scheme's bias and noise."""
         bias, noise = self._steering.bias, self._steering.noise
         if bias is None:
             chosen = logits[masked]

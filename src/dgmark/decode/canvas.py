@@ -1,4 +1,4 @@
-"""What a decode starts from and what comes of it: canvases, the commits of each step, responses with their traces."""
+"""Input and output of a decode: canvases, the commits of each step, and responses with their traces."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -10,21 +10,21 @@ from torch.nn.functional import pad
 
 from dgmark.models.denoiser import Denoiser
 
-# Called after each step with the number of tokens that were committed.
+# Called after each step with the number of tokens that the step committed.
 Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
 class Canvas:
-    """What is to be decoded: rows of one layout.
+    """The input of a decode: rows that share one layout.
 
     Attributes:
         ids: prompt and masks, or a text with holes.
-        start: where the region begins that blocks are cut from.
-        masked: the places of the region to be filled.
-        positions: the position of each place, as the mark counts them; shared by the rows, or of each row.
-        stops: whether a row ends with the first end token (else none is ever committed).
-        padding: columns at the left of each row that are no part of it; None for none.
+        start: first column of the region, which is cut into blocks.
+        masked: which places of the region are to be filled.
+        positions: the position of each place, as the mark counts them; one list for all rows, or one for each row.
+        stops: whether a row ends with the first end token; if not, no end token is ever committed.
+        padding: number of padding columns at the left of each row; None for no padding.
     """
 
     ids: Int[Tensor, "batch length"]
@@ -42,7 +42,7 @@ class Canvas:
         mask_id: int,
         padding: Int[Tensor, " batch"] | None = None,
     ) -> "Canvas":
-        """Prompts of one length, padding included, each followed by `length` masks."""
+        """Make a canvas from prompts of one length (padding included), each followed by `length` masks."""
         response = prompts.new_full((prompts.shape[0], length), mask_id)
         return cls(
             ids=torch.cat([prompts, response], 1),
@@ -54,9 +54,10 @@ class Canvas:
 
     @classmethod
     def with_holes(cls, ids: list[int], holes: list[int], mask_id: int) -> "Canvas":
-        """A text whose tokens at the places `holes` (ascending, not empty) are to be written; no end token is.
+        """Make a canvas from a text whose tokens at the places `holes` (ascending, not empty) are to be written.
 
-        The region is cut from the first hole to the last, and positions are counted from the text's first token.
+        The region goes from the first hole to the last, and positions are counted from the text's first token. No end
+        token is ever written.
         """
         row = torch.tensor([ids], dtype=torch.long)
         row[0, holes] = mask_id
@@ -67,7 +68,7 @@ class Canvas:
 
     @classmethod
     def together(cls, canvases: "Sequence[Canvas]", mask_id: int) -> "Canvas":
-        """Canvases of one `layout` as one; those that begin earlier are padded at the left (with masks)."""
+        """Join canvases of one `layout`; those with a shorter beginning are padded at the left (with masks)."""
         start = max(canvas.start for canvas in canvases)
         missing = [start - canvas.start for canvas in canvases for _ in canvas.ids]
         padded = [pad(canvas.ids, (start - canvas.start, 0), value=mask_id) for canvas in canvases]
@@ -76,12 +77,12 @@ class Canvas:
 
     @property
     def layout(self) -> tuple[int, bytes, bytes, bool]:
-        """What the rows of one canvas share beside its start: what stands behind it, its places, its positions."""
+        """What rows must share to be joined: the length after `start`, the masked places, the positions, `stops`."""
         places = (self.masked.numpy(force=True).tobytes(), self.positions.numpy(force=True).tobytes())
         return self.ids.shape[1] - self.start, *places, self.stops
 
     def to(self, device: torch.device) -> "Canvas":
-        """The same on another device."""
+        """The same canvas on another device."""
         return replace(
             self,
             ids=self.ids.to(device),
@@ -97,14 +98,14 @@ class Canvas:
 
 @dataclass(frozen=True)
 class Trace:
-    """The commits of one row in their order; parallel lists.
+    """The commits of one row in the order they were made, as parallel lists.
 
     Attributes:
         step: the step of the commit; steps that commit several tokens at once have several entries.
         position: 0-based, from the first generated token.
-        token_id: what was committed.
-        reward: its reward r_j.
-        matched: whether it lay in the position's matching set; always true without a mark.
+        token_id: the committed token.
+        reward: the token's reward r_j.
+        matched: whether the token was in the position's matching set; always true without a mark.
     """
 
     step: list[int]
@@ -116,7 +117,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Response:
-    """One decoded row: the ids before the end token, whether there was one, and how they came about."""
+    """One decoded row: the ids before the end token, whether there was an end token, and the trace of the commits."""
 
     token_ids: list[int]
     ended: bool
@@ -125,18 +126,18 @@ class Response:
 
 @dataclass(frozen=True)
 class Commits:
-    """What one step committed, over all rows.
+    """The commits of one step in all rows.
 
     Attributes:
         step: number of the step.
         block: number of the block.
-        row: of each commit, its row.
-        place: of each commit, its place in the region.
-        token: of each commit, its token.
-        reward: of each commit, its reward.
-        matched: of each commit, whether it lay in the matching set.
-        finished: rows that are complete with this step.
-        forwards: canvases that were run through the model since the last commits.
+        row: the row of each commit.
+        place: the place in the region of each commit.
+        token: the token of each commit.
+        reward: the reward of each commit.
+        matched: whether each token was in its matching set.
+        finished: rows that this step completed.
+        forwards: number of canvases run through the model since the previous commits.
     """
 
     step: int
@@ -153,29 +154,29 @@ class Commits:
 def collect(
     model: Denoiser, canvas: Canvas, steps: Iterable[Commits], progress: Progress | None = None
 ) -> list[Response]:
-    """The responses that the steps add up to."""
+    """Run the steps of a decode and return the response of each row."""
     region = canvas.ids[:, canvas.start : canvas.start + len(canvas.masked)].clone()
-    done: list[Commits] = []
+    history: list[Commits] = []
     for commits in steps:
         region[commits.row, commits.place] = commits.token
-        done.append(commits)
+        history.append(commits)
         if progress is not None:
             progress(len(commits.row))
     ends = set(model.end_ids) if canvas.stops else set()
-    traces = _traces(done, len(region), canvas)
+    traces = _traces(history, len(region), canvas)
     return [response_of(ids, ends, trace) for ids, trace in zip(region.tolist(), traces, strict=True)]
 
 
 def response_of(ids: list[int], ends: set[int], trace: Trace) -> Response:
-    """The response up to its first end token, before which every position is committed."""
+    """The response up to its first end token; every position before that token is committed."""
     stop = next((i for i, token in enumerate(ids) if token in ends), None)
     return Response(token_ids=ids[:stop], ended=stop is not None, trace=trace)
 
 
-def _traces(done: list[Commits], batch: int, canvas: Canvas) -> list[Trace]:
+def _traces(history: list[Commits], batch: int, canvas: Canvas) -> list[Trace]:
     columns = [
         (c.row, torch.full_like(c.row, c.step), canvas.position_of(c.row, c.place), c.token, c.reward, c.matched)
-        for c in done
+        for c in history
     ]
     row, step, position, token, reward, matched = (torch.cat(column).cpu() for column in zip(*columns, strict=True))
     traces = []

@@ -1,14 +1,14 @@
-"""The settings of one decode, refused at once where they cannot be meant."""
+"""The settings of one decode; invalid ones are refused at once."""
 
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from dgmark.errors import BlockLengthError, SettingsError, UnknownStrategy
 
-if TYPE_CHECKING:  # so that a command line knows the settings without torch
+if TYPE_CHECKING:  # so that the command line reads the settings without importing torch
     from dgmark.models.denoiser import Denoiser
 
-# beyond these, logits / temperature leaves the range in which float32 still tells tokens apart
+# beyond these limits, float32 cannot tell tokens apart by logits / temperature
 _COLDEST, _HOTTEST = 1e-6, 1e6
 
 STRATEGIES = ("random", "confidence", "entropy", "margin", "left_to_right")
@@ -42,60 +42,82 @@ class Settings(TypedDict, total=False):
 
 
 def _setting(value: Any, help: str, choices: tuple[str, ...] = (), default: str | None = None) -> Any:  # noqa: A002
-    """A field with what a command line says of it: its sentence of help, its choices, its default in words."""
+    """A field with its text for the command line: a sentence of help, the choices, the default in words."""
     shown = default if default is not None or value is None else str(value)
     return field(default=value, metadata={"help": help, "choices": choices, "default": shown})
 
 
 @dataclass(frozen=True)
 class DecodeConfig:
-    """How a response is decoded. The mark is no setting here: marked and unmarked text share every one of these.
+    """How a response is decoded. Marked and unmarked text use the same settings; the mark itself is not among them.
 
     Attributes:
-        length: response tokens.
-        block_length: positions of a block; blocks are filled left to right, positions within one in any order.
-        strategy: the reward that orders positions: "random", "confidence", "entropy", "margin", or "left_to_right"
-            (minus the place in the block).
-        temperature: of the sampling distribution; 0 takes the most likely token.
-        top_k: sample among the k most likely tokens (and those tied with the k-th).
-        top_p: sample among the fewest most likely tokens that hold at least this probability.
-        lookahead: k of the one-step lookahead (paper section 3.4); 1 is none. Without a mark nothing is looked ahead.
+        length: length of the response in tokens.
+        block_length: positions in a block. Blocks are filled left to right, the positions inside a block in any order.
+        strategy: the reward that ranks masked positions: "random", "confidence", "entropy", "margin", or
+            "left_to_right" (minus the place in the block).
+        temperature: temperature of the sampling distribution; 0 takes the most likely token.
+        top_k: sample from the k most likely tokens (and those tied with the k-th).
+        top_p: sample from the smallest set of most likely tokens that together have at least this probability.
+        lookahead: k of the one-step lookahead (paper section 3.4); 1 turns it off. Without a mark there is no
+            lookahead.
         lookahead_scope: which masked positions the lookahead counts: those of the "block", or of the whole "canvas".
-        lookahead_proposals: under sampling, the winner's draws of the lookahead are "kept" for the next step, or
-            "redrawn", so that the score is an estimate as in the paper.
-        commit: how many positions a step commits: a "quota" that follows from `steps`; every preferred candidate whose
-            confidence is above `threshold`, or those that pass the `factor` rule, and at least one (Fast-dLLM).
-        threshold: of commit "threshold", in (0, 1).
-        factor: of commit "factor", in (0, 2]: the n-th best is taken while its confidence >= 1 - factor / (n + 1).
-        steps: forwards of a whole response under commit "quota"; None is one a token. Blocks share them evenly.
-        schedule: how a block's tokens fall to its steps: as even as can be ("llada"), or as Dream's ("dream").
-        cache: "none"; "prefix" or "dual" keep keys and values outside the block between its steps. An approximation
-            for bidirectional models.
+        lookahead_proposals: with sampling, the tokens that the lookahead drew for the winner are "kept" for the next
+            step, or "redrawn", so that the score is an estimate as in the paper.
+        commit: how many positions a step commits. "quota": a number that follows from `steps`. "threshold": every
+            preferred candidate whose confidence is above `threshold`. "factor": the
+            preferred candidates that pass the `factor` rule. The last two commit at least one (Fast-dLLM).
+        threshold: confidence limit for commit "threshold", in (0, 1).
+        factor: for commit "factor", in (0, 2]: the n-th best is taken while its confidence >= 1 - factor / (n + 1).
+        steps: steps of a whole response under commit "quota"; None is one for each token. Blocks share them evenly.
+        schedule: how the tokens of a block are spread over its steps: as evenly as possible ("llada"), or as Dream does
+            ("dream").
+        cache: "none", or "prefix" or "dual", which keep keys and values outside the block between its steps. This is an
+            approximation for bidirectional models.
         guard: tau in [0, 1]: a match is preferred only if its reward is at least tau times the best reward (strategy
-            entropy: if it is at most ln(1/tau) below). 0 is the paper.
-        repetition_guard: a match that would prolong a loop of the position code's period earns no preference.
+            entropy: if it is at most ln(1/tau) below). 0, as in the paper, turns the guard off.
+        repetition_guard: do not prefer a match that would prolong a loop of the position code's period.
     """
 
-    length: int = _setting(256, "Response tokens.")
-    block_length: int = _setting(32, "Positions of a block.", default="the model's own, or 32")
-    strategy: str = _setting("confidence", "The reward that orders positions.", STRATEGIES)
-    temperature: float = _setting(1.0, "Temperature of the sampling; 0 takes the most likely token.")
-    top_k: int | None = _setting(None, "Sample among the k most likely tokens.")
-    top_p: float | None = _setting(None, "Sample among the fewest tokens that hold this probability.")
-    lookahead: int = _setting(1, "Candidates a step tries one step ahead, each at the cost of a forward.")
-    lookahead_scope: Literal["block", "canvas"] = _setting("block", "Where the lookahead counts matches.", SCOPES)
+    length: int = _setting(256, "Length of the response in tokens.")
+    block_length: int = _setting(
+        32, "Tokens in a block; blocks are filled from left to right.", default="the model's own, or 32"
+    )
+    strategy: str = _setting("confidence", "How a step ranks the masked positions.", STRATEGIES)
+    temperature: float = _setting(1.0, "Sampling temperature; 0 always takes the most likely token.")
+    top_k: int | None = _setting(None, "Sample from the k most likely tokens only.")
+    top_p: float | None = _setting(None, "Sample from the most likely tokens that together have this probability.")
+    lookahead: int = _setting(
+        1, "Choices that each step compares by looking one step ahead, each at the cost of a forward; 1 turns it off."
+    )
+    lookahead_scope: Literal["block", "canvas"] = _setting(
+        "block", "With --lookahead: where matches are counted.", SCOPES
+    )
     lookahead_proposals: Literal["redrawn", "kept"] = _setting(
-        "redrawn", "How a sampling step treats the draws of the lookahead.", LOOKAHEAD_PROPOSALS
+        "redrawn",
+        "With --lookahead: what the next step does with the tokens drawn while looking ahead.",
+        LOOKAHEAD_PROPOSALS,
     )
-    commit: Literal["quota", "threshold", "factor"] = _setting("quota", "How many tokens a step commits.", COMMITS)
-    threshold: float = _setting(0.9, "With --commit threshold: the confidence from which a step takes a token.")
-    factor: float = _setting(1.0, "With --commit factor: how far the confidence of a step's tokens may fall.")
-    steps: int | None = _setting(None, "With --commit quota: forwards of a response.", default="one a token")
-    schedule: Literal["llada", "dream"] = _setting("llada", "How the tokens of a block fall to its steps.", SCHEDULES)
+    commit: Literal["quota", "threshold", "factor"] = _setting(
+        "quota", "What sets the number of tokens that a step commits.", COMMITS
+    )
+    threshold: float = _setting(0.9, "With --commit threshold: commit tokens with a confidence above this.")
+    factor: float = _setting(1.0, "With --commit factor: larger values commit more tokens in a step.")
+    steps: int | None = _setting(
+        None, "With --commit quota: steps of the whole response.", default="one for each token"
+    )
+    schedule: Literal["llada", "dream"] = _setting(
+        "llada", "How the tokens of a block are spread over its steps.", SCHEDULES
+    )
     cache: Literal["none", "prefix", "dual"] = _setting(
-        "none", "Keys and values kept between steps; inexact for most models.", CACHES, "the model's own, or none"
+        "none",
+        "Which keys and values to keep between steps; approximate for most models.",
+        CACHES,
+        "the model's own, or none",
     )
-    guard: float = _setting(0.0, "Prefer a match only if it has this share of the best reward.", default="0")
+    guard: float = _setting(
+        0.0, "Prefer a match only if its reward is at least this share of the best; 0 turns the guard off.", default="0"
+    )
     repetition_guard: bool = _setting(False, "Do not prefer a match that prolongs a loop.", default="off")
 
     def __post_init__(self) -> None:
@@ -105,42 +127,46 @@ class DecodeConfig:
         self._check_commits()
         _one_of("cache", self.cache, CACHES)
         if not 0 <= self.guard <= 1:
-            raise SettingsError(f"guard {self.guard} is not in 0..1; 0 is none")
+            raise SettingsError(f"guard {self.guard} is not in 0..1; 0 turns it off")
         if self.guard and self.strategy == "random":
-            raise SettingsError("the rewards of strategy random are noise, so a guard has nothing to compare: guard 0")
+            raise SettingsError(
+                "the rewards of strategy random are noise, so a guard has nothing to compare: use guard 0"
+            )
         if self.guard and self.strategy == "left_to_right":
-            raise SettingsError("the rewards of strategy left_to_right are places, not qualities: guard 0")
+            raise SettingsError(
+                "the rewards of strategy left_to_right are places and say nothing of quality: use guard 0"
+            )
 
     @classmethod
-    def of(cls, model: "Denoiser", **given: Unpack[Settings]) -> "DecodeConfig":
-        """The given settings, else the model's own defaults, else those of this class.
+    def of(cls, model: "Denoiser", **settings: Unpack[Settings]) -> "DecodeConfig":
+        """Complete settings with the model's own defaults, then with those of this class.
 
         Raises:
-            SettingsError: a setting that is none, or that cannot be meant, for this model or any.
+            SettingsError: a setting is unknown, or invalid for this model or for any.
         """
         from dgmark.models.traits import traits_of
 
-        unknown = sorted(given.keys() - {one.name for one in fields(cls)})
+        unknown = sorted(settings.keys() - {one.name for one in fields(cls)})
         if unknown:
             raise SettingsError(f"there is no setting {', '.join(unknown)}; the settings are those of DecodeConfig")
         traits = traits_of(model)
-        config = cls(**{**traits.defaults, **given})
+        config = cls(**{**traits.defaults, **settings})
         multiple = traits.block_multiple
         if multiple is not None and multiple % config.block_length:
             raise BlockLengthError(
                 f"{traits.name} attends in blocks of {multiple}: block length {config.block_length} does not divide "
-                "that"
+                "it; use one that does"
             )
         if not traits.sees_ahead and config.lookahead > 1 and config.lookahead_scope == "canvas":
             raise SettingsError(
-                f"{traits.name} sees nothing behind a block, so lookahead cannot count the canvas: "
+                f"{traits.name} sees nothing behind a block, so lookahead cannot count the whole canvas: "
                 "use lookahead scope block"
             )
         return config
 
     @property
     def greedy(self) -> bool:
-        """Whether the most likely token is taken instead of a sample."""
+        """Whether the most likely token is taken (temperature 0)."""
         return self.temperature == 0
 
     def to_dict(self) -> dict[str, Any]:
@@ -167,7 +193,9 @@ class DecodeConfig:
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise SettingsError(f"top-p {self.top_p} is not in (0, 1]")
         if self.greedy and (self.top_k is not None or self.top_p is not None):
-            raise SettingsError("temperature 0 takes the most likely token: top-k and top-p have no meaning there")
+            raise SettingsError(
+                "temperature 0 takes the most likely token: top-k and top-p have no meaning; leave them out"
+            )
         if self.strategy == "margin" and not self.greedy:
             raise SettingsError("strategy margin proposes the most likely token: it needs temperature 0")
 
@@ -175,7 +203,7 @@ class DecodeConfig:
         _one_of("lookahead scope", self.lookahead_scope, SCOPES)
         _one_of("lookahead proposals", self.lookahead_proposals, LOOKAHEAD_PROPOSALS)
         if self.lookahead < 1:
-            raise SettingsError(f"lookahead {self.lookahead} looks at no candidate; 1 is no lookahead")
+            raise SettingsError(f"lookahead {self.lookahead} looks at no candidate; 1 turns it off")
         if self.lookahead == 1:
             return
         if self.strategy == "random":
@@ -184,8 +212,8 @@ class DecodeConfig:
             )
         if self.lookahead_scope == "canvas" and self.cache == "dual":
             raise SettingsError(
-                "cache dual computes the block alone, so lookahead cannot count the canvas: use cache prefix or none, "
-                "or lookahead scope block"
+                "cache dual computes the block alone, so lookahead cannot count the whole canvas: use cache prefix or "
+                "none, or lookahead scope block"
             )
 
     def _check_commits(self) -> None:

@@ -1,4 +1,4 @@
-"""From prompts to texts: what `generate` makes of prepared prompts, and what a row of its output holds."""
+"""From prompts to texts: `generate`, and the row of output that it makes for each prompt."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -17,19 +17,19 @@ GENERATION_SCHEMA = 2
 
 @dataclass(frozen=True)
 class Generation:
-    """One generated text and how it came about.
+    """One generated text, with everything that determined it.
 
     Attributes:
-        prompt: as given (text, or token ids).
-        text: the response, special tokens left out.
-        token_ids: the response's ids, up to and without the first end token.
-        ended: whether there was an end token; otherwise the length ran out.
-        seed: of this row alone: the same prompt and seed give the same row, whatever its neighbours.
+        prompt: the prompt (text, or token ids).
+        text: the response, without special tokens.
+        token_ids: the response's ids before the first end token.
+        ended: whether there was an end token; otherwise the response has the full length.
+        seed: seed of this row: the same prompt and seed give the same row, whatever its neighbours.
         model: the model's name.
-        dtype: number format of the forward; None if the model does not tell.
-        key_fingerprint: names the key; None without a mark.
+        dtype: number format of the forward; None if the model does not state it.
+        key_fingerprint: fingerprint of the key; None without a mark.
         settings: the decoding settings.
-        trace: the commits in their order.
+        trace: the commits in the order they were made.
         chat: whether the prompt was put into the model's chat template.
         scheme: the name and options of a scheme other than dgMARK; None for dgMARK, or without a mark.
     """
@@ -80,27 +80,27 @@ def generate(
     progress: Progress | None = None,
     **settings: Unpack[Settings],
 ) -> list[Generation]:
-    """Generate one text a prompt, marked with `key`; with None, the same loop leaves no mark.
+    """Generate one text for each prompt, marked with `key`; with None, the same loop leaves no mark.
 
     Args:
         model: a loaded model.
         prompts: texts or lists of token ids; a single text is a list of one.
-        key: must be bound to the model's tokenizer and vocabulary; None for text without a mark.
+        key: a key for the model's tokenizer and vocabulary; None for text without a mark.
         scheme: another watermark than dgMARK, from `dgmark.lab.baselines.scheme`, in the same loop and under the same
             key.
         seed: row i uses seed + i.
-        batch_size: most rows decoded at once.
-        chat: take texts as messages to a chat model, and put them into its template.
+        batch_size: largest number of rows decoded at once.
+        chat: treat texts as messages to a chat model, and put them into its template.
         pad: decode prompts of different lengths together, padded; by default on accelerators, if the model can.
-        progress: told the number of committed tokens after each step.
-        settings: `length`, `temperature`, `lookahead` and all others of `DecodeConfig`; what is left out is the
-            scheme's default, the model's own, or that of `DecodeConfig`.
+        progress: called after each step with the number of tokens it committed.
+        settings: `length`, `temperature`, `lookahead` and all others of `DecodeConfig`; a setting that is left out
+            has the scheme's default, else the model's own, else that of `DecodeConfig`.
 
     Returns:
         Generations in the order of the prompts.
 
     Raises:
-        SettingsError: invalid settings, a prompt that does not fit the context, or a key that is no `WatermarkKey`.
+        SettingsError: a setting is invalid, a prompt does not fit the context, or the key is no `WatermarkKey`.
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """
     prepared = Prepared.of(
@@ -112,11 +112,11 @@ def generate(
         pad=pad,
         batch_size=batch_size,
     )
-    return [made for rows in prepared.chunks() for made in generations(prepared, rows, progress)]
+    return [generation for rows in prepared.chunks() for generation in generations(prepared, rows, progress)]
 
 
 def generations(prepared: Prepared, rows: Sequence[int], progress: Progress | None = None) -> list[Generation]:
-    """Decode these of the prepared requests; the texts in their order, those of refused requests left out."""
+    """Decode these of the prepared requests, in this order; refused requests are left out."""
     responses: dict[int, Response] = {}
     for batch in prepared.batches(rows):
         responses.update(
@@ -140,10 +140,10 @@ def generation_of(prepared: Prepared, row: int, response: Response) -> Generatio
         settings=prepared.config.to_dict(),
         trace=response.trace,
         chat=prepared.chat,
-        scheme=recorded(prepared.scheme),
+        scheme=scheme_row(prepared.scheme),
     )
 
 
-def recorded(scheme: Scheme | None) -> dict[str, Any] | None:
-    """A scheme as rows record it: its name and options; None for dgMARK, whose rows are older than schemes."""
+def scheme_row(scheme: Scheme | None) -> dict[str, Any] | None:
+    """The name and options of a scheme for a row; None for dgMARK, whose rows are older than the field."""
     return None if scheme is None or scheme.name == "dgmark" else scheme.to_dict()

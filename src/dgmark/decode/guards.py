@@ -1,6 +1,7 @@
-"""When a match is worth no preference: it would cost too much quality, or prolong a loop. Both are ours.
+"""When a match is not preferred: it would cost too much quality, or prolong a loop.
 
-A guard never forbids a token. A guarded match is committed in its turn by the ordinary rule.
+The paper has no guards. A guard never forbids a token: a match without preference is treated like a candidate that does
+not match.
 """
 
 import math
@@ -13,13 +14,13 @@ from torch import Tensor
 def good_enough(
     rewards: Float[Tensor, "batch block"], masked: Bool[Tensor, "batch block"], guard: float, *, logarithmic: bool
 ) -> Bool[Tensor, "batch block"]:
-    """Candidates whose reward is at least `guard` times the best of their row.
+    """Whether each candidate's reward is at least `guard` times the best of its row.
 
     Args:
-        rewards: r_j.
+        rewards: the rewards r_j.
         masked: positions not yet committed.
         guard: tau in [0, 1].
-        logarithmic: rewards are logarithms (negative entropies): at most ln(1/tau) below the best.
+        logarithmic: whether rewards are logarithms (negative entropies); then they may be ln(1/tau) below the best.
     """
     best = rewards.masked_fill(~masked, -torch.inf).amax(-1, keepdim=True)
     if not logarithmic:
@@ -33,15 +34,15 @@ def prolongs_loop(
     start: int,
     period: int | Int[Tensor, " batch"],
 ) -> Bool[Tensor, "batch block"]:
-    """Candidates that equal two or more of the four tokens one and two periods away on either side.
+    """Whether each candidate equals two or more of the four tokens one and two periods away on either side.
 
     A code of period P rewards loops of period P for ever: "sir, sir, sir," under alternating parity.
 
     Args:
         tokens: candidates v_j; never the mask.
-        canvas: prompt and response, masks where nothing is committed.
-        start: where in the canvas the block begins.
-        period: of the position code; of a row with period 0 nothing prolongs a loop.
+        canvas: prompt and response, with masks where nothing is committed.
+        start: the block's first column in the canvas.
+        period: the period of the position code; in a row with period 0 nothing prolongs a loop.
     """
     periods = torch.as_tensor(period, device=tokens.device).expand(len(tokens))[:, None]
     column = start + torch.arange(tokens.shape[1], device=tokens.device)

@@ -1,4 +1,4 @@
-"""Infilling: text with holes in, the holes filled with marked tokens out. What was given stays as it was."""
+"""Infilling: fill the holes of a text with marked tokens. The text around the holes stays as it is."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from dgmark.watermark.key import WatermarkKey
 
 INFILLING_SCHEMA = 1
 
-# A text, and between its pieces the number of tokens to fill in.
+# A text in pieces; a number between them is a hole of so many tokens.
 Parts = Sequence[str | int]
 CountFrom = Literal["text", "hole"]
 
@@ -29,18 +29,18 @@ class Infilling:
     """A text whose holes were filled.
 
     Attributes:
-        parts: as given.
+        parts: the text and the lengths of its holes, as `infill` was called with them.
         text: the whole text.
-        token_ids: of the whole text.
-        holes: of each hole its tokens [start, end) in `token_ids`.
-        spans: of each hole its characters [start, end) in `text`; the detector scores these with `only=spans`.
+        token_ids: ids of the whole text.
+        holes: the tokens [start, end) of each hole in `token_ids`.
+        spans: the characters [start, end) of each hole in `text`; the detector scores these with `only=spans`.
         count_from: where positions are counted from.
-        seed: of this text.
+        seed: seed of this text.
         model: the model's name.
-        dtype: number format of the forward.
-        key_fingerprint: names the key; None without a mark.
+        dtype: number format of the forward; None if the model does not state it.
+        key_fingerprint: fingerprint of the key; None without a mark.
         settings: the decoding settings.
-        trace: the commits in their order.
+        trace: the commits in the order they were made.
     """
 
     parts: list[str | int]
@@ -68,7 +68,7 @@ class Infilling:
 
 
 def holes_in(text: str) -> list[str | int]:
-    """The parts of a text in which `[mask:N]` stands for a hole of N tokens."""
+    """Split a text in which `[mask:N]` stands for a hole of N tokens into its parts."""
     pieces = _HOLE.split(text)
     return [int(piece) if index % 2 else piece for index, piece in enumerate(pieces) if index % 2 or piece]
 
@@ -85,49 +85,49 @@ def infill(
 ) -> list[Infilling]:
     """Fill the holes of texts, marked with `key`.
 
-    Blocks are cut from the first hole to the end of the last and filled left to right; every step sees the whole
-    text, what stands behind a hole included. End tokens are never filled in.
+    Blocks go from the first hole to the end of the last and are filled left to right. Every step sees the whole text,
+    also what comes after a hole. End tokens are never filled in.
 
     Args:
         model: a loaded model.
         texts: each a list of strings and hole lengths in tokens, like ["Once upon", 24, "happily ever after."].
-        key: must be bound to the model's tokenizer and vocabulary; None for tokens without a mark.
-        count_from: count the mark's positions from the first token of the "text" (so that one detection serves all
-            holes), or anew in each "hole" (so that a hole may be scored without its surroundings).
+        key: a key for the model's tokenizer and vocabulary; None for tokens without a mark.
+        count_from: count the mark's positions from the first token of the "text" (so that one detection covers all
+            holes), or from the first token of each "hole" (so that a hole can be scored without its surroundings).
         seed: text i uses seed + i.
-        progress: told the number of committed tokens after each step.
-        settings: those of `DecodeConfig` except length and steps, which the holes decide.
+        progress: called after each step with the number of tokens it committed.
+        settings: those of `DecodeConfig` except length and steps, which follow from the holes.
 
     Raises:
-        InputError: a text without a hole, or without a word.
-        PromptTooLong: a text that does not fit the context.
-        SettingsError: invalid settings, or a key that is no `WatermarkKey`.
+        InputError: a text has no hole, or nothing around its holes.
+        PromptTooLong: a text does not fit the context.
+        SettingsError: a setting is invalid, or the key is no `WatermarkKey`.
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """
     if count_from not in ("text", "hole"):
         raise SettingsError(f"count from {count_from!r} is not one of: text, hole")
     for name in ("length", "steps"):
         if settings.get(name) is not None:
-            raise SettingsError(f"infilling takes no {name}: the holes say how many tokens there are")
+            raise SettingsError(f"infilling takes no {name}, because the holes set the number of tokens: leave it out")
     config = config_of_holes(model, settings)
     encoded = [_encode(model, parts) for parts in texts]
     requests = [Request(text, seed + index, key) for index, text in enumerate(encoded)]
     prepared = Prepared.of(model, requests, config, encode=lambda text: text.canvas(model.mask_id, count_from))
-    return [_filled(prepared, row, count_from, progress) for row in range(len(requests))]
+    return [_fill(prepared, row, count_from, progress) for row in range(len(requests))]
 
 
 def config_of_holes(model: Denoiser, settings: Mapping[str, Any]) -> DecodeConfig:
-    """The settings of a decode whose holes decide its length.
+    """The settings of a decode whose length follows from its holes.
 
     Raises:
-        SettingsError: invalid settings.
+        SettingsError: a setting is invalid.
     """
-    given: dict[str, Any] = {**traits_of(model).defaults, **settings}
-    given["length"] = given.get("block_length", DecodeConfig.block_length)  # any multiple will do
-    return DecodeConfig.of(model, **given)
+    complete: dict[str, Any] = {**traits_of(model).defaults, **settings}
+    complete["length"] = complete.get("block_length", DecodeConfig.block_length)  # any multiple of it is valid
+    return DecodeConfig.of(model, **complete)
 
 
-def _filled(prepared: Prepared, row: int, count_from: CountFrom, progress: Progress | None) -> Infilling:
+def _fill(prepared: Prepared, row: int, count_from: CountFrom, progress: Progress | None) -> Infilling:
     request, canvas, traits = prepared.requests[row], prepared.canvases[row], traits_of(prepared.model)
     text, tokenizer = request.prompt, prepared.model.tokenizer
     (batch,) = prepared.batches([row])
@@ -176,11 +176,11 @@ def _encode(model: Denoiser, parts: Parts) -> _Text:
             holes.append((len(ids), len(ids) + part))
             ids += [model.mask_id] * part
         else:
-            raise InputError(f"a part of a text to fill is a string or a number of tokens, not {part!r}")
+            raise InputError(f"a part of a text to fill is a string or a positive number of tokens, not {part!r}")
     if not holes:
         raise InputError("there is no hole to fill: give a number of tokens between the strings, or [mask:N]")
     if len(ids) == sum(end - start for start, end in holes):
-        raise InputError("there is no text around the holes: give the model at least one token to go by")
+        raise InputError("there is no text around the holes: give the model at least one token to start from")
     if len(ids) > model.context_length:
         raise PromptTooLong(
             f"text and holes have {len(ids)} tokens, but {traits_of(model).name} holds {model.context_length}: "

@@ -1,8 +1,8 @@
-"""The decoding loop: blocks left to right, some commits a row and step (paper Alg. 1 and 2, and the lookahead's).
+"""The decoding loop: blocks from left to right, some commits per row and step (paper Alg. 1 and 2, and the lookahead).
 
-Knows ids only: no text, no key and no scheme (it is told what steers), no family of models. Marked and unmarked text
-come out of the same lines. A step's forward is run on the canvases it chooses among; the winner's is the next step's,
-so a lookahead of k costs k forwards a step.
+The loop knows token ids only: no text, no key, no scheme (a `Steering` is passed in) and no family of models. The same
+lines make marked and unmarked text. A step runs the forward on the canvases it chooses among; the winner's forward is
+also that of the next step, so a lookahead of k costs k forwards a step.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from dgmark.decode.candidates import Candidates, Proposer
 from dgmark.decode.canvas import Canvas, Commits, Progress, Response, collect
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.guards import good_enough, prolongs_loop
-from dgmark.decode.schedule import blocks, confident, quotas
+from dgmark.decode.schedule import blocks, confident_count, quotas
 from dgmark.decode.selection import alternatives, select
 from dgmark.decode.steering import Matching, Steering
 from dgmark.errors import SettingsError
@@ -33,20 +33,20 @@ def decode(
     progress: Progress | None = None,
     padding: Int[Tensor, " batch"] | None = None,
 ) -> list[Response]:
-    """Decode one response a row, all prompts of one length (padding included).
+    """Decode one response for each row; all prompts have one length (padding included).
 
-    Each row has its own generator, seeded with its own seed, and draws two uniforms a position of the active block
-    and forward, so what a row draws depends neither on its neighbours nor on what is already committed. A row stops
-    once all positions up to an end token are committed.
+    Each row has its own generator and seed. At each forward it draws two uniforms for each position of the active
+    block, so its draws depend neither on its neighbours nor on the tokens already committed. A row stops once all
+    positions up to an end token are committed.
 
     Args:
         model: the denoiser.
         prompts: token ids.
         config: decoding settings.
         steering: what the scheme does to a step, or which candidates match; `everything` for no mark.
-        seeds: one a row.
-        progress: told the number of commits after each step.
-        padding: columns of padding at the left of each prompt, for models that take it.
+        seeds: one for each row.
+        progress: called after each step with the number of its commits.
+        padding: number of padding columns at the left of each prompt, for models that take it.
     """
     canvas = Canvas.after(prompts, config.length, model.mask_id, padding)
     return collect(model, canvas, decode_steps(model, canvas, config, steering, seeds), progress)
@@ -55,18 +55,18 @@ def decode(
 def decode_steps(
     model: Denoiser, canvas: Canvas, config: DecodeConfig, steering: Steering | Matching, seeds: Sequence[int]
 ) -> Iterator[Commits]:
-    """Decode a canvas, telling after each step what it committed.
+    """Decode a canvas and yield the commits of each step.
 
     Args:
         model: the denoiser.
-        canvas: not written to.
-        config: decoding settings; its length is the canvas's business.
+        canvas: the canvas to decode; not written to.
+        config: decoding settings; the length is ignored, the canvas has its own.
         steering: what the scheme does to a step, or which candidates match.
-        seeds: one a row.
+        seeds: one for each row.
 
     Raises:
-        SettingsError: settings that mean nothing for this steering.
-        ModelError: the model gives no logits of the shape that it declares.
+        SettingsError: a setting is invalid for this steering.
+        ModelError: the model's logits do not have the shape that it declares.
     """
     with torch.inference_mode():
         yield from _Loop(model, canvas, config, Steering.of(steering), seeds).run()
@@ -82,9 +82,9 @@ class _Canvases:
 
 @dataclass(frozen=True)
 class _Lookahead:
-    """What a forward says of some of the canvases that a step chooses among."""
+    """The result of a forward on some of the canvases that a step chooses among."""
 
-    canvases: Int[Tensor, " looked"]  # ascending
+    canvases: Int[Tensor, " looked"]  # their numbers, ascending
     candidates: Candidates
     logits: Tensor
 
@@ -101,7 +101,7 @@ class _Block:
 
 
 class _Loop:
-    """One decode. `row`, `ids`, `masked` and `seat` are of the rows that still have tokens to come."""
+    """One decode. `row`, `ids`, `masked` and `seat` hold only the rows that are not finished."""
 
     def __init__(
         self, model: Denoiser, canvas: Canvas, config: DecodeConfig, steering: Steering, seeds: Sequence[int]
@@ -113,7 +113,7 @@ class _Loop:
         self.proposer = Proposer(model, canvas, config, steering, seeds)
         self.origin = traits_of(model).block_origin
         self.ends = torch.tensor(model.end_ids if canvas.stops else (), device=device, dtype=torch.long)
-        # the candidates of unmarked rows all match: there is nothing to look ahead for, and no loop to be wary of
+        # in unmarked rows every candidate matches: a lookahead has nothing to compare, and no match rewards a loop
         marked = steering.marked(rows, device)
         self.widths = torch.where(marked, config.lookahead, 1)
         self.lookahead = int(self.widths.max()) if rows else 1
@@ -122,18 +122,18 @@ class _Loop:
         if self.whole and not marked.all():
             raise SettingsError(
                 "lookahead scope canvas draws for the whole canvas, which would change the texts of rows without a "
-                "mark: decode them apart from those with one, or use lookahead scope block"
+                "mark: decode them apart from marked rows, or use lookahead scope block"
             )
 
         self.start, self.layout = canvas.start, canvas.masked
         self.ids = canvas.ids.clone()
         self.masked = canvas.masked.repeat(len(canvas.ids), 1)
         self.row = torch.arange(len(canvas.ids), device=device)
-        self.seat = self.row  # its place in the session's last `begin`
+        self.seat = self.row  # the row's place in the session's last `begin`
         self.steps = self.forwards = 0
 
     def run(self) -> Iterator[Commits]:
-        """Decode, telling what each step commits."""
+        """Decode, and yield the commits of each step."""
         plan = self._plan()
         candidates: Candidates | None = None
         for block in plan:
@@ -142,12 +142,12 @@ class _Loop:
             counts = iter(quotas(int(self.layout[block.low : block.high].sum()), len(plan), self.config))
             alive = torch.ones_like(self.row, dtype=torch.bool)
             while len(live := (alive & self.masked[:, block.low : block.high].any(1)).nonzero()[:, 0]):
-                commits, over = self._step(block, live, candidates, next(counts, 1))
-                alive[over] = False
+                commits, finished = self._step(block, live, candidates, next(counts, 1))
+                alive[finished] = False
                 yield commits
             if not alive.any():
                 return
-            if block.carries:  # blocks without anything to fill may lie between
+            if block.carries:  # there may be blocks with nothing to fill in between
                 candidates = candidates.at(alive, slice(plan[block.number + 1].low - block.low, None))
             else:
                 candidates = None
@@ -180,40 +180,40 @@ class _Loop:
         return self._propose(block, logits, self.ids, self.masked[:, block.low : block.window], every)
 
     def _propose(self, block: _Block, logits: Tensor, ids: Tensor, masked: Tensor, rows: Tensor) -> Candidates:
-        """Candidates at the masked places of the window, for canvases of these rows."""
+        """Candidates at the masked places of the window, for canvases that come from these rows."""
         return self.proposer(logits, ids, masked, self.row[rows], block.low)
 
     # --- one step ---
 
     def _step(self, block: _Block, live: Tensor, candidates: Candidates, count: int) -> tuple[Commits, Tensor]:
-        """Commit in the live rows, renew their candidates, and tell which rows are over.
+        """Commit in the live rows and renew their candidates; return the commits and the rows that are finished.
 
-        `n` is the axis of the canvases that the step chooses among: those of row 0, best first, those of row 1, ...
+        The step chooses among canvases, numbered 0 to n - 1: those of row 0, best first, then those of row 1, ...
         """
         now = candidates.at(live, slice(block.high - block.low))
         sets, exists = self._alternatives(block, live, now, count)
         several = exists.sum(1)
-        of, rank = exists.nonzero(as_tuple=True)
-        chosen = sets[of, rank]
-        made = self._committed(block, live[of], now.tokens[of], chosen)
-        over = self._over(made)
+        owner, rank = exists.nonzero(as_tuple=True)
+        chosen = sets[owner, rank]
+        canvases = self._committed(block, live[owner], now.tokens[owner], chosen)
+        finished = self._finished(canvases)
 
-        ahead = self._worth_a_forward(block, made.masked, over, several[of] > 1).nonzero()[:, 0]
+        ahead = self._needs_forward(block, canvases.masked, finished, several[owner] > 1).nonzero()[:, 0]
         first = several.cumsum(0) - several
         winner = first
         if len(ahead):
-            seen = self._look(block, live[of], made, ahead)
+            lookahead = self._look(block, live[owner], canvases, ahead)
             score = torch.full_like(sets[:, :, 0], -1, dtype=torch.long)
-            matches = seen.candidates.matched & made.masked[ahead, block.low : block.window]
-            score[of[ahead], rank[ahead]] = matches.sum(1)
+            matches = lookahead.candidates.matched & canvases.masked[ahead, block.low : block.window]
+            score[owner[ahead], rank[ahead]] = matches.sum(1)
             winner = first + score.argmax(1)  # the first of equals: the best reward, then the lowest position
-            self._renew(block, live, candidates, seen, made, winner, several > 1)
+            self._renew(block, live, candidates, lookahead, canvases, winner, several > 1)
 
-        self.ids[live], self.masked[live] = made.ids[winner], made.masked[winner]
-        return self._commits(block, live, now, chosen[winner], over[winner]), live[over[winner]]
+        self.ids[live], self.masked[live] = canvases.ids[winner], canvases.masked[winner]
+        return self._commits(block, live, now, chosen[winner], finished[winner]), live[finished[winner]]
 
     def _alternatives(self, block: _Block, live: Tensor, now: Candidates, count: int) -> tuple[Tensor, Tensor]:
-        """The sets of places among which this step chooses, and which of them there are."""
+        """The sets of places among which this step chooses, and which entries of the array are sets of a row."""
         masked = self.masked[live, block.low : block.high]
         preferred = now.matched
         if self.config.guard:
@@ -225,7 +225,7 @@ class _Loop:
             preferred = preferred & ~prolongs_loop(now.tokens, self.ids[live], at, self.periods[rows])
         quota, width = torch.full_like(live, count), self.widths[rows]
         if self.config.commit != "quota":
-            sure = confident(now.rewards, masked, preferred, self.config)
+            sure = confident_count(now.rewards, masked, preferred, self.config)
             quota, width = sure.clamp(min=1), torch.where(sure == 0, width, 1)
         if self.lookahead == 1:
             only = select(now.rewards, masked, preferred, quota)[:, None]
@@ -240,26 +240,26 @@ class _Loop:
         masked[:, block.low : block.high] &= ~chosen
         return _Canvases(ids, masked)
 
-    def _over(self, made: _Canvases) -> Bool[Tensor, " n"]:
-        """Canvases that are complete, or have an end token before which nothing is masked."""
-        leading = made.masked.cumsum(1) == 0
-        region = made.ids[:, self.start : self.start + made.masked.shape[1]]
+    def _finished(self, canvases: _Canvases) -> Bool[Tensor, " n"]:
+        """Whether each canvas is complete, or has an end token with nothing masked before it."""
+        leading = canvases.masked.cumsum(1) == 0
+        region = canvases.ids[:, self.start : self.start + canvases.masked.shape[1]]
         return (torch.isin(region, self.ends) & leading).any(1) | leading[:, -1]
 
-    def _worth_a_forward(self, block: _Block, masked: Tensor, over: Tensor, contested: Tensor) -> Bool[Tensor, " n"]:
-        """Canvases whose forward serves the next step of the block, or a choice among several."""
+    def _needs_forward(self, block: _Block, masked: Tensor, finished: Tensor, contested: Tensor) -> Bool[Tensor, " n"]:
+        """Whether each canvas needs a forward: for the next step of the block, or to choose among several."""
         goes_on = masked[:, block.low : block.high].any(1)
         if block.window > block.high:
             serves = contested | torch.full_like(contested, block.carries)
             goes_on = goes_on | (masked[:, block.high : block.window].any(1) & serves)
-        return goes_on & ~(over & ~contested)
+        return goes_on & ~(finished & ~contested)
 
-    def _look(self, block: _Block, rows: Tensor, made: _Canvases, ahead: Tensor) -> _Lookahead:
-        """A forward of those canvases that are worth one."""
-        ids, rows = made.ids[ahead], rows[ahead]
+    def _look(self, block: _Block, rows: Tensor, canvases: _Canvases, ahead: Tensor) -> _Lookahead:
+        """Run the forward on the canvases numbered `ahead`."""
+        ids, rows = canvases.ids[ahead], rows[ahead]
         logits = self.session.step(ids, self.seat[rows], self.start + block.low, self.start + block.window)
         self.forwards += len(ids)
-        masked = made.masked[ahead, block.low : block.window]
+        masked = canvases.masked[ahead, block.low : block.window]
         return _Lookahead(ahead, self._propose(block, logits, ids, masked, rows), logits)
 
     def _renew(
@@ -267,33 +267,33 @@ class _Loop:
         block: _Block,
         live: Tensor,
         candidates: Candidates,
-        seen: _Lookahead,
-        made: _Canvases,
+        lookahead: _Lookahead,
+        canvases: _Canvases,
         winner: Tensor,
         contested: Tensor,
     ) -> None:
-        """The winners' candidates are the next step's; under sampling drawn anew, unless they are to be kept."""
-        which = torch.searchsorted(seen.canvases, winner).clamp(max=len(seen.canvases) - 1)
-        computed = seen.canvases[which] == winner
-        candidates.put(live[computed], seen.candidates.at(which[computed]))
+        """Give the winners' candidates to the next step; under sampling they are redrawn, unless they are "kept"."""
+        which = torch.searchsorted(lookahead.canvases, winner).clamp(max=len(lookahead.canvases) - 1)
+        computed = lookahead.canvases[which] == winner
+        candidates.put(live[computed], lookahead.candidates.at(which[computed]))
         again = computed & contested
         if self.config.greedy or self.config.lookahead_proposals == "kept" or not again.any():
             return
-        window = made.masked[winner[again], block.low : block.window]
-        anew = self._propose(block, seen.logits[which[again]], made.ids[winner[again]], window, live[again])
-        candidates.put(live[again], anew)
+        window = canvases.masked[winner[again], block.low : block.window]
+        redrawn = self._propose(block, lookahead.logits[which[again]], canvases.ids[winner[again]], window, live[again])
+        candidates.put(live[again], redrawn)
 
-    def _commits(self, block: _Block, live: Tensor, now: Candidates, chosen: Tensor, over: Tensor) -> Commits:
-        of, place = chosen.nonzero(as_tuple=True)
+    def _commits(self, block: _Block, live: Tensor, now: Candidates, chosen: Tensor, finished: Tensor) -> Commits:
+        index, place = chosen.nonzero(as_tuple=True)
         commits = Commits(
             step=self.steps,
             block=block.number,
-            row=self.row[live[of]],
+            row=self.row[live[index]],
             place=block.low + place,
-            token=now.tokens[of, place],
-            reward=now.rewards[of, place],
-            matched=now.matched[of, place],
-            finished=self.row[live[over]],
+            token=now.tokens[index, place],
+            reward=now.rewards[index, place],
+            matched=now.matched[index, place],
+            finished=self.row[live[finished]],
             forwards=self.forwards,
         )
         self.steps, self.forwards = self.steps + 1, 0

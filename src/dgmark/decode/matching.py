@@ -1,6 +1,6 @@
-"""The matching sets G_i as a decode step asks for them: does this candidate match this position?
+"""The matching sets G_i for a decode step: whether each candidate matches its position.
 
-One key for all rows, or a key a row. A row without a key is unmarked: everything matches in it.
+There is one key for all rows, or one for each row. A row without a key is unmarked: every candidate matches.
 """
 
 from collections.abc import Sequence
@@ -13,20 +13,20 @@ from torch import Tensor
 from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark.watermark.key import WatermarkKey
 
-# key number * _KEY + segment names a group table; no segment is as large
+# a group table has the number: key number * _KEY + segment; no segment is as large as _KEY
 _KEY = 2**32
 
 
 class KeyMatching:
-    """The matching sets of one key, or of a key a row, with the group tables copied to the model's device.
+    """The matching sets of one key, or of one key for each row; the group tables are copied to the model's device.
 
-    Candidates must be ids of the keys' vocabulary. On a CPU each call checks them. On an accelerator only the first
-    call does, since a check there waits for the device: hold the key against the model once instead
+    Candidates must be ids of the keys' vocabulary. On a CPU each call checks this. On an accelerator only the first
+    call does, because the check waits for the device: check the key against the model once instead
     (`WatermarkKey.check_model`, as `dgmark.generate` does).
 
     Args:
         keys: the key of every row, or a key for each row; None for a row without a mark.
-        device: where candidates and positions lie.
+        device: the device of candidates and positions.
 
     Raises:
         VocabularyMismatch: the keys have groups for different numbers of ids.
@@ -39,20 +39,20 @@ class KeyMatching:
             if key is not None:
                 numbers.setdefault(key, len(numbers))
         self._groups = _Groups(tuple(key for key in numbers if key is not None), device)
-        self._owner: Tensor | None = None  # of each row the number of its key, -1 for none
+        self._owner: Tensor | None = None  # the number of each row's key, -1 for no key
         if None in rows or len(numbers) != 1:
             self._owner = torch.tensor([numbers.get(key, -1) for key in rows], dtype=torch.long, device=device)
 
     def of_rows(self, rows: Int[Tensor, " n"]) -> "KeyMatching":
-        """The matching of these rows, in this order; a row may stand there several times."""
+        """The matching of these rows, in this order; a row may occur several times."""
         if self._owner is None:
             return self
-        some = object.__new__(KeyMatching)
-        some._groups, some._owner = self._groups, self._owner[rows]
-        return some
+        part = object.__new__(KeyMatching)
+        part._groups, part._owner = self._groups, self._owner[rows]
+        return part
 
     def periods(self, rows: int) -> Int[Tensor, " rows"]:
-        """Positions after which the wanted residues of each row repeat; 0 for a row without a mark."""
+        """The period, in positions, of each row's position code; 0 for a row without a mark."""
         if self._owner is None:
             return self._groups.periods.expand(rows)
         self._check_rows(rows)
@@ -63,15 +63,15 @@ class KeyMatching:
     def __call__(
         self, tokens: Int[Tensor, "batch block"], positions: Int[Tensor, " block"] | Int[Tensor, "batch block"]
     ) -> Bool[Tensor, "batch block"]:
-        """Whether each candidate's group is the residue that its position wants under the row's key.
+        """Whether each candidate's group equals the residue of its position under the row's key.
 
         Args:
             tokens: candidates.
-            positions: 0-based, counted from the first generated token; the same in each row, or a row of them for each.
+            positions: 0-based, counted from the first generated token; one list for all rows, or one for each row.
 
         Raises:
-            VocabularyMismatch: an id outside the keys' vocabulary.
-            SettingsError: another number of rows than of keys.
+            VocabularyMismatch: an id is outside the keys' vocabulary.
+            SettingsError: the number of rows differs from the number of keys.
         """
         if self._owner is None:
             return self._groups.match(tokens, positions)
@@ -94,8 +94,8 @@ class _Groups:
         sizes = sorted({spec.table_size for spec in specs})
         if len(sizes) > 1:
             raise VocabularyMismatch(
-                f"the keys have groups for {' and '.join(map(str, sizes))} token ids: they are not of one model, so "
-                "their rows cannot be decoded together"
+                f"the keys have groups for {' and '.join(map(str, sizes))} token ids: they belong to different models, "
+                "so their rows cannot be decoded together"
             )
         self.keys = keys
         self._device = device
@@ -115,38 +115,38 @@ class _Groups:
             self._load(tuple(range(0, len(keys) * _KEY, _KEY)))
 
     def match(self, tokens: Tensor, positions: Tensor, owner: Int[Tensor, "batch 1"] | None = None) -> Tensor:
-        """Whether candidates match; `owner` is the number of each row's key, None where there is one key."""
+        """Whether each candidate matches; `owner` is the number of each row's key, None if there is only one key."""
         self._check(tokens)
         if owner is None:
-            wanted = self._codes[0][positions % self.keys[0].spec.period]
+            residues = self._codes[0][positions % self.keys[0].spec.period]
         else:
-            wanted = self._codes[owner, positions % self.periods[owner]]
+            residues = self._codes[owner, positions % self.periods[owner]]
         if self._rotates:
             table = self._segments(positions, owner)
             groups = self._tables[table, tokens]
         else:
             groups = self._tables[0][tokens] if owner is None else self._tables[owner, tokens]
-        return groups == wanted
+        return groups == residues
 
     def _segments(self, positions: Tensor, owner: Tensor | None) -> Tensor:
-        """The row of the loaded tables that each position needs; what is missing is loaded."""
+        """The index of each position's table among the loaded ones, after loading those that are missing."""
         if owner is None:
-            names = positions.numpy(force=True) // self.keys[0].spec.rotation
+            numbers = positions.numpy(force=True) // self.keys[0].spec.rotation
         else:
-            names = (owner * _KEY + positions // self._lengths[owner]).numpy(force=True)
-        distinct, row = np.unique(names, return_inverse=True)
+            numbers = (owner * _KEY + positions // self._lengths[owner]).numpy(force=True)
+        distinct, row = np.unique(numbers, return_inverse=True)
         needed = tuple(distinct.tolist())
         if needed != self._loaded:
             self._load(needed)
-        return torch.from_numpy(row.reshape(names.shape)).to(self._device)
+        return torch.from_numpy(row.reshape(numbers.shape)).to(self._device)
 
-    def _load(self, names: tuple[int, ...]) -> None:
-        """Copy these tables to the device; the keys themselves keep those that they computed."""
-        tables = np.stack([self.keys[name // _KEY].tables.table(name % _KEY) for name in names])
-        self._loaded, self._tables = names, torch.from_numpy(tables).to(self._device)
+    def _load(self, numbers: tuple[int, ...]) -> None:
+        """Copy the tables with these numbers to the device; the keys cache the tables that they computed."""
+        tables = np.stack([self.keys[number // _KEY].tables.table(number % _KEY) for number in numbers])
+        self._loaded, self._tables = numbers, torch.from_numpy(tables).to(self._device)
 
     def _check(self, tokens: Tensor) -> None:
-        """Refuse ids without a group; each time on a CPU, once on an accelerator."""
+        """Refuse ids without a group: each time on a CPU, once on an accelerator."""
         if self._checked or not tokens.numel():
             return
         self._checked = tokens.device.type != "cpu"
@@ -154,5 +154,5 @@ class _Groups:
         if low < 0 or high >= self._size:
             raise VocabularyMismatch(
                 f"id {low if low < 0 else high} has no group: the key has groups for the {self._size} ids of its "
-                "vocabulary, so these candidates are of another model"
+                "vocabulary, so these candidates belong to another model"
             )

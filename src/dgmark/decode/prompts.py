@@ -1,6 +1,6 @@
-"""From prompts to canvases that are ready to decode: encoded, checked and given their steering, each once.
+"""From prompts to canvases that are ready to decode: checked, encoded and steered, each once.
 
-`generate`, `stream`, `infill`, benchmarks and experiments all decode what is prepared here.
+`generate`, `stream`, `infill`, benchmarks and experiments all prepare their prompts here.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,8 +29,8 @@ class Request:
     """One row to decode.
 
     Attributes:
-        prompt: a text, or token ids; where texts are filled in, the text's parts.
-        seed: of this row alone: its text depends on no other row.
+        prompt: a text, or token ids; for an infilling, the encoded text with its holes.
+        seed: seed of this row: its text depends on no other row.
         key: the key to mark with; None for no mark.
     """
 
@@ -44,10 +44,10 @@ class Batch:
     """Rows that are decoded together.
 
     Attributes:
-        rows: the numbers of their requests.
-        canvas: on the model's device; a row for each.
-        steering: what the scheme does to them.
-        seeds: one a row.
+        rows: the number of each row's request.
+        canvas: their canvas, on the model's device.
+        steering: what the scheme does to a step.
+        seeds: one for each row.
     """
 
     rows: list[int]
@@ -58,21 +58,21 @@ class Batch:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Requests that were checked and encoded, with all that it takes to decode them.
+    """Checked and encoded requests, with everything needed to decode them.
 
-    One batch may hold rows under different keys, and rows without a mark. Under another scheme than dgMARK only rows of
-    one key are decoded together, and each needs a key.
+    One batch may hold rows with different keys, and rows without a mark. Under another scheme than dgMARK only rows
+    with the same key are decoded together, and each needs a key.
 
     Attributes:
         model: the model.
         config: the decoding settings.
-        requests: what is to be decoded.
-        canvases: of each request, a canvas of one row, on the CPU.
-        refused: requests that cannot be decoded, and why; none of them unless `of` was told to go on.
-        scheme: another watermark than dgMARK.
+        requests: the rows to decode.
+        canvases: the canvas of each request by its number; one row, on the CPU.
+        refused: the error of each request that cannot be decoded, by its number; empty if `of` was strict.
+        scheme: another watermark than dgMARK; None for dgMARK.
         chat: whether prompts were put into the model's chat template.
         pad: whether rows with prompts of different lengths are decoded together.
-        batch_size: most rows decoded at once.
+        batch_size: largest number of rows decoded at once.
     """
 
     model: Denoiser
@@ -105,18 +105,19 @@ class Prepared:
 
         Args:
             model: a loaded model.
-            requests: what is to be decoded.
-            settings: the decoding settings; those that are left out are the scheme's, the model's, or the defaults.
+            requests: the rows to decode.
+            settings: the decoding settings; a setting that is left out has the scheme's default, else the model's own,
+                else that of `DecodeConfig`.
             scheme: another watermark than dgMARK.
             chat: put texts into the model's chat template.
             pad: decode prompts of different lengths together, padded; by default on accelerators, if the model can.
-                On a CPU nothing is gained: padding is computed like anything else.
-            batch_size: most rows decoded at once.
-            encode: from a request's prompt to its canvas; by default the prompt is continued (`encode_prompt`).
+                On a CPU nothing is gained, because padding costs as much as other columns.
+            batch_size: largest number of rows decoded at once.
+            encode: makes the canvas of a request's prompt; by default the prompt is continued (`encode_prompt`).
             strict: raise the error of the first request that cannot be encoded; else such requests are `refused`.
 
         Raises:
-            SettingsError: invalid settings, a key that is none, or a scheme without a key.
+            SettingsError: a setting is invalid, a key is no `WatermarkKey`, or a scheme has no key.
             KeyFileError: a key is bound to another tokenizer or vocabulary.
             EmptyInput: a prompt has no token.
             InputError: a prompt has an id that the model does not have.
@@ -131,7 +132,7 @@ class Prepared:
         steerings = {key: steering_of(model, key, scheme) for key in keys}
         for steering in steerings.values():
             steering.check(config)
-        canvases, refused = _encoded(requests, encode or _continuation(model, config, chat), strict=strict)
+        canvases, refused = _encode(requests, encode or _continuation(model, config, chat), strict=strict)
         traits = traits_of(model)
         return cls(
             model=model,
@@ -153,7 +154,7 @@ class Prepared:
             yield range(start, min(start + self.batch_size, len(self.requests)))
 
     def batches(self, rows: Sequence[int]) -> Iterator[Batch]:
-        """These requests as batches of rows that can be decoded together; those that were refused are left out."""
+        """Sort these requests into batches of rows that can be decoded together; refused requests are left out."""
         together: dict[Any, list[int]] = {}
         for row in rows:
             if row not in self.refused:
@@ -168,11 +169,11 @@ class Prepared:
             )
 
     def steps(self, batch: Batch) -> Iterator[Commits]:
-        """Decode a batch, telling after each step what it committed."""
+        """Decode a batch, and yield the commits of each step."""
         return decode_steps(self.model, batch.canvas, self.config, batch.steering, batch.seeds)
 
     def _kind(self, row: int) -> Any:
-        """Rows of one kind are decoded together: those of one layout, and of steerings that go together."""
+        """Rows of one kind are decoded together: they share the layout, and their steerings can be combined."""
         key = self.requests[row].key
         canvas_scope = self.config.lookahead > 1 and self.config.lookahead_scope == "canvas"
         steering: Any = key if self.scheme is not None else (key is None and canvas_scope)
@@ -187,27 +188,27 @@ class Prepared:
 
 
 def requests_of(prompts: str | Sequence[Prompt], key: WatermarkKey | None, seed: int) -> list[Request]:
-    """A request for each prompt, all under one key, row i with seed + i; a single text is a list of one."""
+    """Make a request for each prompt, all with one key, row i with seed + i; a single text is a list of one."""
     rows = [prompts] if isinstance(prompts, str) else list(prompts)
     return [Request(prompt, seed + index, key) for index, prompt in enumerate(rows)]
 
 
 def config_of(model: Denoiser, scheme: Scheme | None, settings: Settings) -> DecodeConfig:
-    """The settings of a decode: what is given, else the scheme's defaults, else the model's.
+    """Complete settings with the scheme's defaults, then with the model's own.
 
     Raises:
-        SettingsError: invalid settings.
+        SettingsError: a setting is invalid.
     """
     defaults = dict(scheme.defaults) if scheme else {}
     return DecodeConfig.of(model, **{**defaults, **settings})
 
 
 def steering_of(model: Denoiser, key: WatermarkKey | None, scheme: Scheme | None = None) -> Steering:
-    """What steers the loop on this model: the scheme, the key's matching sets, or nothing.
+    """The steering of the loop on this model: by the scheme, by the key's matching sets, or none.
 
     Raises:
         KeyFileError: the key is bound to another tokenizer or vocabulary.
-        SettingsError: what is given is no key; or a scheme without a key, or with a key that it cannot use.
+        SettingsError: the key is no `WatermarkKey`, or the scheme has no key or one that it cannot use.
     """
     if key is None:
         if scheme is not None:
@@ -221,16 +222,16 @@ def steering_of(model: Denoiser, key: WatermarkKey | None, scheme: Scheme | None
 
 
 def encode_prompt(model: Denoiser, prompt: Prompt, length: int, *, chat: bool = False) -> list[int]:
-    """Token ids of a prompt, or of a message in the model's chat template, that leaves room for `length` more.
+    """Encode a prompt, or a message in the model's chat template, that leaves room for `length` more tokens.
 
     Raises:
         EmptyInput: the prompt has no token.
-        InputError: an id that the model does not have.
-        PromptTooLong: it leaves no such room.
+        InputError: the prompt has an id that the model does not have.
+        PromptTooLong: the prompt leaves no room for `length` tokens.
     """
     if not isinstance(prompt, str | list):
         raise InputError(
-            f"a prompt is a text or a list of token ids, not {prompt!r}; several prompts are a list of them"
+            f"a prompt is a text or a list of token ids, not {prompt!r}; give several prompts as a list of those"
         )
     if isinstance(prompt, str):
         ids = chat_prompt(model, prompt) if chat else model.tokenizer.encode(prompt)
@@ -241,7 +242,9 @@ def encode_prompt(model: Denoiser, prompt: Prompt, length: int, *, chat: bool = 
     name = traits_of(model).name
     wrong = next((i for i in ids if not 0 <= i < model.vocab_size), None)
     if wrong is not None:
-        raise InputError(f"prompt id {wrong} is not among the {model.vocab_size} ids of {name}")
+        raise InputError(
+            f"prompt id {wrong} is not among the {model.vocab_size} ids of {name}: use the ids of its tokenizer"
+        )
     if len(ids) + length > model.context_length:
         raise PromptTooLong(
             f"the prompt has {len(ids)} tokens and the response {length}, but {name} holds "
@@ -259,10 +262,10 @@ def _continuation(model: Denoiser, config: DecodeConfig, chat: bool) -> Callable
     return encode
 
 
-def _encoded(
+def _encode(
     requests: Sequence[Request], encode: Callable[[Any], Canvas], *, strict: bool
 ) -> tuple[dict[int, Canvas], dict[int, DgmarkError]]:
-    """The canvas of each request by its number, and the errors of those that have none."""
+    """The canvas of each request by its number, and the error of each request that has no canvas."""
     canvases: dict[int, Canvas] = {}
     refused: dict[int, DgmarkError] = {}
     for row, request in enumerate(requests):

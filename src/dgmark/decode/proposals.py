@@ -1,6 +1,6 @@
 """The decoding strategy F: a candidate token v_j and a reward r_j for each masked position (paper section 3.1).
 
-Sees logits and random numbers only: nothing of keys, groups or the canvas.
+It sees logits and random numbers only, and neither keys, groups nor the canvas.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from dgmark.decode.config import DecodeConfig
 
 @dataclass(frozen=True)
 class Proposals:
-    """Candidate tokens and their rewards, one a masked position."""
+    """Candidate tokens and their rewards, one for each masked position."""
 
     tokens: Int[Tensor, " k"]
     rewards: Float[Tensor, " k"]
@@ -29,26 +29,26 @@ def propose(
     tempered: bool = False,
     noise: Float[Tensor, "k vocab"] | None = None,
 ) -> Proposals:
-    """Candidate and reward of k masked positions.
+    """Propose a candidate and its reward for each of k masked positions.
 
-    Candidates come from the tempered, filtered distribution and are never `forbidden`. The reward is that of LLaDA's
-    procedure: of the model's own distribution, neither tempered nor filtered, in float32 or better; or, as in Dream's
-    and LLaDA 2's, of the very distribution that was sampled.
+    Candidates come from the tempered, filtered distribution and are never `forbidden`. The reward comes from the
+    model's own distribution, neither tempered nor filtered, in float32 or better (LLaDA's procedure), or from the very
+    distribution that was sampled (Dream's and LLaDA 2's).
 
     Args:
         logits: the model's logits at these positions; not written to.
         uniforms: numbers in [0, 1): the first draws the candidate, the second is the reward of strategy "random".
         forbidden: ids that no position may take (the mask id, rows of padding).
         config: strategy, temperature and filters.
-        tempered: take the reward from the sampled distribution. At temperature 0 that is the model's own.
-        noise: Gumbel noise that draws the candidate (argmax of log-probability + noise) in place of the first uniform.
+        tempered: take the reward from the sampled distribution; at temperature 0 that is the model's own.
+        noise: Gumbel noise that draws the candidate (argmax of log-probability + noise) instead of the first uniform.
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     permitted = logits.index_fill(-1, forbidden, -torch.inf)
     if config.greedy:
         tokens = permitted.argmax(-1)
     else:
-        weights = filtered(torch.softmax(permitted / config.temperature, -1), config.top_k, config.top_p)
+        weights = filter_weights(torch.softmax(permitted / config.temperature, -1), config.top_k, config.top_p)
         tokens = draw(weights, uniforms[:, 0]) if noise is None else (weights.log() + noise).argmax(-1)
         if tempered:
             logits = permitted = weights.log()
@@ -59,10 +59,10 @@ def _rewards(logits: Tensor, permitted: Tensor, tokens: Tensor, uniforms: Tensor
     match config.strategy:
         case "random":
             return uniforms.to(logits.dtype)
-        case "left_to_right":  # all alike: the loop knows the places
+        case "left_to_right":  # all equal: the loop knows the places
             return torch.zeros_like(logits[:, 0])
         case "confidence":
-            # softmax at one token, without writing out the others
+            # softmax at one token, without computing the others
             chosen = logits.gather(-1, tokens[:, None])[:, 0]
             return (chosen - logits.logsumexp(-1)).exp()
         case "entropy":
@@ -73,10 +73,12 @@ def _rewards(logits: Tensor, permitted: Tensor, tokens: Tensor, uniforms: Tensor
             return best[:, 0] - best[:, 1]
 
 
-def filtered(weights: Float[Tensor, "k vocab"], top_k: int | None, top_p: float | None) -> Float[Tensor, "k vocab"]:
-    """Probabilities with those outside top-k, then top-p, set to 0; not renormalised.
+def filter_weights(
+    weights: Float[Tensor, "k vocab"], top_k: int | None, top_p: float | None
+) -> Float[Tensor, "k vocab"]:
+    """Set the probabilities outside top-k, then those outside top-p, to 0; the rest is not renormalised.
 
-    Tokens tied with the k-th stay, as in transformers. Top-p counts the mass that top-k left.
+    Tokens tied with the k-th stay, as in transformers. Top-p is a share of the mass that top-k left.
     """
     if top_k is not None and top_k < weights.shape[-1]:
         kth = weights.topk(top_k, -1).values[:, -1:]
@@ -91,12 +93,12 @@ def filtered(weights: Float[Tensor, "k vocab"], top_k: int | None, top_p: float 
 
 
 def draw(weights: Float[Tensor, "k vocab"], uniforms: Float[Tensor, " k"]) -> Int[Tensor, " k"]:
-    """One token a row, by inverting the cumulative weights at `uniforms`; never a token of weight 0.
+    """Draw one token for each row by inverting the cumulative weights at `uniforms`; never a token of weight 0.
 
-    One random number a position instead of one a token of the vocabulary.
+    This needs one random number for each position instead of one for each token of the vocabulary.
     """
     mass = weights.cumsum(-1, dtype=torch.float64)
     total = mass[:, -1]
-    # u * total may round up to total, which no token lies above
+    # u * total may round up to total, above which there is no token
     target = torch.minimum(uniforms.to(torch.float64) * total, torch.nextafter(total, torch.zeros_like(total)))
     return torch.searchsorted(mass, target[:, None], right=True)[:, 0]

@@ -1,4 +1,4 @@
-"""Which positions form a block, and how many tokens each of its steps commits."""
+"""Which positions form a block, and how many tokens each step of a block commits."""
 
 from itertools import pairwise
 
@@ -15,22 +15,22 @@ def blocks(length: int, block_length: int, offset: int = 0) -> list[tuple[int, i
     """[start, stop) of each block of a response, left to right.
 
     Args:
-        length: response tokens.
-        block_length: positions of a block.
-        offset: positions of the first block that lie before the response (models whose blocks count from the start of
-            the canvas: prompt length mod block length).
+        length: length of the response in tokens.
+        block_length: positions in a block.
+        offset: how many positions of the first block come before the response (for models that count blocks from the
+            start of the canvas: prompt length mod block length).
     """
     edges = [0, *range(block_length - offset % block_length, length, block_length), length]
     return list(pairwise(edges))
 
 
 def quotas(masked: int, block_count: int, config: DecodeConfig) -> list[int]:
-    """Tokens that each step of a block with so many masked positions commits; steps that commit none are left out.
+    """How many tokens each step of a block with `masked` positions commits; steps that commit none are left out.
 
-    "llada" is LLaDA's get_num_transfer_tokens: the remainder falls to the first steps. "dream" is the share 1 - s/t of
-    what is still masked, t running linearly from 1 to 0.001; the last step takes all.
+    "llada" is LLaDA's get_num_transfer_tokens: the first steps take the remainder. "dream" takes the share 1 - s/t of
+    the positions still masked, with t going linearly from 1 to 0.001; the last step takes all.
     """
-    # a prompt may cut the response into one block more than there are steps for
+    # the prompt may shift the blocks, so that there is one block more than there are steps
     steps = masked if config.steps is None else max(config.steps // block_count, 1)
     if config.schedule == "llada":
         counts = [masked // steps + (step < masked % steps) for step in range(steps)] if steps else []
@@ -49,16 +49,17 @@ def _dream(masked: int, steps: int) -> list[int]:
     return counts
 
 
-def confident(
+def confident_count(
     rewards: Float[Tensor, "batch block"],
     masked: Bool[Tensor, "batch block"],
     preferred: Bool[Tensor, "batch block"],
     config: DecodeConfig,
 ) -> Int[Tensor, " batch"]:
-    """How many candidates a row may commit at once: of the preferred, or of all where none is preferred.
+    """How many candidates each row may commit at once: of the preferred ones, or of all if none is preferred.
 
-    Commit "threshold": those with a confidence above it. "factor": the best n, as long as each n-th one's confidence
-    is at least 1 - factor / (n + 1). 0 where not even the best passes: it is then committed alone.
+    Commit "threshold" counts those with a confidence above `threshold`. "factor" counts the best ones, as long as the
+    confidence of the n-th is at least 1 - factor / (n + 1). The count is 0 where not even the best passes; the caller
+    then commits the best alone.
     """
     pool = masked & preferred
     pool = torch.where(pool.any(-1, keepdim=True), pool, masked)

@@ -1,4 +1,4 @@
-"""What generation asks of a watermarking scheme; `dgmark.lab.baselines` makes them."""
+"""The interface of watermarking schemes other than dgMARK, as generation uses it."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -10,22 +10,22 @@ from dgmark.watermark.key import WatermarkKey
 
 @runtime_checkable
 class Scheme(Protocol):
-    """A watermarking scheme as generation asks for it; `dgmark.lab.baselines.scheme` makes them."""
+    """A watermarking scheme; `dgmark.lab.baselines.scheme` makes one by name."""
 
     @property
     def name(self) -> str:
-        """What rows call it."""
+        """The scheme's name in rows."""
         ...
 
     @property
     def defaults(self) -> Mapping[str, Any]:
-        """Decoding settings to use where the user gives none."""
+        """Decoding settings for those that the user leaves out."""
         ...
 
     def to_dict(self) -> dict[str, Any]:
-        """Name and options as plain JSON values."""
+        """The name and the options as plain JSON values."""
         ...
 
     def steering(self, key: WatermarkKey, model: Denoiser) -> Steering:
-        """How it steers the loop on this model under this key."""
+        """How the scheme steers the loop on this model with this key."""
         ...

@@ -1,6 +1,6 @@
-"""Which positions to commit: the whole of dgMARK's steering, as pure functions of one order (paper Alg. 1 and 2).
+"""Which positions to commit: all of dgMARK's steering, as pure functions of one order (paper Alg. 1 and 2).
 
-Used alike by the loop, by engine adapters and by tests; without a mark everything matches, and Algorithm 2 is
+The loop, the engine adapters and the tests all use them. Without a mark every candidate matches, and Algorithm 2 is
 Algorithm 1.
 """
 
@@ -15,16 +15,16 @@ def select(
     matching: Bool[Tensor, "batch block"],
     quota: Int[Tensor, " batch"] | int,
 ) -> Bool[Tensor, "batch block"]:
-    """Positions to commit in this step.
+    """Choose the positions to commit in this step.
 
-    Masked positions are taken in the order: matching before not matching, then higher reward, then lower position.
-    With quota 1 this is line 4 to 6 of Algorithm 2, its fall-back for an empty matching set included.
+    Masked positions are taken in this order: matching before not matching, then higher reward, then lower position.
+    With quota 1 these are lines 4 to 6 of Algorithm 2, including the fall-back for an empty matching set.
 
     Args:
-        rewards: r_j; those of positions that are not masked have no effect.
+        rewards: the rewards r_j; those of positions that are not masked have no effect.
         masked: positions not yet committed.
-        matching: whether the candidate v_j lies in G_j (and may be preferred).
-        quota: positions to commit a row, or in every row; rows with fewer masked positions commit them all.
+        matching: whether the candidate v_j is in G_j (and may be preferred).
+        quota: how many positions to commit in each row; rows with fewer masked positions commit them all.
     """
     quota = _of_each_row(quota, masked)
     order = _order(rewards, masked, matching)
@@ -41,25 +41,27 @@ def alternatives(
 ) -> tuple[Bool[Tensor, "batch k block"], Bool[Tensor, "batch k"]]:
     """The sets of positions among which a lookahead chooses (paper, "Top-k one-step lookahead").
 
-    The first is that of `select`; the others have another position instead of its last: the next ones of the same
-    order, as long as they match if the last one does. With quota 1 these are the top-k of the candidate set C.
+    The first set is that of `select`. Each other set replaces the last position of the first by one of the next
+    positions in the same order; if that last position matches, its replacement must match. With quota 1 the sets are
+    the top-k of the candidate set C.
 
     Args:
-        rewards: r_j.
+        rewards: the rewards r_j.
         masked: positions not yet committed.
         matching: whether the candidate may be preferred.
-        quota: positions that each set of a row has, at least 1.
-        width: how many sets a row may have, at least 1.
+        quota: number of positions in each set of a row, at least 1.
+        width: largest number of sets of a row, at least 1.
 
     Returns:
-        The sets, best first, and which of them there are; k is the largest number of sets of a row.
+        The sets, best first, and whether each exists (a row may have fewer than k); k is the largest number of sets of
+        a row.
     """
     quota, width = _of_each_row(quota, masked), _of_each_row(width, masked)
     order = _order(rewards, masked, matching)
     members = masked.sum(-1)
     last = torch.minimum(quota, members) - 1
     matches = (masked & matching).sum(-1)
-    # the last place of `select` is open to those of its own kind
+    # a matching last position is replaced by matches only
     end = torch.where(last < matches, matches, members)
     count = torch.minimum(end - last, width)
     k = max(int(count.max()), 1)

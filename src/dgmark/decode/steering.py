@@ -1,7 +1,7 @@
-"""What a watermarking scheme may do to a step: prefer candidates, bias logits, or put its noise in place of the draw.
+"""What a watermarking scheme may do to a step: prefer candidates, bias logits, or replace the draw by its own noise.
 
-dgMARK prefers (its logits stay as they are); green lists bias; Gumbel-max watermarks bring the noise. No scheme and no
-key is known here.
+dgMARK prefers candidates and leaves the logits as they are; green lists bias; Gumbel-max watermarks replace the draw.
+This module knows no scheme and no key.
 """
 
 from collections.abc import Callable
@@ -21,10 +21,10 @@ Matching = Callable[[Tensor, Tensor], Tensor]
 
 @runtime_checkable
 class MatchingByRow(Protocol):
-    """A matching that differs by row; the loop asks for that of the rows whose candidates it has."""
+    """A matching that differs between rows; the loop takes that of the rows whose candidates it has."""
 
     def of_rows(self, rows: Int[Tensor, " n"]) -> Matching:
-        """The matching of these rows of the batch, in this order; a row may stand there several times."""
+        """The matching of these rows of the batch, in this order; a row may occur several times."""
         ...
 
     def periods(self, rows: int) -> Int[Tensor, " rows"]:
@@ -35,23 +35,23 @@ class MatchingByRow(Protocol):
 def everything(
     tokens: Int[Tensor, "batch block"], _positions: Int[Tensor, " block"] | Int[Tensor, "batch block"]
 ) -> Bool[Tensor, "batch block"]:
-    """No mark: every candidate matches, so that the control is the same loop."""
+    """The matching without a mark: every candidate matches, so that the control is the same loop."""
     return torch.ones_like(tokens, dtype=torch.bool)
 
 
 @dataclass(frozen=True)
 class View:
-    """What a bias sees of a step: several canvases, and the model's logits at one window of them.
+    """The part of a step that a bias sees: several canvases, and the model's logits at one window of them.
 
     Attributes:
-        logits: the model's, at the window; not to be written to.
+        logits: the model's logits at the window; must not be written to.
         ids: the whole canvases.
         start: the canvas column of the window's first place.
-        masked: which places of the window are not committed; what is outside tells by the mask id.
+        masked: which places of the window are not committed; outside the window these hold the mask id.
         positions: the window's positions as the mark counts them.
-        mask_id: stands for what is not committed.
+        mask_id: the id of a position that is not committed.
         forbidden: ids that no position may take.
-        temperature: of the sampling distribution; 0 is greedy.
+        temperature: temperature of the sampling distribution; 0 is greedy.
     """
 
     logits: Float[Tensor, "canvases window vocab"]
@@ -64,12 +64,12 @@ class View:
     temperature: float
 
     def logits_to_propose(self) -> Float[Tensor, "k vocab"]:
-        """A copy of the logits at the masked places, row by row, in float32 or better: what a bias is added to."""
+        """A copy of the logits at the masked places, row by row, in float32 or better; a bias is added to it."""
         logits = self.logits[self.masked]
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
     def neighbours(self, offset: int) -> Int[Tensor, "canvases window"]:
-        """The committed token `offset` columns from each place of the window; -1 where it is masked, or none."""
+        """The committed token `offset` columns from each place of the window; -1 if masked or outside the canvas."""
         length = self.ids.shape[1]
         columns = self.start + offset + torch.arange(self.masked.shape[1], device=self.ids.device)
         exists = (columns >= 0) & (columns < length)
@@ -88,9 +88,9 @@ class Steering:
     """How a scheme steers the loop; by default not at all.
 
     Attributes:
-        matching: which candidates are preferred.
-        bias: what the logits become before candidates are drawn and rewarded.
-        noise: the Gumbel noise that draws candidates; rewards stay free of it.
+        matching: tells which candidates are preferred.
+        bias: makes the logits from which candidates are drawn and rewarded.
+        noise: makes the Gumbel noise that draws candidates; it does not enter the rewards.
     """
 
     matching: Matching = everything
@@ -98,31 +98,31 @@ class Steering:
     noise: Noise | None = None
 
     @classmethod
-    def of(cls, given: "Steering | Matching") -> "Steering":
-        """The steering itself, or that of a matching alone."""
-        return given if isinstance(given, Steering) else cls(given)
+    def of(cls, steering: "Steering | Matching") -> "Steering":
+        """The steering itself, or one with this matching alone."""
+        return steering if isinstance(steering, Steering) else cls(steering)
 
     def matching_of(self, rows: Int[Tensor, " n"]) -> Matching:
         """The matching of these rows of the batch."""
         return self.matching.of_rows(rows) if isinstance(self.matching, MatchingByRow) else self.matching
 
     def marked(self, rows: int, device: torch.device) -> Bool[Tensor, " rows"]:
-        """Which rows of the batch have a matching set, so that there is something to look ahead for."""
+        """Which rows of the batch have matching sets; only for these a lookahead has something to compare."""
         if isinstance(self.matching, MatchingByRow):
             return self.matching.periods(rows).to(device) > 0
         return torch.full((rows,), self.matching is not everything, device=device)
 
     def periods(self, rows: int, device: torch.device) -> Int[Tensor, " rows"]:
-        """The period of each row's position code; 0 where there is none, or where the matching states none."""
+        """The period of each row's position code; 0 if the row has no code or the matching states no period."""
         if isinstance(self.matching, MatchingByRow):
             return self.matching.periods(rows).to(device)
         return torch.full((rows,), getattr(self.matching, "period", 0), dtype=torch.long, device=device)
 
     def check(self, config: DecodeConfig) -> None:
-        """Refuse settings that mean nothing for this steering.
+        """Refuse settings that have no meaning for this steering.
 
         Raises:
-            SettingsError: such a setting.
+            SettingsError: a setting has no meaning here.
         """
         if self.noise is not None and config.greedy:
             raise SettingsError("a Gumbel-max scheme replaces the draw by keyed noise: it needs a temperature above 0")
@@ -132,4 +132,4 @@ class Steering:
         if config.lookahead > 1:
             raise SettingsError(f"lookahead counts matches: it {needs}; use lookahead 1")
         if config.guard or config.repetition_guard:
-            raise SettingsError(f"a guard takes the preference from a match: it {needs}; leave it out")
+            raise SettingsError(f"a guard takes the preference from a match: it {needs}; leave the guard out")

@@ -1,4 +1,4 @@
-"""Decoding as it happens: an event for each step's commits, each finished block and each finished row."""
+"""Decoding as a stream of events: the commits of each step, each finished block, each finished row."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from dgmark.watermark.key import WatermarkKey
 
 @dataclass(frozen=True)
 class Committed:
-    """What one step committed in one row; parallel lists as in `Trace`."""
+    """The commits of one step in one row, as parallel lists; see `Trace`."""
 
     row: int
     step: int
@@ -27,7 +27,7 @@ class Committed:
 
 @dataclass(frozen=True)
 class BlockFinished:
-    """Nothing in the rows' block of this number, or before it, will change any more."""
+    """In these rows, nothing in the block of this number or before it will change any more."""
 
     rows: list[int]
     block: int
@@ -56,17 +56,17 @@ def stream(
     pad: bool | None = None,
     **settings: Unpack[Settings],
 ) -> Iterator[Event]:
-    """`generate`, told step by step: the same texts for the same arguments.
+    """Generate step by step, with an event for each change; the same arguments as for `generate` give the same texts.
 
-    Bad arguments raise when `stream` is called, not at the first event.
+    Invalid arguments raise when `stream` is called, not at the first event.
 
     Yields:
-        For each step a `Committed` a row that it touched; `BlockFinished` after the last step of a block;
-        `RowFinished` as soon as a row is complete. Rows are numbered as the prompts are.
+        A `Committed` for each step and row that the step changed; `BlockFinished` after the last step of a block;
+        `RowFinished` as soon as a row is complete. Rows are numbered like the prompts.
 
     Raises:
-        SettingsError: as `generate`.
-        KeyFileError: as `generate`.
+        SettingsError: see `generate`.
+        KeyFileError: see `generate`.
     """
     return events_of(
         Prepared.of(
@@ -85,22 +85,24 @@ def events_of(prepared: Prepared) -> Iterator[Event]:
     """Decode prepared prompts, event by event; see `stream`."""
     for rows in prepared.chunks():
         for batch in prepared.batches(rows):
-            for event in _told(prepared.steps(batch), batch.canvas, batch.rows, prepared.model.end_ids):
-                if isinstance(event, _Over):
+            for event in _row_events(prepared.steps(batch), batch.canvas, batch.rows, prepared.model.end_ids):
+                if isinstance(event, _Finished):
                     yield RowFinished(event.row, generation_of(prepared, event.row, event.response))
                 else:
                     yield event
 
 
 @dataclass(frozen=True)
-class _Over:
+class _Finished:
+    """A complete row, before its text is decoded."""
+
     row: int
     response: Response
 
 
 @dataclass
 class _Row:
-    """What is known of a row so far."""
+    """The commits of a row so far."""
 
     ids: dict[int, int] = field(default_factory=dict)
     trace: Trace = field(default_factory=lambda: Trace([], [], [], [], []))
@@ -117,22 +119,22 @@ class _Row:
         return response_of([self.ids[position] for position in sorted(self.ids)], set(ends), self.trace)
 
 
-def _told(
+def _row_events(
     steps: Iterator[Commits], canvas: Canvas, numbers: list[int], ends: tuple[int, ...]
-) -> Iterator[Committed | BlockFinished | _Over]:
-    known = [_Row() for _ in numbers]
-    going = set(range(len(numbers)))
+) -> Iterator[Committed | BlockFinished | _Finished]:
+    states = [_Row() for _ in numbers]
+    unfinished = set(range(len(numbers)))
     block = 0
     for commits in steps:
         if commits.block != block:
-            yield BlockFinished([numbers[row] for row in sorted(going)], block)
+            yield BlockFinished([numbers[row] for row in sorted(unfinished)], block)
             block = commits.block
         for row, event in _by_row(commits, canvas, numbers):
-            known[row].add(event)
+            states[row].add(event)
             yield event
         for row in commits.finished.tolist():
-            going.discard(row)
-            yield _Over(numbers[row], known[row].response(ends))
+            unfinished.discard(row)
+            yield _Finished(numbers[row], states[row].response(ends))
 
 
 def _by_row(commits: Commits, canvas: Canvas, numbers: list[int]) -> Iterator[tuple[int, Committed]]:

@@ -1,1 +1,1 @@
-"""Models: from the files of a checkpoint to a `Denoiser`, which the decoding loop asks for logits."""
+"""Models: from the files of a checkpoint to a `Denoiser`, which gives the decoding loop its logits."""

@@ -1,4 +1,4 @@
-"""What it takes to run a family: the class of transformers, its configuration, the names of its tensors."""
+"""How a family is run: the class of transformers, its configuration, the names of its tensors."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,13 +13,13 @@ from dgmark.checkpoint.folder import Checkpoint
 from dgmark.errors import CheckpointFormat
 from dgmark.models.denoiser import CacheMode, Session
 
-# (network, cache, mask id, padding) -> the forwards of one decode; the mask id is for filling a canvas up.
+# (network, cache, mask id, padding) -> the forwards of one decode; the mask id fills up a canvas that is too short.
 OpenSession = Callable[[PreTrainedModel, CacheMode, int, Tensor | None], Session]
 
-# `quant_method` of config.json that is loaded
+# values of `quant_method` in config.json that can be loaded
 PUBLISHED_QUANTIZATIONS = ("awq", "bitsandbytes")
 
-# What transformers' classes raise at values that cannot be meant, of a wrong type, or 0.
+# The errors that transformers' classes raise at invalid values, values of a wrong type, or 0.
 CONFIG_ERRORS = (
     ValueError,
     TypeError,
@@ -32,7 +32,7 @@ CONFIG_ERRORS = (
 )
 
 
-# Fields of config.json that are dgmark's own or that say what to load and run rather than what the network is.
+# Fields of config.json that are dgmark's own, or that say what to load and run and do not describe the network.
 _NOT_PASSED_ON = (
     CONVERTED,
     "quantization_config",
@@ -45,27 +45,27 @@ _NOT_PASSED_ON = (
 
 
 def own_config(checkpoint: Checkpoint) -> dict[str, Any]:
-    """What config.json says of the network alone, in its nested configurations too (Gemma 3 has one for text)."""
+    """The fields of config.json that describe the network, also in nested configurations (Gemma 3 has one for text)."""
 
-    def kept(fields: Mapping[str, Any]) -> dict[str, Any]:
+    def network_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
         return {
-            name: kept(value) if isinstance(value, dict) else value
+            name: network_fields(value) if isinstance(value, dict) else value
             for name, value in fields.items()
             if name not in _NOT_PASSED_ON
         }
 
-    return kept(checkpoint.config)
+    return network_fields(checkpoint.config)
 
 
 def check_counts(checkpoint: Checkpoint, ranges: Mapping[str, tuple[Any, int, int]]) -> None:
-    """Refuse numbers outside their range; transformers' classes would fail in the first forward.
+    """Refuse numbers outside their range, with which transformers' classes would fail only in the first forward.
 
     Args:
         checkpoint: the checkpoint.
-        ranges: by their name in config.json, the number, and the least and the most that it can be.
+        ranges: by name in config.json: the number, its least and its largest valid value.
 
     Raises:
-        CheckpointFormat: one is no whole number in its range.
+        CheckpointFormat: a number is no integer in its range.
     """
     for name, (value, least, most) in ranges.items():
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
@@ -89,15 +89,15 @@ class Architecture:
 
     Attributes:
         family: the family.
-        config: the configuration of transformers' class, from the checkpoint's own.
-        network: transformers' class for a configuration.
-        open_session: the forwards of a decode.
-        renamings: names of tensors in the published layout (regular expressions) to those of the class.
+        config: makes the configuration of transformers' class from the checkpoint's own.
+        network: finds transformers' class for a configuration.
+        open_session: opens a session, which runs the forwards of a decode.
+        renamings: names of tensors in the published layout (regular expressions), and their names in the class.
         unused: names of tensors (a regular expression) that a checkpoint may hold for other uses than decoding.
-        sizes: of tensors (regular expressions of their native names) that are split or stacked while loading, and so
-            would not be named if they differ.
+        sizes: expected sizes of the tensors that are split or stacked while loading, by native name (regular
+            expressions); an error about them would not name the tensor.
         pads: whether sessions of a network take padding.
-        may_untie: whether weights may hold an output matrix of their own where config.json says it is the embedding.
+        may_untie: whether the weights may hold a separate output matrix although config.json says it is the embedding.
     """
 
     family: Family
@@ -114,10 +114,11 @@ class Architecture:
         """The configuration of transformers' class.
 
         Raises:
-            CheckpointFormat: the checkpoint's own lacks a field, or states what the class cannot be.
+            CheckpointFormat: the checkpoint's configuration lacks a field, or has a value that the class does not
+                support.
         """
         if checkpoint.config.get("transformers_weights") is not None:
-            # transformers would load the file it names, a pickle, too
+            # transformers would load the named file, even if it is a pickle
             raise CheckpointFormat(
                 f"{checkpoint.folder / 'config.json'} names a file of weights (transformers_weights); only "
                 "model.safetensors and its shards are loaded"
@@ -129,27 +130,27 @@ class Architecture:
             raise
         except CONFIG_ERRORS as error:
             reason = str(error) or type(error).__name__
-            raise CheckpointFormat(f"{checkpoint.folder / 'config.json'} cannot be meant: {reason}") from error
+            raise CheckpointFormat(f"{checkpoint.folder / 'config.json'} is invalid: {reason}") from error
         if quantized:
             config.quantization_config = checkpoint.config["quantization_config"]
         return config
 
 
 def quantization_of(checkpoint: Checkpoint) -> str | None:
-    """How the weights were quantized before they were published, like "awq"; None if they were not.
+    """The method by which the published weights are quantized, like "awq"; None if they are not.
 
     Raises:
-        CheckpointFormat: in no way that is loaded; some would have transformers fetch and import code.
+        CheckpointFormat: the method cannot be loaded (for some, transformers would fetch and import code).
     """
     stated = checkpoint.config.get("quantization_config")
     if stated is None or stated == {}:
         return None
     path = checkpoint.folder / "config.json"
     if not isinstance(stated, dict):
-        raise CheckpointFormat(f"{path}: quantization_config is no JSON object")
+        raise CheckpointFormat(f"{path}: quantization_config is not a JSON object")
     method = stated.get("quant_method")
     if method not in PUBLISHED_QUANTIZATIONS:
         raise CheckpointFormat(
-            f"{path}: the weights are quantized by {method!r}; loaded are: {', '.join(PUBLISHED_QUANTIZATIONS)}"
+            f"{path}: the weights are quantized by {method!r}; dgmark loads only: {', '.join(PUBLISHED_QUANTIZATIONS)}"
         )
     return str(method)

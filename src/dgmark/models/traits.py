@@ -1,4 +1,4 @@
-"""What a model states of itself beyond its logits, and what holds where it states nothing."""
+"""The traits that a model may state about itself in addition to its logits, and their defaults."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -10,7 +10,7 @@ from dgmark.errors import SettingsError
 
 # The distribution that rewards are taken from.
 ConfidenceSource = Literal["model", "sampling"]
-# What the first block starts at.
+# Where the first block starts.
 BlockOrigin = Literal["response", "canvas"]
 
 
@@ -19,20 +19,20 @@ class Traits:
     """The facts about a model that decoding, results and checks read.
 
     Attributes:
-        name: what results call the model.
-        device: where the model takes its ids.
+        name: the model's name in results.
+        device: the device on which the model takes its ids.
         dtype: number format of the forward; None if the model does not state it.
         quantization: how the weights are quantized, like "int4"; None if they are not.
-        defaults: decoding settings to use where the user gives none, such as `block_length` and `cache`.
+        defaults: decoding settings for those that the user leaves out, such as `block_length` and `cache`.
         confidence_source: the distribution that rewards are taken from. "model" (LLaDA): softmax of the logits, neither
             tempered nor filtered. "sampling" (Dream, LLaDA2): the distribution that the token is drawn from: logits /
             temperature, top-k and top-p applied, renormalised. At temperature 0 both are the softmax of the logits.
-        block_origin: what the first block starts at. "response": the first generated position. "canvas" (LLaDA2):
-            position 0 of the canvas, so that block b is the positions [b * block_length, (b + 1) * block_length) of
+        block_origin: where the first block starts. "response": at the first generated position. "canvas" (LLaDA2):
+            at position 0 of the canvas, so that block b is the positions [b * block_length, (b + 1) * block_length) of
             prompt and response together; the first block may begin in the prompt, and the last may be cut short.
-        block_multiple: positions of a block of the model's own attention mask (LLaDA2: 32), counted from position 0 of
+        block_multiple: positions in a block of the model's own attention mask (LLaDA2: 32), counted from position 0 of
             the canvas; `block_length` must divide it. None if the model attends to the whole canvas.
-        sees_ahead: whether the model sees what stands behind the block being decoded.
+        sees_ahead: whether the model sees the positions after the block being decoded.
         pads: whether the model's sessions take padding: rows with prompts of different lengths in one batch.
     """
 
@@ -57,32 +57,32 @@ class Traits:
 
     @property
     def number_format(self) -> str | None:
-        """The dtype as results state it, like "float32" or "bfloat16+int4"; None if the model does not state it."""
+        """The dtype as written in results, like "float32" or "bfloat16+int4"; None if the model does not state it."""
         return None if self.dtype is None else number_format(self.dtype, self.quantization)
 
 
 def number_format(dtype: torch.dtype | str, quantization: str | None) -> str:
-    """A dtype, and how the weights are quantized, as results state them."""
+    """The dtype and the quantization as written in results."""
     return str(dtype).removeprefix("torch.") + (f"+{quantization}" if quantization else "")
 
 
 def traits_of(model: object) -> Traits:
-    """The traits of a model: its `traits`, or those of its plain attributes that have the names of the traits.
+    """The traits of a model: its `traits`, or its plain attributes with the names of traits.
 
-    A model of your own needs neither. It is then called by its class, runs on the CPU, and is decoded as LLaDA is. A
-    model with a `block_multiple` sees nothing ahead unless it states `sees_ahead`.
+    A model of your own needs neither. Its name is then that of its class, its device is the CPU, and it is decoded like
+    LLaDA. A model with a `block_multiple` sees nothing ahead unless it states `sees_ahead`.
 
     Raises:
-        SettingsError: a trait with an invalid value.
+        SettingsError: a trait has an invalid value.
     """
     stated = getattr(model, "traits", None)
     if isinstance(stated, Traits):
         return stated
     absent = object()
     attributes = {trait.name: getattr(model, trait.name, absent) for trait in fields(Traits)}
-    given: dict[str, Any] = {name: value for name, value in attributes.items() if value is not absent}
-    given["name"] = str(given.get("name", type(model).__name__))
-    given.setdefault("sees_ahead", given.get("block_multiple") is None)
-    if "device" in given:
-        given["device"] = torch.device(given["device"])
-    return Traits(**given)
+    traits: dict[str, Any] = {name: value for name, value in attributes.items() if value is not absent}
+    traits["name"] = str(traits.get("name", type(model).__name__))
+    traits.setdefault("sees_ahead", traits.get("block_multiple") is None)
+    if "device" in traits:
+        traits["device"] = torch.device(traits["device"])
+    return Traits(**traits)

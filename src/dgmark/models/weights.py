@@ -1,7 +1,7 @@
 """From safetensors files to a network of transformers: strict about names and sizes, never a pickle, never code.
 
-transformers reads the shards one by one into the parameters and renames, splits and stacks tensors on the way; what it
-would fill in or leave out with a warning is an error here.
+transformers reads the shards one by one into the parameters and renames, splits and stacks tensors on the way. Tensors
+that it would fill in or leave out with a warning are errors here.
 """
 
 import json
@@ -38,27 +38,28 @@ def load_network(
     quantization: str | None = None,
     device_map: str | None = None,
 ) -> PreTrainedModel:
-    """The network of a checkpoint, ready for inference.
+    """Load the network of a checkpoint, ready for inference.
 
     Args:
         checkpoint: the checkpoint.
-        architecture: of its family.
-        device: where the weights go, unless `device_map` says.
+        architecture: the architecture of its family.
+        device: the device for the weights, unless `device_map` places them.
         dtype: number format of the weights; rotary frequencies and the router's bias stay in float32.
         quantization: "int8" or "int4" quantizes the linear layers while loading (bitsandbytes).
         device_map: "auto" spreads the layers over all devices (accelerate).
 
     Raises:
-        CheckpointFormat: damaged files, or tensors that are missing, too many, or of other sizes than config.json says.
-        ModelNotFound: no safetensors weights, or a missing shard.
-        ModelError: it does not fit the device.
-        MissingExtra: accelerate or bitsandbytes is wanted and not installed.
-        SettingsError: no such quantization.
+        CheckpointFormat: files are damaged, or tensors are missing, unexpected, or of other sizes than config.json
+            says.
+        ModelNotFound: there are no safetensors weights, or a shard is missing.
+        ModelError: the network does not fit the memory of the device.
+        MissingExtra: accelerate or bitsandbytes is needed and not installed.
+        SettingsError: there is no such quantization or device map.
     """
     renamings: Mapping[str, str] = {} if checkpoint.config.get(CONVERTED) else architecture.renamings
     config = architecture.native_config(checkpoint)
     if (checkpoint.folder / "adapter_config.json").exists():
-        # transformers would have peft put the adapter's weights on top
+        # transformers would let peft add the adapter's weights
         raise CheckpointFormat(f"{checkpoint.folder} holds adapter_config.json: merge the adapter into the weights")
     _check_headers(checkpoint, architecture, config, renamings)
     placement = _placement(checkpoint, device, dtype, quantization, device_map)
@@ -73,7 +74,7 @@ def load_network(
                 attn_implementation=_attention(network_class, config),
                 use_safetensors=True,
                 local_files_only=True,
-                ignore_mismatched_sizes=True,  # to name them below
+                ignore_mismatched_sizes=True,  # so that the error below can name them
                 output_loading_info=True,
                 **placement,
             )
@@ -97,7 +98,7 @@ def load_network(
 
 @dataclass(frozen=True)
 class Header:
-    """What a file's header states of one tensor."""
+    """The entry of one tensor in a file's header."""
 
     name: str
     dtype: str
@@ -105,11 +106,11 @@ class Header:
 
 
 def read_headers(folder: Path) -> list[Header]:
-    """Headers of all tensors of a checkpoint.
+    """Read the headers of all tensors of a checkpoint.
 
     Raises:
         CheckpointFormat: a file is damaged or truncated.
-        ModelNotFound: no safetensors weights, or a missing shard.
+        ModelNotFound: there are no safetensors weights, or a shard is missing.
     """
     headers: list[Header] = []
     for path in weight_files(folder):
@@ -128,7 +129,7 @@ def weight_files(folder: Path) -> list[Path]:
 
     Raises:
         CheckpointFormat: the index of the shards is damaged.
-        ModelNotFound: there are none, or a shard is missing.
+        ModelNotFound: there are no safetensors files, or a shard is missing.
     """
     index = folder / "model.safetensors.index.json"
     if (folder / "model.safetensors").is_file() or not index.is_file():
@@ -140,12 +141,12 @@ def weight_files(folder: Path) -> list[Path]:
             not isinstance(shards, dict)
             or not shards
             or not all(isinstance(shard, str) for shard in shards.values())
-            or not isinstance(content.get("metadata"), dict)  # which transformers asks for
+            or not isinstance(content.get("metadata"), dict)  # transformers needs it
         ):
             raise CheckpointFormat(f"{index} is no index of weight files; fetch it again")
         for shard in shards.values():
             if Path(shard).name != shard or not shard.endswith(".safetensors"):
-                raise CheckpointFormat(f"{index} names {shard!r}, which is no safetensors file beside it")
+                raise CheckpointFormat(f"{index} names {shard!r}, which is no safetensors file in the same folder")
         files = [folder / shard for shard in sorted(set(shards.values()))]
     missing = [file.name for file in files if not file.is_file()]
     if missing:
@@ -158,11 +159,11 @@ def weight_files(folder: Path) -> list[Path]:
 def _check_headers(
     checkpoint: Checkpoint, architecture: Architecture, config: PretrainedConfig, renamings: Mapping[str, str]
 ) -> None:
-    """Refuse what transformers would pass over, or would not name."""
+    """Refuse errors that transformers would ignore, or would not name."""
     folder, headers = checkpoint.folder, read_headers(checkpoint.folder)
     native = [native_name(header.name, renamings) for header in headers]
     twice = sorted(name for name, count in Counter(native).items() if count > 1)
-    if twice:  # transformers would keep either
+    if twice:  # transformers would keep one of them
         raise CheckpointFormat(
             f"{folder} holds {twice[0]!r} twice, once under another name; fetch the checkpoint again"
         )
@@ -171,31 +172,33 @@ def _check_headers(
         raise CheckpointFormat(f"{folder}: config.json says that {own} is the embedding, but the weights hold one more")
     _check_experts(native, checkpoint)
     if quantization_of(checkpoint) is not None:
-        return  # packed: neither the number formats nor the sizes are the network's
+        return  # packed tensors: number formats and sizes differ from the network's
     sizes = architecture.sizes(config)
     for name, header in zip(native, headers, strict=True):
-        if header.dtype not in NUMBER_FORMATS and not name.endswith("position_ids"):  # a count that old BERTs carry
+        if header.dtype not in NUMBER_FORMATS and not name.endswith(
+            "position_ids"
+        ):  # a counter that old BERT checkpoints hold
             raise CheckpointFormat(
                 f"{folder}: {header.name} holds {header.dtype}; only {', '.join(NUMBER_FORMATS)} are loaded"
             )
-        for pattern, wanted in sizes.items():
-            if re.search(pattern, name) and header.shape != wanted:
+        for pattern, expected in sizes.items():
+            if re.search(pattern, name) and header.shape != expected:
                 raise CheckpointFormat(
-                    f"{folder}: {header.name} has the sizes {list(header.shape)} instead of {list(wanted)}; "
-                    "the config does not fit the weights"
+                    f"{folder}: {header.name} has the sizes {list(header.shape)} instead of {list(expected)}; "
+                    "config.json does not fit the weights"
                 )
 
 
 def _check_experts(names: list[str], checkpoint: Checkpoint) -> None:
-    """Refuse a layer whose experts are not 0 to n - 1, each with the same parts: stacked, none would be missed."""
+    """Refuse layers whose experts are not 0 to n - 1 with the same parts: stacking would hide a missing one."""
     matches = [match for name in names if (match := re.fullmatch(r"(.*\.experts\.)(\d+)\.(.+)", name))]
     count = checkpoint.config.get("num_experts")
     if not matches or not isinstance(count, int):
         return
     layers, parts = {match[1] for match in matches}, {match[3] for match in matches}
-    wanted = {f"{layer}{number}.{part}" for layer in layers for number in range(count) for part in parts}
-    found = {match[0] for match in matches}
-    missing, extra = sorted(wanted - found), sorted(found - wanted)
+    expected = {f"{layer}{number}.{part}" for layer in layers for number in range(count) for part in parts}
+    actual = {match[0] for match in matches}
+    missing, extra = sorted(expected - actual), sorted(actual - expected)
     if missing or extra:
         raise CheckpointFormat(
             f"{checkpoint.folder}: tensors missing {missing[:3] or 'none'}, not expected {extra[:3] or 'none'}; "
@@ -217,7 +220,7 @@ def _placement(
     quantization: str | None,
     device_map: str | None,
 ) -> dict[str, Any]:
-    """Arguments of `from_pretrained` that need accelerate; {} loads to the CPU."""
+    """The arguments of `from_pretrained` that need accelerate; {} loads to the CPU."""
     if quantization is not None and quantization not in QUANTIZATIONS:
         raise SettingsError(f"quantization {quantization!r} is not one of: {', '.join(QUANTIZATIONS)}")
     if device_map not in (None, *DEVICE_MAPS):
@@ -244,7 +247,7 @@ def _placement(
 
 
 def _attention(network_class: Any, config: PretrainedConfig) -> str:
-    """The implementation of attention; torch's own has no soft cap (Gemma 2) and would leave it out."""
+    """The implementation of attention to use; torch's own would ignore a soft cap (Gemma 2)."""
     capped = getattr(config.get_text_config(), "attn_logit_softcapping", None) is not None
     return "sdpa" if network_class._supports_sdpa and not capped else "eager"
 
@@ -257,16 +260,16 @@ def _check_report(report: dict[str, Any], unused: str | None, folder: Path) -> N
             f"{folder}: tensors missing {missing[:3] or 'none'}, not expected {extra[:3] or 'none'}; "
             "config.json and weights are not of one checkpoint"
         )
-    for name, found, wanted in sorted(report["mismatched_keys"])[:1]:
+    for name, actual, expected in sorted(report["mismatched_keys"])[:1]:
         raise CheckpointFormat(
-            f"{folder}: {name} has the sizes {list(found)} instead of {list(wanted)}; "
-            "the config does not fit the weights"
+            f"{folder}: {name} has the sizes {list(actual)} instead of {list(expected)}; "
+            "config.json does not fit the weights"
         )
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without transformers' progress bar and report: what they tell is an error here, or nothing."""
+    """Silence transformers' progress bar and report: what matters in the report is an error here."""
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]

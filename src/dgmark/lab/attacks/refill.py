@@ -1,6 +1,6 @@
-"""Mask and refill: a share of the tokens is masked again, and a diffusion model writes it anew without a mark.
+"""Mask and refill: a share of the tokens is masked again, and a diffusion model rewrites it without a mark.
 
-The natural attack on marks of this family: whoever has a dLLM, a small one too, needs neither the key nor the prompt.
+This is the natural attack on marks of this family: it takes any dLLM, even a small one, and neither key nor prompt.
 """
 
 from dataclasses import dataclass, field
@@ -25,7 +25,8 @@ class Refill:
     """Mask a share of the tokens and decode them again with a dLLM, without a mark.
 
     Attributes:
-        budget: share of the tokens that is masked, exactly round(budget * n); the model may write the same again.
+        budget: share of the tokens that is masked, exactly round(budget * n); the model may write the same tokens
+            again.
         holes: "random" tokens, or one "contiguous" stretch.
         model: a loaded model, or its name, folder or hub id; its tokenizer counts the tokens.
         settings: of `DecodeConfig`, except length and steps (block_length, strategy, temperature, ...).
@@ -42,10 +43,12 @@ class Refill:
             raise SettingsError(f"holes {self.holes!r} is not one of: {', '.join(HOLES)}")
         for name in ("length", "steps"):
             if name in self.settings:
-                raise SettingsError(f"refilling takes no {name}: the budget says how many tokens are written anew")
+                raise SettingsError(
+                    f"refilling takes no {name}, because the budget sets the number of tokens: leave it out"
+                )
 
     def __call__(self, text: str, rng: np.random.Generator) -> str:
-        """The text with a share of its tokens written anew; all others stay."""
+        """Rewrite a share of the text's tokens; all others stay."""
         model = load(self.model) if isinstance(self.model, str) else self.model
         ids = model.tokenizer.encode(text)
         masked = masked_places(len(ids), self.budget, self.holes, rng)
@@ -55,7 +58,7 @@ class Refill:
 
 
 def masked_places(tokens: int, budget: float, holes: str, rng: np.random.Generator) -> list[int]:
-    """Which tokens are masked: round(budget * tokens) of them, scattered or in one stretch."""
+    """Choose the tokens to mask: round(budget * tokens) of them, scattered or in one stretch."""
     if holes == "random":
         return places(tokens, budget, rng)
     count = edit_count(tokens, budget)
@@ -66,12 +69,12 @@ def masked_places(tokens: int, budget: float, holes: str, rng: np.random.Generat
 def refill_ids(
     model: "Denoiser", ids: list[int], masked: list[int], seed: int, settings: dict[str, Any] | None = None
 ) -> list[int]:
-    """`ids` with the places `masked` (ascending, not empty) decoded anew.
+    """Decode the places `masked` (ascending, not empty) of `ids` anew.
 
     Raises:
-        InputError: no token is left to go by.
+        InputError: no token would be left unmasked.
         PromptTooLong: the text does not fit the model's context.
-        SettingsError: invalid settings.
+        SettingsError: a setting is invalid.
     """
     from dgmark.decode import Canvas, Prepared, Request
     from dgmark.decode.canvas import collect
@@ -81,7 +84,9 @@ def refill_ids(
     if len(masked) == len(ids):
         raise InputError("every token would be masked, and the model has nothing to go by: choose a smaller budget")
     if len(ids) > model.context_length:
-        raise PromptTooLong(f"the text has {len(ids)} tokens, but {traits_of(model).name} holds {model.context_length}")
+        raise PromptTooLong(
+            f"the text has {len(ids)} tokens, but {traits_of(model).name} holds {model.context_length}: shorten it"
+        )
     config = config_of_holes(model, settings or {})
     canvas = Canvas.with_holes(ids, masked, model.mask_id)
     prepared = Prepared.of(model, [Request(canvas, seed, None)], config, encode=lambda canvas: canvas)
@@ -92,7 +97,7 @@ def refill_ids(
 
 @lru_cache(maxsize=1)
 def load(name: str) -> "Denoiser":
-    """The model, loaded once.
+    """Load a model; the one loaded last is kept.
 
     Raises:
         MissingExtra: torch or transformers is not installed.

@@ -12,7 +12,7 @@ from typing import Any
 from lm_eval.evaluator import evaluate
 from lm_eval.tasks import TaskManager
 
-from dgmark.decode.generation import recorded
+from dgmark.decode.generation import scheme_row
 from dgmark.errors import InputError, SettingsError
 from dgmark.lab.evaluate.harness import DiffusionLM
 from dgmark.models.traits import traits_of
@@ -121,7 +121,7 @@ def _conditions(model: DiffusionLM, settings: TaskSettings) -> dict[str, Any]:
         "dtype": traits.number_format,
         "tokenizer_fingerprint": model.model.tokenizer.vocabulary_fingerprint,
         "key_fingerprint": None if answering.key is None else answering.key.fingerprint,
-        "scheme": recorded(answering.scheme),
+        "scheme": scheme_row(answering.scheme),
         "decoding": dict(answering.decoding),
         "seed": answering.seed,
         "samples_per_likelihood": answering.samples,

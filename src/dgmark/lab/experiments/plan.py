@@ -1,6 +1,6 @@
 """From an experiment and a model to the texts that make each cell: recipes, prompts, seeds and row ids.
 
-The plan is written beside the rows, so that a report needs neither the model nor torch.
+The plan is stored with the rows, so that a report needs neither the model nor torch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,8 +25,8 @@ from dgmark.watermark.key import WatermarkKey
 
 PLAN_VERSION = 1
 
-# what a run comes by, and a later run of other cells leaves as it is
-_FOUND = ("judge", "machine", "rater")
+# facts that a run adds to the plan; a later run of other cells leaves them as they are
+_RUN_FACTS = ("judge", "machine", "rater")
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class Subject:
 
     @classmethod
     def load(cls, name: str, **loading: str | None) -> "Subject":
-        """A model as of `load_model`, and its hash.
+        """Load a model (see `load_model`), and compute the hash of its weights.
 
         Raises:
-            ModelError: it cannot be had.
+            ModelError: the model is unavailable.
         """
         model = load_model(name, **loading)
         quantization = loading.get("quantization") or ""
@@ -50,14 +50,14 @@ class Subject:
 
 @dataclass(frozen=True)
 class PlannedCell:
-    """One cell as it is to be run with one model.
+    """One cell, planned for one model.
 
     Attributes:
-        cell: as in the TOML file.
-        recipe: what determines its texts.
-        config: its decoding.
-        key: its key; of an unmarked cell, the run's, which it is scored with.
-        prompts: its prompts in order; a text each.
+        cell: the cell as in the TOML file.
+        recipe: everything that determines its texts.
+        config: its decoding settings.
+        key: its key; for an unmarked cell, the run's key, with which its texts are scored.
+        prompts: its prompts in order; one text is made for each.
     """
 
     cell: Cell
@@ -81,19 +81,19 @@ def plan_cell(
     files: Mapping[str, Path],
     length: int | None = None,
 ) -> PlannedCell:
-    """A cell with this model.
+    """Plan a cell for this model.
 
     Args:
-        experiment: the cell's.
+        experiment: the experiment of the cell.
         cell: the cell.
-        setup: whose prompts and decoding.
+        setup: the setup whose prompts and decoding settings are used.
         subject: the model.
         key: the run's key.
-        files: files of prompts by name of the set.
-        length: most response tokens, where the decoding asks for more: for a quick look.
+        files: files of prompts, by name of the set.
+        length: largest number of response tokens, for a quick look; shortens longer responses.
 
     Raises:
-        SettingsError: invalid settings.
+        SettingsError: a setting is invalid.
         NoTexts: the prompts need a file.
         KeyFileError: the key is bound to another model.
     """
@@ -101,10 +101,10 @@ def plan_cell(
     name, prompts = experiment.prompt_set(cell, setup)
     own = {**cell.decoding, **(cell.builtin_decoding if setup == "builtin" else {})}
     scheme = load_scheme(cell.scheme, cell.options)
-    given: dict[str, Any] = {**(scheme.defaults if scheme else {}), **shared.decoding, **own}
-    config = DecodeConfig.of(subject.model, **given)
+    settings: dict[str, Any] = {**(scheme.defaults if scheme else {}), **shared.decoding, **own}
+    config = DecodeConfig.of(subject.model, **settings)
     if length is not None and length < config.length:
-        config = DecodeConfig.of(subject.model, **{**given, **_shortened(config, length)})
+        config = DecodeConfig.of(subject.model, **{**settings, **_shortening(config, length)})
     key.check_model(subject.model)
     own_key = cell_key(key, cell.key)
     steering_of(subject.model, None if scheme is None else own_key, scheme).check(config)
@@ -132,7 +132,7 @@ def plan_cell(
 def prepare(
     planned: PlannedCell, subject: Subject, prompts: Sequence[Prompt], *, pad: bool | None = None, batch_size: int = 8
 ) -> Prepared:
-    """Prompts of a cell, ready to decode.
+    """Prepare prompts of a cell for decoding.
 
     Raises:
         PromptTooLong: a prompt does not fit the model.
@@ -149,10 +149,10 @@ def prepare(
     )
 
 
-def _shortened(config: DecodeConfig, length: int) -> dict[str, Any]:
+def _shortening(config: DecodeConfig, length: int) -> dict[str, Any]:
     block = min(config.block_length, length)
     if length % block:
-        raise SettingsError(f"length {length} is not a multiple of block length {block}")
+        raise SettingsError(f"length {length} is not a multiple of block length {block}; choose one that is")
     steps = None if config.steps is None else max(config.steps * length // config.length, length // block)
     return {"length": length, "block_length": block, "steps": steps}
 
@@ -164,21 +164,21 @@ def write_plan(
     planned: Sequence[PlannedCell],
     key: WatermarkKey,
     shared: dict[str, Any],
-    found: dict[str, Any] | None = None,
+    facts: dict[str, Any] | None = None,
 ) -> list[str]:
-    """Write down which rows make the cells that were planned, beside those planned before.
+    """Add cells to the plan of an experiment: which rows they consist of.
 
     Args:
-        store: where to.
+        store: the store that holds the plan.
         experiment: the experiment.
         setup: the setup.
-        planned: cells; those of the same name are written anew.
+        planned: the cells; they replace cells of the same name.
         key: the run's key.
-        shared: what all cells of a plan agree in; cells planned with something else are dropped.
-        found: what the run has come by: the judge, the machine.
+        shared: values that all cells of a plan have in common; cells planned with other values are dropped.
+        facts: facts about the run that the plan records: the judge, the machine, the rater.
 
     Returns:
-        The names of the cells that were dropped and not planned anew.
+        The names of the cells that were dropped and not replaced.
     """
     name = experiment.plan_name(setup)
     before = store.read_plan(name) if store.has_plan(name) else {}
@@ -187,9 +187,9 @@ def write_plan(
         dropped = [cell for cell in before.get("cells", {}) if cell not in {one.cell.name for one in planned}]
         before = {}
     cells = {**before.get("cells", {}), **{one.cell.name: _planned_row(one, key) for one in planned}}
-    known: dict[str, Any] = {field: before[field] for field in _FOUND if field in before}
+    known: dict[str, Any] = {field: before[field] for field in _RUN_FACTS if field in before}
     plan = {"version": PLAN_VERSION, "experiment": experiment.name, "setup": setup, **shared}
-    store.write_plan(name, {**plan, **known, **(found or {}), "cells": cells})
+    store.write_plan(name, {**plan, **known, **(facts or {}), "cells": cells})
     return dropped
 
 

@@ -1,4 +1,4 @@
-"""Making what an experiment lacks: texts, attacked texts, times, perplexities and ratings. Each row is made once."""
+"""Make the rows that an experiment still needs: texts, attacked texts, times, perplexities, ratings; each only once."""
 
 import time
 import warnings
@@ -27,8 +27,8 @@ from dgmark.watermark.key import WatermarkKey
 
 NO_JUDGE = "none"
 
-# (what is being made, how many are there, how many there are to be)
-Tell = Callable[[str, int, int], None]
+# (name of the current part, rows finished, rows in all)
+Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -37,19 +37,19 @@ class RunOptions:
 
     Attributes:
         setup: "builtin" or "paper".
-        model: instead of the setup's, and of the cells'.
+        model: model to use instead of the setup's and of the cells'.
         key: key file; by default one in the runs folder, made when it is missing.
-        files: files of prompts, by name of the set; "" for any.
+        files: files of prompts, by name of the set; "" for any set.
         cells: names of the cells to run; all of them if empty.
-        limit: most texts a cell.
-        length: most response tokens: for a quick look, into rows of their own.
-        batch_size: most rows decoded at once.
-        pad: decode prompts of different lengths together; None: where it pays.
-        judge: model that perplexity is taken under; None: the setup's; "none": leave it out.
-        rater: the language model that rates texts; None: nobody does.
-        tasks: of view "benchmark", only these.
-        include: folders of further task files.
-        run_unsafe_code: let tasks execute what the model writes.
+        limit: largest number of texts in a cell.
+        length: largest number of response tokens, for a quick look; such texts have rows of their own.
+        batch_size: largest number of rows decoded at once.
+        pad: decode prompts of different lengths together; None: where it is faster.
+        judge: model that computes perplexities; None: the setup's; "none": no perplexities.
+        rater: the language model that rates texts; None: no ratings.
+        tasks: for view "benchmark": the only tasks to run; all of them if empty.
+        include: folders with further task files.
+        run_unsafe_code: let tasks execute the code that the model writes.
         loading: arguments of `load_model`.
     """
 
@@ -74,23 +74,23 @@ def run_experiment(
     experiment: Experiment,
     store: Store,
     options: RunOptions,
-    tell: Tell,
+    progress: Progress,
     load: Callable[..., Subject] = Subject.load,
     warn: Callable[[str], None] = warnings.warn,
 ) -> None:
-    """Make what the store lacks of an experiment, and write its plan.
+    """Make the rows of an experiment that the store does not have yet, and write the plan.
 
     Args:
         experiment: the experiment.
-        store: where rows are, and go.
-        options: how much, and with what.
-        tell: told of progress.
-        load: how models are loaded.
-        warn: told what a later report will miss.
+        store: the store of rows, read and written.
+        options: how much to run, and with what.
+        progress: called as rows are finished.
+        load: loads a model by name.
+        warn: called with what a later report will lack.
 
     Raises:
-        SettingsError: no such cell, or invalid settings.
-        NoTexts: prompts that need a file.
+        SettingsError: there is no such cell, or a setting is invalid.
+        NoTexts: prompts need a file that was not given.
     """
     by_model: dict[str, list[Cell]] = {}
     for cell in _selected(experiment, options):
@@ -106,24 +106,24 @@ def run_experiment(
         if dropped := write_plan(store, experiment, options.setup, planned, key, plan):
             warn(
                 f"cells of an earlier run with another model or length leave the report: {', '.join(dropped)}; "
-                "their texts stay, run them again to have them back"
+                "their texts are kept, so run these cells again to report them"
             )
         if experiment.view == "timing":
             machine = time_cells(store, planned, subject, options.limit)
             write_plan(store, experiment, options.setup, planned, key, plan, {"machine": machine})
             continue
         if experiment.view == "benchmark":
-            _benchmarks(store, experiment, planned, subject, options, tell)
+            _benchmarks(store, experiment, planned, subject, options, progress)
             continue
         for one in planned:
-            make_texts(store, one, subject, options, tell)
+            make_texts(store, one, subject, options, progress)
         for one in planned:
-            _attack(store, experiment, one, subject, options, tell)
-        found = {
-            **_perplexities(store, experiment, planned, options, tell),
-            **_ratings(store, experiment, planned, options, tell),
+            _attack(store, experiment, one, subject, options, progress)
+        judges = {
+            **_perplexities(store, experiment, planned, options, progress),
+            **_ratings(store, experiment, planned, options, progress),
         }
-        write_plan(store, experiment, options.setup, planned, key, plan, found)
+        write_plan(store, experiment, options.setup, planned, key, plan, judges)
 
 
 def _selected(experiment: Experiment, options: RunOptions) -> list[Cell]:
@@ -141,7 +141,7 @@ def run_key(store: Store, model: Denoiser, path: Path | None) -> WatermarkKey:
     """The key of a run: from a file, or the runs folder's own for this tokenizer and vocabulary.
 
     Raises:
-        KeyFileError: a file that cannot be used.
+        KeyFileError: the file is unusable.
     """
     if path is not None:
         return WatermarkKey.load(path)
@@ -152,15 +152,15 @@ def run_key(store: Store, model: Denoiser, path: Path | None) -> WatermarkKey:
     return WatermarkKey.load(own)
 
 
-def make_texts(store: Store, planned: PlannedCell, subject: Subject, options: RunOptions, tell: Tell) -> None:
-    """Generate the first texts of a cell up to the limit, as far as they are not there, a batch at a time.
+def make_texts(store: Store, planned: PlannedCell, subject: Subject, options: RunOptions, progress: Progress) -> None:
+    """Generate the first texts of a cell, up to the limit, that are not in the store yet, a batch at a time.
 
     Raises:
-        PromptTooLong: a prompt does not fit the model; known before the first text is made.
+        PromptTooLong: a prompt does not fit the model; raised before the first text is made.
     """
-    wanted = list(zip(planned.row_ids, planned.prompts, strict=True))[: options.limit]
+    texts = list(zip(planned.row_ids, planned.prompts, strict=True))[: options.limit]
     with store.open("texts", planned.recipe.hash, {"recipe": planned.recipe.hash}) as file:
-        rows = RowRun([Task(row_id, prompt) for row_id, prompt in wanted], file)
+        rows = RowRun([Task(row_id, prompt) for row_id, prompt in texts], file)
         todo = [task for task in rows.open if isinstance(task, Task)]
         prepared = prepare(planned, subject, [task.content for task in todo], pad=options.pad)
         places = {task.row_id: place for place, task in enumerate(todo)}
@@ -169,18 +169,18 @@ def make_texts(store: Store, planned: PlannedCell, subject: Subject, options: Ru
             return _text_rows(planned, prepared, [places[task.row_id] for task in batch], batch)
 
         done = rows.finished
-        tell(planned.cell.name, done, rows.total)
+        progress(planned.cell.name, done, rows.total)
         for batch in rows.batches(work, options.batch_size, ROW_VERSION):
             done += len(batch)
-            tell(planned.cell.name, done, rows.total)
+            progress(planned.cell.name, done, rows.total)
 
 
 def _text_rows(
     planned: PlannedCell, prepared: Prepared, places: Sequence[int], batch: Sequence[Task[Prompt]]
 ) -> list[Row]:
-    begun = time.perf_counter()
-    made = generations(prepared, places)
-    seconds = time.perf_counter() - begun
+    start = time.perf_counter()
+    texts = generations(prepared, places)
+    seconds = time.perf_counter() - start
     shared = {**planned.recipe.to_row(), "versions": versions(), "batch": len(batch), "batch_seconds": seconds}
     return [
         {
@@ -193,7 +193,7 @@ def _text_rows(
             "ended": one.ended,
             **shared,
         }
-        for task, one in zip(batch, made, strict=True)
+        for task, one in zip(batch, texts, strict=True)
     ]
 
 
@@ -203,22 +203,22 @@ def _attack(
     planned: PlannedCell,
     subject: Subject,
     options: RunOptions,
-    tell: Tell,
+    progress: Progress,
 ) -> None:
     """Attack the marked texts of a cell."""
     if planned.cell.scheme is None or not experiment.attacks_of(options.setup):
         return
     texts = store.read("texts", planned.recipe.hash, planned.row_ids[: options.limit])
     for attack in experiment.attacks_of(options.setup):
-        for value in filter(None, attack.values):  # at strength 0 the texts themselves are read
+        for value in filter(None, attack.values):  # at strength 0 the report reads the texts themselves
             make_attacked(store, attack, value, texts, subject.model.tokenizer, subject.model)
-            tell(f"{planned.cell.name}, {attack.label} {value:g}", len(texts), len(texts))
+            progress(f"{planned.cell.name}, {attack.label} {value:g}", len(texts), len(texts))
 
 
 def _perplexities(
-    store: Store, experiment: Experiment, planned: Sequence[PlannedCell], options: RunOptions, tell: Tell
+    store: Store, experiment: Experiment, planned: Sequence[PlannedCell], options: RunOptions, progress: Progress
 ) -> dict[str, Any]:
-    """Take the perplexity of all texts that there are, if the experiment asks for it; the judge, for the plan."""
+    """Compute the perplexity of all texts in the store, if the experiment uses it; return the judge, for the plan."""
     name = options.judge or experiment.setup(options.setup).judge
     if "perplexity" not in experiment.measures or name == NO_JUDGE:
         return {}
@@ -227,20 +227,20 @@ def _perplexities(
     for one in planned:
         texts = _texts(store, one)
         make_perplexities(store, judge, identity, texts)
-        tell(f"{one.cell.name}, perplexity", len(texts), len(texts))
+        progress(f"{one.cell.name}, perplexity", len(texts), len(texts))
     return {"judge": identity}
 
 
 def _ratings(
-    store: Store, experiment: Experiment, planned: Sequence[PlannedCell], options: RunOptions, tell: Tell
+    store: Store, experiment: Experiment, planned: Sequence[PlannedCell], options: RunOptions, progress: Progress
 ) -> dict[str, Any]:
-    """Have all texts that there are rated, if the experiment asks for it and a rater is given."""
+    """Have all texts in the store rated, if the experiment uses ratings and there is a rater; return the rater."""
     if "judge" not in experiment.measures or options.rater is None:
         return {}
     for one in planned:
         texts = _texts(store, one)
         rated = make_ratings(store, options.rater, texts)
-        tell(f"{one.cell.name}, ratings", rated, len(texts))
+        progress(f"{one.cell.name}, ratings", rated, len(texts))
     return {"rater": rater_hash(options.rater)}
 
 
@@ -250,9 +250,9 @@ def _benchmarks(
     planned: Sequence[PlannedCell],
     subject: Subject,
     options: RunOptions,
-    tell: Tell,
+    progress: Progress,
 ) -> None:
-    """Run the experiment's tasks, or those that were asked for.
+    """Run the experiment's tasks, or those that the options name.
 
     Raises:
         MissingExtra: the harness is not installed.
@@ -261,11 +261,13 @@ def _benchmarks(
         from dgmark.lab.experiments.benchmarking import BenchmarkOptions, make_benchmark
     except ImportError as error:
         raise MissingExtra(f"benchmarks need the lm-evaluation-harness: {install_hint('bench')} ({error})") from None
-    how = BenchmarkOptions(options.include, options.limit, options.batch_size, options.run_unsafe_code, options.length)
+    answering = BenchmarkOptions(
+        options.include, options.limit, options.batch_size, options.run_unsafe_code, options.length
+    )
     for task in options.tasks or experiment.tasks:
         for one in planned:
-            make_benchmark(store, one, subject, task, how)
-            tell(f"{one.cell.name}, {task}", 1, 1)
+            make_benchmark(store, one, subject, task, answering)
+            progress(f"{one.cell.name}, {task}", 1, 1)
 
 
 def _texts(store: Store, planned: PlannedCell) -> list[Row]:

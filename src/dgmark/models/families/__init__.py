@@ -1,1 +1,1 @@
-"""The families of models: how each reads a canvas, one module a family."""
+"""The families of models and how each reads a canvas, one module for each family."""

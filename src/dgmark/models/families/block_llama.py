@@ -1,6 +1,6 @@
-"""A Llama that adapters made a block diffusion model of, in transformers' Llama class.
+"""A Llama that adapters turned into a block diffusion model, in transformers' Llama class.
 
-It reads finished text left to right, as the autoregressive model that it was, and fills a block from both sides.
+It reads finished text from left to right, like the autoregressive model that it was, and fills a block from both sides.
 """
 
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -12,10 +12,10 @@ from dgmark.models.sessions.prefix_causal import CausalPrefixSession
 
 
 def llama_config(checkpoint: Checkpoint) -> LlamaConfig:
-    """The configuration in the words of transformers' Llama.
+    """The configuration for transformers' Llama class.
 
     Raises:
-        CheckpointFormat: a field that is lacking.
+        CheckpointFormat: a field is missing.
     """
     checkpoint.require(
         "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "rope_parameters"
@@ -24,7 +24,7 @@ def llama_config(checkpoint: Checkpoint) -> LlamaConfig:
         name: value for name, value in own_config(checkpoint).items() if name not in ("model_type", "architectures")
     }
     config = LlamaConfig(**fields)
-    config.is_causal = False  # the sessions say what is seen
+    config.is_causal = False  # the sessions set the attention mask
     return config
 
 

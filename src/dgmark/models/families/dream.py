@@ -1,7 +1,7 @@
-"""Dream and Dream-Coder in transformers' Qwen2 class, with bidirectional attention: the names are the same.
+"""Dream and Dream-Coder in transformers' Qwen2 class, with bidirectional attention and the same tensor names.
 
-Dream was made from an autoregressive model and kept its alignment: the hidden state at i - 1 predicts position i. Its
-own code shifts the logits behind the network, and so does the session.
+Dream was made from an autoregressive model and kept its alignment: the hidden state at i - 1 predicts position i.
+Dream's own code shifts the logits after the network, and so does the session.
 """
 
 from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -14,10 +14,10 @@ from dgmark.models.sessions.bidirectional import NetworkSession
 
 
 def qwen2_config(checkpoint: Checkpoint) -> Qwen2Config:
-    """Dream's configuration in the words of transformers' Qwen2, with bidirectional attention.
+    """Dream's configuration for transformers' Qwen2 class, with bidirectional attention.
 
     Raises:
-        CheckpointFormat: a switch that this loader does not know, or a field that is lacking.
+        CheckpointFormat: a switch has a value that cannot be loaded, or a field is missing.
     """
     source = checkpoint.config
     if source.get("use_sliding_window") or source.get("rope_scaling"):

@@ -1,7 +1,7 @@
 """LLaDA, LLaDA 1.5 and iLLaDA in transformers' Llama class: bidirectional attention, no remote code.
 
-Only names differ between the two: `model.transformer.blocks.N.ff_proj` is `model.layers.N.mlp.gate_proj`, and so
-on. Logits are aligned with positions (no shift).
+Only names differ between LLaDA and Llama: `model.transformer.blocks.N.ff_proj` is `model.layers.N.mlp.gate_proj`, and
+so on. Logits are aligned with positions (no shift).
 """
 
 from typing import Any
@@ -32,7 +32,7 @@ RENAMINGS = {
     for theirs, ours in _BLOCK_NAMES.items()
 } | {rf"^model\.transformer\.{theirs}\.": f"{ours}." for theirs, ours in _TOP_NAMES.items()}
 
-# What the Llama class is not, or does not have.
+# The only values of these switches that the Llama class supports.
 _ONLY: dict[str, Any] = {
     "layer_norm_type": "rms",
     "block_type": "llama",
@@ -44,10 +44,10 @@ _ONLY: dict[str, Any] = {
 
 
 def llama_config(checkpoint: Checkpoint) -> LlamaConfig:
-    """LLaDA's configuration in the words of transformers' Llama, with bidirectional attention.
+    """LLaDA's configuration for transformers' Llama class, with bidirectional attention.
 
     Raises:
-        CheckpointFormat: an architecture switch that the Llama class does not have, or a field that is lacking.
+        CheckpointFormat: the Llama class does not support a switch, or a field is missing.
     """
     source = checkpoint.config
     for name, value in _ONLY.items():

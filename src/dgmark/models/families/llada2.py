@@ -1,8 +1,8 @@
 """LLaDA 2.0 and 2.1 in transformers' Glm4Moe class: a mixture of experts with a block-causal mask.
 
-The router is the same function, and attention has the same norms of queries and keys and half a rotary embedding; only
-names differ, and what is one tensor in one layout and several in the other (queries, keys and values; the experts).
-Of LLaDA 2.1, the editing of tokens already committed is left out: a mark needs a committed token to stay.
+The router is the same function, and attention has the same norms of queries and keys and the same partial rotary
+embedding. Only names differ, and some tensors are split or stacked (queries, keys and values; the experts). LLaDA 2.1's
+editing of committed tokens is left out, because a mark needs committed tokens to stay.
 """
 
 from typing import Any
@@ -34,7 +34,7 @@ class Llada2Network(Glm4MoeForCausalLM):  # type: ignore[no-untyped-call]
 
     def __init__(self, config: Glm4MoeConfig) -> None:
         super().__init__(config)
-        # Glm4Moe passes over tensors of its own checkpoints' extra layers; here a tensor too many is an error
+        # Glm4Moe ignores tensors of the extra layers in its own checkpoints; here an extra tensor is an error
         self._keys_to_ignore_on_load_unexpected = set()  # type: ignore[assignment]
 
 
@@ -56,7 +56,7 @@ register_checkpoint_conversion_mapping(
     overwrite=True,
 )
 
-# What the Glm4Moe class is not, or does not have.
+# The only values of these switches that the Glm4Moe class supports.
 _ONLY: dict[str, Any] = {
     "hidden_act": "silu",
     "moe_router_enable_expert_bias": True,
@@ -74,10 +74,10 @@ _ONLY: dict[str, Any] = {
 
 
 def glm4_moe_config(checkpoint: Checkpoint) -> Glm4MoeConfig:
-    """LLaDA 2's configuration in the words of transformers' Glm4Moe.
+    """LLaDA 2's configuration for transformers' Glm4Moe class.
 
     Raises:
-        CheckpointFormat: a switch that this loader does not know, or a field that is lacking.
+        CheckpointFormat: a switch has a value that cannot be loaded, or a field is missing.
     """
     source = checkpoint.config
     for name, value in _ONLY.items():
@@ -99,15 +99,17 @@ def glm4_moe_config(checkpoint: Checkpoint) -> Glm4MoeConfig:
         "routed_scaling_factor",
     )
     theta, experts, shared = checkpoint.require("rope_theta", "num_experts", "num_shared_experts")
-    taken = dict(zip(same, checkpoint.require(*same), strict=True))
-    head_dim = source.get("head_dim") or taken["hidden_size"] // taken["num_attention_heads"]
+    values = dict(zip(same, checkpoint.require(*same), strict=True))
+    head_dim = source.get("head_dim") or values["hidden_size"] // values["num_attention_heads"]
     rotary = source.get("partial_rotary_factor", 0.5)
-    groups, chosen = taken["n_group"], taken["topk_group"]
+    groups, chosen = values["n_group"], values["topk_group"]
     check_counts(checkpoint, {"num_experts": (experts, 2, 10**6)})
-    check_counts(checkpoint, {"n_group": (groups, 1, experts // 2)})  # a group is judged by its best two
+    check_counts(
+        checkpoint, {"n_group": (groups, 1, experts // 2)}
+    )  # the router scores a group by its best two experts
     check_counts(checkpoint, {"topk_group": (chosen, 1, groups)})
     most = experts // groups * chosen
-    check_counts(checkpoint, {"num_experts_per_tok": (taken["num_experts_per_tok"], 1, most)})
+    check_counts(checkpoint, {"num_experts_per_tok": (values["num_experts_per_tok"], 1, most)})
     if experts % groups:
         raise CheckpointFormat(f"{checkpoint.folder}: n_group is {groups}, which does not divide {experts} experts")
     if not isinstance(rotary, int | float) or not 0 < rotary <= 1 or int(head_dim * rotary) % 2:
@@ -115,7 +117,7 @@ def glm4_moe_config(checkpoint: Checkpoint) -> Glm4MoeConfig:
             f"{checkpoint.folder}: partial_rotary_factor is {rotary!r}, which is no even part of {head_dim}"
         )
     config = Glm4MoeConfig(
-        **taken,
+        **values,
         vocab_size=checkpoint.vocab_size,
         n_routed_experts=experts,
         n_shared_experts=shared,

@@ -1,7 +1,7 @@
-"""LLaDA-MoE in transformers' Qwen3Moe class, with bidirectional attention: names and router are the same.
+"""LLaDA-MoE in transformers' Qwen3Moe class, with bidirectional attention, the same names and the same router.
 
 Each layer is a mixture of experts, chosen by a softmax whose weights are not normalised again; queries and keys are
-normed a head.
+normalised in each head.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from dgmark.errors import CheckpointFormat
 from dgmark.models.architecture import Architecture, check_counts, expert_sizes
 from dgmark.models.sessions.bidirectional import NetworkSession
 
-# What the Qwen3Moe class is not, or does not have.
+# The only values of these switches that the Qwen3Moe class supports; the first is the default.
 _ONLY: dict[str, tuple[Any, ...]] = {
     "attention_bias": (False,),
     "clip_qkv": (None,),
@@ -32,10 +32,10 @@ _ONLY: dict[str, tuple[Any, ...]] = {
 
 
 def qwen3_moe_config(checkpoint: Checkpoint) -> Qwen3MoeConfig:
-    """LLaDA-MoE's configuration in the words of transformers' Qwen3Moe, with bidirectional attention.
+    """LLaDA-MoE's configuration for transformers' Qwen3Moe class, with bidirectional attention.
 
     Raises:
-        CheckpointFormat: a switch that this loader does not know, or a field that is lacking.
+        CheckpointFormat: a switch has a value that cannot be loaded, or a field is missing.
     """
     source = checkpoint.config
     for name, values in _ONLY.items():
@@ -54,18 +54,18 @@ def qwen3_moe_config(checkpoint: Checkpoint) -> Qwen3MoeConfig:
         "num_experts_per_tok",
     )
     hidden, theta = checkpoint.require("expert_intermediate_size", "rope_theta")
-    taken = dict(zip(same, checkpoint.require(*same), strict=True))
-    check_counts(checkpoint, {"num_experts": (taken["num_experts"], 1, 10**6)})
-    check_counts(checkpoint, {"num_experts_per_tok": (taken["num_experts_per_tok"], 1, taken["num_experts"])})
+    fields = dict(zip(same, checkpoint.require(*same), strict=True))
+    check_counts(checkpoint, {"num_experts": (fields["num_experts"], 1, 10**6)})
+    check_counts(checkpoint, {"num_experts_per_tok": (fields["num_experts_per_tok"], 1, fields["num_experts"])})
     config = Qwen3MoeConfig(
-        **taken,
+        **fields,
         vocab_size=checkpoint.vocab_size,
         moe_intermediate_size=hidden,
         norm_topk_prob=False,
         tie_word_embeddings=bool(source.get("tie_word_embeddings", False)),
         rope_parameters={"rope_type": "default", "rope_theta": float(theta)},
     )
-    config.head_dim = taken["hidden_size"] // taken["num_attention_heads"]
+    config.head_dim = fields["hidden_size"] // fields["num_attention_heads"]
     config.is_causal = False
     return config
 

@@ -1,7 +1,7 @@
 """Masked language models (BERT, RoBERTa, ModernBERT and others) as masked diffusion models, by whole forwards.
 
-Any class that transformers has as AutoModelForMaskedLM: encoders predict masked positions in place, which is all that
-a decode asks.
+Any class in transformers' AutoModelForMaskedLM will do: these encoders predict masked positions in place, and a decode
+needs nothing else.
 """
 
 from typing import Any
@@ -17,11 +17,11 @@ from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.architecture import Architecture, own_config
 from dgmark.models.denoiser import CacheMode, Session
 
-# Where the position ids of a class begin: at 0, or behind the padding token's id. Others count for themselves.
+# Where the position ids of a class begin: at 0, or after the padding token's id. Other classes count on their own.
 _FROM_ZERO = ("bert", "modernbert")
-_BEHIND_PADDING = ("roberta", "xlm-roberta", "camembert")
-# Those that count for themselves, from behind the padding token's id; their table of positions is shorter by as much.
-_COUNT_BEHIND_PADDING = (
+_AFTER_PADDING = ("roberta", "xlm-roberta", "camembert")
+# These count on their own, from after the padding token's id, so their table holds that many positions less.
+_OWN_COUNT_AFTER_PADDING = (
     "data2vec-text",
     "esm",
     "ibert",
@@ -39,20 +39,20 @@ class MaskedLmSession:
 
     Args:
         network: an encoder with a head for masked language modelling.
-        padding: columns at the left of each row of the first `begin` that are no part of it.
+        padding: number of padding columns at the left of each row of the first `begin`.
     """
 
     def __init__(self, network: PreTrainedModel, padding: Int[Tensor, " batch"] | None = None) -> None:
         self._network = network
         self._counts = takes_positions(network)
         self._padding = padding
-        self._kept: Tensor | None = None
+        self._rows_to_keep: Tensor | None = None
 
     def begin(self, ids: Int[Tensor, "batch length"], start: int, stop: int) -> Float[Tensor, "batch window vocab"]:
         """Logits of [start, stop)."""
-        if self._padding is not None and self._kept is not None:
-            self._padding = self._padding[self._kept]
-        self._kept = None
+        if self._padding is not None and self._rows_to_keep is not None:
+            self._padding = self._padding[self._rows_to_keep]
+        self._rows_to_keep = None
         return self._whole(ids, self._padding, start, stop)
 
     def step(
@@ -62,8 +62,8 @@ class MaskedLmSession:
         return self._whole(ids, None if self._padding is None else self._padding[owner], start, stop)
 
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
-        """These rows' padding goes on."""
-        self._kept = rows
+        """Keep the padding of these rows."""
+        self._rows_to_keep = rows
 
     @torch.inference_mode()
     def _whole(self, ids: Tensor, padding: Tensor | None, start: int, stop: int) -> Tensor:
@@ -72,30 +72,30 @@ class MaskedLmSession:
         column = torch.arange(ids.shape[1], device=ids.device) - padding[:, None]
         inputs = {"input_ids": ids, "attention_mask": (column >= 0).long()}
         if self._counts:
-            # RoBERTa would count from the ids, and take a padding token in a text for padding
+            # RoBERTa would derive positions from the ids, and treat a padding token in a text as padding
             inputs["position_ids"] = column.clamp(min=0) + first_position(self._network.config)
         logits: Tensor = self._network(**inputs, return_dict=True).logits
         return logits[:, start:stop].to(ids.device)
 
 
 def takes_positions(network: PreTrainedModel) -> bool:
-    """Whether the positions of tokens can be stated; where they cannot, rows must not be padded."""
-    return network.config.model_type in (*_FROM_ZERO, *_BEHIND_PADDING)
+    """Whether the network accepts position ids; if it does not, rows must not be padded."""
+    return network.config.model_type in (*_FROM_ZERO, *_AFTER_PADDING)
 
 
 def first_position(config: PretrainedConfig) -> int:
     """The position id of the first token."""
     if config.model_type == "mpnet":
-        return 2  # whatever its padding token is
-    behind = config.model_type in (*_BEHIND_PADDING, *_COUNT_BEHIND_PADDING)
-    return (config.pad_token_id or 0) + 1 if behind else 0
+        return 2  # for any padding token
+    after_padding = config.model_type in (*_AFTER_PADDING, *_OWN_COUNT_AFTER_PADDING)
+    return (config.pad_token_id or 0) + 1 if after_padding else 0
 
 
 def masked_lm_config(checkpoint: Checkpoint) -> PretrainedConfig:
     """The checkpoint's own configuration.
 
     Raises:
-        CheckpointFormat: transformers has no class for masked language modelling of this model_type.
+        CheckpointFormat: transformers has no masked language model of this model_type, or the model is a decoder.
     """
     model_type = str(checkpoint.config.get("model_type"))
     if model_type not in CONFIG_MAPPING or CONFIG_MAPPING[model_type] not in MODEL_FOR_MASKED_LM_MAPPING:
@@ -103,15 +103,17 @@ def masked_lm_config(checkpoint: Checkpoint) -> PretrainedConfig:
             f"{checkpoint.folder}: transformers has no masked language model of model_type {model_type!r}"
         )
     if checkpoint.config.get("is_decoder"):
-        raise CheckpointFormat(f"{checkpoint.folder}: is_decoder is true, so it attends to what stands before alone")
+        raise CheckpointFormat(
+            f"{checkpoint.folder}: is_decoder is true, so each position sees only those before it; an encoder is needed"
+        )
     config: PretrainedConfig = CONFIG_MAPPING[model_type].from_dict(own_config(checkpoint))
     return config
 
 
 def _network(config: PretrainedConfig) -> type[PreTrainedModel]:
     network: Any = MODEL_FOR_MASKED_LM_MAPPING[type(config)]
-    found: type[PreTrainedModel] = network[0] if isinstance(network, tuple) else network
-    return found
+    network_class: type[PreTrainedModel] = network[0] if isinstance(network, tuple) else network
+    return network_class
 
 
 def _open(network: PreTrainedModel, cache: CacheMode, _: int, padding: Tensor | None) -> Session:

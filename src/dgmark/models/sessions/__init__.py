@@ -1,1 +1,1 @@
-"""Sessions: the forwards of one decode, with what each kind of network can keep between them."""
+"""Sessions: the forwards of one decode, with the cache that each kind of network can keep between them."""

@@ -1,8 +1,8 @@
-"""Sessions of bidirectional networks: whole forwards, or windows on cached keys and values (as Fast-dLLM's).
+"""Sessions of bidirectional networks: whole forwards, or windows on cached keys and values (as in Fast-dLLM).
 
-In a bidirectional network every key depends on every token, so a cache that outlives a commit is an approximation:
-"prefix" keeps what stands before the block, "dual" also what stands behind it, both renewed by one whole forward a
-block.
+In a bidirectional network every key depends on every token, so a cache kept across a commit is an approximation.
+"prefix" keeps the keys and values before the block, "dual" also those after it. One whole forward for each block renews
+them.
 """
 
 from typing import Any
@@ -23,8 +23,8 @@ class NetworkSession:
         network: the network, with its output matrix.
         cache: "none", "prefix" or "dual".
         shift: 1 if the hidden state at i - 1 predicts position i (Dream), else 0.
-        padding: columns at the left of each row of the first `begin` that are no part of it. With a shift, the first
-            column behind the padding has nothing before it that would predict it; no block begins there.
+        padding: number of padding columns at the left of each row of the first `begin`. With a shift, nothing predicts
+            the first column after the padding; no block begins there.
     """
 
     def __init__(
@@ -39,15 +39,15 @@ class NetworkSession:
         self._mode = cache
         self._shift = shift
         self._padding = padding
-        self._kept: Tensor | None = None
+        self._rows_to_keep: Tensor | None = None
         self._cache = WindowCache()
 
     @torch.inference_mode()
     def begin(self, ids: Int[Tensor, "batch length"], start: int, stop: int) -> Float[Tensor, "batch window vocab"]:
-        """One whole forward, from which the keys and values outside the block are kept."""
-        if self._padding is not None and self._kept is not None:
-            self._padding = self._padding[self._kept]
-        self._kept = None
+        """Run one whole forward, and keep its keys and values outside the block."""
+        if self._padding is not None and self._rows_to_keep is not None:
+            self._padding = self._padding[self._rows_to_keep]
+        self._rows_to_keep = None
         if self._mode == "none":
             return self._whole(ids, start, stop, self._padding)
         self._cache = WindowCache()
@@ -59,7 +59,7 @@ class NetworkSession:
     def step(
         self, ids: Int[Tensor, "canvases length"], owner: Int[Tensor, " canvases"], start: int, stop: int
     ) -> Float[Tensor, "canvases window vocab"]:
-        """A forward of what is not cached."""
+        """Run a forward of the columns that are not cached."""
         if self._mode == "none":
             return self._whole(ids, start, stop, None if self._padding is None else self._padding[owner])
         low, high = self._low(start), stop if self._mode == "dual" else ids.shape[1]
@@ -67,8 +67,8 @@ class NetworkSession:
         return output_logits(self._network, hidden[:, self._predicting(start, stop, ids.device) - low])
 
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
-        """Of what is cached nothing outlives a block; of the padding, these rows'."""
-        self._kept = rows
+        """Keep the padding of these rows; the cache is renewed for each block anyway."""
+        self._rows_to_keep = rows
 
     def _low(self, start: int) -> int:
         return max(start - self._shift, 0)
@@ -90,6 +90,6 @@ class NetworkSession:
 
 
 def padded_inputs(padding: Int[Tensor, " batch"], length: int) -> dict[str, Tensor]:
-    """What a network of transformers is told of padding at the left: whom to attend to, and where positions begin."""
+    """Inputs that describe padding at the left to a network of transformers: attention mask and position ids."""
     column = torch.arange(length, device=padding.device) - padding[:, None]
     return {"attention_mask": column >= 0, "position_ids": column.clamp(min=0)}

@@ -1,8 +1,7 @@
 """Sessions of networks with a block-causal mask (LLaDA 2): attention is bidirectional inside a block, causal between.
 
-What stands before a block does not see it, so the keys and values of finished blocks are exact and computed once.
-Blocks are those of the network's own mask, counted from column 0 of the canvas; a block that is decoded is one of them
-or lies inside one.
+Columns before a block do not see it, so the keys and values of finished blocks are exact and computed once. Blocks are
+those of the network's own mask, counted from column 0 of the canvas; a decoded block is one of them or is inside one.
 """
 
 import torch
@@ -16,13 +15,15 @@ from dgmark.models.sessions.cache import WindowCache, forward_windows, output_lo
 
 
 def check_exact(cache: CacheMode) -> None:
-    """Refuse what cannot be kept where nothing sees what stands behind a block.
+    """Refuse caches that have no use in networks where no column sees a later block.
 
     Raises:
-        SettingsError: another cache than "none" or "prefix".
+        SettingsError: the cache is neither "none" nor "prefix".
     """
     if cache not in ("none", "prefix"):
-        raise SettingsError(f"there is no cache {cache!r} behind a block that nothing sees; use prefix, it is exact")
+        raise SettingsError(
+            f"there is no cache {cache!r} in a model that sees nothing behind a block; use prefix, it is exact"
+        )
 
 
 class BlockCausalSession:
@@ -31,11 +32,11 @@ class BlockCausalSession:
     Args:
         network: the network, with its output matrix.
         cache: "none", or "prefix" for the exact cache of finished blocks.
-        block: positions of a block of the mask.
-        mask_id: fills the last block up to its end, as in training.
+        block: positions in a block of the mask.
+        mask_id: the id that fills the last block up to its end, as in training.
 
     Raises:
-        SettingsError: another cache.
+        SettingsError: the cache is neither "none" nor "prefix".
     """
 
     def __init__(self, network: PreTrainedModel, cache: CacheMode, *, block: int, mask_id: int) -> None:
@@ -44,12 +45,12 @@ class BlockCausalSession:
         self._mode = cache
         self._block = block
         self._mask_id = mask_id
-        self._kept: Tensor | None = None
+        self._rows_to_keep: Tensor | None = None
         self._cache = WindowCache()
 
     @torch.inference_mode()
     def begin(self, ids: Int[Tensor, "batch length"], start: int, stop: int) -> Float[Tensor, "batch window vocab"]:
-        """Logits of [start, stop), once the finished blocks before it are cached."""
+        """Cache the finished blocks before the block, and compute logits of [start, stop)."""
         if self._mode == "prefix":
             self._extend(ids, self._low(start, stop))
         return self.step(ids, torch.arange(len(ids), device=ids.device), start, stop)
@@ -58,7 +59,7 @@ class BlockCausalSession:
     def step(
         self, ids: Int[Tensor, "canvases length"], owner: Int[Tensor, " canvases"], start: int, stop: int
     ) -> Float[Tensor, "canvases window vocab"]:
-        """A forward of the block around [start, stop), or of all up to its end."""
+        """Run a forward of the block around [start, stop), or, without a cache, of all columns up to its end."""
         if self._mode == "none":
             return self.whole(ids, start, stop)
         low = self._low(start, stop)
@@ -67,12 +68,12 @@ class BlockCausalSession:
         return output_logits(self._network, hidden[:, start - low : stop - low])
 
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
-        """Only these rows' finished blocks stay cached, from the next `begin` on."""
-        self._kept = rows
+        """Keep the finished blocks of only these rows cached, from the next `begin` on."""
+        self._rows_to_keep = rows
 
     @torch.inference_mode()
     def whole(self, ids: Int[Tensor, "batch length"], start: int, stop: int) -> Float[Tensor, "batch window vocab"]:
-        """Logits of [start, stop), of any blocks, by one forward of all that they see."""
+        """Logits of [start, stop), in any blocks, by one forward of all columns that they see."""
         end = -(-stop // self._block) * self._block
         hidden = self._network.base_model(
             input_ids=self._filled(ids, end), attention_mask=self._mask(0, end, ids.device), use_cache=False
@@ -81,9 +82,9 @@ class BlockCausalSession:
 
     def _extend(self, ids: Tensor, low: int) -> None:
         """Cache the finished blocks before `low`."""
-        if self._kept is not None:
-            self._cache.select(self._kept)
-            self._kept = None
+        if self._rows_to_keep is not None:
+            self._cache.select(self._rows_to_keep)
+            self._rows_to_keep = None
         done = self._cache.settled
         if done < low:
             self._network.base_model(
@@ -99,13 +100,13 @@ class BlockCausalSession:
         low = start // self._block * self._block
         if stop > low + self._block or low < self._cache.settled:
             raise SettingsError(
-                f"the positions [{start}, {stop}) lie in no single block of {self._block} at or behind the last one: "
+                f"the positions [{start}, {stop}) are in no single block of {self._block} at or after the last one: "
                 f"decode in blocks whose length divides {self._block}, counted from the start of the canvas"
             )
         return low
 
     def _filled(self, ids: Tensor, end: int) -> Tensor:
-        """The first `end` columns, masks where the canvas is shorter."""
+        """The first `end` columns, filled up with masks if the canvas is shorter."""
         missing = end - ids.shape[1]
         return ids[:, :end] if missing <= 0 else torch.nn.functional.pad(ids, (0, missing), value=self._mask_id)
 

@@ -1,7 +1,7 @@
-"""Keys and values that outlive a forward, and windows of canvases computed on top of them.
+"""Keys and values that are kept after a forward, and windows of canvases computed on top of them.
 
-The canvases of a lookahead share what is cached: their windows lie side by side in one sequence, and a mask keeps them
-apart. Knows neither blocks nor when a cache is exact; the sessions do.
+The canvases of a lookahead share the cache: their windows are side by side in one sequence, and a mask separates them.
+This module knows neither blocks nor when a cache is exact; the sessions do.
 """
 
 from typing import Any
@@ -13,10 +13,10 @@ from transformers import Cache, PreTrainedModel
 
 
 class WindowCache(Cache):
-    """Keys and values of settled positions, with room behind them for those of a window.
+    """Keys and values of settled positions, followed by room for those of a window.
 
-    Keys carry their position, so their order is free. What a forward writes into the room is forgotten with the next
-    forward unless it is settled: nothing of the cache is ever copied for a window. Layers may lie on several devices.
+    Keys carry their position, so they may be in any order. The next forward overwrites the room unless its content is
+    settled; so the cache is never copied for a window. Layers may be on several devices.
     """
 
     def __init__(self) -> None:
@@ -28,26 +28,26 @@ class WindowCache(Cache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
-        """All keys and values that the queries of this forward attend to."""
+        """Store new keys and values; return all that the queries of this forward attend to."""
         if layer_idx == len(self._pairs):
             self._pairs.append([key_states, value_states])
             return key_states, value_states
         pair = self._pairs[layer_idx]
         end = self.settled + key_states.shape[-2]
         for index, new in enumerate((key_states, value_states)):
-            if pair[index].shape[-2] < end:  # more room than ever before
+            if pair[index].shape[-2] < end:  # the room is too small
                 room = new.new_empty(*new.shape[:2], end - self.settled, new.shape[-1])
                 pair[index] = torch.cat([pair[index][:, :, : self.settled], room], -2)
             pair[index][:, :, self.settled : end] = new
         return pair[0][:, :, :end], pair[1][:, :, :end]
 
     def settle(self, count: int) -> None:
-        """The first `count` positions of the last forward stay."""
+        """Settle the first `count` positions of the last forward."""
         self.settled += count
         self._part = None
 
     def settle_outside(self, low: int, high: int) -> None:
-        """The positions of the first forward outside [low, high) stay, and their order is kept."""
+        """Settle the positions of the first forward outside [low, high), in the same order."""
         length = self._pairs[0][0].shape[-2]
         self._pairs = [
             [torch.cat([t[:, :, :low], t[:, :, high:], t[:, :, low:high]], -2) for t in pair] for pair in self._pairs
@@ -55,12 +55,12 @@ class WindowCache(Cache):
         self.settle(length - (high - low))
 
     def select(self, rows: Int[Tensor, " kept"]) -> None:
-        """Only these rows stay, in this order."""
+        """Keep only these rows, in this order."""
         self._pairs = [[tensor[rows.to(tensor.device)] for tensor in pair] for pair in self._pairs]
         self._part = None
 
     def over(self, rows: Int[Tensor, " rows"]) -> "WindowCache":
-        """The cache of these rows, ascending; itself if they are all."""
+        """The cache of these rows (ascending); the cache itself if these are all rows."""
         if not self._pairs or len(rows) == len(self._pairs[0][0]):
             return self
         if self._part is None or not torch.equal(self._part[0], rows):
@@ -71,15 +71,15 @@ class WindowCache(Cache):
         return self._part[1]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:  # noqa: ARG002 (transformers' signature)
-        """Keys that stay."""
+        """Number of settled keys."""
         return self.settled
 
     def get_query_offset(self, layer_idx: int = 0) -> int:  # noqa: ARG002
-        """No query is masked by its place."""
+        """0, because no query is masked by its place."""
         return 0
 
     def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> tuple[int, int]:  # noqa: ARG002
-        """Keys that the queries see, and where they begin."""
+        """The number of keys that the queries see, and the first of them."""
         return self.settled + query_length, 0
 
 
@@ -91,29 +91,29 @@ def forward_windows(
     low: int,
     padding: Int[Tensor, " batch"] | None = None,
 ) -> Float[Tensor, "canvases width hidden"]:
-    """Hidden states of windows that begin at column `low`, each over the cache of its row.
+    """Compute the hidden states of windows that begin at column `low`, each with the cache of its row.
 
     Args:
         network: a decoder class of transformers with bidirectional attention.
-        cache: of whole rows; its first keys are those of the columns before `low`.
-        windows: token ids; several may stem from one row.
-        owner: the row of the cache that each stems from, ascending.
-        low: column of the canvas.
-        padding: columns of padding at the left of each row of the cache, all before `low`.
+        cache: the cache of whole rows; its first keys are those of the columns before `low`.
+        windows: token ids; several windows may come from one row.
+        owner: the row of the cache that each window comes from, ascending.
+        low: the windows' first column in the canvas.
+        padding: number of padding columns at the left of each row of the cache, all before `low`.
     """
     rows, row, counts = torch.unique_consecutive(owner, return_inverse=True, return_counts=True)
     place = torch.arange(len(owner), device=windows.device) - (counts.cumsum(0) - counts)[row]
     width, several = windows.shape[1], int(counts.max())
-    packed = windows.new_zeros(len(rows), several, width)  # rows with fewer canvases compute some in vain
+    packed = windows.new_zeros(len(rows), several, width)  # rows with fewer canvases compute some that are not used
     packed[row, place] = windows
     positions = torch.arange(low, low + width, device=windows.device).repeat(several)[None]
     padding = None if padding is None else padding[rows]
     mask = None
     if several > 1 or padding is not None:
-        mask = _apart(several, width, cache.settled, windows.device)
+        mask = _window_mask(several, width, cache.settled, windows.device)
     if mask is not None and padding is not None:
         positions = positions - padding[:, None]
-        mask = mask & _behind(padding, mask.shape[-1])
+        mask = mask & _padding_mask(padding, mask.shape[-1])
     hidden: Tensor = network.base_model(
         input_ids=packed.view(len(rows), -1),
         position_ids=positions,
@@ -130,13 +130,13 @@ def output_logits(network: PreTrainedModel, hidden: Float[Tensor, "... hidden"])
     return logits.to(network.device)
 
 
-def _apart(several: int, width: int, cached: int, device: torch.device) -> Bool[Tensor, "1 1 queries keys"]:
-    """What each query may attend to: all that is cached, and its own window."""
+def _window_mask(several: int, width: int, cached: int, device: torch.device) -> Bool[Tensor, "1 1 queries keys"]:
+    """The keys that each query may attend to: all that are cached, and those of its own window."""
     window = torch.arange(several, device=device).repeat_interleave(width)
     own = window[:, None] == window
     return torch.cat([own.new_ones(len(window), cached), own], 1)[None, None]
 
 
-def _behind(padding: Tensor, keys: int) -> Bool[Tensor, "rows 1 1 keys"]:
-    """The keys that are no padding, which lies first."""
+def _padding_mask(padding: Tensor, keys: int) -> Bool[Tensor, "rows 1 1 keys"]:
+    """The keys that are no padding; those of the padding come first."""
     return (torch.arange(keys, device=padding.device) >= padding[:, None])[:, None, None]

@@ -1,8 +1,8 @@
-"""Sessions of networks with a causal prefix: a block is bidirectional, what stands before it is read left to right.
+"""Sessions of networks with a causal prefix: a block is bidirectional, the text before it is read left to right.
 
-Such a network was an autoregressive one and reads finished text as it always did, so keys and values of finished blocks
-are exact and computed once. The hidden state at i - 1 predicts position i; what predicts the first position of a block
-is finished text, and does not change while the block is decoded.
+Such a network was autoregressive and still reads finished text that way, so the keys and values of finished blocks are
+exact and computed once. The hidden state at i - 1 predicts position i. The state that predicts the first position of a
+block belongs to finished text, and does not change while the block is decoded.
 """
 
 import torch
@@ -20,16 +20,16 @@ from dgmark.models.sessions.cache import WindowCache, forward_windows, output_lo
 class CausalPrefixSession:
     """The session of a decoder class of transformers that reads finished text left to right.
 
-    The positions [start, stop) of a `begin` are the block; nothing behind it is seen.
+    The positions [start, stop) of a `begin` are the block; the columns after it are not seen.
 
     Args:
         network: the network, with its output matrix.
         cache: "none", or "prefix" for the exact cache of finished text.
-        padding: columns at the left of each row of the first `begin` that are no part of it. The first column behind it
-            has nothing before it that would predict it; no block begins there.
+        padding: number of padding columns at the left of each row of the first `begin`. Nothing predicts the first
+            column after the padding; no block begins there.
 
     Raises:
-        SettingsError: another cache.
+        SettingsError: the cache is neither "none" nor "prefix".
     """
 
     def __init__(
@@ -39,13 +39,13 @@ class CausalPrefixSession:
         self._network = network
         self._mode = cache
         self._padding = padding
-        self._kept: Tensor | None = None
+        self._rows_to_keep: Tensor | None = None
         self._cache = WindowCache()
-        self._first: Tensor | None = None  # hidden states before the block
+        self._first: Tensor | None = None  # hidden states just before the block
 
     @torch.inference_mode()
     def begin(self, ids: Int[Tensor, "batch length"], start: int, stop: int) -> Float[Tensor, "batch window vocab"]:
-        """Logits of [start, stop), once all that stands before is cached."""
+        """Cache all columns before the block, and compute logits of [start, stop)."""
         self._select()
         if self._mode == "prefix":
             self._extend(ids, start)
@@ -55,7 +55,7 @@ class CausalPrefixSession:
     def step(
         self, ids: Int[Tensor, "canvases length"], owner: Int[Tensor, " canvases"], start: int, stop: int
     ) -> Float[Tensor, "canvases window vocab"]:
-        """A forward of the block, or of all up to its end."""
+        """Run a forward of the block, or, without a cache, of all columns up to its end."""
         if self._mode == "none":
             return self._whole(ids, start, stop, None if self._padding is None else self._padding[owner])
         hidden = forward_windows(self._network, self._cache, ids[:, start:stop], owner, start, self._padding)
@@ -64,22 +64,24 @@ class CausalPrefixSession:
         )
 
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
-        """Only these rows' finished text stays cached, from the next `begin` on."""
-        self._kept = rows
+        """Keep the finished text of only these rows cached, from the next `begin` on."""
+        self._rows_to_keep = rows
 
     def _select(self) -> None:
-        if self._kept is None:
+        rows, self._rows_to_keep = self._rows_to_keep, None
+        if rows is None:
             return
-        self._cache.select(self._kept)
-        self._padding = None if self._padding is None else self._padding[self._kept]
-        self._first = None if self._first is None else self._first[self._kept]
-        self._kept = None
+        self._cache.select(rows)
+        self._padding = None if self._padding is None else self._padding[rows]
+        self._first = None if self._first is None else self._first[rows]
 
     def _extend(self, ids: Tensor, start: int) -> None:
-        """Cache what stands before `start`, and keep the last hidden state of it."""
+        """Cache the columns before `start`, and keep the last of their hidden states."""
         done = self._cache.settled
         if start < done:
-            raise SettingsError(f"position {start} lies before text that is finished up to {done}")
+            raise SettingsError(
+                f"position {start} is before text that is finished up to {done}: begin blocks from left to right"
+            )
         if start == done:
             return
         options = {} if self._padding is None else padded_inputs(self._padding, start)
@@ -109,10 +111,10 @@ class CausalPrefixSession:
     def _mask(
         start: int, stop: int, device: torch.device, padding: Tensor | None, first: int = 0
     ) -> Bool[Tensor, "rows 1 queries keys"]:
-        """What the columns [first, stop) see of those before `stop`: what is before them, and from `start` on all."""
+        """What the columns [first, stop) see before `stop`: themselves and earlier columns; from `start` on, all."""
         column = torch.arange(stop, device=device)
-        seen = (column <= column[first:, None]) | (column[first:] >= start)[:, None]
+        visible = (column <= column[first:, None]) | (column[first:] >= start)[:, None]
         if padding is None:
-            return seen[None, None]
-        alone = column == column[first:, None]  # padding has to see something
-        return (seen & (column >= padding[:, None])[:, None] | alone)[:, None]
+            return visible[None, None]
+        itself = column == column[first:, None]  # each padding column must see at least one column
+        return (visible & (column >= padding[:, None])[:, None] | itself)[:, None]
