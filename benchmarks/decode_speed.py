@@ -37,7 +37,6 @@ MODES: dict[str, tuple[bool, dict[str, Any]]] = {
     "k = 1": (True, {}),
     "k = 3": (True, {"lookahead": 3}),
     "k = 5": (True, {"lookahead": 5}),
-    "k = 3, canvas": (True, {"lookahead": 3, "lookahead_scope": "canvas"}),
     "unmarked, prefix": (False, {"cache": "prefix"}),
     "k = 3, prefix": (True, {"cache": "prefix", "lookahead": 3}),
     "unmarked, dual": (False, {"cache": "dual"}),

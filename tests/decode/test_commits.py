@@ -178,13 +178,12 @@ def test_a_confidence_equal_to_the_threshold_is_not_above_it() -> None:
 
 @pytest.mark.parametrize("rule", [{"commit": "threshold", "threshold": 0.6}, {"commit": "factor"}], ids=str)
 @pytest.mark.parametrize("k", [1, 3])
-@pytest.mark.parametrize("scope", ["block", "canvas"])
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_rows_that_fill_a_block_at_different_steps_are_as_if_alone(
-    temperature: float, scope: Any, k: int, rule: dict[str, Any]
+    temperature: float, k: int, rule: dict[str, Any]
 ) -> None:
     model = ToyDenoiser(spread=100.0, end_bias=10.0)
-    config = DecodeConfig(LENGTH, BLOCK, "confidence", temperature, lookahead=k, lookahead_scope=scope, **rule)
+    config = DecodeConfig(LENGTH, BLOCK, "confidence", temperature, lookahead=k, **rule)
     prompts = torch.randint(2, 26, (6, 4), generator=torch.Generator().manual_seed(3))
     together = decode(model, prompts, config, marked(model), [*range(6)])
     for row, response in enumerate(together):
@@ -249,13 +248,12 @@ def test_blocks_are_cut_where_a_canvas_with_the_prompt_is(block_length: int, off
 
 
 @pytest.mark.parametrize("k", [1, 3])
-@pytest.mark.parametrize("scope", ["block", "canvas"])
 @pytest.mark.parametrize(("prompt", "edges"), [(4, [0, 2, 8, 14, 18]), (6, [0, 6, 12, 18]), (7, [0, 5, 11, 17, 18])])
 def test_a_model_whose_blocks_count_from_the_canvas_is_decoded_in_those_blocks(
-    prompt: int, edges: list[int], scope: Any, k: int
+    prompt: int, edges: list[int], k: int
 ) -> None:
     model = CanvasToy(end_ids=())
-    config = DecodeConfig(LENGTH, BLOCK, "confidence", 0.0, lookahead=k, lookahead_scope=scope)
+    config = DecodeConfig(LENGTH, BLOCK, "confidence", 0.0, lookahead=k)
     x = [*range(2, 2 + prompt)]
     assert_same(run(model, config, marked(model), x), plainly(model, config, matching_set(), x, edges))
 

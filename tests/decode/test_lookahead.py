@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import product
 from typing import Any
 
 import pytest
@@ -105,7 +104,7 @@ class Plain:
 
 
 def lookahead_of_the_paper(
-    model: ToyDenoiser, x: list[int], k: int, scope: str, strategy: str, in_matching_set: InMatchingSet
+    model: ToyDenoiser, x: list[int], k: int, strategy: str, in_matching_set: InMatchingSet
 ) -> Plain:
     """Top-k one-step lookahead, greedy, line by line; blocks are filled one after the other."""
     permitted = [v for v in range(model.tokenizer.vocab_size) if v != model.mask_id]
@@ -123,7 +122,6 @@ def lookahead_of_the_paper(
     for i in range(LENGTH):  # 6
         start = i // BLOCK * BLOCK
         block = [j for j in range(start, start + BLOCK) if j not in revealed]
-        counted = block if scope == "block" else [j for j in range(LENGTH) if j not in revealed]
         candidates = f(y, block)  # 7
         c = [j for j in block if in_matching_set(candidates[j][1], j)]  # 8
         if not c:  # 9
@@ -132,7 +130,7 @@ def lookahead_of_the_paper(
         g = {}
         for j in t:
             y_j = [*y[:j], candidates[j][1], *y[j + 1 :]]
-            g[j] = next_match_count(y_j, [position for position in counted if position != j])
+            g[j] = next_match_count(y_j, [position for position in block if position != j])
         winner = max(t, key=lambda j: (g[j], candidates[j][0], -j))  # 12: ties by reward
         y[winner] = candidates[winner][1]  # 13
         revealed.add(winner)
@@ -215,31 +213,29 @@ def config_of(strategy: str = "confidence", temperature: float = 0.0, k: int = 3
 
 
 @pytest.mark.parametrize("code_length", [0, 12])
-@pytest.mark.parametrize("scope", ["block", "canvas"])
 @pytest.mark.parametrize(("strategy", "temperature"), WAYS)
 @pytest.mark.parametrize("modulus", [2, 3])
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
 def test_greedy_lookahead_is_the_papers_algorithm(
-    k: int, modulus: int, strategy: str, temperature: float, scope: Any, code_length: int
+    k: int, modulus: int, strategy: str, temperature: float, code_length: int
 ) -> None:
     seed = 10 * k + modulus
     model = ToyDenoiser(seed=seed, end_ids=())
-    config = config_of(strategy, temperature, k, lookahead_scope=scope)
+    config = config_of(strategy, temperature, k)
     prompts = PROMPTS[: 1 + (k == 3)]
     responses = decode(model, torch.tensor(prompts), config, marked(model, modulus, code_length), [0] * len(prompts))
     for prompt, response in zip(prompts, responses, strict=True):
-        plain = lookahead_of_the_paper(model, prompt, k, scope, strategy, matching_set(modulus, code_length))
+        plain = lookahead_of_the_paper(model, prompt, k, strategy, matching_set(modulus, code_length))
         assert response.trace.position == plain.positions
         assert response.token_ids == plain.y
 
 
-@pytest.mark.parametrize("scope", ["block", "canvas"])
-def test_greedy_lookahead_is_the_papers_algorithm_up_to_the_end_token(scope: Any) -> None:
+def test_greedy_lookahead_is_the_papers_algorithm_up_to_the_end_token() -> None:
     lengths = set()
     for seed in range(6):
         model = ToyDenoiser(seed=seed, end_bias=2.5)
-        (response,) = decode(model, torch.tensor(PROMPTS[:1]), config_of(lookahead_scope=scope), marked(model), [seed])
-        plain = lookahead_of_the_paper(model, PROMPTS[0], 3, scope, "confidence", matching_set())
+        (response,) = decode(model, torch.tensor(PROMPTS[:1]), config_of(), marked(model), [seed])
+        plain = lookahead_of_the_paper(model, PROMPTS[0], 3, "confidence", matching_set())
         assert response.trace.position == plain.positions
         assert response.token_ids == plain.y[: len(response.token_ids)]
         assert response.ended == any(v in model.end_ids for v in plain.y)
@@ -247,13 +243,13 @@ def test_greedy_lookahead_is_the_papers_algorithm_up_to_the_end_token(scope: Any
     assert len(lengths) > 2  # rows did end, and at different steps
 
 
-def test_scopes_and_widths_give_different_texts() -> None:
+def test_widths_give_different_texts() -> None:
     # otherwise the tests above would show nothing
     texts = set()
-    for k, scope in ((1, "block"), (2, "block"), (3, "block"), (2, "canvas"), (3, "canvas")):
-        responses, _ = steps_of(ENDLESS, config_of(k=k, lookahead_scope=scope), marked(ENDLESS), PROMPTS, [0] * 3)
+    for k in (1, 2, 3):
+        responses, _ = steps_of(ENDLESS, config_of(k=k), marked(ENDLESS), PROMPTS, [0] * 3)
         texts.add(str([response.token_ids for response in responses]))
-    assert len(texts) == 5
+    assert len(texts) == 3
 
 
 def test_lookahead_gives_more_matches_than_no_lookahead() -> None:
@@ -270,19 +266,15 @@ def test_lookahead_gives_more_matches_than_no_lookahead() -> None:
 
 
 @pytest.mark.parametrize("modulus", [3, 4])
-@pytest.mark.parametrize("scope", ["block", "canvas"])
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
-def test_a_step_forwards_its_candidates_and_no_other_canvas(k: int, scope: Any, modulus: int) -> None:
+def test_a_step_forwards_its_candidates_and_no_other_canvas(k: int, modulus: int) -> None:
     model = CountingToy(end_ids=())
-    _, steps = steps_of(model, config_of(k=k, lookahead_scope=scope), marked(model, modulus), PROMPTS[:1], [0])
-    plain = lookahead_of_the_paper(ENDLESS, PROMPTS[0], k, scope, "confidence", matching_set(modulus))
-    # under scope block a block begins with a forward of its own and its last step has none; under scope canvas the
-    # candidates of the whole canvas are at hand already
+    _, steps = steps_of(model, config_of(k=k), marked(model, modulus), PROMPTS[:1], [0])
+    plain = lookahead_of_the_paper(ENDLESS, PROMPTS[0], k, "confidence", matching_set(modulus))
+    # a block begins with a forward of its own, and its last step has none
     expected = []
     for step, tried in enumerate(plain.tried):
-        whole = scope == "canvas" and k > 1
-        begins = step == 0 or (step % BLOCK == 0 and not whole)
-        last = step == LENGTH - 1 or (step % BLOCK == BLOCK - 1 and not whole)
+        begins, last = step % BLOCK == 0, step % BLOCK == BLOCK - 1
         expected.append(begins + (0 if last else tried))
     assert [commits.forwards for commits in steps] == expected
     assert sum(model.sizes) == sum(expected)
@@ -306,8 +298,8 @@ def test_unmarked_text_is_the_same_with_any_lookahead_and_costs_the_same(
     strategy: str, temperature: float, proposals: Any
 ) -> None:
     plain, plain_steps = steps_of(ENDLESS, config_of(strategy, temperature, 1), everything, PROMPTS, [0, 1, 2])
-    for k, scope in product([2, 5], ["block", "canvas"]):
-        config = config_of(strategy, temperature, k, lookahead_scope=scope, lookahead_proposals=proposals)
+    for k in (2, 5):
+        config = config_of(strategy, temperature, k, lookahead_proposals=proposals)
         responses, steps = steps_of(ENDLESS, config, everything, PROMPTS, [0, 1, 2])
         assert responses == plain
         assert [s.forwards for s in steps] == [s.forwards for s in plain_steps]
@@ -356,12 +348,11 @@ def test_a_kept_score_is_the_number_of_matches_of_the_next_step(
     assert all(exact) == (proposals == "kept")
 
 
-@pytest.mark.parametrize("scope", ["block", "canvas"])
 @pytest.mark.parametrize("proposals", ["redrawn", "kept"])
-def test_a_sampled_row_does_not_depend_on_its_neighbours(proposals: Any, scope: Any) -> None:
+def test_a_sampled_row_does_not_depend_on_its_neighbours(proposals: Any) -> None:
     model = ToyDenoiser(end_bias=1.5)
     prompts = torch.randint(2, 26, (7, 3), generator=torch.Generator().manual_seed(2))
-    config = config_of("confidence", 1.0, 3, lookahead_proposals=proposals, lookahead_scope=scope)
+    config = config_of("confidence", 1.0, 3, lookahead_proposals=proposals)
     seeds = [*range(7)]
     together = decode(model, prompts, config, marked(model), seeds)
     assert len({len(row.trace.step) for row in together}) > 1  # some stop before others
@@ -377,14 +368,12 @@ def without_steps(response: Response) -> Response:
 # ---- a region with blocks that are full already ----
 
 
-@pytest.mark.parametrize("scope", ["block", "canvas"])
-def test_a_block_without_masks_is_passed_over(scope: Any) -> None:
-    """Candidates of the whole canvas that serve the next block must be those of its places."""
+def test_a_block_without_masks_is_passed_over() -> None:
     model = ToyDenoiser(seed=3, end_ids=())
     holes = [True] * BLOCK + [False] * BLOCK + [True] * BLOCK
     ids = torch.tensor([PROMPTS[0] + [model.mask_id if hole else 6 for hole in holes]])
     canvas = Canvas(ids, 3, torch.tensor(holes), torch.arange(LENGTH))
-    config = config_of(k=3, lookahead_scope=scope)
+    config = config_of(k=3)
     (response,) = collect(model, canvas, decode_steps(model, canvas, config, marked(model), [0]))
 
     # the last block alone, after a text that is the rest: the same commits

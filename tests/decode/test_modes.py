@@ -114,19 +114,14 @@ def grid(cached: bool) -> list[dict[str, Any]]:
     ]
     looks: list[dict[str, Any]] = [
         {},
-        {"lookahead": 3, "lookahead_scope": "block", "lookahead_proposals": "kept"},
-        {"lookahead": 2, "lookahead_scope": "canvas"},
+        {"lookahead": 3, "lookahead_proposals": "kept"},
+        {"lookahead": 2},
     ]
     modes = []
     for (strategy, temperature), rule, look, cache_mode in product(
         ways, rules, looks, ["prefix", "dual"] if cached else ["none"]
     ):
-        meant = (
-            ("commit" not in rule or strategy == "confidence")
-            and (not look or strategy != "random")
-            and not (cache_mode == "dual" and look.get("lookahead_scope") == "canvas")
-        )
-        if meant:
+        if ("commit" not in rule or strategy == "confidence") and (not look or strategy != "random"):
             modes.append({"strategy": strategy, "temperature": temperature, "cache": cache_mode, **rule, **look})
     return modes
 
@@ -177,13 +172,10 @@ def test_every_mode_with_a_cache(mode: dict[str, Any]) -> None:
         {"strategy": "entropy", "lookahead": 3},
         {"strategy": "margin", "lookahead": 2, "steps": 4},
         {"strategy": "confidence", "lookahead": 3, "commit": "threshold", "threshold": 0.5},
-        {"strategy": "confidence", "lookahead": 3, "lookahead_scope": "canvas"},
     ],
     ids=name_of,
 )
 def test_the_loop_with_a_cache_is_a_plain_loop_on_a_session(mode: dict[str, Any], cache_mode: Any) -> None:
-    if cache_mode == "dual" and "lookahead_scope" in mode:
-        mode = mode | {"lookahead_scope": "block"}
     config = DecodeConfig(LENGTH, BLOCK, temperature=0.0, cache=cache_mode, **mode)
     responses = decode(TINY, PROMPTS, config, marked(2), SEEDS)
     for prompt, response in zip(PROMPTS.tolist(), responses, strict=True):
@@ -247,9 +239,7 @@ def test_greedy_decoding_is_the_same_bit_for_bit_at_every_batch_size(strategy: s
         ({"strategy": "random", "commit": "factor"}, "commit factor compares confidences"),
         ({"commit": "threshold", "steps": 4}, "commit threshold takes as many steps as it needs: leave steps out"),
         ({"commit": "factor", "steps": 4}, "commit factor takes as many steps as it needs"),
-        ({"lookahead": 2, "lookahead_scope": "canvas", "cache": "dual"}, "cache dual computes the block alone"),
         ({"lookahead": 0}, "lookahead 0 looks at no candidate"),
-        ({"lookahead_scope": "row"}, "lookahead scope 'row' is not one of: block, canvas"),
         ({"lookahead_proposals": "both"}, "lookahead proposals 'both' is not one of: redrawn, kept"),
         ({"commit": "all"}, "commit 'all' is not one of: quota, threshold, factor"),
         ({"schedule": "cosine"}, "schedule 'cosine' is not one of: llada, dream"),

@@ -60,7 +60,6 @@ def decoded(requests: list[Request], model: ToyDenoiser = TOY, **options: Any) -
         {"strategy": "entropy", "guard": 0.6},
         {"lookahead": 3},
         {"lookahead": 3, "lookahead_proposals": "kept"},
-        {"lookahead": 3, "lookahead_scope": "canvas"},
         {"lookahead": 3, "repetition_guard": True},
         {"commit": "threshold", "threshold": 0.2, "lookahead": 2},
         {"steps": 6, "repetition_guard": True},
@@ -88,15 +87,6 @@ def test_rows_of_different_keys_share_one_batch() -> None:
     prepared = Prepared.of(TOY, [replace(request, prompt="w1") for request in REQUESTS], DecodeConfig(12, 4))
     (batch,) = prepared.batches(range(6))
     assert batch.rows == [*range(6)]
-
-
-def test_lookahead_over_the_canvas_decodes_marked_and_unmarked_rows_separately() -> None:
-    config = DecodeConfig(12, 4, lookahead=2, lookahead_scope="canvas")
-    prepared = Prepared.of(TOY, [replace(request, prompt="w1") for request in REQUESTS], config)
-    assert [batch.rows for batch in prepared.batches(range(6))] == [[0, 2, 3, 5], [1, 4]]
-    canvas = Canvas.after(torch.tensor([[3]] * 6), 12, TOY.mask_id)
-    with pytest.raises(SettingsError, match="decode them apart"):
-        next(decode_steps(TOY, canvas, config, KeyMatching(KEYS, torch.device("cpu")), [0] * 6))
 
 
 def test_a_scheme_of_one_key_at_a_time_decodes_rows_of_a_key_together() -> None:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from dgmark import WatermarkKey, WatermarkSpec, generate
-from dgmark.decode import DecodeConfig
 from dgmark.errors import SettingsError
 from dgmark.models.load import load_model
 from dgmark.models.network import NetworkDenoiser
@@ -135,11 +134,9 @@ def test_padded_rows_answer_as_they_do_alone(model: NetworkDenoiser, cache: Any)
             assert (third[row - 1] - expected).abs().max() < CLOSE
 
 
-def test_a_dual_cache_the_canvas_and_going_back_are_refused(model: NetworkDenoiser) -> None:
+def test_a_dual_cache_and_going_back_are_refused(model: NetworkDenoiser) -> None:
     with pytest.raises(SettingsError, match="use prefix, it is exact"):
         model.session("dual")
-    with pytest.raises(SettingsError, match="sees nothing behind a block"):
-        DecodeConfig.of(model, lookahead=2, lookahead_scope="canvas")
     session = model.session("prefix")
     session.begin(random_ids(40), 20, 30)
     with pytest.raises(SettingsError, match="position 10 is before text that is finished up to 20"):

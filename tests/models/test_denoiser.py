@@ -97,15 +97,13 @@ def test_a_model_may_state_its_traits_in_one_object() -> None:
 def test_a_model_that_states_nothing_is_called_by_its_class() -> None:
     traits = traits_of(Own(ToyDenoiser()))
     assert traits == Traits(name="Own")
-    assert (traits.device, traits.number_format, traits.sees_ahead) == (torch.device("cpu"), None, True)
+    assert (traits.device, traits.number_format) == (torch.device("cpu"), None)
 
 
-def test_a_model_with_blocks_of_its_own_sees_nothing_ahead_unless_it_says_so() -> None:
-    assert not traits_of(Particular()).sees_ahead
-    seeing = Own(ToyDenoiser())
-    seeing.block_multiple, seeing.sees_ahead, seeing.device = 16, True, "meta"  # type: ignore[attr-defined]
-    assert traits_of(seeing).sees_ahead
-    assert traits_of(seeing).device == torch.device("meta")
+def test_a_device_may_be_given_by_name() -> None:
+    named = Own(ToyDenoiser())
+    named.device = "meta"  # type: ignore[attr-defined]
+    assert traits_of(named).device == torch.device("meta")
 
 
 @pytest.mark.parametrize(("trait", "value"), [("confidence_source", "softmax"), ("block_origin", "prompt")])

@@ -43,12 +43,6 @@ def test_a_block_that_the_models_mask_does_not_hold_is_refused(block_length: int
         DecodeConfig.of(MODEL, block_length=block_length, length=240)
 
 
-def test_a_model_that_sees_nothing_behind_a_block_cannot_count_the_canvas() -> None:
-    with pytest.raises(SettingsError, match="nothing behind a block"):
-        DecodeConfig.of(MODEL, lookahead_scope="canvas")
-    assert DecodeConfig.of(MODEL, lookahead_scope="canvas", lookahead=1).lookahead == 1
-
-
 def test_an_unknown_setting_is_refused_by_name() -> None:
     settings: dict[str, Any] = {"temprature": 0.5}
     with pytest.raises(SettingsError, match="no setting temprature"):

@@ -105,13 +105,11 @@ def decode_plainly(
         steps = len(block) if config.steps is None else max(config.steps // len(blocks), 1)
         rule = get_num_transfer_tokens if config.schedule == "llada" else dream_counts
         counts = [count for count in rule(len(block), steps) if count]
-        counted = range(block.start, length) if config.lookahead_scope == "canvas" else block
-        stop = counted.stop if config.lookahead > 1 else block.stop
         fresh = True
         while any(y[j] == mask_id for j in block):
             whole = forwards.begin if fresh else forwards.step
             fresh = False
-            logits = whole(x + y, n + block.start, n + stop)
+            logits = whole(x + y, n + block.start, n + block.stop)
             found = {j: proposal(logits[j - block.start], permitted, config.strategy) for j in block if y[j] == mask_id}
             best = max(reward for reward, _ in found.values())
             preferred = []
@@ -146,10 +144,10 @@ def decode_plainly(
                     text = [*y]
                     for place in [*chosen[:-1], j]:
                         text[place] = found[place][1]
-                    logits = forwards.step(x + text, n + block.start, n + stop)
+                    logits = forwards.step(x + text, n + block.start, n + block.stop)
                     scores[j] = sum(
                         contains(proposal(logits[place - block.start], permitted, config.strategy)[1], place)
-                        for place in counted
+                        for place in block
                         if text[place] == mask_id
                     )
                 chosen[-1] = max(others, key=lambda j: scores[j])  # the first of equals

@@ -59,7 +59,6 @@ class Family:
         confidence_source: see `dgmark.models.traits.Traits`.
         shift: 1 if the hidden state at i - 1 predicts position i, else 0.
         block_multiple: positions of a block of its attention mask; None if attention is bidirectional throughout.
-        sees_ahead: see `dgmark.models.traits.Traits`.
         context_length: most positions it was trained on, where config.json states more.
         chat: one turn of chat with "{prompt}" in it; None where the family has no one template.
         published: checkpoints on the hub.
@@ -75,7 +74,6 @@ class Family:
     confidence_source: Literal["model", "sampling"] = "model"
     shift: int = 0
     block_multiple: int | None = None
-    sees_ahead: bool = True
     context_length: int | None = None
     chat: str | None = None
     published: tuple[Published, ...] = ()
@@ -141,7 +139,6 @@ LLADA2 = Family(
     defaults={"length": 256, "block_length": 32, "strategy": "confidence", "cache": "prefix"},
     confidence_source="sampling",
     block_multiple=LLADA2_BLOCK,
-    sees_ahead=False,
     chat=(
         "<role>SYSTEM</role>detailed thinking off<|role_end|><role>HUMAN</role>{prompt}<|role_end|>"
         "<role>ASSISTANT</role>"
@@ -189,7 +186,6 @@ BLOCK_LLAMA = Family(
     mask_tokens=("<|mask|>",),
     defaults={"length": 256, "block_length": 8, "strategy": "confidence", "cache": "prefix"},
     shift=1,
-    sees_ahead=False,
     chat="<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n",
 )
 

@@ -32,9 +32,9 @@ class Candidates:
     rewards: Float[Tensor, "canvases window"]
     matched: Bool[Tensor, "canvases window"]
 
-    def at(self, rows: Tensor, places: slice = slice(None)) -> "Candidates":
-        """The candidates of some canvases, at some places of the window."""
-        return Candidates(self.tokens[rows, places], self.rewards[rows, places], self.matched[rows, places])
+    def at(self, rows: Tensor) -> "Candidates":
+        """The candidates of some canvases."""
+        return Candidates(self.tokens[rows], self.rewards[rows], self.matched[rows])
 
     def put(self, rows: Tensor, new: "Candidates") -> None:
         """Replace the candidates of some canvases."""

@@ -12,7 +12,6 @@ if TYPE_CHECKING:  # so that the command line reads the settings without importi
 _COLDEST, _HOTTEST = 1e-6, 1e6
 
 STRATEGIES = ("random", "confidence", "entropy", "margin", "left_to_right")
-SCOPES = ("block", "canvas")
 LOOKAHEAD_PROPOSALS = ("redrawn", "kept")
 COMMITS = ("quota", "threshold", "factor")
 SCHEDULES = ("llada", "dream")
@@ -29,7 +28,6 @@ class Settings(TypedDict, total=False):
     top_k: int | None
     top_p: float | None
     lookahead: int
-    lookahead_scope: Literal["block", "canvas"]
     lookahead_proposals: Literal["redrawn", "kept"]
     commit: Literal["quota", "threshold", "factor"]
     threshold: float
@@ -61,7 +59,6 @@ class DecodeConfig:
         top_p: sample from the smallest set of most likely tokens that together have at least this probability.
         lookahead: k of the one-step lookahead (paper section 3.4); 1 turns it off. Without a mark there is no
             lookahead.
-        lookahead_scope: which masked positions the lookahead counts: those of the "block", or of the whole "canvas".
         lookahead_proposals: with sampling, the tokens that the lookahead drew for the winner are "kept" for the next
             step, or "redrawn", so that the score is an estimate as in the paper.
         commit: how many positions a step commits. "quota": a number that follows from `steps`. "threshold": every
@@ -89,9 +86,6 @@ class DecodeConfig:
     top_p: float | None = _setting(None, "Sample from the most likely tokens that together have this probability.")
     lookahead: int = _setting(
         1, "Choices that each step compares by looking one step ahead, each at the cost of a forward; 1 turns it off."
-    )
-    lookahead_scope: Literal["block", "canvas"] = _setting(
-        "block", "With --lookahead: where matches are counted.", SCOPES
     )
     lookahead_proposals: Literal["redrawn", "kept"] = _setting(
         "redrawn",
@@ -157,11 +151,6 @@ class DecodeConfig:
                 f"{traits.name} attends in blocks of {multiple}: block length {config.block_length} does not divide "
                 "it; use one that does"
             )
-        if not traits.sees_ahead and config.lookahead > 1 and config.lookahead_scope == "canvas":
-            raise SettingsError(
-                f"{traits.name} sees nothing behind a block, so lookahead cannot count the whole canvas: "
-                "use lookahead scope block"
-            )
         return config
 
     @property
@@ -200,7 +189,6 @@ class DecodeConfig:
             raise SettingsError("strategy margin proposes the most likely token: it needs temperature 0")
 
     def _check_lookahead(self) -> None:
-        _one_of("lookahead scope", self.lookahead_scope, SCOPES)
         _one_of("lookahead proposals", self.lookahead_proposals, LOOKAHEAD_PROPOSALS)
         if self.lookahead < 1:
             raise SettingsError(f"lookahead {self.lookahead} looks at no candidate; 1 turns it off")
@@ -209,11 +197,6 @@ class DecodeConfig:
         if self.strategy == "random":
             raise SettingsError(
                 "the rewards of strategy random are noise, so lookahead has no best candidates: use lookahead 1"
-            )
-        if self.lookahead_scope == "canvas" and self.cache == "dual":
-            raise SettingsError(
-                "cache dual computes the block alone, so lookahead cannot count the whole canvas: use cache prefix or "
-                "none, or lookahead scope block"
             )
 
     def _check_commits(self) -> None:

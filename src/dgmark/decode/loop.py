@@ -19,7 +19,6 @@ from dgmark.decode.guards import good_enough, prolongs_loop
 from dgmark.decode.schedule import blocks, confident_count, quotas
 from dgmark.decode.selection import alternatives, select
 from dgmark.decode.steering import Matching, Steering
-from dgmark.errors import SettingsError
 from dgmark.models.denoiser import Denoiser, check_logits, open_session
 from dgmark.models.traits import traits_of
 
@@ -91,13 +90,11 @@ class _Lookahead:
 
 @dataclass(frozen=True)
 class _Block:
-    """Block [low, high) of the region; candidates are computed for [low, window)."""
+    """Block [low, high) of the region."""
 
     number: int
     low: int
     high: int
-    window: int
-    carries: bool  # whether the candidates of its last step serve the next block
 
 
 class _Loop:
@@ -118,12 +115,6 @@ class _Loop:
         self.widths = torch.where(marked, config.lookahead, 1)
         self.lookahead = int(self.widths.max()) if rows else 1
         self.periods = steering.periods(rows, device) if config.repetition_guard and marked.any() else None
-        self.whole = self.lookahead > 1 and config.lookahead_scope == "canvas"
-        if self.whole and not marked.all():
-            raise SettingsError(
-                "lookahead scope canvas draws for the whole canvas, which would change the texts of rows without a "
-                "mark: decode them apart from marked rows, or use lookahead scope block"
-            )
 
         self.start, self.layout = canvas.start, canvas.masked
         self.ids = canvas.ids.clone()
@@ -135,10 +126,8 @@ class _Loop:
     def run(self) -> Iterator[Commits]:
         """Decode, and yield the commits of each step."""
         plan = self._plan()
-        candidates: Candidates | None = None
         for block in plan:
-            if candidates is None:
-                candidates = self._begin(block)
+            candidates = self._begin(block)
             counts = iter(quotas(int(self.layout[block.low : block.high].sum()), len(plan), self.config))
             alive = torch.ones_like(self.row, dtype=torch.bool)
             while len(live := (alive & self.masked[:, block.low : block.high].any(1)).nonzero()[:, 0]):
@@ -147,10 +136,6 @@ class _Loop:
                 yield commits
             if not alive.any():
                 return
-            if block.carries:  # there may be blocks with nothing to fill in between
-                candidates = candidates.at(alive, slice(plan[block.number + 1].low - block.low, None))
-            else:
-                candidates = None
             self._keep(alive)
 
     def _plan(self) -> list[_Block]:
@@ -158,11 +143,7 @@ class _Loop:
         length, block_length = len(self.layout), self.config.block_length
         offset = self.start % block_length if self.origin == "canvas" else 0
         edges = [(low, high) for low, high in blocks(length, block_length, offset) if self.layout[low:high].any()]
-        carries = self.whole and self.config.cache == "none"
-        return [
-            _Block(number, low, high, length if self.whole else high, carries and number + 1 < len(edges))
-            for number, (low, high) in enumerate(edges)
-        ]
+        return [_Block(number, low, high) for number, (low, high) in enumerate(edges)]
 
     def _keep(self, alive: Tensor) -> None:
         if not alive.all():
@@ -173,11 +154,11 @@ class _Loop:
     # --- candidates ---
 
     def _begin(self, block: _Block) -> Candidates:
-        logits = self.session.begin(self.ids, self.start + block.low, self.start + block.window)
-        check_logits(self.model, logits, len(self.ids), block.window - block.low)
+        logits = self.session.begin(self.ids, self.start + block.low, self.start + block.high)
+        check_logits(self.model, logits, len(self.ids), block.high - block.low)
         self.forwards += len(self.ids)
         every = torch.arange(len(self.row), device=self.row.device)
-        return self._propose(block, logits, self.ids, self.masked[:, block.low : block.window], every)
+        return self._propose(block, logits, self.ids, self.masked[:, block.low : block.high], every)
 
     def _propose(self, block: _Block, logits: Tensor, ids: Tensor, masked: Tensor, rows: Tensor) -> Candidates:
         """Candidates at the masked places of the window, for canvases that come from these rows."""
@@ -190,7 +171,7 @@ class _Loop:
 
         The step chooses among canvases, numbered 0 to n - 1: those of row 0, best first, then those of row 1, ...
         """
-        now = candidates.at(live, slice(block.high - block.low))
+        now = candidates.at(live)
         sets, exists = self._alternatives(block, live, now, count)
         several = exists.sum(1)
         owner, rank = exists.nonzero(as_tuple=True)
@@ -204,7 +185,7 @@ class _Loop:
         if len(ahead):
             lookahead = self._look(block, live[owner], canvases, ahead)
             score = torch.full_like(sets[:, :, 0], -1, dtype=torch.long)
-            matches = lookahead.candidates.matched & canvases.masked[ahead, block.low : block.window]
+            matches = lookahead.candidates.matched & canvases.masked[ahead, block.low : block.high]
             score[owner[ahead], rank[ahead]] = matches.sum(1)
             winner = first + score.argmax(1)  # the first of equals: the best reward, then the lowest position
             self._renew(block, live, candidates, lookahead, canvases, winner, several > 1)
@@ -249,17 +230,14 @@ class _Loop:
     def _needs_forward(self, block: _Block, masked: Tensor, finished: Tensor, contested: Tensor) -> Bool[Tensor, " n"]:
         """Whether each canvas needs a forward: for the next step of the block, or to choose among several."""
         goes_on = masked[:, block.low : block.high].any(1)
-        if block.window > block.high:
-            serves = contested | torch.full_like(contested, block.carries)
-            goes_on = goes_on | (masked[:, block.high : block.window].any(1) & serves)
         return goes_on & ~(finished & ~contested)
 
     def _look(self, block: _Block, rows: Tensor, canvases: _Canvases, ahead: Tensor) -> _Lookahead:
         """Run the forward on the canvases numbered `ahead`."""
         ids, rows = canvases.ids[ahead], rows[ahead]
-        logits = self.session.step(ids, self.seat[rows], self.start + block.low, self.start + block.window)
+        logits = self.session.step(ids, self.seat[rows], self.start + block.low, self.start + block.high)
         self.forwards += len(ids)
-        masked = canvases.masked[ahead, block.low : block.window]
+        masked = canvases.masked[ahead, block.low : block.high]
         return _Lookahead(ahead, self._propose(block, logits, ids, masked, rows), logits)
 
     def _renew(
@@ -279,7 +257,7 @@ class _Loop:
         again = computed & contested
         if self.config.greedy or self.config.lookahead_proposals == "kept" or not again.any():
             return
-        window = canvases.masked[winner[again], block.low : block.window]
+        window = canvases.masked[winner[again], block.low : block.high]
         redrawn = self._propose(block, lookahead.logits[which[again]], canvases.ids[winner[again]], window, live[again])
         candidates.put(live[again], redrawn)
 

@@ -175,10 +175,8 @@ class Prepared:
     def _kind(self, row: int) -> Any:
         """Rows of one kind are decoded together: they share the layout, and their steerings can be combined."""
         key = self.requests[row].key
-        canvas_scope = self.config.lookahead > 1 and self.config.lookahead_scope == "canvas"
-        steering: Any = key if self.scheme is not None else (key is None and canvas_scope)
         canvas = self.canvases[row]
-        return steering, None if self.pad else canvas.start, canvas.layout
+        return None if self.scheme is None else key, None if self.pad else canvas.start, canvas.layout
 
     def _steering(self, rows: Sequence[int]) -> Steering:
         keys = {self.requests[row].key for row in rows}

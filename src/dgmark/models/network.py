@@ -55,7 +55,6 @@ class NetworkDenoiser:
             confidence_source=self.family.confidence_source,
             block_origin="response" if self.family.block_multiple is None else "canvas",
             block_multiple=self.family.block_multiple,
-            sees_ahead=self.family.sees_ahead,
             pads=self.architecture.pads(self.network),
         )
 

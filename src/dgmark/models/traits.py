@@ -32,7 +32,6 @@ class Traits:
             prompt and response together; the first block may begin in the prompt, and the last may be cut short.
         block_multiple: positions in a block of the model's own attention mask (LLaDA2: 32), counted from position 0 of
             the canvas; `block_length` must divide it. None if the model attends to the whole canvas.
-        sees_ahead: whether the model sees the positions after the block being decoded.
         pads: whether the model's sessions take padding: rows with prompts of different lengths in one batch.
     """
 
@@ -44,7 +43,6 @@ class Traits:
     confidence_source: ConfidenceSource = "model"
     block_origin: BlockOrigin = "response"
     block_multiple: int | None = None
-    sees_ahead: bool = True
     pads: bool = False
 
     def __post_init__(self) -> None:
@@ -70,7 +68,7 @@ def traits_of(model: object) -> Traits:
     """The traits of a model: its `traits`, or its plain attributes with the names of traits.
 
     A model of your own needs neither. Its name is then that of its class, its device is the CPU, and it is decoded like
-    LLaDA. A model with a `block_multiple` sees nothing ahead unless it states `sees_ahead`.
+    LLaDA.
 
     Raises:
         SettingsError: a trait has an invalid value.
@@ -82,7 +80,6 @@ def traits_of(model: object) -> Traits:
     attributes = {trait.name: getattr(model, trait.name, absent) for trait in fields(Traits)}
     traits: dict[str, Any] = {name: value for name, value in attributes.items() if value is not absent}
     traits["name"] = str(traits.get("name", type(model).__name__))
-    traits.setdefault("sees_ahead", traits.get("block_multiple") is None)
     if "device" in traits:
         traits["device"] = torch.device(traits["device"])
     return Traits(**traits)
