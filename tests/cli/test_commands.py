@@ -189,6 +189,35 @@ def test_an_interrupted_run_keeps_the_batches_that_are_done(tmp_path: Path, monk
     assert [row["id"] for row in rows(out.read_text())] == ["p0", "p1", "p2"]
 
 
+def test_a_run_that_failed_in_part_ends_the_same_when_it_is_repeated(tmp_path: Path) -> None:
+    out, source = tmp_path / "out.jsonl", tmp_path / "in.jsonl"
+    source.write_text('{"id": "a", "text": "One two three."}\n{"id": "b"}\n')
+    command = ["attack", "deletion", source, "--out", out]
+    first, second = run(*command), run(*command)
+    assert (first.exit_code, second.exit_code) == (0, 0)
+    assert "1 of 1 rows have errors" in second.stderr
+    assert [row["id"] for row in rows(out.read_text())] == ["a", "b"]
+
+
+def test_a_refused_run_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    out, source = tmp_path / "out.jsonl", tmp_path / "in.jsonl"
+    source.write_text('{"id": "a", "text": "One two three."}\n{"id": "b"}\n')
+    assert run("attack", "deletion", source, "--out", out).exit_code == 0
+    with open(out, "a") as file:
+        file.write('{"id": "torn')
+    before = out.read_bytes()
+    assert run("attack", "deletion", source, "--out", out, "--seed", 9).exit_code == 4
+    assert out.read_bytes() == before
+
+
+def test_a_file_of_deep_nesting_is_not_one_of_rows(tmp_path: Path) -> None:
+    out = tmp_path / "deep.jsonl"
+    out.write_text("[" * 200_000 + "\n")
+    done = run("generate", "--no-watermark", "--prompt", "The sea", "--out", out, *SHORT)
+    assert done.exit_code == 4
+    assert "not rows of dgmark" in done.stderr
+
+
 @pytest.mark.parametrize("command", ["generate", "infill", "attack"])
 def test_two_rows_with_one_id_are_refused(command: str, tmp_path: Path) -> None:
     source = tmp_path / "in.jsonl"

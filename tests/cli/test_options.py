@@ -21,7 +21,7 @@ from support.command_line import run
 # of the commit before the options were made of `DecodeConfig`; without `experiment import`, with --normalize
 FLAGS: dict[str, list[str]] = json.loads((Path(__file__).parents[1] / "golden/command_flags.json").read_text())
 
-PANELS = {"Options", "Key", "Model", "Decoding", "Speed", "Output"}
+PANELS = {"Options", "Key", "Model", "Decoding", "Detection", "Speed", "Output"}
 
 
 def commands(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:

@@ -14,7 +14,15 @@ from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.decode import Canvas, DecodeConfig, KeyMatching, Prepared, Request, RowFinished, Steering, decode_steps
 from dgmark.decode.canvas import collect
 from dgmark.decode.generation import generations
-from dgmark.errors import DgmarkError, EmptyInput, PromptTooLong, SettingsError, TokenizerMismatch, VocabularyMismatch
+from dgmark.errors import (
+    DgmarkError,
+    EmptyInput,
+    InputError,
+    PromptTooLong,
+    SettingsError,
+    TokenizerMismatch,
+    VocabularyMismatch,
+)
 from dgmark.lab.baselines import scheme
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.groups import WatermarkSpec
@@ -213,3 +221,25 @@ def test_requests_that_cannot_be_decoded_can_be_left_out() -> None:
     assert [*prepared.chunks()] == [range(3), range(3, 4)]
     assert generations(prepared, range(4)) == decoded([REQUESTS[0], REQUESTS[3]])
     assert generations(prepared, [3]) == []
+
+
+GENERATE: Any = dgmark.generate
+INFILL: Any = dgmark.infill
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: GENERATE("storyteller", "w1", key=None), r"load_model\('storyteller'\)"),
+        (lambda: GENERATE(TOY, None, key=None), "prompts are a text, or a list"),
+        (lambda: GENERATE(TOY, [["x"]], key=None), "a prompt is a text or a list of token ids"),
+        (lambda: GENERATE(TOY, [[5.5, 6]], key=None), "a prompt is a text or a list of token ids"),
+        (lambda: GENERATE(TOY, "w1", key=None, length="32"), "length '32' is not a whole number"),
+        (lambda: GENERATE(TOY, "w1", key=None, top_p="0.5"), "top p '0.5' is not a number"),
+        (lambda: INFILL(TOY, ["w1 [mask:4] w2"], key=None), "give a list of such lists"),
+        (lambda: INFILL(TOY, ["w1", 4, "w2"], key=None), "give a list of such lists"),
+    ],
+)
+def test_arguments_of_a_wrong_type_are_refused_by_name(call: Any, message: str) -> None:
+    with unchecked(), pytest.raises((SettingsError, InputError), match=message):
+        call()

@@ -11,7 +11,7 @@ import typer
 
 from dgmark.cli.console import command_errors, stderr
 from dgmark.cli.detect_options import DetectOptions, Mode, Phase, parse_ranges, parse_steps
-from dgmark.cli.options import KEY, OUTPUT, SPEED, AllowOpenKey
+from dgmark.cli.options import DETECTION, KEY, MODEL, OUTPUT, SPEED, AllowOpenKey
 from dgmark.cli.results import WRITERS, Format, draw
 from dgmark.cli.schemes import SchemeName, SchemeOptions, scheme_of
 from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP
@@ -23,11 +23,14 @@ from dgmark.errors import InputError, SettingsError
 from dgmark.rows.jsonl import STDIN, BadRow
 from dgmark.rows.texts import Item
 
+# an option of the panel of the same name
+_detection = partial(typer.Option, rich_help_panel=DETECTION)
+
 
 @command_errors
 def detect(
     inputs: Annotated[
-        list[str] | None, typer.Argument(help="Text, .jsonl and .parquet files, folders; - is stdin.")
+        list[str] | None, typer.Argument(help="Text, .jsonl and .parquet files, folders; - is standard input.")
     ] = None,
     key: Annotated[
         Path | None, typer.Option(help="Key file to look for.", show_default=False, rich_help_panel=KEY)
@@ -42,25 +45,31 @@ def detect(
     ] = None,
     scheme: SchemeName = None,
     scheme_option: SchemeOptions = None,
-    fpr: Annotated[float, typer.Option(help="False-positive rate to hold.")] = DEFAULT_FPR,
+    fpr: Annotated[float, _detection(help="False-positive rate to hold, between 0 and 1.")] = DEFAULT_FPR,
     mode: Annotated[
         Mode,
-        typer.Option(
+        _detection(
             help="auto: test for intact and for edited text; intact: allow only for a crop; edited: allow for edits."
         ),
     ] = Mode.AUTO,
     phase: Annotated[
-        Phase, typer.Option(help="any: tokens may be missing at the front; start: the text is complete.")
+        Phase,
+        _detection(help="any: tokens may be missing at the front; start: the text is complete."),
     ] = Phase.ANY,
     output: Annotated[Format, typer.Option("--format", help="Output format.", rich_help_panel=OUTPUT)] = Format.TABLE,
     tokenizer: Annotated[
         str | None,
-        typer.Option(help="Tokenizer folder or file; by default the one that the key names.", show_default=False),
+        typer.Option(
+            help="Tokenizer folder or file.", show_default="the one that the key names", rich_help_panel=MODEL
+        ),
     ] = None,
-    ids: Annotated[bool, typer.Option("--ids", help='Score the "token_ids" of rows that also hold "text".')] = False,
+    ids: Annotated[
+        bool,
+        _detection("--ids", help='Score the "token_ids" of rows that also hold "text".'),
+    ] = False,
     normalise: Annotated[
         list[str] | None,
-        typer.Option(
+        _detection(
             "--normalise",
             "--normalize",
             help=f"If no mark is found, undo disguises and test again: all, or {', '.join(STEPS)}; may be repeated.",
@@ -81,20 +90,21 @@ def detect(
         ),
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Number of processes.", rich_help_panel=SPEED)] = 1,
-    spans: Annotated[bool, typer.Option("--spans", help="Find the spans that carry the mark.")] = False,
+    spans: Annotated[bool, _detection("--spans", help="Find the spans that carry the mark.")] = False,
     show: Annotated[bool, typer.Option("--show", help="Show which tokens match.", rich_help_panel=OUTPUT)] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Exit 0 if watermarked, 1 if not, 3 if uncertain.", rich_help_panel=OUTPUT)
     ] = False,
     only: Annotated[
         list[str] | None,
-        typer.Option(
+        _detection(
             metavar="START:END",
             help="Score only these characters (indices for ids); choose them without the key; may be repeated.",
         ),
     ] = None,
     max_crop: Annotated[
-        int, typer.Option(help="With a rotating key: how many tokens may be missing at the front.")
+        int,
+        _detection(help="With a rotating key: how many tokens may be missing at the front."),
     ] = DEFAULT_MAX_CROP,
     allow_open_key: AllowOpenKey = False,
 ) -> None:
@@ -136,7 +146,7 @@ def detect(
             spans=spans,
             on_resume=partial(_report_resumed, out),
         )
-        stderr().print(_file_summary(tally, out))
+        stderr().print(_file_summary(tally, out), markup=False)
     else:
         tally = _show(options, scorer, sources, ids, workers)
     _check_exit(tally, check)
@@ -168,7 +178,7 @@ def _single_text(items: Iterable[Item | BadRow]) -> list[Item | BadRow]:
 def _report_resumed(out: Path, rows: int) -> None:
     """Report how many rows the file held before this run."""
     if rows:
-        stderr().print(f"{rows} rows are already in {out}")
+        stderr().print(f"{rows} rows are already in {out}", markup=False)
 
 
 def _file_summary(tally: Tally, out: Path) -> str:

@@ -18,7 +18,8 @@ from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
 
 # the panels of the help pages; options that only one command has are in "Options"
-KEY, MODEL, DECODING, SPEED, OUTPUT = "Key", "Model", "Decoding", "Speed", "Output"
+KEY, MODEL, DECODING, DETECTION = "Key", "Model", "Decoding", "Detection"
+SPEED, OUTPUT = "Speed", "Output"
 
 # --- the key
 AllowOpenKey = Annotated[

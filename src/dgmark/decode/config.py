@@ -115,6 +115,7 @@ class DecodeConfig:
     repetition_guard: bool = _setting(False, "Do not prefer a match that prolongs a loop.", default="off")
 
     def __post_init__(self) -> None:
+        self._check_types()
         self._check_blocks()
         self._check_proposals()
         self._check_lookahead()
@@ -161,6 +162,16 @@ class DecodeConfig:
     def to_dict(self) -> dict[str, Any]:
         """The settings as plain JSON values."""
         return asdict(self)
+
+    def _check_types(self) -> None:
+        for name in ("length", "block_length", "lookahead", "top_k", "steps"):
+            value = getattr(self, name)
+            if type(value) is not int and not (value is None and name in ("top_k", "steps")):
+                raise SettingsError(f"{name.replace('_', ' ')} {value!r} is not a whole number")
+        for name in ("temperature", "top_p", "threshold", "factor", "guard"):
+            value = getattr(self, name)
+            if type(value) not in (int, float) and not (value is None and name == "top_p"):
+                raise SettingsError(f"{name.replace('_', ' ')} {value!r} is not a number")
 
     def _check_blocks(self) -> None:
         if self.length < 1 or self.block_length < 1:

@@ -167,6 +167,11 @@ class _Text:
 
 
 def _encode(model: Denoiser, parts: Parts) -> _Text:
+    if isinstance(parts, str | int):
+        raise InputError(
+            f"a text to fill is a list of strings and hole lengths, not {parts!r}: give a list of such lists, like "
+            '[["Once upon", 24, "happily ever after."]]; holes_in splits a text with [mask:N] in it'
+        )
     ids: list[int] = []
     holes: list[tuple[int, int]] = []
     for part in parts:

@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -84,7 +85,6 @@ class Prepared:
     chat: bool
     pad: bool
     batch_size: int
-    _matching: KeyMatching = field(repr=False)
     _steerings: Mapping[WatermarkKey | None, Steering] = field(repr=False)
 
     @classmethod
@@ -125,6 +125,8 @@ class Prepared:
         """
         if batch_size < 1:
             raise SettingsError(f"batch size {batch_size} is less than 1")
+        if isinstance(model, str):
+            raise SettingsError(f"a model is wanted, not its name: load it first, with load_model({model!r})")
         config = settings if isinstance(settings, DecodeConfig) else config_of(model, scheme, settings)
         for request in requests:
             check_key(request.key, or_none=True)
@@ -144,7 +146,6 @@ class Prepared:
             chat=chat,
             pad=traits.pads and traits.device.type != "cpu" if pad is None else pad,
             batch_size=batch_size,
-            _matching=KeyMatching([request.key for request in requests], traits.device),
             _steerings=steerings,
         )
 
@@ -184,9 +185,20 @@ class Prepared:
             return self._steerings[keys.pop()]
         return Steering(self._matching.of_rows(torch.tensor(rows, device=traits_of(self.model).device)))
 
+    @cached_property
+    def _matching(self) -> KeyMatching:
+        """The matching sets of all requests, for batches of several keys."""
+        return KeyMatching([request.key for request in self.requests], traits_of(self.model).device)
+
 
 def requests_of(prompts: str | Sequence[Prompt], key: WatermarkKey | None, seed: int) -> list[Request]:
-    """Make a request for each prompt, all with one key, row i with seed + i; a single text is a list of one."""
+    """Make a request for each prompt, all with one key, row i with seed + i; a single text is a list of one.
+
+    Raises:
+        InputError: the prompts are neither a text nor a list.
+    """
+    if not isinstance(prompts, str | Sequence):
+        raise InputError(f"prompts are a text, or a list of texts and of lists of token ids, not {prompts!r}")
     rows = [prompts] if isinstance(prompts, str) else list(prompts)
     return [Request(prompt, seed + index, key) for index, prompt in enumerate(rows)]
 
@@ -227,7 +239,7 @@ def encode_prompt(model: Denoiser, prompt: Prompt, length: int, *, chat: bool = 
         InputError: the prompt has an id that the model does not have.
         PromptTooLong: the prompt leaves no room for `length` tokens.
     """
-    if not isinstance(prompt, str | list):
+    if not isinstance(prompt, str) and not (isinstance(prompt, list) and all(type(i) is int for i in prompt)):
         raise InputError(
             f"a prompt is a text or a list of token ids, not {prompt!r}; give several prompts as a list of those"
         )

@@ -79,7 +79,7 @@ def connect(endpoint: Endpoint) -> "openai.OpenAI":
     try:
         import openai
     except ModuleNotFoundError as error:
-        raise MissingExtra(f"asking a language model needs openai: {install_hint('judge')}") from error
+        raise MissingExtra(f"asking a language model needs openai: {install_hint('rater')}") from error
     key = os.environ.get(KEY_VARIABLE)
     if not key and endpoint.base_url is None:
         raise SettingsError(f"set {KEY_VARIABLE} in the environment, or give the base URL of a service without keys")

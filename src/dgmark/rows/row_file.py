@@ -31,8 +31,8 @@ def is_torn_row(line: bytes) -> bool:
 class RowFile:
     """A JSON Lines file that grows row by row, and that a later run continues.
 
-    Rows are on disk when `append` returns. When the file is opened again, a line that a crash cut off and rows with an
-    `error` are removed, to be made again.
+    Rows are on disk when `append` returns. When a later run appends its first rows, a line that a crash cut off and
+    rows with an `error` are removed, to be made again; until then the file stays as it is.
 
     Attributes:
         done: the `same` fields of the finished rows, by id.
@@ -72,40 +72,34 @@ class RowFile:
                     raise _foreign(self.path)
                 break
             end += len(line)
-            row = self._parse(line)
+            row = _parse(self.path, line)
             if "error" in row:
                 failed = True
             else:
                 _check_agreement(self.path, row, must_agree)
                 self.done[row["id"]] = {name: row.get(name) for name in same}
-        self._file.seek(end)
+        self._complete: int | None = end  # bytes of whole rows; None once the file ends there
+        self._failed = failed
+
+    def _cut(self, complete: int) -> None:
+        """Cut off what is to be made again: what follows the whole rows, and the error rows among them."""
+        self._file.seek(complete)
         self._file.truncate()
-        if failed:
-            self._drop_failed()
-
-    def _parse(self, line: bytes) -> Row:
-        try:
-            row = json.loads(line)
-            if isinstance(row["id"], str):
-                return dict(row)
-        except (ValueError, TypeError, KeyError):
-            pass
-        raise _foreign(self.path)
-
-    def _drop_failed(self) -> None:
-        """Rewrite the file without its error rows, all at once."""
+        self._complete = None
+        if not self._failed:
+            return
         self._file.seek(0)
         with replacing_file(self.path) as beside, open(beside, "wb") as new:
-            new.writelines(line for line in self._file if "error" not in self._parse(line))
+            new.writelines(line for line in self._file if "error" not in _parse(self.path, line))
         self._file.close()
         self._file = open(self.path, "r+b")  # noqa: SIM115 (closed on exit)
         self._file.seek(0, os.SEEK_END)
 
     def append(self, rows: Iterable[Row]) -> None:
         """Write rows, and return when they are on disk."""
-        self._file.write("".join(to_line(row) + "\n" for row in rows).encode())
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        if self._complete is not None:
+            self._cut(self._complete)
+        _write(self._file, rows)
 
     def __enter__(self) -> "RowFile":
         return self
@@ -163,12 +157,18 @@ def take_up(
     return kept
 
 
-def _row(path: Path, line: bytes, must_agree: Row) -> Row:
+def _parse(path: Path, line: bytes) -> Row:
     try:
-        row = dict(json.loads(line))
-        row["id"]
+        row = json.loads(line)
+        if isinstance(row["id"], str):
+            return dict(row)
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise _foreign(path) from None
+        pass
+    raise _foreign(path)
+
+
+def _row(path: Path, line: bytes, must_agree: Row) -> Row:
+    row = _parse(path, line)
     names = [name for name in must_agree if "error" not in row or name == SETTINGS]
     _check_agreement(path, row, {name: must_agree[name] for name in names})
     return row
@@ -200,7 +200,12 @@ def append_rows(path: Path, rows: Iterable[Row]) -> Iterator[Row]:
     rows = iter(rows)
     with open(path, "ab") as file:
         while chunk := list(islice(rows, CHUNK)):
-            file.write("".join(to_line(row) + "\n" for row in chunk).encode())
-            file.flush()
-            os.fsync(file.fileno())
+            _write(file, chunk)
             yield from chunk
+
+
+def _write(file: IO[bytes], rows: Iterable[Row]) -> None:
+    """Write rows, and return when they are on disk."""
+    file.write("".join(to_line(row) + "\n" for row in rows).encode())
+    file.flush()
+    os.fsync(file.fileno())

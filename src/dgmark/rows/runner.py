@@ -122,8 +122,8 @@ class RowRun(Generic[Content]):
             yield rows
 
     def check_some_done(self) -> None:
-        """Raise the first error, with the id of its row if there are several, if every open row failed."""
-        if self.errors and len(self.errors) == len(self.open):
+        """Raise the first error, with the id of its row if there are several, if no row of the run is finished."""
+        if self.errors and len(self.errors) == self.total:
             first, row_id = self.errors[0], self.open[0].row_id
             raise first if self.total == 1 else type(first)(f"{row_id}: {first}")
 
