@@ -262,11 +262,6 @@ STORY_PROMPT = "They crossed a hill. At the foot of the hill flowed a brook,"
 
 
 @pytest.fixture(scope="module")
-def storyteller() -> NetworkDenoiser:
-    return load_model(dtype="fp32", device="cpu")
-
-
-@pytest.fixture(scope="module")
 def story_key(storyteller: NetworkDenoiser) -> WatermarkKey:
     return fixed_key(storyteller)
 

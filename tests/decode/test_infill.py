@@ -10,7 +10,6 @@ import dgmark
 from dgmark.cli import app
 from dgmark.decode.infilling import holes_in
 from dgmark.errors import InputError, PromptTooLong, SettingsError
-from dgmark.models.load import load_model
 from dgmark.models.network import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
 from support.known_keys import known_key
@@ -18,11 +17,6 @@ from support.unchecked import unchecked
 
 TOY = ToyDenoiser(end_bias=3.0)
 PARTS: list[str | int] = ["w1 w2 w3", 7, "w4 w5", 12, "w6 w7 w8 w9"]
-
-
-@pytest.fixture(scope="module")
-def story_model() -> NetworkDenoiser:
-    return load_model(dtype="fp32")
 
 
 def toy_key() -> dgmark.WatermarkKey:
@@ -99,10 +93,10 @@ def test_holes_are_read_out_of_a_text() -> None:
 
 
 @pytest.mark.slow
-def test_the_mark_is_found_in_the_holes_alone(story_model: NetworkDenoiser) -> None:
+def test_the_mark_is_found_in_the_holes_alone(storyteller: NetworkDenoiser) -> None:
     key = known_key("infill")
     given = "The old man sat down by the fire, and after a while he said to the children: "
-    (made,) = dgmark.infill(story_model, [[given, 60, " Then they all went home. ", 40]], key=key, seed=3)
+    (made,) = dgmark.infill(storyteller, [[given, 60, " Then they all went home. ", 40]], key=key, seed=3)
     assert made.text.startswith(given)
     (first, second) = made.spans
     assert made.text[first[1] : second[0]].strip() == "Then they all went home."

@@ -109,11 +109,6 @@ def folder(tmp_path: Path) -> Folder:
 
 
 @pytest.fixture(scope="module")
-def storyteller() -> NetworkDenoiser:
-    return load_model(dtype="fp32", device="cpu")
-
-
-@pytest.fixture(scope="module")
 def story_ids(storyteller: NetworkDenoiser) -> Tensor:
     ids = storyteller.tokenizer.encode("The old woman looked up from the fire, and said nothing for a while.")
     return torch.tensor([ids + [storyteller.mask_id] * 20, ids[::-1] + [storyteller.mask_id] * 20])

@@ -9,7 +9,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from dgmark.errors import SettingsError
 from dgmark.models.denoiser import CacheMode, open_session
-from dgmark.models.load import load_model
 from dgmark.models.network import NetworkDenoiser
 from dgmark.models.sessions.bidirectional import NetworkSession
 from dgmark.models.toy import ToyDenoiser
@@ -235,15 +234,10 @@ def test_no_padding_is_the_forward_without_a_mask(network: LlamaForCausalLM) -> 
     assert torch.allclose(plain, zeros, atol=CLOSE)
 
 
-def test_the_storyteller_has_sessions_and_its_window_is_one(story_model: NetworkDenoiser) -> None:
+def test_the_storyteller_has_sessions_and_its_window_is_one(storyteller: NetworkDenoiser) -> None:
     ids = torch.randint(4, 8000, (2, 40), generator=torch.Generator().manual_seed(0))
-    session = open_session(story_model, "dual")
-    assert torch.equal(session.begin(ids, 30, 40), story_model.window(ids, 30, 40))
-
-
-@pytest.fixture(scope="module")
-def story_model() -> NetworkDenoiser:
-    return load_model()
+    session = open_session(storyteller, "dual")
+    assert torch.equal(session.begin(ids, 30, 40), storyteller.window(ids, 30, 40))
 
 
 def test_a_model_without_sessions_runs_whole_forwards() -> None:

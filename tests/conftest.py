@@ -1,0 +1,33 @@
+"""Fixtures of several test modules."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from dgmark.models.load import load_model
+from dgmark.models.network import NetworkDenoiser
+from support.training_setup import tiny_shards
+from training.shards import Shards
+
+
+@pytest.fixture(scope="session")
+def storyteller() -> NetworkDenoiser:
+    """The built-in model, loaded once."""
+    return load_model(dtype="fp32", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
+    """Forty tales as training reads them."""
+    return tiny_shards(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread_in_training(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Training is compared bit by bit, which holds on one thread."""
+    threads = torch.get_num_threads()
+    if request.path.parent.name == "training":
+        torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
