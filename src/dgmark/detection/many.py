@@ -146,9 +146,7 @@ def detect_file(
     sources = [os.fspath(inputs)] if isinstance(inputs, str | os.PathLike) else [os.fspath(one) for one in inputs]
     out = Path(out)
     _check_apart(out, sources)
-
     _load_tokenizer(scorer)
-
     tally = Tally()
     items = read_sources(sources, prefer_ids=ids)
     settings = settings_hash(scorer, task, ids=ids)

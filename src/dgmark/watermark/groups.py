@@ -53,7 +53,7 @@ class WatermarkSpec:
         if self.modulus not in MODULI:
             raise SettingsError(f"modulus {self.modulus} is not in 2..16")
         if not 0 <= self.rotation <= _LARGEST:
-            raise SettingsError(f"rotation {self.rotation} is not in 0..{_LARGEST}; 0 is none")
+            raise SettingsError(f"rotation {self.rotation} is not in 0..{_LARGEST}; 0 turns it off")
         if self.grouping not in ("keyed", "token-id"):
             raise SettingsError(f"grouping {self.grouping!r} is not one of: keyed, token-id")
         if self.grouping == "token-id" and self.rotation:
