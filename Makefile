@@ -21,10 +21,10 @@ lint: .venv/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-# For daily work: what runs in a minute or two. `make test` runs the rest too: slow tests, the lab and training.
+# For daily work: what runs in a minute and a half on two cores. `make test` runs the rest too: slow tests, lab, training, docs.
 quick: .venv/.dev
 	$(BIN)/ruff check .
-	$(PYTEST) -m "not slow" --ignore tests/lab --ignore tests/training
+	$(PYTEST) -m "not slow" --ignore tests/lab --ignore tests/training --ignore tests/docs
 
 # The site goes to site/; open site/index.html. The reference pages are written from the code first.
 docs: .venv/.docs

@@ -77,6 +77,7 @@ def test_an_experiment_shows_what_is_under_way_and_keeps_a_line_of_what_is_done(
         assert f"{cell}: 2 of 2" in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [[], ["--stream"]], ids=["bar", "stream"])
 def test_with_stderr_on_a_terminal_the_rows_still_go_to_stdout(tmp_path: Path, more: list[str]) -> None:
     prompts = PROMPTS.splitlines(keepends=True)[: 1 if more else 2]

@@ -140,6 +140,7 @@ def test_generate_does_not_mix_settings_in_one_file(generated: Path, key_file: P
     assert out.read_bytes() == generated.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_finished_row_does_not_answer_another_prompt_or_seed(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     args = ["generate", "--no-watermark", "--out", out, *SHORT]
@@ -153,6 +154,7 @@ def test_a_finished_row_does_not_answer_another_prompt_or_seed(tmp_path: Path) -
     assert "1 of 1 rows are already in" in run(*args, "--prompt", "The sea was").stderr
 
 
+@pytest.mark.slow
 def test_a_row_that_failed_is_made_again_once_it_can_be(tmp_path: Path) -> None:
     out, prompts = tmp_path / "out.jsonl", tmp_path / "in.jsonl"
     args = ["generate", "--no-watermark", "--prompts", prompts, "--out", out, *SHORT]
@@ -165,6 +167,7 @@ def test_a_row_that_failed_is_made_again_once_it_can_be(tmp_path: Path) -> None:
     assert [(row["id"], "error" in row) for row in rows(out.read_text())] == [("a", False), ("b", False)]
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_keeps_the_batches_that_are_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import dgmark.decode.generation as generation
 
@@ -321,6 +324,7 @@ def test_generate_wants_a_key_or_no_watermark_and_not_both(key_file: Path) -> No
     assert run("generate", "--prompt", "x", "--key", key_file, "--no-watermark").exit_code == 2
 
 
+@pytest.mark.slow
 def test_generated_texts_are_detected_and_the_control_is_not(key_file: Path, tmp_path: Path) -> None:
     found: dict[str, dict[str, Any]] = {}
     for name, how in (("marked", ["--key", str(key_file)]), ("plain", ["--no-watermark"])):

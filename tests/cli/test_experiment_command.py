@@ -55,6 +55,7 @@ def test_the_experiments_are_listed() -> None:
     assert "Table 2" in run("experiment", "list").stdout
 
 
+@pytest.mark.slow
 def test_an_experiment_is_run_and_reported(tmp_path: Path) -> None:
     file, runs, key = tmp_path / "quick.toml", tmp_path / "runs", tmp_path / "key.json"
     file.write_text(EXPERIMENT)

@@ -151,6 +151,7 @@ def test_a_prompt_of_ids_gives_the_response_of_its_text() -> None:
     assert replace(from_ids, prompt="w1 w2") == from_text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [None, fixed_key(TOY, modulus=3, rotation=5)], ids=["unmarked", "marked"])
 @pytest.mark.parametrize(
     "settings",
@@ -240,6 +241,7 @@ def test_progress_adds_up_over_batches() -> None:
 # ---- end to end ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("modulus", "rotation"), [(2, 0), (3, 0), (4, 16), (2, 16)])
 def test_marked_toy_text_is_detected_with_its_key_alone(modulus: int, rotation: int) -> None:
     model = ToyDenoiser(words=500, padding=12, end_ids=())

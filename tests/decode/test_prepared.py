@@ -60,6 +60,7 @@ def decoded(requests: list[Request], model: ToyDenoiser = TOY, **options: Any) -
 # ---- rows of different keys ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

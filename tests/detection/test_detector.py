@@ -523,6 +523,7 @@ def check_any(text: str, **options: Any) -> None:
     json.dumps(found.to_row("x"), allow_nan=False)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(
     text=any_text,

@@ -39,6 +39,7 @@ def test_the_p_value_is_the_keys_own_times_the_number_of_keys() -> None:
     assert found.fpr == 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "specs",
     [[{"modulus": 2}, {"modulus": 3}], [{"code_length": 8}, {"code_length": 8}], [{"rotation": 40}, {"modulus": 2}]],

@@ -118,6 +118,7 @@ def test_variation_selectors_are_removed_beside_letters_alone(text: str, expecte
     assert remove_invisible(text) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["\ufe0f", "\u0315\u0300", "\u200d", "a\ufe0f", "\u0430a", "\u00a0", "\r", "\u1161"])
 @pytest.mark.parametrize("step", sorted(STEPS))
 def test_no_step_takes_the_square_of_a_texts_length(step: str, unit: str) -> None:

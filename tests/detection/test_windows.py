@@ -43,6 +43,7 @@ def test_a_text_shorter_than_a_window_scores_its_mean() -> None:
     assert float(window_statistic(np.ones(5, dtype=bool), 2, 8)) == 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", [{}, {"modulus": 3}, {"rotation": 16}])
 def test_the_p_value_is_the_share_of_random_keys_that_score_as_high(spec: dict[str, Any]) -> None:
     ids = np.random.default_rng(0).integers(300, 340, 60)

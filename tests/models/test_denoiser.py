@@ -153,6 +153,7 @@ def test_a_model_of_ones_own_writes_as_any_other() -> None:
     assert (made.model, made.dtype) == ("Own", None)
 
 
+@pytest.mark.slow
 def test_a_model_of_ones_own_needs_no_transformers() -> None:
     code = """
 import sys
