@@ -407,6 +407,7 @@ def test_ties_among_matching_positions_go_to_the_lowest() -> None:
     assert response.trace.position == [p for pair in zip(in_block, rest, strict=True) for ps in pair for p in ps]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("strategy", "temperature"), [("confidence", 0.0), ("confidence", 1.0), ("margin", 0.0)])
 @pytest.mark.parametrize(
     ("words", "spread", "tied"), [(1000, 8.0, "tokens"), (24, 600.0, "rewards")], ids=["tokens", "rewards"]
@@ -440,6 +441,7 @@ def test_bf16_rewards_are_those_of_float32() -> None:
 # ---- rows ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("matching", [everything, marked(ENDLESS, 3, 5)], ids=["unmarked", "marked"])
 @pytest.mark.parametrize(("strategy", "temperature"), WAYS)
 def test_a_row_does_not_depend_on_its_neighbours(strategy: str, temperature: float, matching: Matching) -> None:
