@@ -10,143 +10,55 @@ from typing import Annotated
 import typer
 
 from dgmark.cli.console import command_errors, stderr
-from dgmark.cli.detect_options import DetectOptions, Mode, Phase, parse_ranges, parse_steps
-from dgmark.cli.options import DETECTION, KEY, MODEL, OUTPUT, SPEED, AllowOpenKey
-from dgmark.cli.results import WRITERS, Format, draw
-from dgmark.cli.schemes import SchemeName, SchemeOptions, scheme_of
-from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP
+from dgmark.cli.detect_options import DetectingOptions, DetectOptions
+from dgmark.cli.option_groups import option_groups
+from dgmark.cli.options import DETECTION, OUTPUT, SPEED
+from dgmark.cli.results import WRITERS, draw
 from dgmark.detection.many import Tally, Task, detect_file, read_sources, score
-from dgmark.detection.normalise import STEPS
 from dgmark.detection.scorer import Scorer, one_key
 from dgmark.detection.strip import save
 from dgmark.errors import InputError, SettingsError
 from dgmark.rows.jsonl import STDIN, BadRow
 from dgmark.rows.texts import Item
 
-# an option of the panel of the same name
-_detection = partial(typer.Option, rich_help_panel=DETECTION)
-
 
 @command_errors
+@option_groups
 def detect(
+    options: DetectingOptions,
     inputs: Annotated[
         list[str] | None, typer.Argument(help="Text, .jsonl and .parquet files, folders; - is standard input.")
     ] = None,
-    key: Annotated[
-        Path | None, typer.Option(help="Key file to look for.", show_default=False, rich_help_panel=KEY)
-    ] = None,
-    keys: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of key files: find the key, if any, that marked the text.",
-            show_default=False,
-            rich_help_panel=KEY,
-        ),
-    ] = None,
-    scheme: SchemeName = None,
-    scheme_option: SchemeOptions = None,
-    fpr: Annotated[float, _detection(help="False-positive rate to hold, between 0 and 1.")] = DEFAULT_FPR,
-    mode: Annotated[
-        Mode,
-        _detection(
-            help="auto: test for intact and for edited text; intact: allow only for a crop; edited: allow for edits."
-        ),
-    ] = Mode.AUTO,
-    phase: Annotated[
-        Phase,
-        _detection(help="any: tokens may be missing at the front; start: the text is complete."),
-    ] = Phase.ANY,
-    output: Annotated[Format, typer.Option("--format", help="Output format.", rich_help_panel=OUTPUT)] = Format.TABLE,
-    tokenizer: Annotated[
-        str | None,
-        typer.Option(
-            help="Tokenizer folder or file.", show_default="the one that the key names", rich_help_panel=MODEL
-        ),
-    ] = None,
     ids: Annotated[
         bool,
-        _detection("--ids", help='Score the "token_ids" of rows that also hold "text".'),
+        typer.Option("--ids", help='Score the "token_ids" of rows that also hold "text".', rich_help_panel=DETECTION),
     ] = False,
-    normalise: Annotated[
-        list[str] | None,
-        _detection(
-            "--normalise",
-            "--normalize",
-            help=f"If no mark is found, undo disguises and test again: all, or {', '.join(STEPS)}; may be repeated.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write JSON Lines to this file; if it exists, resume it.",
-            show_default=False,
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            help="Draw the matches of one text to this file (.png, .svg).", show_default=False, rich_help_panel=OUTPUT
-        ),
-    ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Number of processes.", rich_help_panel=SPEED)] = 1,
-    spans: Annotated[bool, _detection("--spans", help="Find the spans that carry the mark.")] = False,
-    show: Annotated[bool, typer.Option("--show", help="Show which tokens match.", rich_help_panel=OUTPUT)] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Exit 0 if watermarked, 1 if not, 3 if uncertain.", rich_help_panel=OUTPUT)
     ] = False,
-    only: Annotated[
-        list[str] | None,
-        _detection(
-            metavar="START:END",
-            help="Score only these characters (indices for ids); choose them without the key; may be repeated.",
-        ),
-    ] = None,
-    max_crop: Annotated[
-        int,
-        _detection(help="With a rotating key: how many tokens may be missing at the front."),
-    ] = DEFAULT_MAX_CROP,
-    allow_open_key: AllowOpenKey = False,
 ) -> None:
     """Check texts for the mark of a key, with a p-value that is valid for any text.
 
     --scheme tests for another watermark than dgMARK; give the options that the text was generated with.
     """
-    options = DetectOptions(
-        key=key,
-        keys=keys,
-        scheme=scheme_of(scheme, scheme_option),
-        fpr=fpr,
-        mode=mode,
-        phase=phase,
-        output=output,
-        tokenizer=tokenizer,
-        steps=parse_steps(normalise or ()),
-        out=out,
-        plot=plot,
-        spans=spans,
-        show=show,
-        only=parse_ranges(only or ()),
-        max_crop=max_crop,
-        allow_open_key=allow_open_key,
-    )
     scorer = options.scorer()
     scorer.reader.tokenizer  # noqa: B018 (a wrong tokenizer is an error of the key, not of each row)
     if not inputs and sys.stdin.isatty():
         raise SettingsError("give texts to score: files, folders, or - for standard input")
     sources = inputs or [STDIN]
-    if out:
+    if options.out:
         tally = detect_file(
             scorer,
             sources,
-            out,
+            options.out,
             workers=workers,
             ids=ids,
             only=options.only,
-            spans=spans,
-            on_resume=partial(_report_resumed, out),
+            spans=options.spans,
+            on_resume=partial(_report_resumed, options.out),
         )
-        stderr().print(_file_summary(tally, out), markup=False)
+        stderr().print(_file_summary(tally, options.out), markup=False)
     else:
         tally = _show(options, scorer, sources, ids, workers)
     _check_exit(tally, check)

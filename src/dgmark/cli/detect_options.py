@@ -4,10 +4,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from dgmark.cli.option_groups import OptionGroup, option, parameter
+from dgmark.cli.options import DETECTION, KEY, MODEL, OUTPUT, AllowOpenKey
 from dgmark.cli.results import Format
-from dgmark.detection.detector import DEFAULT_MAX_CROP, Detector
+from dgmark.cli.schemes import SchemeName, SchemeOptions, scheme_of
+from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, Detector
 from dgmark.detection.keyring import Keyring, load_keys
 from dgmark.detection.normalise import STEPS
 from dgmark.detection.reader import Ranges
@@ -16,6 +21,8 @@ from dgmark.detection.strip import check_target
 from dgmark.errors import SettingsError
 from dgmark.lab.baselines import Baseline, Scheme
 from dgmark.watermark.key import WatermarkKey
+
+TOKENIZER_OF_KEY = "the one that the key names"
 
 
 class Mode(StrEnum):
@@ -131,3 +138,71 @@ def parse_ranges(texts: Iterable[str]) -> Ranges:
             raise SettingsError(f"--only {text} is not START:END, two whole numbers")
         ranges.append((int(start), int(end)))
     return ranges
+
+
+def _options_of(values: dict[str, Any]) -> DetectOptions:
+    scheme = scheme_of(values.pop("scheme"), values.pop("scheme_option"))
+    steps, only = parse_steps(values.pop("normalise") or ()), parse_ranges(values.pop("only") or ())
+    return DetectOptions(**values, scheme=scheme, steps=steps, only=only)
+
+
+DetectingOptions = Annotated[
+    DetectOptions,
+    OptionGroup(
+        options=(
+            option("key", Path | None, "Key file to look for.", panel=KEY),
+            option("keys", Path | None, "Folder of key files: find the key, if any, that marked the text.", panel=KEY),
+            parameter("scheme", SchemeName),
+            parameter("scheme_option", SchemeOptions),
+            parameter("allow_open_key", AllowOpenKey, False),
+            option("tokenizer", str | None, "Tokenizer folder or file.", panel=MODEL, default_text=TOKENIZER_OF_KEY),
+            option("fpr", float, "False-positive rate to hold, between 0 and 1.", panel=DETECTION, default=DEFAULT_FPR),
+            option(
+                "mode",
+                Mode,
+                "auto: test for intact and for edited text; intact: allow only for a crop; edited: allow for edits.",
+                panel=DETECTION,
+                default=Mode.AUTO,
+            ),
+            option(
+                "phase",
+                Phase,
+                "any: tokens may be missing at the front; start: the text is complete.",
+                panel=DETECTION,
+                default=Phase.ANY,
+            ),
+            option(
+                "normalise",
+                list[str] | None,
+                f"If no mark is found, undo disguises and test again: all, or {', '.join(STEPS)}; may be repeated.",
+                *("--normalise", "--normalize"),
+                panel=DETECTION,
+            ),
+            option("spans", bool, "Find the spans that carry the mark.", "--spans", panel=DETECTION, default=False),
+            parameter(
+                "only",
+                Annotated[
+                    list[str] | None,
+                    typer.Option(
+                        metavar="START:END",
+                        help="Score only these characters (indices for ids); choose them without the key; "
+                        "may be repeated.",
+                        rich_help_panel=DETECTION,
+                    ),
+                ],
+            ),
+            option(
+                "max_crop",
+                int,
+                "With a rotating key: how many tokens may be missing at the front.",
+                panel=DETECTION,
+                default=DEFAULT_MAX_CROP,
+            ),
+            option("output", Format, "Output format.", "--format", panel=OUTPUT, default=Format.TABLE),
+            option("out", Path | None, "Write JSON Lines to this file; if it exists, resume it.", panel=OUTPUT),
+            option("plot", Path | None, "Draw the matches of one text to this file (.png, .svg).", panel=OUTPUT),
+            option("show", bool, "Show which tokens match.", "--show", panel=OUTPUT, default=False),
+        ),
+        value=_options_of,
+    ),
+]
