@@ -133,18 +133,19 @@ def wrap(backend: tokenizers.Tokenizer, name: str) -> Tokenizer:
         backend.model.dropout = None
     special = {token_id for token_id, token in backend.get_added_tokens_decoder().items() if token.special}
     known = {token: backend.token_to_id(token) for token in END_TOKENS}
+    vocabulary = sorted((token_id, token) for token, token_id in backend.get_vocab(with_added_tokens=True).items())
     return Tokenizer(
         name=name,
         backend=backend,
-        vocab_size=max(backend.get_vocab(with_added_tokens=True).values()) + 1,
+        vocab_size=vocabulary[-1][0] + 1,
         special_ids=frozenset(special),
         end_ids=tuple(sorted(i for i in known.values() if i is not None and i in special)),
-        fingerprint=tokenizer_fingerprint(backend),
-        vocabulary_fingerprint=vocabulary_fingerprint(backend.get_vocab(with_added_tokens=True)),
+        fingerprint=_tokenizer_fingerprint(backend, vocabulary),
+        vocabulary_fingerprint=_vocabulary_fingerprint(vocabulary),
     )
 
 
-def tokenizer_fingerprint(backend: tokenizers.Tokenizer) -> str:
+def _tokenizer_fingerprint(backend: tokenizers.Tokenizer, vocabulary: list[tuple[int, str]]) -> str:
     """Hash of all that decides which ids a text has, as "v2-" and 16 hex digits.
 
     Hashed are the model (vocabulary, merges, scores, flags), the added tokens with their flags, and the ids of a fixed
@@ -156,7 +157,7 @@ def tokenizer_fingerprint(backend: tokenizers.Tokenizer) -> str:
     merges = [pair.split(" ", 1) if isinstance(pair, str) else pair for pair in model.get("merges", [])]
     scores = model["vocab"] if isinstance(model["vocab"], list) else []
     content = [
-        sorted((token_id, token) for token, token_id in backend.get_vocab(with_added_tokens=True).items()),
+        vocabulary,
         merges,
         scores,
         [model.get(flag) or None for flag in _MODEL_FLAGS],
@@ -178,10 +179,9 @@ def _probe_ids(backend: tokenizers.Tokenizer) -> list[list[int] | None]:
     return found
 
 
-def vocabulary_fingerprint(vocabulary: dict[str, int]) -> str:
+def _vocabulary_fingerprint(vocabulary: list[tuple[int, str]]) -> str:
     """First 16 hex digits of the SHA-256 of all (id, token) pairs, sorted by id."""
-    pairs = sorted((token_id, token) for token, token_id in vocabulary.items())
-    canonical = json.dumps(pairs, ensure_ascii=True, separators=(",", ":")).encode()
+    canonical = json.dumps(vocabulary, ensure_ascii=True, separators=(",", ":")).encode()
     return hashlib.sha256(b"dgmark/vocabulary/v1\0" + canonical).hexdigest()[:16]
 
 
