@@ -19,12 +19,15 @@ DgmarkError                    70   (also used for bugs in dgmark)
 └── ModelError                  6   an unavailable or unusable model
     ├── ModelNotFound
     ├── CheckpointFormat
+    ├── ModelFault
     ├── EndpointError
     │   └── NoUsableAnswer
     └── MissingExtra
 
 Each message says what happened, why, and what to do. No message holds key material.
 """
+
+from collections.abc import Iterable
 
 
 def install_hint(extra: str) -> str:
@@ -116,6 +119,20 @@ class ModelNotFound(ModelError):
 
 class CheckpointFormat(ModelError):
     """dgmark cannot load a checkpoint of this layout."""
+
+
+class ModelFault(ModelError):
+    """A model computed something that no token can be taken from: NaN, +inf, or a wrong shape, dtype or device.
+
+    Attributes:
+        problem: what came, where, and what to do, without the numbers of the rows.
+        rows: numbers of the rows concerned, from 0; empty if the fault concerns no single rows.
+    """
+
+    def __init__(self, problem: str, rows: Iterable[int] = ()) -> None:
+        self.problem, self.rows = problem, tuple(rows)
+        numbers = ", ".join(map(str, self.rows))
+        super().__init__(f"{problem} (row {numbers}, counted from 0)" if numbers else problem)
 
 
 class EndpointError(ModelError):

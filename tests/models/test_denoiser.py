@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dgmark import generate
-from dgmark.errors import ModelError, SettingsError
+from dgmark.errors import ModelFault, SettingsError
 from dgmark.models.denoiser import CacheMode, Session, open_session
 from dgmark.models.toy import ToyDenoiser
 from dgmark.models.traits import BlockOrigin, ConfidenceSource, Traits, traits_of
@@ -127,12 +127,22 @@ TOY = ToyDenoiser()
         (lambda ids: TOY(ids)[:, 1:], r"logits of shape \(1, 8, 32\)"),
         (lambda ids: TOY(ids)[0], r"logits of shape \(9, 32\)"),
         (lambda ids: {"logits": TOY(ids)}, "a dict"),
+        (lambda _ids: None, "a NoneType"),
+        (lambda ids: TOY(ids).long(), "logits of dtype int64"),
+        (lambda ids: TOY(ids).to(torch.complex64), "logits of dtype complex64"),
+        (lambda ids: TOY(ids) > 0, "logits of dtype bool"),
+        (lambda ids: TOY(ids).to("meta"), "logits on meta"),
     ],
-    ids=["too few ids", "too many ids", "too few positions", "no batch", "no tensor"],
+    ids=[
+        *("too few ids", "too many ids", "too few positions", "no batch", "no tensor", "nothing"),
+        *("whole numbers", "complex numbers", "truth values", "another device"),
+    ],
 )
-def test_logits_of_another_shape_than_declared_are_an_error(answer: Callable[[Tensor], object], came: str) -> None:
-    with unchecked(), pytest.raises(ModelError, match=rf"Own gave {came}, where \(1, 9, 32\) was expected.*the 32 ids"):
+def test_a_result_that_is_not_what_a_forward_gives_is_an_error(answer: Callable[[Tensor], object], came: str) -> None:
+    expected = rf"Own gave {came}, where floating-point numbers of shape \(1, 9, 32\) on cpu were expected.*the 32 ids"
+    with unchecked(), pytest.raises(ModelFault, match=expected) as caught:
         generate(Own(answer), "w1", key=None, length=8, block_length=4)
+    assert caught.value.rows == (0,)
 
 
 class Windowed(ToyDenoiser):
@@ -143,7 +153,7 @@ class Windowed(ToyDenoiser):
 
 
 def test_windows_of_another_shape_are_an_error() -> None:
-    with pytest.raises(ModelError, match=r"toy gave logits of shape \(1, 3, 32\), where \(1, 4, 32\)"):
+    with pytest.raises(ModelFault, match=r"toy gave logits of shape \(1, 3, 32\), where .*\(1, 4, 32\)"):
         generate(Windowed(), "w1", key=None, length=8, block_length=4)
 
 

@@ -14,7 +14,7 @@ from dgmark.cli.option_groups import OptionGroup, option, option_groups
 from dgmark.cli.row_output import RowOutput, make_rows
 from dgmark.cli.schemes import SchemeToMark
 from dgmark.decode.config import Settings
-from dgmark.errors import DgmarkError, SettingsError
+from dgmark.errors import DgmarkError, ModelFault, SettingsError
 from dgmark.rows.jsonl import BadRow, Row, parse_rows, read_rows
 from dgmark.rows.runner import Task, tasks_of
 from dgmark.rows.texts import is_rows
@@ -152,15 +152,24 @@ class Generator:
         }
 
     def rows(self, tasks: list[Task[Prompted]], progress: Callable[[int], None]) -> list[Row | DgmarkError]:
-        """Decode prompts together; return a row for each, or an error for a prompt that cannot be decoded."""
+        """Decode prompts together; return a row for each, or an error for a prompt that cannot be decoded.
+
+        Prompts at which the model fails are left out, and the others decoded again without them.
+        """
         from dgmark.decode.generation import generations
 
         places = [self.numbers[task.row_id] for task in tasks]
-        texts = iter(generations(self.prepared, places, progress))
+        failed: dict[int, DgmarkError] = dict(self.prepared.refused)
+        while True:
+            try:
+                texts = iter(generations(self.prepared, [place for place in places if place not in failed], progress))
+                break
+            except ModelFault as fault:
+                if not set(fault.rows) - failed.keys():
+                    raise
+                failed |= dict.fromkeys(fault.rows, fault)
         return [
-            self.prepared.refused[place]
-            if place in self.prepared.refused
-            else next(texts).to_row(task.row_id, with_trace=self.trace)
+            failed[place] if place in failed else next(texts).to_row(task.row_id, with_trace=self.trace)
             for task, place in zip(tasks, places, strict=True)
         ]
 

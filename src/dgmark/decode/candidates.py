@@ -51,6 +51,9 @@ class Proposer:
         steering: what the scheme does to a step.
         seeds: one for each row.
 
+    Attributes:
+        forbidden: ids that no position may take.
+
     Raises:
         SettingsError: positions differ between rows, but the scheme counts them once for all rows.
     """
@@ -70,7 +73,7 @@ class Proposer:
         self._start, self._positions = canvas.start, canvas.positions
         self._mask_id = model.mask_id
         ends = torch.tensor(() if canvas.stops else model.end_ids, device=device, dtype=torch.long)
-        self._forbidden = torch.cat([forbidden_ids(model).to(device), ends])
+        self.forbidden = torch.cat([forbidden_ids(model).to(device), ends])
 
     def __call__(self, logits: Tensor, ids: Tensor, masked: Tensor, rows: Tensor, low: int) -> Candidates:
         """Make candidates at the masked places of a window, for several canvases; 0 where nothing is masked.
@@ -110,8 +113,8 @@ class Proposer:
             chosen = logits[masked]
         else:
             start, temperature = self._start + low, self._config.temperature
-            chosen = bias(View(logits, ids, start, masked, positions, self._mask_id, self._forbidden, temperature))
+            chosen = bias(View(logits, ids, start, masked, positions, self._mask_id, self.forbidden, temperature))
         if noise is None:
-            return propose(chosen, uniforms, self._forbidden, self._config, tempered=self._tempered)
+            return propose(chosen, uniforms, self.forbidden, self._config, tempered=self._tempered)
         keyed = noise(positions)[masked.nonzero()[:, 1]]
-        return propose(chosen, uniforms, self._forbidden, self._config, tempered=self._tempered, noise=keyed)
+        return propose(chosen, uniforms, self.forbidden, self._config, tempered=self._tempered, noise=keyed)

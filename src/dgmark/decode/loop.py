@@ -15,6 +15,7 @@ from torch import Tensor
 from dgmark.decode.candidates import Candidates, Proposer
 from dgmark.decode.canvas import Canvas, Commits, Progress, Response, collect
 from dgmark.decode.config import DecodeConfig
+from dgmark.decode.faults import Watch
 from dgmark.decode.guards import good_enough, prolongs_loop
 from dgmark.decode.schedule import blocks, confident_count, quotas
 from dgmark.decode.selection import alternatives, select
@@ -65,7 +66,8 @@ def decode_steps(
 
     Raises:
         SettingsError: a setting is invalid for this steering.
-        ModelError: the model's logits do not have the shape that it declares.
+        ModelFault: the model's logits have another shape, dtype or device than they should, or are NaN, +inf, or -inf
+            for every id. Values are checked once a block, and before a row is finished.
     """
     with torch.inference_mode():
         yield from _Loop(model, canvas, config, Steering.of(steering), seeds).run()
@@ -108,7 +110,9 @@ class _Loop:
         self.model, self.config = model, config
         self.session = open_session(model, config.cache, canvas.padding)
         self.proposer = Proposer(model, canvas, config, steering, seeds)
-        self.origin = traits_of(model).block_origin
+        traits = traits_of(model)
+        self.watch = Watch(traits.name, model.vocab_size, self.proposer.forbidden, config.temperature)
+        self.origin = traits.block_origin
         self.ends = torch.tensor(model.end_ids if canvas.stops else (), device=device, dtype=torch.long)
         # in unmarked rows every candidate matches: a lookahead has nothing to compare, and no match rewards a loop
         marked = steering.marked(rows, device)
@@ -132,8 +136,11 @@ class _Loop:
             alive = torch.ones_like(self.row, dtype=torch.bool)
             while len(live := (alive & self.masked[:, block.low : block.high].any(1)).nonzero()[:, 0]):
                 commits, finished = self._step(block, live, candidates, next(counts, 1))
+                if len(finished):
+                    self.watch.check()
                 alive[finished] = False
                 yield commits
+            self.watch.check()
             if not alive.any():
                 return
             self._keep(alive)
@@ -155,10 +162,16 @@ class _Loop:
 
     def _begin(self, block: _Block) -> Candidates:
         logits = self.session.begin(self.ids, self.start + block.low, self.start + block.high)
-        check_logits(self.model, logits, len(self.ids), block.high - block.low)
-        self.forwards += len(self.ids)
         every = torch.arange(len(self.row), device=self.row.device)
-        return self._propose(block, logits, self.ids, self.masked[:, block.low : block.high], every)
+        return self._read(block, logits, self.ids, self.masked[:, block.low : block.high], every)
+
+    def _read(self, block: _Block, logits: Tensor, ids: Tensor, masked: Tensor, rows: Tensor) -> Candidates:
+        """Candidates from a new forward, whose logits are checked."""
+        check_logits(self.model, logits, ids, masked.shape[1])
+        self.forwards += len(ids)
+        candidates = self._propose(block, logits, ids, masked, rows)
+        self.watch.look(self.steps, block.low, self.row[rows], masked, logits, candidates.tokens)
+        return candidates
 
     def _propose(self, block: _Block, logits: Tensor, ids: Tensor, masked: Tensor, rows: Tensor) -> Candidates:
         """Candidates at the masked places of the window, for canvases that come from these rows."""
@@ -236,9 +249,8 @@ class _Loop:
         """Run the forward on the canvases numbered `ahead`."""
         ids, rows = canvases.ids[ahead], rows[ahead]
         logits = self.session.step(ids, self.seat[rows], self.start + block.low, self.start + block.high)
-        self.forwards += len(ids)
         masked = canvases.masked[ahead, block.low : block.high]
-        return _Lookahead(ahead, self._propose(block, logits, ids, masked, rows), logits)
+        return _Lookahead(ahead, self._read(block, logits, ids, masked, rows), logits)
 
     def _renew(
         self,

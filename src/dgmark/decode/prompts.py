@@ -16,7 +16,7 @@ from dgmark.decode.loop import decode_steps
 from dgmark.decode.matching import KeyMatching
 from dgmark.decode.scheme import Scheme
 from dgmark.decode.steering import Steering
-from dgmark.errors import DgmarkError, EmptyInput, InputError, PromptTooLong, SettingsError
+from dgmark.errors import DgmarkError, EmptyInput, InputError, ModelFault, PromptTooLong, SettingsError
 from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import Denoiser
 from dgmark.models.traits import traits_of
@@ -170,8 +170,15 @@ class Prepared:
             )
 
     def steps(self, batch: Batch) -> Iterator[Commits]:
-        """Decode a batch, and yield the commits of each step."""
-        return decode_steps(self.model, batch.canvas, self.config, batch.steering, batch.seeds)
+        """Decode a batch, and yield the commits of each step.
+
+        Raises:
+            ModelFault: the model's logits are unusable; `rows` are the numbers of the requests concerned.
+        """
+        try:
+            yield from decode_steps(self.model, batch.canvas, self.config, batch.steering, batch.seeds)
+        except ModelFault as fault:
+            raise ModelFault(fault.problem, [batch.rows[row] for row in fault.rows]) from None
 
     def _kind(self, row: int) -> Any:
         """Rows of one kind are decoded together: they share the layout, and their steerings can be combined."""

@@ -101,4 +101,5 @@ def draw(weights: Float[Tensor, "k vocab"], uniforms: Float[Tensor, " k"]) -> In
     total = mass[:, -1]
     # u * total may round up to total, above which there is no token
     target = torch.minimum(uniforms.to(torch.float64) * total, torch.nextafter(total, torch.zeros_like(total)))
-    return torch.searchsorted(mass, target[:, None], right=True)[:, 0]
+    # weights of NaN have no token either; what comes of them must still be an id until the fault is reported
+    return torch.searchsorted(mass, target[:, None], right=True)[:, 0].clamp(max=weights.shape[-1] - 1)

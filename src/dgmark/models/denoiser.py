@@ -7,12 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.errors import ModelError, SettingsError
+from dgmark.errors import ModelFault, SettingsError
 from dgmark.models.traits import traits_of
+
+# what to do about values that are no logits
+ADVICE = "check the weights, and try another dtype: fp16 overflows where bf16 and fp32 do not"
 
 
 @runtime_checkable
@@ -169,29 +173,64 @@ def window_of(model: Denoiser) -> Window:
 
     def window(ids: Tensor, start: int, stop: int) -> Tensor:
         logits = model(ids)
-        check_logits(model, logits, *ids.shape)
+        check_logits(model, logits, ids, ids.shape[1])
         return logits[:, start:stop]
 
     return window
 
 
-def check_logits(model: Denoiser, logits: object, canvases: int, window: int) -> None:
-    """Refuse logits that do not have the declared shape.
+def check_logits(model: Denoiser, logits: object, ids: Int[Tensor, "canvases length"], window: int) -> None:
+    """Refuse a result that is not what a forward gives, as far as this shows without reading a value.
 
     Args:
-        model: the model that computed them.
+        model: the model that computed it.
         logits: the model's result.
-        canvases: number of canvases that the model was called with.
+        ids: the canvases that the model was called with.
         window: number of positions of each canvas that were asked for.
 
     Raises:
-        ModelError: the result is no tensor of the shape (canvases, window, vocab_size).
+        ModelFault: the result is no floating-point tensor of the shape (canvases, window, vocab_size) on the device of
+            the ids.
     """
-    declared = (canvases, window, model.vocab_size)
-    if isinstance(logits, Tensor) and tuple(logits.shape) == declared:
+    declared = (len(ids), window, model.vocab_size)
+    if not isinstance(logits, Tensor):
+        came = f"a {type(logits).__name__}"
+    elif tuple(logits.shape) != declared:
+        came = f"logits of shape {tuple(logits.shape)}"
+    elif not logits.is_floating_point():
+        came = f"logits of dtype {str(logits.dtype).removeprefix('torch.')}"
+    elif logits.device != ids.device:
+        came = f"logits on {logits.device}"
+    else:
         return
-    result = f"logits of shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
-    raise ModelError(
-        f"{traits_of(model).name} gave {result}, where {declared} was expected: {canvases} canvases, "
-        f"{window} positions, and the {model.vocab_size} ids that its vocab_size declares"
+    raise ModelFault(
+        f"{traits_of(model).name} gave {came}, where floating-point numbers of shape {declared} on {ids.device} were "
+        f"expected: {declared[0]} canvases, {window} positions, and the {model.vocab_size} ids that its vocab_size "
+        "declares; correct the model",
+        range(len(ids)),
     )
+
+
+def check_values(name: str, logits: Float[Tensor, "... vocab"]) -> None:
+    """Refuse logits that are no distribution: each position needs a finite logit, and has no NaN and no +inf.
+
+    -inf is allowed, because models rule out ids with it. This waits for the device.
+
+    Args:
+        name: the model's name.
+        logits: logits of any positions.
+
+    Raises:
+        ModelFault: a position has NaN, +inf, or -inf for every id.
+    """
+    peaks = logits.amax(-1)
+    faulty = peaks[~peaks.isfinite()]
+    if len(faulty):
+        raise ModelFault(f"{name} gave {value_fault(faulty)} at {len(faulty)} of {peaks.numel()} positions; {ADVICE}")
+
+
+def value_fault(peaks: Float[Tensor, " faulty"]) -> str:
+    """What came, from the largest logits of faulty positions (NaN if there is one)."""
+    if peaks.isnan().any():
+        return "NaN"
+    return "+inf" if (peaks == torch.inf).any() else "-inf for every id that may be written"

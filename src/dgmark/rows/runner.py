@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from dgmark.errors import DgmarkError, EmptyInput, InputError, PromptTooLong, ResumeMismatch
+from dgmark.errors import DgmarkError, EmptyInput, InputError, ModelFault, PromptTooLong, ResumeMismatch
 from dgmark.rows.jsonl import BadRow, Row
 from dgmark.rows.row_file import RowFile
 
 Content = TypeVar("Content")
 
 # errors that concern one row, while others may succeed
-ROW_ERRORS = (InputError, PromptTooLong)
+ROW_ERRORS = (InputError, PromptTooLong, ModelFault)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from dgmark.checkpoint.tokenizer import Tokenizer, read_tokenizer
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.lab.evaluate.causal_lm import ARCHITECTURE
 from dgmark.models.architecture import quantization_of
+from dgmark.models.denoiser import check_values
 from dgmark.models.load import device_named, dtype_named
 from dgmark.models.traits import number_format
 from dgmark.models.weights import load_network
@@ -61,8 +62,13 @@ class Judge:
 
     @torch.inference_mode()
     def logits(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length vocab"]:
-        """Compute logits; `[:, i]` predicts position i + 1. Later tokens do not affect it: pad at the right."""
+        """Compute logits; `[:, i]` predicts position i + 1. Later tokens do not affect it: pad at the right.
+
+        Raises:
+            ModelFault: the logits are NaN, +inf, or -inf for every id.
+        """
         logits: Tensor = self.network(input_ids=ids.to(self.device), use_cache=False, return_dict=True).logits
+        check_values(self.name, logits)
         return logits
 
 

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from torch.nn import functional
 
 from dgmark.errors import InputError, SettingsError
-from dgmark.models.denoiser import Denoiser, window_of
+from dgmark.models.denoiser import Denoiser, check_logits, check_values, window_of
 from dgmark.models.traits import traits_of
 
 SAMPLES = 128
@@ -61,6 +61,7 @@ def answer_likelihood(
     Raises:
         InputError: prompt and answer exceed the context, or an id is not in the vocabulary.
         SettingsError: `samples` or `batch_size` is less than 1.
+        ModelFault: the model's logits are unusable.
     """
     if samples < 1 or batch_size < 1:
         raise SettingsError(f"{samples} samples in batches of {batch_size}: both must be at least 1")
@@ -121,8 +122,11 @@ def _masked_nats(
         canvas = ids.repeat(len(masked), 1)
         canvas[:, len(prompt) :][masked] = model.mask_id
         logits = window(canvas, len(prompt), len(ids))
+        check_logits(model, logits, canvas, len(targets))
         rows, places = masked.nonzero(as_tuple=True)
-        nats = functional.cross_entropy(logits[rows, places].double(), targets[places], reduction="none")
+        chosen = logits[rows, places]
+        check_values(traits_of(model).name, chosen)
+        nats = functional.cross_entropy(chosen.double(), targets[places], reduction="none")
         sums.append(torch.zeros(len(masked), dtype=nats.dtype, device=nats.device).index_add(0, rows, nats).cpu())
     return torch.cat(sums).numpy()
 
