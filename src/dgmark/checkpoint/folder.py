@@ -4,6 +4,7 @@ Key generation and detection need a model's tokenizer and padded vocabulary. The
 """
 
 import json
+import os
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -65,6 +66,8 @@ def find_checkpoint(name_or_path: str, revision: str | None = None, *, weights: 
         ModelNotFound: there is no such built-in model or folder with a `config.json`, and the hub id cannot be fetched.
         CheckpointFormat: the folder's `config.json` is unreadable.
     """
+    if not isinstance(name_or_path, str | os.PathLike):
+        raise ModelNotFound(f"a model is given by name, folder or hub id, not by {name_or_path!r}")
     builtin = name_or_path in BUILTINS
     folder = builtin_folder(name_or_path) if builtin else Path(name_or_path).expanduser()
     if not folder.is_dir() and is_hub_id(name_or_path):

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
+from dgmark.errors import SettingsError
 from dgmark.models.denoiser import Denoiser
 
 # Called after each step with the number of tokens that the step committed.
@@ -154,7 +155,13 @@ class Commits:
 def collect(
     model: Denoiser, canvas: Canvas, steps: Iterable[Commits], progress: Progress | None = None
 ) -> list[Response]:
-    """Run the steps of a decode and return the response of each row."""
+    """Run the steps of a decode and return the response of each row.
+
+    Raises:
+        SettingsError: the progress is not a function.
+    """
+    if progress is not None and not callable(progress):
+        raise SettingsError(f"progress {progress!r} is not a function of the number of tokens")
     region = canvas.ids[:, canvas.start : canvas.start + len(canvas.masked)].clone()
     history: list[Commits] = []
     for commits in steps:

@@ -173,6 +173,9 @@ class DecodeConfig:
             if type(value) not in (int, float) and not (value is None and name == "top_p"):
                 raise SettingsError(f"{name.replace('_', ' ')} {value!r} is not a number")
 
+        if type(self.repetition_guard) is not bool:
+            raise SettingsError(f"repetition guard {self.repetition_guard!r} is neither True nor False")
+
     def _check_blocks(self) -> None:
         if self.length < 1 or self.block_length < 1:
             raise SettingsError(f"length {self.length} and block length {self.block_length} must be at least 1")

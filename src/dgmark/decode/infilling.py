@@ -9,9 +9,9 @@ import torch
 
 from dgmark.decode.canvas import Canvas, Progress, Trace, collect
 from dgmark.decode.config import DecodeConfig, Settings
-from dgmark.decode.prompts import Prepared, Request
+from dgmark.decode.prompts import Prepared, Request, check_seed
 from dgmark.errors import InputError, PromptTooLong, SettingsError
-from dgmark.models.denoiser import Denoiser
+from dgmark.models.denoiser import Denoiser, check_model
 from dgmark.models.traits import traits_of
 from dgmark.watermark.key import WatermarkKey
 
@@ -21,6 +21,7 @@ INFILLING_SCHEMA = 1
 Parts = Sequence[str | int]
 CountFrom = Literal["text", "hole"]
 
+_EXAMPLE = '[["Once upon", 24, "happily ever after."]]'
 _HOLE = re.compile(r"\[mask:(\d{1,6})\]")
 
 
@@ -104,6 +105,10 @@ def infill(
         SettingsError: a setting is invalid, or the key is no `WatermarkKey`.
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """
+    check_model(model)
+    check_seed(seed)
+    if not isinstance(texts, Sequence) or isinstance(texts, str):
+        raise InputError(f"texts to fill are a list of lists, like {_EXAMPLE}, not {texts!r}")
     if count_from not in ("text", "hole"):
         raise SettingsError(f"count from {count_from!r} is not one of: text, hole")
     for name in ("length", "steps"):
@@ -167,10 +172,10 @@ class _Text:
 
 
 def _encode(model: Denoiser, parts: Parts) -> _Text:
-    if isinstance(parts, str | int):
+    if isinstance(parts, str) or not isinstance(parts, Sequence):
         raise InputError(
             f"a text to fill is a list of strings and hole lengths, not {parts!r}: give a list of such lists, like "
-            '[["Once upon", 24, "happily ever after."]]; holes_in splits a text with [mask:N] in it'
+            f"{_EXAMPLE}; holes_in splits a text with [mask:N] in it"
         )
     ids: list[int] = []
     holes: list[tuple[int, int]] = []

@@ -18,11 +18,21 @@ from dgmark.decode.scheme import Scheme
 from dgmark.decode.steering import Steering
 from dgmark.errors import DgmarkError, EmptyInput, InputError, ModelFault, PromptTooLong, SettingsError
 from dgmark.models.chat import chat_prompt
-from dgmark.models.denoiser import Denoiser
+from dgmark.models.denoiser import Denoiser, check_model
 from dgmark.models.traits import traits_of
 from dgmark.watermark.key import WatermarkKey, check_key
 
 Prompt = str | list[int]
+
+
+def check_seed(seed: object) -> None:
+    """Refuse what torch's generators do not take.
+
+    Raises:
+        SettingsError: the seed is no whole number of 64 bits.
+    """
+    if type(seed) is not int or not -(2**63) <= seed < 2**64:
+        raise SettingsError(f"seed {seed!r} is not a whole number from -2^63 to 2^64 - 1")
 
 
 @dataclass(frozen=True)
@@ -38,6 +48,9 @@ class Request:
     prompt: Any
     seed: int
     key: WatermarkKey | None
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
 
 
 @dataclass(frozen=True)
@@ -123,10 +136,13 @@ class Prepared:
             InputError: a prompt has an id that the model does not have.
             PromptTooLong: a prompt leaves no room for the response.
         """
-        if batch_size < 1:
-            raise SettingsError(f"batch size {batch_size} is less than 1")
-        if isinstance(model, str):
-            raise SettingsError(f"a model is wanted, not its name: load it first, with load_model({model!r})")
+        check_model(model)
+        if type(batch_size) is not int or batch_size < 1:
+            raise SettingsError(f"batch size {batch_size!r} is not a whole number of at least 1")
+        if scheme is not None and not isinstance(scheme, Scheme):
+            raise SettingsError(
+                f"a scheme is wanted, not {scheme!r}: dgmark.lab.baselines.scheme makes one of its name"
+            )
         config = settings if isinstance(settings, DecodeConfig) else config_of(model, scheme, settings)
         for request in requests:
             check_key(request.key, or_none=True)
@@ -203,9 +219,11 @@ def requests_of(prompts: str | Sequence[Prompt], key: WatermarkKey | None, seed:
 
     Raises:
         InputError: the prompts are neither a text nor a list.
+        SettingsError: the seed is no whole number of 64 bits.
     """
     if not isinstance(prompts, str | Sequence):
         raise InputError(f"prompts are a text, or a list of texts and of lists of token ids, not {prompts!r}")
+    check_seed(seed)
     rows = [prompts] if isinstance(prompts, str) else list(prompts)
     return [Request(prompt, seed + index, key) for index, prompt in enumerate(rows)]
 

@@ -56,6 +56,23 @@ class Denoiser(Protocol):
         ...
 
 
+def check_model(model: object) -> None:
+    """Refuse what is no model.
+
+    Raises:
+        SettingsError: the object is a name, or lacks what a denoiser must have.
+    """
+    if isinstance(model, str):
+        raise SettingsError(f"a model is wanted, not its name: load it first, with load_model({model!r})")
+    needed = ("mask_id", "end_ids", "vocab_size", "context_length", "tokenizer")
+    missing = [name for name in needed if not hasattr(model, name)]
+    if missing or not callable(model):
+        lacks = ", ".join(missing) or "__call__"
+        raise SettingsError(
+            f"a model is wanted, and {model!r} has no {lacks}: give what load_model returns, or see Denoiser"
+        )
+
+
 @runtime_checkable
 class WindowDenoiser(Protocol):
     """A model that can skip the output matrix outside the positions [start, stop)."""

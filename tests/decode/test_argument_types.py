@@ -1,0 +1,75 @@
+"""Arguments of a wrong type are refused with one of dgmark's errors, which names the argument."""
+
+from typing import Any
+
+import pytest
+import torch
+
+import dgmark
+from dgmark.errors import InputError, ModelNotFound, SettingsError
+from dgmark.lab.baselines import scheme
+from dgmark.models.toy import ToyDenoiser
+from support.unchecked import unchecked
+
+TOY = ToyDenoiser()
+KEY = dgmark.WatermarkKey.generate(TOY)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"model": None}, SettingsError, "a model is wanted, and None has no mask_id"),
+        ({"model": "storyteller"}, SettingsError, "a model is wanted, not its name"),
+        ({"model": torch.nn.Linear(2, 2)}, SettingsError, "has no mask_id, end_ids, vocab_size"),
+        ({"prompts": None}, InputError, "prompts are a text, or a list"),
+        ({"prompts": [None]}, InputError, "None"),
+        ({"prompts": [[1.5]]}, InputError, "1.5"),
+        ({"seed": "1"}, SettingsError, "seed '1' is not a whole number"),
+        ({"seed": None}, SettingsError, "seed None is not a whole number"),
+        ({"seed": 1.5}, SettingsError, "seed 1.5 is not a whole number"),
+        ({"seed": 2**64}, SettingsError, "seed 18446744073709551616 is not a whole number from"),
+        ({"prompts": ["w1", "w2"], "seed": 2**64 - 1}, SettingsError, "seed 18446744073709551616 is not"),
+        ({"batch_size": "8"}, SettingsError, "batch size '8' is not a whole number"),
+        ({"batch_size": 1.5}, SettingsError, "batch size 1.5 is not a whole number"),
+        ({"batch_size": 0}, SettingsError, "batch size 0 is not a whole number of at least 1"),
+        ({"scheme": "kgw"}, SettingsError, "a scheme is wanted, not 'kgw'"),
+        ({"progress": 5}, SettingsError, "progress 5 is not a function"),
+        ({"length": "8"}, SettingsError, "length '8' is not a whole number"),
+        ({"temperature": float("nan")}, SettingsError, "temperature nan"),
+        ({"repetition_guard": "yes"}, SettingsError, "repetition guard 'yes' is neither True nor False"),
+    ],
+    ids=str,
+)
+def test_generate_refuses(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    given = {"model": TOY, "prompts": "w1", "key": KEY, "length": 8, "block_length": 4, **arguments}
+    with unchecked(), pytest.raises(error, match=message):
+        dgmark.generate(**given)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"model": 5}, SettingsError, "a model is wanted, and 5 has no"),
+        ({"texts": None}, InputError, "texts to fill are a list of lists"),
+        ({"texts": "w1 [mask:4]"}, InputError, "texts to fill are a list of lists"),
+        ({"texts": [None]}, InputError, "a text to fill is a list of strings and hole lengths, not None"),
+        ({"seed": "x"}, SettingsError, "seed 'x' is not a whole number"),
+    ],
+    ids=str,
+)
+def test_infill_refuses(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    given = {"model": TOY, "texts": [["w1", 4]], "key": KEY, "block_length": 4, **arguments}
+    with unchecked(), pytest.raises(error, match=message):
+        dgmark.infill(**given)
+
+
+@pytest.mark.parametrize("name", [None, 5, b"storyteller"], ids=str)
+def test_load_model_refuses(name: Any) -> None:
+    with unchecked(), pytest.raises(ModelNotFound, match="a model is given by name, folder or hub id"):
+        dgmark.load_model(name)
+
+
+def test_the_schemes_of_the_lab_are_schemes() -> None:
+    (made,) = dgmark.generate(TOY, "w1", key=KEY, scheme=scheme("kgw"), length=8, block_length=4)
+    assert made.scheme is not None
+    assert made.scheme["name"] == "kgw"
