@@ -5,7 +5,7 @@ BIN := .venv/bin
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test check lint quick docs bench bench-quick bench-detect train-storyteller train-judge train-narrator clean
+.PHONY: demo test check lint quick soak docs bench bench-quick bench-detect train-storyteller train-judge train-narrator clean
 
 demo: .venv/.generate
 	$(BIN)/dgmark demo
@@ -25,6 +25,10 @@ lint: .venv/.dev
 quick: .venv/.dev
 	$(BIN)/ruff check .
 	$(PYTEST) -m "not slow" --ignore tests/lab --ignore tests/training --ignore tests/docs
+
+# Attempts to break dgmark, for SECONDS (half an hour); docs/reliability.md says what they hold it to. MORE takes --seed, --only.
+soak: .venv/.dev
+	$(BIN)/python -m soak $(if $(SECONDS),--seconds $(SECONDS)) $(MORE)
 
 # The site goes to site/; open site/index.html. The reference pages are written from the code first.
 docs: .venv/.docs

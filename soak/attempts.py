@@ -1,0 +1,229 @@
+"""Attempts that disturb a run: races, kills, ended workers, full disks, bombs, odd files, models that misbehave."""
+
+import importlib.util
+import json
+import os
+import random
+import resource
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from soak.bench import Bench, limited, rows_of
+
+COMMANDS = ("detect", "attack", "evaluate", "generate")
+MEMORY = 3 * 2**30  # address space that a bomb may take
+
+
+def race(bench: Bench, rng: random.Random) -> list[str]:
+    """Two processes write one --out: each row is there once, and a refused writer says so with exit code 4."""
+    name = rng.choice(COMMANDS[:2])
+    out = bench.path("race.jsonl")
+    first = bench.start(bench.command(name, out))
+    time.sleep(rng.random())
+    second = bench.start(bench.command(name, out))
+    ends = [bench.end(first), bench.end(second)]
+    problems = [p for ran in ends for p in ran.problems(bench.secrets, frozenset({0, 4}))]
+    if all(ran.code != 0 for ran in ends):
+        problems.append(f"{name}: neither of two writers finished")
+    return problems + _same(f"race of {name}", out, bench.undisturbed(name))
+
+
+def kill(bench: Bench, rng: random.Random) -> list[str]:
+    """SIGKILL up to three times, then run to the end: the file is that of an undisturbed run, byte for byte."""
+    name = rng.choice(COMMANDS)
+    expected = bench.undisturbed(name)
+    out = bench.path("killed.jsonl")
+    for _ in range(rng.randint(1, 3)):
+        process = bench.start(bench.command(name, out))
+        time.sleep(rng.uniform(0.2, 6))
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        bench.end(process)
+    last = bench.run(*bench.command(name, out))
+    problems = last.problems(bench.secrets, frozenset({0}))
+    return problems + _same(f"{name} after kills", out, expected)
+
+
+def workers(bench: Bench, rng: random.Random) -> list[str]:
+    """End a run with workers by a signal: no process is left, and the rest of the rows follows when it is run again."""
+    out = bench.path("workers.jsonl")
+    command = [*bench.command("detect", out), "--workers", 2]
+    process = bench.start(command)
+    time.sleep(rng.uniform(0.3, 4))
+    ended_by = rng.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+    process.send_signal(ended_by)
+    ran = bench.end(process)
+    codes = frozenset({0, 130, 143, -ended_by}) if ended_by == signal.SIGKILL else frozenset({0, 130, 143})
+    problems = ran.problems(bench.secrets, codes)
+    until = time.monotonic() + 10
+    while (left := _of_group(process.pid)) and time.monotonic() < until:
+        time.sleep(0.2)
+    if left:
+        problems.append(f"{len(left)} processes live 10 s after {ended_by.name} ended their parent")
+        os.killpg(process.pid, signal.SIGKILL)
+    problems += bench.run(*command).problems(bench.secrets, frozenset({0}))
+    return problems + _same(f"detect --workers after {ended_by.name}", out, bench.undisturbed("detect"))
+
+
+def disk(bench: Bench, rng: random.Random) -> list[str]:
+    """No room: exit code 4 and a whole prefix of the rows; with room again, the rest follows."""
+    name = rng.choice(COMMANDS[:2])
+    expected = bench.undisturbed(name)
+    match rng.choice(["limit", "limit", "stdout", "out", "key"]):
+        case "limit":
+            out = bench.path("disk.jsonl")
+            size = rng.randint(0, len(expected) - 1)
+            ran = bench.run(*bench.command(name, out), limit=limited(resource.RLIMIT_FSIZE, size))
+            problems = ran.problems(bench.secrets, frozenset({4}))
+            rows, broken = rows_of(out.read_bytes() if out.exists() else b"")
+            if broken or rows != rows_of(expected)[0][: len(rows)]:
+                problems.append(f"{name}: what fits in {size} bytes is not a prefix of the rows")
+            problems += bench.run(*bench.command(name, out)).problems(bench.secrets, frozenset({0}))
+            return problems + _same(f"{name} after a full disk", out, expected)
+        case "stdout":
+            with Path("/dev/full").open("wb") as full:
+                ran = bench.end(
+                    bench.start(["detect", "--key", bench.key, "--format", "jsonl", bench.rows], stdout=full)
+                )
+            return ran.problems(bench.secrets, frozenset({4}))
+        case "out":
+            return bench.run(*bench.command(name, Path("/dev/full"))).problems(bench.secrets, frozenset({2, 4}))
+        case _:
+            key = bench.path("new-key.json")
+            ran = bench.run("keygen", key, limit=limited(resource.RLIMIT_FSIZE, 64))
+            problems = ran.problems(bench.secrets, frozenset({4, 5}))
+            return [*problems, "a torn key file was left"] if key.exists() else problems
+
+
+def bomb(bench: Bench, rng: random.Random) -> list[str]:
+    """An input that unpacks to far more, or that slow code never ends on: a verdict or an error, in bounded memory."""
+    kind = rng.choice(["selectors", "long text", "long line", "deep JSON", "Parquet", "many ids"])
+    path = bench.path("bomb.jsonl")
+    options: list[object] = []
+    text = "the king said "
+    match kind:
+        case "selectors":
+            path = bench.path("bomb.txt")
+            path.write_text(bench.marked + chr(0xFE00 + rng.randrange(16)) * rng.randint(20_000, 200_000))
+            options = ["--normalise", "all"]
+        case "long text":
+            path = bench.path("bomb.txt")
+            path.write_text(text * rng.randint(10_000, 300_000))
+        case "long line":
+            path.write_text(json.dumps({"id": "a", "text": text * 2_000_000}) + "\n")
+        case "deep JSON":
+            path.write_text(
+                '{"id": "a", "text": ' + "[" * 200_000 + "\n" + json.dumps({"id": "b", "text": bench.marked})
+            )
+        case "many ids":
+            path.write_text(json.dumps({"id": "a", "token_ids": [rng.randrange(8000) for _ in range(300_000)]}) + "\n")
+        case _ if importlib.util.find_spec("pyarrow"):
+            path = bench.path("bomb.parquet")
+            import pyarrow
+            import pyarrow.parquet
+
+            table = pyarrow.table({"id": ["a", "b"], "text": ["a" * 1_500_000_000, bench.marked]})
+            pyarrow.parquet.write_table(table, path, compression="zstd")
+    ran = bench.run(
+        "detect", "--key", bench.key, "--format", "jsonl", *options, path, limit=limited(resource.RLIMIT_AS, MEMORY)
+    )
+    problems = ran.problems(bench.secrets, frozenset({0, 4}))
+    if kind in ("deep JSON", "Parquet") and b'"watermarked"' not in ran.output:
+        problems.append(f"{kind}: the good row beside the bad one has no verdict: {ran.output[-300:]!r}")
+    return [f"{kind}: {problem}" for problem in problems]
+
+
+def odd_file(bench: Bench, rng: random.Random) -> list[str]:
+    """A device, a pipe without a writer, a folder, an impossible name, as text, key, rows or model."""
+    fifo = bench.path("fifo")
+    os.mkfifo(fifo)
+    odd = rng.choice(
+        [fifo, "/dev/null", "/dev/zero", "/proc/self/mem", "~nouser/x", "x" * 5000, bench.folder, "", "/dev/stdin"]
+    )
+    command = rng.choice(
+        [
+            ["detect", "--key", bench.key, odd],
+            ["detect", "--key", odd, bench.rows],
+            ["detect", "--key", bench.key, "--tokenizer", odd, bench.rows],
+            ["attack", "deletion", odd],
+            ["evaluate", odd],
+            ["generate", "--key", odd, "--prompt", "Once"],
+            ["keygen", bench.path("odd-key.json"), "--model", odd],
+            ["attack", "deletion", bench.few_rows, "--option", "unit=word", "--out", odd],
+        ]
+    )
+    ran = bench.run(*command)
+    problems = ran.problems(bench.secrets, frozenset({0, 2, 4, 5, 6}))
+    if b"not_detected" in ran.output and command[0] == "detect":
+        problems.append(f"a verdict for {str(odd)[:40]}, which cannot be read: {command[0]}")
+    return problems
+
+
+def wrong_model(bench: Bench, rng: random.Random) -> list[str]:  # noqa: ARG001 (the signature of attempts)
+    """A model that misbehaves: a `ModelFault`, never a text."""
+    import torch
+
+    import dgmark
+    from dgmark.errors import DgmarkError, ModelFault
+    from dgmark.models.toy import ToyDenoiser
+
+    value = rng.choice([float("nan"), float("inf"), float("-inf")])
+    how = rng.choice(["all", "column", "place", "shape", "dtype", "nothing"])
+
+    class Wrong(ToyDenoiser):
+        def __call__(self, ids: torch.Tensor) -> torch.Tensor:
+            logits = super().__call__(ids)
+            match how:
+                case "column" if value > 0 or value != value:
+                    return logits.index_fill(-1, torch.tensor([rng.randrange(logits.shape[-1])]), value)
+                case "place":
+                    return logits.index_fill(1, torch.tensor([2]), value)
+                case "shape":
+                    return logits[..., : -rng.randint(1, 9)]
+                case "dtype":
+                    return logits.to(rng.choice([torch.int32, torch.complex64, torch.bool]))
+                case "nothing":
+                    return None  # type: ignore[return-value]
+            return torch.full_like(logits, value)
+
+    settings: Any = {"temperature": rng.choice([0, 0.5, 1]), "lookahead": rng.choice([1, 2, 4])}
+    try:
+        made = dgmark.generate(Wrong(), "w1 w2", key=None, length=8, block_length=8, seed=rng.randrange(99), **settings)
+    except ModelFault:
+        return []
+    except DgmarkError as error:
+        return [f"{how} {value} {settings}: {type(error).__name__} instead of ModelFault"]
+    except Exception as error:
+        return [f"{how} {value} {settings}: {type(error).__name__}: {error}"]
+    return [f"{how} {value} {settings}: gave the text {made[0].text!r}"]
+
+
+def _same(what: str, out: Path, expected: bytes) -> list[str]:
+    """Whether a file is the expected one; if not, how many rows are lost, twice, changed or broken."""
+    content = out.read_bytes() if out.exists() else b""
+    if content == expected:
+        return []
+    rows, broken = rows_of(content)
+    wanted = {row["id"]: row for row in rows_of(expected)[0]} if expected.startswith(b'{"id"') else {}
+    ids = [row.get("id") for row in rows]
+    changed = sum(wanted.get(row.get("id")) != row for row in rows)
+    return [
+        f"{what}: {len(wanted.keys() - set(ids))} of {len(wanted)} rows lost, {len(ids) - len(set(ids))} twice, "
+        f"{changed} changed, {broken} lines broken"
+    ]
+
+
+def _of_group(group: int) -> list[int]:
+    """The live processes of a process group."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[2]) == group and fields[0] != "Z":
+                found.append(int(entry.name))
+    return found
