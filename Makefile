@@ -5,7 +5,7 @@ BIN := .venv/bin
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test check lint quick soak docs bench bench-quick bench-detect train-storyteller train-judge train-narrator clean
+.PHONY: demo test check lint quick soak docs bench bench-quick bench-detect train-storyteller train-judge train-narrator audit release clean
 
 demo: .venv/.generate
 	$(BIN)/dgmark demo
@@ -60,6 +60,29 @@ train-storyteller train-judge train-narrator: train-%: .venv/.dev
 	$(BIN)/python -m training.$* --data $(DATA) --out $(or $(OUT),runs/$*) $(if $(HELDOUT),--heldout $(HELDOUT)) \
 		$(if $(CONFIG),--config $(CONFIG)) $(if $(SECONDS),--max-seconds $(SECONDS)) $(MORE)
 
+# Looks every pinned version up in the Python advisory database, which takes a network; --strict fails if it cannot.
+audit: .venv/release/.tools
+	.venv/release/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
+
+# Both distributions from the last commit, built twice from fresh checkouts and compared bit by bit, and a list of the
+# versions that were tested (SBOM). dist/ holds them, ready to be signed and published.
+release: .venv/release/.tools
+	rm -rf build/release dist
+	set -e; SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct); export SOURCE_DATE_EPOCH; \
+	for round in 1 2; do \
+		git clone --quiet . build/release/checkout-$$round; \
+		for part in . builtin; do \
+			.venv/release/bin/python -m build --no-isolation --outdir build/release/dist-$$round \
+				build/release/checkout-$$round/$$part > build/release/log-$$round; \
+		done; \
+		.venv/release/bin/cyclonedx-py requirements --pyproject build/release/checkout-$$round/pyproject.toml \
+			--output-reproducible --output-file build/release/dist-$$round/dgmark.cdx.json \
+			build/release/checkout-$$round/constraints.txt; \
+	done
+	diff --recursive build/release/dist-1 build/release/dist-2
+	mv build/release/dist-1 dist
+	cd dist && sha256sum *
+
 clean:
 	rm -rf .venv build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -75,6 +98,11 @@ clean:
 
 .venv/.dev: pyproject.toml builtin/pyproject.toml constraints.txt | .venv/.python
 	$(INSTALL) --editable ./builtin --editable '.[dev]'
+	touch $@
+
+.venv/release/.tools: release-tools.txt | .venv/.python
+	$(PYTHON) -m venv .venv/release
+	.venv/release/bin/python -m pip install --quiet --requirement release-tools.txt
 	touch $@
 
 .venv/.docs: pyproject.toml builtin/pyproject.toml constraints.txt | .venv/.python

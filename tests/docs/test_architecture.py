@@ -33,7 +33,7 @@ def trees() -> list[str]:
     return [path for block in blocks for path in named(block)]
 
 
-@pytest.mark.parametrize("folder", ["src/dgmark", "training", "benchmarks"])
+@pytest.mark.parametrize("folder", ["src/dgmark", "training", "benchmarks", "soak"])
 def test_the_tree_names_every_module_once(folder: str, trees: list[str]) -> None:
     there = {path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*.py") if path.name != "__init__.py"}
     counted = Counter(path for path in trees if path.startswith(f"{folder}/"))
