@@ -262,11 +262,6 @@ def test_spans_of_normalised_text_are_refused(source: Path, tmp_path: Path) -> N
         detect_file(Detector(KEY, normalise=["nfc"]), source, tmp_path / "out.jsonl", spans=True)
 
 
-def test_fewer_workers_than_one_are_refused(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="workers 0 is not at least 1"):
-        detect_file(DETECTOR, source, tmp_path / "out.jsonl", workers=0)
-
-
 def test_a_file_among_the_inputs_is_refused(source: Path, tmp_path: Path) -> None:
     whole = source.read_bytes()
     for inputs, out in ((source, source), (tmp_path, tmp_path / "deep" / "out.jsonl")):

@@ -2,6 +2,7 @@
 
 from itertools import count, islice
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as arrow
 import pyarrow.parquet as parquet
@@ -62,7 +63,13 @@ def test_parquet_bytes_that_are_not_text_are_one_bad_row(tmp_path: Path) -> None
 
 def test_standard_input_is_read_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     class Endless:
-        buffer = (b'\n{"id": "%d", "text": "text"}\n' % n for n in count())
+        lines = count()
 
-    monkeypatch.setattr("dgmark.rows.texts.sys.stdin", Endless())
+        def readline(self, _: int) -> bytes:
+            return b'{"id": "%d", "text": "text"}\n' % next(self.lines)
+
+        def read(self, _: int) -> bytes:
+            raise AssertionError("an endless stream is not read to its end")
+
+    monkeypatch.setattr("dgmark.rows.inputs.sys.stdin", SimpleNamespace(buffer=Endless()))
     assert list(islice(read_texts("-"), 2)) == [Item("0", "text"), Item("1", "text")]

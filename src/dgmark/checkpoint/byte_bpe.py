@@ -4,6 +4,7 @@ Dream ships a Python class for them, which dgmark does not run. That class split
 """
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def is_byte_bpe(folder: Path) -> bool:
     Raises:
         CheckpointFormat: tokenizer_config.json or config.json cannot be read.
     """
-    if not ((folder / "vocab.json").is_file() and (folder / "merges.txt").is_file()):
+    if not (os.path.isfile(folder / "vocab.json") and os.path.isfile(folder / "merges.txt")):
         return False
     tokenizer_class = _object(folder / "tokenizer_config.json").get("tokenizer_class")
     if isinstance(tokenizer_class, str):

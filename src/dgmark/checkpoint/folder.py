@@ -69,11 +69,11 @@ def find_checkpoint(name_or_path: str, revision: str | None = None, *, weights: 
     if not isinstance(name_or_path, str | os.PathLike):
         raise ModelNotFound(f"a model is given by name, folder or hub id, not by {name_or_path!r}")
     builtin = name_or_path in BUILTINS
-    folder = builtin_folder(name_or_path) if builtin else Path(name_or_path).expanduser()
-    if not folder.is_dir() and is_hub_id(name_or_path):
+    folder = builtin_folder(name_or_path) if builtin else Path(os.path.expanduser(name_or_path))
+    if not os.path.isdir(folder) and is_hub_id(name_or_path):
         folder = snapshot(name_or_path, revision, weights=weights)
     path = folder / "config.json"
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise ModelNotFound(
             f"no model {name_or_path!r}: give a built-in name ({', '.join(BUILTINS)}), a folder that holds a "
             "config.json, or a hub id such as 'GSAI-ML/LLaDA-8B-Instruct'"

@@ -5,6 +5,7 @@ A thin frozen wrapper around the `tokenizers` package. No torch, no transformers
 
 import hashlib
 import json
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,8 +96,9 @@ def load_tokenizer(name_or_path: str = BUILTIN, revision: str | None = None) -> 
         ModelNotFound: there is no such model or file.
         CheckpointFormat: the file is not a fast tokenizer.
     """
-    path = Path(name_or_path).expanduser()
-    if path.is_file() or (path / "tokenizer.json").is_file() or is_byte_bpe(path):
+    # os.path, whose answer is False for "~nobody" and for names that are too long
+    path = Path(os.path.expanduser(name_or_path))
+    if os.path.isfile(path) or os.path.isfile(path / "tokenizer.json") or is_byte_bpe(path):
         return read_tokenizer(path, name_or_path)
     return read_tokenizer(find_checkpoint(name_or_path, revision).folder, name_or_path)
 

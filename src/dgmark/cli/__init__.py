@@ -1,11 +1,13 @@
 """The command line: one thin module per command, over the calls of the library."""
 
+import sys
 from typing import Annotated
 
 import typer
 
 from dgmark.cli.attack import attack
 from dgmark.cli.bench_lm import bench_lm
+from dgmark.cli.console import report_system_error
 from dgmark.cli.convert import convert
 from dgmark.cli.demo import demo
 from dgmark.cli.detect import detect
@@ -16,6 +18,7 @@ from dgmark.cli.help_page import Command
 from dgmark.cli.infill import infill
 from dgmark.cli.keys import key_app, keygen
 from dgmark.cli.models import models
+from dgmark.cli.process import prepare_process
 from dgmark.cli.rate import rate
 from dgmark.cli.schemes import schemes
 from dgmark.version import __version__
@@ -57,4 +60,11 @@ app.add_typer(experiment_app, name="experiment")
 
 def main() -> None:
     """Entry point of the `dgmark` command."""
-    app()
+    prepare_process()
+    try:
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        sys.exit(report_system_error(error))

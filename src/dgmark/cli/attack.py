@@ -17,7 +17,8 @@ from dgmark.cli.row_output import RowOutput, make_rows
 from dgmark.errors import SettingsError
 from dgmark.lab.attacks import ATTACKS, Attack, defaults_of, describe, options_of
 from dgmark.lab.attacks import attack as attack_named
-from dgmark.rows.jsonl import STDIN, BadRow, Row, read_rows
+from dgmark.rows.inputs import STDIN
+from dgmark.rows.jsonl import BadRow, Row, read_rows
 from dgmark.rows.runner import Task, one_by_one, tasks_of
 from dgmark.rows.texts import Item, read_texts
 

@@ -1,7 +1,7 @@
 """What every command shares: results on stdout, the rest on stderr, errors as one line and an exit code."""
 
 import functools
-import sys
+import os
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -11,13 +11,15 @@ from typing import ParamSpec, TypeVar
 import typer
 from rich.console import Console
 
-from dgmark.errors import DgmarkError, MissingExtra, install_hint
+from dgmark.cli.process import STDOUT, Terminated, discard_output
+from dgmark.errors import DgmarkError, InputError, MissingExtra, install_hint
 from dgmark.watermark.key_file import KeyWarning
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-INTERRUPTED = 130
+# what shells say of a process that SIGINT, SIGPIPE or SIGTERM ended
+INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143
 FAULT = DgmarkError.exit_code
 
 
@@ -26,9 +28,17 @@ def stderr() -> Console:
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
+class _Output(Console):
+    """Leaves it to `command_errors` what happens when nobody reads the output any more."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise the BrokenPipeError again."""
+        raise
+
+
 def stdout() -> Console:
     """The console for tables and highlighted text."""
-    return Console(highlight=False)
+    return _Output(highlight=False)
 
 
 def command_errors(command: Callable[P, R]) -> Callable[P, R]:
@@ -46,20 +56,44 @@ def command_errors(command: Callable[P, R]) -> Callable[P, R]:
         except DgmarkError as error:
             stderr().print(f"error: {error}", markup=False)
             raise typer.Exit(error.exit_code) from None
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             stderr().print("interrupted: what was finished is kept", markup=False)
-            raise typer.Exit(INTERRUPTED) from None
+            raise typer.Exit(TERMINATED if isinstance(stop, Terminated) else INTERRUPTED) from None
         except (typer.Exit, typer.Abort):
             raise
-        except BrokenPipeError:
-            sys.stderr.close()  # nobody reads the output any more: be silent
-            raise typer.Exit(0) from None
+        except OSError as error:
+            raise typer.Exit(report_system_error(error)) from None
+        except UnicodeEncodeError as error:
+            what = repr(error.object[error.start : error.end][:20])
+            stderr().print(
+                f"error: {STDOUT} is {error.encoding} text, which cannot hold {what}: set PYTHONUTF8=1, or write to a "
+                "file with --out",
+                markup=False,
+            )
+            raise typer.Exit(InputError.exit_code) from None
         except Exception:
             traceback.print_exc()
             stderr().print("error: this is a bug in dgmark; please report it with the lines above", markup=False)
             raise typer.Exit(FAULT) from None
 
     return run
+
+
+def report_system_error(error: OSError) -> int:
+    """Report what the system refused, in one line on stderr, and return the exit code."""
+    reason = error.strerror or str(error)
+    if error.filename == STDOUT:
+        discard_output()
+        if isinstance(error, BrokenPipeError):
+            return BROKEN_PIPE
+        stderr().print(
+            f"error: {STDOUT} cannot be written ({reason}): make room or send it elsewhere; files are kept as written",
+            markup=False,
+        )
+    else:
+        named = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+        stderr().print(f"error: {named}{reason}: check the path, its permissions and the free space", markup=False)
+    return InputError.exit_code
 
 
 @contextmanager

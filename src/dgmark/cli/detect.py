@@ -18,8 +18,10 @@ from dgmark.detection.many import Tally, Task, detect_file, read_sources, score
 from dgmark.detection.scorer import Scorer, one_key
 from dgmark.detection.strip import save
 from dgmark.errors import InputError, SettingsError
-from dgmark.rows.jsonl import STDIN, BadRow
-from dgmark.rows.texts import Item
+from dgmark.rows.inputs import STDIN
+from dgmark.rows.jsonl import BadRow
+from dgmark.rows.texts import MAX_CHARS, Item
+from dgmark.rows.workers import MOST_WORKERS
 
 
 @command_errors
@@ -33,7 +35,15 @@ def detect(
         bool,
         typer.Option("--ids", help='Score the "token_ids" of rows that also hold "text".', rich_help_panel=DETECTION),
     ] = False,
-    workers: Annotated[int, typer.Option(min=1, help="Number of processes.", rich_help_panel=SPEED)] = 1,
+    max_chars: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Characters of the longest text; a longer one is an error.", rich_help_panel=DETECTION
+        ),
+    ] = MAX_CHARS,
+    workers: Annotated[
+        int, typer.Option(min=1, max=MOST_WORKERS, help="Number of processes.", rich_help_panel=SPEED)
+    ] = 1,
     check: Annotated[
         bool, typer.Option("--check", help="Exit 0 if watermarked, 1 if not, 3 if uncertain.", rich_help_panel=OUTPUT)
     ] = False,
@@ -56,18 +66,19 @@ def detect(
             ids=ids,
             only=options.only,
             spans=options.spans,
+            max_chars=max_chars,
             on_resume=partial(_report_resumed, options.out),
         )
         stderr().print(_file_summary(tally, options.out), markup=False)
     else:
-        tally = _show(options, scorer, sources, ids, workers)
+        items = read_sources(sources, prefer_ids=ids, max_chars=max_chars)
+        tally = _show(options, scorer, items, workers)
     _check_exit(tally, check)
 
 
-def _show(options: DetectOptions, scorer: Scorer, sources: list[str], ids: bool, workers: int) -> Tally:
+def _show(options: DetectOptions, scorer: Scorer, items: Iterable[Item | BadRow], workers: int) -> Tally:
     """Score the texts, write the results to stdout, and draw the picture if one is requested."""
     tally, task = Tally(), Task(options.only, options.spans)
-    items = read_sources(sources, prefer_ids=ids)
     if not options.plot:
         WRITERS[options.output](tally.count(score(scorer, items, task, workers)), scorer, options.show)
         return tally

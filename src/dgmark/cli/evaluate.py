@@ -17,7 +17,8 @@ from dgmark.cli.option_groups import option_groups
 from dgmark.cli.row_output import RowOutput, make_rows
 from dgmark.errors import InputError, SettingsError
 from dgmark.lab.evaluate import Bootstrap, Comparison, Diversity, Interval, compare_paired, diversity
-from dgmark.rows.jsonl import STDIN, Row, read_good_rows
+from dgmark.rows.inputs import STDIN
+from dgmark.rows.jsonl import Row, read_good_rows
 from dgmark.rows.runner import Task
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from dgmark.cli.row_output import RowOutput, make_rows
 from dgmark.cli.schemes import SchemeToMark
 from dgmark.decode.config import Settings
 from dgmark.errors import DgmarkError, ModelFault, SettingsError
-from dgmark.rows.jsonl import BadRow, Row, parse_rows, read_rows
+from dgmark.rows.inputs import LARGEST_LINE, STDIN, STDIN_NAME, checked_size, decode, open_input
+from dgmark.rows.jsonl import BadRow, Row, read_rows, rows_or_text
 from dgmark.rows.runner import Task, tasks_of
-from dgmark.rows.texts import is_rows
 from dgmark.watermark.key import WatermarkKey
 
 if TYPE_CHECKING:
@@ -44,11 +44,16 @@ def prompt_rows(prompt: str | None, prompts: str | None) -> Iterator[Row | BadRo
         return read_rows(prompts)
     if sys.stdin.isatty():
         raise SettingsError("give --prompt TEXT, --prompts FILE.jsonl, or a prompt on standard input")
-    content = sys.stdin.buffer.read()
-    if is_rows(content):
-        return parse_rows(content.splitlines(), "stdin")
-    text = content.decode("utf-8", "replace").rstrip("\n")
-    return iter([{"id": "0", "prompt": text}] if text else [])
+    return _prompts_of_stdin()
+
+
+def _prompts_of_stdin() -> Iterator[Row | BadRow]:
+    with open_input(STDIN, "a prompt") as file:
+        found = rows_or_text(file, "stdin", LARGEST_LINE, LARGEST_LINE)
+        if not isinstance(found, bytes):
+            yield from found
+        elif prompt := decode(checked_size(found), STDIN_NAME).rstrip("\n"):
+            yield {"id": "0", "prompt": prompt}
 
 
 PromptOptions = Annotated[

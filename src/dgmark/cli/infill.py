@@ -1,6 +1,5 @@
 """`dgmark infill`: fill the holes of texts with marked tokens."""
 
-import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +11,7 @@ from dgmark.cli.option_groups import option_groups
 from dgmark.cli.row_output import RowOutput, make_rows
 from dgmark.decode.config import Settings
 from dgmark.errors import DgmarkError, SettingsError
+from dgmark.rows.inputs import STDIN, read_stdin
 from dgmark.rows.jsonl import BadRow, Row, read_rows
 from dgmark.rows.runner import Task, one_by_one, tasks_of
 
@@ -85,5 +85,5 @@ def _rows(text: str | None, texts: str | None) -> Iterator[Row | BadRow]:
         raise SettingsError("give a text with [mask:N] in it, or --texts FILE.jsonl (one of the two)")
     if texts is not None:
         return read_rows(texts)
-    content = sys.stdin.read() if text == "-" else text
+    content = read_stdin() if text == STDIN else text
     return iter([{"id": "0", "text": content}])

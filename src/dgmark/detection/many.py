@@ -18,10 +18,11 @@ from dgmark.detection.reader import Ranges
 from dgmark.detection.result import DETECTION_SCHEMA, Detection
 from dgmark.detection.scorer import Scorer, one_key
 from dgmark.errors import DgmarkError, InputError, SettingsError
-from dgmark.rows.jsonl import STDIN, BadRow, Row
+from dgmark.rows.inputs import STDIN
+from dgmark.rows.jsonl import BadRow, Row
 from dgmark.rows.row_file import SETTINGS, append_rows, take_up
-from dgmark.rows.texts import Item, read_texts
-from dgmark.rows.workers import map_in_order
+from dgmark.rows.texts import MAX_CHARS, Item, read_texts, unreadable
+from dgmark.rows.workers import check_workers, map_in_order
 from dgmark.watermark.key import WatermarkKey, check_key
 
 Scored = tuple[Item, Detection] | BadRow
@@ -106,6 +107,7 @@ def detect_file(
     ids: bool = False,
     only: Ranges = (),
     spans: bool = False,
+    max_chars: int = MAX_CHARS,
     on_resume: Callable[[int], object] | None = None,
 ) -> Tally:
     """Score the texts of files into a JSON Lines file, one row a text, in order, as `dgmark detect --out` does.
@@ -124,14 +126,16 @@ def detect_file(
         ids: score the "token_ids" of rows that also hold "text".
         only: ranges [start, end) to score, in characters (in indices for ids), chosen without the key.
         spans: also find the spans that carry the mark.
+        max_chars: characters of the longest text (ids of the longest response). A longer one is a row with an `error`.
         on_resume: called with the number of rows that the file holds, before any text is scored.
 
     Returns:
         The counts of all rows of the file, including those of earlier runs.
 
     Raises:
-        SettingsError: `scorer` is neither a scorer nor a key, `workers` is below 1, ranges or spans are requested
-            without one dgMARK key, or the output lies among the inputs.
+        SettingsError: `scorer` is neither a scorer nor a key, `workers` is not a whole number from 1 to 256,
+            `max_chars` is not a positive one, ranges or spans are requested without one dgMARK key, or the output lies
+            among the inputs.
         ModelNotFound: the tokenizer is unavailable.
         ResumeMismatch: the file holds rows of other inputs or settings; it is left unchanged.
         InputError: the file cannot be written.
@@ -139,8 +143,7 @@ def detect_file(
     if not isinstance(scorer, Scorer):
         check_key(scorer)
         scorer = Detector(scorer)
-    if workers < 1:
-        raise SettingsError(f"workers {workers} is not at least 1")
+    check_workers(workers)
     task = Task(only, spans)
     task.check(scorer)
     sources = [os.fspath(inputs)] if isinstance(inputs, str | os.PathLike) else [os.fspath(one) for one in inputs]
@@ -148,7 +151,7 @@ def detect_file(
     _check_apart(out, sources)
     _load_tokenizer(scorer)
     tally = Tally()
-    items = read_sources(sources, prefer_ids=ids)
+    items = read_sources(sources, prefer_ids=ids, max_chars=max_chars)
     settings = settings_hash(scorer, task, ids=ids)
     tally.resumed = take_up(out, items, {**scorer.shared_fields, SETTINGS: settings}, tally.count_row)
     if on_resume:
@@ -179,13 +182,25 @@ def settings_hash(scorer: Scorer, task: Task, *, ids: bool) -> str:
     return hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def read_sources(sources: Iterable[str], *, prefer_ids: bool = False) -> Iterator[Item | BadRow]:
-    """Read the texts of all sources. A source that cannot be read becomes a bad row."""
+def read_sources(
+    sources: Iterable[str], *, prefer_ids: bool = False, max_chars: int = MAX_CHARS
+) -> Iterator[Item | BadRow]:
+    """Read the texts of all sources. A source that cannot be read becomes a bad row, as does a text that is too long.
+
+    Raises:
+        SettingsError: `max_chars` is not a positive whole number.
+    """
+    if type(max_chars) is not int or max_chars < 1:
+        raise SettingsError(f"max_chars {max_chars!r} is not a positive whole number")
+    return _read_sources(sources, prefer_ids, max_chars)
+
+
+def _read_sources(sources: Iterable[str], prefer_ids: bool, max_chars: int) -> Iterator[Item | BadRow]:
     for source in sources:
         try:
-            yield from read_texts(source, prefer_ids=prefer_ids)
+            yield from read_texts(source, prefer_ids=prefer_ids, max_chars=max_chars)
         except InputError as error:
-            yield BadRow(source, str(error), type(error))
+            yield unreadable(source, error)
 
 
 def to_row(scored: Scored) -> Row:
@@ -199,8 +214,12 @@ def to_row(scored: Scored) -> Row:
 def score(scorer: Scorer, items: Iterable[Item | BadRow], task: Task = Task(), workers: int = 1) -> Iterator[Scored]:
     """Score the items in their order, a chunk at a time. An item that cannot be scored becomes a bad row."""
     _load_tokenizer(scorer)
-    results = map_in_order(_score_chunk, items, workers=workers, shared=(scorer, task))
+    results = map_in_order(_score_chunk, items, workers=workers, shared=(scorer, task), size=_length)
     return (result if isinstance(result, BadRow) else (cast(Item, item), result) for item, result in results)
+
+
+def _length(item: Item | BadRow) -> int:
+    return len(item.content) if isinstance(item, Item) else 0
 
 
 def _load_tokenizer(scorer: Scorer) -> None:

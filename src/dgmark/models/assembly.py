@@ -101,7 +101,7 @@ def cache_folder() -> Path:
     """The folder for merged models: $DGMARK_CACHE, or dgmark in the user's cache folder."""
     stated = os.environ.get(CACHE_VARIABLE)
     if stated:
-        return Path(stated).expanduser()
+        return Path(os.path.expanduser(stated))
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "dgmark"
 
 
@@ -121,7 +121,7 @@ def find_base(base: Base, temporary: Path) -> Path:
     """
     stated = os.environ.get(BASE_VARIABLE)
     if stated:
-        path = Path(stated).expanduser()
+        path = Path(os.path.expanduser(stated))
         if not path.is_file():
             raise ModelNotFound(f"{BASE_VARIABLE} names {path}, which is no file; set it to the GGUF file or its wheel")
     elif (installed := _installed_file(base)) is not None and _sha256(installed) == base.sha256:

@@ -1,6 +1,7 @@
 """Rewrite a checkpoint so that it loads fastest: one safetensors file, tensors named as in transformers' class."""
 
 import json
+import os
 import shutil
 from functools import reduce
 from pathlib import Path
@@ -40,8 +41,8 @@ def convert(source: str | Path, target: str | Path, *, revision: str | None = No
         ModelNotFound: there is no such model, or it has no safetensors weights.
         CheckpointFormat: the checkpoint belongs to no family that can be loaded, or is damaged.
     """
-    folder = Path(target).expanduser()
-    if folder.exists():
+    folder = Path(os.path.expanduser(target))
+    if os.path.lexists(folder):
         raise SettingsError(f"{folder} is there already; name a new folder")
     checkpoint, architecture = find_with_weights(str(source), revision, family)
     if quantization_of(checkpoint) is not None:

@@ -4,15 +4,15 @@ Knows nothing about the meaning of the rows.
 """
 
 import json
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
-from dgmark.errors import DgmarkError, InputError, NoTexts
+from dgmark.errors import DgmarkError, InputError
+from dgmark.rows.inputs import LARGEST_LINE, STDIN, Bytes, bounded_lines, open_input, skip_line
 
 Row = dict[str, Any]
-STDIN = "-"
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,20 @@ class BadRow:
         return {"id": self.row_id, "error": self.error, "schema": schema}
 
 
-def parse_rows(lines: Iterable[bytes], source: str) -> Iterator[Row | BadRow]:
-    """Parse a JSON Lines stream; each row has an `id` (its own, or "source:line"). Blank lines are skipped."""
+def parse_rows(lines: Iterable[bytes | None], source: str) -> Iterator[Row | BadRow]:
+    """Parse a JSON Lines stream; each row has an `id` (its own, or "source:line"). Blank lines are skipped.
+
+    Args:
+        lines: the lines; None in place of a line that is too long.
+        source: name of the stream.
+    """
     for number, line in enumerate(lines, 1):
+        name = f"{source}:{number}"
+        if line is None:
+            yield BadRow(name, "the line is too long: cut the text into parts")
+            continue
         if not line.strip():
             continue
-        name = f"{source}:{number}"
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -51,21 +59,52 @@ def parse_rows(lines: Iterable[bytes], source: str) -> Iterator[Row | BadRow]:
         yield {**row, "id": str(row["id"]) if row.get("id") is not None else name}
 
 
-def read_rows(path: str) -> Iterator[Row | BadRow]:
+def read_rows(path: str, largest_line: int = LARGEST_LINE) -> Iterator[Row | BadRow]:
     """Read the rows of a JSON Lines file, or of standard input for "-".
 
+    Args:
+        path: the file, or "-".
+        largest_line: bytes of the longest line; a longer one is a bad row, and is never in memory as a whole.
+
     Raises:
-        NoTexts: the file cannot be opened.
+        NoTexts: the file cannot be read.
     """
-    if path == STDIN:
-        yield from parse_rows(sys.stdin.buffer, "stdin")
-        return
+    with open_input(path, "a JSON Lines file") as file:
+        yield from parse_rows(bounded_lines(file, largest_line), "stdin" if path == STDIN else path)
+
+
+def rows_or_text(file: Bytes, source: str, largest_text: int, largest_line: int) -> Iterator[Row | BadRow] | bytes:
+    """The rows of a stream of JSON Lines, or else its content as one text.
+
+    The first line that is not blank decides. Rows are read as they come.
+
+    Args:
+        file: the stream.
+        source: its name.
+        largest_text: bytes of the largest text; of a larger one, one byte more is returned.
+        largest_line: bytes of the longest line of JSON Lines.
+    """
+    head: list[bytes | None] = []
+    read = 0
+    while read <= largest_line and (line := file.readline(largest_line + 1 - read)):
+        head.append(line)
+        read += len(line)
+        if line.strip():
+            break
+    first = head[-1] if head else b""
+    if first and read > largest_line and first.lstrip().startswith(b"{"):  # a row, not a text
+        skip_line(file, first)
+        head[-1] = None
+    elif not first or not _is_object(first):
+        return b"".join(part for part in head if part)[: largest_text + 1] + file.read(max(0, largest_text + 1 - read))
+    return parse_rows(chain(head, bounded_lines(file, largest_line)), source)
+
+
+def _is_object(line: bytes) -> bool:
     try:
-        file = open(path, "rb")  # noqa: SIM115 (closed by the with below; opening has its own error)
-    except OSError as error:
-        raise NoTexts(f"{path} cannot be read: {error.strerror}") from error
-    with file:
-        yield from parse_rows(file, path)
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def read_good_rows(path: str) -> Iterator[Row]:

@@ -1,22 +1,50 @@
-"""Work on many items, in order, on several processes. Memory does not grow with the number of items."""
+"""Work on many items, in order, on several processes. Memory does not grow with the number of items.
 
+No worker outlives the process that started it, however that one ends.
+"""
+
+import os
+import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from itertools import islice
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from threading import Thread
 from typing import Any, TypeVar
+
+from dgmark.errors import InputError, SettingsError
 
 Input = TypeVar("Input")
 Output = TypeVar("Output")
 
 CHUNK = 64
+# a chunk with this much in it holds no further item
+FULL = 2**20
+MOST_WORKERS = 256
 # chunks in progress or queued for each process
 _AHEAD = 3
 
 
+def check_workers(workers: int) -> None:
+    """Refuse a number of processes that no machine is helped by.
+
+    Raises:
+        SettingsError: `workers` is not a whole number from 1 to 256.
+    """
+    if type(workers) is not int or not 1 <= workers <= MOST_WORKERS:
+        raise SettingsError(f"workers {workers!r} is not a whole number from 1 to {MOST_WORKERS}")
+
+
 def map_in_order(
-    work: Callable[..., list[Output]], items: Iterable[Input], *, workers: int = 1, shared: tuple[Any, ...] = ()
+    work: Callable[..., list[Output]],
+    items: Iterable[Input],
+    *,
+    workers: int = 1,
+    shared: tuple[Any, ...] = (),
+    size: Callable[[Input], int] = lambda _: 0,
 ) -> Iterator[tuple[Input, Output]]:
     """Yield each item with its result, in the items' order.
 
@@ -26,17 +54,20 @@ def map_in_order(
         items: read as they are needed.
         workers: number of processes; 1 works in this process.
         shared: further arguments of `work`, sent to each process once.
+        size: how much an item holds; `FULL` of it fills a chunk, so that few large items are in memory at a time.
+
+    Raises:
+        SettingsError: `workers` is not a whole number from 1 to 256.
+        InputError: a worker was killed.
     """
-    items = iter(items)
-    chunks = iter(lambda: list(islice(items, CHUNK)), [])
+    check_workers(workers)
+    chunks = _chunks(items, size)
     if workers == 1:
         for chunk in chunks:
             yield from zip(chunk, work(chunk, *shared), strict=True)
         return
-    # spawned, not forked, as a forked tokenizer may hang on its threads
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_set_work, initargs=(work, shared))
-    waiting: deque[tuple[list[Input], Future[list[Output]]]] = deque()
-    try:
+    with _pool(workers, work, shared) as pool:
+        waiting: deque[tuple[list[Input], Future[list[Output]]]] = deque()
         for chunk in chunks:
             waiting.append((chunk, pool.submit(_work_on, chunk)))
             if len(waiting) >= _AHEAD * workers:
@@ -45,16 +76,61 @@ def map_in_order(
         while waiting:
             first, future = waiting.popleft()
             yield from zip(first, future.result(), strict=True)
+
+
+def _chunks(items: Iterable[Input], size: Callable[[Input], int]) -> Iterator[list[Input]]:
+    chunk: list[Input] = []
+    held = 0
+    for item in items:
+        chunk.append(item)
+        held += size(item)
+        if len(chunk) == CHUNK or held >= FULL:
+            yield chunk
+            chunk, held = [], 0
+    if chunk:
+        yield chunk
+
+
+@contextmanager
+def _pool(workers: int, work: Callable[..., Any], shared: tuple[Any, ...]) -> Iterator[ProcessPoolExecutor]:
+    """Processes that end when this block is left, or when this process ends.
+
+    Each of them holds the reading end of a pipe, of which only this process holds the other end. The system closes it
+    whatever happens to this process, SIGKILL included.
+    """
+    # spawned, not forked, as a forked tokenizer may hang on its threads
+    context = get_context("spawn")
+    held_by_workers, lifeline = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(
+        workers, mp_context=context, initializer=_set_work, initargs=(held_by_workers, work, shared)
+    )
+    try:
+        yield pool
+        pool.shutdown()
+    except BrokenProcessPool as error:
+        raise InputError(
+            "a worker process was killed, perhaps because memory ran out (in a script, the calls need "
+            '`if __name__ == "__main__":` around them): rows that were written are kept; go on with fewer workers'
+        ) from error
     finally:
+        lifeline.close()  # nobody waits for work that was interrupted
         pool.shutdown(cancel_futures=True)
+        held_by_workers.close()
 
 
 # the work of a process of the pool and its shared arguments; empty in the process that started the pool
 _WORK: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
 
 
-def _set_work(work: Callable[..., Any], shared: tuple[Any, ...]) -> None:
+def _set_work(lifeline: Connection, work: Callable[..., Any], shared: tuple[Any, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
+    Thread(target=_end_with, args=(lifeline,), daemon=True).start()
     _WORK[:] = [(work, shared)]
+
+
+def _end_with(lifeline: Connection) -> None:
+    lifeline.poll(None)
+    os._exit(1)
 
 
 def _work_on(chunk: list[Any]) -> Any:

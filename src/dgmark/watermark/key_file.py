@@ -1,10 +1,8 @@
 """The key file: JSON with mode 0600. It is never overwritten, and no error message shows the secret."""
 
 import base64
-import errno
 import json
 import os
-import select
 import stat
 import warnings
 from pathlib import Path
@@ -13,12 +11,12 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from dgmark.errors import KeyFileExists, KeyFileFormat, KeyFileNotFound, KeyFileOpen, SettingsError
+from dgmark.rows.inputs import open_file
 from dgmark.watermark.groups import Grouping, WatermarkSpec
 
 # version 2 adds the position code; a key without one is still written as version 1
 KEY_FILE_VERSIONS = (1, 2)
 LARGEST_FILE = 65_536
-_PATIENCE = 10.0  # seconds
 
 
 class KeyWarning(UserWarning):
@@ -73,21 +71,9 @@ def read_key_file(path: Path, *, allow_open: bool = False) -> tuple[WatermarkSpe
 
 
 def _read(path: Path) -> tuple[bytes, int]:
-    """At most one byte more than a key file may have, and the file's mode.
-
-    Opened without blocking: a pipe that nobody writes to is an error after a while, not a wait for ever.
-    """
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as file:
-        mode = os.fstat(file.fileno()).st_mode
-        text = b""
-        while len(text) <= LARGEST_FILE:
-            if not stat.S_ISREG(mode) and not select.select([file], [], [], _PATIENCE)[0]:
-                raise TimeoutError(errno.ETIMEDOUT, f"nothing was written to it within {_PATIENCE:g} seconds")
-            part = file.read(LARGEST_FILE + 1 - len(text))
-            if not part:
-                break
-            text += part
-    return text, stat.S_IMODE(mode)
+    """At most one byte more than a key file may have, and the file's mode."""
+    with open_file(path) as file:
+        return file.read(LARGEST_FILE + 1), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
 
 
 class _Content(BaseModel):

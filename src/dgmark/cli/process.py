@@ -1,0 +1,78 @@
+"""The process around a command: standard streams that are closed or full, and SIGTERM.
+
+Knows no command.
+"""
+
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import TextIO
+
+STDOUT = "standard output"
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM arrived: like Ctrl-C, with another exit code."""
+
+
+class _Output(io.FileIO):
+    """Standard output, whose errors name it."""
+
+    def write(self, content: bytes) -> int | None:  # type: ignore[override]
+        """Write, or raise an error with the stream's name."""
+        try:
+            return super().write(content)
+        except OSError as error:
+            error.filename = STDOUT
+            raise
+
+
+class _Errors(io.FileIO):
+    """Standard error: what cannot be written there is lost, and the command goes on."""
+
+    def write(self, content: bytes) -> int | None:  # type: ignore[override]
+        """Write, or do nothing."""
+        try:
+            return super().write(content)
+        except OSError:
+            return len(content)
+
+
+def prepare_process() -> None:
+    """Replace closed standard streams, have errors of the others named, and treat SIGTERM as an interruption."""
+    if sys.stdin is None:
+        # reading it fails, as reading a closed stream does; no other file gets its number
+        sys.stdin = open(os.open(os.devnull, os.O_WRONLY), encoding="utf-8")  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = open(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")  # noqa: SIM115
+    sys.stdout, sys.stderr = _over(sys.stdout, _Output), _over(sys.stderr, _Errors)
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminate)
+
+
+def _over(stream: TextIO, raw: Callable[..., io.FileIO]) -> TextIO:
+    """A stream like `stream`, and to the same place, over another raw file."""
+    assert isinstance(stream, io.TextIOWrapper)
+    buffer = io.BufferedWriter(raw(stream.fileno(), "w", closefd=False))
+    return io.TextIOWrapper(
+        buffer,
+        stream.encoding,
+        # a file's name need not be UTF-8
+        "surrogateescape" if stream.errors == "strict" else stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+def _terminate(_number: int, _frame: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends the process at once
+    raise Terminated
+
+
+def discard_output() -> None:
+    """Send what standard output still holds to nowhere, so that the end of the process does not fail on it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
