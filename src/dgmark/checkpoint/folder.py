@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dgmark.checkpoint.hub import is_hub_id, snapshot
-from dgmark.errors import CheckpointFormat, MissingExtra, ModelNotFound
+from dgmark.errors import CheckpointFormat, MissingExtra, ModelNotFound, SettingsError
 
 BUILTIN = "storyteller"
 NARRATOR = "narrator"
@@ -65,10 +65,16 @@ def find_checkpoint(name_or_path: str, revision: str | None = None, *, weights: 
         MissingExtra: the built-in models are not installed.
         ModelNotFound: there is no such built-in model or folder with a `config.json`, and the hub id cannot be fetched.
         CheckpointFormat: the folder's `config.json` is unreadable.
+        SettingsError: a revision of a built-in model is requested.
     """
     if not isinstance(name_or_path, str | os.PathLike):
         raise ModelNotFound(f"a model is given by name, folder or hub id, not by {name_or_path!r}")
     builtin = name_or_path in BUILTINS
+    if builtin and revision is not None:
+        raise SettingsError(
+            f"the built-in {name_or_path} has no revisions: leave the revision ({revision}) out, or name the model by "
+            "a hub id"
+        )
     folder = builtin_folder(name_or_path) if builtin else Path(os.path.expanduser(name_or_path))
     if not os.path.isdir(folder) and is_hub_id(name_or_path):
         folder = snapshot(name_or_path, revision, weights=weights)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import tokenizers
 
+from dgmark.arguments import path as as_path
 from dgmark.checkpoint.byte_bpe import is_byte_bpe, read_byte_bpe
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.errors import CheckpointFormat, ModelNotFound
@@ -95,9 +96,10 @@ def load_tokenizer(name_or_path: str = BUILTIN, revision: str | None = None) -> 
     Raises:
         ModelNotFound: there is no such model or file.
         CheckpointFormat: the file is not a fast tokenizer.
+        SettingsError: this is neither a name nor a path.
     """
     # os.path, whose answer is False for "~nobody" and for names that are too long
-    path = Path(os.path.expanduser(name_or_path))
+    path = Path(os.path.expanduser(as_path(name_or_path, "a tokenizer")))
     if os.path.isfile(path) or os.path.isfile(path / "tokenizer.json") or is_byte_bpe(path):
         return read_tokenizer(path, name_or_path)
     return read_tokenizer(find_checkpoint(name_or_path, revision).folder, name_or_path)
@@ -115,12 +117,14 @@ def read_tokenizer(path: Path, name: str) -> Tokenizer:
         return wrap(read_byte_bpe(path), name)
     if not file.is_file():
         raise ModelNotFound(
-            f"{path} holds no tokenizer.json; give a folder or a file that has one (option --tokenizer)"
+            f"{path} holds no tokenizer.json; give a folder that has one, or the file, as the tokenizer (--tokenizer)"
         )
     try:
         backend = tokenizers.Tokenizer.from_file(str(file))
     except Exception as error:  # the Rust side raises bare Exception
-        raise CheckpointFormat(f"{file} is not a readable tokenizer: {error}") from error
+        raise CheckpointFormat(
+            f"{file} is not a readable tokenizer ({error}); give the model's folder or its tokenizer.json"
+        ) from error
     return wrap(backend, name)
 
 

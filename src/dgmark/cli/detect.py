@@ -20,7 +20,7 @@ from dgmark.detection.strip import save
 from dgmark.errors import InputError, SettingsError
 from dgmark.rows.inputs import STDIN
 from dgmark.rows.jsonl import BadRow
-from dgmark.rows.texts import MAX_CHARS, Item
+from dgmark.rows.texts import MAX_CHARS, MOST_CHARS, Item
 from dgmark.rows.workers import MOST_WORKERS
 
 
@@ -38,7 +38,10 @@ def detect(
     max_chars: Annotated[
         int,
         typer.Option(
-            min=1, help="Characters of the longest text; a longer one is an error.", rich_help_panel=DETECTION
+            min=1,
+            max=MOST_CHARS,
+            help="Characters of the longest text; a longer one is an error.",
+            rich_help_panel=DETECTION,
         ),
     ] = MAX_CHARS,
     workers: Annotated[

@@ -284,7 +284,7 @@ def encode_prompt(model: Denoiser, prompt: Prompt, length: int, *, chat: bool = 
         raise PromptTooLong(
             f"the prompt has {len(ids)} tokens and the response {length}, but {name} holds "
             f"{model.context_length} in all: shorten the prompt to {max(model.context_length - length, 0)} tokens or "
-            "lower --length"
+            "ask for fewer (length, --length)"
         )
     return ids
 

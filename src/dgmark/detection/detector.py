@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dgmark.arguments import several, whole
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.evidence import DEFAULT_FPR, DEFAULT_MAX_CROP, KeyTest
 from dgmark.detection.intact import Phase
@@ -142,7 +143,7 @@ class Detector:
             SettingsError: the input is one text instead of several, or an item is neither a text nor ids.
         """
         if self.normalise and not isinstance(texts_or_ids, str):
-            return [self.detect(item) for item in texts_or_ids]
+            return [self.detect(item) for item in several(texts_or_ids, "texts")]
         return [self._test.detect(tokens) for tokens in self.reader.read_many(texts_or_ids)]
 
     def spans(self, text_or_ids: TextOrIds) -> tuple[Span, ...]:
@@ -171,14 +172,20 @@ class Detector:
         Raises:
             SettingsError: the window is shorter than 1 token.
         """
-        if window < 1:
+        if whole("window", window) < 1:
             raise SettingsError(f"window {window} is not at least 1 token")
         tokens = self.reader.read(text_or_ids)
         draws = GroupDraws(self.key.secret, tokens.ids, tokens.positions)
         return window_test(self.key.tables, tokens.ids, tokens.positions, draws, window=window)
 
     def tokens(self, text: str, detection: Detection) -> list[ScoredToken]:
-        """Each token of `text`, and whether it matches at the shift of `detection`, for display."""
+        """Each token of `text`, and whether it matches at the shift of `detection`, for display.
+
+        Raises:
+            SettingsError: `detection` is not a detection.
+        """
+        if not isinstance(detection, Detection):
+            raise SettingsError(f"a detection is what detect returns, not a {type(detection).__name__}")
         ids, offsets = self.reader.encode(text)
         matched = self.key.tables.matching(ids, np.arange(len(ids)) + detection.shift)
         return [

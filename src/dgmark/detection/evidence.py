@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import get_args
 
+from dgmark.arguments import number, whole
 from dgmark.detection.edited import EditedResult, deciding_share, edited_test
 from dgmark.detection.intact import Hypothesis, IntactTest, Phase
 from dgmark.detection.match_null import z_score
@@ -70,11 +71,11 @@ class KeyTest:
     def __post_init__(self) -> None:
         check_key(self.key)
         check_fpr(self.fpr, self.keys)
-        if self.mode not in get_args(Mode):
+        if not isinstance(self.mode, str) or self.mode not in get_args(Mode):
             raise SettingsError(f"mode {self.mode!r} is not one of: {', '.join(get_args(Mode))}")
-        if self.phase not in get_args(Phase):
+        if not isinstance(self.phase, str) or self.phase not in get_args(Phase):
             raise SettingsError(f"phase {self.phase!r} is not one of: {', '.join(get_args(Phase))}")
-        if self.max_crop < 0:
+        if whole("max crop", self.max_crop) < 0:
             raise SettingsError(f"max crop {self.max_crop} is negative")
 
     @cached_property
@@ -158,5 +159,5 @@ def check_fpr(fpr: float, keys: int = 1) -> None:
     Raises:
         SettingsError: the rate is not below 1, or each key's share is below 1e-300.
     """
-    if not SMALLEST_FPR * keys <= fpr < 1:
+    if not SMALLEST_FPR * keys <= number("fpr", fpr) < 1:
         raise SettingsError(f"fpr {fpr} is not between 0 and 1 (at least {SMALLEST_FPR * keys})")

@@ -5,6 +5,7 @@ alignment ratio (many keys of one spec in one pass). The e-value is computed onl
 best ratios, which can only make the smallest p-value larger. Knows nothing of models and prompts. Ours.
 """
 
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
+from dgmark.arguments import path as as_path
+from dgmark.arguments import several
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.alignment import Alignment
 from dgmark.detection.edited import aligned_tokens
@@ -171,7 +174,7 @@ def _checked_keys(keys: Iterable[WatermarkKey]) -> list[WatermarkKey]:
             "Keyring takes a list of keys: load_keys('folder') reads those of a folder, "
             "WatermarkKey.load('key.json') reads one"
         )
-    keys = list(keys)
+    keys = several(keys, "keys")
     if not keys:
         raise SettingsError("there is no key to look for; give at least one")
     for key in keys:
@@ -193,7 +196,10 @@ def load_keys(folder: str | Path, *, allow_open: bool = False) -> list[Watermark
     Raises:
         KeyFileNotFound: the folder does not exist or holds no key file.
         KeyFileFormat: a `.json` file is not a key file.
+        SettingsError: `folder` is not a path.
     """
+    if not os.path.isdir(as_path(folder, "a folder of keys")):
+        raise KeyFileNotFound(f"{folder} is not a folder: give the folder that holds the key files")
     files = sorted(Path(folder).glob("*.json"))
     if not files:
         raise KeyFileNotFound(f"the folder {folder} holds no key file (*.json); make one with `dgmark keygen`")

@@ -12,16 +12,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
+from dgmark.arguments import path as as_path
+from dgmark.arguments import several, whole
 from dgmark.detection.detector import Detector
 from dgmark.detection.evidence import STATISTICS_VERSION
-from dgmark.detection.reader import Ranges
+from dgmark.detection.reader import Ranges, checked_ranges
 from dgmark.detection.result import DETECTION_SCHEMA, Detection
 from dgmark.detection.scorer import Scorer, one_key
 from dgmark.errors import DgmarkError, InputError, SettingsError
 from dgmark.rows.inputs import STDIN
 from dgmark.rows.jsonl import BadRow, Row
 from dgmark.rows.row_file import SETTINGS, append_rows, take_up
-from dgmark.rows.texts import MAX_CHARS, Item, read_texts, unreadable
+from dgmark.rows.texts import MAX_CHARS, MOST_CHARS, Item, read_texts, unreadable
 from dgmark.rows.workers import check_workers, map_in_order
 from dgmark.watermark.key import WatermarkKey, check_key
 
@@ -134,8 +136,8 @@ def detect_file(
 
     Raises:
         SettingsError: `scorer` is neither a scorer nor a key, `workers` is not a whole number from 1 to 256,
-            `max_chars` is not a positive one, ranges or spans are requested without one dgMARK key, or the output lies
-            among the inputs.
+            `max_chars` is not one from 1 to 2**30, ranges or spans are requested without one dgMARK key, an argument
+            has the wrong type, or the output lies among the inputs.
         ModelNotFound: the tokenizer is unavailable.
         ResumeMismatch: the file holds rows of other inputs or settings; it is left unchanged.
         InputError: the file cannot be written.
@@ -144,15 +146,18 @@ def detect_file(
         check_key(scorer)
         scorer = Detector(scorer)
     check_workers(workers)
-    task = Task(only, spans)
+    task = Task(checked_ranges(only), bool(spans))
     task.check(scorer)
-    sources = [os.fspath(inputs)] if isinstance(inputs, str | os.PathLike) else [os.fspath(one) for one in inputs]
-    out = Path(out)
+    inputs = [inputs] if isinstance(inputs, str | os.PathLike) else several(inputs, "inputs")
+    sources = [os.fspath(as_path(one, "an input")) for one in inputs]
+    out = as_path(out, "the output")
+    if on_resume is not None and not callable(on_resume):
+        raise SettingsError(f"on_resume is a function of a number of rows, not a {type(on_resume).__name__}")
     _check_apart(out, sources)
     _load_tokenizer(scorer)
     tally = Tally()
     items = read_sources(sources, prefer_ids=ids, max_chars=max_chars)
-    settings = settings_hash(scorer, task, ids=ids)
+    settings = settings_hash(scorer, task, ids=bool(ids))
     tally.resumed = take_up(out, items, {**scorer.shared_fields, SETTINGS: settings}, tally.count_row)
     if on_resume:
         on_resume(tally.resumed)
@@ -188,10 +193,10 @@ def read_sources(
     """Read the texts of all sources. A source that cannot be read becomes a bad row, as does a text that is too long.
 
     Raises:
-        SettingsError: `max_chars` is not a positive whole number.
+        SettingsError: `max_chars` is not a whole number from 1 to 2**30.
     """
-    if type(max_chars) is not int or max_chars < 1:
-        raise SettingsError(f"max_chars {max_chars!r} is not a positive whole number")
+    if not 1 <= whole("max_chars", max_chars) <= MOST_CHARS:
+        raise SettingsError(f"max_chars {max_chars} is not in 1..{MOST_CHARS}")
     return _read_sources(sources, prefer_ids, max_chars)
 
 

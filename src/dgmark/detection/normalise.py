@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from functools import cache
 
+from dgmark.arguments import several
 from dgmark.errors import MissingExtra, SettingsError, install_hint
 
 # format characters that show nothing; joiners are kept beside letters that need them
@@ -121,7 +122,7 @@ def check_steps(steps: Sequence[str]) -> None:
         SettingsError: no step has one of these names.
         MissingExtra: a package that a step needs is not installed.
     """
-    for name in steps:
-        if name not in STEPS:
+    for name in several(steps, "normalisation steps"):
+        if not isinstance(name, str) or name not in STEPS:
             raise SettingsError(f"normalisation {name!r} is not one of: all, {', '.join(STEPS)}")
         STEPS[name]("")

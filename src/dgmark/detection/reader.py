@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Int
 
+from dgmark.arguments import several, whole
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.errors import ModelNotFound, SettingsError
 from dgmark.watermark.groups import check_ids
@@ -21,7 +22,7 @@ from dgmark.watermark.key import WatermarkKey
 TextOrIds = str | Sequence[int] | np.ndarray
 Ranges = Sequence[tuple[int, int]]
 
-_FLAT = "token ids must be a flat list of whole numbers"
+_FLAT = "one text or one flat list of token ids (whole numbers) is scored at a time"
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,8 @@ class Reader:
             tokenizer = load_tokenizer(spec.tokenizer)
         except ModelNotFound as error:
             raise ModelNotFound(
-                f"the key names the tokenizer {spec.tokenizer!r}, which is unavailable: give the model's "
-                f"folder or tokenizer.json with --tokenizer (vocabulary {spec.tokenizer_fingerprint})"
+                f"the key names the tokenizer {spec.tokenizer!r}, which is unavailable: give the model's folder or "
+                f"tokenizer.json as the tokenizer (--tokenizer); its fingerprint is {spec.tokenizer_fingerprint}"
             ) from error
         self._key.check_tokenizer(tokenizer)
         return tokenizer
@@ -112,7 +113,7 @@ class Reader:
         """
         if isinstance(texts_or_ids, str | bytes):
             raise SettingsError("this is one text, not a list of texts: give it to detect, or in a list")
-        items = list(texts_or_ids)
+        items = several(texts_or_ids, "texts")
         encoded = iter(self.tokenizer.encode_batch([item for item in items if isinstance(item, str)]) or [])
         return [
             self._counted(np.array(next(encoded), dtype=np.int64) if isinstance(item, str) else self._response(item))
@@ -166,13 +167,27 @@ class Reader:
 def _inside(tokens: LocatedIds, only: Ranges, length: int) -> ScoredIds:
     """The tokens that lie inside one of the ranges."""
     inside = np.zeros(len(tokens.ids), dtype=bool)
-    for start, end in only:
+    for start, end in checked_ranges(only):
         if not 0 <= start < end <= length:
             raise SettingsError(
                 f"range {start}:{end} is not START:END with 0 <= START < END <= {length}, the length of what is scored"
             )
         inside |= (tokens.offsets[:, 0] >= start) & (tokens.offsets[:, 1] <= end)
     return ScoredIds(tokens.ids[inside], tokens.positions[inside])
+
+
+def checked_ranges(only: Ranges) -> list[tuple[int, int]]:
+    """The ranges, once checked to be pairs of whole numbers.
+
+    Raises:
+        SettingsError: they are not.
+    """
+    ranges = []
+    for pair in several(only, "ranges"):
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            raise SettingsError(f"a range is a pair (start, end), not {pair!r}: give a list of such pairs")
+        ranges.append((whole("a range's start", pair[0]), whole("a range's end", pair[1])))
+    return ranges
 
 
 def _flat(ids: object) -> Int[np.ndarray, " n"]:
@@ -193,5 +208,5 @@ def _advice(content: object) -> str:
     if isinstance(content, os.PathLike):
         return "; this is a path: read the file first, or score it with dgmark.detect_file"
     if isinstance(content, list | tuple) and any(isinstance(item, str) for item in content):
-        return "; these are several texts: score them with detect_many"
+        return "; these are several texts: score them one by one, or together with detect_many"
     return ""

@@ -65,8 +65,11 @@ class Endpoint:
         url = urlsplit(self.base_url or "https://example")
         if url.username or url.password or url.query:
             raise SettingsError(f"leave secrets out of the base URL: the key is read from {KEY_VARIABLE}")
-        if url.scheme not in ("http", "https") or not url.hostname:
-            raise SettingsError(f"the base URL {self.base_url!r} is invalid: it must begin with http:// or https://")
+        if self.base_url == "" or url.scheme not in ("http", "https") or not url.hostname:
+            raise SettingsError(
+                f"the base URL {self.base_url!r} is not the address of a service: give one such as "
+                "http://localhost:8000/v1, or none for OpenAI's own"
+            )
 
 
 def connect(endpoint: Endpoint) -> "openai.OpenAI":
@@ -82,7 +85,10 @@ def connect(endpoint: Endpoint) -> "openai.OpenAI":
         raise MissingExtra(f"asking a language model needs openai: {install_hint('rater')}") from error
     key = os.environ.get(KEY_VARIABLE)
     if not key and endpoint.base_url is None:
-        raise SettingsError(f"set {KEY_VARIABLE} in the environment, or give the base URL of a service without keys")
+        raise SettingsError(
+            f"OpenAI's own endpoint needs a key: set {KEY_VARIABLE} in the environment, or give the address of another "
+            "service (base_url, --base-url, --rater-url)"
+        )
     return openai.OpenAI(api_key=key or "none", base_url=endpoint.base_url, timeout=endpoint.timeout, max_retries=0)
 
 

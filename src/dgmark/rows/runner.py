@@ -125,7 +125,8 @@ class RowRun(Generic[Content]):
         """Raise the first error, with the id of its row if there are several, if no row of the run is finished."""
         if self.errors and len(self.errors) == self.total:
             first, row_id = self.errors[0], self.open[0].row_id
-            raise first if self.total == 1 else type(first)(f"{row_id}: {first}")
+            alone = self.total == 1 and isinstance(self.open[0], Task)
+            raise first if alone else type(first)(f"{row_id}: {first}")
 
 
 def one_by_one(work: Callable[[Task[Content]], Row], tasks: Sequence[Task[Content]]) -> list[Row | DgmarkError]:

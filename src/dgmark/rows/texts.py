@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TEXT_SUFFIXES = (".txt", ".md", ".jsonl", ".parquet")
 # characters of a text: more than the Bible has
-MAX_CHARS = 5_000_000
+MAX_CHARS, MOST_CHARS = 5_000_000, 2**30
 _PARQUET_BATCH = 256
 # a row group that unpacks to more than this, and to more than this many times its size in the file, is a bomb
 _LARGE_GROUP, _DENSE_GROUP = 2**28, 100

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Bool, Int, UInt8
 
+from dgmark.arguments import whole
 from dgmark.errors import SettingsError, VocabularyMismatch
 
 Grouping = Literal["keyed", "token-id"]
@@ -50,11 +51,13 @@ class WatermarkSpec:
     code_length: int = 0
 
     def __post_init__(self) -> None:
+        for name in ("modulus", "rotation", "code_length", "table_size"):
+            object.__setattr__(self, name, whole(name.replace("_", " "), getattr(self, name)))
         if self.modulus not in MODULI:
             raise SettingsError(f"modulus {self.modulus} is not in 2..16")
         if not 0 <= self.rotation <= _LARGEST:
             raise SettingsError(f"rotation {self.rotation} is not in 0..{_LARGEST}; 0 turns it off")
-        if self.grouping not in ("keyed", "token-id"):
+        if not isinstance(self.grouping, str) or self.grouping not in ("keyed", "token-id"):
             raise SettingsError(f"grouping {self.grouping!r} is not one of: keyed, token-id")
         if self.grouping == "token-id" and self.rotation:
             raise SettingsError("grouping token-id has no key, so its groups cannot rotate; use rotation 0")
@@ -84,6 +87,8 @@ class WatermarkSpec:
         Raises:
             SettingsError: the secret is missing, superfluous, or of the wrong length.
         """
+        if secret is not None and not isinstance(secret, bytes):
+            raise SettingsError(f"the secret is bytes, not a {type(secret).__name__}")
         if (secret is None) != (self.grouping == "token-id"):
             raise SettingsError("grouping keyed needs a secret, and token-id takes none")
         if secret is not None and len(secret) != SECRET_BYTES:

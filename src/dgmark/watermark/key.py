@@ -11,9 +11,9 @@ import secrets
 import warnings
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from dgmark.arguments import path as as_path
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.errors import (
@@ -60,6 +60,8 @@ class WatermarkKey:
     secret: bytes | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.spec, WatermarkSpec):
+            raise SettingsError(f"the spec of a key is a WatermarkSpec, not a {type(self.spec).__name__}")
         self.spec.check_secret(self.secret)
 
     @classmethod
@@ -87,8 +89,10 @@ class WatermarkKey:
         """
         if isinstance(model, str):
             tokenizer, table_size = load_tokenizer(model), find_checkpoint(model).vocab_size
-        else:
+        elif isinstance(model, ModelLike):
             tokenizer, table_size = model.tokenizer, model.vocab_size
+        else:
+            raise SettingsError(f"a model is a name, a folder or a loaded model, not a {type(model).__name__}")
         spec = WatermarkSpec(
             modulus=modulus,
             rotation=rotation,
@@ -127,12 +131,18 @@ class WatermarkKey:
 
         Raises:
             TokenizerMismatch: the fingerprints differ.
+            SettingsError: this is not a tokenizer.
 
         Warns:
             TokenizerFingerprintWarning: the key is older than fingerprints of the whole tokenizer.
             VocabularyMismatch: the key's group table is smaller than the tokenizer's vocabulary, or far larger than any
                 model pads it.
         """
+        if not isinstance(tokenizer, Tokenizer):
+            raise SettingsError(
+                "a tokenizer is a Tokenizer (dgmark.checkpoint.load_tokenizer reads one) or the path of one, "
+                f"not a {type(tokenizer).__name__}"
+            )
         if tokenizer.vocabulary_fingerprint == self.spec.tokenizer_fingerprint:
             warnings.warn(
                 f"key {self.fingerprint} is bound to the vocabulary of tokenizer {self.spec.tokenizer!r} alone, so a "
@@ -185,8 +195,9 @@ class WatermarkKey:
 
         Raises:
             KeyFileExists: `path` exists.
+            SettingsError: `path` is not a path.
         """
-        write_key_file(Path(path), self.spec, self.key_id, self.secret, self.fingerprint)
+        write_key_file(as_path(path, "a key file"), self.spec, self.key_id, self.secret, self.fingerprint)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, allow_open: bool = False) -> "WatermarkKey":
@@ -201,7 +212,7 @@ class WatermarkKey:
             KeyFileOpen: every user of the machine can read it, and `allow_open` is not set.
             KeyFileFormat: not a key file, a damaged one, or of a newer version.
         """
-        spec, key_id, secret, fingerprint = read_key_file(Path(path), allow_open=allow_open)
+        spec, key_id, secret, fingerprint = read_key_file(as_path(path, "a key file"), allow_open=allow_open)
         key = cls(spec=spec, key_id=key_id, secret=secret)
         if fingerprint not in (None, key.fingerprint):
             raise KeyFileFormat(

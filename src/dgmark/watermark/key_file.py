@@ -60,7 +60,7 @@ def read_key_file(path: Path, *, allow_open: bool = False) -> tuple[WatermarkSpe
         text, mode = _read(path)
     except OSError as error:
         raise KeyFileNotFound(
-            f"the key file {path} cannot be read ({error.strerror}); make one with `dgmark keygen {path}`"
+            f"the key file {path} cannot be read ({error.strerror}); {_advice(path, error)}"
         ) from error
     if len(text) > LARGEST_FILE:
         raise KeyFileFormat(f"{path} is larger than {LARGEST_FILE} bytes, so it is not a key file: give the right file")
@@ -68,6 +68,14 @@ def read_key_file(path: Path, *, allow_open: bool = False) -> tuple[WatermarkSpe
     if secret is not None:
         _check_mode(mode, path, allow_open)
     return spec, content.key_id, secret, content.fingerprint or None
+
+
+def _advice(path: Path, error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return f"make one with `dgmark keygen {path}`"
+    if os.path.isdir(path):
+        return "give one of the key files in it (`dgmark detect --keys` and load_keys take the folder)"
+    return "give the file that `dgmark keygen` wrote"
 
 
 def _read(path: Path) -> tuple[bytes, int]:
@@ -119,9 +127,10 @@ def _parse(text: bytes, path: Path) -> tuple[_Content, WatermarkSpec, bytes | No
         return content, spec, secret
     except ValidationError as error:
         # names of fields only: their values may hold the secret
-        places = ", ".join(sorted({".".join(map(str, e["loc"])) or "the whole" for e in error.errors()}))
+        places = ", ".join(sorted({".".join(map(str, e["loc"])) for e in error.errors()} - {""}))
         versions = " or ".join(map(str, KEY_FILE_VERSIONS))
-        problem = f"{path} is not a key file of version {versions}; invalid or missing: {places}"
+        what = f"invalid or missing: {places}" if places else "it is not a JSON object with a key's fields"
+        problem = f"{path} is not a key file of version {versions}: {what}; give the file that `dgmark keygen` wrote"
     except json.JSONDecodeError as error:
         problem = f"{path} is not a key file: it is not JSON from line {error.lineno} on"
     except UnicodeDecodeError:

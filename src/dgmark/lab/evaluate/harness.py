@@ -97,7 +97,7 @@ class DiffusionLM(LM):  # type: ignore[misc]
         if config.length >= self.model.context_length:
             raise SettingsError(
                 f"{config.length} tokens leave no room for a prompt: {traits_of(self.model).name} holds "
-                f"{self.model.context_length} in all; give a smaller --length"
+                f"{self.model.context_length} in all; ask for fewer (length, --length)"
             )
         return config
 

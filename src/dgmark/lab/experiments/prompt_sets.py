@@ -1,5 +1,6 @@
 """The prompts of a cell: the package's, those in the TOML file, or a file of the user's."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,11 +78,11 @@ def named_files(arguments: list[str]) -> dict[str, Path]:
     files: dict[str, Path] = {}
     for item in arguments:
         name, _, path = item.rpartition("=")
-        if Path(item).exists() and not Path(path).exists():
+        if os.path.exists(item) and not os.path.exists(path):
             name, path = "", item
         if name in files:
             raise SettingsError(f"the prompts {name or 'of every set'} have two files; give one")
-        if not Path(path).is_file():
+        if not os.path.isfile(path):
             raise SettingsError(f"there is no file {path}: give prompts in JSON Lines")
         files[name] = Path(path)
     return files

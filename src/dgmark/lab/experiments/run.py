@@ -89,11 +89,13 @@ def run_experiment(
         warn: called with what a later report will lack.
 
     Raises:
-        SettingsError: there is no such cell, or a setting is invalid.
+        SettingsError: there is no such cell, a setting is invalid, or no cell reads a given file of prompts.
         NoTexts: prompts need a file that was not given.
     """
     by_model: dict[str, list[Cell]] = {}
-    for cell in _selected(experiment, options):
+    selected = _selected(experiment, options)
+    _check_files_are_used(experiment, selected, options)
+    for cell in selected:
         name = options.model or (cell.model if options.setup == "paper" else None)
         by_model.setdefault(name or experiment.setup(options.setup).model, []).append(cell)
     for name, cells in by_model.items():
@@ -124,6 +126,19 @@ def run_experiment(
             **_ratings(store, experiment, planned, options, progress),
         }
         write_plan(store, experiment, options.setup, planned, key, plan, judges)
+
+
+def _check_files_are_used(experiment: Experiment, cells: list[Cell], options: RunOptions) -> None:
+    """Refuse a file of prompts that no cell reads."""
+    sets = dict(experiment.prompt_set(cell, options.setup) for cell in cells)
+    needed = {name for name, prompts in sets.items() if prompts.texts is None and not prompts.builtin}
+    unused = sorted(name for name in options.files if name not in needed and (name or not needed))
+    if unused:
+        raise SettingsError(
+            f"{options.files[unused[0]]} is not used: {experiment.name} needs "
+            + (f"files for the prompt sets {', '.join(sorted(needed))}" if needed else "no file of prompts")
+            + f" in setup {options.setup}"
+        )
 
 
 def _selected(experiment: Experiment, options: RunOptions) -> list[Cell]:

@@ -1,0 +1,152 @@
+"""Every command with files that are no files: one clear error with its exit code, no traceback, and an end."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from support.command_line import run
+from support.known_keys import known_key
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs the pipes and devices of Unix")
+
+PATIENCE = 120  # seconds until a command counts as hanging
+Words = list[object]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A key, a text, rows, and things that no command can use."""
+    folder = tmp_path_factory.mktemp("files")
+    known_key("bad files").save(folder / "key.json")
+    (folder / "text.txt").write_text("The king went to the sea. The queen stayed at home.")
+    (folder / "rows.jsonl").write_text('{"id": "a", "text": "The king went to the sea."}\n')
+    (folder / "empty").write_text("")
+    (folder / "bytes").write_bytes(b"The \xff\xfe king")
+    (folder / "folder").mkdir()
+    os.mkfifo(folder / "pipe")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _commands_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A command that waits for ever fails its test instead of stopping all of them."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("dgmark.rows.inputs.PATIENCE", 0.05)
+    before = signal.signal(signal.SIGALRM, _too_long)
+    signal.alarm(PATIENCE)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def _too_long(*_: object) -> None:
+    raise AssertionError(f"the command did not end within {PATIENCE} seconds")
+
+
+# how a command is given a file, and the exit codes for one that cannot be used
+COMMANDS: dict[str, tuple[Callable[[str], Words], int]] = {
+    "detect": (lambda bad: ["detect", "--key", "key.json", bad], 4),
+    "detect --key": (lambda bad: ["detect", "--key", bad, "text.txt"], 5),
+    "detect --keys": (lambda bad: ["detect", "--keys", bad, "text.txt"], 5),
+    "detect --tokenizer": (lambda bad: ["detect", "--key", "key.json", "--tokenizer", bad, "text.txt"], 6),
+    "generate --prompts": (lambda bad: ["generate", "--key", "key.json", "--prompts", bad], 4),
+    "generate --key": (lambda bad: ["generate", "--key", bad, "--prompt", "x"], 5),
+    "generate --model": (lambda bad: ["generate", "--key", "key.json", "--prompt", "x", "--model", bad], 6),
+    "infill --texts": (lambda bad: ["infill", "--key", "key.json", "--texts", bad], 4),
+    "infill --model": (lambda bad: ["infill", "--key", "key.json", "a [mask:3]", "--model", bad], 6),
+    "attack": (lambda bad: ["attack", "substitution", bad], 4),
+    "attack hosts": (lambda bad: ["attack", "copy-paste", "text.txt", "--option", f"hosts={bad}"], 4),
+    "attack words": (
+        lambda bad: [
+            *("attack", "substitution", "text.txt", "--option", "source=words", "--option", "unit=word"),
+            *("--option", f"words={bad}"),
+        ],
+        4,
+    ),
+    "rate": (lambda bad: ["rate", bad, "--base-url", "http://localhost:9"], 4),
+    "evaluate": (lambda bad: ["evaluate", bad, "--judge", "none"], 4),
+    "evaluate --judge": (lambda bad: ["evaluate", "rows.jsonl", "--judge", bad], 6),
+    "keygen --model": (lambda bad: ["keygen", "new.json", "--model", bad], 6),
+    "key show": (lambda bad: ["key", "show", bad], 5),
+    "key renew": (lambda bad: ["key", "renew", bad, "new.json"], 5),
+    "key renew --tokenizer": (lambda bad: ["key", "renew", "key.json", "new.json", "--tokenizer", bad], 6),
+    "convert": (lambda bad: ["convert", bad, "new"], 6),
+    "experiment run": (lambda bad: ["experiment", "run", f"{bad}.toml"], 2),
+    "experiment run --prompts": (lambda bad: ["experiment", "run", "writing-prompts", "--prompts", bad], 2),
+    "experiment report --key": (lambda bad: ["experiment", "report", "lengths", "--key", bad], 5),
+    "demo --model": (lambda bad: ["demo", "--model", bad], 2),
+}
+BAD = {
+    "missing": "missing.txt",
+    "null": "/dev/null",
+    "zero": "/dev/zero",
+    "memory": "/proc/self/mem",
+    "folder": "folder",
+    "pipe": "pipe",
+    "nobody": "~nobody-of-this-name/file",
+    "long": "n" * 5000,
+    "not UTF-8": os.fsdecode(b"n\xff"),
+    "empty": "empty",
+    "bytes": "bytes",
+}
+# prompts are counted in only after the model is loaded
+LOADS_A_MODEL = {("experiment run --prompts", one) for one in ("memory", "empty", "bytes")}
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_file_that_is_none_is_one_clear_error(command: str, bad: str, folder: Path) -> None:
+    if not Path("/proc/self/mem").exists() and bad == "memory":
+        pytest.skip("needs /proc")
+    if (command, bad) in LOADS_A_MODEL:
+        pytest.skip("read after the model is loaded, by the same reader as generate's prompts")
+    words, code = COMMANDS[command]
+    given = words(BAD[bad])
+    before = {path.name for path in folder.iterdir()}
+    done = run(*given)
+    assert done.exit_code == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    named = BAD[bad].encode(errors="backslashreplace").decode()
+    shown = done.stderr.replace("\n", "")
+    assert named[:40] in shown or (bad == "empty" and "there is no" in shown)
+    assert {path.name for path in folder.iterdir()} - {"runs"} == before, "a refused command leaves nothing behind"
+
+
+@pytest.mark.parametrize("bad", ["/dev/null", "folder", "pipe", "n" * 5000, "folder/no/key.json"])
+def test_no_key_is_written_where_none_can_be(bad: str) -> None:
+    done = run("keygen", bad)
+    assert (done.exit_code, done.stdout) == (5, "")
+    assert "choose another path" in done.stderr
+
+
+def test_a_file_is_named_once() -> None:
+    assert run("detect", "--key", "key.json", "missing.txt").stderr == (
+        "error: missing.txt: cannot be read: No such file or directory; give a text file, a folder, or -\n"
+    )
+
+
+def test_a_name_that_is_not_utf_8_is_read_and_shown(folder: Path) -> None:
+    (folder / BAD["not UTF-8"]).write_text("The king went to the sea. " * 3)
+    try:
+        done = run("detect", "--key", "key.json", "--format", "jsonl", BAD["not UTF-8"])
+    finally:
+        (folder / BAD["not UTF-8"]).unlink()
+    assert done.exit_code == 0
+    assert '"id": "n\\udcff"' in done.stdout
+
+
+def test_a_folder_with_an_unreadable_file_is_read_on(folder: Path) -> None:
+    (folder / "folder" / "a.txt").write_bytes(b"\xff\xfe")
+    (folder / "folder" / "b.txt").write_text("The king went to the sea.")
+    try:
+        done = run("detect", "--key", "key.json", "--format", "jsonl", "folder")
+    finally:
+        for name in "ab":
+            (folder / "folder" / f"{name}.txt").unlink()
+    assert done.exit_code == 0
+    assert '"error": "is not a text in UTF-8' in done.stdout
+    assert '"verdict": "uncertain"' in done.stdout

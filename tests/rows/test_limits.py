@@ -1,0 +1,164 @@
+"""Texts, lines and tables that are too large: refused by a row, in bounded memory, while the others are read."""
+
+import io
+import itertools
+import tracemalloc
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as arrow
+import pyarrow.parquet as parquet
+import pytest
+
+from dgmark.detection.many import detect_file
+from dgmark.errors import InputError, SettingsError
+from dgmark.rows.inputs import bounded_lines
+from dgmark.rows.jsonl import BadRow
+from dgmark.rows.texts import MAX_CHARS, Item, read_texts
+from dgmark.rows.workers import FULL, map_in_order
+from support.command_line import rows, run
+from support.known_keys import known_key
+from support.unchecked import unchecked
+
+
+def peak_of_reading(path: Path, max_chars: int) -> tuple[list[Item | BadRow], int]:
+    """What is read, and the most bytes that were in memory for it."""
+    tracemalloc.start()
+    read = list(read_texts(str(path), max_chars=max_chars))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return read, most
+
+
+def sparse(path: Path, size: int, start: bytes = b"") -> Path:
+    """A file of this size that takes no space on the disk."""
+    with open(path, "wb") as file:
+        file.write(start)
+        file.truncate(size)
+    return path
+
+
+@pytest.mark.parametrize(("name", "start"), [("large.txt", b"The king. "), ("large.jsonl", b'{"id": "a", "text": "')])
+def test_five_gigabytes_are_refused_in_bounded_memory(tmp_path: Path, name: str, start: bytes) -> None:
+    size = 5 * 2**30 if name.endswith("txt") else 2**28  # a line is read to its end to find the next one
+    path = sparse(tmp_path / name, size, start)
+    (bad,), most = peak_of_reading(path, 10_000)
+    assert isinstance(bad, BadRow)
+    assert "too long" in bad.error or "longer than 10000 characters" in bad.error
+    assert most < 60_000_000
+
+
+def test_a_line_that_is_too_long_does_not_hide_the_next() -> None:
+    lines = bounded_lines(io.BytesIO(b"12345\n" + b"x" * 200_000 + b"\nafter\n123456\nend"), 6)
+    assert list(lines) == [b"12345\n", None, b"after\n", None, b"end"]
+
+
+@pytest.mark.parametrize("start", [b"", b"\n \n"])
+def test_standard_input_goes_on_behind_a_long_row(monkeypatch: pytest.MonkeyPatch, start: bytes) -> None:
+    long = b'{"id": "a", "text": "' + b"x" * 2**25 + b'"}\n{"id": "b", "text": "fine"}\n'
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(start + long)))
+    bad, good = read_texts("-", max_chars=100)
+    assert isinstance(bad, BadRow)
+    assert good == Item("b", "fine")
+
+
+def test_the_limit_counts_characters_not_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "t.txt"
+    for text in ("\U0001f642" * 100, "é" * 100, "a" * 100):
+        path.write_text(text)
+        assert list(read_texts(str(path), max_chars=100)) == [Item(str(path), text)]
+        (bad,) = read_texts(str(path), max_chars=99)
+        assert isinstance(bad, BadRow)
+        assert "--max-chars" in bad.error
+
+
+def test_a_long_text_is_a_bad_row_and_the_batch_goes_on(tmp_path: Path) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text(
+        '{"id": "a", "text": "' + "x" * 500 + '"}\n{"id": "b", "token_ids": [' + "5," * 500 + "5]}\n"
+        '{"id": "c", "text": "The king."}\n'
+    )
+    known_key("limits").save(tmp_path / "key.json")
+    tally = detect_file(known_key("limits"), source, out, max_chars=400)
+    assert (tally.scored, tally.unusable) == (1, 2)
+    words = ["detect", "--key", tmp_path / "key.json", "--format", "jsonl", "--max-chars", 400]
+    shown = rows(run(*words, source).stdout)
+    assert ["error" in row for row in shown] == [True, True, False]
+    assert "500 characters, and 400 are allowed" in shown[0]["error"]
+    (tmp_path / "one.txt").write_text("x" * 500)
+    alone = run(*words, tmp_path / "one.txt")
+    assert alone.exit_code == 4
+    assert "cut it into parts" in alone.stderr
+
+
+@pytest.mark.parametrize("limit", [0, -1, 2**40, 1.5, "9", None])
+def test_a_limit_that_is_none_is_refused(tmp_path: Path, limit: int) -> None:
+    with unchecked(), pytest.raises(SettingsError, match="max_chars"):
+        detect_file(known_key("limits"), tmp_path, tmp_path.parent / "out.jsonl", max_chars=limit)
+
+
+def test_few_long_texts_are_in_work_at_a_time() -> None:
+    sizes: list[int] = []
+
+    def work(chunk: list[int]) -> list[int]:
+        sizes.append(sum(chunk))
+        return chunk
+
+    list(map_in_order(work, [FULL // 2] * 7 + [3] * 70, size=lambda item: item))
+    assert sizes[:3] == [FULL, FULL, FULL]
+    assert max(sizes) <= FULL
+    assert len(sizes) == 5
+
+
+def test_parquet_that_unpacks_to_far_more_is_one_bad_row_and_is_not_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.parquet"
+    schema = arrow.schema({"id": arrow.string(), "text": arrow.string()})
+    with parquet.ParquetWriter(path, schema, compression="zstd") as file:
+        for texts in (["one"], ["x" * 300_000_000, "two"], ["three"]):
+            file.write_table(arrow.table({"id": texts[-1:] * len(texts), "text": texts}, schema=schema))
+    assert path.stat().st_size < 100_000
+    before = arrow.total_allocated_bytes()
+    highest = 0
+    read = []
+    for item in read_texts(str(path)):
+        read.append(item)
+        highest = max(highest, arrow.total_allocated_bytes() - before)
+    assert [isinstance(item, BadRow) for item in read] == [False, True, False]
+    assert isinstance(read[1], BadRow)
+    assert "this and the next 1 rows unpack from" in read[1].error
+    assert highest < 50_000_000
+
+
+def test_parquet_ids_that_repeat_for_ever_are_not_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "ids.parquet"
+    parquet.write_table(arrow.table({"token_ids": arrow.array([[7] * 40_000_000], arrow.list_(arrow.int16()))}), path)
+    (bad,) = read_texts(str(path))
+    assert isinstance(bad, BadRow)
+    assert "unpack" in bad.error
+
+
+def test_parquet_text_that_rows_share_is_unpacked_once(tmp_path: Path) -> None:
+    path = tmp_path / "shared.parquet"
+    text = "y" * 1_000_000
+    parquet.write_table(arrow.table({"text": arrow.array([text] * 400)}), path)
+    arrow.default_memory_pool()
+    before = arrow.total_allocated_bytes()
+    for item in itertools.islice(read_texts(str(path)), 300):
+        assert isinstance(item, Item)
+        assert item.content == text
+        assert arrow.total_allocated_bytes() - before < 30_000_000
+
+
+def test_the_limit_is_generous() -> None:
+    assert MAX_CHARS > 4_400_000  # the King James Bible
+
+
+def test_prompts_on_standard_input_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    known_key("limits").save(tmp_path / "key.json")
+    monkeypatch.setattr("dgmark.cli.generate.LARGEST_LINE", 1000)
+    monkeypatch.setattr("dgmark.rows.inputs.LARGEST_LINE", 1000)
+    for content, says in [(b"x" * 2000, "more than 1000 bytes"), (b"The \xff", "not a text in UTF-8")]:
+        for command in (["generate"], ["infill", "-"]):
+            done = run(*command, "--key", tmp_path / "key.json", stdin=content)
+            assert (done.exit_code, done.stdout) == (InputError.exit_code, "")
+            assert says in done.stderr
