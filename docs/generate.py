@@ -32,6 +32,7 @@ SECTIONS = {
     "Returns": "Returns",
     "Yields": "Yields",
     "Raises": "Raises",
+    "Warns": "Warns",
 }
 ROOMS = {
     "watermark": "Keys",

@@ -21,6 +21,8 @@ WRONG: list[Any] = [
     *(5.5, float("nan"), b"x", ["a", "b"], [1.5], [[1]], [None], {"a": 1}, object(), True, (1, 2, 3)),
     *(np.zeros((2, 2)), None, 10**30, -1),
 ]
+# texts and responses; a dictionary has its keys
+SEVERAL: list[Any] = [["a", "b"], [[1]], {"a": 1}]
 
 
 def detector(**settings: Any) -> Detector:
@@ -37,10 +39,10 @@ CALLS: dict[str, tuple[Callable[[Any], object], Callable[[Any], bool]]] = {
     "tokenizer": (lambda value: detector(tokenizer=value), lambda value: value is None),
     "normalise": (lambda value: detector(normalise=value), lambda _: False),
     "text": (lambda value: detector().detect(value), lambda value: value == (1, 2, 3)),
-    "texts": (lambda value: detector().detect_many(value), lambda value: value == ["a", "b"]),
+    "texts": (lambda value: detector().detect_many(value), lambda value: value in SEVERAL),
     "texts, normalised": (
         lambda value: detector(normalise=["nfc"]).detect_many(value),
-        lambda value: value == ["a", "b"],
+        lambda value: value in SEVERAL,
     ),
     "only": (lambda value: detector().detect("The king.", only=value), lambda value: value is None),
     "spans": (lambda value: detector().spans(value), lambda value: value == (1, 2, 3)),
@@ -60,7 +62,7 @@ CALLS: dict[str, tuple[Callable[[Any], object], Callable[[Any], bool]]] = {
     "secret": (lambda value: WatermarkKey(known_spec(), "id", value), lambda _: False),
     "spec": (lambda value: WatermarkKey(value, "id", KEY.secret), lambda _: False),
     "name of a tokenizer": (load_tokenizer, lambda _: False),
-    "inputs": (lambda value: detect_file(KEY, value, "out.jsonl"), lambda value: value == ["a", "b"]),
+    "inputs": (lambda value: detect_file(KEY, value, "out.jsonl"), lambda value: value in (["a", "b"], {"a": 1})),
     "out": (lambda value: detect_file(KEY, "in.txt", value), lambda _: False),
     "ranges": (lambda value: detect_file(KEY, "in.txt", "out.jsonl", only=value), lambda _: False),
     "on_resume": (lambda value: detect_file(KEY, "in.txt", "out.jsonl", on_resume=value), lambda value: value is None),

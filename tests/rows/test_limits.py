@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import sys
 import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
@@ -155,7 +156,7 @@ def test_the_limit_is_generous() -> None:
 
 def test_prompts_on_standard_input_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     known_key("limits").save(tmp_path / "key.json")
-    monkeypatch.setattr("dgmark.cli.generate.LARGEST_LINE", 1000)
+    monkeypatch.setattr(sys.modules["dgmark.cli.generate"], "LARGEST_LINE", 1000)  # the name is also a function's
     monkeypatch.setattr("dgmark.rows.inputs.LARGEST_LINE", 1000)
     for content, says in [(b"x" * 2000, "more than 1000 bytes"), (b"The \xff", "not a text in UTF-8")]:
         for command in (["generate"], ["infill", "-"]):

@@ -132,11 +132,11 @@ class WatermarkKey:
         Raises:
             TokenizerMismatch: the fingerprints differ.
             SettingsError: this is not a tokenizer.
+            VocabularyMismatch: the key's group table is smaller than the tokenizer's vocabulary, or far larger than any
+                model pads it.
 
         Warns:
             TokenizerFingerprintWarning: the key is older than fingerprints of the whole tokenizer.
-            VocabularyMismatch: the key's group table is smaller than the tokenizer's vocabulary, or far larger than any
-                model pads it.
         """
         if not isinstance(tokenizer, Tokenizer):
             raise SettingsError(
