@@ -12,10 +12,9 @@ from pathlib import Path
 
 import tokenizers
 
-from dgmark.arguments import path as as_path
 from dgmark.checkpoint.byte_bpe import is_byte_bpe, read_byte_bpe
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
-from dgmark.errors import CheckpointFormat, ModelNotFound
+from dgmark.errors import CheckpointFormat, ModelNotFound, as_path
 
 # End-of-text and end-of-turn tokens of all families; a vocabulary that lacks one ignores it.
 END_TOKENS = ("<|endoftext|>", "<|eot_id|>", "<|im_end|>", "<|role_end|>", "</s>", "[SEP]")

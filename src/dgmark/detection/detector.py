@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from dgmark.arguments import several, whole
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.evidence import DEFAULT_FPR, DEFAULT_MAX_CROP, KeyTest
 from dgmark.detection.intact import Phase
@@ -21,7 +20,7 @@ from dgmark.detection.result import Detection, Mode, ScoredToken, Span
 from dgmark.detection.shares import UNCHANGED
 from dgmark.detection.spans import check_length, find_stretches
 from dgmark.detection.windows import DEFAULT_WINDOW, WindowTest, window_test
-from dgmark.errors import SettingsError
+from dgmark.errors import SettingsError, several, whole
 from dgmark.watermark.key import WatermarkKey
 
 __all__ = ["DEFAULT_FPR", "DEFAULT_MAX_CROP", "Detector", "detect"]

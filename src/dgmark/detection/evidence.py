@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import get_args
 
-from dgmark.arguments import number, whole
 from dgmark.detection.edited import EditedResult, deciding_share, edited_test
 from dgmark.detection.intact import Hypothesis, IntactTest, Phase
 from dgmark.detection.match_null import z_score
@@ -17,7 +16,7 @@ from dgmark.detection.reader import ScoredIds
 from dgmark.detection.result import Detection, Mode, summary, verdict_of
 from dgmark.detection.shares import adjusted_p, bonferroni_p, shares_of
 from dgmark.detection.windows import window_statistic
-from dgmark.errors import SettingsError
+from dgmark.errors import SettingsError, number, whole
 from dgmark.watermark.key import WatermarkKey, check_key
 
 # raised whenever a text's p-value changes, so that no file mixes p-values of two versions

@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-from dgmark.arguments import path as as_path
-from dgmark.arguments import several
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.alignment import Alignment
 from dgmark.detection.edited import aligned_tokens
@@ -27,7 +25,7 @@ from dgmark.detection.intact import IntactTest, Phase
 from dgmark.detection.reader import Reader, ScoredIds, TextOrIds
 from dgmark.detection.result import Detection
 from dgmark.detection.shares import adjusted_p, shares_of
-from dgmark.errors import KeyFileNotFound, SettingsError, TokenizerMismatch
+from dgmark.errors import KeyFileNotFound, SettingsError, TokenizerMismatch, as_path, several
 from dgmark.watermark.groups import GroupTables, WatermarkSpec
 from dgmark.watermark.key import WatermarkKey, check_key
 

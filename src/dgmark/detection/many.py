@@ -12,14 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
-from dgmark.arguments import path as as_path
-from dgmark.arguments import several, whole
 from dgmark.detection.detector import Detector
 from dgmark.detection.evidence import STATISTICS_VERSION
 from dgmark.detection.reader import Ranges, checked_ranges
 from dgmark.detection.result import DETECTION_SCHEMA, Detection
 from dgmark.detection.scorer import Scorer, one_key
-from dgmark.errors import DgmarkError, InputError, SettingsError
+from dgmark.errors import DgmarkError, InputError, SettingsError, as_path, several, whole
 from dgmark.rows.inputs import STDIN
 from dgmark.rows.jsonl import BadRow, Row
 from dgmark.rows.row_file import SETTINGS, append_rows, take_up

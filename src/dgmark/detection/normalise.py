@@ -10,8 +10,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from dgmark.arguments import several
-from dgmark.errors import MissingExtra, SettingsError, install_hint
+from dgmark.errors import MissingExtra, SettingsError, install_hint, several
 
 # format characters that show nothing; joiners are kept beside letters that need them
 _INVISIBLE = re.compile(

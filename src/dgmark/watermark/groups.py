@@ -15,8 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Bool, Int, UInt8
 
-from dgmark.arguments import whole
-from dgmark.errors import SettingsError, VocabularyMismatch
+from dgmark.errors import SettingsError, VocabularyMismatch, whole
 
 Grouping = Literal["keyed", "token-id"]
 PRF = "shake256-rank-v1"

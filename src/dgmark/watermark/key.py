@@ -13,15 +13,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol, runtime_checkable
 
-from dgmark.arguments import path as as_path
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
-from dgmark.errors import (
-    KeyFileFormat,
-    SettingsError,
-    TokenizerMismatch,
-    VocabularyMismatch,
-)
+from dgmark.errors import KeyFileFormat, SettingsError, TokenizerMismatch, VocabularyMismatch, as_path
 from dgmark.watermark.groups import PRF, SECRET_BYTES, Grouping, GroupTables, WatermarkSpec
 from dgmark.watermark.key_file import KeyWarning, read_key_file, write_key_file
 
