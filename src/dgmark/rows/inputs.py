@@ -122,14 +122,14 @@ def read_stdin() -> str:
     return decode(checked_size(content), STDIN_NAME)
 
 
-def checked_size(content: bytes) -> bytes:
-    """Refuse more than `LARGEST_LINE` bytes of standard input.
+def checked_size(content: bytes, source: str = STDIN_NAME) -> bytes:
+    """Refuse more than `LARGEST_LINE` bytes.
 
     Raises:
         InputError: it is longer.
     """
     if len(content) > LARGEST_LINE:
-        raise InputError(f"{STDIN_NAME} holds more than {LARGEST_LINE} bytes: give a shorter text")
+        raise InputError(f"{source} holds more than {LARGEST_LINE} bytes: give less")
     return content
 
 

@@ -4,12 +4,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.errors import NoTexts, SettingsError
+from dgmark.rows.inputs import LARGEST_LINE, checked_size, open_input
+from dgmark.rows.inputs import decode as decode_utf8
 
 UNITS = ("token", "word")
 SOURCES = ("vocabulary", "text", "words")
@@ -92,11 +93,10 @@ def listed_words(path: str) -> tuple[str, ...]:
 
     Raises:
         NoTexts: the file is unreadable or empty.
+        InputError: it is not UTF-8, or is larger than 64 MiB.
     """
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise NoTexts(f"the list of words {path} cannot be read: {error}") from error
+    with open_input(path, "a list of words") as file:
+        lines = decode_utf8(checked_size(file.read(LARGEST_LINE + 1), path), path).splitlines()
     words = tuple(line.strip() for line in lines if line.strip())
     if not words:
         raise NoTexts(f"the list of words {path} is empty: give one word a line")

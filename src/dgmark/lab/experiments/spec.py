@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from dgmark.errors import SettingsError
+from dgmark.errors import InputError, SettingsError
+from dgmark.rows.inputs import LARGEST_LINE, decode, open_file
 from dgmark.watermark.groups import Grouping
 
 SetupName = Literal["builtin", "paper"]
@@ -286,6 +287,9 @@ def read_experiment(path: Path) -> Experiment:
         SettingsError: see `parse_experiment`; or the file is unreadable.
     """
     try:
-        return parse_experiment(path.read_text(encoding="utf-8"), str(path))
+        with open_file(path) as file:
+            return parse_experiment(decode(file.read(LARGEST_LINE), str(path)), str(path))
+    except InputError as error:
+        raise SettingsError(str(error)) from None
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror}") from None
