@@ -8,6 +8,7 @@ DgmarkError                    70   (also used for bugs in dgmark)
 ├── InputError                  4   unusable text or rows
 │   ├── EmptyInput
 │   ├── NoTexts
+│   ├── FileInUse
 │   └── ResumeMismatch
 ├── KeyFileError                5   an unusable key
 │   ├── KeyFileNotFound
@@ -71,6 +72,10 @@ class EmptyInput(InputError):
 
 class NoTexts(InputError):
     """A file or folder holds no readable text."""
+
+
+class FileInUse(InputError):
+    """Another process is writing this output file."""
 
 
 class ResumeMismatch(InputError):
