@@ -79,7 +79,7 @@ class FileInUse(InputError):
 
 
 class ResumeMismatch(InputError):
-    """An output file holds rows that other settings made."""
+    """An output file holds rows of other settings or inputs, or lines that are not rows of dgmark."""
 
 
 class KeyFileError(DgmarkError):

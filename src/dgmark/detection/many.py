@@ -135,7 +135,9 @@ def detect_file(
         SettingsError: `scorer` is neither a scorer nor a key, `workers` is below 1, ranges or spans are requested
             without one dgMARK key, or the output lies among the inputs.
         ModelNotFound: the tokenizer is unavailable.
-        ResumeMismatch: the file holds rows of other inputs or settings; it is left unchanged.
+        ResumeMismatch: the file holds rows of other inputs or settings, or a text changed under its id; the file is
+            left unchanged.
+        FileInUse: another process is writing the file.
         InputError: the file cannot be written.
     """
     if not isinstance(scorer, Scorer):

@@ -23,9 +23,9 @@ def check_apart(out: Path | None, sources: Iterable[str | None]) -> None:
     """
     if out is None:
         return
-    place, written = out.resolve(), _status(out)
+    place, written = Path(os.path.realpath(out)), _status(out)
     for source in (one for one in sources if one is not None):
-        if source != STDIN and os.path.isdir(source) and place.is_relative_to(Path(source).resolve()):
+        if source != STDIN and os.path.isdir(source) and place.is_relative_to(os.path.realpath(source)):
             raise SettingsError(f"the output {out} lies in {source}, which is read: choose a place outside it")
         if written and any(read and os.path.samestat(written, read) for read in map(_status, _files(source))):
             name = "standard input" if source == STDIN else source
