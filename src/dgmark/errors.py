@@ -8,6 +8,7 @@ DgmarkError                    70   (also used for bugs in dgmark)
 ├── InputError                  4   unusable text or rows
 │   ├── EmptyInput
 │   ├── NoTexts
+│   ├── FileInUse
 │   └── ResumeMismatch
 ├── KeyFileError                5   an unusable key
 │   ├── KeyFileNotFound
@@ -78,8 +79,12 @@ class NoTexts(InputError):
     """A file or folder holds no readable text."""
 
 
+class FileInUse(InputError):
+    """Another process is writing this output file."""
+
+
 class ResumeMismatch(InputError):
-    """An output file holds rows that other settings made."""
+    """An output file holds rows of other settings or inputs, or lines that are not rows of dgmark."""
 
 
 class KeyFileError(DgmarkError):

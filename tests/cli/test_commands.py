@@ -351,8 +351,8 @@ def test_detect_writes_the_contracts_fields_in_order_of_input(
     assert "error" in out[1]
     assert "error" in out[3]
     wanted = {"p_value", "z_score", "green_fraction", "num_tokens_scored", "num_tokens_matched", "fpr"}
-    assert wanted <= set(out[0])
-    assert out[0]["schema"] == 3
+    assert wanted | {"source_sha256"} <= set(out[0])
+    assert out[0]["schema"] == 4
     assert "2 of 4 inputs cannot be used" in result.stderr
 
 

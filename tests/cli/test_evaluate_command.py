@@ -141,3 +141,23 @@ def test_texts_are_rated_over_an_endpoint(source: Path, tmp_path: Path, monkeypa
     assert "coherence" in again.stdout
     assert len(list((tmp_path / "cache" / "dgmark" / "ratings").iterdir())) == 3
     assert "sk-secret" not in out.read_text() + done.stdout + done.stderr
+
+
+def test_ratings_resume_and_a_changed_text_is_refused(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("openai")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-a-test")
+    out = tmp_path / "ratings.jsonl"
+    with stub_endpoint() as stub:
+        command = ["rate", source, "--model", "stub", "--base-url", stub.url, "--no-cache", "--out", out, "--json"]
+        first = run(*command)
+        whole = out.read_bytes()
+        out.write_bytes(whole[: whole.index(b"\n") + 30])
+        again = run(*command)
+        assert (len(stub.requests), out.read_bytes()) == (5, whole)
+        assert again.stdout == first.stdout
+        source.write_text(source.read_text().replace(ROWS[0]["text"], "Another text."))
+        refused = run(*command)
+        assert (refused.exit_code, len(stub.requests), out.read_bytes()) == (4, 5, whole)
+    assert "made from a different text" in refused.stderr

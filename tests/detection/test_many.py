@@ -1,5 +1,6 @@
 """Files of texts into a file of rows: resuming, several processes, bad rows among good ones, settings kept apart."""
 
+import hashlib
 import json
 from itertools import islice
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 import dgmark
 from dgmark import Detector, Keyring, WatermarkKey, detect_file
-from dgmark.detection.many import Task, score, settings_hash
+from dgmark.detection.many import Extras, score, settings_hash
 from dgmark.detection.scorer import Scorer
 from dgmark.errors import InputError, ModelNotFound, ResumeMismatch, SettingsError, TokenizerMismatch
 from dgmark.lab.baselines import scheme
@@ -53,11 +54,21 @@ def test_a_file_has_one_row_a_text_in_order_and_the_counts_are_returned(source: 
     assert (tally.scored, tally.unusable, tally.resumed) == (147, 3, 0)
     assert tally.first_unusable is not None
     assert tally.first_unusable.row_id == "foreign"
-    assert made[0] == {**DETECTOR.detect("This is text number 0 of many.").to_row("row 0"), **settings_of(made[0])}
+    text = "This is text number 0 of many."
+    added = {"source_sha256": hashlib.sha256(text.encode()).hexdigest(), "settings": made[0]["settings"]}
+    assert made[0] == {**DETECTOR.detect(text).to_row("row 0"), **added}
 
 
-def settings_of(row: dict[str, Any]) -> dict[str, Any]:
-    return {"settings": row["settings"]}
+def test_a_row_states_the_hash_of_the_text_or_ids_it_was_made_from(tmp_path: Path) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    text, ids = "Die Möwe \ud800 und das Meer", [5, 6, 7]
+    lines: list[Any] = [{"id": "text", "text": text}, {"id": "ids", "token_ids": ids}]
+    lines += [{"id": "foreign", "token_ids": [5, 9000]}, {"id": "none"}]
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    detect_file(DETECTOR, source, out)
+    hashed = (text.encode("utf-8", "surrogatepass"), b"[5,6,7]", b"[5,9000]")
+    known = [hashlib.sha256(content).hexdigest() for content in hashed]
+    assert [row.get("source_sha256") for row in rows(out.read_text())] == [*known, None]
 
 
 def test_a_key_stands_for_its_detector_and_inputs_may_be_several(source: Path, tmp_path: Path) -> None:
@@ -78,7 +89,7 @@ def test_a_torn_file_is_resumed_where_it_stopped(source: Path, tmp_path: Path, c
     first = detect_file(DETECTOR, source, out)
     whole = out.read_bytes()
     lines = whole.splitlines(keepends=True)
-    out.write_bytes(b"".join(lines[:cut]) + lines[cut][:30])
+    out.write_bytes(b"".join(lines[:cut]) + lines[cut][:70])
     resumed: list[int] = []
     again = detect_file(DETECTOR, source, out, on_resume=resumed.append)
     assert out.read_bytes() == whole
@@ -133,12 +144,11 @@ def test_ids_ranges_and_spans_are_those_of_the_detector(tmp_path: Path) -> None:
 # --- settings ------------------------------------------------------------------------------------
 
 
-# as written before scorers had `settings`: files of that time must still be resumed
-def hashes() -> list[tuple[Scorer, Task, bool, str]]:
-    """Scorers of keys as the first versions made them, and the hashes that those versions computed."""
+def hashes() -> list[tuple[Scorer, Extras, bool, str]]:
+    """Scorers, and the hashes in the files of schema 4, which must be resumed as long as the schema stays."""
     key, rotating = first_version(KEY), first_version(ROTATING)
     return [
-        (Detector(key, tokenizer=builtin_tokenizer()), Task(), False, "f56c0fa330b90d28"),
+        (Detector(key, tokenizer=builtin_tokenizer()), Extras(), False, "8a3da0055b9ae79c"),
         (
             Detector(
                 rotating,
@@ -149,62 +159,51 @@ def hashes() -> list[tuple[Scorer, Task, bool, str]]:
                 max_crop=7,
                 normalise=[],
             ),
-            Task([(0, 9), (20, 30)]),
+            Extras([(0, 9), (20, 30)]),
             True,
-            "41b84ba1a1ae5296",
+            "6c60b72768d6658a",
         ),
-        (Detector(key, tokenizer=builtin_tokenizer(), mode="intact"), Task(spans=True), False, "45affd717d05c41b"),
+        (Detector(key, tokenizer=builtin_tokenizer(), mode="intact"), Extras(spans=True), False, "9760d2a0a03dd9e4"),
         (
             Detector(key, tokenizer=builtin_tokenizer(), normalise=["quotes", "nfc", "quotes"]),
-            Task(),
+            Extras(),
             False,
-            "bc489953742d3429",
+            "5ed7e7f0595be443",
         ),
-        (scheme("dgmark").detector(key, tokenizer=builtin_tokenizer()), Task(), False, "f56c0fa330b90d28"),
+        (scheme("dgmark").detector(key, tokenizer=builtin_tokenizer()), Extras(), False, "8a3da0055b9ae79c"),
         (
             Keyring([rotating, key], tokenizer=builtin_tokenizer(), fpr=1e-3, phase="start", max_crop=5),
-            Task(),
+            Extras(),
             True,
-            "89389ccd58e72574",
+            "fcbb31c6b208f421",
         ),
         (
             scheme("kgw", delta=3.0).detector(key, fpr=0.01, tokenizer=builtin_tokenizer()),
-            Task(),
+            Extras(),
             False,
-            "c4305218dcc4fcb8",
+            "d656205fec8cf85c",
         ),
-        (scheme("gloaguen").detector(key, tokenizer=builtin_tokenizer()), Task(), False, "a5acc274fd58a99a"),
+        (scheme("gloaguen").detector(key, tokenizer=builtin_tokenizer()), Extras(), False, "f7cb01cb554dac15"),
     ]
-
-
-OLD_ROW = (
-    '{"id": "a", "verdict": "uncertain", "p_value": 0.8818342151675485, "z_score": 0.4472135954999579, '
-    '"green_fraction": 0.6, "num_tokens_scored": 5, "num_tokens_matched": 3, "fpr": 0.0001, "shift": 0, '
-    '"shifts_tested": 2, "key_fingerprint": "d8d602ac6fc0a465", "guaranteed": true, "summary": "Too little to tell.", '
-    '"mode": "auto", "p_intact": 1.0, "p_edited": 0.7936507936507936, "draws": 14, "edited_fraction": null, '
-    '"z_window": 1.0, "normalised": [], "spans": null, "keys_tested": 1, "scheme": "dgmark", "p_published": null, '
-    '"schema": 3, "settings": "f56c0fa330b90d28"}\n'
-)
 
 
 @OLD_KEYS
 @pytest.mark.parametrize("case", range(8))
 def test_the_hash_of_settings_is_the_one_that_files_hold(case: int) -> None:
-    scorer, task, ids, known = hashes()[case]
-    assert settings_hash(scorer, task, ids=ids) == known
+    scorer, extras, ids, known = hashes()[case]
+    assert settings_hash(scorer, extras, ids=ids) == known
 
 
-@OLD_KEYS
-def test_a_file_of_an_earlier_version_is_resumed(tmp_path: Path) -> None:
-    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    source.write_text('{"id": "a", "text": "Once upon a time."}\n{"id": "b", "text": "The sea was calm."}\n')
-    out.write_text(OLD_ROW)
-    assert detect_file(first_version(KEY), source, out).resumed == 1
-    assert out.read_text().startswith(OLD_ROW)
-    assert [(row["id"], row["settings"]) for row in rows(out.read_text())] == [
-        ("a", "f56c0fa330b90d28"),
-        ("b", "f56c0fa330b90d28"),
-    ]
+def test_a_file_of_schema_3_is_refused_since_its_rows_do_not_state_their_texts(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    detect_file(DETECTOR, source, out)
+    old = [{**row, "schema": 3} for row in rows(out.read_text())[:1]]
+    del old[0]["source_sha256"]
+    out.write_text(json.dumps(old[0]) + "\n")
+    before = out.read_bytes()
+    with pytest.raises(ResumeMismatch, match="differs in schema"):
+        detect_file(DETECTOR, source, out)
+    assert out.read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -236,6 +235,45 @@ def test_a_file_of_other_inputs_is_not_resumed(source: Path, tmp_path: Path) -> 
     detect_file(DETECTOR, source, out)
     source.write_text('{"id": "another", "text": "A text."}\n')
     with pytest.raises(ResumeMismatch, match="same inputs in the same order"):
+        detect_file(DETECTOR, source, out)
+
+
+@pytest.mark.parametrize("name", ["row 1", "marked", "foreign", "empty", "row 149"])
+def test_a_text_that_changed_is_refused(source: Path, tmp_path: Path, name: str) -> None:
+    """Finished rows and error rows alike; error rows at the end are made again."""
+    out = tmp_path / "out.jsonl"
+    detect_file(DETECTOR, source, out)
+    whole = out.read_bytes()
+    changed = [json.loads(line) for line in source.read_text().splitlines()]
+    for line in changed:
+        if line["id"] == name:
+            line.pop("token_ids", None)
+            line["text"] = "Another text, which was not scored."
+    source.write_text("".join(json.dumps(line) + "\n" for line in changed))
+    with pytest.raises(ResumeMismatch, match=f"a row '{name}' made from a different text"):
+        detect_file(DETECTOR, source, out)
+    assert out.read_bytes() == whole
+
+
+def test_error_rows_at_the_end_are_made_again_and_those_before_stay(tmp_path: Path) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    lines = ['{"id": "a"}', '{"id": "b", "text": "B."}', '{"id": "c"}', '{"id": "d", "text": " "}']
+    source.write_text("\n".join(lines) + "\n")
+    detect_file(DETECTOR, source, out)
+    lines[2:] = ['{"id": "c", "text": "C."}', '{"id": "d", "text": "D."}', '{"id": "e", "text": "E."}']
+    source.write_text("\n".join(lines) + "\n")
+    tally = detect_file(DETECTOR, source, out)
+    assert (tally.resumed, tally.scored, tally.unusable) == (2, 4, 1)
+    assert [(row["id"], "error" in row) for row in rows(out.read_text())] == [
+        ("a", True), ("b", False), ("c", False), ("d", False), ("e", False)
+    ]  # fmt: skip
+
+
+def test_a_file_of_more_inputs_is_not_resumed(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    detect_file(DETECTOR, source, out)
+    source.write_text("".join(source.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(ResumeMismatch, match="holds row 'row 149' where the inputs have 'no more'"):
         detect_file(DETECTOR, source, out)
 
 

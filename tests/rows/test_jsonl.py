@@ -1,4 +1,4 @@
-"""JSON Lines in and out: bad lines are named, good ones survive, and a file is taken up where it stopped."""
+"""JSON Lines in and out: bad lines are named, good ones survive."""
 
 import io
 import json
@@ -11,15 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dgmark.errors import InputError, NoTexts, ResumeMismatch
+from dgmark.errors import InputError, NoTexts
 from dgmark.rows.jsonl import BadRow, Row, parse_rows, read_good_rows, read_rows, to_line
-from dgmark.rows.row_file import RowFile
-
-SETTINGS: Row = {"model": "storyteller", "settings": {"length": 64}}
-
-
-def row(number: int, **more: object) -> Row:
-    return {"id": f"row {number}", **SETTINGS, "text": f"text {number}", **more}
 
 
 def parsed(*lines: bytes) -> list[Row | BadRow]:
@@ -155,135 +148,3 @@ def test_unicode_stays_readable() -> None:
 def test_what_json_has_no_number_for_is_refused(number: float) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         to_line({"p_value": number})
-
-
-# --- files that grow -----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "new folder" / "out.jsonl"
-
-
-def write(path: Path, *rows: Row) -> None:
-    with RowFile(path, SETTINGS) as file:
-        file.append(rows)
-
-
-def test_rows_are_on_the_disk_when_append_returns(path: Path) -> None:
-    with RowFile(path, SETTINGS) as file:
-        file.append([row(1)])
-        assert [json.loads(line) for line in path.read_text().splitlines()] == [row(1)]
-
-
-def test_a_new_file_has_nothing_done(path: Path) -> None:
-    with RowFile(path, SETTINGS) as file:
-        assert set(file.done) == set()
-
-
-def test_a_file_is_taken_up_where_it_stopped(path: Path) -> None:
-    write(path, row(1), row(2))
-    with RowFile(path, SETTINGS) as file:
-        assert set(file.done) == {"row 1", "row 2"}
-        file.append([row(3)])
-    assert [json.loads(line) for line in path.read_text().splitlines()] == [row(1), row(2), row(3)]
-
-
-@pytest.mark.parametrize("kept", [1, 10, -1])
-def test_a_half_written_last_line_is_removed_and_written_again(path: Path, kept: int) -> None:
-    write(path, row(1), row(2))
-    before = path.read_bytes()
-    torn = before + to_line(row(3)).encode()[:kept]
-    path.write_bytes(torn)
-    with RowFile(path, SETTINGS) as file:
-        assert set(file.done) == {"row 1", "row 2"}
-        assert path.read_bytes() == torn  # nothing is cut before there is something to write
-        file.append([row(3)])
-    assert [json.loads(line) for line in path.read_text().splitlines()] == [row(1), row(2), row(3)]
-
-
-def test_a_first_line_half_written_is_removed(path: Path) -> None:
-    write(path, row(1))
-    path.write_bytes(path.read_bytes()[:25])
-    with RowFile(path, SETTINGS) as file:
-        assert set(file.done) == set()
-        file.append([])
-    assert path.read_bytes() == b""
-
-
-def test_a_line_cut_inside_a_character_is_removed(path: Path) -> None:
-    write(path, row(1))
-    before = path.read_bytes()
-    path.write_bytes(before + '{"id": "row 2", "text": "é'.encode()[:-1])
-    write(path, row(2))
-    assert path.read_bytes() == before + to_line(row(2)).encode() + b"\n"
-
-
-@pytest.mark.parametrize("other", [{"model": "other"}, {"settings": {"length": 65}}, {"model": ...}], ids=str)
-def test_rows_of_other_settings_are_refused_and_kept(path: Path, other: Row) -> None:
-    content = {name: value for name, value in row(1, **other).items() if value is not ...}
-    path.parent.mkdir()
-    path.write_text(json.dumps(content) + "\n" + '{"id": "half')
-    before = path.read_bytes()
-    with pytest.raises(ResumeMismatch, match=f"rows of another run, which differs in {next(iter(other))}"):
-        RowFile(path, SETTINGS)
-    assert path.read_bytes() == before
-
-
-def test_rows_with_errors_are_dropped_to_be_made_again(path: Path) -> None:
-    write(path, row(1), {"id": "row 2", "error": "no prompt", "schema": 1}, row(3))
-    with RowFile(path, SETTINGS, ["model"]) as file:
-        assert file.done == {"row 1": {"model": row(1)["model"]}, "row 3": {"model": row(3)["model"]}}
-        file.append([row(2)])
-    assert path.read_text() == "".join(to_line(row(number)) + "\n" for number in (1, 3, 2))
-    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"Dear diary,\nit rained.\n", b"\n", b'{"text": "no id"}\n', b"[]\n", b"5\n", b'{"id": [1]}\n', b"\xff\n"],
-    ids=repr,
-)
-def test_a_file_of_something_else_is_refused_and_kept(path: Path, content: bytes) -> None:
-    path.parent.mkdir()
-    path.write_bytes(content)
-    with pytest.raises(ResumeMismatch, match="choose another --out"):
-        RowFile(path, SETTINGS)
-    assert path.read_bytes() == content
-
-
-@pytest.mark.parametrize(
-    "content", [b"Dear diary, it rained.", b'{"name": "a file of one line"}', b"\x89PNG"], ids=repr
-)
-def test_a_file_of_something_else_without_a_final_newline_is_refused_and_kept(path: Path, content: bytes) -> None:
-    path.parent.mkdir()
-    path.write_bytes(content)
-    with pytest.raises(ResumeMismatch, match="choose another --out"), RowFile(path, SETTINGS):
-        pass
-    assert path.read_bytes() == content
-
-
-def test_a_folder_is_no_row_file(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be written"):
-        RowFile(tmp_path, SETTINGS)
-
-
-def test_a_row_file_below_a_file_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot be written"):
-        RowFile(tmp_path / "file" / "out.jsonl", SETTINGS)
-
-
-def test_a_row_that_is_no_json_leaves_the_file_as_it_was(path: Path) -> None:
-    write(path, row(1))
-    before = path.read_bytes()
-    with RowFile(path, SETTINGS) as file, pytest.raises(ValueError, match="not JSON compliant"):
-        file.append([row(2), row(3, p_value=math.nan)])
-    assert path.read_bytes() == before
-
-
-def test_lone_surrogates_survive_the_file(path: Path) -> None:
-    write(path, row(1, text="lone \ud800"))
-    (found,) = read_rows(str(path))
-    assert not isinstance(found, BadRow)
-    assert found["text"] == "lone \ud800"

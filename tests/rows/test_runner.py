@@ -103,7 +103,7 @@ def test_a_finished_row_of_the_same_id_but_another_task_is_refused(path: Path) -
     assert path.read_bytes() == before
 
 
-def test_a_bad_row_and_a_row_that_fails_keep_their_places(path: Path) -> None:
+def test_a_bad_row_and_a_row_that_fails_keep_their_places_and_stand_last_in_the_file(path: Path) -> None:
     def work(batch: list[Task[int]]) -> list[Row | DgmarkError]:
         return [PromptTooLong("too long") if one.content == 3 else made([one])[0] for one in batch]
 
@@ -115,7 +115,7 @@ def test_a_bad_row_and_a_row_that_fails_keep_their_places(path: Path) -> None:
     assert rows[2] == {"id": "row 3", "error": "too long", "schema": SCHEMA}
     assert [type(error) for error in run.errors] == [EmptyInput, PromptTooLong]
     run.check_some_done()
-    assert stored(path) == ["row 1", "x", "row 3", "row 4"]
+    assert stored(path) == ["row 1", "row 4", "x", "row 3"]
 
 
 def test_rows_that_failed_are_open_again_in_the_next_run(path: Path) -> None:

@@ -1,6 +1,5 @@
 """`dgmark attack`: change texts as an attacker would."""
 
-import hashlib
 import json
 import sys
 from collections.abc import Iterator
@@ -17,8 +16,9 @@ from dgmark.cli.row_output import RowOutput, make_rows
 from dgmark.errors import SettingsError
 from dgmark.lab.attacks import ATTACKS, Attack, defaults_of, describe, options_of
 from dgmark.lab.attacks import attack as attack_named
+from dgmark.rows.apart import check_apart
 from dgmark.rows.inputs import STDIN
-from dgmark.rows.jsonl import BadRow, Row, read_rows
+from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, read_rows, sha256_of
 from dgmark.rows.runner import Task, one_by_one, tasks_of
 from dgmark.rows.texts import Item, read_texts
 
@@ -61,6 +61,7 @@ def attack(
     if budget is not None:
         options["budget"] = budget
     chosen = attack_named(name, **options)
+    check_apart(out, [inputs or STDIN])
     tasks = tasks_of(_rows(inputs), _task, seed=seed, purpose="text to attack")
     must_agree: Row = {"attack": name, "options": json.loads(json.dumps(options_of(chosen)))}
     output = RowOutput(ATTACK_SCHEMA, out, must_agree, source="text or seed", as_json=as_json)
@@ -121,8 +122,7 @@ def _task(row: Row, seed: int) -> Task[Row] | BadRow:
     text = row.get("text")
     if not isinstance(text, str):
         return BadRow(row["id"], str(row.get("error") or 'no "text"'))
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    return Task(row["id"], row, same={"source_sha256": digest, "seed": seed})
+    return Task(row["id"], row, same={SOURCE_SHA256: sha256_of(text), "seed": seed})
 
 
 def _attacked(chosen: Attack, task: Task[Row], must_agree: Row) -> Row:
@@ -130,5 +130,5 @@ def _attacked(chosen: Attack, task: Task[Row], must_agree: Row) -> Row:
     row = task.content
     text = chosen(row["text"], np.random.default_rng(task.same["seed"]))
     prompt = {"prompt": row["prompt"]} if "prompt" in row else {}
-    source = {name: task.same[name] for name in ("seed", "source_sha256")}
+    source = {name: task.same[name] for name in ("seed", SOURCE_SHA256)}
     return {"id": task.row_id, **prompt, "text": text, **must_agree, **source, "schema": ATTACK_SCHEMA}

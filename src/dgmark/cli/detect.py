@@ -14,7 +14,7 @@ from dgmark.cli.detect_options import DetectingOptions, DetectOptions
 from dgmark.cli.option_groups import option_groups
 from dgmark.cli.options import DETECTION, OUTPUT, SPEED
 from dgmark.cli.results import WRITERS, draw
-from dgmark.detection.many import Tally, Task, detect_file, read_sources, score
+from dgmark.detection.many import Extras, Tally, detect_file, read_sources, score
 from dgmark.detection.scorer import Scorer, one_key
 from dgmark.detection.strip import save
 from dgmark.errors import InputError, SettingsError
@@ -81,11 +81,11 @@ def detect(
 
 def _show(options: DetectOptions, scorer: Scorer, items: Iterable[Item | BadRow], workers: int) -> Tally:
     """Score the texts, write the results to stdout, and draw the picture if one is requested."""
-    tally, task = Tally(), Task(options.only, options.spans)
+    tally, extras = Tally(), Extras(options.only, options.spans)
     if not options.plot:
-        WRITERS[options.output](tally.count(score(scorer, items, task, workers)), scorer, options.show)
+        WRITERS[options.output](tally.count(score(scorer, items, extras, workers)), scorer, options.show)
         return tally
-    rows = list(tally.count(score(scorer, _single_text(items), task)))
+    rows = list(tally.count(score(scorer, _single_text(items), extras)))
     WRITERS[options.output](iter(rows), scorer, options.show)
     for row in rows:
         if not isinstance(row, BadRow):

@@ -17,6 +17,7 @@ from dgmark.cli.option_groups import option_groups
 from dgmark.cli.row_output import RowOutput, make_rows
 from dgmark.errors import InputError, SettingsError
 from dgmark.lab.evaluate import Bootstrap, Comparison, Diversity, Interval, compare_paired, diversity
+from dgmark.rows.apart import check_apart
 from dgmark.rows.inputs import STDIN
 from dgmark.rows.jsonl import Row, read_good_rows
 from dgmark.rows.runner import Task
@@ -115,12 +116,15 @@ def evaluate(
     if source == against == STDIN:
         raise SettingsError("both files are standard input: give at least one of them by name")
     sources = [source] if against is None else [source, against]
+    outs = [_out(out, number) for number in range(len(sources))]
+    for one in outs:
+        check_apart(one, sources)
     sets = [_read(one, ids) for one in sources]
     if against is not None:
         sets = _shared(*sets)
     loaded = None if judge == NO_JUDGE else _load(judge, {**loading, "context": context})
     scoring = {"stride": stride, "batch_tokens": batch_tokens}
-    evaluated = [_evaluated(one, loaded, scoring, bootstrap, _out(out, number), ids) for number, one in enumerate(sets)]
+    evaluated = [_evaluated(one, loaded, scoring, bootstrap, to, ids) for one, to in zip(sets, outs, strict=True)]
     differences = _differences(evaluated, bootstrap) if against is not None else {}
     if as_json:
         print(json.dumps(_document(sources, evaluated, differences)))

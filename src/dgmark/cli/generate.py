@@ -15,6 +15,7 @@ from dgmark.cli.row_output import RowOutput, make_rows
 from dgmark.cli.schemes import SchemeToMark
 from dgmark.decode.config import Settings
 from dgmark.errors import DgmarkError, ModelFault, SettingsError
+from dgmark.rows.apart import check_apart
 from dgmark.rows.inputs import LARGEST_LINE, STDIN, STDIN_NAME, checked_size, decode, open_input
 from dgmark.rows.jsonl import BadRow, Row, read_rows, rows_or_text
 from dgmark.rows.runner import Task, tasks_of
@@ -29,7 +30,20 @@ if TYPE_CHECKING:
 Prompted = tuple[str | list[int], int]
 
 
-def prompt_rows(prompt: str | None, prompts: str | None) -> Iterator[Row | BadRow]:
+@dataclass(frozen=True)
+class Prompts:
+    """The prompts of a command.
+
+    Attributes:
+        rows: a row for each prompt.
+        source: the file that they are read from, "-" for standard input; None for a prompt of the command line.
+    """
+
+    rows: Iterator[Row | BadRow]
+    source: str | None = None
+
+
+def prompts_of(prompt: str | None, prompts: str | None) -> Prompts:
     """Read the prompts: the one of `prompt`, those of the file `prompts`, or those of standard input.
 
     Raises:
@@ -39,12 +53,12 @@ def prompt_rows(prompt: str | None, prompts: str | None) -> Iterator[Row | BadRo
     if prompt is not None and prompts is not None:
         raise SettingsError("--prompt and --prompts exclude each other: give one of them")
     if prompt is not None:
-        return iter([{"id": "0", "prompt": prompt}])
+        return Prompts(iter([{"id": "0", "prompt": prompt}]))
     if prompts is not None:
-        return read_rows(prompts)
+        return Prompts(read_rows(prompts), prompts)
     if sys.stdin.isatty():
         raise SettingsError("give --prompt TEXT, --prompts FILE.jsonl, or a prompt on standard input")
-    return _prompts_of_stdin()
+    return Prompts(_prompts_of_stdin(), STDIN)
 
 
 def _prompts_of_stdin() -> Iterator[Row | BadRow]:
@@ -57,13 +71,13 @@ def _prompts_of_stdin() -> Iterator[Row | BadRow]:
 
 
 PromptOptions = Annotated[
-    Iterator[Row | BadRow],
+    Prompts,
     OptionGroup(
         options=(
             option("prompt", str | None, "One prompt.", default_text="standard input"),
             option("prompts", str | None, 'JSON Lines file of rows with "id" and "prompt"; - is standard input.'),
         ),
-        value=lambda options: prompt_rows(**options),
+        value=lambda options: prompts_of(**options),
     ),
 ]
 
@@ -97,7 +111,8 @@ def generate(
     Give --key FILE to mark the text, or --no-watermark to generate in the same way without a mark. --scheme marks with
     another watermark than dgMARK, in the same decoding loop and with the same key.
     """
-    tasks = tasks_of(prompts, _task, seed=seed, purpose="prompt to continue")
+    check_apart(out, [prompts.source])
+    tasks = tasks_of(prompts.rows, _task, seed=seed, purpose="prompt to continue")
     if live and (len(tasks) != 1 or out is not None):
         raise SettingsError("--stream shows one text: give a single prompt, and leave --out out")
     generator = generator_of(tasks, key, scheme, settings, loading, chat=chat, pad=pad, trace=trace)

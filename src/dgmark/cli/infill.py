@@ -1,6 +1,7 @@
 """`dgmark infill`: fill the holes of texts with marked tokens."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +12,7 @@ from dgmark.cli.option_groups import option_groups
 from dgmark.cli.row_output import RowOutput, make_rows
 from dgmark.decode.config import Settings
 from dgmark.errors import DgmarkError, SettingsError
+from dgmark.rows.apart import check_apart
 from dgmark.rows.inputs import STDIN, read_stdin
 from dgmark.rows.jsonl import BadRow, Row, read_rows
 from dgmark.rows.runner import Task, one_by_one, tasks_of
@@ -43,6 +45,7 @@ def infill(
         ),
     ] = "text",
     seed: opt.Seed = 0,
+    out: opt.RowsOut = None,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -53,30 +56,34 @@ def infill(
     ] = False,
 ) -> None:
     """Fill the holes of a text with tokens that carry the mark of a key; the rest of the text stays as it is."""
-    tasks = tasks_of(_rows(text, texts), _task, seed=seed, purpose="text to fill")
+    check_apart(out, [STDIN if text == STDIN else texts])
+    rows = _rows(text, texts)
     with needed_extra("generate", "infilling"):
-        from dgmark.decode.infilling import INFILLING_SCHEMA, holes_in
+        from dgmark.decode.infilling import INFILLING_SCHEMA, holes_in, shared_fields
         from dgmark.decode.infilling import infill as fill
         from dgmark.models.load import load_model
+    tasks = tasks_of(rows, partial(_task, split=holes_in), seed=seed, purpose="text to fill")
     model = load_model(**loading)
+    origin: CountFrom = count_from  # type: ignore[assignment]
 
-    def work(batch: list[Task[Row]], progress: Callable[[int], None]) -> list[Row | DgmarkError]:
-        def fill_holes(task: Task[Row]) -> Row:
-            parts, row_seed = task.content.get("parts"), task.same["seed"]
-            if not isinstance(parts, list):
-                parts = holes_in(task.content["text"])
-            origin: CountFrom = count_from  # type: ignore[assignment]
+    def work(batch: list[Task[int]], progress: Callable[[int], None]) -> list[Row | DgmarkError]:
+        def fill_holes(task: Task[int]) -> Row:
+            parts, row_seed = task.same["parts"], task.content
             (result,) = fill(model, [parts], key=key, count_from=origin, seed=row_seed, progress=progress, **settings)
             return result.to_row(task.row_id)
 
         return one_by_one(fill_holes, batch)
 
-    make_rows(tasks, work, RowOutput(INFILLING_SCHEMA, as_json=as_json))
+    must_agree = shared_fields(model, key, origin, settings)
+    make_rows(tasks, work, RowOutput(INFILLING_SCHEMA, out, must_agree, source="text or seed", as_json=as_json))
 
 
-def _task(row: Row, seed: int) -> Task[Row] | BadRow:
-    if isinstance(row.get("parts"), list) or isinstance(row.get("text"), str):
-        return Task(row["id"], row, same={"seed": seed})
+def _task(row: Row, seed: int, split: Callable[[str], list[str | int]]) -> Task[int] | BadRow:
+    parts, text = row.get("parts"), row.get("text")
+    if not isinstance(parts, list) and isinstance(text, str):
+        parts = split(text)
+    if isinstance(parts, list):
+        return Task(row["id"], seed, same={"parts": parts, "seed": seed})
     return BadRow(row["id"], 'no "text" and no "parts": give a text with [mask:N] in it, or its parts')
 
 

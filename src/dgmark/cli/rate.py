@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -9,13 +10,17 @@ import typer
 from rich.table import Table
 
 from dgmark.cli import options as opt
-from dgmark.cli.console import command_errors, stderr, stdout
-from dgmark.errors import InputError
-from dgmark.lab.evaluate import Endpoint, rate_texts
-from dgmark.rows.jsonl import read_good_rows, to_line
-from dgmark.rows.whole_files import write_whole
+from dgmark.cli.console import command_errors, stdout
+from dgmark.cli.row_output import RowOutput, make_rows
+from dgmark.errors import DgmarkError, InputError, NoUsableAnswer
+from dgmark.lab.evaluate import Endpoint
+from dgmark.lab.evaluate.ratings import CRITERIA, RatedText, Rating, rate_each, summarise_ratings
+from dgmark.rows.apart import check_apart
+from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, read_good_rows, sha256_of
+from dgmark.rows.runner import Task, tasks_of
 
-RATING_SCHEMA = 1
+RATING_SCHEMA = 2
+_AT_ONCE = 64  # texts of a batch: an interruption loses one batch at most
 
 
 @command_errors
@@ -58,12 +63,7 @@ def rate(
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Neither keep answers nor use kept ones.", rich_help_panel=opt.SPEED)
     ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write a JSON Lines file with one row for each text.", show_default=False, rich_help_panel=opt.OUTPUT
-        ),
-    ] = None,
+    out: opt.RowsOut = None,
     as_json: opt.OneObject = False,
 ) -> None:
     """Have a language model rate texts for coherence, clarity and naturalness (the paper's GPT-as-a-judge).
@@ -71,6 +71,7 @@ def rate(
     The texts, without their prompts, are sent to the endpoint. The API key is read from the environment variable
     OPENAI_API_KEY. Answers are kept on disk, so that a second run over the same texts sends no requests.
     """
+    check_apart(out, [source])
     texts = _read(source)
     endpoint = Endpoint(
         model=rater,
@@ -80,11 +81,7 @@ def rate(
         timeout=timeout,
         cache=None if no_cache else cache or _cache_folder(),
     )
-    ratings = rate_texts([text for _, text in texts], endpoint, workers=workers)
-    if out is not None:
-        same = {"model": rater, "schema": RATING_SCHEMA}
-        rows = [{"id": name, **rated.to_dict(), **same} for (name, _), rated in zip(texts, ratings.texts, strict=True)]
-        write_whole(out, "".join(to_line(row) + "\n" for row in rows))
+    ratings = summarise_ratings(_rated(texts, endpoint, workers, out), rater)
     if as_json:
         print(json.dumps({"schema": RATING_SCHEMA, **ratings.to_dict()}))
     else:
@@ -92,22 +89,53 @@ def rate(
         for name, mean in ratings.means.items():
             table.add_row(name, f"{mean.value:.2f}", "" if mean.low is None else f"{mean.low:.2f} to {mean.high:.2f}")
         stdout().print(table)
-    if ratings.failed:
-        stderr().print(f"{ratings.failed} of {len(texts)} texts have no rating")
 
 
-def _read(source: str) -> list[tuple[str, str]]:
-    """Read the ids and texts of a file.
+def _read(source: str) -> list[Task[str] | BadRow]:
+    """Read the texts of a file.
 
     Raises:
-        InputError: a row has no text.
+        InputError: a row has no text, two rows have the same id, or there is no row.
     """
-    texts = []
-    for row in read_good_rows(source):
+
+    def task(row: Row, _seed: int) -> Task[str]:
         if not isinstance(row.get("text"), str):
             raise InputError(f"row {row['id']!r}: {row.get('error') or 'no text'}; leave such rows out")
-        texts.append((row["id"], row["text"]))
-    return texts
+        return Task(row["id"], row["text"], same={SOURCE_SHA256: sha256_of(row["text"])})
+
+    return tasks_of(read_good_rows(source), task, seed=0, purpose="text to rate")
+
+
+def _rated(tasks: list[Task[str] | BadRow], endpoint: Endpoint, workers: int, out: Path | None) -> list[RatedText]:
+    """Have the texts rated; ratings that the file `out` holds are read from it, and new ones are appended to it.
+
+    Raises:
+        EndpointError: no text could be rated.
+    """
+    agree: Row = {"model": endpoint.model}
+    rows: dict[str, Row] = {}
+
+    def rate_some(batch: list[Task[str]], _: Callable[[int], None]) -> list[Row | DgmarkError]:
+        rated = rate_each([task.content for task in batch], endpoint, workers=workers)
+        return [
+            NoUsableAnswer(str(one.error))
+            if one.rating is None
+            else {"id": task.row_id, **task.same, **one.to_dict(), **agree, "schema": RATING_SCHEMA}
+            for task, one in zip(batch, rated, strict=True)
+        ]
+
+    output = RowOutput(RATING_SCHEMA, out, agree, remembered=CRITERIA, source="text")
+    before = make_rows(
+        tasks, rate_some, output, batch_size=_AT_ONCE, take=lambda made: rows.update({row["id"]: row for row in made})
+    )
+    rows |= before
+    return [_rating(rows[task.row_id]) for task in tasks]
+
+
+def _rating(row: Row) -> RatedText:
+    if "error" in row:
+        return RatedText(None, row["error"])
+    return RatedText(Rating(**{name: row[name] for name in CRITERIA}))
 
 
 def _cache_folder() -> Path:

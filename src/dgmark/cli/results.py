@@ -19,14 +19,14 @@ from dgmark.detection.many import Scored, to_row
 from dgmark.detection.result import Detection
 from dgmark.detection.scorer import Scorer, one_key
 from dgmark.detection.strip import match_strip
-from dgmark.rows.jsonl import BadRow, to_line
+from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, to_line
 from dgmark.rows.texts import Item
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _STYLES = {"watermarked": "bold green", "not_detected": "bold", "uncertain": "bold yellow"}
-_COLUMNS = ["id", *Detection.__dataclass_fields__, "schema", "error"]
+_COLUMNS = ["id", *Detection.__dataclass_fields__, "schema", SOURCE_SHA256, "error"]
 
 
 class Format(StrEnum):

@@ -45,11 +45,12 @@ class RowOutput:
 
         Raises:
             ResumeMismatch: the file holds rows of other settings, or lines that are not rows.
+            FileInUse: another process is writing the file.
         """
         if self.out is None:
             return nullcontext()
         same = {name for task in tasks if isinstance(task, Task) for name in task.same}
-        return RowFile(self.out, self.must_agree, [*same, *self.remembered])
+        return RowFile(self.out, {**self.must_agree, "schema": self.schema}, [*same, *self.remembered])
 
     def print(self, rows: Sequence[Row], *, single: bool) -> None:
         """Print rows as JSON Lines, as texts, or not at all."""

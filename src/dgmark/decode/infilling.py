@@ -132,27 +132,46 @@ def config_of_holes(model: Denoiser, settings: Mapping[str, Any]) -> DecodeConfi
     return DecodeConfig.of(model, **complete)
 
 
+def shared_fields(
+    model: Denoiser, key: WatermarkKey | None, count_from: CountFrom, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The fields that all infillings of one call share; the arguments are those of `infill`.
+
+    Raises:
+        SettingsError: a setting is invalid.
+    """
+    return _shared_fields(model, key, count_from, config_of_holes(model, settings))
+
+
 def _fill(prepared: Prepared, row: int, count_from: CountFrom, progress: Progress | None) -> Infilling:
-    request, canvas, traits = prepared.requests[row], prepared.canvases[row], traits_of(prepared.model)
+    request, canvas = prepared.requests[row], prepared.canvases[row]
     text, tokenizer = request.prompt, prepared.model.tokenizer
     (batch,) = prepared.batches([row])
     (response,) = collect(prepared.model, batch.canvas, prepared.steps(batch), progress)
     whole = text.ids[: canvas.start] + response.token_ids + text.ids[canvas.start + len(canvas.masked) :]
-    settings = prepared.config.to_dict()
     return Infilling(
         parts=text.parts,
         text=tokenizer.decode(whole),
         token_ids=whole,
         holes=text.holes,
         spans=[(len(tokenizer.decode(whole[:start])), len(tokenizer.decode(whole[:end]))) for start, end in text.holes],
-        count_from=count_from,
         seed=request.seed,
-        model=traits.name,
-        dtype=traits.number_format,
-        key_fingerprint=None if request.key is None else request.key.fingerprint,
-        settings={name: value for name, value in settings.items() if name not in ("length", "steps")},
         trace=response.trace,
+        **_shared_fields(prepared.model, request.key, count_from, prepared.config),
     )
+
+
+def _shared_fields(
+    model: Denoiser, key: WatermarkKey | None, count_from: CountFrom, config: DecodeConfig
+) -> dict[str, Any]:
+    settings = config.to_dict()
+    return {
+        "count_from": count_from,
+        "model": traits_of(model).name,
+        "dtype": traits_of(model).number_format,
+        "key_fingerprint": None if key is None else key.fingerprint,
+        "settings": {name: value for name, value in settings.items() if name not in ("length", "steps")},
+    }
 
 
 @dataclass(frozen=True)

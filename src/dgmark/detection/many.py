@@ -6,10 +6,10 @@ Knows nothing of how a text is scored.
 import hashlib
 import json
 import os
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from itertools import islice
 from typing import cast
 
 from dgmark.detection.detector import Detector
@@ -17,12 +17,12 @@ from dgmark.detection.evidence import STATISTICS_VERSION
 from dgmark.detection.reader import Ranges, checked_ranges
 from dgmark.detection.result import DETECTION_SCHEMA, Detection
 from dgmark.detection.scorer import Scorer, one_key
-from dgmark.errors import DgmarkError, InputError, SettingsError, as_path, several, whole
-from dgmark.rows.inputs import STDIN
-from dgmark.rows.jsonl import BadRow, Row
-from dgmark.rows.row_file import SETTINGS, append_rows, take_up
+from dgmark.errors import DgmarkError, InputError, ResumeMismatch, SettingsError, as_path, several, whole
+from dgmark.rows.apart import check_apart
+from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, sha256_of
+from dgmark.rows.row_file import SETTINGS, RowFile
 from dgmark.rows.texts import MAX_CHARS, MOST_CHARS, Item, read_texts, unreadable
-from dgmark.rows.workers import check_workers, map_in_order
+from dgmark.rows.workers import CHUNK, check_workers, map_in_order
 from dgmark.watermark.key import WatermarkKey, check_key
 
 Scored = tuple[Item, Detection] | BadRow
@@ -30,7 +30,7 @@ Source = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
-class Task:
+class Extras:
     """What to do with each text in addition to the plain detection.
 
     Attributes:
@@ -137,49 +137,69 @@ def detect_file(
             `max_chars` is not one from 1 to 2**30, ranges or spans are requested without one dgMARK key, an argument
             has the wrong type, or the output lies among the inputs.
         ModelNotFound: the tokenizer is unavailable.
-        ResumeMismatch: the file holds rows of other inputs or settings; it is left unchanged.
+        ResumeMismatch: the file holds rows of other inputs or settings, or a text changed under its id; the file is
+            left unchanged.
+        FileInUse: another process is writing the file.
         InputError: the file cannot be written.
     """
     if not isinstance(scorer, Scorer):
         check_key(scorer)
         scorer = Detector(scorer)
     check_workers(workers)
-    task = Task(checked_ranges(only), bool(spans))
-    task.check(scorer)
+    extras = Extras(checked_ranges(only), bool(spans))
+    extras.check(scorer)
     inputs = [inputs] if isinstance(inputs, str | os.PathLike) else several(inputs, "inputs")
     sources = [os.fspath(as_path(one, "an input")) for one in inputs]
     out = as_path(out, "the output")
     if on_resume is not None and not callable(on_resume):
         raise SettingsError(f"on_resume is a function of a number of rows, not a {type(on_resume).__name__}")
-    _check_apart(out, sources)
+    check_apart(out, sources)
     _load_tokenizer(scorer)
     tally = Tally()
     items = read_sources(sources, prefer_ids=ids, max_chars=max_chars)
-    settings = settings_hash(scorer, task, ids=bool(ids))
-    tally.resumed = take_up(out, items, {**scorer.shared_fields, SETTINGS: settings}, tally.count_row)
-    if on_resume:
-        on_resume(tally.resumed)
-    scored = tally.count(score(scorer, items, task, workers))
-    deque(append_rows(out, ({**to_row(one), SETTINGS: settings} for one in scored)), maxlen=0)
+    settings = settings_hash(scorer, extras, ids=bool(ids))
+    with RowFile(out, {"schema": DETECTION_SCHEMA, **scorer.shared_fields, SETTINGS: settings}) as file:
+        tally.resumed = _skip_finished(file, items, tally)
+        if on_resume:
+            on_resume(tally.resumed)
+        scored = tally.count(score(scorer, items, extras, workers))
+        while chunk := [to_row(one) for one in islice(scored, CHUNK)]:
+            file.append(chunk)
     return tally
 
 
-def _check_apart(out: Path, sources: list[str]) -> None:
-    """Refuse an output among the inputs: its rows would be scored as texts, endlessly."""
-    written = out.resolve()
-    for source in sources:
-        if source != STDIN and written.is_relative_to(Path(source).resolve()):
-            raise SettingsError(f"the output {out} lies in {source}, which is read: choose a place outside it")
+def _skip_finished(file: RowFile, items: Iterator[Item | BadRow], tally: Tally) -> int:
+    """Advance the items past those that the file has rows for, count these rows, and return how many there are.
+
+    Raises:
+        ResumeMismatch: the rows are not those of the first items, in this order, or were made from other texts.
+    """
+    resumed = 0
+    for row in file.rows():
+        item = next(items, None)
+        if item is None or row["id"] != item.row_id:
+            raise ResumeMismatch(
+                f"{file.path} holds row {row['id']!r} where the inputs have {item.row_id if item else 'no more'!r}; "
+                "give the same inputs in the same order, choose another --out, or delete the file to start again"
+            )
+        if row.get(SOURCE_SHA256) != (sha256_of(item.content) if isinstance(item, Item) else None):
+            raise ResumeMismatch(
+                f"{file.path} holds a row {row['id']!r} made from a different text; "
+                "choose another --out, or delete the file to start again"
+            )
+        tally.count_row(row)
+        resumed += 1
+    return resumed
 
 
-def settings_hash(scorer: Scorer, task: Task, *, ids: bool) -> str:
+def settings_hash(scorer: Scorer, extras: Extras, *, ids: bool) -> str:
     """A short hash of everything that a row depends on except its text. All rows of one file share it."""
     everything = {
         "schema": DETECTION_SCHEMA,
         "statistics": STATISTICS_VERSION,
         **scorer.settings,
-        "only": list(task.only),
-        "spans": task.spans,
+        "only": list(extras.only),
+        "spans": extras.spans,
         "ids": ids,
     }
     return hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()[:16]
@@ -211,13 +231,15 @@ def to_row(scored: Scored) -> Row:
     if isinstance(scored, BadRow):
         return scored.to_row(DETECTION_SCHEMA)
     item, detection = scored
-    return detection.to_row(item.row_id)
+    return {**detection.to_row(item.row_id), SOURCE_SHA256: sha256_of(item.content)}
 
 
-def score(scorer: Scorer, items: Iterable[Item | BadRow], task: Task = Task(), workers: int = 1) -> Iterator[Scored]:
+def score(
+    scorer: Scorer, items: Iterable[Item | BadRow], extras: Extras = Extras(), workers: int = 1
+) -> Iterator[Scored]:
     """Score the items in their order, a chunk at a time. An item that cannot be scored becomes a bad row."""
     _load_tokenizer(scorer)
-    results = map_in_order(_score_chunk, items, workers=workers, shared=(scorer, task), size=_length)
+    results = map_in_order(_score_chunk, items, workers=workers, shared=(scorer, extras), size=_length)
     return (result if isinstance(result, BadRow) else (cast(Item, item), result) for item, result in results)
 
 
@@ -230,29 +252,29 @@ def _load_tokenizer(scorer: Scorer) -> None:
     scorer.reader.tokenizer  # noqa: B018
 
 
-def _score_chunk(chunk: list[Item | BadRow], scorer: Scorer, task: Task) -> list[Detection | BadRow]:
+def _score_chunk(chunk: list[Item | BadRow], scorer: Scorer, extras: Extras) -> list[Detection | BadRow]:
     """Score a few items: plain texts together, each list of ids by itself because it may be bad."""
     texts = [item.content for item in chunk if isinstance(item, Item) and isinstance(item.content, str)]
-    together = iter(scorer.detect_many(texts) if task.plain else ())
+    together = iter(scorer.detect_many(texts) if extras.plain else ())
     scored: list[Detection | BadRow] = []
     for item in chunk:
         if isinstance(item, BadRow):
             scored.append(item)
-        elif task.plain and isinstance(item.content, str):
+        elif extras.plain and isinstance(item.content, str):
             scored.append(next(together))
         else:
-            scored.append(_score_one(scorer, item, task))
+            scored.append(_score_one(scorer, item, extras))
     return scored
 
 
-def _score_one(scorer: Scorer, item: Item, task: Task) -> Detection | BadRow:
+def _score_one(scorer: Scorer, item: Item, extras: Extras) -> Detection | BadRow:
     try:
-        if task.plain:
+        if extras.plain:
             return scorer.detect(item.content)
         detector = one_key(scorer)
-        detection = detector.detect(item.content, only=task.only or None)
-        if task.spans:
+        detection = detector.detect(item.content, only=extras.only or None)
+        if extras.spans:
             detection = replace(detection, spans=detector.spans(item.content))
         return detection
     except DgmarkError as error:
-        return BadRow(item.row_id, str(error), type(error))
+        return BadRow(item.row_id, str(error), type(error), sha256_of(item.content))

@@ -6,7 +6,7 @@ Knows nothing of how the result was computed. `z_score` and `z_window` are the p
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-DETECTION_SCHEMA = 3
+DETECTION_SCHEMA = 4
 
 Verdict = Literal["watermarked", "not_detected", "uncertain"]
 Mode = Literal["auto", "intact", "edited"]

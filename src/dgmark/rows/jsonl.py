@@ -3,6 +3,7 @@
 Knows nothing about the meaning of the rows.
 """
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from dgmark.errors import DgmarkError, InputError
 from dgmark.rows.inputs import LARGEST_LINE, STDIN, Bytes, bounded_lines, open_input, skip_line
 
 Row = dict[str, Any]
+# the field of a row that holds the hash of the text that it was made from
+SOURCE_SHA256 = "source_sha256"
 
 
 @dataclass(frozen=True)
@@ -23,15 +26,24 @@ class BadRow:
         row_id: names the line: its id, or "source:line".
         error: what is wrong with it.
         kind: the error to raise if no other line is usable.
+        source_sha256: hash of the text, if the line holds one (see `sha256_of`).
     """
 
     row_id: str
     error: str
     kind: type[DgmarkError] = InputError
+    source_sha256: str | None = None
 
     def to_row(self, schema: int) -> Row:
         """The row that takes the line's place in the output."""
-        return {"id": self.row_id, "error": self.error, "schema": schema}
+        source = {} if self.source_sha256 is None else {SOURCE_SHA256: self.source_sha256}
+        return {"id": self.row_id, "error": self.error, **source, "schema": schema}
+
+
+def sha256_of(content: str | list[int]) -> str:
+    """The SHA-256 of a text's UTF-8, or of ids as a JSON list without spaces: which input a row was made from."""
+    text = content if isinstance(content, str) else json.dumps(content, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def parse_rows(lines: Iterable[bytes | None], source: str) -> Iterator[Row | BadRow]:

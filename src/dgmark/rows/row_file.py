@@ -1,105 +1,183 @@
 """Files of rows that grow, and that a later run continues where an earlier one stopped.
 
-Knows nothing about the meaning of the rows.
+One process writes a file at a time. A file is only ever appended to, and cut back to its last good row. Knows nothing
+about the meaning of the rows.
 """
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+import re
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from dgmark.errors import InputError, ResumeMismatch
-from dgmark.rows.jsonl import BadRow, Row, to_line
-from dgmark.rows.texts import Item
-from dgmark.rows.whole_files import replacing_file
-from dgmark.rows.workers import CHUNK
+from dgmark.errors import FileInUse, InputError, ResumeMismatch
+from dgmark.rows.jsonl import Row, to_line
 
 # the field that all rows of one file share, including error rows
 SETTINGS = "settings"
-# every row that dgmark writes begins like this, which identifies a torn last line
+# every row that dgmark writes begins like this
 _ROW_START = b'{"id": '
-
-
-def is_torn_row(line: bytes) -> bool:
-    """Whether a line without a line end may be a row of dgmark that a crash cut off, and not another text."""
-    return line.startswith(_ROW_START) or _ROW_START.startswith(line)
+_ID = re.compile(rb'\{"id": "(?:[^"\\]|\\.)*", ')
 
 
 class RowFile:
     """A JSON Lines file that grows row by row, and that a later run continues.
 
     Rows are on disk when `append` returns. When a later run appends its first rows, a line that a crash cut off and
-    rows with an `error` are removed, to be made again; until then the file stays as it is.
+    the rows with an `error` at the end are removed, to be made again; until then the file stays as it is. The file is
+    locked until it is closed; a process that ends in any way frees it.
+
+    A file that may be another's is never changed. Each row begins with its id and the `mark`, by which it is known.
 
     Attributes:
-        done: the `same` fields of the finished rows, by id.
+        path: the file.
+        mark: the fields that every row of the file carries, including error rows: "settings", or all shared fields if
+            the rows have no settings.
     """
 
     def __init__(self, path: Path, must_agree: Row, same: Sequence[str] = ()) -> None:
         """Open or create `path`.
 
         Args:
-            path: the file.
-            must_agree: fields that every row of one file shares; rows with other values belong to another run.
-            same: fields of a finished row to remember.
+            path: the file, or a link to it.
+            must_agree: fields that every finished row of one file shares; rows with other values belong to another
+                run. At least one.
+            same: fields of a finished row to remember in `done`.
 
         Raises:
-            ResumeMismatch: the file holds rows of another run, or lines that are not rows.
+            FileInUse: another process is writing the file.
+            ResumeMismatch: the file holds rows of another run, or lines that may not be rows of dgmark.
             InputError: the file cannot be written.
         """
         self.path = path
-        self.done: dict[str, Row] = {}
+        self.mark = {SETTINGS: must_agree[SETTINGS]} if SETTINGS in must_agree else dict(must_agree)
+        self._same = same
+        self._file = _opened(path)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file: IO[bytes] = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115
-        except OSError as error:
-            raise InputError(f"{path} cannot be written: {error.strerror}") from error
-        try:
-            self._take_up(must_agree, same)
+            _lock(self._file, path)
+            self._keep = self._length_to_keep(must_agree)  # bytes
         except BaseException:
             self._file.close()
             raise
+        self._cut = False
 
-    def _take_up(self, must_agree: Row, same: Sequence[str]) -> None:
-        end = 0
-        failed = False
-        for line in self._file:
-            if not line.endswith(b"\n"):
-                if not is_torn_row(line):
-                    raise _foreign(self.path)
-                break
-            end += len(line)
-            row = _parse(self.path, line)
-            if "error" in row:
-                failed = True
-            else:
-                _check_agreement(self.path, row, must_agree)
-                self.done[row["id"]] = {name: row.get(name) for name in same}
-        self._complete: int | None = end  # bytes of whole rows; None once the file ends there
-        self._failed = failed
+    @cached_property
+    def done(self) -> dict[str, Row]:
+        """The `same` fields of the finished rows, by id."""
+        return {row["id"]: {name: row.get(name) for name in self._same} for row in self.rows() if "error" not in row}
 
-    def _cut(self, complete: int) -> None:
-        """Cut off what is to be made again: what follows the whole rows, and the error rows among them."""
-        self._file.seek(complete)
-        self._file.truncate()
-        self._complete = None
-        if not self._failed:
-            return
-        self._file.seek(0)
-        with replacing_file(self.path) as beside, open(beside, "wb") as new:
-            new.writelines(line for line in self._file if "error" not in _parse(self.path, line))
-        self._file.close()
-        self._file = open(self.path, "r+b")  # noqa: SIM115 (closed on exit)
-        self._file.seek(0, os.SEEK_END)
+    def rows(self) -> Iterator[Row]:
+        """Read the rows that the file keeps, in order; one is in memory at a time."""
+        with self._lines() as lines:
+            left = self._keep
+            for line in lines:
+                if left <= 0:
+                    return
+                left -= len(line)
+                yield json.loads(line)
 
     def append(self, rows: Iterable[Row]) -> None:
-        """Write rows, and return when they are on disk."""
-        if self._complete is not None:
-            self._cut(self._complete)
-        _write(self._file, rows)
+        """Write rows, and return when they are on disk.
+
+        Raises:
+            InputError: the disk is full, or the file cannot be written for another reason. The file then ends with a
+                whole row, and can be resumed.
+        """
+        content = "".join(to_line({"id": row["id"], **self.mark, **row}) + "\n" for row in rows).encode()
+        try:
+            if not self._cut:
+                os.ftruncate(self._file.fileno(), self._keep)
+                self._cut = True
+            self._write(content)
+        except OSError as error:
+            raise InputError(
+                f"{self.path} cannot be written any further: {error.strerror}; the rows before are kept: make room, "
+                "and run the same command again"
+            ) from error
+
+    def _write(self, content: bytes) -> None:
+        """Append bytes, or as many whole rows of them as there is room for."""
+        descriptor, before, left = self._file.fileno(), self._size(), memoryview(content)
+        try:
+            while left:
+                left = left[os.write(descriptor, left) :]
+            os.fsync(descriptor)
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(descriptor, before + content.rfind(b"\n", 0, len(content) - len(left)) + 1)
+            raise
+
+    def _size(self) -> int:
+        return os.fstat(self._file.fileno()).st_size
+
+    @contextmanager
+    def _lines(self) -> Iterator[IO[bytes]]:
+        """The file from its start, through the locked descriptor."""
+        with open(self._file.fileno(), "rb", closefd=False) as lines:
+            lines.seek(0)
+            yield lines
+
+    def _length_to_keep(self, must_agree: Row) -> int:
+        """Check every line, and return where the last finished row ends."""
+        end = keep = 0
+        with self._lines() as lines:
+            start = lines.read(len(_ROW_START))
+            if start and not _ROW_START.startswith(start):
+                raise _foreign(self.path)  # without reading its first line, which may be huge
+            lines.seek(0)
+            for line in lines:
+                if not line.endswith(b"\n"):
+                    self._check_torn(line, must_agree, alone=end == 0)
+                    break
+                end += len(line)
+                if "error" not in self._own_row(line, must_agree):
+                    keep = end
+        return keep
+
+    def _own_row(self, line: bytes, must_agree: Row) -> Row:
+        """Parse a line, and check that it is a row of this run."""
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            raise _foreign(self.path) from None
+        if not isinstance(row, dict) or not isinstance(row.get("id"), str):
+            raise _foreign(self.path)
+        shared = self.mark if "error" in row else must_agree
+        if not shared.keys() & row.keys():
+            raise _foreign(self.path)
+        different = [name for name, value in shared.items() if row.get(name) != value]
+        if different:
+            raise ResumeMismatch(
+                f"{self.path} holds rows of another run, which differs in {', '.join(different)}; "
+                "choose another --out, or delete the file to start again"
+            )
+        return row
+
+    def _check_torn(self, line: bytes, must_agree: Row, *, alone: bool) -> None:
+        """Check that a last line without a line end is a row that a crash cut off, and not another text.
+
+        Behind rows of this run it begins as they do. Alone it must state whose it is.
+        """
+        if _is_whole(line):
+            self._own_row(line, must_agree)
+        elif alone:
+            row_id = _ID.match(line)
+            if row_id is None or not line.startswith(to_line(self.mark)[1:-1].encode() + b", ", row_id.end()):
+                raise ResumeMismatch(
+                    f"{self.path} holds one unfinished line, which may not be a row of this run: choose another --out, "
+                    "or delete the file to start again"
+                )
+        elif not (line.startswith(_ROW_START) or _ROW_START.startswith(line)):
+            raise _foreign(self.path)
+
+    def close(self) -> None:
+        """Close the file, so that others may write it."""
+        self._file.close()
 
     def __enter__(self) -> "RowFile":
         return self
@@ -107,105 +185,50 @@ class RowFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        self.close()
 
 
-def take_up(
-    path: Path, items: Iterator[Item | BadRow], must_agree: Row, seen: Callable[[Row], object] | None = None
-) -> int:
-    """Skip the items that `path` already has rows for, in the same order.
-
-    A torn last line and error rows at the end are cut off, to be made again: the reason of the error may be gone.
-
-    Args:
-        path: a file of rows that `append_rows` wrote; it need not exist.
-        items: the inputs; advanced past those that have rows.
-        must_agree: fields that every finished row shares with this run; error rows share only "settings".
-        seen: called with each row that is kept.
-
-    Returns:
-        The number of skipped items.
-
-    Raises:
-        ResumeMismatch: the rows are not those of the first items, belong to another run, or are not rows; the file is
-            unchanged.
-        InputError: the file cannot be written.
-    """
+def _opened(path: Path) -> IO[bytes]:
+    """Open a regular file to append to it, without a buffer; create it if there is none."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115 (closed by the with below)
+        file: IO[bytes] = open(path, "a+b", buffering=0)  # noqa: SIM115 (closed by the RowFile)
     except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}") from error
-    with file:
-        kept = keep = end = 0
-        for place, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                if not is_torn_row(line):
-                    raise _foreign(path)
-                break
-            row = _row(path, line, must_agree)
-            end += len(line)
-            if "error" not in row:
-                kept, keep = place, end
-        file.seek(0)
-        for line in islice(file, kept):
-            row = _row(path, line, must_agree)
-            _check_id(path, row, next(items, None))
-            if seen:
-                seen(row)
-        file.truncate(keep)
-    return kept
+        raise InputError(f"{path} cannot be written: {error.strerror}; choose another --out") from error
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise InputError(f"{path} is not a file that can hold rows, but a device or a pipe; choose another --out")
+    return file
 
 
-def _parse(path: Path, line: bytes) -> Row:
+def _lock(file: IO[bytes], path: Path) -> None:
+    """Lock the file against other processes until it is closed.
+
+    The lock is on the file itself: it needs no second file, holds under every name of the file, and ends with the
+    process.
+    """
+    import portalocker  # here, as it is slow to import
+
     try:
-        row = json.loads(line)
-        if isinstance(row["id"], str):
-            return dict(row)
-    except (ValueError, TypeError, KeyError, RecursionError):
-        pass
-    raise _foreign(path)
+        portalocker.lock(file, portalocker.LockFlags.EXCLUSIVE | portalocker.LockFlags.NON_BLOCKING)
+    except portalocker.AlreadyLocked:
+        raise FileInUse(
+            f"{path} is being written by another process: wait until it ends, or choose another --out"
+        ) from None
+    except portalocker.LockException as error:
+        raise InputError(
+            f"{path} lies on a file system that cannot lock files ({error}), so that two runs could mix their rows: "
+            "choose another --out, such as one on a local disk"
+        ) from error
 
 
-def _row(path: Path, line: bytes, must_agree: Row) -> Row:
-    row = _parse(path, line)
-    names = [name for name in must_agree if "error" not in row or name == SETTINGS]
-    _check_agreement(path, row, {name: must_agree[name] for name in names})
-    return row
-
-
-def _check_agreement(path: Path, row: Row, must_agree: Row) -> None:
-    different = [name for name, value in must_agree.items() if row.get(name) != value]
-    if different:
-        raise ResumeMismatch(
-            f"{path} holds rows of another run, which differs in {', '.join(different)}; "
-            "choose another --out, or delete the file to start again"
-        )
-
-
-def _check_id(path: Path, row: Row, item: Item | BadRow | None) -> None:
-    if item is None or row["id"] != item.row_id:
-        raise ResumeMismatch(
-            f"{path} holds row {row['id']!r} where the inputs have {item.row_id if item else 'no more'!r}; give the "
-            "same inputs in the same order, choose another --out, or delete the file to start again"
-        )
+def _is_whole(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _foreign(path: Path) -> ResumeMismatch:
     return ResumeMismatch(f"{path} holds lines that are not rows of dgmark; choose another --out")
-
-
-def append_rows(path: Path, rows: Iterable[Row]) -> Iterator[Row]:
-    """Append rows as they come, and yield them; each chunk is on disk before its rows are yielded."""
-    rows = iter(rows)
-    with open(path, "ab") as file:
-        while chunk := list(islice(rows, CHUNK)):
-            _write(file, chunk)
-            yield from chunk
-
-
-def _write(file: IO[bytes], rows: Iterable[Row]) -> None:
-    """Write rows, and return when they are on disk."""
-    file.write("".join(to_line(row) + "\n" for row in rows).encode())
-    file.flush()
-    os.fsync(file.fileno())

@@ -102,11 +102,14 @@ class RowRun(Generic[Content]):
     ) -> Iterator[list[Row]]:
         """Work on the open rows; yield each batch of rows, in order, once it is on disk.
 
+        Error rows are written behind all others, so that the next run can cut them off and make them again.
+
         Args:
             work: makes one row, or its error, for each task of a batch; it gets no bad rows.
             size: largest number of rows in a batch.
             schema: schema version of the error rows.
         """
+        failed: list[Row] = []
         for start in range(0, len(self.open), size):
             batch = self.open[start : start + size]
             made = iter(work([task for task in batch if isinstance(task, Task)]))
@@ -118,8 +121,11 @@ class RowRun(Generic[Content]):
                     outcome = BadRow(task.row_id, str(outcome)).to_row(schema)
                 rows.append(outcome)
             if self._file is not None:
-                self._file.append(rows)
+                self._file.append(row for row in rows if "error" not in row)
+            failed += [row for row in rows if "error" in row]
             yield rows
+        if self._file is not None and failed:
+            self._file.append(failed)
 
     def check_some_done(self) -> None:
         """Raise the first error, with the id of its row if there are several, if no row of the run is finished."""

@@ -1,5 +1,6 @@
 """Files and folders that are written whole or not at all."""
 
+import errno
 import os
 import secrets
 import shutil
@@ -12,13 +13,24 @@ from dgmark.errors import InputError
 
 @contextmanager
 def replacing_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path next to `path`. If the block succeeds, its file is synced to disk and replaces `path`."""
+    """Yield a temporary path next to `path`. If the block succeeds, its file is synced to disk and replaces `path`.
+
+    Of a link, the file that it leads to is replaced. A file that is replaced keeps its permissions.
+
+    Raises:
+        OSError: `path` is a folder or a device, or cannot be written.
+    """
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a file")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         yield temporary
         with open(temporary, "rb") as written:
             os.fsync(written.fileno())
+        if path.exists():
+            shutil.copymode(path, temporary)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -26,7 +38,11 @@ def replacing_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing_folder(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder next to `folder`. If the block succeeds, it replaces `folder`."""
+    """Yield a temporary folder next to `folder`. If the block succeeds, it replaces `folder`.
+
+    Of a link, the folder that it leads to is replaced.
+    """
+    folder = Path(os.path.realpath(folder))
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
     temporary.mkdir()

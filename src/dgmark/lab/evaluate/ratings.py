@@ -137,8 +137,24 @@ def rate_texts(
     if not texts:
         raise InputError("there is no text to rate")
     endpoint = endpoint or Endpoint()
+    return summarise_ratings(rate_each(texts, endpoint, workers=workers), endpoint.model, bootstrap)
+
+
+def rate_each(texts: Sequence[str], endpoint: Endpoint, *, workers: int = 4) -> tuple[RatedText, ...]:
+    """Have a language model rate texts, without a summary; the arguments and errors are those of `rate_texts`.
+
+    A text that could not be rated is no error here.
+    """
     with connect(endpoint) as client, ThreadPoolExecutor(workers) as pool:
-        rated = tuple(pool.map(lambda text: _rate(client, endpoint, text), texts))
+        return tuple(pool.map(lambda text: _rate(client, endpoint, text), texts))
+
+
+def summarise_ratings(rated: Sequence[RatedText], model: str, bootstrap: Bootstrap | None = None) -> Ratings:
+    """Compute the means of the ratings of some texts, at least one, by the model of this name.
+
+    Raises:
+        EndpointError: no text has a rating.
+    """
     known = [text.rating for text in rated if text.rating is not None]
     if not known:
         raise EndpointError(str(rated[0].error))
@@ -146,7 +162,7 @@ def rate_texts(
         name: (bootstrap or Bootstrap()).mean(np.array([getattr(rating, name) for rating in known]))
         for name in CRITERIA
     }
-    return Ratings(means, rated, endpoint.model)
+    return Ratings(means, tuple(rated), model)
 
 
 def _rate(client: Any, endpoint: Endpoint, text: str) -> RatedText:

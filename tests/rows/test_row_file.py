@@ -1,0 +1,389 @@
+"""Output files: taken up where they stopped, one writer at a time, and nothing cut that may be another's."""
+
+import errno
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dgmark.errors import FileInUse, InputError, ResumeMismatch
+from dgmark.rows.jsonl import BadRow, Row, read_rows, to_line
+from dgmark.rows.row_file import RowFile
+
+SETTINGS: Row = {"model": "storyteller", "settings": {"length": 64}}
+
+
+def row(number: int, **more: object) -> Row:
+    return {"id": f"row {number}", **SETTINGS, "text": f"text {number}", **more}
+
+
+def stored(path: Path) -> list[Row]:
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "new folder" / "out.jsonl"
+
+
+def write(path: Path, *rows: Row) -> None:
+    with RowFile(path, SETTINGS) as file:
+        file.append(rows)
+
+
+# --- growing and resuming ------------------------------------------------------------------------
+
+
+def test_rows_are_on_the_disk_when_append_returns(path: Path) -> None:
+    with RowFile(path, SETTINGS) as file:
+        file.append([row(1)])
+        assert stored(path) == [row(1)]
+
+
+def test_a_new_file_has_nothing_done(path: Path) -> None:
+    with RowFile(path, SETTINGS) as file:
+        assert (file.done, list(file.rows())) == ({}, [])
+
+
+def test_a_file_is_taken_up_where_it_stopped(path: Path) -> None:
+    write(path, row(1), row(2))
+    with RowFile(path, SETTINGS, ["text"]) as file:
+        assert file.done == {"row 1": {"text": "text 1"}, "row 2": {"text": "text 2"}}
+        assert list(file.rows()) == [row(1), row(2)]
+        file.append([row(3)])
+    assert stored(path) == [row(1), row(2), row(3)]
+
+
+def test_every_row_begins_with_its_id_and_the_settings(path: Path) -> None:
+    write(path, row(1), {"id": "row 2", "error": "no prompt", "schema": 1})
+    starts = [line[:44] for line in path.read_text().splitlines()]
+    assert starts == [f'{{"id": "row {number}", "settings": {{"length": 64}}, ' for number in (1, 2)]
+    assert stored(path)[1] == {"id": "row 2", "error": "no prompt", "schema": 1, "settings": {"length": 64}}
+
+
+@pytest.mark.parametrize("kept", [1, 10, -1])
+def test_a_half_written_last_line_is_removed_and_written_again(path: Path, kept: int) -> None:
+    write(path, row(1), row(2))
+    before = path.read_bytes()
+    torn = before + to_line(row(3)).encode()[:kept]
+    path.write_bytes(torn)
+    with RowFile(path, SETTINGS) as file:
+        assert set(file.done) == {"row 1", "row 2"}
+        assert path.read_bytes() == torn  # nothing is cut before there is something to write
+        file.append([row(3)])
+    assert stored(path) == [row(1), row(2), row(3)]
+
+
+def test_a_line_cut_inside_a_character_is_removed(path: Path) -> None:
+    write(path, row(1))
+    before = path.read_bytes()
+    path.write_bytes(before + '{"id": "row 2", "text": "é'.encode()[:-1])
+    write(path, row(2))
+    assert stored(path) == [row(1), row(2)]
+
+
+def test_a_row_that_lacks_its_line_end_only_is_written_again(path: Path) -> None:
+    write(path, row(1), row(2))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    with RowFile(path, SETTINGS) as file:
+        assert set(file.done) == {"row 1"}
+        file.append([row(2)])
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("other", [{"model": "other"}, {"settings": {"length": 65}}, {"model": ...}], ids=str)
+def test_rows_of_other_settings_are_refused_and_kept(path: Path, other: Row) -> None:
+    content = {name: value for name, value in row(1, **other).items() if value is not ...}
+    path.parent.mkdir()
+    path.write_text(json.dumps(content) + "\n" + '{"id": "half')
+    before = path.read_bytes()
+    with pytest.raises(ResumeMismatch, match=f"rows of another run, which differs in {next(iter(other))}"):
+        RowFile(path, SETTINGS)
+    assert path.read_bytes() == before
+
+
+def failed(number: int) -> Row:
+    return {"id": f"row {number}", "error": "no prompt", "schema": 1}
+
+
+def test_error_rows_at_the_end_are_removed_to_be_made_again(path: Path) -> None:
+    write(path, row(1), row(2), failed(3), failed(4))
+    before = path.read_bytes()
+    with RowFile(path, SETTINGS, ["model"]) as file:
+        assert file.done == {"row 1": {"model": "storyteller"}, "row 2": {"model": "storyteller"}}
+        assert path.read_bytes() == before
+        file.append([row(3)])
+    assert stored(path) == [row(1), row(2), row(3)]
+
+
+def test_an_error_row_among_others_stays_and_is_not_done(path: Path) -> None:
+    write(path, row(1), failed(2), row(3))
+    before = path.read_bytes()
+    with RowFile(path, SETTINGS) as file:
+        assert set(file.done) == {"row 1", "row 3"}
+        assert [one["id"] for one in file.rows()] == ["row 1", "row 2", "row 3"]
+        file.append([row(4)])
+    assert path.read_bytes().startswith(before)
+
+
+def test_a_row_that_is_no_json_leaves_the_file_as_it_was(path: Path) -> None:
+    write(path, row(1))
+    before = path.read_bytes()
+    with RowFile(path, SETTINGS) as file, pytest.raises(ValueError, match="not JSON compliant"):
+        file.append([row(2), row(3, p_value=math.nan)])
+    assert path.read_bytes() == before
+
+
+def test_lone_surrogates_survive_the_file(path: Path) -> None:
+    write(path, row(1, text="lone \ud800"))
+    (found,) = read_rows(str(path))
+    assert not isinstance(found, BadRow)
+    assert found["text"] == "lone \ud800"
+
+
+# --- what is not ours ----------------------------------------------------------------------------
+
+FOREIGN = [
+    b"Dear diary,\nit rained.\n",
+    b"Dear diary, it rained.",
+    b"\n",
+    b"[]\n",
+    b"5\n",
+    b"\xff\n",
+    b"\x89PNG",
+    b'{"text": "no id"}\n',
+    b'{"name": "a file of one line"}',
+    b'{"id": [1]}\n',
+    # these begin as rows of ours do, and rows of ours may be torn or have an error
+    b'{"id": ',
+    b'{"id": "7", "note": "the only copy of this"}',
+    b'{"id": "7", "note": "the only copy of th',
+    b'{"id": "7", "error": "disk full", "schema": 1}\n',
+    b'{"id": "7", "error": null, "text": "the only copy of this"}\n',
+    b'{"id": "7", "text": "the only copy of this"}\n{"id": "8',
+    b'{"id": "7", "settings": {"length": 65}, "note": "the only copy of th',
+    b'{"id": "7, \\"settings\\": {\\"length\\": 64}, ',
+]
+
+
+@pytest.mark.parametrize("content", FOREIGN, ids=repr)
+def test_a_file_of_something_else_is_refused_and_kept(path: Path, content: bytes) -> None:
+    path.parent.mkdir()
+    path.write_bytes(content)
+    with pytest.raises(ResumeMismatch, match="choose another --out"):
+        RowFile(path, SETTINGS)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("last", [b"A diary.", b'{"id": "2", "note": "whole, without a line end"}', b'{"name": "'])
+def test_a_last_line_that_is_not_ours_is_refused_and_kept(path: Path, last: bytes) -> None:
+    write(path, row(1))
+    content = path.read_bytes() + last
+    path.write_bytes(content)
+    with pytest.raises(ResumeMismatch, match="choose another --out"):
+        RowFile(path, SETTINGS)
+    assert path.read_bytes() == content
+
+
+def test_a_lone_torn_row_is_taken_for_ours_only_if_it_states_the_settings(path: Path) -> None:
+    write(path, row(1))
+    whole = path.read_bytes()
+    certain = len(b'{"id": "row 1", "settings": {"length": 64}, ')
+    for kept in range(1, len(whole)):
+        path.write_bytes(whole[:kept])
+        if kept < certain:
+            with pytest.raises(ResumeMismatch, match="one unfinished line"):
+                RowFile(path, SETTINGS)
+            assert path.read_bytes() == whole[:kept]
+        else:
+            write(path, row(1))
+            assert path.read_bytes() == whole
+
+
+def test_rows_without_settings_are_known_by_all_that_they_share(path: Path) -> None:
+    shared = {"attack": "crop", "options": {"front": 0.5}, "schema": 1}
+    made = {"id": "a", "text": "t", **shared}
+    with RowFile(path, shared) as file:
+        file.append([made, {"id": "b", "error": "no text", "schema": 1}])
+    whole = path.read_bytes()
+    assert stored(path) == [made, {"id": "b", "error": "no text", **shared}]
+    path.write_bytes(whole[:60])
+    with pytest.raises(ResumeMismatch):
+        RowFile(path, shared)
+    path.write_bytes(whole[:80])
+    with RowFile(path, shared) as file:
+        file.append([made])
+    assert stored(path) == [made]
+
+
+def test_a_huge_file_of_something_else_is_not_read(path: Path) -> None:
+    path.parent.mkdir()
+    with open(path, "wb") as file:
+        file.truncate(1 << 40)  # one line of 1 TiB of zeros, sparse
+    with pytest.raises(ResumeMismatch):
+        RowFile(path, SETTINGS)
+    assert path.stat().st_size == 1 << 40
+
+
+def test_a_folder_is_no_row_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be written"):
+        RowFile(tmp_path, SETTINGS)
+
+
+def test_a_row_file_below_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be written"):
+        RowFile(tmp_path / "file" / "out.jsonl", SETTINGS)
+
+
+@pytest.mark.parametrize("device", ["/dev/null", "/dev/zero", "/dev/full"])
+def test_a_device_is_no_row_file(device: str) -> None:
+    with pytest.raises(InputError, match=f"{device} is not a file that can hold rows"):
+        RowFile(Path(device), SETTINGS)
+
+
+def test_a_pipe_is_no_row_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="is not a file that can hold rows"):
+        RowFile(tmp_path / "pipe", SETTINGS)
+
+
+def test_a_link_is_followed(path: Path, tmp_path: Path) -> None:
+    write(path, row(1), failed(2))
+    symbolic, hard = tmp_path / "symbolic", tmp_path / "hard"
+    symbolic.symlink_to(path)
+    hard.hardlink_to(path)
+    write(symbolic, row(2))
+    write(hard, row(3))
+    assert symbolic.is_symlink()
+    assert stored(path) == stored(symbolic) == stored(hard) == [row(1), row(2), row(3)]
+
+
+def test_a_link_to_a_file_that_is_not_there_yet_makes_it(path: Path, tmp_path: Path) -> None:
+    path.parent.mkdir()
+    symbolic = tmp_path / "symbolic"
+    symbolic.symlink_to(path)
+    write(symbolic, row(1))
+    assert symbolic.is_symlink()
+    assert stored(path) == [row(1)]
+
+
+# --- a disk that is full -------------------------------------------------------------------------
+
+
+def fails_after(room: int) -> Callable[[int, bytes], int]:
+    """A write that has room for so many bytes, and fails after them."""
+    real, left = os.write, [room]
+
+    def write_some(descriptor: int, content: bytes) -> int:
+        if not left[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = real(descriptor, bytes(content)[: left[0]])
+        left[0] -= written
+        return written
+
+    return write_some
+
+
+@pytest.mark.parametrize("room", range(0, 160, 7))
+def test_a_full_disk_leaves_whole_rows_and_a_file_that_resumes(
+    path: Path, room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(path, row(1), failed(2))
+    first = path.read_bytes().splitlines(keepends=True)[0]
+    made = [row(number) for number in (2, 3, 4)]
+    with monkeypatch.context() as patch:
+        patch.setattr("dgmark.rows.row_file.os.write", fails_after(room))
+        with RowFile(path, SETTINGS) as file, pytest.raises(InputError, match=r"No space left on device.*again"):
+            file.append(made)
+    kept = path.read_bytes()
+    assert kept.startswith(first)
+    assert len(kept) <= len(first) + room
+    assert stored(path) == [row(1), *made][: len(stored(path))]
+    assert kept.endswith(b"\n")
+    with RowFile(path, SETTINGS) as file:
+        file.append([one for one in made if one["id"] not in file.done])
+    assert stored(path) == [row(1), *made]
+
+
+# --- one writer at a time ------------------------------------------------------------------------
+
+
+def test_a_second_writer_is_refused_and_changes_nothing(path: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    with RowFile(path, SETTINGS) as file:
+        file.append([row(1)])
+        link.symlink_to(path)
+        before = path.read_bytes()
+        for other in (path, link):
+            with pytest.raises(FileInUse, match=f"{other} is being written by another process") as refused:
+                RowFile(other, SETTINGS)
+            assert refused.value.exit_code == 4
+        assert path.read_bytes() == before
+        file.append([row(2)])
+    write(path, row(3))
+    assert stored(path) == [row(1), row(2), row(3)]
+
+
+def test_a_refused_file_is_free_again(path: Path) -> None:
+    write(path, row(1))
+    for _ in range(2):
+        with pytest.raises(ResumeMismatch):
+            RowFile(path, {"model": "another"})
+    write(path, row(2))
+
+
+def test_a_killed_writer_leaves_no_lock(path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from dgmark.rows.row_file import RowFile;"
+        f"file = RowFile(Path(sys.argv[1]), {SETTINGS!r}); file.append([{row(1)!r}]); print('open', flush=True);"
+        "time.sleep(600)"
+    )
+    writer = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE)
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == b"open\n"
+    with pytest.raises(FileInUse):
+        RowFile(path, SETTINGS)
+    writer.kill()
+    writer.communicate()
+    write(path, row(2))
+    assert stored(path) == [row(1), row(2)]
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from dgmark.errors import FileInUse
+from dgmark.rows.row_file import RowFile
+path, name, refused = Path(sys.argv[1]), sys.argv[2], 0
+for number in range(60):
+    while True:
+        try:
+            with RowFile(path, {"settings": "s"}) as file:
+                # an error row, so that the next writer has something to cut
+                file.append([{"id": f"{name} {number}"}, {"id": f"{name} {number} failed", "error": "e", "schema": 1}])
+            break
+        except FileInUse:
+            refused += 1
+print(refused)
+"""
+
+
+def test_writers_that_race_lose_nothing_and_write_nothing_twice(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(path), name], stdout=subprocess.PIPE, text=True)
+        for name in "abcd"
+    ]
+    refused = [int(writer.communicate()[0]) for writer in writers]
+    assert [writer.returncode for writer in writers] == [0, 0, 0, 0]
+    good = [one["id"] for one in stored(path) if "error" not in one]
+    assert sorted(good) == sorted(f"{name} {number}" for name in "abcd" for number in range(60))
+    assert sum("error" in one for one in stored(path)) == 1
+    assert sum(refused) > 0, "the writers never met: this run shows nothing"
