@@ -120,5 +120,5 @@ def test_a_folder_of_keys_is_read_in_order(tmp_path: Path) -> None:
     for name, key in zip("cab", KEYS, strict=False):
         key.save(tmp_path / f"{name}.json")
     assert [key.key_id for key in load_keys(tmp_path)] == [KEYS[1].key_id, KEYS[2].key_id, KEYS[0].key_id]
-    with pytest.raises(KeyFileNotFound, match="holds no key file"):
+    with pytest.raises(KeyFileNotFound, match="is not a folder"):
         load_keys(tmp_path / "none")

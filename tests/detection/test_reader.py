@@ -123,7 +123,7 @@ def test_the_tokenizer_that_the_key_names_is_loaded_when_it_is_needed() -> None:
     lost = replace(KEY, spec=replace(KEY.spec, tokenizer="./moved-away"))
     reader = Reader(lost)
     with pytest.raises(
-        ModelNotFound, match=r"'\./moved-away', which is unavailable: give the model's folder .* with --tokenizer"
+        ModelNotFound, match=r"'\./moved-away', which is unavailable: give the model's folder .*--tokenizer"
     ):
         reader.read("Some text.")
     assert pairs(Reader(lost, "storyteller").read("Some text.")) == pairs(READER.read("Some text."))
@@ -143,14 +143,14 @@ def test_another_tokenizer_than_the_keys_is_refused() -> None:
 @pytest.mark.parametrize(
     ("wrong", "advice"),
     [
-        (["a", "b"], "several texts: score them with detect_many"),
-        (("a", "b"), "several texts: score them with detect_many"),
-        (["a", [5, 6]], "flat list of whole numbers"),
+        (["a", "b"], "several texts: score them one by one, or together with detect_many"),
+        (("a", "b"), "several texts: score them one by one, or together with detect_many"),
+        (["a", [5, 6]], "flat list of token ids"),
         (b"a text", "these are bytes: decode them to a text first"),
         (bytearray(b"a text"), "these are bytes: decode them to a text first"),
         (Path("text.txt"), "this is a path: read the file first"),
-        (None, "flat list of whole numbers$"),
-        ([1.5], "flat list of whole numbers$"),
+        (None, r"flat list of token ids \(whole numbers\) is scored at a time$"),
+        ([1.5], r"flat list of token ids \(whole numbers\) is scored at a time$"),
     ],
     ids=repr,
 )

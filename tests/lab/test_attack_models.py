@@ -254,7 +254,7 @@ def test_an_empty_answer_is_no_paraphrase(stub: StubEndpoint) -> None:
 def test_an_endpoint_that_is_not_there_is_an_error() -> None:
     with pytest.raises(ModelError, match="in 1 attempts; the last: the service is unreachable"):
         attack("paraphrase", endpoint="http://127.0.0.1:9/v1", retries=0, timeout=2.0)("text", dice())
-    with pytest.raises(SettingsError, match="must begin with http"):
+    with pytest.raises(SettingsError, match="is not the address of a service"):
         attack("paraphrase", endpoint="localhost:8000")
 
 

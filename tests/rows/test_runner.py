@@ -133,7 +133,7 @@ def test_a_run_in_which_every_open_row_fails_raises_the_first_error() -> None:
         run.check_some_done()
     alone = RowRun[int]([BadRow("a", "first", EmptyInput)])
     list(alone.batches(made, 1, SCHEMA))
-    with pytest.raises(EmptyInput, match=r"^first$"):
+    with pytest.raises(EmptyInput, match=r"^a: first$"):
         alone.check_some_done()
 
 

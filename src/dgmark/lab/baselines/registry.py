@@ -82,7 +82,7 @@ def _parse(name: str, option: str, text: str, hint: Any) -> Any:
         if get_origin(hint) is tuple:
             return tuple(int(part) for part in text.split(","))
     except (ValueError, KeyError):
-        raise SettingsError(_wrong_value(name, option, text, hint)) from None
+        raise SettingsError(f"{text!r} is invalid for option {option} of scheme {name}: {_advice(hint)}") from None
     return text
 
 
@@ -94,11 +94,7 @@ def _valid_value(name: str, option: str, value: Any, hint: Any) -> Any:
         return float(value)
     if type(value) is hint or value in get_args(hint):
         return value
-    raise SettingsError(_wrong_value(name, option, value, hint))
-
-
-def _wrong_value(name: str, option: str, value: Any, hint: Any) -> str:
-    return f"option {option} of scheme {name} cannot be {value!r}: {_advice(hint)}"
+    raise SettingsError(f"{value!r} is invalid for option {option} of scheme {name}: {_advice(hint)}")
 
 
 def _advice(hint: Any) -> str:
