@@ -48,7 +48,7 @@ def _too_long(*_: object) -> None:
 
 def linked(bad: str, suffix: str) -> str:
     """A link to the file, with the suffix that a command wants."""
-    link = Path(f"{bad[:50].replace('/', '-')}{suffix}")
+    link = Path(f"to{bad[:50].replace('/', '-')}{suffix}")
     if os.path.lexists(bad) and not link.is_symlink():
         link.symlink_to(bad)
     return str(link)
