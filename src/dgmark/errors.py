@@ -8,6 +8,7 @@ DgmarkError                    70   (also used for bugs in dgmark)
 ├── InputError                  4   unusable text or rows
 │   ├── EmptyInput
 │   ├── NoTexts
+│   ├── UnreadableDocument
 │   └── ResumeMismatch
 ├── KeyFileError                5   an unusable key
 │   ├── KeyFileNotFound
@@ -68,6 +69,10 @@ class EmptyInput(InputError):
 
 class NoTexts(InputError):
     """A file or folder holds no readable text."""
+
+
+class UnreadableDocument(InputError):
+    """A file holds no text that can be read: a picture, a scan, encrypted, damaged, or beyond a limit."""
 
 
 class ResumeMismatch(InputError):
