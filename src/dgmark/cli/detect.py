@@ -1,7 +1,8 @@
 """`dgmark detect`: reads texts and a key, writes verdicts with their error rate."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import redirect_stdout
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -19,7 +20,9 @@ from dgmark.detection.scorer import Scorer, one_key
 from dgmark.detection.strip import save
 from dgmark.errors import InputError, SettingsError
 from dgmark.rows.jsonl import STDIN, BadRow
-from dgmark.rows.texts import Item
+from dgmark.rows.texts import TEXT_COLUMN, Item
+
+_NAMED = 20  # skipped files that are named
 
 
 @command_errors
@@ -27,12 +30,16 @@ from dgmark.rows.texts import Item
 def detect(
     options: DetectingOptions,
     inputs: Annotated[
-        list[str] | None, typer.Argument(help="Text, .jsonl and .parquet files, folders; - is standard input.")
+        list[str] | None, typer.Argument(help="Documents, .jsonl and .parquet files, folders; - is standard input.")
     ] = None,
     ids: Annotated[
         bool,
         typer.Option("--ids", help='Score the "token_ids" of rows that also hold "text".', rich_help_panel=DETECTION),
     ] = False,
+    text_column: Annotated[
+        str,
+        typer.Option(help="The column or field that holds the texts of rows and tables.", rich_help_panel=DETECTION),
+    ] = TEXT_COLUMN,
     workers: Annotated[int, typer.Option(min=1, help="Number of processes.", rich_help_panel=SPEED)] = 1,
     check: Annotated[
         bool, typer.Option("--check", help="Exit 0 if watermarked, 1 if not, 3 if uncertain.", rich_help_panel=OUTPUT)
@@ -56,35 +63,83 @@ def detect(
             ids=ids,
             only=options.only,
             spans=options.spans,
+            text_column=text_column,
             on_resume=partial(_report_resumed, options.out),
         )
         stderr().print(_file_summary(tally, options.out), markup=False)
     else:
-        tally = _show(options, scorer, sources, ids, workers)
+        tally = Tally()
+        items = read_sources(sources, prefer_ids=ids, text_column=text_column, on_skip=tally.skipped.append)
+        _show(options, scorer, _with_notes(items), workers, tally)
+    _report_skipped(tally.skipped)
     _check_exit(tally, check)
 
 
-def _show(options: DetectOptions, scorer: Scorer, sources: list[str], ids: bool, workers: int) -> Tally:
-    """Score the texts, write the results to stdout, and draw the picture if one is requested."""
-    tally, task = Tally(), Task(options.only, options.spans)
-    items = read_sources(sources, prefer_ids=ids)
-    if not options.plot:
-        WRITERS[options.output](tally.count(score(scorer, items, task, workers)), scorer, options.show)
-        return tally
-    rows = list(tally.count(score(scorer, _single_text(items), task)))
-    WRITERS[options.output](iter(rows), scorer, options.show)
+def _show(options: DetectOptions, scorer: Scorer, items: Iterable[Item | BadRow], workers: int, tally: Tally) -> None:
+    """Score the texts, write the results to stdout, and write the text and draw the picture if these are requested."""
+    task, write = Task(options.only, options.spans), WRITERS[options.output]
+    if not options.plot and not options.extract:
+        write(tally.count(score(scorer, items, task, workers)), scorer, options.show)
+        return
+    rows = list(tally.count(score(scorer, _single_text(items, "--plot" if options.plot else "--extract"), task)))
+    with redirect_stdout(sys.stderr if options.extract == Path(STDIN) else sys.stdout):
+        write(iter(rows), scorer, options.show)
     for row in rows:
-        if not isinstance(row, BadRow):
+        if isinstance(row, BadRow):
+            continue
+        if options.plot:
             save(draw(one_key(scorer), *row), options.plot)
-    return tally
+        if options.extract:
+            _extract(row[0].content, options.extract)
 
 
-def _single_text(items: Iterable[Item | BadRow]) -> list[Item | BadRow]:
+def _single_text(items: Iterable[Item | BadRow], option: str) -> list[Item | BadRow]:
     """The only text. More than one is refused before any is scored."""
     first = list(islice(items, 2))
     if len(first) > 1:
-        raise SettingsError("--plot draws one text, but the input holds more: give one text, or leave --plot out")
+        raise SettingsError(f"{option} takes one text, but the input holds more: give one text, or leave {option} out")
     return first
+
+
+def _extract(content: str | list[int], path: Path) -> None:
+    """Write the text that was scored, as it was scored.
+
+    Raises:
+        SettingsError: ids were scored, or the file cannot be written.
+    """
+    if not isinstance(content, str):
+        raise SettingsError("--extract writes the text that is scored, but token ids were: leave --extract out")
+    text = content.encode("utf-8", "surrogatepass")
+    if path == Path(STDIN):
+        sys.stdout.buffer.write(text)
+        sys.stdout.buffer.flush()
+        return
+    try:
+        path.write_bytes(text)
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _with_notes(items: Iterable[Item | BadRow]) -> Iterator[Item | BadRow]:
+    """The items; the notes on each document go to stderr, once for a table."""
+    shown: tuple[str, ...] = ()
+    for item in items:
+        if isinstance(item, Item) and item.notes and item.notes != shown:
+            shown = item.notes
+            for note in item.notes:
+                stderr().print(f"{item.row_id}: {note}", markup=False)
+        yield item
+
+
+def _report_skipped(files: list[str]) -> None:
+    """Count and name the files of folders that were not read."""
+    if files:
+        more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
+        stderr().print(
+            f"{len(files)} files were not read, as their endings are those of no document: "
+            f"{', '.join(files[:_NAMED])}{more}",
+            markup=False,
+        )
 
 
 def _report_resumed(out: Path, rows: int) -> None:

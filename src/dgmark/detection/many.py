@@ -20,7 +20,7 @@ from dgmark.detection.scorer import Scorer, one_key
 from dgmark.errors import DgmarkError, InputError, SettingsError
 from dgmark.rows.jsonl import STDIN, BadRow, Row
 from dgmark.rows.row_file import SETTINGS, append_rows, take_up
-from dgmark.rows.texts import Item, read_texts
+from dgmark.rows.texts import TEXT_COLUMN, Item, read_texts
 from dgmark.rows.workers import map_in_order
 from dgmark.watermark.key import WatermarkKey, check_key
 
@@ -64,12 +64,14 @@ class Tally:
         unusable: number of inputs that could not be scored.
         first_unusable: the first of these inputs.
         resumed: number of rows that the file held before the run; the other counts include them.
+        skipped: the files of folders whose endings are those of no document.
     """
 
     verdicts: Counter[str] = field(default_factory=Counter)
     unusable: int = 0
     first_unusable: BadRow | None = None
     resumed: int = 0
+    skipped: list[str] = field(default_factory=list)
 
     @property
     def scored(self) -> int:
@@ -106,6 +108,7 @@ def detect_file(
     ids: bool = False,
     only: Ranges = (),
     spans: bool = False,
+    text_column: str = TEXT_COLUMN,
     on_resume: Callable[[int], object] | None = None,
 ) -> Tally:
     """Score the texts of files into a JSON Lines file, one row a text, in order, as `dgmark detect --out` does.
@@ -117,13 +120,14 @@ def detect_file(
 
     Args:
         scorer: a `Detector`, a `Keyring`, or a key, for which a `Detector` is made.
-        inputs: text files, .jsonl and .parquet files (columns id, text, token_ids), folders of these, or "-" for
-            standard input.
+        inputs: documents that `read_document` reads, .jsonl and .parquet files (columns id, text, token_ids), folders
+            of these, or "-" for standard input.
         out: the file to write or to resume; it must lie outside the inputs.
         workers: number of processes. With more than one, a script needs `if __name__ == "__main__":` around its calls.
         ids: score the "token_ids" of rows that also hold "text".
         only: ranges [start, end) to score, in characters (in indices for ids), chosen without the key.
         spans: also find the spans that carry the mark.
+        text_column: the column or field that holds the texts of rows and tables.
         on_resume: called with the number of rows that the file holds, before any text is scored.
 
     Returns:
@@ -133,6 +137,7 @@ def detect_file(
         SettingsError: `scorer` is neither a scorer nor a key, `workers` is below 1, ranges or spans are requested
             without one dgMARK key, or the output lies among the inputs.
         ModelNotFound: the tokenizer is unavailable.
+        MissingExtra: reading an input needs a package that is not installed.
         ResumeMismatch: the file holds rows of other inputs or settings; it is left unchanged.
         InputError: the file cannot be written.
     """
@@ -148,7 +153,7 @@ def detect_file(
     _check_apart(out, sources)
     _load_tokenizer(scorer)
     tally = Tally()
-    items = read_sources(sources, prefer_ids=ids)
+    items = read_sources(sources, prefer_ids=ids, text_column=text_column, on_skip=tally.skipped.append)
     settings = settings_hash(scorer, task, ids=ids)
     tally.resumed = take_up(out, items, {**scorer.shared_fields, SETTINGS: settings}, tally.count_row)
     if on_resume:
@@ -179,11 +184,17 @@ def settings_hash(scorer: Scorer, task: Task, *, ids: bool) -> str:
     return hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def read_sources(sources: Iterable[str], *, prefer_ids: bool = False) -> Iterator[Item | BadRow]:
-    """Read the texts of all sources. A source that cannot be read becomes a bad row."""
+def read_sources(
+    sources: Iterable[str],
+    *,
+    prefer_ids: bool = False,
+    text_column: str = TEXT_COLUMN,
+    on_skip: Callable[[str], object] | None = None,
+) -> Iterator[Item | BadRow]:
+    """Read the texts of all sources (see `read_texts`). A source that cannot be read becomes a bad row."""
     for source in sources:
         try:
-            yield from read_texts(source, prefer_ids=prefer_ids)
+            yield from read_texts(source, prefer_ids=prefer_ids, text_column=text_column, on_skip=on_skip)
         except InputError as error:
             yield BadRow(source, str(error), type(error))
 
@@ -193,7 +204,8 @@ def to_row(scored: Scored) -> Row:
     if isinstance(scored, BadRow):
         return scored.to_row(DETECTION_SCHEMA)
     item, detection = scored
-    return detection.to_row(item.row_id)
+    document = {} if item.kind is None else {"kind": item.kind, "notes": list(item.notes)}
+    return {**detection.to_row(item.row_id), **document}
 
 
 def score(scorer: Scorer, items: Iterable[Item | BadRow], task: Task = Task(), workers: int = 1) -> Iterator[Scored]:

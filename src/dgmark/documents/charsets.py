@@ -27,7 +27,7 @@ _SAMPLE, _MOST_UNREADABLE = 100_000, 0.05
 
 
 def decode(content: bytes) -> tuple[str, list[str]]:
-    """Decode a text file. Line ends become "\\n".
+    """Decode a text file. Line ends of Windows and of old Macs become line feeds.
 
     UTF-8 is tried first, after the byte order marks; a text that is UTF-8 with few broken bytes is read as that.
 
@@ -44,7 +44,7 @@ def decode(content: bytes) -> tuple[str, list[str]]:
 
 
 def unify_line_ends(text: str) -> str:
-    """The text with "\\n" for every line end of Windows and of old Macs."""
+    """The text with a line feed for every line end of Windows and of old Macs."""
     return _LINE_ENDS.sub("\n", text)
 
 
@@ -55,7 +55,7 @@ def check_legible(text: str) -> None:
         Refusal: more than a twentieth of the characters are of these kinds.
     """
     sample = text[:_SAMPLE]
-    bad = sum(not one.isprintable() and not _is_space(one) or one == "\ufffd" for one in sample)
+    bad = sum((not one.isprintable() and not _is_space(one)) or one == "\ufffd" for one in sample)
     if bad > _MOST_UNREADABLE * len(sample):
         raise Refusal(
             "holds no readable text: "

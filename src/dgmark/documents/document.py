@@ -10,7 +10,17 @@ from pathlib import PurePath
 from typing import BinaryIO
 
 from dgmark.documents.charsets import decode
-from dgmark.documents.kinds import HEAD, SUFFIXES, TABLES, Family, Kind, family, is_locked_office, kind_of_text, mismatch
+from dgmark.documents.kinds import (
+    HEAD,
+    SUFFIXES,
+    TABLES,
+    Family,
+    Kind,
+    family,
+    is_locked_office,
+    kind_of_text,
+    mismatch,
+)
 from dgmark.documents.limits import MB, Limits
 from dgmark.documents.packed import LOCKED
 from dgmark.documents.reading import MissingLibrary, Reading, Refusal

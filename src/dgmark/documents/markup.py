@@ -11,20 +11,23 @@ from dgmark.documents.flow import Flow
 from dgmark.documents.reading import MissingLibrary, Reading, Refusal
 
 # not text for a reader, wherever it stands
-_NEVER = frozenset(
-    "head script style template noscript svg math iframe object embed audio video canvas map button select input "
-    "textarea datalist dialog progress meter rp rt".split()
-)
+_NEVER = frozenset((
+    "head", "script", "style", "template", "noscript", "svg", "math", "iframe", "object", "embed", "audio", "video",
+    "canvas", "map", "button", "select", "input", "textarea", "datalist", "dialog", "progress", "meter", "rp", "rt",
+))  # fmt: skip
 # the parts of a page around its text
 _AROUND = frozenset(("nav", "aside", "menu"))
 _ENDS = frozenset(("header", "footer"))
 _ROLES = frozenset(("navigation", "banner", "contentinfo", "complementary", "search"))
 _BODIES = frozenset(("article", "main", "section", "blockquote"))
-_BLOCKS = frozenset(
-    "address article blockquote body caption center dd details div dl dt fieldset figcaption figure footer form h1 h2 "
-    "h3 h4 h5 h6 header hr html li main ol p pre section summary table tbody td tfoot th thead tr ul".split()
-)
-_PARAGRAPHS = frozenset("p h1 h2 h3 h4 h5 h6 ul ol dl pre blockquote table".split())
+_BLOCKS = frozenset((
+    "address", "article", "blockquote", "body", "caption", "center", "dd", "details", "div", "dl", "dt", "fieldset",
+    "figcaption", "figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "html", "li",
+    "main", "ol", "p", "pre", "section", "summary", "table", "tbody", "td", "tfoot", "th", "thead", "tr", "ul",
+))  # fmt: skip
+_PARAGRAPHS = frozenset((
+    "p", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "dl", "pre", "blockquote", "table",
+))  # fmt: skip
 _HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden")
 _EXACT = re.compile(r"white-space\s*:\s*(pre|break-spaces)")
 

@@ -23,7 +23,9 @@ _OTHERS = {
     "AndroidManifest.xml": "is a program, not a text",
 }
 # no XML of these documents declares a type or entities; in UTF-16 too
-_DECLARATIONS = [name.encode(code) for name in ("<!DOCTYPE", "<!ENTITY") for code in ("ascii", "utf-16-le", "utf-16-be")]
+_DECLARATIONS = [
+    name.encode(code) for name in ("<!DOCTYPE", "<!ENTITY") for code in ("ascii", "utf-16-le", "utf-16-be")
+]
 LOCKED = "is encrypted with a password: save it without one"
 
 

@@ -22,6 +22,7 @@ _DEPTH = 3  # lines at the head and at the foot of a page that may repeat
 _NEAR = 2  # a header repeats within so many pages, also where left and right pages differ
 _ROOM = 1.1  # a line ends a paragraph if the next word, and a tenth more, had fitted into it
 _INDENT = 0.015  # a first line begins at least this share of the column's width further in
+_FLUSH = 1.0  # points by which the ends of justified lines differ at most
 _NEIGHBOURS = 4  # lines before and after that show where a column ends
 _PICTURE_SHARE, _FEW = 0.4, 100  # a page is a picture if one covers so much of it and it has fewer characters
 
@@ -52,7 +53,8 @@ def read_pdf(file: BinaryIO, limits: Limits) -> Reading:
     pictures = [
         number
         for number, page in enumerate(lines)
-        if sum(len(line.text) for line in page) < _FEW and _is_picture(document[number], pypdfium2.raw.FPDF_PAGEOBJ_IMAGE)
+        if sum(len(line.text) for line in page) < _FEW
+        and _is_picture(document[number], pypdfium2.raw.FPDF_PAGEOBJ_IMAGE)
     ]
     return _reading(lines, left_out, pictures)
 
@@ -98,7 +100,7 @@ def _is_picture(page: Any, image: int) -> bool:
     for shape in page.get_objects(filter=[image], max_depth=3):
         left, bottom, right, top = shape.get_bounds()
         covered += max(0.0, right - left) * max(0.0, top - bottom)
-    return covered > _PICTURE_SHARE * size
+    return bool(covered > _PICTURE_SHARE * size)
 
 
 def _without_headers(pages: list[list[Line]]) -> tuple[list[list[Line]], int]:
@@ -168,6 +170,8 @@ def _ends_paragraph(lines: Sequence[Line], at: int) -> bool:
         return True
     column = [lines[near] for near in _around(at, _NEIGHBOURS, len(lines)) if line.beside(lines[near])]
     left, right = min(one.left for one in column), max(one.right for one in column)
+    if any(one is not line and abs(one.right - line.right) < _FLUSH for one in column):
+        right = line.right  # both sides are straight, and the line reaches the right one
     word = after.text.split(" ", 1)[0]
     needed = (len(word) + 1) * (line.right - line.left) / len(line.text)
     if line.right + _ROOM * needed < right:

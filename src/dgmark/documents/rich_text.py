@@ -24,7 +24,7 @@ def read_rtf(content: bytes) -> Reading:
         raise Refusal("is cut off: its last bracket is missing")
     source = _CELL.sub(lambda found: found[1] or "\\par ", content.decode("latin-1"))
     try:
-        text = rtf_to_text(source, errors="replace")
+        text = str(rtf_to_text(source, errors="replace"))  # type: ignore[no-untyped-call]
     except Exception as error:  # striprtf has no error of its own for damaged files
         raise Refusal(f"is damaged: {type(error).__name__}: {error}") from error
     flow = Flow()
