@@ -48,7 +48,7 @@ def run(request: str) -> NoReturn:
     """
     asked = json.loads(request)
     limits = Limits(**asked["limits"])
-    _confine(limits, asked["parent"])
+    confine(limits, asked["parent"])
     try:
         kind, reading = _read(sys.stdin.buffer, asked, limits)
         reply: dict[str, Any] = {"kind": kind, "pages": reading.pages, "notes": reading.notes}
@@ -102,8 +102,8 @@ def _checked(reading: Reading) -> Reading:
     return Reading(unify_line_ends(reading.text), reading.notes, reading.pages, reading.rows)
 
 
-def _confine(limits: Limits, parent: int) -> None:
-    """Give up what a parser does not need."""
+def confine(limits: Limits, parent: int) -> None:
+    """Give up what a parser does not need; `parent` is the process to die with."""
     sys.setrecursionlimit(3000)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)

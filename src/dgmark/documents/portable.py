@@ -18,7 +18,7 @@ from dgmark.documents.rich_text import without_bullets
 _HYPHEN = "\ufffe"  # PDFium's sign for a hyphen at the end of a line
 _NUMBER = re.compile(r"\d+|\b[ivxlc]+\b")
 _BULLET = re.compile("^[\uf000-\uf0ff•◦▪‣·] ?")
-_DEPTH = 3  # lines at the head and at the foot of a page that may repeat
+_MOST = 4  # lines of a header or a footer; more that repeat are the text of pages that are alike
 _NEAR = 2  # a header repeats within so many pages, also where left and right pages differ
 _ROOM = 1.1  # a line ends a paragraph if the next word, and a tenth more, had fitted into it
 _INDENT = 0.015  # a first line begins at least this share of the column's width further in
@@ -49,7 +49,7 @@ def read_pdf(file: BinaryIO, limits: Limits) -> Reading:
         pages = [_lines(document[number], index_of) for number in range(count)]
     except pypdfium2.PdfiumError as error:
         raise Refusal(f"is damaged: {error}") from error
-    lines, left_out = _without_headers(pages)
+    lines, left_out = without_headers(pages)
     pictures = [
         number
         for number, page in enumerate(lines)
@@ -103,7 +103,7 @@ def _is_picture(page: Any, image: int) -> bool:
     return bool(covered > _PICTURE_SHARE * size)
 
 
-def _without_headers(pages: list[list[Line]]) -> tuple[list[list[Line]], int]:
+def without_headers(pages: list[list[Line]]) -> tuple[list[list[Line]], int]:
     """The pages without the lines at their head and foot that near pages repeat, and the number of these lines."""
     masked = [[_NUMBER.sub("#", line.text) for line in page] for page in pages]
     kept = []
@@ -117,10 +117,10 @@ def _without_headers(pages: list[list[Line]]) -> tuple[list[list[Line]], int]:
 
 def _repeated(page: list[str], near: list[list[str]], step: int) -> int:
     """How many lines from the start (step 1) or the end (step -1) of a page stand at the same place of a near page."""
-    for depth, line in enumerate(page[::step][:_DEPTH]):
+    for depth, line in enumerate(page[::step][: _MOST + 1]):
         if not any(other[::step][depth : depth + 1] == [line] for other in near):
             return depth
-    return min(_DEPTH, len(page))
+    return 0
 
 
 def _around(at: int, distance: int, count: int) -> range:

@@ -58,7 +58,7 @@ def read_apart(file: BinaryIO, family: Family, kind: Kind | None, column: str, l
         MissingLibrary: a library is not installed.
     """
     request = {"family": family, "kind": kind, "column": column, "parent": os.getpid(), "limits": asdict(limits)}
-    command = [sys.executable, "-I", "-S", "-B", "-X", "utf8", "-c", _START, str(_PACKAGE), json.dumps(request)]
+    command = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _START, str(_PACKAGE), json.dumps(request)]
     file.seek(0)
     with tempfile.TemporaryFile() as out:
         process = subprocess.Popen(  # noqa: S603 (no shell; the arguments are ours)
