@@ -38,6 +38,7 @@ ROOMS = {
     "watermark": "Keys",
     "decode": "Generation",
     "detection": "Detection",
+    "documents": "Documents",
     "models": "Models and tokenizers",
     "checkpoint": "Models and tokenizers",
     "errors": "Errors",

@@ -11,6 +11,7 @@ from dgmark.detection.detector import Detector, detect
 from dgmark.detection.keyring import Keyring, load_keys
 from dgmark.detection.many import detect_file
 from dgmark.detection.result import Detection, ScoredToken, Span
+from dgmark.documents.document import Document, read_document
 from dgmark.errors import DgmarkError, install_hint
 from dgmark.version import __version__
 from dgmark.watermark.groups import WatermarkSpec
@@ -43,6 +44,7 @@ __all__ = [
     "Detection",
     "Detector",
     "DgmarkError",
+    "Document",
     "Generation",
     "Infilling",
     "KeyFilePermissionWarning",
@@ -62,6 +64,7 @@ __all__ = [
     "load_keys",
     "load_model",
     "load_tokenizer",
+    "read_document",
     "select",
     "stream",
 ]

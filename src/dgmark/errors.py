@@ -9,6 +9,7 @@ DgmarkError                    70   (also used for bugs in dgmark)
 │   ├── EmptyInput
 │   ├── NoTexts
 │   ├── FileInUse
+│   ├── UnreadableDocument
 │   └── ResumeMismatch
 ├── KeyFileError                5   an unusable key
 │   ├── KeyFileNotFound
@@ -81,6 +82,10 @@ class NoTexts(InputError):
 
 class FileInUse(InputError):
     """Another process is writing this output file."""
+
+
+class UnreadableDocument(InputError):
+    """A file holds no text that can be read: a picture, a scan, encrypted, damaged, or beyond a limit."""
 
 
 class ResumeMismatch(InputError):

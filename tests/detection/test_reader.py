@@ -148,7 +148,7 @@ def test_another_tokenizer_than_the_keys_is_refused() -> None:
         (["a", [5, 6]], "flat list of token ids"),
         (b"a text", "these are bytes: decode them to a text first"),
         (bytearray(b"a text"), "these are bytes: decode them to a text first"),
-        (Path("text.txt"), "this is a path: read the file first"),
+        (Path("text.txt"), "this is a path: give the text that dgmark.read_document reads"),
         (None, r"flat list of token ids \(whole numbers\) is scored at a time$"),
         ([1.5], r"flat list of token ids \(whole numbers\) is scored at a time$"),
     ],

@@ -1,7 +1,8 @@
 """`dgmark detect`: reads texts and a key, writes verdicts with their error rate."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import redirect_stdout
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -18,10 +19,14 @@ from dgmark.detection.many import Extras, Tally, detect_file, read_sources, scor
 from dgmark.detection.scorer import Scorer, one_key
 from dgmark.detection.strip import save
 from dgmark.errors import InputError, SettingsError
+from dgmark.rows.apart import check_apart
 from dgmark.rows.inputs import STDIN
 from dgmark.rows.jsonl import BadRow
-from dgmark.rows.texts import MAX_CHARS, MOST_CHARS, Item
+from dgmark.rows.texts import MAX_CHARS, MOST_CHARS, TEXT_COLUMN, Item
+from dgmark.rows.whole_files import write_whole
 from dgmark.rows.workers import MOST_WORKERS
+
+_NAMED = 20  # skipped files that are named
 
 
 @command_errors
@@ -29,12 +34,16 @@ from dgmark.rows.workers import MOST_WORKERS
 def detect(
     options: DetectingOptions,
     inputs: Annotated[
-        list[str] | None, typer.Argument(help="Text, .jsonl and .parquet files, folders; - is standard input.")
+        list[str] | None, typer.Argument(help="Documents, .jsonl and .parquet files, folders; - is standard input.")
     ] = None,
     ids: Annotated[
         bool,
         typer.Option("--ids", help='Score the "token_ids" of rows that also hold "text".', rich_help_panel=DETECTION),
     ] = False,
+    text_column: Annotated[
+        str,
+        typer.Option(help="The column or field that holds the texts of rows and tables.", rich_help_panel=DETECTION),
+    ] = TEXT_COLUMN,
     max_chars: Annotated[
         int,
         typer.Option(
@@ -60,6 +69,8 @@ def detect(
     if not inputs and sys.stdin.isatty():
         raise SettingsError("give texts to score: files, folders, or - for standard input")
     sources = inputs or [STDIN]
+    if options.extract != Path(STDIN):
+        check_apart(options.extract, sources)
     if options.out:
         tally = detect_file(
             scorer,
@@ -69,36 +80,84 @@ def detect(
             ids=ids,
             only=options.only,
             spans=options.spans,
+            text_column=text_column,
             max_chars=max_chars,
             on_resume=partial(_report_resumed, options.out),
         )
         stderr().print(_file_summary(tally, options.out), markup=False)
     else:
-        items = read_sources(sources, prefer_ids=ids, max_chars=max_chars)
-        tally = _show(options, scorer, items, workers)
+        tally = Tally()
+        items = read_sources(
+            sources, prefer_ids=ids, text_column=text_column, max_chars=max_chars, on_skip=tally.skipped.append
+        )
+        _show(options, scorer, _with_notes(items), workers, tally)
+    _report_skipped(tally.skipped)
     _check_exit(tally, check)
 
 
-def _show(options: DetectOptions, scorer: Scorer, items: Iterable[Item | BadRow], workers: int) -> Tally:
-    """Score the texts, write the results to stdout, and draw the picture if one is requested."""
-    tally, extras = Tally(), Extras(options.only, options.spans)
-    if not options.plot:
-        WRITERS[options.output](tally.count(score(scorer, items, extras, workers)), scorer, options.show)
-        return tally
-    rows = list(tally.count(score(scorer, _single_text(items), extras)))
-    WRITERS[options.output](iter(rows), scorer, options.show)
+def _show(options: DetectOptions, scorer: Scorer, items: Iterable[Item | BadRow], workers: int, tally: Tally) -> None:
+    """Score the texts, write the results to stdout, and write the text and draw the picture if these are requested."""
+    extras, write = Extras(options.only, options.spans), WRITERS[options.output]
+    if not options.plot and not options.extract:
+        write(tally.count(score(scorer, items, extras, workers)), scorer, options.show)
+        return
+    rows = list(tally.count(score(scorer, _single_text(items, "--plot" if options.plot else "--extract"), extras)))
+    with redirect_stdout(sys.stderr if options.extract == Path(STDIN) else sys.stdout):
+        write(iter(rows), scorer, options.show)
     for row in rows:
-        if not isinstance(row, BadRow):
+        if isinstance(row, BadRow):
+            continue
+        if options.plot:
             save(draw(one_key(scorer), *row), options.plot)
-    return tally
+        if options.extract:
+            _extract(row[0].content, options.extract)
 
 
-def _single_text(items: Iterable[Item | BadRow]) -> list[Item | BadRow]:
+def _single_text(items: Iterable[Item | BadRow], option: str) -> list[Item | BadRow]:
     """The only text. More than one is refused before any is scored."""
     first = list(islice(items, 2))
     if len(first) > 1:
-        raise SettingsError("--plot draws one text, but the input holds more: give one text, or leave --plot out")
+        raise SettingsError(f"{option} takes one text, but the input holds more: give one text, or leave {option} out")
     return first
+
+
+def _extract(content: str | list[int], path: Path) -> None:
+    """Write the text that was scored, as it was scored.
+
+    Raises:
+        SettingsError: ids were scored.
+        InputError: the file cannot be written.
+    """
+    if not isinstance(content, str):
+        raise SettingsError("--extract writes the text that is scored, but token ids were: leave --extract out")
+    text = content.encode("utf-8", "surrogatepass")
+    if path == Path(STDIN):
+        sys.stdout.buffer.write(text)
+        sys.stdout.buffer.flush()
+        return
+    write_whole(path, text)
+
+
+def _with_notes(items: Iterable[Item | BadRow]) -> Iterator[Item | BadRow]:
+    """The items; the notes on each document go to stderr, once for a table."""
+    shown: tuple[str, ...] = ()
+    for item in items:
+        if isinstance(item, Item) and item.notes and item.notes != shown:
+            shown = item.notes
+            for note in item.notes:
+                stderr().print(f"{item.row_id}: {note}", markup=False)
+        yield item
+
+
+def _report_skipped(files: list[str]) -> None:
+    """Count and name the files of folders that were not read."""
+    if files:
+        more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
+        stderr().print(
+            f"{len(files)} files were not read, as their endings are those of no document: "
+            f"{', '.join(files[:_NAMED])}{more}",
+            markup=False,
+        )
 
 
 def _report_resumed(out: Path, rows: int) -> None:

@@ -59,6 +59,7 @@ class DetectOptions:
     steps: tuple[str, ...]
     out: Path | None
     plot: Path | None
+    extract: Path | None
     spans: bool
     show: bool
     only: Ranges
@@ -72,6 +73,8 @@ class DetectOptions:
             raise SettingsError("--show needs --format table: leave --show or the other format out")
         if self.out and (self.show or self.plot or self.output not in (Format.TABLE, Format.JSONL)):
             raise SettingsError("--out writes JSON Lines: leave --show, --plot and other formats out")
+        if self.extract and self.out:
+            raise SettingsError("--extract writes the text of one document: leave --out out")
         if self.only and (self.show or self.spans or self.plot):
             raise SettingsError("--show, --spans and --plot need the whole text: leave them out, or leave --only out")
         if self.plot:
@@ -201,6 +204,12 @@ DetectingOptions = Annotated[
             option("output", Format, "Output format.", "--format", panel=OUTPUT, default=Format.TABLE),
             option("out", Path | None, "Write JSON Lines to this file; if it exists, resume it.", panel=OUTPUT),
             option("plot", Path | None, "Draw the matches of one text to this file (.png, .svg).", panel=OUTPUT),
+            option(
+                "extract",
+                Path | None,
+                "Write the exact text that is scored to this file; - is stdout, and then the result goes to stderr.",
+                panel=OUTPUT,
+            ),
             option("show", bool, "Show which tokens match.", "--show", panel=OUTPUT, default=False),
         ),
         value=_options_of,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _STYLES = {"watermarked": "bold green", "not_detected": "bold", "uncertain": "bold yellow"}
-_COLUMNS = ["id", *Detection.__dataclass_fields__, "schema", SOURCE_SHA256, "error"]
+_COLUMNS = ["id", *Detection.__dataclass_fields__, "schema", SOURCE_SHA256, "kind", "notes", "error"]
 
 
 class Format(StrEnum):

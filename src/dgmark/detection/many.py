@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import cast
 
@@ -21,7 +22,7 @@ from dgmark.errors import DgmarkError, InputError, ResumeMismatch, SettingsError
 from dgmark.rows.apart import check_apart
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, sha256_of
 from dgmark.rows.row_file import SETTINGS, RowFile
-from dgmark.rows.texts import MAX_CHARS, MOST_CHARS, Item, read_texts, unreadable
+from dgmark.rows.texts import MAX_CHARS, MOST_CHARS, TEXT_COLUMN, Item, read_texts, unreadable
 from dgmark.rows.workers import CHUNK, check_workers, map_in_order
 from dgmark.watermark.key import WatermarkKey, check_key
 
@@ -65,12 +66,14 @@ class Tally:
         unusable: number of inputs that could not be scored.
         first_unusable: the first of these inputs.
         resumed: number of rows that the file held before the run; the other counts include them.
+        skipped: the files of folders whose endings are those of no document.
     """
 
     verdicts: Counter[str] = field(default_factory=Counter)
     unusable: int = 0
     first_unusable: BadRow | None = None
     resumed: int = 0
+    skipped: list[str] = field(default_factory=list)
 
     @property
     def scored(self) -> int:
@@ -107,6 +110,7 @@ def detect_file(
     ids: bool = False,
     only: Ranges = (),
     spans: bool = False,
+    text_column: str = TEXT_COLUMN,
     max_chars: int = MAX_CHARS,
     on_resume: Callable[[int], object] | None = None,
 ) -> Tally:
@@ -119,13 +123,14 @@ def detect_file(
 
     Args:
         scorer: a `Detector`, a `Keyring`, or a key, for which a `Detector` is made.
-        inputs: text files, .jsonl and .parquet files (columns id, text, token_ids), folders of these, or "-" for
-            standard input.
+        inputs: documents that `read_document` reads, .jsonl and .parquet files (columns id, text, token_ids), folders
+            of these, or "-" for standard input.
         out: the file to write or to resume; it must lie outside the inputs.
         workers: number of processes. With more than one, a script needs `if __name__ == "__main__":` around its calls.
         ids: score the "token_ids" of rows that also hold "text".
         only: ranges [start, end) to score, in characters (in indices for ids), chosen without the key.
         spans: also find the spans that carry the mark.
+        text_column: the column or field that holds the texts of rows and tables.
         max_chars: characters of the longest text (ids of the longest response). A longer one is a row with an `error`.
         on_resume: called with the number of rows that the file holds, before any text is scored.
 
@@ -137,6 +142,7 @@ def detect_file(
             `max_chars` is not one from 1 to 2**30, ranges or spans are requested without one dgMARK key, an argument
             has the wrong type, or the output lies among the inputs.
         ModelNotFound: the tokenizer is unavailable.
+        MissingExtra: reading an input needs a package that is not installed.
         ResumeMismatch: the file holds rows of other inputs or settings, or a text changed under its id; the file is
             left unchanged.
         FileInUse: another process is writing the file.
@@ -156,7 +162,9 @@ def detect_file(
     check_apart(out, sources)
     _load_tokenizer(scorer)
     tally = Tally()
-    items = read_sources(sources, prefer_ids=ids, max_chars=max_chars)
+    items = read_sources(
+        sources, prefer_ids=ids, text_column=text_column, max_chars=max_chars, on_skip=tally.skipped.append
+    )
     settings = settings_hash(scorer, extras, ids=bool(ids))
     with RowFile(out, {"schema": DETECTION_SCHEMA, **scorer.shared_fields, SETTINGS: settings}) as file:
         tally.resumed = _skip_finished(file, items, tally)
@@ -206,22 +214,28 @@ def settings_hash(scorer: Scorer, extras: Extras, *, ids: bool) -> str:
 
 
 def read_sources(
-    sources: Iterable[str], *, prefer_ids: bool = False, max_chars: int = MAX_CHARS
+    sources: Iterable[str],
+    *,
+    prefer_ids: bool = False,
+    text_column: str = TEXT_COLUMN,
+    max_chars: int = MAX_CHARS,
+    on_skip: Callable[[str], object] | None = None,
 ) -> Iterator[Item | BadRow]:
-    """Read the texts of all sources. A source that cannot be read becomes a bad row, as does a text that is too long.
+    """Read the texts of all sources (see `read_texts`). A source that cannot be read becomes a bad row.
 
     Raises:
         SettingsError: `max_chars` is not a whole number from 1 to 2**30.
     """
     if not 1 <= whole("max_chars", max_chars) <= MOST_CHARS:
         raise SettingsError(f"max_chars {max_chars} is not in 1..{MOST_CHARS}")
-    return _read_sources(sources, prefer_ids, max_chars)
+    read = partial(read_texts, prefer_ids=prefer_ids, text_column=text_column, max_chars=max_chars, on_skip=on_skip)
+    return _read_sources(sources, read)
 
 
-def _read_sources(sources: Iterable[str], prefer_ids: bool, max_chars: int) -> Iterator[Item | BadRow]:
+def _read_sources(sources: Iterable[str], read: Callable[[str], Iterator[Item | BadRow]]) -> Iterator[Item | BadRow]:
     for source in sources:
         try:
-            yield from read_texts(source, prefer_ids=prefer_ids, max_chars=max_chars)
+            yield from read(source)
         except InputError as error:
             yield unreadable(source, error)
 
@@ -231,7 +245,8 @@ def to_row(scored: Scored) -> Row:
     if isinstance(scored, BadRow):
         return scored.to_row(DETECTION_SCHEMA)
     item, detection = scored
-    return {**detection.to_row(item.row_id), SOURCE_SHA256: sha256_of(item.content)}
+    document = {} if item.kind is None else {"kind": item.kind, "notes": list(item.notes)}
+    return {**detection.to_row(item.row_id), **document, SOURCE_SHA256: sha256_of(item.content)}
 
 
 def score(

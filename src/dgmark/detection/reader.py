@@ -205,7 +205,7 @@ def _advice(content: object) -> str:
     if isinstance(content, bytes | bytearray):
         return "; these are bytes: decode them to a text first, with bytes.decode()"
     if isinstance(content, os.PathLike):
-        return "; this is a path: read the file first, or score it with dgmark.detect_file"
+        return "; this is a path: give the text that dgmark.read_document reads, or score it with dgmark.detect_file"
     if isinstance(content, list | tuple) and any(isinstance(item, str) for item in content):
         return "; these are several texts: score them one by one, or together with detect_many"
     return ""

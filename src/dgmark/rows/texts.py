@@ -1,22 +1,28 @@
-"""Texts to score, from files, folders, JSON Lines and standard input. An unusable row or text becomes a bad row.
+"""Texts to score, from documents, folders, rows and standard input. An unusable row or text becomes a bad row.
 
 Knows nothing of tokens and keys.
 """
 
 import os
-from collections.abc import Iterator
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, cast
 
+from dgmark.documents.document import Document, read_opened
+from dgmark.documents.kinds import SUFFIXES, TABLES
+from dgmark.documents.limits import Limits
 from dgmark.errors import EmptyInput, InputError, MissingExtra, NoTexts, install_hint
-from dgmark.rows.inputs import STDIN, decode, open_input
+from dgmark.rows.inputs import STDIN, Bytes, open_input
 from dgmark.rows.jsonl import BadRow, Row, read_rows, rows_or_text
 
 if TYPE_CHECKING:
     from pyarrow.parquet import RowGroupMetaData
 
-TEXT_SUFFIXES = (".txt", ".md", ".jsonl", ".parquet")
+TEXT_SUFFIXES = (*SUFFIXES, ".jsonl", ".parquet")
+TEXT_COLUMN = "text"
 # characters of a text: more than the Bible has
 MAX_CHARS, MOST_CHARS = 5_000_000, 2**30
 _PARQUET_BATCH = 256
@@ -27,59 +33,121 @@ _EMPTY = "the text is empty"
 
 @dataclass(frozen=True)
 class Item:
-    """One text, or the token ids of one response, to score."""
+    """One text, or the token ids of one response, to score.
+
+    Attributes:
+        row_id: the id of its row, or the name of its document.
+        content: the text or the ids.
+        kind: the kind of its document, such as "PDF"; None for rows.
+        notes: what was left out of the document, and what the reader should know.
+    """
 
     row_id: str
     content: str | list[int]
+    kind: str | None = None
+    notes: tuple[str, ...] = ()
 
 
-def read_texts(source: str, *, prefer_ids: bool = False, max_chars: int = MAX_CHARS) -> Iterator[Item | BadRow]:
+def read_texts(
+    source: str,
+    *,
+    prefer_ids: bool = False,
+    text_column: str = TEXT_COLUMN,
+    max_chars: int = MAX_CHARS,
+    on_skip: Callable[[str], object] | None = None,
+) -> Iterator[Item | BadRow]:
     """Read the texts of one source.
 
     Args:
-        source: a text file, a `.jsonl` or `.parquet` file, a folder (its `.txt`, `.md`, `.jsonl` and `.parquet` files,
-            in order of name), or "-" for standard input.
-        prefer_ids: take the ids of a row that holds both "text" and "token_ids".
+        source: a document that `read_document` reads, a `.jsonl` or `.parquet` file, a folder (its files with such an
+            ending, in order of name), or "-" for standard input.
+        prefer_ids: take the ids of a row that holds both a text and "token_ids".
+        text_column: the column or field that holds the texts of rows and tables.
         max_chars: characters of the longest text (token ids of the longest response). A longer one is a bad row, and
-            little more than this of it is ever in memory.
+            is never in memory as a whole if it is much longer.
+        on_skip: called with each file of a folder whose ending is that of no document.
 
     Raises:
-        NoTexts: the file cannot be read, or the folder holds no text.
+        InputError: the file cannot be read, or the folder holds no document.
+        MissingExtra: reading the file needs a package that is not installed.
     """
     suffix = Path(source).suffix.lower()
     if os.path.isdir(source):
-        files = sorted(file for file in Path(source).rglob("*") if file.suffix.lower() in TEXT_SUFFIXES)
-        files = [file for file in files if file.is_file()]
-        if not files:
-            raise NoTexts(f"{source} is a folder without texts: looked for {', '.join(TEXT_SUFFIXES)}")
-        for file in files:
-            yield from _read_one(str(file), prefer_ids, max_chars)
+        for file in _documents_of(source, on_skip):
+            try:
+                yield from read_texts(file, prefer_ids=prefer_ids, text_column=text_column, max_chars=max_chars)
+            except InputError as error:
+                yield unreadable(file, error)
     elif suffix == ".jsonl":
         for row in read_rows(source, largest_line(max_chars)):
-            yield _item(row, prefer_ids, max_chars)
+            yield _item(row, prefer_ids, text_column, max_chars)
     elif suffix == ".parquet":
-        for row in read_parquet(source):
-            yield _item(row, prefer_ids, max_chars)
+        for row in read_parquet(source, text_column):
+            yield _item(row, prefer_ids, text_column, max_chars)
+    elif source == STDIN:
+        yield from _from_stdin(prefer_ids, text_column, max_chars)
     else:
-        name = "stdin" if source == STDIN else source
-        with open_input(source, "a text file, a folder, or -") as opened:
-            if source != STDIN:
-                yield _text_of(name, opened.read(4 * max_chars + 1), max_chars)
-                return
-            found = rows_or_text(opened, name, 4 * max_chars, largest_line(max_chars))
-            if isinstance(found, bytes):
-                yield _text_of(name, found, max_chars)
-                return
+        with open_input(source, "a document, a folder, or -") as opened:
+            yield from _items_of(source, _read_document(opened, source, text_column, max_chars), max_chars)
+
+
+def _documents_of(folder: str, on_skip: Callable[[str], object] | None) -> list[str]:
+    """The documents of a folder and the folders in it, by their endings, in order of name."""
+    files = sorted(file for file in Path(folder).rglob("*") if file.is_file())
+    # Office writes "~$name" beside a document that is open
+    named = [file for file in files if file.suffix.lower() in TEXT_SUFFIXES and not file.name.startswith(("~$", "."))]
+    if not named:
+        raise NoTexts(f"the folder {folder} holds no document: looked for {', '.join(TEXT_SUFFIXES)}")
+    for file in sorted({*files} - {*named}):
+        if on_skip:
+            on_skip(str(file))
+    return [str(file) for file in named]
+
+
+def _from_stdin(prefer_ids: bool, text_column: str, max_chars: int) -> Iterator[Item | BadRow]:
+    """Read rows as they arrive, or one whole document. The first line that is not blank decides which."""
+    limits = _limits(max_chars)
+    with open_input(STDIN, "a document") as file:
+        found = rows_or_text(file, "stdin", limits.file_bytes, largest_line(max_chars))
+        if not isinstance(found, bytes):
             for row in found:
-                yield _item(row, prefer_ids, max_chars)
+                yield _item(row, prefer_ids, text_column, max_chars)
+            return
+    with _spooled(found) as copy:
+        document = read_opened(copy, "stdin", text_column=text_column, limits=limits)
+    yield from _items_of("stdin", document, max_chars)
 
 
-def _read_one(source: str, prefer_ids: bool, max_chars: int) -> Iterator[Item | BadRow]:
-    """Read one file of a folder; a file that cannot be read is a bad row, and the others are read."""
-    try:
-        yield from read_texts(source, prefer_ids=prefer_ids, max_chars=max_chars)
-    except InputError as error:
-        yield unreadable(source, error)
+def _read_document(file: Bytes, name: str, text_column: str, max_chars: int) -> Document:
+    """Read an open document; what comes out of a pipe is copied first, up to the limit of a file's size."""
+    limits = _limits(max_chars)
+    on_disk = cast(BinaryIO, file)
+    if stat.S_ISREG(os.fstat(on_disk.fileno()).st_mode):
+        return read_opened(on_disk, name, text_column=text_column, limits=limits)
+    with _spooled(file.read(limits.file_bytes + 1)) as copy:
+        return read_opened(copy, name, text_column=text_column, limits=limits)
+
+
+def _spooled(content: bytes) -> BinaryIO:
+    """A file of the system with this content; it ends with its use."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115 (the caller closes it)
+    file.write(content)
+    file.seek(0)
+    return cast(BinaryIO, file)
+
+
+def _limits(max_chars: int) -> Limits:
+    """The usual limits, or as much as a text of `max_chars` may need in UTF-8."""
+    usual = Limits()
+    return Limits(file_bytes=max(usual.file_bytes, 4 * max_chars), text_bytes=max(usual.text_bytes, 4 * max_chars))
+
+
+def _items_of(name: str, document: Document, max_chars: int) -> Iterator[Item | BadRow]:
+    """The text of a document, or the texts of a table."""
+    if document.kind not in TABLES:
+        yield _text(name, document.text, max_chars, document.kind, document.notes)
+    for row_id, text in document.rows:
+        yield _text(f"{name}:{row_id}", text, max_chars, document.kind, document.notes)
 
 
 def unreadable(source: str, error: InputError) -> BadRow:
@@ -92,14 +160,14 @@ def largest_line(max_chars: int) -> int:
     return 12 * max_chars + 2**24
 
 
-def read_parquet(path: str) -> Iterator[Row | BadRow]:
-    """Read the columns id, text and token_ids of a Parquet file, row by row; a batch is in memory at a time.
+def read_parquet(path: str, text_column: str = TEXT_COLUMN) -> Iterator[Row | BadRow]:
+    """Read the ids, texts and token_ids of a Parquet file, row by row; a batch is in memory at a time.
 
     A row group that would unpack to far more than it holds in the file is one bad row.
 
     Raises:
         NoTexts: the file cannot be read as Parquet, from its start or from some row on, or it has neither a column
-            "text" nor a column "token_ids".
+            of texts nor a column "token_ids".
         MissingExtra: pyarrow is not installed.
     """
     try:
@@ -111,15 +179,17 @@ def read_parquet(path: str) -> Iterator[Row | BadRow]:
         pass  # no device, and no pipe that blocks
     try:
         metadata = parquet.read_metadata(path)
-        shared = [name for name in ("text",) if name in metadata.schema.names]
+        shared = [name for name in (text_column,) if name in metadata.schema.names]
         # a text that many rows share is unpacked once
         file = parquet.ParquetFile(path, read_dictionary=shared, metadata=metadata)
     except (OSError, arrow.ArrowException) as error:
         raise NoTexts(f"{path} cannot be read as Parquet: {error}") from error
     with file:
-        columns = [name for name in ("id", "text", "token_ids") if name in file.schema_arrow.names]
-        if not {"text", "token_ids"} & set(columns):
-            raise NoTexts(f'{path} has neither a column "text" nor a column "token_ids"')
+        columns = [name for name in ("id", text_column, "token_ids") if name in file.schema_arrow.names]
+        if not {text_column, "token_ids"} & set(columns):
+            raise NoTexts(
+                f'{path} has neither a column "{text_column}" nor a column "token_ids": give --text-column NAME'
+            )
         number = 0
         for place in range(file.num_row_groups):
             group = file.metadata.row_group(place)
@@ -160,31 +230,21 @@ def _bomb(group: "RowGroupMetaData", columns: list[str]) -> str | None:
     return None
 
 
-def _text_of(name: str, content: bytes, max_chars: int) -> Item | BadRow:
-    """The text of a file's bytes."""
-    if len(content) > 4 * max_chars:
-        return _too_long(name, f"the text is longer than {max_chars} characters")
-    try:
-        return _text(name, decode(content, name), max_chars)
-    except InputError as error:
-        return unreadable(name, error)
-
-
-def _text(name: str, text: str, max_chars: int) -> Item | BadRow:
+def _text(name: str, text: str, max_chars: int, kind: str | None = None, notes: tuple[str, ...] = ()) -> Item | BadRow:
     if len(text) > max_chars:
         return _too_long(name, f"the text has {len(text)} characters, and {max_chars} are allowed")
-    return Item(name, text) if text.strip() else BadRow(name, _EMPTY, EmptyInput)
+    return Item(name, text, kind, notes) if text.strip() else BadRow(name, _EMPTY, EmptyInput)
 
 
 def _too_long(name: str, what: str) -> BadRow:
     return BadRow(name, f"{what}: cut it into parts, or allow more (max_chars, --max-chars)")
 
 
-def _item(row: Row | BadRow, prefer_ids: bool, max_chars: int) -> Item | BadRow:
+def _item(row: Row | BadRow, prefer_ids: bool, text_column: str, max_chars: int) -> Item | BadRow:
     """The text or the ids of a row."""
     if isinstance(row, BadRow):
         return row
-    text, ids = row.get("text"), row.get("token_ids")
+    text, ids = row.get(text_column), row.get("token_ids")
     if isinstance(ids, list) and (prefer_ids or text is None):
         if len(ids) > max_chars:
             return _too_long(row["id"], f"the row has {len(ids)} token ids, and {max_chars} are allowed")
@@ -192,5 +252,5 @@ def _item(row: Row | BadRow, prefer_ids: bool, max_chars: int) -> Item | BadRow:
             return BadRow(row["id"], '"token_ids" are not all whole numbers')
         return Item(row["id"], ids) if ids else BadRow(row["id"], _EMPTY, EmptyInput)
     if not isinstance(text, str):
-        return BadRow(row["id"], str(row.get("error") or 'no "text" and no "token_ids"'))
+        return BadRow(row["id"], str(row.get("error") or f'no "{text_column}" and no "token_ids"'))
     return _text(row["id"], text, max_chars)

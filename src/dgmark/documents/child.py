@@ -1,0 +1,127 @@
+"""The process that parses one document: `run(request)` reads it from standard input and writes the reply to stdout.
+
+It is started without the package's own start (no keys, no numpy), without an environment, and takes limits upon
+itself before it looks at the document: memory, processor time, size of its reply, no network, no files to write, no
+programs to start. It dies with its parent.
+"""
+
+import ctypes
+import io
+import json
+import os
+import signal
+import sys
+from typing import Any, BinaryIO, NoReturn
+
+from dgmark.documents.book import read_book
+from dgmark.documents.charsets import check_legible, unify_line_ends
+from dgmark.documents.kinds import Family, Kind
+from dgmark.documents.limits import MB, Limits
+from dgmark.documents.markup import read_html
+from dgmark.documents.opendocument import read_opendocument
+from dgmark.documents.packed import Package
+from dgmark.documents.portable import read_pdf
+from dgmark.documents.reading import MissingLibrary, Reading, Refusal
+from dgmark.documents.rich_text import read_rtf
+from dgmark.documents.tables import read_csv, read_workbook
+from dgmark.documents.word import read_word
+
+try:
+    import resource
+except ModuleNotFoundError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_FORBIDDEN = (
+    "socket.", "subprocess.", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.system", "os.startfile",
+    "os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.kill", "shutil.",
+    "webbrowser.",
+)  # fmt: skip
+
+
+def run(request: str) -> NoReturn:
+    """Parse the document on standard input and exit.
+
+    Args:
+        request: JSON with `kind` or `family`, `column`, `parent` (a process id) and `limits`.
+    """
+    asked = json.loads(request)
+    limits = Limits(**asked["limits"])
+    confine(limits, asked["parent"])
+    try:
+        kind, reading = _read(sys.stdin.buffer, asked, limits)
+        reply: dict[str, Any] = {"kind": kind, "pages": reading.pages, "notes": reading.notes}
+        if reading.rows:
+            reply["rows"] = reading.rows
+        reply["text"] = reading.text
+    except Refusal as error:
+        reply = {"refusal": str(error)}
+    except MissingLibrary as error:
+        reply = {"missing": [error.library, error.purpose]}
+    except MemoryError:
+        reply = {"refusal": f"needs more than {limits.memory_bytes // MB} MB of memory to be read"}
+    except RecursionError:
+        reply = {"refusal": "is nested too deeply to be read"}
+    # a text may hold halves of characters, which UTF-8 has no form for
+    content = json.dumps(reply, ensure_ascii=False).encode("utf-8", "replace")
+    if len(content) > 2 * limits.text_bytes:
+        content = json.dumps({"refusal": f"holds more than {limits.text_bytes // MB} MB of text"}).encode()
+    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()
+    os._exit(0)  # without the clean-up of parsers, which a damaged document may crash
+
+
+def _read(file: BinaryIO, asked: dict[str, Any], limits: Limits) -> tuple[Kind, Reading]:
+    if asked["family"] != Family.ZIP:
+        kind = Kind(asked["kind"])
+        return kind, _checked(_read_plain(kind, file, asked["column"], limits))
+    package = Package(file, limits)
+    kind = package.kind()
+    if kind is Kind.XLSX:
+        return kind, read_workbook(file, package, asked["column"])
+    if kind is Kind.DOCX:
+        return kind, _checked(read_word(file, package))
+    if kind is Kind.ODT:
+        return kind, _checked(read_opendocument(package))
+    return kind, _checked(read_book(package, limits))
+
+
+def _read_plain(kind: Kind, file: BinaryIO, column: str, limits: Limits) -> Reading:
+    if kind is Kind.PDF:
+        return read_pdf(io.BytesIO(file.read()), limits)
+    if kind is Kind.RTF:
+        return read_rtf(file.read())
+    if kind is Kind.CSV:
+        return read_csv(file.read(), column)
+    return read_html(file.read())
+
+
+def _checked(reading: Reading) -> Reading:
+    check_legible(reading.text)
+    return Reading(unify_line_ends(reading.text), reading.notes, reading.pages, reading.rows)
+
+
+def confine(limits: Limits, parent: int) -> None:
+    """Give up what a parser does not need; `parent` is the process to die with."""
+    sys.setrecursionlimit(3000)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+    if resource is not None:
+        # the parent stops the process in time; this holds where the parent is gone
+        seconds = int(limits.seconds) + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2 * limits.text_bytes, 2 * limits.text_bytes))
+        if sys.platform == "linux":
+            resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
+    sys.addaudithook(_refuse)
+
+
+def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
+    """Refuse the network, other programs, and changes to files."""
+    writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITING
+    if writes or event.startswith(_FORBIDDEN):
+        raise PermissionError(f"a parser may not use {event}")

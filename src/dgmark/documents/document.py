@@ -1,0 +1,129 @@
+"""`read_document`: the text in a file, and how it was read.
+
+Plain text is decoded here. Every other kind is parsed in a process of its own (`sandbox.py`).
+"""
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import BinaryIO
+
+from dgmark.documents.charsets import decode
+from dgmark.documents.kinds import (
+    HEAD,
+    SUFFIXES,
+    TABLES,
+    Family,
+    Kind,
+    family,
+    is_locked_office,
+    kind_of_text,
+    mismatch,
+)
+from dgmark.documents.limits import MB, Limits
+from dgmark.documents.packed import LOCKED
+from dgmark.documents.reading import MissingLibrary, Reading, Refusal
+from dgmark.documents.sandbox import read_apart
+from dgmark.errors import EmptyInput, MissingExtra, NoTexts, UnreadableDocument, install_hint
+
+_TEXT_COLUMN = "text"
+
+
+@dataclass(frozen=True)
+class Document:
+    """The text of a file.
+
+    Attributes:
+        text: the text, as it is scored. Empty for a table.
+        kind: what the file is, such as "PDF".
+        notes: what was left out, and what the reader should know.
+        pages: number of pages (PDF), chapters (EPUB) or sheets (Excel); None for other kinds.
+        rows: of a table, the id and the text of each row.
+    """
+
+    text: str
+    kind: str
+    notes: tuple[str, ...] = ()
+    pages: int | None = None
+    rows: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of the text as UTF-8, in hexadecimal."""
+        return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def read_document(
+    path: str | os.PathLike[str], *, text_column: str = _TEXT_COLUMN, limits: Limits | None = None
+) -> Document:
+    """Read the text of a file: plain text, Markdown, HTML, PDF, RTF, .docx, .odt, .epub, .csv or .xlsx.
+
+    The kind is recognised by the content, then by the name. All kinds but plain text need the extra `documents`. They
+    are parsed in a process of their own, without keys and with limits.
+
+    Args:
+        path: the file.
+        text_column: of a table, the column that holds the texts.
+        limits: what the document may cost.
+
+    Raises:
+        NoTexts: the file cannot be opened.
+        EmptyInput: it holds no text.
+        UnreadableDocument: it is a picture, a scan, encrypted, damaged, of a kind that is not read, or beyond a limit.
+        MissingExtra: the extra `documents` is not installed.
+    """
+    name = os.fspath(path)
+    try:
+        with open(name, "rb") as file:
+            return read_opened(file, name, text_column=text_column, limits=limits)
+    except OSError as error:
+        raise NoTexts(f"{name} cannot be read: {error.strerror}; give a file, a folder, or -") from error
+
+
+def read_opened(
+    file: BinaryIO, name: str, *, text_column: str = _TEXT_COLUMN, limits: Limits | None = None
+) -> Document:
+    """Read an open file of the system, as `read_document` does; `name` stands in the errors."""
+    limits = limits or Limits()
+    size = os.fstat(file.fileno()).st_size
+    try:
+        if size > limits.file_bytes:
+            raise Refusal(f"has {size // MB} MB; the limit is {limits.file_bytes // MB} MB")
+        kind, reading = _read(file, name, text_column, limits)
+    except Refusal as error:
+        raise UnreadableDocument(f"{name} {error}") from error
+    except MissingLibrary as error:
+        raise MissingExtra(f"{error.purpose} needs {error.library}: {install_hint('documents')}") from error
+    if not reading.text.strip() and kind not in TABLES:
+        raise EmptyInput(f"{name} holds no text")
+    note = mismatch(name, kind)
+    notes = (note, *reading.notes) if note else reading.notes
+    return Document(reading.text, str(kind), notes, reading.pages, reading.rows)
+
+
+def _read(file: BinaryIO, name: str, column: str, limits: Limits) -> tuple[Kind, Reading]:
+    head = file.read(HEAD)
+    if head.startswith(b"\xd0\xcf\x11\xe0") and is_locked_office(head + file.read()):
+        raise Refusal(LOCKED)
+    found = family(head)
+    if found is Family.ZIP:
+        return read_apart(file, found, None, column, limits)
+    if found is not Family.TEXT:
+        return read_apart(file, found, {Family.PDF: Kind.PDF, Family.RTF: Kind.RTF}[found], column, limits)
+    kind = _text_kind(name, head)
+    if kind in (Kind.HTML, Kind.CSV):
+        return read_apart(file, found, kind, column, limits)
+    text, notes = decode(head + file.read())
+    return kind, Reading(text, tuple(notes))
+
+
+def _text_kind(name: str, head: bytes) -> Kind:
+    """The kind of a file that seems to be text."""
+    named = SUFFIXES.get(PurePath(name).suffix.lower())
+    kind = kind_of_text(name, head)
+    if named is None or named is kind or not head.strip():
+        return kind
+    raise Refusal(
+        f"is no {named}, although its name says so: it is damaged, or it is plain text and should be named .txt"
+    )

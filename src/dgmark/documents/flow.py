@@ -1,0 +1,63 @@
+"""Pieces of text in reading order to lines: white space, line ends and paragraphs.
+
+Knows nothing of the documents that the pieces come from.
+"""
+
+import re
+
+_SPACE = re.compile("[ \t\n\r\f]+")
+
+
+class Flow:
+    """Text that grows piece by piece; `lines` is the result."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._gap = 0  # line ends that the next text must stand behind
+        self._at_start = True  # whether white space would begin a line
+        self._space = False  # whether the next text stands behind a space
+
+    def add(self, piece: str | None, *, exact: bool = False) -> None:
+        """Add text.
+
+        Args:
+            piece: the text.
+            exact: keep its white space; otherwise each run of it counts as one space, and none begins or ends a line.
+        """
+        if not piece:
+            return
+        if exact:
+            self._put(piece)
+            return
+        words = _SPACE.sub(" ", piece)
+        body = words.strip(" ")
+        if words[0] == " ":
+            self._space = not self._at_start or self._space
+        if body:
+            self._put(body)
+            self._space = words[-1] == " "
+
+    def end_line(self) -> None:
+        """End the line, also if it is empty."""
+        self._put("\n")
+        self._at_start = True
+
+    def block(self, lines: int = 1) -> None:
+        """What follows stands on a line of its own: at least `lines` line ends behind what is there."""
+        if self._parts:
+            self._gap = max(self._gap, lines)
+        self._space = False
+        self._at_start = True
+
+    @property
+    def text(self) -> str:
+        """All of the text, without line ends at its ends and without soft hyphens."""
+        return "".join(self._parts).replace("\u00ad", "").strip("\n")
+
+    def _put(self, piece: str) -> None:
+        if self._gap:
+            self._parts.append("\n" * self._gap)
+        elif self._space and not self._at_start and piece != "\n":
+            self._parts.append(" ")
+        self._gap, self._space, self._at_start = 0, False, False
+        self._parts.append(piece)

@@ -1,0 +1,151 @@
+"""What kind of document a file is: by its first bytes, and only then by its name.
+
+Knows nothing of how a kind is read.
+"""
+
+from enum import StrEnum
+from pathlib import PurePath
+
+from dgmark.documents.reading import Refusal
+
+
+class Kind(StrEnum):
+    """The kinds of documents that are read."""
+
+    TEXT = "text"
+    MARKDOWN = "Markdown"
+    HTML = "HTML"
+    PDF = "PDF"
+    RTF = "RTF"
+    DOCX = "Word document"
+    ODT = "OpenDocument text"
+    EPUB = "EPUB"
+    CSV = "table as text"
+    XLSX = "Excel workbook"
+
+
+class Family(StrEnum):
+    """What the first bytes of a file say."""
+
+    PDF = "pdf"
+    RTF = "rtf"
+    ZIP = "zip"
+    TEXT = "text"
+
+
+SUFFIXES = {
+    ".txt": Kind.TEXT,
+    ".text": Kind.TEXT,
+    ".md": Kind.MARKDOWN,
+    ".markdown": Kind.MARKDOWN,
+    ".html": Kind.HTML,
+    ".htm": Kind.HTML,
+    ".xhtml": Kind.HTML,
+    ".pdf": Kind.PDF,
+    ".rtf": Kind.RTF,
+    ".docx": Kind.DOCX,
+    ".odt": Kind.ODT,
+    ".epub": Kind.EPUB,
+    ".csv": Kind.CSV,
+    ".tsv": Kind.CSV,
+    ".xlsx": Kind.XLSX,
+}
+TABLES = (Kind.CSV, Kind.XLSX)
+HEAD = 4096  # bytes that recognition needs
+
+_NAMED_TEXTS = {Kind.TEXT, Kind.MARKDOWN, Kind.HTML, Kind.CSV}
+_PICTURE = "is a picture, which holds no text that can be read: give the text in it as text"
+_SOUND = "is a sound or a film, which holds no text that can be read"
+_PACKED = "is a packed archive: unpack it, and give the files in it"
+_PROGRAM = "is a program or a library, not a text"
+OLD_OFFICE = (
+    "is an Office file of the form before 2007 (.doc, .xls, .ppt): open it, and save it as .docx, .xlsx or plain text"
+)
+_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_NO_TEXT = (
+    (b"\x89PNG\r\n\x1a\n", _PICTURE),
+    (b"\xff\xd8\xff", _PICTURE),
+    (b"GIF87a", _PICTURE),
+    (b"GIF89a", _PICTURE),
+    (b"II*\0", _PICTURE),
+    (b"MM\0*", _PICTURE),
+    (b"8BPS", _PICTURE),
+    (b"\0\0\1\0", _PICTURE),
+    (b"ID3", _SOUND),
+    (b"OggS", _SOUND),
+    (b"fLaC", _SOUND),
+    (b"\x1aE\xdf\xa3", _SOUND),
+    (b"\x1f\x8b", _PACKED),
+    (b"BZh", _PACKED),
+    (b"\xfd7zXZ\0", _PACKED),
+    (b"7z\xbc\xaf\x27\x1c", _PACKED),
+    (b"Rar!\x1a\x07", _PACKED),
+    (b"\x28\xb5\x2f\xfd", _PACKED),
+    (b"\x7fELF", _PROGRAM),
+    (b"MZ\x90\0", _PROGRAM),
+    (b"\xca\xfe\xba\xbe", _PROGRAM),
+    (b"\xcf\xfa\xed\xfe", _PROGRAM),
+    (b"\0asm", _PROGRAM),
+    (b"SQLite format 3\0", "is a database: export the texts in it as .csv or .jsonl"),
+    (b"PAR1", "is a Parquet file: give it a name that ends in .parquet"),
+    (b"%!PS", "is a PostScript file: convert it to PDF"),
+)
+
+
+def family(head: bytes) -> Family:
+    """What the first bytes of a file say.
+
+    Raises:
+        Refusal: they are the first bytes of something that holds no text, or of a kind that is not read.
+    """
+    if b"%PDF-" in head[:1024]:
+        return Family.PDF
+    if head.startswith((b"PK\3\4", b"PK\5\6")):
+        return Family.ZIP
+    if head.lstrip()[:5] == b"{\\rtf":
+        return Family.RTF
+    if head.startswith(_OLE):
+        raise Refusal(OLD_OFFICE)
+    for magic, reason in _NO_TEXT:
+        if head.startswith(magic):
+            raise Refusal(reason)
+    if head[:4] == b"RIFF":
+        raise Refusal(_PICTURE if head[8:12] == b"WEBP" else _SOUND)
+    if head[4:8] == b"ftyp":
+        raise Refusal(_PICTURE if head[8:12] in (b"heic", b"heix", b"mif1", b"avif") else _SOUND)
+    return Family.TEXT
+
+
+def is_locked_office(content: bytes) -> bool:
+    """Whether the file is a new Office document that a password encrypts: it lies in an old Office file."""
+    return content.startswith(_OLE) and "EncryptedPackage".encode("utf-16-le") in content
+
+
+def kind_of_text(name: str, head: bytes) -> Kind:
+    """The kind of a file whose first bytes are text.
+
+    The name decides among the kinds that are text. HTML is recognised by its first tag if the name says none of them:
+    a .txt or .py file may well hold a web page's source as its text.
+    """
+    named = SUFFIXES.get(PurePath(name).suffix.lower())
+    if named in _NAMED_TEXTS:
+        return named
+    if PurePath(name).suffix and named is None:
+        return Kind.TEXT
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    return Kind.HTML if start.startswith((b"<!doctype html", b"<html")) else Kind.TEXT
+
+
+def mismatch(name: str, kind: Kind) -> str | None:
+    """A note if the name says another kind than the content."""
+    suffix = PurePath(name).suffix.lower()
+    named = SUFFIXES.get(suffix)
+    if named in (None, kind):
+        return None
+    return f"its name ends in {suffix}, but it is {_article(kind)}, and was read as such"
+
+
+def _article(kind: Kind) -> str:
+    if kind in (Kind.TEXT, Kind.MARKDOWN, Kind.HTML, Kind.RTF):
+        return f"{'plain text' if kind is Kind.TEXT else kind}"
+    return f"{'an' if kind[0] in 'EO' else 'a'} {kind}"

@@ -1,0 +1,99 @@
+"""Packed documents (.docx, .odt, .epub, .xlsx): which one it is, and its parts within limits.
+
+Knows nothing of what the parts mean.
+"""
+
+import zipfile
+import zlib
+from pathlib import PurePosixPath
+from typing import BinaryIO
+
+from dgmark.documents.kinds import Kind
+from dgmark.documents.limits import MB, Limits
+from dgmark.documents.reading import Refusal
+
+_MIMETYPES = {
+    b"application/epub+zip": Kind.EPUB,
+    b"application/vnd.oasis.opendocument.text": Kind.ODT,
+    b"application/vnd.oasis.opendocument.text-template": Kind.ODT,
+}
+_FOLDERS = {"word": Kind.DOCX, "xl": Kind.XLSX}
+_OTHERS = {
+    "ppt": "is a presentation, which is not read: save its text as .txt or .pdf",
+    "AndroidManifest.xml": "is a program, not a text",
+}
+# no XML of these documents declares a type or entities; in UTF-16 too
+_DECLARATIONS = [
+    name.encode(code) for name in ("<!DOCTYPE", "<!ENTITY") for code in ("ascii", "utf-16-le", "utf-16-be")
+]
+LOCKED = "is encrypted with a password: save it without one"
+
+
+class Package:
+    """An opened packed file.
+
+    Args:
+        file: the file.
+        limits: what it may cost.
+
+    Raises:
+        Refusal: it is damaged, encrypted, or beyond the limits.
+    """
+
+    def __init__(self, file: BinaryIO, limits: Limits) -> None:
+        try:
+            self._zip = zipfile.ZipFile(file)
+        except (zipfile.BadZipFile, ValueError, OSError, EOFError, NotImplementedError) as error:
+            raise Refusal(f"is damaged or cut off: {error}") from error
+        parts = self._zip.infolist()
+        size = sum(part.file_size for part in parts)
+        if len(parts) > limits.parts:
+            raise Refusal(f"holds {len(parts)} parts; the limit is {limits.parts}")
+        if size > limits.unpacked_bytes:
+            raise Refusal(f"unpacks to {size // MB} MB; the limit is {limits.unpacked_bytes // MB} MB")
+        if any(part.flag_bits & 1 for part in parts):
+            raise Refusal(LOCKED)
+        self.names = frozenset(part.filename for part in parts)
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a part.
+
+        Raises:
+            Refusal: the part is missing or damaged.
+        """
+        try:
+            return self._zip.read(name)
+        except KeyError as error:
+            raise Refusal(f"is damaged: its part {name} is missing") from error
+        except (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, NotImplementedError) as error:
+            raise Refusal(f"is damaged: its part {name} cannot be unpacked ({error})") from error
+
+    def kind(self) -> Kind:
+        """Which kind of document it is.
+
+        Raises:
+            Refusal: none that is read.
+        """
+        if "mimetype" in self.names:
+            kind = _MIMETYPES.get(self.read("mimetype").strip())
+            if kind:
+                return kind
+            raise Refusal("is a packed document of a kind that is not read: save it as .docx, .pdf or .txt")
+        tops = {PurePosixPath(name).parts[0] for name in self.names if name.strip("/.")}
+        for top, reason in _OTHERS.items():
+            if top in tops:
+                raise Refusal(reason)
+        for top, kind in _FOLDERS.items():
+            if top in tops and "[Content_Types].xml" in tops:
+                return kind
+        raise Refusal("is a packed archive: unpack it, and give the files in it")
+
+    def check_xml(self) -> None:
+        """Refuse XML that declares entities, which no writer of these documents does.
+
+        Raises:
+            Refusal: a part does.
+        """
+        for name in self.names:
+            if name.endswith((".xml", ".rels")) and any(one in self.read(name) for one in _DECLARATIONS):
+                raise Refusal(f"is refused: its part {name} declares XML entities, as attacks on readers do")

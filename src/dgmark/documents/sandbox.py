@@ -1,0 +1,101 @@
+"""The parent's side of the process that parses a document: starts it, waits for it, and reads its reply.
+
+A fresh process for each document: none can change what is read of another.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import BinaryIO
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from dgmark.documents.kinds import Family, Kind
+from dgmark.documents.limits import MB, Limits
+from dgmark.documents.reading import MissingLibrary, Reading, Refusal
+
+_PACKAGE = Path(__file__).parent.parent
+# a package of dgmark's name that only finds modules: the child needs neither numpy nor keys
+_START = (
+    "import sys, types; package = types.ModuleType('dgmark'); package.__path__ = [sys.argv[1]]; "
+    "sys.path[:] = sys.argv[3:]; sys.modules['dgmark'] = package; "
+    "from dgmark.documents.child import run; run(sys.argv[2])"
+)
+# what the interpreter itself needs of the environment
+_KEPT = ("SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+
+
+class _Reply(BaseModel):
+    """What a child writes: a reading, or why there is none. It is not trusted."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    kind: str | None = None
+    text: str = ""
+    notes: list[str] = []
+    pages: int | None = None
+    rows: list[tuple[str, str]] = []
+    refusal: str | None = None
+    missing: tuple[str, str] | None = None
+
+
+def read_apart(file: BinaryIO, family: Family, kind: Kind | None, column: str, limits: Limits) -> tuple[Kind, Reading]:
+    """Parse a document in a process of its own.
+
+    Args:
+        file: the document, an open file of the system.
+        family: what its first bytes say.
+        kind: its kind; None for a packed document, whose kind its parts say.
+        column: of a table, the column of the texts.
+        limits: what it may cost.
+
+    Raises:
+        Refusal: the document cannot be read, or its parser crashed or passed a limit.
+        MissingLibrary: a library is not installed.
+    """
+    request = {"family": family, "kind": kind, "column": column, "parent": os.getpid(), "limits": asdict(limits)}
+    command = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _START, str(_PACKAGE), json.dumps(request)]
+    file.seek(0)
+    with tempfile.TemporaryFile() as out:
+        process = subprocess.Popen(  # noqa: S603 (no shell; the arguments are ours)
+            [*command, *(place for place in sys.path if place)],
+            stdin=file,
+            stdout=out,
+            stderr=subprocess.DEVNULL,
+            env={name: os.environ[name] for name in _KEPT if name in os.environ},
+        )
+        try:
+            code = process.wait(limits.seconds)
+        except subprocess.TimeoutExpired as error:
+            raise Refusal(f"takes more than {limits.seconds:g} seconds to read") from error
+        finally:
+            process.kill()
+            process.wait()
+        if code:
+            raise Refusal(_crash(code, limits))
+        out.seek(0)
+        return _taken(out.read(2 * limits.text_bytes + 1))
+
+
+def _taken(content: bytes) -> tuple[Kind, Reading]:
+    try:
+        reply = _Reply.model_validate_json(content)
+        if reply.missing:
+            raise MissingLibrary(*reply.missing)
+        if reply.refusal is not None:
+            raise Refusal(reply.refusal)
+        return Kind(reply.kind or ""), Reading(reply.text, tuple(reply.notes), reply.pages, tuple(reply.rows))
+    except (ValidationError, ValueError) as error:
+        raise Refusal("is damaged: its parser gave no answer that can be used") from error
+
+
+def _crash(code: int, limits: Limits) -> str:
+    how = f"signal {-code}" if code < 0 else f"exit code {code}"
+    return (
+        f"crashed its parser ({how}): it is damaged, or needs more than {limits.memory_bytes // MB} MB of memory or "
+        f"{limits.seconds:g} seconds"
+    )

@@ -1,0 +1,164 @@
+"""`dgmark detect` on documents: verdicts, folders, columns of tables, and the text that was scored."""
+
+import csv
+import hashlib
+import io
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow as arrow
+import pyarrow.parquet as parquet
+import pytest
+
+from dgmark import Detector, detect_file, read_document
+from dgmark.rows.jsonl import BadRow
+from dgmark.rows.texts import Item, read_texts
+from support.command_line import rows, run
+from support.documents import CORPUS, corpus_key, source_of
+
+
+@pytest.fixture(scope="module")
+def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("keys") / "key.json"
+    corpus_key().save(path)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two documents that can be read, one that cannot, and two files that are no documents by their endings."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in ("pages.pdf", "story.docx", "locked.pdf", "picture.png"):
+        shutil.copy(CORPUS / name, folder)
+    (folder / "~$story.docx").write_bytes(b"open")
+    return folder
+
+
+def test_a_document_is_scored_and_what_it_leaves_out_is_said(key_file: Path) -> None:
+    found = run("detect", "--key", key_file, "--check", CORPUS / "pages.pdf")
+    assert found.exit_code == 0
+    assert "watermarked" in found.stdout
+    assert "pages.pdf: 4 lines that repeat at the head and foot of pages are left out" in found.stderr
+
+
+def test_rows_state_the_kind_and_the_notes(key_file: Path) -> None:
+    (row,) = rows(run("detect", "--key", key_file, "--format", "jsonl", CORPUS / "pages.pdf").stdout)
+    assert (row["kind"], row["notes"]) == (
+        "PDF",
+        ["4 lines that repeat at the head and foot of pages are left out"],
+    )
+    table = run("detect", "--key", key_file, "--format", "csv", CORPUS / "story.docx").stdout
+    (cells,) = csv.DictReader(io.StringIO(table))
+    assert (cells["kind"], cells["notes"]) == ("Word document", "[]")
+
+
+@pytest.mark.parametrize("name", ["picture.png", "scan.pdf", "locked.docx", "locked.pdf"])
+@pytest.mark.parametrize("by_name", [True, False])
+def test_what_cannot_be_read_has_no_verdict(name: str, by_name: bool, key_file: Path) -> None:
+    content = None if by_name else (CORPUS / name).read_bytes()
+    refused = run("detect", "--key", key_file, CORPUS / name if by_name else "-", stdin=content)
+    assert refused.exit_code == 4
+    assert "not_detected" not in refused.stdout + refused.stderr
+    assert "is a picture" in refused.stderr or "pictures" in refused.stderr or "is encrypted" in refused.stderr
+
+
+def test_standard_input_may_be_a_document(key_file: Path) -> None:
+    for name in ("story.odt", "story.html", "latin.txt"):
+        found = run("detect", "--key", key_file, "--check", "-", stdin=(CORPUS / name).read_bytes())
+        assert (found.exit_code, "watermarked" in found.stdout) == (0, True)
+
+
+def test_a_folder_is_read_and_the_rest_is_named(key_file: Path, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    for options in (["--format", "jsonl"], ["--out", out]):
+        found = run("detect", "--key", key_file, *options, folder)
+        assert found.exit_code == 0
+        written = rows(out.read_text() if out in options else found.stdout)
+        names = [Path(row["id"]).name for row in written]
+        assert names == ["locked.pdf", "pages.pdf", "story.docx"]
+        assert [row.get("verdict") for row in written] == [None, "watermarked", "watermarked"]
+        assert written[0]["error"] == "is encrypted with a password: save it without one"
+        assert "2 files were not read, as their endings are those of no document" in found.stderr
+        assert "picture.png" in found.stderr
+        assert "~$story.docx" in found.stderr
+
+
+def test_the_library_counts_what_it_skips(folder: Path, tmp_path: Path) -> None:
+    tally = detect_file(Detector(corpus_key()), folder, tmp_path / "out.jsonl")
+    assert (tally.scored, tally.unusable) == (2, 1)
+    assert [Path(name).name for name in tally.skipped] == ["picture.png", "~$story.docx"]
+
+
+def test_the_text_that_was_scored_is_written(key_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "text.txt"
+    found = run("detect", "--key", key_file, "--extract", out, "--format", "jsonl", CORPUS / "pages.pdf")
+    assert found.exit_code == 0
+    assert out.read_text(encoding="utf-8") == source_of("pages.pdf")
+    document = read_document(CORPUS / "pages.pdf")
+    assert hashlib.sha256(out.read_bytes()).hexdigest() == document.sha256
+    again = run("detect", "--key", key_file, "--format", "jsonl", out)
+    same = ("verdict", "p_value", "num_tokens_scored")
+    assert [rows(again.stdout)[0][name] for name in same] == [rows(found.stdout)[0][name] for name in same]
+
+
+def test_the_text_may_go_to_stdout_and_the_verdict_to_stderr(key_file: Path) -> None:
+    found = run("detect", "--key", key_file, "--extract", "-", CORPUS / "story.docx")
+    assert found.stdout == source_of("story.docx")
+    assert "watermarked" in found.stderr
+
+
+def test_extract_takes_one_text(key_file: Path, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "text.txt"
+    assert "--extract takes one text" in run("detect", "--key", key_file, "--extract", out, folder).stderr
+    both = run("detect", "--key", key_file, "--extract", out, "--out", tmp_path / "o.jsonl", CORPUS / "story.txt")
+    assert (both.exit_code, "leave --out out" in both.stderr) == (2, True)
+    (tmp_path / "ids.jsonl").write_text('{"token_ids": [5, 6, 7]}')
+    ids = run("detect", "--key", key_file, "--extract", out, tmp_path / "ids.jsonl")
+    assert (ids.exit_code, "token ids were" in ids.stderr) == (2, True)
+    refused = run("detect", "--key", key_file, "--extract", out, CORPUS / "scan.pdf")
+    assert (refused.exit_code, out.exists()) == (4, False)
+
+
+def tables(folder: Path) -> list[Path]:
+    """The same two texts in the column "story" of a table of each kind."""
+    texts = [{"id": "a", "story": "First text; with a sign."}, {"id": "b", "story": 'Second, "quoted",\nin lines.'}]
+    for name, delimiter in (("t.csv", ","), ("semicolons.csv", ";"), ("t.tsv", "\t")):
+        with open(folder / name, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, ["id", "story"], delimiter=delimiter)
+            writer.writeheader()
+            writer.writerows(texts)
+    (folder / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in texts))
+    parquet.write_table(arrow.Table.from_pylist(texts), folder / "t.parquet")
+    return [folder / name for name in ("t.csv", "semicolons.csv", "t.tsv", "t.jsonl", "t.parquet")]
+
+
+def test_a_named_column_is_read_from_every_kind_of_table(tmp_path: Path) -> None:
+    for path in tables(tmp_path):
+        items = list(read_texts(str(path), text_column="story"))
+        assert [item.content for item in items if isinstance(item, Item)] == [
+            "First text; with a sign.",
+            'Second, "quoted",\nin lines.',
+        ]
+        assert [item.row_id.split(":")[-1] for item in items] == ["a", "b"]
+
+
+def test_a_missing_column_is_an_error_that_names_what_there_is(key_file: Path, tmp_path: Path) -> None:
+    for path in tables(tmp_path):
+        refused = run("detect", "--key", key_file, path)
+        assert refused.exit_code == 4
+        assert '"text"' in refused.stderr
+    workbook = run("detect", "--key", key_file, "--text-column", "story", CORPUS / "table.xlsx")
+    assert 'has no column "story" (its first row names: id, text, note): give --text-column NAME' in workbook.stderr
+
+
+def test_empty_cells_are_bad_rows_and_empty_rows_are_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("text,note\nfirst,x\n,y\n,\nshort\n")
+    items = list(read_texts(str(path)))
+    assert [(item.row_id, isinstance(item, BadRow)) for item in items] == [
+        (f"{path}:2", False),
+        (f"{path}:3", True),
+        (f"{path}:5", False),
+    ]

@@ -1,0 +1,57 @@
+"""Documents of the corpus with random damage: never a fault of dgmark, and never an acquittal."""
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from dgmark import Detector, read_document
+from dgmark.errors import InputError
+from support.documents import CORPUS, corpus_key
+
+DETECTOR = Detector(corpus_key())
+FILES = 300
+NAMES = sorted(
+    file.name for file in CORPUS.iterdir() if file.suffix not in (".py", ".png") and "locked" not in file.name
+)
+
+
+def damaged(content: bytes, dice: random.Random) -> bytes:
+    """A file with up to 20 bytes changed, a piece cut out, doubled, or filled with noise, or its end cut off."""
+    kind, size = dice.randrange(5), len(content)
+    start = dice.randrange(size)
+    end = min(size, start + dice.randrange(1, 200))
+    if kind == 0:
+        changed = bytearray(content)
+        for _ in range(dice.randrange(1, 20)):
+            changed[dice.randrange(size)] = dice.randrange(256)
+        return bytes(changed)
+    if kind == 1:
+        return content[:start] + content[end:]
+    if kind == 2:
+        return content[:end] + content[start:]
+    if kind == 3:
+        return content[:start] + dice.randbytes(end - start) + content[end:]
+    return content[: size // 2 + dice.randrange(size // 2)]
+
+
+def outcome(number: int, folder: Path) -> str:
+    dice = random.Random(number)
+    name = NAMES[number % len(NAMES)]
+    path = folder / f"{number}-{name}"
+    path.write_bytes(damaged((CORPUS / name).read_bytes(), dice))
+    try:
+        document = read_document(path)
+    except InputError:
+        return "refused"
+    return DETECTOR.detect(document.text or "\n".join(text for _, text in document.rows)).verdict
+
+
+@pytest.mark.slow
+def test_damaged_documents_are_refused_or_still_watermarked(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        outcomes = list(threads.map(lambda number: outcome(number, tmp_path), range(FILES)))
+    assert "not_detected" not in outcomes
+    # the damage is real, and not always deadly
+    assert min(outcomes.count("refused"), outcomes.count("watermarked")) > FILES // 10

@@ -1,0 +1,48 @@
+"""HTML to text: what a browser shows of the page itself."""
+
+import pytest
+
+from dgmark.documents.markup import read_html
+
+PAGE = """<!DOCTYPE html><html><head><title>Title</title><style>p {color: red}</style></head><body>
+<header><h1>The site</h1></header><nav><a href="/">Home</a> <a href="/b">Books</a></nav>
+<main><article><header><h2>A   tale</h2></header>
+<p>One&nbsp;day <b>two</b><i>three</i>
+four.<br>Five<wbr>six<sup><a href="#n1">1</a></sup> <sup>2</sup>.</p>
+<script>if (a < b) document.write("<p>never</p>")</script><noscript>never</noscript><!-- never -->
+<p hidden>never</p><p style="display: none">never</p><p aria-hidden="true">never</p>
+<table><tr><td>left</td><td>right</td></tr></table><ul><li>first</li><li>second</li></ul>
+<pre>  for x in y:
+    z</pre></article></main>
+<aside>Read also</aside><footer>Imprint</footer></body></html>"""
+TEXT = "A tale\n\nOne\xa0day twothree four.\nFivesix 2.\n\nleft\nright\n\nfirst\nsecond\n\n  for x in y:\n    z"
+
+
+def test_a_page_is_its_own_text() -> None:
+    reading = read_html(PAGE.encode())
+    assert reading.text == TEXT
+    assert reading.notes == ("33 characters of navigation, page header and page footer are left out",)
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("<p>open<p>next</div></b>end", "open\n\nnextend"),
+        ("text <b>without</b> frame", "text without frame"),
+        ("<p>a<span> b </span>c</p>", "a b c"),
+        ("<p> a <!-- x --> b</p>\n\n<p>c</p>", "a b\n\nc"),
+        ("<div>a</div><div>b<div>c</div>d</div>e", "a\nb\nc\nd\ne"),
+        ("a<br><br>b", "a\n\nb"),
+        ("<p>soft\u00adhy&shy;phen</p>", "softhyphen"),
+        ("<p style='white-space: pre-wrap'>a  b\nc</p><p>a  b</p>", "a  b\nc\n\na b"),
+        ("<p>&lt;p&gt; &amp;amp; &eacute;&#233;</p>", "<p> &amp; éé"),
+        ("", ""),
+    ],
+)
+def test_tags_spaces_and_characters(page: str, text: str) -> None:
+    assert read_html(page.encode(), "utf-8").text == text
+
+
+def test_the_page_names_its_character_set() -> None:
+    page = '<meta charset="iso-8859-2"><p>księżniczka</p>'
+    assert read_html(page.encode("iso-8859-2")).text == "księżniczka"
