@@ -8,7 +8,8 @@ DgmarkError                    70   (also used for bugs in dgmark)
 ├── InputError                  4   unusable text or rows
 │   ├── EmptyInput
 │   ├── NoTexts
-│   └── ResumeMismatch
+│   ├── ResumeMismatch
+│   └── SignatureInvalid
 ├── KeyFileError                5   an unusable key
 │   ├── KeyFileNotFound
 │   ├── KeyFileExists
@@ -72,6 +73,10 @@ class NoTexts(InputError):
 
 class ResumeMismatch(InputError):
     """An output file holds rows that other settings made."""
+
+
+class SignatureInvalid(InputError):
+    """A report is not signed by a trusted key, or was changed since."""
 
 
 class KeyFileError(DgmarkError):

@@ -13,6 +13,7 @@ from dgmark.cli.console import command_errors, stderr
 from dgmark.cli.detect_options import DetectingOptions, DetectOptions
 from dgmark.cli.option_groups import option_groups
 from dgmark.cli.options import DETECTION, OUTPUT, SPEED
+from dgmark.cli.report import write_reports
 from dgmark.cli.results import WRITERS, draw
 from dgmark.detection.many import Tally, Task, detect_file, read_sources, score
 from dgmark.detection.scorer import Scorer, one_key
@@ -65,17 +66,20 @@ def detect(
 
 
 def _show(options: DetectOptions, scorer: Scorer, sources: list[str], ids: bool, workers: int) -> Tally:
-    """Score the texts, write the results to stdout, and draw the picture if one is requested."""
+    """Score the texts, write the results to stdout, and draw the picture and write the reports that are requested."""
     tally, task = Tally(), Task(options.only, options.spans)
+    signer = options.signer()
     items = read_sources(sources, prefer_ids=ids)
-    if not options.plot:
+    if not (options.plot or options.reports):
         WRITERS[options.output](tally.count(score(scorer, items, task, workers)), scorer, options.show)
         return tally
     rows = list(tally.count(score(scorer, _single_text(items), task)))
     WRITERS[options.output](iter(rows), scorer, options.show)
     for row in rows:
         if not isinstance(row, BadRow):
-            save(draw(one_key(scorer), *row), options.plot)
+            if options.plot:
+                save(draw(one_key(scorer), *row), options.plot)
+            write_reports(one_key(scorer), *row, options.reports, signer, options.public)
     return tally
 
 
@@ -83,7 +87,9 @@ def _single_text(items: Iterable[Item | BadRow]) -> list[Item | BadRow]:
     """The only text. More than one is refused before any is scored."""
     first = list(islice(items, 2))
     if len(first) > 1:
-        raise SettingsError("--plot draws one text, but the input holds more: give one text, or leave --plot out")
+        raise SettingsError(
+            "--plot and --report show one text, but the input holds more: give one text, or leave them out"
+        )
     return first
 
 

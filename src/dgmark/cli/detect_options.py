@@ -10,6 +10,7 @@ import typer
 
 from dgmark.cli.option_groups import OptionGroup, option, parameter
 from dgmark.cli.options import DETECTION, KEY, MODEL, OUTPUT, AllowOpenKey
+from dgmark.cli.report import check_report_paths
 from dgmark.cli.results import Format
 from dgmark.cli.schemes import SchemeName, SchemeOptions, scheme_of
 from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, Detector
@@ -20,6 +21,7 @@ from dgmark.detection.scorer import Scorer
 from dgmark.detection.strip import check_target
 from dgmark.errors import SettingsError
 from dgmark.lab.baselines import Baseline, Scheme
+from dgmark.report import SigningKey
 from dgmark.watermark.key import WatermarkKey
 
 TOKENIZER_OF_KEY = "the one that the key names"
@@ -59,6 +61,9 @@ class DetectOptions:
     steps: tuple[str, ...]
     out: Path | None
     plot: Path | None
+    reports: tuple[Path, ...]
+    sign: Path | None
+    public: bool
     spans: bool
     show: bool
     only: Ranges
@@ -70,10 +75,15 @@ class DetectOptions:
             raise SettingsError("give --key FILE, the key to look for, or --keys FOLDER, but not both")
         if self.show and self.output is not Format.TABLE:
             raise SettingsError("--show needs --format table: leave --show or the other format out")
-        if self.out and (self.show or self.plot or self.output not in (Format.TABLE, Format.JSONL)):
-            raise SettingsError("--out writes JSON Lines: leave --show, --plot and other formats out")
-        if self.only and (self.show or self.spans or self.plot):
-            raise SettingsError("--show, --spans and --plot need the whole text: leave them out, or leave --only out")
+        check_report_paths(self.reports)
+        if (self.sign or self.public) and not self.reports:
+            raise SettingsError("--sign and --public concern a report: give --report FILE too")
+        if self.out and (self.show or self.plot or self.reports or self.output not in (Format.TABLE, Format.JSONL)):
+            raise SettingsError("--out writes JSON Lines: leave --show, --plot, --report and other formats out")
+        if self.only and (self.show or self.spans or self.plot or self.reports):
+            raise SettingsError(
+                "--show, --spans, --plot and --report need the whole text: leave them out, or leave --only out"
+            )
         if self.plot:
             check_target(self.plot)
         if isinstance(self.scheme, Baseline):
@@ -82,7 +92,7 @@ class DetectOptions:
             raise SettingsError("--normalise changes the text: leave --spans, --show, --only and --plot out")
         elif self.keys is not None and (self.mode is not Mode.AUTO or self._needs_one_key()):
             raise SettingsError(
-                "--keys needs --mode auto and excludes --normalise, --spans, --show, --only and --plot: "
+                "--keys needs --mode auto and excludes --normalise, --spans, --show, --only, --plot and --report: "
                 "find the key first, then give it with --key"
             )
 
@@ -91,11 +101,20 @@ class DetectOptions:
         if self.key is None or not plain or self._needs_one_key():
             raise SettingsError(
                 f"scheme {scheme.name} is looked for in whole texts with one --key: leave --mode, --phase, "
-                "--max-crop, --normalise, --spans, --show, --only and --plot out"
+                "--max-crop, --normalise, --spans, --show, --only, --plot and --report out"
             )
 
     def _needs_one_key(self) -> bool:
-        return bool(self.show or self.spans or self.only or self.steps or self.plot)
+        return bool(self.show or self.spans or self.only or self.steps or self.plot or self.reports)
+
+    def signer(self) -> SigningKey | None:
+        """Read the key that signs the report, if one is given.
+
+        Raises:
+            KeyFileError: the key file is unusable.
+            MissingExtra: joserfc is not installed.
+        """
+        return SigningKey.load(self.sign, allow_open=self.allow_open_key) if self.sign else None
 
     def scorer(self) -> Scorer:
         """Read the keys and make the scorer that the options describe.
@@ -143,7 +162,8 @@ def parse_ranges(texts: Iterable[str]) -> Ranges:
 def _options_of(values: dict[str, Any]) -> DetectOptions:
     scheme = scheme_of(values.pop("scheme"), values.pop("scheme_option"))
     steps, only = parse_steps(values.pop("normalise") or ()), parse_ranges(values.pop("only") or ())
-    return DetectOptions(**values, scheme=scheme, steps=steps, only=only)
+    reports = tuple(values.pop("report") or ())
+    return DetectOptions(**values, scheme=scheme, steps=steps, only=only, reports=reports)
 
 
 DetectingOptions = Annotated[
@@ -201,6 +221,21 @@ DetectingOptions = Annotated[
             option("output", Format, "Output format.", "--format", panel=OUTPUT, default=Format.TABLE),
             option("out", Path | None, "Write JSON Lines to this file; if it exists, resume it.", panel=OUTPUT),
             option("plot", Path | None, "Draw the matches of one text to this file (.png, .svg).", panel=OUTPUT),
+            option(
+                "report",
+                list[Path] | None,
+                "Write a report of one text to this file (.html, .json); may be repeated.",
+                panel=OUTPUT,
+            ),
+            option("sign", Path | None, "Sign the report with this key (see `dgmark report keygen`).", panel=OUTPUT),
+            option(
+                "public",
+                bool,
+                "Leave the numbers out of the report that guide the removal of the mark.",
+                "--public",
+                panel=OUTPUT,
+                default=False,
+            ),
             option("show", bool, "Show which tokens match.", "--show", panel=OUTPUT, default=False),
         ),
         value=_options_of,
