@@ -37,6 +37,7 @@ ROOMS = {
     "watermark": "Keys",
     "decode": "Generation",
     "detection": "Detection",
+    "report": "Reports",
     "models": "Models and tokenizers",
     "checkpoint": "Models and tokenizers",
     "errors": "Errors",

@@ -12,6 +12,7 @@ from dgmark.detection.keyring import Keyring, load_keys
 from dgmark.detection.many import detect_file
 from dgmark.detection.result import Detection, ScoredToken, Span
 from dgmark.errors import DgmarkError, install_hint
+from dgmark.report import Report, SigningKey, verify_report, write_report
 from dgmark.version import __version__
 from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
@@ -47,7 +48,9 @@ __all__ = [
     "Infilling",
     "KeyFilePermissionWarning",
     "Keyring",
+    "Report",
     "ScoredToken",
+    "SigningKey",
     "Span",
     "Tokenizer",
     "Trace",
@@ -64,6 +67,8 @@ __all__ = [
     "load_tokenizer",
     "select",
     "stream",
+    "verify_report",
+    "write_report",
 ]
 
 

@@ -13,12 +13,14 @@ from dgmark.cli.console import command_errors, stderr
 from dgmark.cli.detect_options import DetectingOptions, DetectOptions
 from dgmark.cli.option_groups import option_groups
 from dgmark.cli.options import DETECTION, OUTPUT, SPEED
-from dgmark.cli.report import write_reports
 from dgmark.cli.results import WRITERS, draw
+from dgmark.detection.detector import Detector
 from dgmark.detection.many import Tally, Task, detect_file, read_sources, score
+from dgmark.detection.result import Detection
 from dgmark.detection.scorer import Scorer, one_key
 from dgmark.detection.strip import save
 from dgmark.errors import InputError, SettingsError
+from dgmark.report import Report, write_report
 from dgmark.rows.jsonl import STDIN, BadRow
 from dgmark.rows.texts import Item
 
@@ -68,7 +70,6 @@ def detect(
 def _show(options: DetectOptions, scorer: Scorer, sources: list[str], ids: bool, workers: int) -> Tally:
     """Score the texts, write the results to stdout, and draw the picture and write the reports that are requested."""
     tally, task = Tally(), Task(options.only, options.spans)
-    signer = options.signer()
     items = read_sources(sources, prefer_ids=ids)
     if not (options.plot or options.reports):
         WRITERS[options.output](tally.count(score(scorer, items, task, workers)), scorer, options.show)
@@ -79,8 +80,15 @@ def _show(options: DetectOptions, scorer: Scorer, sources: list[str], ids: bool,
         if not isinstance(row, BadRow):
             if options.plot:
                 save(draw(one_key(scorer), *row), options.plot)
-            write_reports(one_key(scorer), *row, options.reports, signer, options.public)
+            if options.reports:
+                _write_reports(options, one_key(scorer), *row)
     return tally
+
+
+def _write_reports(options: DetectOptions, detector: Detector, item: Item, detection: Detection) -> None:
+    report = Report.of(detector, item.row_id, item.content, detection=detection, public=options.public)
+    for path in options.reports:
+        write_report(report, path, signer=options.signer)
 
 
 def _single_text(items: Iterable[Item | BadRow]) -> list[Item | BadRow]:

@@ -10,7 +10,6 @@ import typer
 
 from dgmark.cli.option_groups import OptionGroup, option, parameter
 from dgmark.cli.options import DETECTION, KEY, MODEL, OUTPUT, AllowOpenKey
-from dgmark.cli.report import check_report_paths
 from dgmark.cli.results import Format
 from dgmark.cli.schemes import SchemeName, SchemeOptions, scheme_of
 from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, Detector
@@ -21,7 +20,7 @@ from dgmark.detection.scorer import Scorer
 from dgmark.detection.strip import check_target
 from dgmark.errors import SettingsError
 from dgmark.lab.baselines import Baseline, Scheme
-from dgmark.report import SigningKey
+from dgmark.report import SigningKey, check_report_path
 from dgmark.watermark.key import WatermarkKey
 
 TOKENIZER_OF_KEY = "the one that the key names"
@@ -62,7 +61,7 @@ class DetectOptions:
     out: Path | None
     plot: Path | None
     reports: tuple[Path, ...]
-    sign: Path | None
+    signer: SigningKey | None
     public: bool
     spans: bool
     show: bool
@@ -75,8 +74,9 @@ class DetectOptions:
             raise SettingsError("give --key FILE, the key to look for, or --keys FOLDER, but not both")
         if self.show and self.output is not Format.TABLE:
             raise SettingsError("--show needs --format table: leave --show or the other format out")
-        check_report_paths(self.reports)
-        if (self.sign or self.public) and not self.reports:
+        for report in self.reports:
+            check_report_path(report)
+        if (self.signer or self.public) and not self.reports:
             raise SettingsError("--sign and --public concern a report: give --report FILE too")
         if self.out and (self.show or self.plot or self.reports or self.output not in (Format.TABLE, Format.JSONL)):
             raise SettingsError("--out writes JSON Lines: leave --show, --plot, --report and other formats out")
@@ -106,15 +106,6 @@ class DetectOptions:
 
     def _needs_one_key(self) -> bool:
         return bool(self.show or self.spans or self.only or self.steps or self.plot or self.reports)
-
-    def signer(self) -> SigningKey | None:
-        """Read the key that signs the report, if one is given.
-
-        Raises:
-            KeyFileError: the key file is unusable.
-            MissingExtra: joserfc is not installed.
-        """
-        return SigningKey.load(self.sign, allow_open=self.allow_open_key) if self.sign else None
 
     def scorer(self) -> Scorer:
         """Read the keys and make the scorer that the options describe.
@@ -162,8 +153,9 @@ def parse_ranges(texts: Iterable[str]) -> Ranges:
 def _options_of(values: dict[str, Any]) -> DetectOptions:
     scheme = scheme_of(values.pop("scheme"), values.pop("scheme_option"))
     steps, only = parse_steps(values.pop("normalise") or ()), parse_ranges(values.pop("only") or ())
-    reports = tuple(values.pop("report") or ())
-    return DetectOptions(**values, scheme=scheme, steps=steps, only=only, reports=reports)
+    reports, sign = tuple(values.pop("report") or ()), values.pop("sign")
+    signer = SigningKey.load(sign, allow_open=values["allow_open_key"]) if sign else None
+    return DetectOptions(**values, scheme=scheme, steps=steps, only=only, reports=reports, signer=signer)
 
 
 DetectingOptions = Annotated[

@@ -1,7 +1,6 @@
 """`dgmark report`: keys that sign reports, and the check of a signed report."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,39 +9,10 @@ import typer
 from dgmark.cli.console import command_errors, stderr
 from dgmark.cli.help_page import Command
 from dgmark.cli.options import KEY, AllowOpenKey
-from dgmark.detection.detector import Detector
-from dgmark.detection.result import Detection
-from dgmark.errors import InputError, SettingsError
-from dgmark.report import Report, SigningKey, to_html, to_json, verify_report
-from dgmark.rows.texts import Item
-from dgmark.rows.whole_files import write_whole
+from dgmark.errors import InputError
+from dgmark.report import SigningKey, verify_report
 
 report_app = typer.Typer(help="Make keys that sign reports of `dgmark detect --report`, and check signed reports.")
-
-_WRITERS = {".html": to_html, ".json": to_json}
-
-
-def check_report_paths(paths: Sequence[Path]) -> None:
-    """Refuse a file name that does not say which kind of report is meant.
-
-    Raises:
-        SettingsError: a name ends neither in .html nor in .json.
-    """
-    for path in paths:
-        if path.suffix.lower() not in _WRITERS:
-            raise SettingsError(
-                f"--report {path} does not end in .html or .json: the ending chooses the kind of report"
-            )
-
-
-def write_reports(
-    detector: Detector, item: Item, detection: Detection, paths: Sequence[Path], signer: SigningKey | None, public: bool
-) -> None:
-    """Write the report of one text to each of these files, signed if there is a signing key."""
-    report = Report.of(detector, item.row_id, item.content, detection=detection, public=public)
-    for path in paths:
-        document = _WRITERS[path.suffix.lower()](report)
-        write_whole(path, signer.sign(document) if signer else document)
 
 
 @report_app.command("keygen", cls=Command)

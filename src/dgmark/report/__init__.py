@@ -4,7 +4,18 @@ Knows detections, not how they are computed.
 """
 
 from dgmark.report.contents import REPORT_VERSION, Passage, Report
+from dgmark.report.files import check_report_path, write_report
 from dgmark.report.page import to_html, to_json
 from dgmark.report.signing import SigningKey, verify_report
 
-__all__ = ["REPORT_VERSION", "Passage", "Report", "SigningKey", "to_html", "to_json", "verify_report"]
+__all__ = [
+    "REPORT_VERSION",
+    "Passage",
+    "Report",
+    "SigningKey",
+    "check_report_path",
+    "to_html",
+    "to_json",
+    "verify_report",
+    "write_report",
+]
