@@ -39,6 +39,7 @@ ROOMS = {
     "decode": "Generation",
     "detection": "Detection",
     "documents": "Documents",
+    "report": "Reports",
     "models": "Models and tokenizers",
     "checkpoint": "Models and tokenizers",
     "errors": "Errors",

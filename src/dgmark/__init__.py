@@ -13,6 +13,7 @@ from dgmark.detection.many import detect_file
 from dgmark.detection.result import Detection, ScoredToken, Span
 from dgmark.documents.document import Document, read_document
 from dgmark.errors import DgmarkError, install_hint
+from dgmark.report import Report, SigningKey, verify_report, write_report
 from dgmark.version import __version__
 from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
@@ -49,7 +50,9 @@ __all__ = [
     "Infilling",
     "KeyFilePermissionWarning",
     "Keyring",
+    "Report",
     "ScoredToken",
+    "SigningKey",
     "Span",
     "Tokenizer",
     "Trace",
@@ -67,6 +70,8 @@ __all__ = [
     "read_document",
     "select",
     "stream",
+    "verify_report",
+    "write_report",
 ]
 
 

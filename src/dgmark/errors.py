@@ -10,7 +10,8 @@ DgmarkError                    70   (also used for bugs in dgmark)
 │   ├── NoTexts
 │   ├── FileInUse
 │   ├── UnreadableDocument
-│   └── ResumeMismatch
+│   ├── ResumeMismatch
+│   └── SignatureInvalid
 ├── KeyFileError                5   an unusable key
 │   ├── KeyFileNotFound
 │   ├── KeyFileExists
@@ -90,6 +91,10 @@ class UnreadableDocument(InputError):
 
 class ResumeMismatch(InputError):
     """An output file holds rows of other settings or inputs, or lines that are not rows of dgmark."""
+
+
+class SignatureInvalid(InputError):
+    """A report is not signed by a trusted key, or was changed since."""
 
 
 class KeyFileError(DgmarkError):

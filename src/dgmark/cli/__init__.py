@@ -20,6 +20,7 @@ from dgmark.cli.keys import key_app, keygen
 from dgmark.cli.models import models
 from dgmark.cli.process import prepare_process
 from dgmark.cli.rate import rate
+from dgmark.cli.report import report_app
 from dgmark.cli.schemes import schemes
 from dgmark.version import __version__
 
@@ -50,6 +51,7 @@ def dgmark(
 
 app.command(cls=Command)(keygen)
 app.add_typer(key_app, name="key")
+app.add_typer(report_app, name="report")
 for command in (generate, infill, detect, attack, evaluate, rate):
     app.command(cls=Command)(command)
 app.command("bench-lm", cls=Command)(bench_lm)

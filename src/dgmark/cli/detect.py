@@ -15,10 +15,13 @@ from dgmark.cli.detect_options import DetectingOptions, DetectOptions
 from dgmark.cli.option_groups import option_groups
 from dgmark.cli.options import DETECTION, OUTPUT, SPEED
 from dgmark.cli.results import WRITERS, draw
+from dgmark.detection.detector import Detector
 from dgmark.detection.many import Extras, Tally, detect_file, read_sources, score
+from dgmark.detection.result import Detection
 from dgmark.detection.scorer import Scorer, one_key
 from dgmark.detection.strip import save
 from dgmark.errors import InputError, SettingsError
+from dgmark.report import Report, write_report
 from dgmark.rows.apart import check_apart
 from dgmark.rows.inputs import STDIN
 from dgmark.rows.jsonl import BadRow
@@ -69,8 +72,9 @@ def detect(
     if not inputs and sys.stdin.isatty():
         raise SettingsError("give texts to score: files, folders, or - for standard input")
     sources = inputs or [STDIN]
-    if options.extract != Path(STDIN):
-        check_apart(options.extract, sources)
+    for written in (options.plot, options.extract, *options.reports):
+        if written != Path(STDIN):
+            check_apart(written, sources)
     if options.out:
         tally = detect_file(
             scorer,
@@ -96,12 +100,12 @@ def detect(
 
 
 def _show(options: DetectOptions, scorer: Scorer, items: Iterable[Item | BadRow], workers: int, tally: Tally) -> None:
-    """Score the texts, write the results to stdout, and write the text and draw the picture if these are requested."""
+    """Score the texts, write the results to stdout, and write what is requested of a single text."""
     extras, write = Extras(options.only, options.spans), WRITERS[options.output]
-    if not options.plot and not options.extract:
+    if not options.one_text:
         write(tally.count(score(scorer, items, extras, workers)), scorer, options.show)
         return
-    rows = list(tally.count(score(scorer, _single_text(items, "--plot" if options.plot else "--extract"), extras)))
+    rows = list(tally.count(score(scorer, _single_text(items, options.one_text), extras)))
     with redirect_stdout(sys.stderr if options.extract == Path(STDIN) else sys.stdout):
         write(iter(rows), scorer, options.show)
     for row in rows:
@@ -111,6 +115,14 @@ def _show(options: DetectOptions, scorer: Scorer, items: Iterable[Item | BadRow]
             save(draw(one_key(scorer), *row), options.plot)
         if options.extract:
             _extract(row[0].content, options.extract)
+        if options.reports:
+            _write_reports(options, one_key(scorer), *row)
+
+
+def _write_reports(options: DetectOptions, detector: Detector, item: Item, detection: Detection) -> None:
+    report = Report.of(detector, item.row_id, item.content, detection=detection, public=options.public)
+    for path in options.reports:
+        write_report(report, path, signer=options.signer)
 
 
 def _single_text(items: Iterable[Item | BadRow], option: str) -> list[Item | BadRow]:

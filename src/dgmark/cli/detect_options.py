@@ -20,6 +20,7 @@ from dgmark.detection.scorer import Scorer
 from dgmark.detection.strip import check_target
 from dgmark.errors import SettingsError
 from dgmark.lab.baselines import Baseline, Scheme
+from dgmark.report import SigningKey, check_report_path
 from dgmark.watermark.key import WatermarkKey
 
 TOKENIZER_OF_KEY = "the one that the key names"
@@ -60,6 +61,9 @@ class DetectOptions:
     out: Path | None
     plot: Path | None
     extract: Path | None
+    reports: tuple[Path, ...]
+    signer: SigningKey | None
+    public: bool
     spans: bool
     show: bool
     only: Ranges
@@ -71,12 +75,18 @@ class DetectOptions:
             raise SettingsError("give --key FILE, the key to look for, or --keys FOLDER, but not both")
         if self.show and self.output is not Format.TABLE:
             raise SettingsError("--show needs --format table: leave --show or the other format out")
-        if self.out and (self.show or self.plot or self.output not in (Format.TABLE, Format.JSONL)):
-            raise SettingsError("--out writes JSON Lines: leave --show, --plot and other formats out")
-        if self.extract and self.out:
-            raise SettingsError("--extract writes the text of one document: leave --out out")
-        if self.only and (self.show or self.spans or self.plot):
-            raise SettingsError("--show, --spans and --plot need the whole text: leave them out, or leave --only out")
+        for report in self.reports:
+            check_report_path(report)
+        if (self.signer or self.public) and not self.reports:
+            raise SettingsError("--sign and --public concern a report: give --report FILE too")
+        if self.out and (self.show or self.one_text or self.output not in (Format.TABLE, Format.JSONL)):
+            raise SettingsError(
+                "--out writes JSON Lines: leave --show, --plot, --report, --extract and other formats out"
+            )
+        if self.only and (self.show or self.spans or self.plot or self.reports):
+            raise SettingsError(
+                "--show, --spans, --plot and --report need the whole text: leave them out, or leave --only out"
+            )
         if self.plot:
             check_target(self.plot)
         if isinstance(self.scheme, Baseline):
@@ -85,20 +95,26 @@ class DetectOptions:
             raise SettingsError("--normalise changes the text: leave --spans, --show, --only and --plot out")
         elif self.keys is not None and (self.mode is not Mode.AUTO or self._needs_one_key()):
             raise SettingsError(
-                "--keys needs --mode auto and excludes --normalise, --spans, --show, --only and --plot: "
+                "--keys needs --mode auto and excludes --normalise, --spans, --show, --only, --plot and --report: "
                 "find the key first, then give it with --key"
             )
+
+    @property
+    def one_text(self) -> str | None:
+        """The first given option that takes a single text; None if none is given."""
+        given = {"--plot": self.plot, "--report": self.reports, "--extract": self.extract}
+        return next((name for name, value in given.items() if value), None)
 
     def _check_baseline(self, scheme: Baseline) -> None:
         plain = (self.mode, self.phase, self.max_crop) == (Mode.AUTO, Phase.ANY, DEFAULT_MAX_CROP)
         if self.key is None or not plain or self._needs_one_key():
             raise SettingsError(
                 f"scheme {scheme.name} is looked for in whole texts with one --key: leave --mode, --phase, "
-                "--max-crop, --normalise, --spans, --show, --only and --plot out"
+                "--max-crop, --normalise, --spans, --show, --only, --plot and --report out"
             )
 
     def _needs_one_key(self) -> bool:
-        return bool(self.show or self.spans or self.only or self.steps or self.plot)
+        return bool(self.show or self.spans or self.only or self.steps or self.plot or self.reports)
 
     def scorer(self) -> Scorer:
         """Read the keys and make the scorer that the options describe.
@@ -146,7 +162,9 @@ def parse_ranges(texts: Iterable[str]) -> Ranges:
 def _options_of(values: dict[str, Any]) -> DetectOptions:
     scheme = scheme_of(values.pop("scheme"), values.pop("scheme_option"))
     steps, only = parse_steps(values.pop("normalise") or ()), parse_ranges(values.pop("only") or ())
-    return DetectOptions(**values, scheme=scheme, steps=steps, only=only)
+    reports, sign = tuple(values.pop("report") or ()), values.pop("sign")
+    signer = SigningKey.load(sign, allow_open=values["allow_open_key"]) if sign else None
+    return DetectOptions(**values, scheme=scheme, steps=steps, only=only, reports=reports, signer=signer)
 
 
 DetectingOptions = Annotated[
@@ -209,6 +227,21 @@ DetectingOptions = Annotated[
                 Path | None,
                 "Write the exact text that is scored to this file; - is stdout, and then the result goes to stderr.",
                 panel=OUTPUT,
+            ),
+            option(
+                "report",
+                list[Path] | None,
+                "Write a report of one text to this file (.html, .json); may be repeated.",
+                panel=OUTPUT,
+            ),
+            option("sign", Path | None, "Sign the report with this key (see `dgmark report keygen`).", panel=OUTPUT),
+            option(
+                "public",
+                bool,
+                "Leave the numbers out of the report that guide the removal of the mark.",
+                "--public",
+                panel=OUTPUT,
+                default=False,
             ),
             option("show", bool, "Show which tokens match.", "--show", panel=OUTPUT, default=False),
         ),

@@ -45,7 +45,7 @@ def write_key_file(path: Path, spec: WatermarkSpec, key_id: str, secret: bytes |
     )
     # version 1 knows no position code
     absent = None if spec.code_length else {"code_length"}
-    _write_private(path, content.model_dump_json(indent=2, exclude=absent) + "\n")
+    write_private(path, content.model_dump_json(indent=2, exclude=absent) + "\n")
 
 
 def read_key_file(path: Path, *, allow_open: bool = False) -> tuple[WatermarkSpec, str, bytes | None, str | None]:
@@ -56,6 +56,27 @@ def read_key_file(path: Path, *, allow_open: bool = False) -> tuple[WatermarkSpe
         KeyFileOpen: every user of the machine can read it, and `allow_open` is false.
         KeyFileFormat: it is not a key file, is damaged, or has a newer version.
     """
+    text, mode = _read_bounded(path)
+    content, spec, secret = _parse(text, path)
+    if secret is not None:
+        _check_mode(mode, path, allow_open)
+    return spec, content.key_id, secret, content.fingerprint or None
+
+
+def read_private(path: Path, *, allow_open: bool = False) -> bytes:
+    """The contents of a private file of this form, such as another kind of key.
+
+    Raises:
+        KeyFileNotFound: the file does not exist or is unreadable.
+        KeyFileOpen: every user of the machine can read it, and `allow_open` is false.
+        KeyFileFormat: it is too large for a key file.
+    """
+    text, mode = _read_bounded(path)
+    _check_mode(mode, path, allow_open)
+    return text
+
+
+def _read_bounded(path: Path) -> tuple[bytes, int]:
     try:
         text, mode = _read(path)
     except OSError as error:
@@ -64,10 +85,7 @@ def read_key_file(path: Path, *, allow_open: bool = False) -> tuple[WatermarkSpe
         ) from error
     if len(text) > LARGEST_FILE:
         raise KeyFileFormat(f"{path} is larger than {LARGEST_FILE} bytes, so it is not a key file: give the right file")
-    content, spec, secret = _parse(text, path)
-    if secret is not None:
-        _check_mode(mode, path, allow_open)
-    return spec, content.key_id, secret, content.fingerprint or None
+    return text, mode
 
 
 def _advice(path: Path, error: OSError) -> str:
@@ -164,8 +182,13 @@ def _check_mode(mode: int, path: Path, allow_open: bool) -> None:
         )
 
 
-def _write_private(path: Path, content: str) -> None:
-    """Create `path` with mode 0600 and `content`, or leave nothing behind."""
+def write_private(path: Path, content: str) -> None:
+    """Create `path` with mode 0600 and `content`, or leave nothing behind.
+
+    Raises:
+        KeyFileExists: `path` exists.
+        KeyFileNotFound: the file cannot be written.
+    """
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:

@@ -1,0 +1,74 @@
+"""`dgmark report`: keys that sign reports, and the check of a signed report."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dgmark.cli.console import command_errors, stderr
+from dgmark.cli.help_page import Command
+from dgmark.cli.options import KEY, AllowOpenKey
+from dgmark.errors import InputError
+from dgmark.report import SigningKey, verify_report
+
+report_app = typer.Typer(help="Make keys that sign reports of `dgmark detect --report`, and check signed reports.")
+
+
+@report_app.command("keygen", cls=Command)
+@command_errors
+def report_keygen(
+    file: Annotated[
+        Path, typer.Argument(help="File to write the key to (mode 0600); an existing file is never overwritten.")
+    ],
+) -> None:
+    """Make a key that signs reports. It is another kind of key than the one that marks texts."""
+    key = SigningKey.generate()
+    key.save(file)
+    print(f"{file}: signing key {key.key_id}")
+    stderr().print(
+        "Next:\n"
+        f"  dgmark report jwks {file} > jwks.json   the public key, to be published\n"
+        f"  dgmark detect --key KEY --report report.html --sign {file} TEXT   a signed report",
+        markup=False,
+        highlight=False,
+    )
+
+
+@report_app.command("jwks", cls=Command)
+@command_errors
+def report_jwks(
+    files: Annotated[
+        list[Path], typer.Argument(help="Signing keys, also former ones whose reports are to stay valid.")
+    ],
+    allow_open_key: AllowOpenKey = False,
+) -> None:
+    """Print the public keys as a JSON Web Key Set. Publish it where those who get your reports will look for it."""
+    sets = [SigningKey.load(file, allow_open=allow_open_key).to_jwks() for file in files]
+    print(json.dumps({"keys": [key for one in sets for key in one["keys"]]}, indent=2))
+
+
+@report_app.command("verify", cls=Command)
+@command_errors
+def report_verify(
+    file: Annotated[Path, typer.Argument(help="Signed report (.html or .json).")],
+    jwks: Annotated[
+        Path, typer.Option(help="The published keys of whoever signed it (a JSON Web Key Set).", rich_help_panel=KEY)
+    ],
+) -> None:
+    """Check that a report was signed with a trusted key, and that no byte of it was changed since.
+
+    Exits with 0 only if both hold.
+    """
+    try:
+        keys = json.loads(_read(jwks))
+    except ValueError as error:
+        raise InputError(f"{jwks} is not JSON: give the key set (jwks.json) of whoever signed the report") from error
+    print(f"{file}: unchanged since it was signed with key {verify_report(_read(file), keys)}")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error

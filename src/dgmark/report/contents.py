@@ -1,0 +1,193 @@
+"""What a report says: the verdict, the marked passages, what they rest on, and how to check them again."""
+
+import hashlib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
+
+from dgmark.checkpoint.tokenizer import well_formed
+from dgmark.detection.detector import Detector
+from dgmark.detection.evidence import STATISTICS_VERSION
+from dgmark.detection.reader import TextOrIds
+from dgmark.detection.result import Detection, Verdict
+from dgmark.errors import SettingsError
+from dgmark.report.words import meaning, verdict_sentence
+from dgmark.version import __version__
+
+REPORT_VERSION = 1
+QUOTED = 160  # characters of a passage that are quoted
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A stretch of the text that carries the mark by itself.
+
+    Attributes:
+        start: index of its first character.
+        end: index after its last character.
+        quote: its beginning, at most 160 characters.
+        p_value: chance that a random key finds as good a passage anywhere in this text; None in a public report.
+    """
+
+    start: int
+    end: int
+    quote: str
+    p_value: float | None
+
+
+@dataclass(frozen=True)
+class Share:
+    """The share of matching tokens in one part of the text: `matched` of `scored` in characters [start, end)."""
+
+    start: int
+    end: int
+    scored: int
+    matched: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """One detection, ready to be filed.
+
+    Attributes:
+        name: what the text is called, such as its file name.
+        text: the exact text that was scored.
+        detection: the detection.
+        passages: the passages that carry the mark; empty if none does, or if a disguise was undone first.
+        shares: the share of matching tokens along the text; empty in a public report.
+        modulus: number of groups; without the mark, one token in `modulus` matches.
+        tokenizer: name and fingerprint of the tokenizer.
+        created: when the report was made.
+        public: whether numbers that guide the removal of the mark are left out.
+    """
+
+    name: str
+    text: str
+    detection: Detection
+    passages: tuple[Passage, ...]
+    shares: tuple[Share, ...]
+    modulus: int
+    tokenizer: tuple[str, str]
+    created: datetime
+    public: bool = False
+
+    @classmethod
+    def of(
+        cls, detector: Detector, name: str, text: TextOrIds, *, detection: Detection | None = None, public: bool = False
+    ) -> "Report":
+        """Report a text's detection, with the passages that carry the mark.
+
+        Args:
+            detector: the detector of one key.
+            name: what the text is called.
+            text: the text.
+            detection: the text's detection by this detector; computed by default.
+            public: leave out the numbers that guide the removal of the mark: p-values, match counts, shares.
+
+        Raises:
+            SettingsError: `text` is not a text, or is too long for finding passages.
+        """
+        if not isinstance(text, str):
+            raise SettingsError("a report shows the text that was scored, but this input holds token ids only")
+        detection = detection or detector.detect(text)
+        spans = () if detection.normalised else detector.spans(text)
+        return cls(
+            name=well_formed(name),
+            text=well_formed(text),
+            detection=detection,
+            passages=tuple(
+                Passage(span.start, span.end, _quote(text[span.start : span.end]), None if public else span.p_value)
+                for span in spans
+            ),
+            shares=() if public or detection.normalised else _shares(detector, text, detection),
+            modulus=detector.key.spec.modulus,
+            tokenizer=(detector.tokenizer.name, detector.tokenizer.fingerprint),
+            created=datetime.now(UTC).replace(microsecond=0),
+            public=public,
+        )
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict on the whole text."""
+        return self.detection.verdict
+
+    @property
+    def partly(self) -> bool:
+        """Whether passages carry the mark though the text as a whole does not show it."""
+        return bool(self.passages) and self.verdict != "watermarked"
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in one or two sentences."""
+        return verdict_sentence(self.detection, passages=len(self.passages), public=self.public)
+
+    @property
+    def meaning(self) -> list[str]:
+        """What the verdict means and what it does not."""
+        return meaning(self.detection, passages=len(self.passages))
+
+    @property
+    def text_sha256(self) -> str:
+        """SHA-256 of the text in UTF-8, as 64 hex digits."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def to_fields(self) -> dict[str, Any]:
+        """The report as plain JSON values (docs/formats.md)."""
+        detection = self.detection
+        fields = {
+            "format": "dgmark-report",
+            "version": REPORT_VERSION,
+            "public": self.public,
+            "created": self.created.isoformat(),
+            "name": self.name,
+            "verdict": detection.verdict,
+            "sentence": self.sentence,
+            "meaning": self.meaning,
+            "passages": [_passage_fields(passage) for passage in self.passages],
+            "text": {"sha256": self.text_sha256, "characters": len(self.text), "content": self.text},
+            "key_fingerprint": detection.key_fingerprint,
+            "method": {
+                "scheme": detection.scheme,
+                "mode": detection.mode,
+                "fpr": detection.fpr,
+                "guaranteed": detection.guaranteed,
+                "normalised": list(detection.normalised),
+                "keys_tested": detection.keys_tested,
+                "tokenizer": self.tokenizer[0],
+                "tokenizer_fingerprint": self.tokenizer[1],
+                "dgmark": __version__,
+                "statistics": STATISTICS_VERSION,
+            },
+        }
+        if not self.public:
+            fields["evidence"] = detection.to_row(self.name)
+        return fields
+
+    def pieces(self) -> list[tuple[str, int]]:
+        """The text cut at the edges of the passages: each piece with the number of its passage, 0 for none."""
+        edges = sorted({0, len(self.text), *(edge for one in self.passages for edge in (one.start, one.end))})
+        numbers = {passage.start: number for number, passage in enumerate(self.passages, 1)}
+        return [(self.text[start:end], numbers.get(start, 0)) for start, end in pairwise(edges)]
+
+
+def _passage_fields(passage: Passage) -> dict[str, Any]:
+    fields = {"start": passage.start, "end": passage.end, "quote": passage.quote}
+    return fields if passage.p_value is None else {**fields, "p_value": passage.p_value}
+
+
+def _quote(passage: str) -> str:
+    words = " ".join(passage.split())
+    return words if len(words) <= QUOTED else words[: QUOTED - 1].rstrip() + "…"
+
+
+def _shares(detector: Detector, text: str, detection: Detection) -> tuple[Share, ...]:
+    """Up to 48 parts with the same number of scored tokens, 16 at least."""
+    tokens = [token for token in detector.tokens(text, detection) if token.matched is not None]
+    size = max(16, -(-len(tokens) // 48))
+    parts = [tokens[first : first + size] for first in range(0, len(tokens), size)]
+    if len(parts) > 1 and len(parts[-1]) < size / 2:
+        parts[-2:] = [parts[-2] + parts[-1]]
+    return tuple(
+        Share(part[0].start, part[-1].end, len(part), sum(bool(token.matched) for token in part)) for part in parts
+    )

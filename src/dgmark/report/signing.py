@@ -1,0 +1,186 @@
+"""Signatures of reports: who made a report, and that no byte of it was changed since.
+
+A signed file holds a JSON Web Signature (RFC 7515, algorithm Ed25519 of RFC 9864) of all its other bytes: the detached
+payload is the file with the place of the signature left empty. Keys are JSON Web Keys (RFC 7517, RFC 8037), named by
+their thumbprint (RFC 7638). Signing keys are other keys than watermark keys, which sign nothing.
+"""
+
+import base64
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dgmark.errors import InputError, KeyFileFormat, MissingExtra, SettingsError, SignatureInvalid, install_hint
+from dgmark.watermark.key_file import read_private, write_private
+
+if TYPE_CHECKING:
+    from joserfc.jwk import KeySet, OKPKey
+
+ALGORITHM = "Ed25519"
+# in a page and in a JSON document the signature stands in one of these two places, which are empty before it is made
+_PLACES = (b'<meta name="dgmark-signature" content="', b'"signature": "')
+_SIGNATURE = re.compile(rb"(" + b"|".join(map(re.escape, _PLACES)) + rb")([^\"]*)\"")
+
+
+class SigningKey:
+    """A private Ed25519 key that signs reports.
+
+    It never leaves this object except into its file.
+    """
+
+    def __init__(self, key: "OKPKey") -> None:
+        self._key = key
+
+    @classmethod
+    def generate(cls) -> "SigningKey":
+        """Make a new key. The operating system draws it.
+
+        Raises:
+            MissingExtra: joserfc is not installed.
+        """
+        return cls(_okp().generate_key("Ed25519"))
+
+    @property
+    def key_id(self) -> str:
+        """The thumbprint of the public key (RFC 7638)."""
+        return str(self._key.thumbprint())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the key as a private JSON Web Key with mode 0600. Never overwrites a file.
+
+        Raises:
+            KeyFileExists: `path` exists.
+            KeyFileNotFound: the file cannot be written.
+        """
+        fields = {**self._key.as_dict(private=True), "alg": ALGORITHM, "use": "sig", "kid": self.key_id}
+        write_private(Path(path), json.dumps(fields, indent=2) + "\n")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, allow_open: bool = False) -> "SigningKey":
+        """Read a key file that `save` wrote.
+
+        Args:
+            path: the file.
+            allow_open: accept a file that every user of the machine can read, with a warning.
+
+        Raises:
+            KeyFileNotFound: the file does not exist or is unreadable.
+            KeyFileOpen: every user of the machine can read it, and `allow_open` is not set.
+            KeyFileFormat: it is not a private Ed25519 key.
+            MissingExtra: joserfc is not installed.
+        """
+        okp = _okp()
+        from joserfc.errors import JoseError
+
+        text = read_private(Path(path), allow_open=allow_open)
+        try:
+            key = okp.import_key(json.loads(text))
+            if key.is_private and key.curve_name == "Ed25519":
+                return cls(key)
+        except (JoseError, ValueError, TypeError, KeyError, RecursionError):
+            pass  # the reasons may quote the secret
+        raise KeyFileFormat(
+            f"{path} is not a signing key (a private Ed25519 JSON Web Key): make one with `dgmark report keygen`"
+        )
+
+    def to_jwks(self) -> dict[str, Any]:
+        """The public key as a JSON Web Key Set, to be published for those who verify reports."""
+        return {"keys": [{**self._key.as_dict(private=False), "alg": ALGORITHM, "use": "sig", "kid": self.key_id}]}
+
+    def sign(self, document: bytes) -> bytes:
+        """The document with its signature put in.
+
+        Args:
+            document: a report as a page or as JSON, with exactly one empty place for the signature.
+
+        Raises:
+            SettingsError: the document has no such place, or is signed already.
+        """
+        before, signature, after = _cut(document) or (b"", b"-", b"")
+        if signature:
+            raise SettingsError("this document has no empty place for a signature: only unsigned reports can be signed")
+        from joserfc import jws
+
+        header = {"alg": ALGORITHM, "kid": self.key_id}
+        whole = jws.serialize_compact(header, document, self._key, algorithms=[ALGORITHM])
+        return before + jws.detach_content(whole).encode() + after
+
+
+def verify_report(document: bytes, jwks: object) -> str:
+    """Check that a report is signed by one of these keys and was not changed since.
+
+    Args:
+        document: the bytes of the report's file.
+        jwks: a JSON Web Key Set (as parsed JSON) with the public keys that are trusted.
+
+    Returns:
+        The id of the key that signed it.
+
+    Raises:
+        SignatureInvalid: there is no signature, it is of none of these keys, or the document was changed.
+        InputError: `jwks` is not a key set with Ed25519 keys.
+        MissingExtra: joserfc is not installed.
+    """
+    keys = _key_set(jwks)
+    from joserfc import jws
+    from joserfc.errors import JoseError
+
+    parts = _cut(document)
+    if parts is None or not parts[1]:
+        raise SignatureInvalid("this file holds no signature of dgmark: it is not a report, or it was never signed")
+    before, signature, after = parts
+    try:
+        found = jws.deserialize_compact(signature, keys, algorithms=[ALGORITHM], payload=before + after)
+        if _is_canonical(signature):
+            return str(found.protected["kid"])
+    except (JoseError, ValueError, KeyError):
+        pass
+    raise SignatureInvalid(
+        "the signature does not hold: the file was changed after it was signed, or it was signed with a key that is "
+        "not among the trusted ones; get the report and the keys again from whoever made it"
+    )
+
+
+def _cut(document: bytes) -> tuple[bytes, bytes, bytes] | None:
+    """The document before, in and after the place of its signature; None if there is not exactly one place.
+
+    The text of a report cannot hold such a place: its quotation marks are escaped.
+    """
+    places = list(_SIGNATURE.finditer(document))
+    if len(places) != 1:
+        return None
+    start, end = places[0].span(2)
+    return document[:start], document[start:end], document[end:]
+
+
+def _is_canonical(signature: bytes) -> bool:
+    """Whether the last part is the only base64url text of its bytes: the unused bits of its last digit are free."""
+    last = signature.rpartition(b".")[2]
+    return base64.urlsafe_b64encode(base64.urlsafe_b64decode(last + b"==")).rstrip(b"=") == last
+
+
+def _key_set(jwks: object) -> "KeySet":
+    _okp()
+    from joserfc.errors import JoseError
+    from joserfc.jwk import KeySet
+
+    try:
+        keys = jwks["keys"] if isinstance(jwks, dict) else []
+        if keys and all(key["kty"] == "OKP" and key["crv"] == "Ed25519" and key["kid"] for key in keys):
+            return KeySet.import_key_set({"keys": keys})
+    except (JoseError, ValueError, TypeError, KeyError, AttributeError):
+        pass
+    raise InputError(
+        "these are not public keys for reports (a JSON Web Key Set with Ed25519 keys): whoever signs reports makes "
+        "them with `dgmark report jwks`"
+    )
+
+
+def _okp() -> "type[OKPKey]":
+    try:
+        from joserfc.jwk import OKPKey
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"signed reports need joserfc: {install_hint('report')}") from error
+    return OKPKey

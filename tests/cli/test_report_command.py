@@ -1,0 +1,74 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from support.command_line import run
+from support.known_keys import known_key
+from support.marked_texts import marked_text
+
+KEY = known_key("report command")
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    KEY.save(tmp_path / "key.json")
+    return tmp_path / "key.json"
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    (tmp_path / "text.txt").write_text(marked_text(KEY, 250))
+    return tmp_path / "text.txt"
+
+
+def test_signed_reports_verify_until_they_are_changed(tmp_path: Path, key: Path, text: Path) -> None:
+    signing, jwks = tmp_path / "signing.json", tmp_path / "jwks.json"
+    assert run("report", "keygen", signing).exit_code == 0
+    jwks.write_text(run("report", "jwks", signing).stdout)
+    page, document = tmp_path / "report.html", tmp_path / "report.json"
+    found = run("detect", "--key", key, "--report", page, "--report", document, "--sign", signing, "--check", text)
+    assert found.exit_code == 0
+    for report in (page, document):
+        verified = run("report", "verify", report, "--jwks", jwks)
+        assert verified.exit_code == 0
+        assert "unchanged" in verified.stdout
+        report.write_bytes(report.read_bytes().replace(b"watermarked", b"not_detected"))
+        changed = run("report", "verify", report, "--jwks", jwks)
+        assert changed.exit_code == 4
+        assert "unchanged" not in changed.stdout
+
+
+def test_report_without_signature(tmp_path: Path, key: Path, text: Path) -> None:
+    document = tmp_path / "report.json"
+    assert run("detect", "--key", key, "--report", document, "--public", text).exit_code == 0
+    fields = json.loads(document.read_text())
+    assert (fields["verdict"], fields["public"], fields["signature"]) == ("watermarked", True, "")
+    assert "evidence" not in fields
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--report", "report.pdf"], "does not end in .html or .json"),
+        (["--public"], "give --report FILE too"),
+        (["--report", "a.html", "--out", "a.jsonl"], "leave --show, --plot, --report"),
+        (["--report", "a.html", "--only", "0:9"], "need the whole text"),
+    ],
+)
+def test_options_that_do_not_fit(key: Path, text: Path, options: list[str], reason: str) -> None:
+    refused = run("detect", "--key", key, *options, text)
+    assert refused.exit_code == 2
+    assert reason in " ".join(refused.stderr.split())
+
+
+def test_report_of_several_texts_is_refused(tmp_path: Path, key: Path, text: Path) -> None:
+    refused = run("detect", "--key", key, "--report", tmp_path / "a.html", text, text)
+    assert refused.exit_code == 2
+    assert not (tmp_path / "a.html").exists()
+
+
+def test_unreadable_reports_and_keys(tmp_path: Path) -> None:
+    (tmp_path / "jwks.json").write_text("no json")
+    assert run("report", "verify", tmp_path / "none.html", "--jwks", tmp_path / "jwks.json").exit_code == 4
+    assert run("report", "verify", tmp_path / "jwks.json", "--jwks", tmp_path / "none.json").exit_code == 4

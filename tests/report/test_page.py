@@ -1,0 +1,151 @@
+"""Reports as a page and as JSON: what they hold, and what a public one leaves out."""
+
+import hashlib
+import json
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from dgmark.detection.detector import Detector
+from dgmark.errors import SettingsError
+from dgmark.report import Report, to_html, to_json
+from support.known_keys import known_key
+from support.marked_texts import marked_text
+from support.unmarked_texts import PROSE
+
+KEY = known_key("report")
+WILLOWS = (PROSE / "willows.txt").read_text()
+HOSTILE = '<script>alert(1)</script> & "quoted" <mark>not ours</mark> <meta name="dgmark-signature" content="">'
+
+
+class Page(HTMLParser):
+    """Collects what a browser would see."""
+
+    VOID = ("meta", "br", "link", "img", "hr")
+
+    def __init__(self, page: bytes) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.text: list[str] = []
+        self.marked: list[str] = []
+        self._open: list[str] = []
+        self._hidden = 0
+        self.feed(page.decode())
+        self.close()
+        assert not self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("src", "href", "action", "srcset")]
+        if tag not in self.VOID:
+            self._open.append(f"{tag}.{dict(attrs).get('class')}")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop().startswith(f"{tag}.")
+
+    def handle_data(self, data: str) -> None:
+        if "div.text" in self._open and not {"span.label", "span.hidden"} & set(self._open):
+            self.text.append(data)
+            if "mark.None" in self._open:
+                self.marked.append(data)
+
+
+@pytest.fixture(scope="module")
+def detector() -> Detector:
+    return Detector(KEY)
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return f"{WILLOWS[:900]} {HOSTILE} {marked_text(KEY, 250)} {WILLOWS[900:1500]}"
+
+
+@pytest.mark.parametrize("public", [False, True])
+def test_page_shows_the_exact_text_and_its_passages(detector: Detector, text: str, public: bool) -> None:
+    report = Report.of(detector, HOSTILE, text, public=public)
+    page = Page(to_html(report))
+    assert "".join(page.text) == text
+    assert page.marked == [text[one.start : one.end] for one in report.passages]
+    assert len(report.passages) == 1
+
+
+def test_page_needs_no_script_and_no_network(detector: Detector, text: str) -> None:
+    page = Page(to_html(Report.of(detector, HOSTILE, text)))
+    assert not page.links
+    assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
+    assert page.tags.count("main") == 1
+
+
+def test_passage_covers_the_marked_text(detector: Detector, text: str) -> None:
+    (passage,) = Report.of(detector, "a.txt", text).passages
+    marked = marked_text(KEY, 250)
+    start = text.index(marked)
+    overlap = min(passage.end, start + len(marked)) - max(passage.start, start)
+    assert overlap > 0.9 * len(marked)
+    assert passage.end - passage.start < 1.15 * len(marked)
+    assert passage.quote.startswith(" ".join(text[passage.start : passage.end].split())[:100])
+
+
+def test_json_repeats_the_detection(detector: Detector, text: str) -> None:
+    detection = detector.detect(text)
+    fields = json.loads(to_json(Report.of(detector, "a.txt", text, detection=detection)))
+    assert fields["verdict"] == detection.verdict == "watermarked"
+    assert fields["evidence"] == detection.to_row("a.txt")
+    assert fields["text"] == {
+        "sha256": hashlib.sha256(text.encode()).hexdigest(),
+        "characters": len(text),
+        "content": text,
+    }
+    assert fields["signature"] == ""
+    assert (fields["format"], fields["version"]) == ("dgmark-report", 1)
+
+
+def test_shares_count_every_scored_token_once(detector: Detector, text: str) -> None:
+    report = Report.of(detector, "a.txt", text)
+    assert sum(share.scored for share in report.shares) == report.detection.num_tokens_scored
+    assert sum(share.matched for share in report.shares) == report.detection.num_tokens_matched
+    assert len(report.shares) <= 48
+
+
+def test_public_report_leaves_out_what_guides_removal(detector: Detector, text: str) -> None:
+    private = Report.of(detector, "a.txt", text)
+    public = Report.of(detector, "a.txt", text, public=True)
+
+    def names(fields: Any) -> set[str]:
+        if isinstance(fields, dict):
+            return set(fields).union(*map(names, fields.values()))
+        return set().union(*map(names, fields)) if isinstance(fields, list) else set()
+
+    secret = {"p_value", "z_score", "num_tokens_matched", "green_fraction", "p_intact", "evidence"}
+    assert secret <= names(private.to_fields())
+    assert not secret & names(public.to_fields())
+    numbers = [f"{private.detection.p_value:.3g}", f"{private.detection.num_tokens_matched} of", "Along the text"]
+    assert all(number in to_html(private).decode() for number in numbers)
+    assert not any(number in to_html(public).decode() for number in numbers)
+    assert public.sentence in to_html(public).decode()
+
+
+@pytest.mark.parametrize(
+    ("content", "verdict"), [(WILLOWS[:6000], "not_detected"), ("Too short.", "uncertain"), ("", "uncertain")]
+)
+def test_other_verdicts(detector: Detector, content: str, verdict: str) -> None:
+    report = Report.of(detector, "a.txt", content)
+    assert report.verdict == verdict
+    assert not report.passages
+    assert "".join(Page(to_html(report)).text) == content
+    assert "Watermark found" not in to_html(report).decode()
+
+
+def test_undone_disguise_is_said() -> None:
+    disguised = "\u200b".join(marked_text(KEY, 250))
+    report = Report.of(Detector(KEY, normalise=("invisible",)), "a.txt", disguised)
+    assert report.verdict == "watermarked"
+    assert not report.passages
+    assert "cleaned of disguises" in to_html(report).decode()
+
+
+def test_ids_are_refused(detector: Detector) -> None:
+    with pytest.raises(SettingsError, match="token ids only"):
+        Report.of(detector, "a.txt", [1, 2, 3])

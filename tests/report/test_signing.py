@@ -1,0 +1,112 @@
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dgmark.errors import (
+    InputError,
+    KeyFileExists,
+    KeyFileFormat,
+    KeyFileNotFound,
+    KeyFileOpen,
+    SettingsError,
+    SignatureInvalid,
+)
+from dgmark.report import SigningKey, verify_report
+from support.known_keys import known_key
+
+DOCUMENT = b'{"verdict": "watermarked", "signature": ""}\n'
+PAGE = b'<meta name="dgmark-signature" content="">\n<p>Watermark found</p>'
+
+
+@pytest.fixture(scope="module")
+def signer() -> SigningKey:
+    return SigningKey.generate()
+
+
+@pytest.mark.parametrize("document", [DOCUMENT, PAGE])
+def test_any_changed_byte_fails(signer: SigningKey, document: bytes) -> None:
+    signed, keys = signer.sign(document), signer.to_jwks()
+    assert verify_report(signed, keys) == signer.key_id
+    changes = [
+        *(
+            signed[:at] + bytes([signed[at] ^ bit]) + signed[at + 1 :]
+            for at in range(len(signed))
+            for bit in (1, 4, 128)
+        ),
+        *(signed[:at] + signed[at + 1 :] for at in range(len(signed))),
+        *(signed[:at] + b" " + signed[at:] for at in range(len(signed) + 1)),
+    ]
+    for changed in changes:
+        with pytest.raises(SignatureInvalid):
+            verify_report(changed, keys)
+
+
+def test_only_trusted_keys_count(signer: SigningKey) -> None:
+    other = SigningKey.generate()
+    with pytest.raises(SignatureInvalid, match="not among the trusted"):
+        verify_report(signer.sign(DOCUMENT), other.to_jwks())
+    both = {"keys": other.to_jwks()["keys"] + signer.to_jwks()["keys"]}
+    assert verify_report(signer.sign(DOCUMENT), both) == signer.key_id
+
+
+def test_name_of_another_key_does_not_help(signer: SigningKey) -> None:
+    other = SigningKey.generate()
+    (stolen,) = signer.to_jwks()["keys"]
+    posing = {"keys": [{**other.to_jwks()["keys"][0], "kid": stolen["kid"]}]}
+    with pytest.raises(SignatureInvalid):
+        verify_report(signer.sign(DOCUMENT), posing)
+
+
+@pytest.mark.parametrize("document", [b"", b"%PDF-1.4", DOCUMENT, DOCUMENT + PAGE, DOCUMENT.replace(b'""', b'"e30.."')])
+def test_without_a_signature(signer: SigningKey, document: bytes) -> None:
+    with pytest.raises(SignatureInvalid):
+        verify_report(document, signer.to_jwks())
+
+
+@pytest.mark.parametrize("document", [b"", b"{}", DOCUMENT + PAGE])
+def test_document_without_one_empty_place_is_not_signed(signer: SigningKey, document: bytes) -> None:
+    with pytest.raises(SettingsError, match="place for a signature"):
+        signer.sign(document)
+    with pytest.raises(SettingsError, match="place for a signature"):
+        signer.sign(signer.sign(DOCUMENT))
+
+
+@pytest.mark.parametrize("keys", [{}, {"keys": []}, {"keys": [{"kty": "oct", "k": "AAAA", "kid": "x"}]}, [], None, "x"])
+def test_unusable_key_sets(signer: SigningKey, keys: Any) -> None:
+    with pytest.raises(InputError, match="JSON Web Key Set"):
+        verify_report(signer.sign(DOCUMENT), keys)
+
+
+def test_key_file(signer: SigningKey, tmp_path: Path) -> None:
+    path = tmp_path / "sign.json"
+    signer.save(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert verify_report(SigningKey.load(path).sign(DOCUMENT), signer.to_jwks()) == signer.key_id
+    with pytest.raises(KeyFileExists):
+        signer.save(path)
+    path.chmod(0o644)
+    with pytest.raises(KeyFileOpen):
+        SigningKey.load(path)
+    with pytest.raises(KeyFileNotFound):
+        SigningKey.load(tmp_path / "none.json")
+
+
+def test_what_is_no_signing_key(signer: SigningKey, tmp_path: Path) -> None:
+    known_key("sign").save(tmp_path / "watermark.json")
+    contents = [b"", b"[]", b"{}", b"\xff\xfe", json.dumps(signer.to_jwks()["keys"][0]).encode()]
+    for number, content in enumerate(contents):
+        (tmp_path / f"{number}.json").write_bytes(content)
+    for path in tmp_path.iterdir():
+        path.chmod(0o600)
+        with pytest.raises(KeyFileFormat, match="dgmark report keygen"):
+            SigningKey.load(path)
+
+
+def test_secret_stays_in_the_file(signer: SigningKey) -> None:
+    private = str(signer._key.as_dict(private=True)["d"])
+    assert private not in json.dumps(signer.to_jwks())
+    assert private not in repr(signer)
+    assert private.encode() not in signer.sign(DOCUMENT)

@@ -1,0 +1,68 @@
+from dataclasses import replace
+
+import pytest
+
+from dgmark.detection.detector import Detector
+from dgmark.detection.result import Detection
+from dgmark.report.words import meaning, rarity, verdict_sentence
+from support.known_keys import known_key
+
+
+@pytest.fixture(scope="module")
+def detection() -> Detection:
+    return Detector(known_key("words")).detect("")
+
+
+@pytest.mark.parametrize(
+    ("p_value", "words"),
+    [
+        (1.0, "almost every time"),
+        (0.51, "almost every time"),
+        (0.2, "once in 5 times"),
+        (1 / 3, "once in 3 times"),
+        (1e-4, "once in 10,000 times"),
+        (1.01e-4, "once in 9,000 times"),
+        (1.3e-7, "once in 7 million times"),
+        (1e-6, "once in a million times"),
+        (2.1e-12, "once in 400 billion times"),
+        (1e-300, "once in 1,000 trillion times"),
+    ],
+)
+def test_rarity_rounds_so_as_to_claim_less(p_value: float, words: str) -> None:
+    assert rarity(p_value) == words
+
+
+def test_found(detection: Detection) -> None:
+    found = replace(detection, verdict="watermarked", p_value=1.3e-7, num_tokens_scored=300)
+    sentence = verdict_sentence(found)
+    assert sentence.startswith(f"This text carries the watermark of key {detection.key_fingerprint}. ")
+    assert sentence.endswith("would look like this at most once in 7 million times.")
+    assert verdict_sentence(found, public=True).endswith("at most once in 10,000 times.")
+
+
+def test_passages_only(detection: Detection) -> None:
+    absent = replace(detection, verdict="not_detected", num_tokens_scored=900)
+    assert verdict_sentence(absent, passages=1).startswith("A passage of this text carries the watermark")
+    assert verdict_sentence(absent, passages=3).startswith("3 passages of this text carry the watermark")
+    assert "was not found" in verdict_sentence(absent)
+
+
+@pytest.mark.parametrize(
+    ("scored", "reason"), [(0, "nothing that can be tested"), (31, "too short"), (900, "repeat each other too much")]
+)
+def test_no_statement_says_why(detection: Detection, scored: int, reason: str) -> None:
+    sentence = verdict_sentence(replace(detection, verdict="uncertain", num_tokens_scored=scored))
+    assert reason in sentence
+    assert "not found" not in sentence
+
+
+def test_meaning(detection: Detection) -> None:
+    absent = replace(detection, verdict="not_detected", num_tokens_scored=900)
+    assert any("any other language model or from a person" in sentence for sentence in meaning(absent))
+    found = replace(absent, verdict="watermarked")
+    assert not any("any other language model" in sentence for sentence in meaning(found))
+    for scored, short in ((0, False), (1, True), (199, True), (200, False)):
+        sentences = meaning(replace(absent, num_tokens_scored=scored))
+        assert any("very short" in sentence for sentence in sentences) == short
+    assert any("no secret" in sentence for sentence in meaning(replace(found, guaranteed=False)))
+    assert any("invisible" in sentence for sentence in meaning(replace(found, normalised=("invisible",))))
