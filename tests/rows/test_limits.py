@@ -11,7 +11,7 @@ import pyarrow as arrow
 import pyarrow.parquet as parquet
 import pytest
 
-from dgmark.detection.many import detect_file
+from dgmark.detection.many import detect_file, read_sources
 from dgmark.errors import InputError, SettingsError
 from dgmark.rows.inputs import bounded_lines
 from dgmark.rows.jsonl import BadRow
@@ -25,7 +25,7 @@ from support.unchecked import unchecked
 def peak_of_reading(path: Path, max_chars: int) -> tuple[list[Item | BadRow], int]:
     """What is read, and the most bytes that were in memory for it."""
     tracemalloc.start()
-    read = list(read_texts(str(path), max_chars=max_chars))
+    read = list(read_sources([str(path)], max_chars=max_chars))
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return read, most
@@ -45,7 +45,7 @@ def test_five_gigabytes_are_refused_in_bounded_memory(tmp_path: Path, name: str,
     path = sparse(tmp_path / name, size, start)
     (bad,), most = peak_of_reading(path, 10_000)
     assert isinstance(bad, BadRow)
-    assert "too long" in bad.error or "longer than 10000 characters" in bad.error
+    assert "too long" in bad.error or "has 5120 MB; the limit is 128 MB" in bad.error
     assert most < 60_000_000
 
 
@@ -67,7 +67,7 @@ def test_the_limit_counts_characters_not_bytes(tmp_path: Path) -> None:
     path = tmp_path / "t.txt"
     for text in ("\U0001f642" * 100, "é" * 100, "a" * 100):
         path.write_text(text)
-        assert list(read_texts(str(path), max_chars=100)) == [Item(str(path), text)]
+        assert list(read_texts(str(path), max_chars=100)) == [Item(str(path), text, "text")]
         (bad,) = read_texts(str(path), max_chars=99)
         assert isinstance(bad, BadRow)
         assert "--max-chars" in bad.error

@@ -89,7 +89,7 @@ def read_opened(
     size = os.fstat(file.fileno()).st_size
     try:
         if size > limits.file_bytes:
-            raise Refusal(f"has {size // MB} MB; the limit is {limits.file_bytes // MB} MB")
+            raise Refusal(f"has {size // MB} MB; the limit is {limits.file_bytes // MB} MB: cut it into parts")
         kind, reading = _read(file, name, text_column, limits)
     except Refusal as error:
         raise UnreadableDocument(f"{name} {error}") from error
