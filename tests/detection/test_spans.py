@@ -1,15 +1,11 @@
 """Spans: found where they are, and in unmarked text no more often than the rate."""
 
-import itertools
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dgmark.detection.detector import Detector
-from dgmark.detection.spans import UNITS, _grid, _tested
 from support.known_keys import builtin_tokenizer, known_key
 from support.marked_texts import marked_text, whole_words
 from support.unchecked import unchecked
@@ -76,26 +72,6 @@ def test_unmarked_text_rarely_has_a_span_over_keys(kind: str) -> None:
     with unchecked():
         hits = sum(bool(detector_of(f"span {k}", 0.2).spans(turns[k % len(turns)])) for k in range(150))
     assert hits / 150 <= 0.2 + 4 * np.sqrt(0.2 * 0.8 / 150)
-
-
-@given(st.integers(0, 5000), st.integers(7, 5000))
-def test_every_proposal_has_a_stretch_on_its_grid(first: int, length: int) -> None:
-    grid = _grid(length)
-    units = (first + length) // grid - -(-first // grid)
-    assert units in UNITS
-    assert units * grid >= 0.6 * length
-
-
-@pytest.mark.parametrize("n", [7, 8, 20, 63, 100, 257])
-def test_the_stretches_together_have_no_more_than_the_rate(n: int) -> None:
-    """Every stretch that may be tested, with its share of the rate."""
-    shares = {}
-    for first, last in itertools.combinations(range(n + 1), 2):
-        grid = _grid(last - first)
-        begin, end = -(-first // grid), last // grid
-        if end - begin in UNITS:
-            shares[grid, begin, end] = 1 / _tested(n, grid)
-    assert 0 < sum(shares.values()) <= 1
 
 
 def test_a_text_too_long_for_a_coded_key_is_refused() -> None:
