@@ -6,8 +6,10 @@ from functools import cache
 import numpy as np
 from jaxtyping import Float, Int
 
+from dgmark.detection.evidence import KeyTest
 from dgmark.detection.intact import IntactTest
 from dgmark.detection.match_null import z_score
+from dgmark.detection.reader import ScoredIds
 from dgmark.detection.windows import window_statistic
 from dgmark.watermark.groups import SECRET_BYTES, WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
@@ -36,7 +38,7 @@ def score(key: WatermarkKey, ids: Int[np.ndarray, " n"]) -> Scores:
         windows=tuple(float(window_statistic(matched, key.spec.modulus, w)) for w in WINDOWS),
         p_intact=best.p_value,
         p_edited=aligned_test(key.tables, ids, positions, "any", intact=False).p_value,
-        p_auto=aligned_test(key.tables, ids, positions, "any").p_value,
+        p_auto=KeyTest(key).evidence(ScoredIds(ids, positions)).p_value,
     )
 
 

@@ -1,7 +1,6 @@
 """The bets: their winnings against sums over all phase paths, and their draws against the enumeration of all keys."""
 
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from dgmark.detection import bets as bets_module
 from dgmark.detection.alignment import Alignment
-from dgmark.detection.bets import RETURNING, SETTLED, UNBET, Bets
+from dgmark.detection.bets import RETURNING, UNBET, Bets
 from dgmark.detection.hidden_phase import INTACT, MIXTURE, beginning, transitions
 from dgmark.detection.public_numbers import PublicNumbers
 from dgmark.watermark.groups import GroupTables, WatermarkSpec
@@ -202,30 +201,3 @@ def test_the_keys_given_do_not_change_those_drawn() -> None:
 def test_a_loop_wins_no_more_than_its_few_coins() -> None:
     model = model_of([4, 5] * 100, tables_of())
     assert (1 / Bets(model).play(all_groups(model)).weights).max() <= 4
-
-
-# --- settled by intact text ----------------------------------------------------------------------
-
-
-def test_a_settled_key_is_above_all_others_and_its_p_value_is_the_bound() -> None:
-    tables = GroupTables(WatermarkSpec(table_size=8192), b"s" * 32)
-    model = Alignment.of(np.arange(200), np.arange(200), tables)
-    key = model.wanted[np.argsort(model.items[:, 0]), 0]
-    keys = np.stack([key, np.random.default_rng(0).integers(0, 2, 200, dtype=np.uint8)], axis=1)
-    bets = Bets(model)
-    settled = bets.settled(keys)
-    assert settled[0] == pytest.approx(np.exp(-bets.log_intact(keys)[0]) / bets.stakes[0])
-    assert settled[0] < np.exp(-SETTLED)
-    assert settled[1] == 1
-    plays = bets.play(keys)
-    assert plays.statistics[0] > 1e8 > plays.statistics[1]
-    assert plays.weights[0] <= settled[0]
-    assert (Bets(model, intact=False).settled(keys) == 1).all()
-
-
-def statistics_of(model: Alignment, **options: Any) -> NDArray[np.float64]:
-    return Bets(model, **options).play(all_groups(model)).statistics
-
-
-def test_no_key_of_a_short_text_is_settled() -> None:
-    assert statistics_of(model_of(REPEATING, tables_of())).max() < SETTLED

@@ -36,7 +36,7 @@ class AlignedResult:
 
     Attributes:
         p_value: chance that a random key aligns as well with this very text; in (0, 1].
-        draws: number of drawn keys; 0 if intact text alone settles it.
+        draws: number of drawn keys.
     """
 
     p_value: float
@@ -71,9 +71,9 @@ def aligned_test(
 ) -> AlignedResult:
     """Test scored `ids` at `positions`, allowing for edits.
 
-    Three p-values are at hand, each valid by itself. Bets on intact text may settle the key without a draw. If not, a
-    quick rank that is above `SCREEN` is reported, and otherwise the p-value from drawn keys. This adds no error: a
-    reported p-value at or below `SCREEN` is the last one, and one above it is no smaller than the rank.
+    Two p-values are at hand, each valid by itself: a quick rank, which is reported if it is above `SCREEN`, and
+    otherwise the one from drawn keys. This adds no error: for a level at or below `SCREEN` only the second counts, and
+    for one above it, whatever is reported at or below the level has a rank at or below it.
 
     Args:
         tables: the key's groups and position code.
@@ -89,9 +89,6 @@ def aligned_test(
     bets = Bets(model, intact)
     segments = np.unique(model.distinct[:, 1], return_counts=True)[1].tolist()
     balance = balance_factor(tables.spec.table_size, tables.spec.modulus, segments)
-    settled = float(bets.settled(key)[0])
-    if settled < 1:
-        return AlignedResult(max(SMALLEST_P, bonferroni_p(settled, balance)), 0)
     random = PublicNumbers("screen/v3", ids, positions).groups(len(key), SCREEN_DRAWS, model.modulus)
     quick = block_statistics(model, np.concatenate([key, random], axis=1))
     rank = (1 + int(np.count_nonzero(quick[1:] >= quick[0] - TOLERANCE))) / (1 + SCREEN_DRAWS)

@@ -23,11 +23,6 @@ UNBET, ON_INTACT = 0.1, 0.4
 # How much a token that returns counts in the statistic, next to one that is new: less than 1, since its group was seen.
 RETURNING = 0.75
 
-# Logarithm of the winnings on intact text that settle a key: one in 10^12 random keys at most has them. Settled keys
-# are ranked above all others, by these winnings.
-SETTLED = 12 * np.log(10)
-_ABOVE_ALL = 1e9
-
 _RESCALED_EVERY = 8
 _EVEN = 2.0**-20
 
@@ -95,15 +90,7 @@ class Bets:
         log_intact = self.log_intact(groups) + np.log(on_intact) if on_intact else np.full(groups.shape[1], -np.inf)
         winnings = np.logaddexp(np.logaddexp.reduce(won, axis=0), log_intact)
         statistics = np.logaddexp(np.logaddexp.reduce(won + RETURNING * returning, axis=0), log_intact)
-        statistics = np.where(log_intact >= SETTLED, _ABOVE_ALL + log_intact, statistics)
         return Plays(groups, statistics, np.exp(-np.logaddexp(np.log(UNBET), winnings)))
-
-    def settled(self, keys: UInt8[np.ndarray, "rows given"]) -> Float64[np.ndarray, " given"]:
-        """A valid p-value of each key that the bets on intact text settle without a draw; 1 for all other keys."""
-        if not self.intact:
-            return np.ones(keys.shape[1])
-        winnings = self.log_intact(keys) + np.log(ON_INTACT)
-        return np.where(winnings >= SETTLED, np.exp(-winnings), 1.0)
 
     # --- text that nobody edited -----------------------------------------------------------------
 

@@ -23,6 +23,8 @@ from dgmark.watermark.key import WatermarkKey, check_key
 STATISTICS_VERSION = 3
 DEFAULT_FPR = 1e-4
 DEFAULT_MAX_CROP = 1024
+# a p-value that no drawn keys need to make smaller; a constant, so that no p-value depends on the rate asked for
+SETTLED = 1e-12
 # no p-value is below the smallest normal float, and shares of the rate must be representable as well
 SMALLEST_FPR = 1e-300
 
@@ -34,7 +36,7 @@ class Evidence:
     Attributes:
         p_value: the smallest p-value of the tests, adjusted for their shares.
         intact: the exact test's result at its best shift.
-        aligned: the alignment test's result; None if it was not requested.
+        aligned: the alignment test's result; None if it was not needed or not requested.
         detectable: whether a typical mark would be found in a text like this.
     """
 
@@ -121,7 +123,7 @@ class KeyTest:
             p_intact=None if self.mode == "edited" else best.p_value,
             p_aligned=aligned.p_value if aligned else None,
             draws=aligned.draws if aligned else 0,
-            edited_fraction=self._edited_fraction(tokens) if aligned and aligned.draws and found else None,
+            edited_fraction=self._edited_fraction(tokens) if aligned and found else None,
             z_window=float(window_statistic(matched, modulus)),
             keys_tested=self.keys,
         )
@@ -130,12 +132,12 @@ class KeyTest:
         return edited_fraction(self.key.tables, tokens.ids, tokens.positions, self.phase)
 
     def evidence(self, tokens: ScoredIds, share: float = 1.0) -> Evidence:
-        """Test scored tokens. The exact test is always made, to be checked by hand, even where it has no share."""
+        """Test scored tokens. Keys are drawn unless the exact test settles the case: leaving a test out is safe."""
         for_intact, for_aligned = self.shares(len(tokens.ids), share)
         hypotheses = self.intact.hypotheses(tokens.ids, tokens.positions)
         best = min(hypotheses, key=lambda hypothesis: hypothesis.p_value)
         p, aligned = adjusted_p(best.p_value, for_intact), None
-        if for_aligned:
+        if for_aligned and p > SETTLED:
             aligned = aligned_test(
                 self.key.tables, tokens.ids, tokens.positions, self.phase, intact=self.mode != "edited"
             )

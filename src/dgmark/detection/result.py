@@ -48,10 +48,9 @@ class Detection:
         summary: the verdict in one plain sentence.
         mode: what the p-value allows for: "intact" (a crop), "edited" (edits), or "auto" (a text edited or not).
         p_intact: p-value of the matches at one shift alone; None in mode "edited".
-        p_aligned: p-value of the alignment test alone; None in mode "intact".
-        draws: number of keys drawn for the alignment test; 0 if intact text alone settles it.
-        edited_fraction: estimated insertions and deletions per scored token; None unless a mark was found that intact
-            text alone does not settle.
+        p_aligned: p-value of the alignment test alone; None if not needed (p_intact settles it) or not requested.
+        draws: number of keys drawn for the alignment test.
+        edited_fraction: estimated insertions and deletions per scored token; None if alignment found no mark.
         z_window: the paper's window statistic (mean squared z of 8 tokens), for comparison; mean 1 on fair coins.
         normalised: steps that changed the text before it was scored; empty if the text was scored unchanged.
         spans: the spans that carry the mark; None if not requested.

@@ -5,7 +5,7 @@ a valid p-value (the union bound; weighted Bonferroni). The shares, from the out
 
     1 / keys              each key of a keyring
       UNCHANGED, the rest the unchanged and the normalised text (the whole rate if normalising changes nothing)
-        INTACT            the exact test of the match count, only where alignment does not see all    `intact.py`
+        INTACT            the exact test of the match count; SETTLING where alignment sees all        `intact.py`
           1 / period      each phase; with rotation UNCROPPED for the whole text, the rest for its crops
         the rest          the alignment test, which allows for edits                                  `aligned.py`
 
@@ -20,8 +20,9 @@ from dgmark.detection.match_null import SMALLEST_P
 from dgmark.detection.result import Mode
 
 UNCHANGED = 0.5
-# small, as alignment finds intact text as well
-INTACT = 0.1
+# Small, as alignment finds intact text as well: enough to settle a clear case without drawing keys, and more where the
+# exact test tries shifts or reads tokens that alignment does not.
+SETTLING, INTACT = 0.01, 0.1
 UNCROPPED = 0.5
 
 
@@ -43,7 +44,7 @@ def shares_of(mode: Mode, share: float = 1.0, *, sees_all: bool = False) -> tupl
         share: the share of the text.
         sees_all: whether alignment covers all that the exact test tries: the whole text, and every shift.
     """
-    intact = share * {"auto": 0.0 if sees_all else INTACT, "intact": 1.0, "edited": 0.0}[mode]
+    intact = share * {"auto": SETTLING if sees_all else INTACT, "intact": 1.0, "edited": 0.0}[mode]
     return intact, share - intact
 
 

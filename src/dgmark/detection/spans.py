@@ -7,15 +7,16 @@ false-positive rate. Knows tokens and their positions only. Ours; the paper test
 """
 
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 
 from dgmark.detection.aligned import SCREEN, SCREEN_DRAWS, TOLERANCE
 from dgmark.detection.alignment import Alignment, states_of
 from dgmark.detection.bets import UNBET, Bets
 from dgmark.detection.blocks import SHORTEST
+from dgmark.detection.match_null import SMALLEST_P
 from dgmark.detection.public_numbers import PublicNumbers
 from dgmark.detection.scan import grids_of, scan
 from dgmark.detection.shares import balance_factor, bonferroni_p
@@ -69,12 +70,26 @@ def find_stretches(
     if len(ids) < SHORTEST:
         return []
     search = _Search(tables, ids, positions)
-    # under the bets a stretch is found; if not even a few random keys leave it likely, no keys need be drawn
-    quick = search.quick_p()
-    if quick > max(fpr, SCREEN):
+    if search.p_value(int(search.statistics.argmax())) > fpr:
         return []
-    found = [Stretch(first, last, search.p_value(place)) for first, last, place in search.candidates()]
-    return sorted((stretch for stretch in found if stretch.p_value <= fpr), key=lambda stretch: stretch.first)
+    return sorted(search.stretches(fpr), key=lambda stretch: stretch.first)
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """Keys drawn for one text.
+
+    Attributes:
+        best: the statistic of each drawn key's best stretch.
+        weights: chance of each drawn key over its chance of being drawn.
+        windows: the windows that bets are on.
+        winnings: the real key's winnings on each window.
+    """
+
+    best: Float[np.ndarray, " draws"]
+    weights: Float[np.ndarray, " draws"]
+    windows: list[slice]
+    winnings: Float[np.ndarray, " windows"]
 
 
 class _Search:
@@ -90,53 +105,54 @@ class _Search:
         self.statistics = scan(self.model, self.grids, self.key)[:, 0]
         segments = np.unique(self.model.distinct[:, 1], return_counts=True)[1].tolist()
         self.balance = balance_factor(tables.spec.table_size, tables.spec.modulus, segments)
-        self._draws: tuple[np.ndarray, np.ndarray, list[slice], np.ndarray] | None = None
 
-    def candidates(self) -> list[tuple[int, int, int]]:
-        """Stretches that may be reported: first token, token after the last, and the best stretch on a grid in it.
+    def stretches(self, fpr: float) -> list[Stretch]:
+        """The stretches to report, the best first.
 
-        These are the runs of tokens that are probably inside the mark, and stretches apart from them.
+        A stretch on a grid that passes stands for the run of tokens around it that are probably inside the mark, if it,
+        or another one that passes and overlaps it, lies within this run; else for itself.
         """
         inside = self.model.posterior(self.key[:, 0]).mixed > 0.5
-        edges = np.flatnonzero(np.diff(inside, prepend=False, append=False)).tolist()
+        edges = np.flatnonzero(np.diff(inside, prepend=False, append=False))
+        runs = edges.reshape(-1, 2).tolist()
         free = np.ones(len(self.statistics), dtype=bool)
-        found = []
-        for first, last in list(pairwise(edges))[::2]:
-            within = np.flatnonzero((self.first >= first) & (self.last <= last))
-            if len(within):
-                found.append((first, last, int(within[self.statistics[within].argmax()])))
-            free &= (self.last <= first) | (self.first >= last)
+        found: list[Stretch] = []
         while free.any():
-            place = int(np.where(free, self.statistics, -np.inf).argmax())
-            if self.statistics[place] <= 0:
+            place = self._best_of(free)
+            best = Stretch(int(self.first[place]), int(self.last[place]), self.p_value(place))
+            if best.p_value > fpr:
                 break
-            first, last = int(self.first[place]), int(self.last[place])
-            found.append((first, last, place))
-            free &= (self.last <= first) | (self.first >= last)
+            for first, last in runs:
+                within = free & (self.first >= first) & (self.last <= last)
+                within &= (self.first < best.last) & (self.last > best.first)
+                if within.any() and (p_value := self.p_value(self._best_of(within))) <= fpr:
+                    best = Stretch(first, last, p_value)
+                    break
+            found.append(best)
+            free &= (self.last <= best.first) | (self.first >= best.last)
         return found
 
-    def quick_p(self) -> float:
-        """The p-value of the best stretch by its rank among a few random keys."""
-        return self._quick_p(float(self.statistics.max()))
+    def _best_of(self, some: Bool[np.ndarray, " stretches"]) -> int:
+        return int(np.where(some, self.statistics, -np.inf).argmax())
 
     def p_value(self, place: int) -> float:
         """The p-value of a stretch: the chance that any stretch is as good under a random key."""
         statistic = float(self.statistics[place])
-        quick = self._quick_p(statistic)
-        if quick > SCREEN:
-            return bonferroni_p(quick, self.balance)
-        best, weights, windows, winnings = self._drawn()
-        # the key's own weight by the bets near this stretch: a marked passage elsewhere proves nothing here
-        near = [w.start < self.last[place] and w.stop > self.first[place] for w in windows]
-        own = 1 / (UNBET + winnings[near].sum())
-        p = (own + weights[best >= statistic - TOLERANCE].sum()) / (1 + len(best))
-        return bonferroni_p(float(p), self.balance)
+        rank = (1 + int(np.count_nonzero(self._at_random >= statistic - TOLERANCE))) / (1 + SCREEN_DRAWS)
+        if rank > SCREEN:
+            return bonferroni_p(rank, self.balance)
+        drawn = self._drawn
+        # the key's own weight, by the bets near this stretch alone: a marked passage elsewhere proves nothing here
+        near = [w.start < self.last[place] and w.stop > self.first[place] for w in drawn.windows]
+        own = 1 / (UNBET + drawn.winnings[near].sum())
+        p = (own + drawn.weights[drawn.best >= statistic - TOLERANCE].sum()) / (1 + len(drawn.best))
+        return max(SMALLEST_P, bonferroni_p(float(p), self.balance))
 
-    def _quick_p(self, statistic: float) -> float:
-        if not hasattr(self, "_quick"):
-            numbers = PublicNumbers("spans-screen/v3", self.ids, self.positions)
-            self._quick = self._best(numbers.groups(len(self.key), SCREEN_DRAWS, self.model.modulus))
-        return (1 + int(np.count_nonzero(self._quick >= statistic - TOLERANCE))) / (1 + SCREEN_DRAWS)
+    @cached_property
+    def _at_random(self) -> Float[np.ndarray, " keys"]:
+        """The statistic of the best stretch under each of a few random keys."""
+        numbers = PublicNumbers("spans-screen/v3", self.ids, self.positions)
+        return self._best(numbers.groups(len(self.key), SCREEN_DRAWS, self.model.modulus))
 
     def _best(self, groups: UInt8[np.ndarray, "rows keys"]) -> Float[np.ndarray, " keys"]:
         """The statistic of the best stretch under each key."""
@@ -148,17 +164,9 @@ class _Search:
             ]
         )
 
-    def _drawn(self) -> tuple[np.ndarray, np.ndarray, list[slice], np.ndarray]:
-        """Keys drawn by bets on one window or another.
-
-        Returns:
-            The statistic of each drawn key's best stretch; its weight; the windows; the key's winnings on each window.
-        """
-        if self._draws is None:
-            self._draws = self._draw()
-        return self._draws
-
-    def _draw(self) -> tuple[np.ndarray, np.ndarray, list[slice], np.ndarray]:
+    @cached_property
+    def _drawn(self) -> "_Drawn":
+        """Keys drawn by bets on one window or another."""
         draws = max(FEWEST_DRAWS, min(MOST_DRAWS, WORK // self.model.wanted.size))
         numbers = PublicNumbers("spans/v3", self.ids, self.positions)
         windows, stakes = windows_of(len(self.ids))
@@ -173,7 +181,7 @@ class _Search:
         everyone = np.concatenate([self.key, groups], axis=1)
         winnings = np.stack([np.exp(on_window.log_intact(everyone[rows])) for rows, on_window in bets])
         winnings *= (1 - UNBET) * stakes[:, None]
-        return self._best(groups), 1 / (UNBET + winnings[:, 1:].sum(axis=0)), windows, winnings[:, 0]
+        return _Drawn(self._best(groups), 1 / (UNBET + winnings[:, 1:].sum(axis=0)), windows, winnings[:, 0])
 
     def _bets_on(self, window: slice) -> tuple[Int[np.ndarray, " some"], Bets]:
         """The bets on one window, and the rows of the whole text's model that they are on."""
