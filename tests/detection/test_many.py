@@ -1,6 +1,7 @@
 """Files of texts into a file of rows: resuming, several processes, bad rows among good ones, settings kept apart."""
 
 import json
+import re
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -138,7 +139,7 @@ def hashes() -> list[tuple[Scorer, Task, bool, str]]:
     """Scorers of keys as the first versions made them, and the hashes that those versions computed."""
     key, rotating = first_version(KEY), first_version(ROTATING)
     return [
-        (Detector(key, tokenizer=builtin_tokenizer()), Task(), False, "f56c0fa330b90d28"),
+        (Detector(key, tokenizer=builtin_tokenizer()), Task(), False, "151b2162ae3eda17"),
         (
             Detector(
                 rotating,
@@ -151,29 +152,29 @@ def hashes() -> list[tuple[Scorer, Task, bool, str]]:
             ),
             Task([(0, 9), (20, 30)]),
             True,
-            "41b84ba1a1ae5296",
+            "f37882cc2d003eb5",
         ),
-        (Detector(key, tokenizer=builtin_tokenizer(), mode="intact"), Task(spans=True), False, "45affd717d05c41b"),
+        (Detector(key, tokenizer=builtin_tokenizer(), mode="intact"), Task(spans=True), False, "27ceb7fc1b8895f8"),
         (
             Detector(key, tokenizer=builtin_tokenizer(), normalise=["quotes", "nfc", "quotes"]),
             Task(),
             False,
-            "bc489953742d3429",
+            "017ac55a766c11f9",
         ),
-        (scheme("dgmark").detector(key, tokenizer=builtin_tokenizer()), Task(), False, "f56c0fa330b90d28"),
+        (scheme("dgmark").detector(key, tokenizer=builtin_tokenizer()), Task(), False, "151b2162ae3eda17"),
         (
             Keyring([rotating, key], tokenizer=builtin_tokenizer(), fpr=1e-3, phase="start", max_crop=5),
             Task(),
             True,
-            "89389ccd58e72574",
+            "c96c6186d7a9475d",
         ),
         (
             scheme("kgw", delta=3.0).detector(key, fpr=0.01, tokenizer=builtin_tokenizer()),
             Task(),
             False,
-            "c4305218dcc4fcb8",
+            "63b5c355ca56d191",
         ),
-        (scheme("gloaguen").detector(key, tokenizer=builtin_tokenizer()), Task(), False, "a5acc274fd58a99a"),
+        (scheme("gloaguen").detector(key, tokenizer=builtin_tokenizer()), Task(), False, "8218d14a6116d67d"),
     ]
 
 
@@ -181,9 +182,9 @@ OLD_ROW = (
     '{"id": "a", "verdict": "uncertain", "p_value": 0.8818342151675485, "z_score": 0.4472135954999579, '
     '"green_fraction": 0.6, "num_tokens_scored": 5, "num_tokens_matched": 3, "fpr": 0.0001, "shift": 0, '
     '"shifts_tested": 2, "key_fingerprint": "d8d602ac6fc0a465", "guaranteed": true, "summary": "Too little to tell.", '
-    '"mode": "auto", "p_intact": 1.0, "p_edited": 0.7936507936507936, "draws": 14, "edited_fraction": null, '
+    '"mode": "auto", "p_intact": 1.0, "p_aligned": 0.8730158730158730, "draws": 63, "edited_fraction": null, '
     '"z_window": 1.0, "normalised": [], "spans": null, "keys_tested": 1, "scheme": "dgmark", "p_published": null, '
-    '"schema": 3, "settings": "f56c0fa330b90d28"}\n'
+    '"schema": 4, "settings": "151b2162ae3eda17"}\n'
 )
 
 
@@ -195,16 +196,26 @@ def test_the_hash_of_settings_is_the_one_that_files_hold(case: int) -> None:
 
 
 @OLD_KEYS
-def test_a_file_of_an_earlier_version_is_resumed(tmp_path: Path) -> None:
+def test_a_file_of_an_earlier_run_is_resumed(tmp_path: Path) -> None:
     source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text('{"id": "a", "text": "Once upon a time."}\n{"id": "b", "text": "The sea was calm."}\n')
     out.write_text(OLD_ROW)
     assert detect_file(first_version(KEY), source, out).resumed == 1
     assert out.read_text().startswith(OLD_ROW)
     assert [(row["id"], row["settings"]) for row in rows(out.read_text())] == [
-        ("a", "f56c0fa330b90d28"),
-        ("b", "f56c0fa330b90d28"),
+        ("a", "151b2162ae3eda17"),
+        ("b", "151b2162ae3eda17"),
     ]
+
+
+@OLD_KEYS
+def test_a_file_of_earlier_statistics_is_not_mixed_with_new_p_values(tmp_path: Path) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text('{"id": "a", "text": "Once upon a time."}\n')
+    hash_of_version_2 = "f56c0fa330b90d28"
+    out.write_text(re.sub('"settings": "[0-9a-f]+"', f'"settings": "{hash_of_version_2}"', OLD_ROW))
+    with pytest.raises(ResumeMismatch, match="settings"):
+        detect_file(first_version(KEY), source, out)
 
 
 @pytest.mark.parametrize(

@@ -149,9 +149,12 @@ class KeyTest:
 
     def shares(self, scored: int, share: float = 1.0) -> tuple[float, float]:
         """The shares of the exact test and of the alignment test. They depend on the length of the text alone."""
-        spec = self.key.spec
-        crops = bool(spec.rotation and self.phase == "any" and self.max_crop)
-        return shares_of(self.mode, share, sees_all=not crops and scored <= aligned_tokens(spec))
+        return shares_of(self.mode, share, sees_all=self.sees_all(scored))
+
+    def sees_all(self, scored: int) -> bool:
+        """Whether alignment covers all that the exact test tries: the whole text, and every shift."""
+        crops = bool(self.key.spec.rotation and self.phase == "any" and self.max_crop)
+        return not crops and scored <= aligned_tokens(self.key.spec)
 
     def _typical_mark_found(self, plain: Hypothesis, scored: int, share: float) -> bool:
         """Whether the tests would find a typical intact mark, in which half of the tokens that chance misses match.

@@ -121,7 +121,7 @@ class Keyring:
             return numbers[:1]
         entries: list[_Entry] = []
         best_p, best = 2.0, numbers[0]
-        sees_all = not self._test_of(self.keys[numbers[0]]).shares(len(tokens.ids))[0]
+        sees_all = self._test_of(self.keys[numbers[0]]).sees_all(len(tokens.ids))
         for number in numbers:
             # not the key's own tables, which would cache whole tables
             tables = GroupTables(spec, self.keys[number].secret or b"")
