@@ -26,7 +26,6 @@ from dgmark.rows.jsonl import BadRow, read_rows
 from scoring import Scores, fair_window_draws, random_key, score
 
 ALPHAS = (0.1, 0.01, 0.001, 0.0001)
-FPR = 1e-4
 TOKENS = 256
 LEAST = 50
 DASHES = ("-", "--", "-.", ":")
@@ -128,11 +127,10 @@ def main() -> None:
         if name in BUILT:
             numbers = np.arange(args.keys * len(texts)).reshape(args.keys, -1) + 1000
             scores = [
-                [score(random_key(spec, int(n)), ids, FPR) for n, ids in zip(row, texts, strict=True)]
-                for row in numbers
+                [score(random_key(spec, int(n)), ids) for n, ids in zip(row, texts, strict=True)] for row in numbers
             ]
         else:
-            scores = [[score(key, ids, FPR) for ids in texts] for key in keys]
+            scores = [[score(key, ids) for ids in texts] for key in keys]
         p_values[name] = np.array([[s.p_auto for s in of_key] for of_key in scores])
         print(line(name, texts, scores), flush=True)
     args.out.parent.mkdir(exist_ok=True)

@@ -23,7 +23,6 @@ from dgmark.rows.row_file import RowFile
 from dgmark.watermark.key import WatermarkKey
 from scoring import WINDOWS, Scores, random_key, score
 
-FPR = 1e-3
 TOKENS = 256
 LEAST = 100
 Ids = Int[np.ndarray, " n"]
@@ -138,11 +137,11 @@ def cell(
     key: WatermarkKey, marked: list[Ids], unmarked: list[Ids], edit: Edit, budget: float, keys: int
 ) -> dict[str, dict[str, float]]:
     """Compute each statistic's AUC and true-positive rates under one edit."""
-    positives = [score(key, edit(ids, budget, np.random.default_rng([1, n])), FPR) for n, ids in enumerate(marked)]
+    positives = [score(key, edit(ids, budget, np.random.default_rng([1, n]))) for n, ids in enumerate(marked)]
     edited = [edit(ids, budget, np.random.default_rng([2, n])) for n, ids in enumerate(unmarked)]
     # each pair has its own key: texts share frequent tokens, so a key that matches one by chance matches many
     pairs = enumerate(ids for ids in edited for _ in range(keys))
-    negatives = [score(random_key(key.spec, number), ids, FPR) for number, ids in pairs]
+    negatives = [score(random_key(key.spec, number), ids) for number, ids in pairs]
     figures = {}
     for name, yes, no in zip(STATISTICS, columns(positives), columns(negatives), strict=True):
         exact = name in ("alignment", "combined")

@@ -6,10 +6,10 @@ from functools import cache
 import numpy as np
 from jaxtyping import Float, Int
 
-from dgmark.detection.edited import edited_test
+from dgmark.detection.evidence import KeyTest
 from dgmark.detection.intact import IntactTest
 from dgmark.detection.match_null import z_score
-from dgmark.detection.shares import adjusted_p, shares_of
+from dgmark.detection.reader import ScoredIds
 from dgmark.detection.windows import window_statistic
 from dgmark.watermark.groups import SECRET_BYTES, WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
@@ -25,15 +25,10 @@ class Scores:
     windows: tuple[float, ...]
     p_intact: float
     p_edited: float
-
-    @property
-    def p_auto(self) -> float:
-        """The combined p-value of mode "auto", with both tests always made."""
-        for_intact, for_edited = shares_of("auto")
-        return min(adjusted_p(self.p_intact, for_intact), adjusted_p(self.p_edited, for_edited))
+    p_auto: float
 
 
-def score(key: WatermarkKey, ids: Int[np.ndarray, " n"], fpr: float) -> Scores:
+def score(key: WatermarkKey, ids: Int[np.ndarray, " n"]) -> Scores:
     """Score ids that start at position 0. The paper's statistics assume this phase; ours find it."""
     positions = np.arange(len(ids))
     matched = key.tables.matching(ids, positions)
@@ -42,7 +37,8 @@ def score(key: WatermarkKey, ids: Int[np.ndarray, " n"], fpr: float) -> Scores:
         z=abs(z_score(int(matched.sum()), len(ids), key.spec.modulus)),
         windows=tuple(float(window_statistic(matched, key.spec.modulus, w)) for w in WINDOWS),
         p_intact=best.p_value,
-        p_edited=edited_test(key, ids, positions, "any", fpr * shares_of("auto")[1]).p_value,
+        p_edited=aligned_test(key.tables, ids, positions, "any", intact=False).p_value,
+        p_auto=KeyTest(key).evidence(ScoredIds(ids, positions)).p_value,
     )
 
 

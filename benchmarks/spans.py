@@ -11,7 +11,6 @@ import numpy as np
 
 from corpus import RUNS
 from dgmark.checkpoint.tokenizer import load_tokenizer
-from dgmark.detection.intact import IntactTest
 from dgmark.detection.spans import find_stretches
 from dgmark.watermark.key import WatermarkKey
 
@@ -54,7 +53,7 @@ def trial(
     ids[at : at + length] = marked[:length]
     truth, covered, wrong = np.zeros(len(ids), dtype=bool), np.zeros(len(ids), dtype=bool), 0
     truth[at : at + length] = True
-    for stretch in find_stretches(IntactTest(key.tables, "any", 0), ids, np.arange(len(ids)), fpr):
+    for stretch in find_stretches(key.tables, ids, np.arange(len(ids)), fpr):
         covered[stretch.first : stretch.last] = True
         wrong += not truth[stretch.first : stretch.last].any()
     return bool(covered.any()), float((covered & truth).sum() / (covered | truth).sum()), wrong

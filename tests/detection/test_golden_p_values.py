@@ -17,7 +17,7 @@ from dgmark import Detector, Keyring, WatermarkKey
 from support.known_keys import builtin_tokenizer, first_version, known_key
 from support.unchecked import unchecked
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "p_values_v2.json"
+GOLDEN = Path(__file__).parents[1] / "golden" / "p_values_v3.json"
 TEXTS = Path(__file__).parents[1] / "texts"
 
 Figures = dict[str, Any]
@@ -40,7 +40,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"fpr": 1e-9, "max_crop": 100},
 ]
 COMPUTED = (
-    *("verdict", "p_value", "p_intact", "p_edited", "draws", "edited_fraction"),
+    *("verdict", "p_value", "p_intact", "p_aligned", "draws", "edited_fraction"),
     *("shift", "num_tokens_scored", "num_tokens_matched", "z_window", "key_fingerprint"),
 )
 

@@ -73,8 +73,8 @@ def test_only_the_front_of_a_long_text_is_aligned(monkeypatch: pytest.MonkeyPatc
             aligned.append(len(ids))
             return Alignment.of(ids, *args)
 
-    monkeypatch.setattr("dgmark.detection.keyring.aligned_tokens", lambda _: 200)
-    monkeypatch.setattr("dgmark.detection.keyring.Alignment", Counted)
+    monkeypatch.setattr("dgmark.detection.aligned.aligned_tokens", lambda _: 200)
+    monkeypatch.setattr("dgmark.detection.aligned.Alignment", Counted)
     rest = np.random.default_rng(0).integers(300, 8000, 1500)
     found = ring(KEYS[:5]).detect(np.concatenate([cut(marked_ids(RIGHT, 200), 0.08), rest]))
     assert set(aligned) == {200}

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -148,7 +149,7 @@ def hashes() -> list[tuple[Scorer, Extras, bool, str]]:
     """Scorers, and the hashes in the files of schema 4, which must be resumed as long as the schema stays."""
     key, rotating = first_version(KEY), first_version(ROTATING)
     return [
-        (Detector(key, tokenizer=builtin_tokenizer()), Extras(), False, "8a3da0055b9ae79c"),
+        (Detector(key, tokenizer=builtin_tokenizer()), Extras(), False, "151b2162ae3eda17"),
         (
             Detector(
                 rotating,
@@ -161,30 +162,41 @@ def hashes() -> list[tuple[Scorer, Extras, bool, str]]:
             ),
             Extras([(0, 9), (20, 30)]),
             True,
-            "6c60b72768d6658a",
+            "f37882cc2d003eb5",
         ),
-        (Detector(key, tokenizer=builtin_tokenizer(), mode="intact"), Extras(spans=True), False, "9760d2a0a03dd9e4"),
+        (Detector(key, tokenizer=builtin_tokenizer(), mode="intact"), Extras(spans=True), False, "27ceb7fc1b8895f8"),
         (
             Detector(key, tokenizer=builtin_tokenizer(), normalise=["quotes", "nfc", "quotes"]),
             Extras(),
             False,
-            "5ed7e7f0595be443",
+            "017ac55a766c11f9",
         ),
-        (scheme("dgmark").detector(key, tokenizer=builtin_tokenizer()), Extras(), False, "8a3da0055b9ae79c"),
+        (scheme("dgmark").detector(key, tokenizer=builtin_tokenizer()), Extras(), False, "151b2162ae3eda17"),
         (
             Keyring([rotating, key], tokenizer=builtin_tokenizer(), fpr=1e-3, phase="start", max_crop=5),
             Extras(),
             True,
-            "fcbb31c6b208f421",
+            "c96c6186d7a9475d",
         ),
         (
             scheme("kgw", delta=3.0).detector(key, fpr=0.01, tokenizer=builtin_tokenizer()),
             Extras(),
             False,
-            "d656205fec8cf85c",
+            "63b5c355ca56d191",
         ),
-        (scheme("gloaguen").detector(key, tokenizer=builtin_tokenizer()), Extras(), False, "f7cb01cb554dac15"),
+        (scheme("gloaguen").detector(key, tokenizer=builtin_tokenizer()), Extras(), False, "8218d14a6116d67d"),
     ]
+
+
+OLD_ROW = (
+    '{"id": "a", "verdict": "uncertain", "p_value": 0.8818342151675485, "z_score": 0.4472135954999579, '
+    '"green_fraction": 0.6, "num_tokens_scored": 5, "num_tokens_matched": 3, "fpr": 0.0001, "shift": 0, '
+    '"shifts_tested": 2, "key_fingerprint": "d8d602ac6fc0a465", "guaranteed": true, "summary": "Too little to tell.", '
+    '"mode": "auto", "p_intact": 1.0, "p_aligned": 0.8730158730158730, "draws": 63, "edited_fraction": null, '
+    '"z_window": 1.0, "normalised": [], "spans": null, "keys_tested": 1, "scheme": "dgmark", "p_published": null, '
+    '"schema": 4, "settings": "151b2162ae3eda17", '
+    '"source_sha256": "d5b47e113d12a0b03abb0562808b243710b84d997969faaf1d26dccba1ce07f1"}\n'
+)
 
 
 @OLD_KEYS
@@ -204,6 +216,29 @@ def test_a_file_of_schema_3_is_refused_since_its_rows_do_not_state_their_texts(s
     with pytest.raises(ResumeMismatch, match="differs in schema"):
         detect_file(DETECTOR, source, out)
     assert out.read_bytes() == before
+
+
+@OLD_KEYS
+def test_a_file_of_an_earlier_run_is_resumed(tmp_path: Path) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text('{"id": "a", "text": "Once upon a time."}\n{"id": "b", "text": "The sea was calm."}\n')
+    out.write_text(OLD_ROW)
+    assert detect_file(first_version(KEY), source, out).resumed == 1
+    assert out.read_text().startswith(OLD_ROW)
+    assert [(row["id"], row["settings"]) for row in rows(out.read_text())] == [
+        ("a", "151b2162ae3eda17"),
+        ("b", "151b2162ae3eda17"),
+    ]
+
+
+@OLD_KEYS
+def test_a_file_of_earlier_statistics_is_not_mixed_with_new_p_values(tmp_path: Path) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text('{"id": "a", "text": "Once upon a time."}\n')
+    hash_of_version_2 = "f56c0fa330b90d28"
+    out.write_text(re.sub('"settings": "[0-9a-f]+"', f'"settings": "{hash_of_version_2}"', OLD_ROW))
+    with pytest.raises(ResumeMismatch, match="settings"):
+        detect_file(first_version(KEY), source, out)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The shares add up to the whole false-positive rate, and the smallest adjusted p-value holds its level."""
 
+import itertools
 from typing import get_args
 
 import numpy as np
@@ -7,21 +8,23 @@ import pytest
 
 from dgmark.detection.match_null import SMALLEST_P
 from dgmark.detection.result import Mode
-from dgmark.detection.shares import E_VALUE, RANK, adjusted_p, bonferroni_p, shares_of
+from dgmark.detection.shares import adjusted_p, balance_factor, bonferroni_p, shares_of
+from dgmark.watermark.groups import group_table
 
 
 @pytest.mark.parametrize("mode", get_args(Mode))
 @pytest.mark.parametrize("share", [1.0, 0.5])
-def test_the_shares_of_the_tests_add_up_to_the_share_of_the_text(mode: Mode, share: float) -> None:
-    assert sum(shares_of(mode, share)) == share
-    assert min(shares_of(mode, share)) >= 0
+@pytest.mark.parametrize("sees_all", [False, True])
+def test_the_shares_of_the_tests_add_up_to_the_share_of_the_text(mode: Mode, share: float, sees_all: bool) -> None:
+    assert sum(shares_of(mode, share, sees_all=sees_all)) == share
+    assert min(shares_of(mode, share, sees_all=sees_all)) >= 0
 
 
 def test_each_mode_has_its_tests() -> None:
     assert shares_of("intact") == (1.0, 0.0)
     assert shares_of("edited") == (0.0, 1.0)
     assert min(shares_of("auto")) > 0
-    assert RANK + E_VALUE == 1
+    assert shares_of("auto", sees_all=True) == (0.01, 0.99)
 
 
 def test_a_p_value_pays_for_its_share_and_is_at_most_one() -> None:
@@ -42,3 +45,51 @@ def test_the_smallest_adjusted_p_value_holds_its_level(alike: bool) -> None:
     first, second = shares_of("auto")
     found = [min(adjusted_p(a, first), adjusted_p(b, second)) <= 0.05 for a, b in coins.tolist()]
     assert 0.04 < np.mean(found) <= 0.05 + 4 * np.sqrt(0.05 * 0.95 / len(found))
+
+
+# --- balanced tables -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("size", "modulus"), [(6, 2), (7, 2), (7, 3), (8, 4)])
+def test_the_balance_factor_is_the_largest_ratio_of_chances_over_all_groups(size: int, modulus: int) -> None:
+    for tokens in range(size + 1):
+        likeliest = 0.0
+        for groups in itertools.product(range(modulus), repeat=tokens):
+            left = [len(range(group, size, modulus)) for group in range(modulus)]
+            chance = 1.0
+            for place, group in enumerate(groups):
+                chance *= left[group] / (size - place)
+                left[group] -= 1
+            likeliest = max(likeliest, chance * modulus**tokens)
+        assert balance_factor(size, modulus, [tokens]) == pytest.approx(likeliest)
+
+
+def test_segments_multiply_their_factors() -> None:
+    one, other = balance_factor(64, 2, [20]), balance_factor(64, 2, [30])
+    assert balance_factor(64, 2, [20, 30]) == pytest.approx(one * other)
+
+
+@pytest.mark.parametrize(
+    ("size", "modulus", "tokens", "documented"), [(8192, 2, 200, 1.0124), (126_464, 2, 200, 1.0008)]
+)
+def test_the_documented_factors(size: int, modulus: int, tokens: int, documented: float) -> None:
+    assert balance_factor(size, modulus, [tokens]) == pytest.approx(documented, abs=5e-5)
+
+
+@pytest.mark.parametrize("table_size", [2, 4, 8])
+def test_with_a_table_of_a_handful_of_ids_the_match_count_holds_its_level(table_size: int) -> None:
+    """All ids of the table in use, each once: every balanced table in turn is the key's."""
+    from dgmark.detection.match_null import MatchNull
+
+    counts = np.zeros((table_size, 2), dtype=np.int64)
+    counts[np.arange(table_size), np.arange(table_size) % 2] = 1
+    null, factor = MatchNull.of(counts), balance_factor(table_size, 2, [table_size])
+    matched = []
+    for first in itertools.combinations(range(table_size), table_size // 2):
+        groups = np.ones(table_size, dtype=int)
+        groups[list(first)] = 0
+        matched.append(int(counts[np.arange(table_size), groups].sum()))
+    p = np.minimum(1, [factor * null.tail(count) for count in matched])
+    for level in set(p.tolist()):
+        assert np.mean(p <= level) <= level + 1e-12
+    assert np.bincount(group_table(b"s" * 32, 2, table_size)).tolist() == [table_size // 2] * 2

@@ -1,15 +1,13 @@
 """Spans: found where they are, and in unmarked text no more often than the rate."""
 
-import itertools
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dgmark.detection.detector import Detector
-from dgmark.detection.spans import UNITS, _grid, _tested
+from dgmark.detection.scan import scan
+from dgmark.detection.spans import _Search, windows_of
 from support.known_keys import builtin_tokenizer, known_key
 from support.marked_texts import marked_text, whole_words
 from support.unchecked import unchecked
@@ -71,31 +69,15 @@ def test_text_without_the_mark_has_no_span(content: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["CSV", "looped text", "prose"])
 def test_unmarked_text_rarely_has_a_span_over_keys(kind: str) -> None:
-    """At a family-wise rate of .2, of 150 keys at most .2 + 4 standard errors report any stretch."""
+    """At a family-wise rate of .2, of 150 keys at most .2 + 4 standard errors report any stretch.
+
+    On prose a third of the rate at least is used: fewer than 10 of 150 at .2 have probability 2e-6.
+    """
     turns = texts(kind, 150)
     with unchecked():
         hits = sum(bool(detector_of(f"span {k}", 0.2).spans(turns[k % len(turns)])) for k in range(150))
     assert hits / 150 <= 0.2 + 4 * np.sqrt(0.2 * 0.8 / 150)
-
-
-@given(st.integers(0, 5000), st.integers(7, 5000))
-def test_every_proposal_has_a_stretch_on_its_grid(first: int, length: int) -> None:
-    grid = _grid(length)
-    units = (first + length) // grid - -(-first // grid)
-    assert units in UNITS
-    assert units * grid >= 0.6 * length
-
-
-@pytest.mark.parametrize("n", [7, 8, 20, 63, 100, 257])
-def test_the_stretches_together_have_no_more_than_the_rate(n: int) -> None:
-    """Every stretch that may be tested, with its share of the rate."""
-    shares = {}
-    for first, last in itertools.combinations(range(n + 1), 2):
-        grid = _grid(last - first)
-        begin, end = -(-first // grid), last // grid
-        if end - begin in UNITS:
-            shares[grid, begin, end] = 1 / _tested(n, grid)
-    assert 0 < sum(shares.values()) <= 1
+    assert kind != "prose" or hits / 150 >= 0.2 / 3
 
 
 def test_a_text_too_long_for_a_coded_key_is_refused() -> None:
@@ -105,3 +87,37 @@ def test_a_text_too_long_for_a_coded_key_is_refused() -> None:
     check_length(known_key("coded", code_length=64).spec, 32_768)
     with pytest.raises(SettingsError, match="at most"):
         check_length(known_key("coded", code_length=64).spec, 32_769)
+
+
+def test_a_short_marked_passage_is_found() -> None:
+    """Fifty marked tokens in five hundred, at a rate of 1e-4."""
+    text, marked = pasted(50)
+    (span,) = detector_of(fpr=1e-4).spans(text)
+    assert text.index(marked) - 60 < span.start < span.end < text.index(marked) + len(marked) + 60
+
+
+def test_the_windows_with_bets_cover_the_text_and_share_the_stake() -> None:
+    for n in (8, 15, 16, 100, 513):
+        windows, shares = windows_of(n)
+        assert shares.sum() == pytest.approx(1)
+        covered = np.zeros(n, dtype=bool)
+        for window in windows:
+            covered[window] = True
+        assert covered.mean() > 0.85
+
+
+def test_the_p_value_of_a_stretch_pays_for_all_stretches() -> None:
+    """The p-value of the best stretch against the share of 1,500 random keys with a stretch as good."""
+    ids = np.random.default_rng(1).integers(300, 8000, 96)
+    positions = np.arange(96)
+    tables = known_key("all stretches").tables
+    with unchecked():
+        search = _Search(tables, ids, positions)
+        model, grids = search.model, search.grids
+        random = np.random.default_rng(2).integers(0, 2, (len(model.distinct), 1500), dtype=np.uint8)
+        best = scan(model, grids, random).max(axis=0)
+        drawn = search._drawn
+    for place in np.quantile(best, [0.8, 0.95, 0.99]):
+        share, counted = np.mean(best >= place), drawn.weights * (drawn.best >= place)
+        error = np.hypot(np.sqrt(share / 1500), counted.std() / np.sqrt(len(counted)))
+        assert abs(counted.mean() - share) < 5 * error

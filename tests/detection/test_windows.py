@@ -66,7 +66,7 @@ def test_a_marked_text_has_a_small_p_value_whatever_was_cut_from_it() -> None:
     key = known_key("edited")
     ids = cut(marked_ids(key, 250), 0.05)
     found = Detector(key, tokenizer=builtin_tokenizer()).windows(ids)
-    assert found.p_value == 1 / 10_000
+    assert found.p_value < 1e-10
     assert found.statistic > 1.5
     assert Detector(known_key("another"), tokenizer=builtin_tokenizer()).windows(ids).p_value > 0.01
 

@@ -114,8 +114,8 @@ def _tests(detection: Detection) -> str:
     parts = []
     if detection.p_intact is not None:
         parts.append(f"intact {detection.p_intact:.3g}")
-    if detection.p_edited is not None:
-        parts.append(f"edited {detection.p_edited:.3g} ({detection.draws} keys drawn)")
+    if detection.p_aligned is not None:
+        parts.append(f"aligned {detection.p_aligned:.3g} ({detection.draws} keys drawn)")
     if detection.edited_fraction is not None:
         parts.append(f"about {detection.edited_fraction:.0%} of tokens inserted or deleted")
     return ", ".join(parts)

@@ -1,25 +1,23 @@
-"""The alignment statistic: how well a text follows a key if tokens may have been deleted or inserted.
+"""The alignment of a text with a key if tokens may have been deleted or inserted.
 
-The phase of each token is hidden; it mostly persists and sometimes jumps. The statistic is the likelihood ratio of
-this model, averaged over a few strengths and jump rates, against fair coins. Knows tokens and residues only. Error
-rates come from `redraw.py` and `evalue.py`. Ours; the paper's answer to edits is the sliding window (`windows.py`).
+The phase of each token is hidden; it mostly persists and sometimes jumps. Here are the rows of groups and the wanted
+residues that such a model of one text needs, and the posterior of the phases under one key. Knows tokens and residues
+only. Its p-value comes from `aligned.py`. Ours; the paper's answer to edits is the sliding window (`windows.py`).
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
 from dgmark.detection.hidden_phase import MIXTURE, beginning, emissions, transitions
-from dgmark.detection.two_phase import two_phase_log_ratios
 from dgmark.watermark.groups import GroupTables, WatermarkSpec
 
 # with rotation, the hidden state is the shift itself, from -REACH to REACH
 REACH = 32
 
 _RESCALED_EVERY = 16
-_BLOCK = 2**16
 
 
 def states_of(spec: WatermarkSpec) -> int:
@@ -84,6 +82,11 @@ class Alignment:
         """Number of hidden states."""
         return int(self.wanted.shape[1])
 
+    @property
+    def unshifted(self) -> int:
+        """The column of `items` and the state of a text that begins at position 0."""
+        return REACH if self.items.shape[1] > 1 else 0
+
     def groups(self, tables: GroupTables) -> UInt8[np.ndarray, " rows"]:
         """The key's group of each row of `distinct`."""
         groups = np.empty(len(self.distinct), dtype=np.uint8)
@@ -92,55 +95,15 @@ class Alignment:
             groups[of_segment] = tables.table(segment)[self.distinct[of_segment, 0]]
         return groups
 
-    def log_ratios(
-        self,
-        groups: UInt8[np.ndarray, "rows keys"],
-        dtype: type[np.floating[Any]] = np.float64,
-        wanted: UInt8[np.ndarray, "n states keys"] | None = None,
-    ) -> Float[np.ndarray, " keys"]:
-        """Natural logarithm of the likelihood ratio under each of several keys, by the forward algorithm.
-
-        Args:
-            groups: each key's group of each row of `distinct`.
-            dtype: float64, or float32 to rank many keys in half of the time (a quarter with two phases).
-            wanted: each key's own residues, if the keys' position codes differ; `self.wanted` by default.
-        """
-        residues = self.wanted[..., None] if wanted is None else wanted
-        if dtype is np.float32 and self.modulus == self.states == 2 and self.items.shape[1] == 1:
-            # the residues of two phases differ everywhere: a token without a match in one phase matches in the other
-            return two_phase_log_ratios(groups[self.items[:, 0]] == residues[:, 0], self.first)
-        missed, gain = emissions(self.modulus, dtype)
-        moves = transitions(self.states).swapaxes(1, 2).astype(dtype)  # transposed, as each column of alpha is a key
-        alpha = np.repeat(beginning(self.first).astype(dtype)[..., None], groups.shape[1], axis=2)
-        logs = np.zeros((len(MIXTURE), 1, groups.shape[1]))
-        last = len(self.wanted) - 1
-        block = max(1, _BLOCK // max(1, alpha.size))
-        for begin in range(0, len(self.wanted), block):
-            part = slice(begin, begin + block)
-            matched = groups[self.items[part]] == residues[part]
-            for i, factor in enumerate(missed + gain * matched[:, None], begin):
-                if i:
-                    alpha = np.matmul(moves, alpha)
-                alpha[:, :-1] *= factor
-                if i % _RESCALED_EVERY == 0 or i == last:
-                    total = alpha.sum(axis=1, keepdims=True)
-                    alpha /= total
-                    logs += np.log(total)
-        ratios: Float[np.ndarray, " keys"] = np.logaddexp.reduce(logs[:, 0], axis=0) - np.log(len(MIXTURE))
-        return ratios
-
-    def posterior(self, groups: UInt8[np.ndarray, " rows"], known: np.ndarray | None = None) -> "Posterior":
+    def posterior(self, groups: UInt8[np.ndarray, " rows"]) -> "Posterior":
         """The posterior of each token's state under one key if the mark is present, by forward-backward.
 
         Args:
             groups: the key's group of each row of `distinct`.
-            known: (rows,) whether to use each group; all by default.
         """
         missed, gain = emissions(self.modulus, np.float64)
         factors = np.ones((len(self.wanted), len(MIXTURE), self.states + 1))
         factors[..., :-1] = (missed + gain * (groups[self.items] == self.wanted)[:, None, :, None])[..., 0]
-        if known is not None:
-            factors[..., :-1] = np.where(known[self.items][:, None], factors[..., :-1], 1.0)
         return forward_backward(factors, self.first)
 
 
@@ -173,7 +136,9 @@ def forward_backward(factors: Float[np.ndarray, "n mixture all"], first: Float[n
     moves = np.concatenate([forth.swapaxes(1, 2), forth])
     both = np.concatenate([factors, factors[::-1]], axis=1)[..., None]
     predicted = np.empty_like(both)
-    alpha = np.concatenate([beginning(first), np.ones((mixture, states))])[..., None]
+    last = np.ones((mixture, states))
+    last[:-1, -1] = 0  # only the last part is ever outside the mark; elsewhere this state would outgrow all others
+    alpha = np.concatenate([beginning(first), last])[..., None]
     evidence = np.zeros(mixture)
     for i, factor in enumerate(both):
         predicted[i] = alpha

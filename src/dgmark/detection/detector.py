@@ -1,7 +1,8 @@
 """The detector: from a text and a key to a verdict with a stated error rate (paper section 3.5).
 
-Knows nothing of models and prompts, and needs no torch. Two tests share the false-positive rate, which holds for any
-text chosen without knowledge of the key: `intact.py` (exact) and `edited.py` (allows for insertions and deletions).
+Knows nothing of models and prompts, and needs no torch. The false-positive rate holds for any text chosen without
+knowledge of the key. The p-value is that of `aligned.py`, which allows for insertions and deletions; the exact one of
+`intact.py` stands beside it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +16,6 @@ from dgmark.detection.evidence import DEFAULT_FPR, DEFAULT_MAX_CROP, KeyTest
 from dgmark.detection.intact import Phase
 from dgmark.detection.normalise import check_steps, normalise
 from dgmark.detection.reader import Ranges, Reader, TextOrIds
-from dgmark.detection.redraw import GroupDraws
 from dgmark.detection.result import Detection, Mode, ScoredToken, Span
 from dgmark.detection.shares import UNCHANGED
 from dgmark.detection.spans import check_length, find_stretches
@@ -33,12 +33,12 @@ class Detector:
         key: the key.
         tokenizer: the model's tokenizer, or its folder or file; by default the one the key names.
         fpr: false-positive rate to hold, from 1e-300 to below 1.
-        mode: "auto" tests for intact and for edited text, and pays for both tests; "intact" allows only for a crop;
-            "edited" allows for edits and leaves the exact test out.
+        mode: "auto" allows for text edited or not; "intact" is the exact test, which allows only for a crop; "edited"
+            expects edits.
         phase: "any" allows for tokens missing at the front and pays for it; "start" takes the text as complete.
         max_crop: with a rotating key and phase "any", the largest number of tokens that may be missing.
         normalise: steps of `normalise.STEPS` that undo disguises, tried if the unchanged text does not show the mark.
-            A text that they change pays for both tries. Ids are never changed.
+            A text that they change is tried both ways and pays for both. Ids are never changed.
 
     Attributes:
         reader: reads texts and ids.
@@ -162,11 +162,11 @@ class Detector:
                 num_tokens_scored=stretch.last - stretch.first,
                 p_value=stretch.p_value,
             )
-            for stretch in find_stretches(self._test.intact, tokens.ids, tokens.positions, self.fpr)
+            for stretch in find_stretches(self.key.tables, tokens.ids, tokens.positions, self.fpr)
         )
 
     def windows(self, text_or_ids: TextOrIds, window: int = DEFAULT_WINDOW) -> WindowTest:
-        """The paper's sliding-window statistic of a text, for comparison, with a p-value from re-drawn keys.
+        """The paper's sliding-window statistic of a text, for comparison, with a p-value from drawn keys.
 
         Raises:
             SettingsError: the window is shorter than 1 token.
@@ -174,8 +174,7 @@ class Detector:
         if whole("window", window) < 1:
             raise SettingsError(f"window {window} is not at least 1 token")
         tokens = self.reader.read(text_or_ids)
-        draws = GroupDraws(self.key.secret, tokens.ids, tokens.positions)
-        return window_test(self.key.tables, tokens.ids, tokens.positions, draws, window=window)
+        return window_test(self.key.tables, tokens.ids, tokens.positions, window=window)
 
     def tokens(self, text: str, detection: Detection) -> list[ScoredToken]:
         """Each token of `text`, and whether it matches at the shift of `detection`, for display.
@@ -196,7 +195,7 @@ class Detector:
         """Test the unchanged text, then the normalised one, each with its share; test once if they are equal."""
         changed, steps = normalise(text, self.normalise)
         unchanged = self._test.detect(self.reader.read(text), UNCHANGED if steps else 1.0)
-        if not steps or unchanged.verdict == "watermarked":
+        if not steps:
             return unchanged
         normalised = replace(self._test.detect(self.reader.read(changed), 1 - UNCHANGED), normalised=steps)
         return min(unchanged, normalised, key=lambda detection: detection.p_value)

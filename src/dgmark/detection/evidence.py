@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import get_args
 
-from dgmark.detection.edited import EditedResult, deciding_share, edited_test
+from dgmark.detection.aligned import AlignedResult, aligned_test, aligned_tokens, edited_fraction
 from dgmark.detection.intact import Hypothesis, IntactTest, Phase
 from dgmark.detection.match_null import z_score
 from dgmark.detection.reader import ScoredIds
@@ -20,9 +20,11 @@ from dgmark.errors import SettingsError, number, whole
 from dgmark.watermark.key import WatermarkKey, check_key
 
 # raised whenever a text's p-value changes, so that no file mixes p-values of two versions
-STATISTICS_VERSION = 2
+STATISTICS_VERSION = 3
 DEFAULT_FPR = 1e-4
 DEFAULT_MAX_CROP = 1024
+# a p-value that no drawn keys need to make smaller; a constant, so that no p-value depends on the rate asked for
+SETTLED = 1e-12
 # no p-value is below the smallest normal float, and shares of the rate must be representable as well
 SMALLEST_FPR = 1e-300
 
@@ -34,13 +36,13 @@ class Evidence:
     Attributes:
         p_value: the smallest p-value of the tests, adjusted for their shares.
         intact: the exact test's result at its best shift.
-        edited: the alignment test's result; None if it was not needed or not requested.
+        aligned: the alignment test's result; None if it was not needed or not requested.
         detectable: whether a typical mark would be found in a text like this.
     """
 
     p_value: float
     intact: Hypothesis
-    edited: EditedResult | None
+    aligned: AlignedResult | None
     detectable: bool
 
 
@@ -90,10 +92,11 @@ class KeyTest:
     def detect(self, tokens: ScoredIds, share: float = 1.0) -> Detection:
         """The detection of scored tokens, tested at this share of the rate."""
         evidence = self.evidence(tokens, share)
-        best, edited, scored = evidence.intact, evidence.edited, len(tokens.ids)
+        best, aligned, scored = evidence.intact, evidence.aligned, len(tokens.ids)
         verdict = verdict_of(evidence.p_value, self.level, detectable=evidence.detectable)
         p_value = bonferroni_p(evidence.p_value, self.keys)
         matched = self.key.tables.matching(tokens.ids, tokens.positions + best.shift)
+        found = verdict == "watermarked"
         fingerprint, keyless, modulus = self.key.fingerprint, self.key.keyless, self.key.spec.modulus
         return Detection(
             verdict=verdict,
@@ -118,38 +121,49 @@ class KeyTest:
             ),
             mode=self.mode,
             p_intact=None if self.mode == "edited" else best.p_value,
-            p_edited=edited.p_value if edited else None,
-            draws=edited.draws if edited else 0,
-            edited_fraction=edited.edited_fraction if edited and verdict == "watermarked" else None,
+            p_aligned=aligned.p_value if aligned else None,
+            draws=aligned.draws if aligned else 0,
+            edited_fraction=self._edited_fraction(tokens) if aligned and found else None,
             z_window=float(window_statistic(matched, modulus)),
             keys_tested=self.keys,
         )
 
+    def _edited_fraction(self, tokens: ScoredIds) -> float:
+        return edited_fraction(self.key.tables, tokens.ids, tokens.positions, self.phase)
+
     def evidence(self, tokens: ScoredIds, share: float = 1.0) -> Evidence:
-        """Test scored tokens. The test for edited text is computed only if the exact test does not decide."""
-        for_intact, for_edited = shares_of(self.mode, share)
+        """Test scored tokens. Keys are drawn unless the exact test settles the case: leaving a test out is safe."""
+        for_intact, for_aligned = self.shares(len(tokens.ids), share)
         hypotheses = self.intact.hypotheses(tokens.ids, tokens.positions)
         best = min(hypotheses, key=lambda hypothesis: hypothesis.p_value)
-        p = adjusted_p(best.p_value, for_intact)
-        edited = None
-        if p > self.level and for_edited:
-            edited = edited_test(self.key, tokens.ids, tokens.positions, self.phase, self.level * for_edited)
-            p = min(p, adjusted_p(edited.p_value, for_edited))
-        detectable = p <= self.level or self._typical_mark_found(hypotheses[0], len(tokens.ids), for_intact, for_edited)
-        return Evidence(p, best, edited, detectable)
+        p, aligned = adjusted_p(best.p_value, for_intact), None
+        if for_aligned and p > SETTLED:
+            aligned = aligned_test(
+                self.key.tables, tokens.ids, tokens.positions, self.phase, intact=self.mode != "edited"
+            )
+            p = min(p, adjusted_p(aligned.p_value, for_aligned))
+        detectable = p <= self.level or self._typical_mark_found(
+            hypotheses[0], len(tokens.ids), max(for_intact, for_aligned)
+        )
+        return Evidence(p, best, aligned, detectable)
 
-    def _typical_mark_found(self, plain: Hypothesis, scored: int, for_intact: float, for_edited: float) -> bool:
+    def shares(self, scored: int, share: float = 1.0) -> tuple[float, float]:
+        """The shares of the exact test and of the alignment test. They depend on the length of the text alone."""
+        return shares_of(self.mode, share, sees_all=self.sees_all(scored))
+
+    def sees_all(self, scored: int) -> bool:
+        """Whether alignment covers all that the exact test tries: the whole text, and every shift."""
+        crops = bool(self.key.spec.rotation and self.phase == "any" and self.max_crop)
+        return not crops and scored <= aligned_tokens(self.key.spec)
+
+    def _typical_mark_found(self, plain: Hypothesis, scored: int, share: float) -> bool:
         """Whether the tests would find a typical intact mark, in which half of the tokens that chance misses match.
 
-        The exact test answers, at the larger of its own share of the rate and the share of the deciding part of the
-        edited test, because alignment finds intact text about as well.
+        The exact test answers, at the larger share of the two tests, because alignment finds intact text as well.
         """
-        if for_edited:
-            deciding = deciding_share(self.key.spec, scored, self.level * for_edited)
-            for_intact = max(for_intact, for_edited * deciding)
         chance = 1 / self.key.spec.modulus
         typical = min(math.ceil(scored * (1 + chance) / 2), plain.null.largest)
-        return plain.null.tail(typical) / (plain.weight * for_intact) <= self.level
+        return adjusted_p(plain.p_value_of(typical), share) <= self.level
 
 
 def check_fpr(fpr: float, keys: int = 1) -> None:

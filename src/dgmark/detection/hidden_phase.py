@@ -1,4 +1,4 @@
-"""The hidden-phase model behind the alignment statistic: mark strengths, jump rates, transitions and emissions.
+"""The hidden-phase model of a marked text that was edited: strengths of the mark, jump rates, transitions, emissions.
 
 A state is a phase of the mark (or a shift); the last state is outside the mark. Knows no text and no key. Ours.
 """
@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-# (strength, jump rate) of each part of the mixture; the parts have equal weights. Strength: of the tokens that chance
-# misses, the share that the mark makes match (at m = 2, match rates of .7 to .85). Jump rate: the chance that the phase
-# changes between two tokens. The last part models mixed text: between two tokens it may leave the mark or return.
-MIXTURE = ((0.4, 0.01), (0.5, 0.06), (0.6, 0.2), (0.7, 0.01))
+# (strength, jump rate) of each part of the mixture. Strength: of the tokens that chance misses, the share that the mark
+# makes match (at m = 2, match rates of .72 to .93). Jump rate: the chance that the phase changes between two tokens.
+# The last part models mixed text: between two tokens it may leave the mark or return.
+MIXTURE = ((0.45, 0.02), (0.45, 0.08), (0.85, 0.02), (0.85, 0.12), (0.7, 0.25), (0.7, 0.01))
+# strengths of the parts that model a text nobody edited, whose phase never changes
+INTACT = (0.2, 0.45, 0.85)
 LEAVE, ENTER = 1 / 40, 1 / 300
 OUTSIDE = LEAVE / (ENTER + LEAVE)  # long-run share of tokens outside the mark
 # shares of the jumps: to a neighbouring phase (one token inserted or deleted), and to any phase
@@ -22,9 +24,8 @@ def emissions(
     modulus: int, dtype: type[np.floating[Any]] = np.float64
 ) -> tuple[Float[np.ndarray, "mixture 1 1"], Float[np.ndarray, "mixture 1 1"]]:
     """Likelihood ratio of a token without a match, and the amount a match adds, for each part of the mixture."""
-    rates = (1 + (modulus - 1) * np.array(MIXTURE)[:, 0, None, None]) / modulus
-    missed = modulus * (1 - rates) / (modulus - 1)
-    return missed.astype(dtype), (modulus * rates - missed).astype(dtype)
+    strengths = np.array(MIXTURE)[:, 0, None, None]
+    return (1 - strengths).astype(dtype), (modulus * strengths).astype(dtype)
 
 
 def transitions(states: int) -> Float[np.ndarray, "mixture from to"]:

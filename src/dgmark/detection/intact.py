@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Int
 
 from dgmark.detection.match_null import MatchNull, residue_counts
-from dgmark.detection.shares import UNCROPPED, adjusted_p
+from dgmark.detection.shares import UNCROPPED, adjusted_p, balance_factor
 from dgmark.watermark.groups import GroupTables
 
 # the first tokens of a text, from which a rotating key's crop is found; more would not find it better
@@ -30,17 +30,23 @@ class Hypothesis:
         matched: number of matches at this shift.
         weight: the hypothesis's share of the false-positive rate.
         null: the null of the match count at this shift.
+        balance: what the p-value pays for the balance of the key's group tables.
     """
 
     shift: int
     matched: int
     weight: float
     null: MatchNull
+    balance: float = 1.0
 
     @cached_property
     def p_value(self) -> float:
         """Chance that a random key matches as well at any of the shifts tried."""
-        return adjusted_p(self.null.tail(self.matched), self.weight)
+        return self.p_value_of(self.matched)
+
+    def p_value_of(self, matched: int) -> float:
+        """The p-value if this many tokens matched."""
+        return adjusted_p(self.balance * self.null.tail(matched), self.weight)
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,11 @@ class IntactTest:
         spec = self.tables.spec
         items = spec.segment(positions + shift) * spec.table_size + ids
         counts = residue_counts(items, self.tables.residues(positions + shift), spec.modulus)
-        return Hypothesis(shift, matched, weight, MatchNull.of(counts))
+        distinct = [len(counts)]
+        if spec.rotation:
+            distinct = np.unique(np.unique(items) // spec.table_size, return_counts=True)[1].tolist()
+        balance = balance_factor(spec.table_size, spec.modulus, distinct)
+        return Hypothesis(shift, matched, weight, MatchNull.of(counts), balance)
 
     def _matched(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> int:
         return int(np.count_nonzero(self.tables.matching(ids, positions)))

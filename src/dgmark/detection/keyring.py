@@ -1,8 +1,9 @@
 """The keyring: which of many keys, if any, a text is marked with. The p-value pays for the number of keys.
 
-For each key only the groups of this text's tokens are kept, not the whole table. Every key gets the exact test and an
-alignment ratio (many keys of one spec in one pass). The e-value is computed only for the few keys of each spec with the
-best ratios, which can only make the smallest p-value larger. Knows nothing of models and prompts. Ours.
+For each key only the groups of this text's tokens are kept, not the whole table. The block statistic ranks all keys of
+one spec in one pass, the bets' statistic ranks the few best, and the likeliest of each spec is tested as if it were
+alone. So the keys may be ranked in any way: the p-value is that of one key, times the number of keys. Knows nothing of
+models and prompts. Ours.
 """
 
 import os
@@ -14,23 +15,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import UInt8
 
 from dgmark.checkpoint.tokenizer import Tokenizer
+from dgmark.detection.aligned import front_model
 from dgmark.detection.alignment import Alignment
-from dgmark.detection.edited import aligned_tokens
-from dgmark.detection.evalue import log_e_value
+from dgmark.detection.bets import Bets
+from dgmark.detection.blocks import block_statistics
 from dgmark.detection.evidence import DEFAULT_FPR, DEFAULT_MAX_CROP, KeyTest
 from dgmark.detection.intact import IntactTest, Phase
 from dgmark.detection.reader import Reader, ScoredIds, TextOrIds
 from dgmark.detection.result import Detection
-from dgmark.detection.shares import adjusted_p, shares_of
 from dgmark.errors import KeyFileNotFound, SettingsError, TokenizerMismatch, as_path, several
 from dgmark.watermark.groups import GroupTables, WatermarkSpec
 from dgmark.watermark.key import WatermarkKey, check_key
 
-# keys of each spec for which the e-value is computed
-_E_VALUES = 3
+# keys of each spec on which the bettor plays
+_PLAYED = 4
 # residues in memory at once, which limits how many keys are scored in one pass
 _RESIDUES_AT_ONCE = 2**22
 
@@ -106,35 +107,36 @@ class Keyring:
         return [self._detect_scored(tokens) for tokens in self.reader.read_many(texts_or_ids)]
 
     def _detect_scored(self, tokens: ScoredIds) -> Detection:
-        likeliest = int(self._p_values(tokens.ids, tokens.positions).argmin())
-        return self._test_of(self.keys[likeliest]).detect(tokens)
+        likeliest = [
+            number for spec, numbers in self._by_spec().items() for number in self._likeliest(spec, numbers, tokens)
+        ]
+        detections = [self._test_of(self.keys[number]).detect(tokens) for number in likeliest]
+        return min(detections, key=lambda detection: detection.p_value)
 
     def _test_of(self, key: WatermarkKey) -> KeyTest:
         return KeyTest(key, self.fpr, phase=self.phase, max_crop=self.max_crop, keys=len(self.keys))
 
-    def _p_values(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> Float[np.ndarray, " keys"]:
-        """The p-value of each key by itself."""
-        p_values = np.ones(len(self.keys))
-        for_intact, for_edited = shares_of("auto")
-        likely: list[_Entry] = []
-        for spec, numbers in self._by_spec().items():
-            longest = aligned_tokens(spec)
-            entries: list[_Entry] = []
-            for number in numbers:
-                # not the key's own tables, which would cache whole tables
-                tables = GroupTables(spec, self.keys[number].secret or b"")
-                hypotheses = IntactTest(tables, self.phase, self.max_crop).hypotheses(ids, positions)
-                p_values[number] = adjusted_p(min(hypothesis.p_value for hypothesis in hypotheses), for_intact)
-                if not entries or spec.code_length:  # the models of one spec differ only in their codes
-                    model = Alignment.of(ids[:longest], positions[:longest], tables, self.phase)
-                if entries:
-                    model = replace(entries[0].model, wanted=model.wanted)
-                entries.append(_Entry(number, model, model.groups(tables)))
-            likely += _likeliest(entries, coded=spec.code_length > 0) if len(ids) else []
-        for entry in likely:
-            p_edited = float(np.exp(min(0.0, -log_e_value(entry.model, entry.groups))))
-            p_values[entry.number] = min(p_values[entry.number], adjusted_p(p_edited, for_edited))
-        return p_values
+    def _likeliest(self, spec: WatermarkSpec, numbers: list[int], tokens: ScoredIds) -> list[int]:
+        """The likeliest key of one spec by alignment, and by the exact test where alignment does not see all."""
+        if len(numbers) == 1 or not len(tokens.ids):
+            return numbers[:1]
+        entries: list[_Entry] = []
+        best_p, best = 2.0, numbers[0]
+        sees_all = self._test_of(self.keys[numbers[0]]).sees_all(len(tokens.ids))
+        for number in numbers:
+            # not the key's own tables, which would cache whole tables
+            tables = GroupTables(spec, self.keys[number].secret or b"")
+            if not entries or spec.code_length:  # the models of one spec differ only in their codes
+                model = front_model(tables, tokens.ids, tokens.positions, self.phase)
+            if entries:
+                model = replace(entries[0].model, wanted=model.wanted)
+            entries.append(_Entry(number, model, model.groups(tables)))
+            if not sees_all:
+                hypotheses = IntactTest(tables, self.phase, self.max_crop).hypotheses(tokens.ids, tokens.positions)
+                p = min(hypothesis.p_value for hypothesis in hypotheses)
+                best_p, best = min((best_p, best), (p, number))
+        aligned = _best_aligned(entries, coded=spec.code_length > 0)
+        return [aligned] if sees_all or best == aligned else [aligned, best]
 
     def _by_spec(self) -> dict[WatermarkSpec, list[int]]:
         numbers: dict[WatermarkSpec, list[int]] = defaultdict(list)
@@ -152,17 +154,23 @@ class _Entry:
     groups: UInt8[np.ndarray, " rows"]
 
 
-def _likeliest(entries: list[_Entry], *, coded: bool) -> list[_Entry]:
-    """The few keys of one spec with the best alignment ratios. Many keys are scored in one pass."""
+def _best_aligned(entries: list[_Entry], *, coded: bool) -> int:
+    """The number of the key with the best bets' statistic, among the few with the best block statistics."""
     model = entries[0].model
     at_once = max(1, _RESIDUES_AT_ONCE // model.wanted.size)
-    ratios = []
+    quick: list[float] = []
     for begin in range(0, len(entries), at_once):
         part = entries[begin : begin + at_once]
         groups = np.stack([entry.groups for entry in part], axis=1)
         wanted = np.stack([entry.model.wanted for entry in part], axis=2) if coded else None
-        ratios += model.log_ratios(groups, np.float32, wanted).tolist()
-    return [entries[place] for place in np.argsort(-np.array(ratios), kind="stable")[:_E_VALUES]]
+        quick += block_statistics(model, groups, wanted).tolist()
+    few = [entries[place] for place in np.argsort(-np.array(quick), kind="stable")[:_PLAYED]]
+    if coded:
+        played = [float(Bets(entry.model).play(entry.groups[:, None]).statistics[0]) for entry in few]
+    else:
+        played = Bets(model).play(np.stack([entry.groups for entry in few], axis=1)).statistics.tolist()
+    likeliest: _Entry = few[int(np.argmax(played))]
+    return likeliest.number
 
 
 def _checked_keys(keys: Iterable[WatermarkKey]) -> list[WatermarkKey]:

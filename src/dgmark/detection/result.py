@@ -46,10 +46,10 @@ class Detection:
         key_fingerprint: identifies the key.
         guaranteed: whether the p-value rests on a secret key; false for scheme token-id.
         summary: the verdict in one plain sentence.
-        mode: which tests the p-value combines: "intact" (matches at one shift), "edited" (alignment), or "auto" (both).
+        mode: what the p-value allows for: "intact" (a crop), "edited" (edits), or "auto" (a text edited or not).
         p_intact: p-value of the matches at one shift alone; None in mode "edited".
-        p_edited: p-value of the alignment test alone; None if it was not needed or not requested.
-        draws: number of keys re-drawn for the alignment test.
+        p_aligned: p-value of the alignment test alone; None if not needed (p_intact settles it) or not requested.
+        draws: number of keys drawn for the alignment test.
         edited_fraction: estimated insertions and deletions per scored token; None if alignment found no mark.
         z_window: the paper's window statistic (mean squared z of 8 tokens), for comparison; mean 1 on fair coins.
         normalised: steps that changed the text before it was scored; empty if the text was scored unchanged.
@@ -74,7 +74,7 @@ class Detection:
     summary: str
     mode: Mode = "intact"
     p_intact: float | None = None
-    p_edited: float | None = None
+    p_aligned: float | None = None
     draws: int = 0
     edited_fraction: float | None = None
     z_window: float = 1.0

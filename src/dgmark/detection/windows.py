@@ -1,19 +1,25 @@
 """The paper's sliding-window statistic for edited text (paper section 3.5), for comparison.
 
-Each window of w tokens has a z-score. The statistic is the mean of their squares, and its p-value is its rank among
-re-drawn keys (`redraw.py`). Knows tokens and their positions only.
+Each window of w tokens has a z-score. The statistic is the mean of their squares. Its p-value comes from keys drawn
+from the bets on this text (`bets.py`). Knows tokens and their positions only.
 """
 
 import math
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, UInt8
+from jaxtyping import Bool, Float, Int
 
-from dgmark.detection.redraw import GroupDraws, redrawn_p
+from dgmark.detection.aligned import aligned_tokens, draws_of, weighted_rank
+from dgmark.detection.alignment import Alignment
+from dgmark.detection.bets import Bets
+from dgmark.detection.public_numbers import PublicNumbers
+from dgmark.detection.shares import balance_factor, bonferroni_p
 from dgmark.watermark.groups import GroupTables
 
 DEFAULT_WINDOW = 8
+# tokens times keys whose matches are in memory at once
+_AT_ONCE = 2**24
 
 
 @dataclass(frozen=True)
@@ -23,8 +29,8 @@ class WindowTest:
     Attributes:
         z_scores: z-score of each of the n - w + 1 windows.
         statistic: mean of their squares, z_win.
-        p_value: from the rank of the statistic among re-drawn keys; valid for any text, at least 1 / (draws + 1).
-        draws: number of re-drawn keys.
+        p_value: from the statistics of drawn keys; valid for any text.
+        draws: number of drawn keys.
     """
 
     z_scores: tuple[float, ...]
@@ -58,34 +64,51 @@ def window_test(
     tables: GroupTables,
     ids: Int[np.ndarray, " n"],
     positions: Int[np.ndarray, " n"],
-    draws: GroupDraws,
     *,
     window: int = DEFAULT_WINDOW,
-    most: int = 9999,
 ) -> WindowTest:
-    """The window statistic with its p-value from re-drawn keys.
+    """The window statistic with its p-value from drawn keys.
 
     Args:
         tables: the key's groups and position code.
         ids: scored token ids.
         positions: their positions, taken as given. With a plain key at m = 2, a common shift changes nothing.
-        draws: the source of random keys.
         window: number of tokens in a window.
-        most: number of draws after which to stop.
     """
     spec = tables.spec
-    items = spec.segment(positions) * spec.table_size + ids
-    _, first, rows = np.unique(items, return_index=True, return_inverse=True)
-    groups, wanted = tables.groups(ids, positions), tables.residues(positions)[:, None]
-
-    def statistic(groups: UInt8[np.ndarray, "rows keys"]) -> Float[np.ndarray, " keys"]:
-        return window_statistic(groups[rows] == wanted, spec.modulus, window)
-
-    rank = redrawn_p(statistic, groups[first], draws, spec.modulus, most=most)
-    scores = window_z_scores(groups == wanted[:, 0], spec.modulus, window)
+    matched = tables.groups(ids, positions) == tables.residues(positions)
+    p_value, draws = _p_value(tables, ids, positions, window) if len(ids) >= window else (1.0, 0)
     return WindowTest(
-        z_scores=tuple(scores.tolist()),
-        statistic=float(statistic(groups[first][:, None])[0]),
-        p_value=rank.p_value,
-        draws=rank.draws,
+        z_scores=tuple(window_z_scores(matched, spec.modulus, window).tolist()),
+        statistic=float(window_statistic(matched, spec.modulus, window)),
+        p_value=p_value,
+        draws=draws,
     )
+
+
+def _p_value(
+    tables: GroupTables, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], window: int
+) -> tuple[float, int]:
+    """The p-value of the window statistic, and the number of drawn keys.
+
+    A text longer than what alignment reads has its keys drawn at random, without bets.
+    """
+    spec = tables.spec
+    numbers = PublicNumbers("windows/v3", ids, positions)
+    model = Alignment.of(ids, positions, tables, "start")
+    key, draws = model.groups(tables)[:, None], draws_of(model)
+    if len(ids) <= aligned_tokens(spec):
+        plays = Bets(model).play(key, draws, numbers)
+        groups, weights = plays.groups, plays.weights
+    else:
+        groups = np.concatenate([key, numbers.groups(len(key), draws, spec.modulus)], axis=1)
+        weights = np.ones(1 + draws)
+    rows, wanted = model.items[:, model.unshifted], model.wanted[:, model.unshifted, None]
+    at_once = max(1, _AT_ONCE // len(ids))
+    statistics = [
+        window_statistic(groups[:, begin : begin + at_once][rows] == wanted, spec.modulus, window)
+        for begin in range(0, 1 + draws, at_once)
+    ]
+    segments = np.unique(model.distinct[:, 1], return_counts=True)[1].tolist()
+    balance = balance_factor(spec.table_size, spec.modulus, segments)
+    return bonferroni_p(weighted_rank(np.concatenate(statistics), weights), balance), draws

@@ -12,11 +12,12 @@ import numpy as np
 from jaxtyping import Float, Int, UInt8
 
 from dgmark.detection.match_null import SMALLEST_P
-from dgmark.detection.redraw import GroupDraws, draws_needed, redrawn_p
+from dgmark.detection.public_numbers import PublicNumbers
 from dgmark.errors import SettingsError
 from dgmark.lab.baselines.baseline import Baseline
 from dgmark.lab.baselines.green import check_delta, green_null, normal_tail
 from dgmark.lab.baselines.prf import states, uniform_bits
+from dgmark.lab.baselines.redraw import draws_needed, redrawn_p
 from dgmark.lab.baselines.score import Score
 from dgmark.watermark.key import WatermarkKey
 
@@ -85,7 +86,7 @@ class PatternMark(Baseline):
             rank = redrawn_p(
                 lambda parts: count_alternating(parts[place], self.pattern_length).astype(np.float64),
                 observed,
-                GroupDraws(key.secret, ids, positions),
+                PublicNumbers("redraw/v1", ids, positions, key.secret),
                 2,
                 most=most,
             )

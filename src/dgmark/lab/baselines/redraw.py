@@ -4,13 +4,14 @@ The rank of the real key's statistic among those of B random keys is uniform for
 nothing of what the statistic is. Ours; the paper leaves the threshold of its window statistic open.
 """
 
-import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, UInt8
+
+from dgmark.detection.public_numbers import PublicNumbers
 
 # exceedances of the observed value after which drawing stops (Besag and Clifford 1991)
 ENOUGH = 10
@@ -38,34 +39,10 @@ class RedrawnP:
     exceedances: int
 
 
-class GroupDraws:
-    """A stream of random groups that depends on a text and a secret only: same text, same key, same draws.
-
-    The stream is Philox's raw output (the same in every version of numpy), keyed by a SHA-256 of the secret and the
-    text. Its domain differs from the group table's, so the draws are as good as independent of the key's groups, and
-    nobody without the secret can search for a text with lucky draws.
-    """
-
-    def __init__(self, secret: bytes | None, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> None:
-        header = b"dgmark/redraw/v1\0" + len(ids).to_bytes(8, "little")
-        text = ids.astype("<i8").tobytes() + positions.astype("<i8").tobytes()
-        seed = hashlib.sha256(header + text + (secret or b"")).digest()
-        self._words = np.random.Philox(key=int.from_bytes(seed[:16], "little"))
-
-    def groups(self, rows: int, keys: int, modulus: int) -> UInt8[np.ndarray, "rows keys"]:
-        """Draw the groups of `keys` random keys, independent and uniform on 0..modulus-1 (up to a bias of 1e-8)."""
-        count = rows * keys
-        if modulus == 2:
-            octets = self._words.random_raw(-(-count // 64)).astype("<u8").view(np.uint8)
-            return np.unpackbits(octets, count=count).reshape(rows, keys)
-        halves = self._words.random_raw(-(-count // 2)).astype("<u8").view("<u4")[:count].astype(np.uint64)
-        return (halves * np.uint64(modulus) >> np.uint64(32)).astype(np.uint8).reshape(rows, keys)
-
-
 def redrawn_p(
     statistic: Statistic,
     observed: UInt8[np.ndarray, " rows"],
-    draws: GroupDraws,
+    draws: PublicNumbers,
     modulus: int,
     *,
     most: int,

@@ -6,43 +6,19 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dgmark.detection.redraw import ENOUGH, GroupDraws, draws_needed, redrawn_p
+from dgmark.detection.public_numbers import PublicNumbers
+from dgmark.lab.baselines.redraw import ENOUGH, draws_needed, redrawn_p
 from support.unchecked import unchecked
 
 IDS = np.arange(50, dtype=np.int64)
 
 
-def draws_for(name: str) -> GroupDraws:
-    return GroupDraws(name.encode(), IDS, IDS)
+def draws_for(name: str) -> PublicNumbers:
+    return PublicNumbers(name, IDS, IDS)
 
 
 def matches(groups: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(groups.sum(axis=0, dtype=np.float64))
-
-
-@pytest.mark.parametrize("modulus", [2, 3, 16])
-def test_the_groups_drawn_are_uniform_and_independent_of_the_batch_before(modulus: int) -> None:
-    draws = draws_for("uniform")
-    first, second = (draws.groups(100, 400, modulus) for _ in range(2))
-    for groups in (first, second):
-        counts = np.bincount(groups.ravel(), minlength=modulus)
-        assert abs(counts - 40_000 / modulus).max() < 5 * np.sqrt(40_000 / modulus)
-    assert abs((first == second).mean() - 1 / modulus) < 5 * np.sqrt(1 / modulus / 40_000)
-
-
-def test_the_same_text_and_secret_give_the_same_draws_and_others_give_others() -> None:
-    def drawn(secret: bytes | None, ids: NDArray[np.int64], positions: NDArray[np.int64]) -> bytes:
-        return GroupDraws(secret, ids, positions).groups(64, 4, 2).tobytes()
-
-    assert drawn(b"a", IDS, IDS) == drawn(b"a", IDS, IDS)
-    different = {drawn(b"a", IDS, IDS), drawn(b"b", IDS, IDS), drawn(b"a", IDS + 1, IDS), drawn(b"a", IDS, IDS + 1)}
-    assert len(different | {drawn(None, IDS, IDS)}) == 5
-
-
-def test_the_draws_are_those_of_every_version() -> None:
-    """A golden vector: the same text and key give the same p-value in ten years."""
-    assert GroupDraws(b"golden", IDS, IDS).groups(16, 4, 2).ravel().tolist() == GOLDEN_TWO
-    assert GroupDraws(b"golden", IDS, IDS).groups(4, 4, 5).ravel().tolist() == GOLDEN_FIVE
 
 
 @pytest.mark.parametrize("alpha", [0.5, 0.1, 0.02])
@@ -84,7 +60,3 @@ def test_the_draws_needed_are_the_fewest(level: float) -> None:
     most = draws_needed(level)
     assert 1 / (1 + most) <= level * (1 + 1e-12)
     assert most == 1 or 1 / most > level * (1 - 1e-12)
-
-
-GOLDEN_TWO = [int(bit) for bit in "0100010000111100000000001110000001100110111100001110111001001100"]
-GOLDEN_FIVE = [int(group) for group in "4143423442204310"]

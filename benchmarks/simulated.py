@@ -1,0 +1,77 @@
+"""Measure how often simulated marks are found at small rates, and how exact the null of spans is.
+
+Run `python benchmarks/simulated.py`. Words have a power law, so that a text of 256 tokens has about 180 distinct ones,
+and match with a chosen probability; tokens are deleted or replaced at random. Every text has its own key.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from jaxtyping import Int
+
+from corpus import bench_key
+from dgmark.detection.evidence import KeyTest
+from dgmark.detection.reader import ScoredIds
+from dgmark.detection.spans import find_stretches
+from dgmark.watermark.key import WatermarkKey
+from scoring import random_key
+
+TEXTS = 60
+RATES = (1e-2, 1e-4, 1e-5, 1e-6, 1e-8)
+# tokens, match rate, share deleted, share replaced
+CELLS = (
+    (200, 0.74, 0.05, 0.0),
+    (256, 0.74, 0.1, 0.0),
+    (400, 0.74, 0.1, 0.0),
+    (400, 0.74, 0.05, 0.0),
+    (256, 0.74, 0.0, 0.4),
+    (100, 0.94, 0.1, 0.0),
+    (110, 0.74, 0.0, 0.0),
+    (28, 0.94, 0.0, 0.0),
+)
+UNMARKED = 300
+
+
+def simulated(key: WatermarkKey, tokens: int, match_rate: float, rng: np.random.Generator) -> Int[np.ndarray, " n"]:
+    """Draw ids that match with this probability (.5: unmarked), from 900 words with a power law."""
+    words = rng.permutation(np.arange(300, 8000))[:900]
+    groups, weights = key.tables.table()[words], 1 / np.arange(16, 916)
+    shares = [np.where(groups == group, weights, 0) / weights[groups == group].sum() for group in (0, 1)]
+    wanted = (np.arange(tokens) + (rng.random(tokens) >= match_rate)) % 2
+    return np.array([rng.choice(words, p=shares[group]) for group in wanted])
+
+
+def p_values(tokens: int, match_rate: float, deleted: float, replaced: float) -> Iterator[float]:
+    """Yield the p-value of mode auto of each text of one cell."""
+    spec = bench_key().spec
+    for number in range(TEXTS):
+        rng = np.random.default_rng([3, number, tokens])
+        key = random_key(spec, number)
+        ids = simulated(key, tokens, match_rate, rng)
+        ids = np.where(rng.random(tokens) < replaced, rng.integers(300, 8000, tokens), ids)
+        ids = ids[rng.random(tokens) >= deleted]
+        yield KeyTest(key).evidence(ScoredIds(ids, np.arange(len(ids)))).p_value
+
+
+def main() -> None:
+    """Print the tables."""
+    print("| tokens | match rate | deleted | replaced | " + " | ".join(f"{rate:g}" for rate in RATES) + " |")
+    print("|---|---|---|---|" + "---|" * len(RATES))
+    for cell in CELLS:
+        p = np.array(list(p_values(*cell)))
+        found = " | ".join(f"{np.mean(p <= rate):.2f}" for rate in RATES)
+        print("| " + " | ".join(f"{value:g}" for value in cell) + f" | {found} |", flush=True)
+    reported = {0.3: 0, 0.1: 0, 0.02: 0}
+    spec = bench_key().spec
+    for number in range(UNMARKED):
+        ids = simulated(random_key(spec, number), 256, 0.5, np.random.default_rng([7, number]))
+        found_spans = find_stretches(random_key(spec, 10_000 + number).tables, ids, np.arange(256), 0.3)
+        best = min((stretch.p_value for stretch in found_spans), default=1.0)
+        for rate in reported:
+            reported[rate] += best <= rate
+    shares = ", ".join(f"{count / UNMARKED:.3f} at {rate:g}" for rate, count in reported.items())
+    print(f"\nunmarked texts with any span, of {UNMARKED}: {shares}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,409 @@
+"""The alignment test and the verdict: its power, its p-value against the enumeration of all keys, and its level."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from dgmark.detection import aligned
+from dgmark.detection.aligned import (
+    FEWEST_DRAWS,
+    MOST_DRAWS,
+    SCREEN,
+    SCREEN_DRAWS,
+    TOLERANCE,
+    aligned_test,
+    aligned_tokens,
+    draws_of,
+    weighted_rank,
+)
+from dgmark.detection.alignment import Alignment
+from dgmark.detection.bets import Bets
+from dgmark.detection.detector import Detector
+from dgmark.detection.public_numbers import PublicNumbers
+from dgmark.detection.result import Detection, Mode
+from dgmark.errors import SettingsError
+from support.known_keys import builtin_tokenizer, known_key
+from support.marked_texts import cut, filled, marked_ids
+from support.unchecked import unchecked
+from support.unmarked_texts import texts
+
+Ids = NDArray[np.int64]
+FIRST = 4
+
+
+def detector_of(name: str = "edited", *, mode: Mode = "auto", fpr: float = 1e-4, **spec: Any) -> Detector:
+    return Detector(known_key(name, **spec), tokenizer=builtin_tokenizer(), mode=mode, fpr=fpr)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{}, {"modulus": 3}, {"code_length": 8}, {"code_length": 32}, {"rotation": 64}, {"modulus": 4, "rotation": 50}],
+)
+@pytest.mark.parametrize("edit", [cut, filled])
+def test_scattered_edits_are_followed(spec: dict[str, Any], edit: Any) -> None:
+    ids = edit(marked_ids(known_key("edited", **spec), 260), 0.06)
+    found = detector_of(mode="edited", **spec).detect(ids)
+    assert found.p_value < 1e-5
+    assert 0.02 < (found.edited_fraction or 0) < 0.15
+    assert detector_of(**spec).detect(ids).verdict == "watermarked"
+
+
+@pytest.mark.parametrize("edit", [cut, filled])
+def test_auto_finds_what_intact_does_not(edit: Any) -> None:
+    missed = 0
+    for seed in range(4):
+        ids = edit(marked_ids(known_key("edited"), 260, seed=seed), 0.1)
+        assert detector_of().detect(ids).verdict == "watermarked"
+        missed += detector_of(mode="intact").detect(ids).verdict == "not_detected"
+    assert missed >= 3
+
+
+def test_the_p_value_of_auto_pays_for_both_tests() -> None:
+    detector = detector_of()
+    found = detector.detect(cut(marked_ids(detector.key, 200), 0.08))
+    assert found.p_aligned is not None
+    assert found.p_intact is not None
+    assert found.p_value == pytest.approx(min(1.0, found.p_aligned / 0.99, found.p_intact / 0.01), rel=1e-12)
+    whole = detector.detect(ids := marked_ids(detector.key, 200))
+    assert whole.p_intact == detector_of(mode="intact").detect(ids).p_value
+    assert whole.p_value == pytest.approx(whole.p_intact / 0.01, rel=1e-12)
+    assert (whole.p_aligned, whole.draws, whole.edited_fraction) == (None, 0, None)
+
+
+def test_p_values_of_edited_text_have_no_floor() -> None:
+    """Strong marks with a cut in the middle, which the exact test does not follow."""
+    found = []
+    for length in (100, 200, 400, 800):
+        ids = np.delete(marked_ids(known_key("edited"), length, rate=1.0), length // 2)
+        found.append(detector_of(mode="edited").detect(ids).p_value)
+    assert found[0] < 1e-15
+    assert all(longer < shorter**1.5 for shorter, longer in itertools.pairwise(found))
+
+
+@pytest.mark.parametrize(("spec", "length"), [({"rotation": 64}, 200), ({"code_length": 64}, 4097)])
+def test_where_alignment_does_not_see_all_both_tests_are_paid_for(spec: dict[str, Any], length: int) -> None:
+    detector = detector_of(**spec)
+    rng = np.random.default_rng(0)
+    found = detector.detect(np.concatenate([marked_ids(detector.key, 60), rng.integers(300, 8000, length - 60)]))
+    assert found.p_intact is not None
+    assert found.p_aligned is not None
+    assert found.p_value == pytest.approx(min(1.0, found.p_aligned / 0.9, found.p_intact / 0.1), rel=1e-12)
+
+
+def test_the_p_value_does_not_depend_on_the_rate() -> None:
+    ids = cut(marked_ids(known_key("edited"), 120, rate=0.75), 0.08)
+    found = [detector_of(fpr=fpr).detect(ids) for fpr in (0.3, 1e-2, 1e-4, 1e-9, 1e-200)]
+    assert len({each.p_value for each in found}) == 1
+    assert len({each.verdict for each in found}) >= 2
+
+
+def test_mode_edited_leaves_the_exact_test_out() -> None:
+    found = detector_of(mode="edited").detect(marked_ids(known_key("edited"), 200))
+    assert found.verdict == "watermarked"
+    assert found.p_intact is None
+    assert found.p_value == found.p_aligned
+
+
+def test_mode_intact_leaves_alignment_out() -> None:
+    found = detector_of(mode="intact").detect(cut(marked_ids(known_key("edited"), 200), 0.1))
+    assert (found.p_aligned, found.draws) == (None, 0)
+    assert found.p_value == found.p_intact
+
+
+def test_an_unknown_mode_is_refused() -> None:
+    with unchecked(), pytest.raises(SettingsError, match="auto, intact, edited"):
+        Detector(known_key("edited"), tokenizer=builtin_tokenizer(), mode="both")  # type: ignore[arg-type]
+
+
+def test_the_same_text_and_key_give_the_same_p_value() -> None:
+    ids = cut(marked_ids(known_key("edited"), 90, rate=0.7), 0.1)
+    detector = detector_of()
+    detector.detect(ids[::2])
+    assert detector.detect(ids) == detector_of().detect(ids)
+
+
+@pytest.mark.parametrize("mode", ["auto", "edited"])
+@pytest.mark.parametrize("length", [0, 1, 7])
+def test_a_short_text_is_uncertain(mode: Mode, length: int) -> None:
+    found = detector_of(mode=mode).detect(marked_ids(known_key("edited"), length, rate=1.0))
+    assert found.verdict == "uncertain"
+
+
+@pytest.mark.parametrize(
+    ("mode", "fpr", "share"),
+    [("intact", 1e-4, 1.0), ("auto", 1e-4, 0.99), ("edited", 1e-4, 1.0), ("auto", 1e-6, 0.99)],
+)
+def test_a_text_is_uncertain_if_the_best_share_of_its_mode_would_miss_a_typical_mark(
+    mode: Mode, fpr: float, share: float
+) -> None:
+    detector = detector_of(mode=mode, fpr=fpr)
+    for length in range(24, 130, 3):
+        found = detector.detect(np.arange(300, 300 + length))  # distinct ids: the null is a binomial, at two phases
+        detectable = 2 * stats.binom.sf(np.ceil(0.75 * length) - 1, length, 0.5) <= share * fpr
+        assert found.verdict == ("not_detected" if detectable else "uncertain"), length
+
+
+def test_the_front_of_a_very_long_text_is_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aligned, "LONGEST", 300)
+    tables = known_key("edited").tables
+    ids, positions = np.random.default_rng(0).integers(300, 8000, 900), np.arange(900)
+    front = Alignment.of(ids[:300], positions[:300], tables)
+    assert aligned.front_model(tables, ids, positions, "any").items.tolist() == front.items.tolist()
+
+
+@pytest.mark.slow
+def test_a_million_tokens_have_a_verdict() -> None:
+    """A mark of one in a hundred tokens, in a text whose null is far too wide to convolve."""
+    detector = detector_of()
+    ids = np.random.default_rng(1).integers(300, 8000, 1_000_000)
+    wrong = np.flatnonzero(~detector.key.tables.matching(ids, np.arange(len(ids))))[::50]
+    table = detector.key.tables.table()
+    some = [np.flatnonzero(table[300:8000] == parity)[:50] + 300 for parity in (0, 1)]
+    ids[wrong] = [some[at % 2][at % 50] for at in wrong]
+    with unchecked():
+        assert detector.detect(ids).verdict == "watermarked"
+        assert detector_of("another").detect(ids).verdict == "not_detected"
+
+
+@pytest.mark.parametrize(
+    ("length", "spec", "draws"),
+    [(100, {}, MOST_DRAWS), (16_000, {}, 131), (256, {"code_length": 64}, 256), (4000, {"rotation": 40}, FEWEST_DRAWS)],
+)
+def test_the_longer_the_text_and_the_more_the_states_the_fewer_keys_are_drawn(
+    length: int, spec: dict[str, Any], draws: int
+) -> None:
+    ids = np.arange(300, 300 + length) % 8000
+    assert draws_of(Alignment.of(ids, np.arange(length), known_key("budget", **spec).tables)) == draws
+
+
+def test_a_loop_with_a_slip_is_not_a_mark() -> None:
+    """Two lucky tokens that alternate, with a slip now and then: only two coins, however long the text."""
+    loop = np.array([400, 500] * 300)
+    with unchecked():
+        found = [detector_of(f"loop {k}").detect(np.delete(loop, [101, 290, 401])).p_value for k in range(40)]
+    assert min(found) > 0.05
+
+
+# --- the p-value against the enumeration of all keys -----------------------------------------------
+
+CASES = {
+    "repeats": ({}, [300, 301, 300, 302, 303, 301, 304, 300, 305, 306, 301, 307]),
+    "distinct": ({}, list(range(300, 311))),
+    "m = 4": ({"modulus": 4}, [300, 301, 300, 302, 303, 301]),
+    "code": ({"code_length": 4}, [300, 301, 300, 302, 303, 301, 304, 305, 306]),
+    "rotation": ({"rotation": 3}, [300, 301, 300, 302]),
+}
+
+
+def enumerated(case: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Bets, NDArray[np.uint8], NDArray[np.float64]]:
+    """The bets of a short text, every assignment of groups, and the statistic of each."""
+    monkeypatch.setattr("dgmark.detection.alignment.REACH", 2)
+    spec, ids = CASES[case]
+    tables = known_key("enumerated", **spec).tables
+    model = Alignment.of(np.array(ids), np.arange(len(ids)), tables)
+    rows = len(model.distinct)
+    every = (np.arange(model.modulus**rows) // model.modulus ** np.arange(rows)[:, None] % model.modulus).astype(
+        np.uint8
+    )
+    bets = Bets(model)
+    with unchecked():
+        return bets, every, bets.play(every).statistics
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_p_value_is_the_exact_tail_within_its_error(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tail of the statistic over all keys, within 5 standard errors of the estimate, at six places of the tail."""
+    bets, every, statistics = enumerated(case, monkeypatch)
+    with unchecked():
+        plays = bets.play(every[:, :1], 40_000, PublicNumbers("enumerated", np.arange(2), np.arange(2)))
+    drawn, weights = plays.statistics[1:], plays.weights[1:]
+    for place in np.quantile(statistics, [0.2, 0.5, 0.8, 0.95, 0.99, 1], method="lower"):
+        exact = np.mean(statistics >= place - TOLERANCE)
+        counted = weights * (drawn >= place - TOLERANCE)
+        error = counted.std() / np.sqrt(len(counted))
+        assert abs(counted.mean() - exact) < 5 * error + 1e-9
+
+
+@pytest.mark.parametrize("draws", [1, 7, 50])
+@pytest.mark.parametrize("case", ["repeats", "m = 4", "rotation"])
+def test_the_p_value_is_valid_for_any_number_of_draws(case: str, draws: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over every key and 300 sets of draws: P(p <= a) exceeds a by 5 standard errors at most."""
+    bets, every, statistics = enumerated(case, monkeypatch)
+    own = bets.play(every).weights
+    shares = []
+    with unchecked():
+        for turn in range(300):
+            numbers = PublicNumbers(f"turn {turn}", np.arange(2), np.arange(2))
+            plays = bets.play(every[:, :0], draws, numbers)
+            as_well = plays.statistics >= statistics[:, None] - TOLERANCE
+            p = (own + as_well @ plays.weights) / (1 + draws)
+            shares.append([np.mean(p <= alpha) for alpha in (0.5, 0.2, 0.05, 0.01, 1e-3)])
+    mean, error = np.mean(shares, axis=0), np.std(shares, axis=0) / np.sqrt(len(shares))
+    assert (mean <= np.array([0.5, 0.2, 0.05, 0.01, 1e-3]) + 5 * error).all()
+    assert mean[0] > 0.1  # and is not always 1
+
+
+def test_the_weighted_rank_is_the_formula() -> None:
+    statistics, weights = np.array([2.0, 3.0, 1.0, 2.0]), np.array([0.1, 0.2, 9.0, 0.3])
+    assert weighted_rank(statistics, weights) == pytest.approx((0.1 + 0.2 + 0.3) / 4)
+    assert weighted_rank(statistics, 100 * weights) == 1
+    assert weighted_rank(statistics[:1], weights[:1]) == pytest.approx(0.1)
+
+
+def test_the_draws_depend_on_the_text_and_not_on_the_key() -> None:
+    """Two keys of one statistic have one p-value, up to their own weights."""
+    rng = np.random.default_rng(3)
+    ids, positions = rng.integers(300, 8000, 60), np.arange(60)
+    seen = set()
+    for name in ("one", "two"):
+        model = Alignment.of(ids, positions, known_key(name).tables)
+        groups = model.groups(known_key(name).tables)[:, None]
+        seen.add(Bets(model).play(groups, 50, PublicNumbers("draws/v3", ids, positions)).groups[:, 1:].tobytes())
+    assert len(seen) == 1
+
+
+def test_a_deep_tail_holds_its_level() -> None:
+    """P(p <= a) at 1e-2, 1e-4 and 1e-6, over 3,000 keys drawn from the bets and weighted back to random keys.
+
+    Each share is below a by more than -5 standard errors, and above a tenth of it: keys that do well are as frequent as
+    their p-values say, far beyond what random keys could show.
+    """
+    rng = np.random.default_rng(5)
+    ids = np.concatenate([rng.integers(300, 340, 40), rng.integers(300, 8000, 40)])
+    positions = np.arange(80)
+    model = Alignment.of(ids, positions, known_key("deep").tables)
+    bets = Bets(model)
+    with unchecked():
+        keys = bets.play(
+            np.zeros((len(model.distinct), 0), dtype=np.uint8), 3000, PublicNumbers("keys", ids, positions)
+        )
+        sets = [
+            bets.play(keys.groups[:, :0], 1000, PublicNumbers(f"draws {turn}", ids, positions)) for turn in range(8)
+        ]
+    p = np.empty(3000)
+    for number in range(3000):
+        drawn = sets[number % 8]
+        as_well = drawn.statistics >= keys.statistics[number] - TOLERANCE
+        p[number] = (keys.weights[number] + drawn.weights[as_well].sum()) / 1001
+    for alpha in (1e-2, 1e-4, 1e-6):
+        counted = keys.weights * (p <= alpha)
+        error = counted.std() / np.sqrt(len(counted))
+        assert counted.mean() <= alpha + 5 * error
+        assert counted.mean() >= alpha / 10
+        assert error < alpha / 4  # the check says something
+
+
+def test_other_draws_would_hardly_turn_a_verdict() -> None:
+    """The spread of log p over 12 sets of draws, of texts with p between 1e-6 and 1e-2: .3 in the median at most."""
+    spreads = []
+    for seed in range(6):
+        key = known_key(f"spread {seed}")
+        ids = cut(marked_ids(key, 130, rate=0.76, seed=seed), 0.05, seed=seed)
+        model = Alignment.of(ids, np.arange(len(ids)), key.tables)
+        bets, groups = Bets(model), model.groups(key.tables)[:, None]
+        with unchecked():
+            plays = [bets.play(groups, MOST_DRAWS, PublicNumbers(f"set {n}", ids, ids)) for n in range(12)]
+        logs = np.log([weighted_rank(each.statistics, each.weights) for each in plays])
+        if np.log(1e-6) < logs.mean() < np.log(1e-2):
+            spreads.append(logs.std(ddof=1))
+    assert len(spreads) >= 3
+    assert np.median(spreads) < 0.3
+
+
+# --- the quick look ------------------------------------------------------------------------------
+
+
+def test_a_text_that_a_quick_look_leaves_unlikely_keeps_the_rank() -> None:
+    ranks = 0
+    for seed in range(20):
+        ids = np.random.default_rng(seed).integers(300, 8000, 80)
+        found = aligned_test(known_key("quick").tables, ids, np.arange(80), "any")
+        if found.draws == SCREEN_DRAWS:
+            ranks += 1
+            assert found.p_value > SCREEN
+    assert ranks >= 10
+
+
+def test_a_quick_look_misses_no_mark() -> None:
+    """Marked texts with p <= 1e-3 by drawn keys: the quick rank leaves every one of them likely."""
+    for seed in range(12):
+        key = known_key(f"quick {seed}")
+        ids = cut(marked_ids(key, 150, rate=0.8, seed=seed), 0.08, seed=seed)
+        found = aligned_test(key.tables, ids, np.arange(len(ids)), "any")
+        assert found.draws != SCREEN_DRAWS
+
+
+# --- the level -----------------------------------------------------------------------------------
+
+KEYS = 150
+ALPHAS = (0.1, 0.01)
+
+
+def p_values(kind: str, mode: Mode) -> NDArray[np.float64]:
+    turns = texts(kind, 150)
+    with unchecked():
+        found: list[Detection] = [
+            detector_of(f"level {k}", mode=mode, fpr=0.01).detect(turns[k % len(turns)]) for k in range(KEYS)
+        ]
+    return np.array([detection.p_value for detection in found])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [
+        ("looped text", "auto"),
+        ("CSV", "auto"),
+        ("Markdown tables", "auto"),
+        ("Python code", "auto"),
+        ("prose", "auto"),
+        ("looped text", "edited"),
+        ("CSV", "edited"),
+    ],
+)
+def test_the_p_value_holds_its_level(kind: str, mode: Mode) -> None:
+    """At most alpha + 4 standard errors of 150 keys."""
+    p = p_values(kind, mode)
+    for alpha in ALPHAS:
+        assert np.mean(p <= alpha) <= alpha + 4 * np.sqrt(alpha * (1 - alpha) / KEYS)
+    assert np.mean(p <= 0.7) > 0.05  # and is not always 1
+
+
+# --- parts of a text -----------------------------------------------------------------------------
+
+
+def test_only_the_ranges_given_are_scored_at_their_positions() -> None:
+    key = known_key("edited")
+    ids = marked_ids(key, 240, rate=1.0)
+    dice = np.random.default_rng(0)
+    text = np.concatenate([dice.integers(300, 8000, 101), ids[101:201], dice.integers(300, 8000, 80)])
+    detector = Detector(key, tokenizer=builtin_tokenizer(), phase="start")
+    found = detector.detect(text, only=[(101, 151), (151, 201)])
+    assert (found.num_tokens_scored, found.num_tokens_matched) == (100, 100)
+    assert found.p_value < 1e-20
+    assert detector.detect(text, only=[(102, 201)]).num_tokens_matched == 99
+
+
+def test_tokens_that_straddle_the_edge_of_a_range_of_characters_are_not_scored() -> None:
+    detector = detector_of()
+    text = "The river ran quietly under the old bridge."
+    encoding = detector.tokenizer.encode_with_offsets(text)
+    start, end = encoding.offsets[2][0], encoding.offsets[5][1]
+    assert detector.detect(text, only=[(start, end)]).num_tokens_scored == 4
+    assert detector.detect(text, only=[(start + 1, end - 1)]).num_tokens_scored == 2
+    assert detector.detect(text, only=[(0, len(text))]) == detector.detect(text)
+
+
+@pytest.mark.parametrize("wrong", [(-1, 3), (3, 3), (5, 2), (0, 21)])
+def test_an_invalid_range_is_refused(wrong: tuple[int, int]) -> None:
+    with pytest.raises(SettingsError, match="START < END <= 20"):
+        detector_of().detect("x" * 20, only=[wrong])
+
+
+@pytest.mark.parametrize(("spec", "longest"), [({}, 16_384), ({"code_length": 64}, 4096), ({"rotation": 40}, 4032)])
+def test_more_states_mean_fewer_aligned_tokens(spec: dict[str, Any], longest: int) -> None:
+    assert aligned_tokens(known_key("longest", **spec).spec) == longest

@@ -1,0 +1,203 @@
+"""The bets: their winnings against sums over all phase paths, and their draws against the enumeration of all keys."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dgmark.detection import bets as bets_module
+from dgmark.detection.alignment import Alignment
+from dgmark.detection.bets import RETURNING, UNBET, Bets
+from dgmark.detection.hidden_phase import INTACT, MIXTURE, beginning, transitions
+from dgmark.detection.public_numbers import PublicNumbers
+from dgmark.watermark.groups import GroupTables, WatermarkSpec
+from support.unchecked import unchecked
+
+# modulus, rotation, code length
+SHAPES = [(2, 0, 0), (3, 0, 0), (4, 0, 0), (2, 0, 4)]
+REPEATING = [7, 9, 7, 12, 9, 30]
+
+
+def tables_of(modulus: int = 2, rotation: int = 0, code_length: int = 0, secret: bytes = b"s" * 32) -> GroupTables:
+    return GroupTables(WatermarkSpec(modulus, rotation, table_size=64, code_length=code_length), secret)
+
+
+def model_of(ids: list[int], tables: GroupTables, phase: str = "any") -> Alignment:
+    return Alignment.of(np.array(ids, dtype=np.int64), np.arange(len(ids)), tables, phase)  # type: ignore[arg-type]
+
+
+def all_groups(model: Alignment) -> NDArray[np.uint8]:
+    """Every assignment of groups: (rows, m^rows)."""
+    return np.array(list(itertools.product(range(model.modulus), repeat=len(model.distinct))), dtype=np.uint8).T
+
+
+def numbers(name: str = "test") -> PublicNumbers:
+    return PublicNumbers(name, np.arange(3), np.arange(3))
+
+
+# --- the slow obvious way ------------------------------------------------------------------------
+
+
+def likelihoods(model: Alignment, groups: NDArray[np.uint8], part: int) -> list[float]:
+    """The sum over all paths of the ratios of the first 0, 1, ... tokens, in one part of the mixture."""
+    strength, _ = MIXTURE[part]
+    moves, first = transitions(model.states)[part], beginning(model.first)[part]
+    totals = [1.0]
+    for seen in range(1, len(model.items) + 1):
+        total = 0.0
+        states = model.states + (part == len(MIXTURE) - 1)
+        for path in itertools.product(range(states), repeat=seen):
+            weight = first[path[0]] * np.prod([moves[a, b] for a, b in itertools.pairwise(path)])
+            for i, s in enumerate(path):
+                if s < model.states and weight:
+                    match = groups[model.items[i, 0]] == model.wanted[i, s]
+                    weight *= 1 + (model.modulus - 1) * strength if match else 1 - strength
+            total += float(weight)
+        totals.append(total)
+    return totals
+
+
+def intact_ratio(model: Alignment, groups: NDArray[np.uint8]) -> float:
+    """The likelihood ratio of a text that nobody edited, in which each token's group is drawn once."""
+    total = 0.0
+    for strength in INTACT:
+        for state, share in enumerate(model.first):
+            ratio = 1.0
+            for row in range(len(model.distinct)):
+                at = np.flatnonzero(model.items[:, 0] == row)
+                odds = [
+                    np.prod(
+                        [
+                            1 + (model.modulus - 1) * strength if model.wanted[i, state] == g else 1 - strength
+                            for i in at
+                        ]
+                    )
+                    for g in range(model.modulus)
+                ]
+                ratio *= odds[groups[row]] / np.mean(odds)
+            total += share * ratio / len(INTACT)
+    return total
+
+
+@pytest.mark.parametrize("phase", ["any", "start"])
+@pytest.mark.parametrize(("modulus", "rotation", "code_length"), SHAPES)
+def test_the_winnings_and_the_statistic_are_those_of_all_paths(
+    modulus: int, rotation: int, code_length: int, phase: str
+) -> None:
+    ids = REPEATING if modulus == 2 and not code_length else REPEATING[:4]
+    model = model_of(ids, tables_of(modulus, rotation, code_length), phase)
+    groups = all_groups(model)[:, ::5]
+    bets = Bets(model)
+    on_intact, on_edited = bets.stakes
+    winnings, statistics = [], []
+    for key in groups.T:
+        won = statistic = on_intact * intact_ratio(model, key)
+        for part in range(len(MIXTURE)):
+            steps = np.divide(*(np.array(likelihoods(model, key, part))[s] for s in (slice(1, None), slice(None, -1))))
+            new = np.array([model.items[i, 0] not in model.items[:i, 0] for i in range(len(ids))])
+            share = on_edited / len(MIXTURE)
+            won += share * np.prod(steps[new])
+            statistic += share * np.prod(steps[new]) * np.prod(steps[~new]) ** RETURNING
+        winnings.append(won)
+        statistics.append(np.log(statistic))
+    plays = bets.play(groups)
+    assert 1 / plays.weights - UNBET == pytest.approx(winnings, rel=1e-4)
+    assert plays.statistics == pytest.approx(statistics, abs=1e-4)
+
+
+@pytest.mark.parametrize("length", [1, 8, 9, 300])
+@pytest.mark.parametrize("phase", ["any", "start"])
+def test_two_phases_are_read_as_any_number_is(length: int, phase: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(length)
+    model = model_of(rng.integers(4, 64, length).tolist(), tables_of(), phase)
+    keys = rng.integers(0, 2, (len(model.distinct), 20), dtype=np.uint8)
+    quick = Bets(model).play(keys, 50, numbers())
+    monkeypatch.setattr(bets_module, "_two_phased", lambda _: False)
+    slow = Bets(model).play(keys, 50, numbers())
+    assert (quick.groups == slow.groups).mean() > 0.999  # rounding may turn a draw
+    same = (quick.groups == slow.groups).all(axis=0)
+    assert quick.statistics[same] == pytest.approx(slow.statistics[same], abs=1e-3)
+    assert np.log(quick.weights[same]) == pytest.approx(np.log(slow.weights[same]), abs=1e-3)
+
+
+@pytest.mark.parametrize("matching", [0, 1])
+def test_a_long_text_that_matches_everywhere_or_nowhere_stays_within_single_precision(matching: int) -> None:
+    tables = GroupTables(WatermarkSpec(table_size=8192), b"s" * 32)
+    model = Alignment.of(np.arange(4096), np.arange(4096), tables)
+    key = (model.wanted[np.argsort(model.items[:, 0]), 0] ^ (1 - matching))[:, None]
+    plays = Bets(model).play(np.concatenate([key, 1 - key], axis=1), 10, numbers())
+    assert np.isfinite(plays.statistics).all()
+    assert (plays.weights[:2] < 1e-290).all()  # the phase is unknown, so a text without a match is marked as well
+
+
+# --- the weights ---------------------------------------------------------------------------------
+
+
+def mean_winnings(model: Alignment, *, intact: bool) -> float:
+    return float((1 / Bets(model, intact).play(all_groups(model)).weights).mean())
+
+
+@settings(deadline=None, max_examples=15)
+@given(
+    ids=st.lists(st.integers(4, 9), min_size=1, max_size=24),
+    phase=st.sampled_from(["any", "start"]),
+    shape=st.sampled_from(SHAPES[:2] + SHAPES[3:]),
+    intact=st.booleans(),
+)
+def test_the_winnings_have_mean_one_over_all_keys(
+    ids: list[int], phase: str, shape: tuple[int, int, int], intact: bool
+) -> None:
+    with unchecked():
+        assert mean_winnings(model_of(ids, tables_of(*shape), phase), intact=intact) == pytest.approx(1, rel=1e-6)
+
+
+def test_with_rotation_the_winnings_have_mean_one_over_all_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reach of two tokens keeps the rows few enough to enumerate: tokens meet rows old, new, and of two segments."""
+    monkeypatch.setattr("dgmark.detection.alignment.REACH", 2)
+    model = model_of([5, 6, 5, 7, 5], tables_of(2, 3))
+    assert len(model.distinct) == 7
+    assert mean_winnings(model, intact=True) == pytest.approx(1, rel=1e-6)
+    assert mean_winnings(model, intact=False) == pytest.approx(1, rel=1e-6)
+
+
+@pytest.mark.parametrize("intact", [True, False])
+@pytest.mark.parametrize(
+    ("ids", "shape"),
+    [(REPEATING, (2, 0, 0)), (REPEATING[:5], (3, 0, 0)), ([5, 6, 5, 7], (4, 0, 0)), ([5, 6, 5], (2, 3, 0))],
+)
+def test_keys_are_drawn_with_the_chance_that_their_weight_says(
+    ids: list[int], shape: tuple[int, int, int], intact: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """100,000 draws. Pearson's chi-square of all keys stays below its 1 - 1e-6 quantile."""
+    from scipy import stats
+
+    monkeypatch.setattr("dgmark.detection.alignment.REACH", 2)
+    model = model_of(ids, tables_of(*shape))
+    every = all_groups(model)
+    bets, draws = Bets(model, intact), 100_000
+    with unchecked():
+        expected = draws / bets.play(every).weights / every.shape[1]
+        drawn = bets.play(every[:, :0], draws, numbers())
+    codes = model.modulus ** np.arange(len(every))[::-1]
+    counts = np.bincount(codes @ drawn.groups.astype(int), minlength=every.shape[1])
+    chi_square = ((counts - expected) ** 2 / expected).sum()
+    assert chi_square < stats.chi2.isf(1e-6, every.shape[1] - 1)
+    assert drawn.weights.max() <= 1 / UNBET
+    assert drawn.weights.mean() == pytest.approx(1, abs=5 * drawn.weights.std() / np.sqrt(draws))
+
+
+def test_the_keys_given_do_not_change_those_drawn() -> None:
+    rng = np.random.default_rng(0)
+    model = model_of(rng.integers(4, 64, 100).tolist(), tables_of(3))
+    few, many = (rng.integers(0, 3, (len(model.distinct), keys), dtype=np.uint8) for keys in (1, 5))
+    one, other = Bets(model).play(few, 40, numbers()), Bets(model).play(many, 40, numbers())
+    assert (one.groups[:, 1:] == other.groups[:, 5:]).all()
+    assert (one.weights[1:] == other.weights[5:]).all()
+
+
+def test_a_loop_wins_no_more_than_its_few_coins() -> None:
+    model = model_of([4, 5] * 100, tables_of())
+    assert (1 / Bets(model).play(all_groups(model)).weights).max() <= 4
