@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # so that the command line reads the settings without importi
 _COLDEST, _HOTTEST = 1e-6, 1e6
 
 STRATEGIES = ("random", "confidence", "entropy", "margin", "left_to_right")
+NOISES = ("redrawn", "kept")
 LOOKAHEAD_PROPOSALS = ("redrawn", "kept")
 COMMITS = ("quota", "threshold", "factor")
 SCHEDULES = ("llada", "dream")
@@ -27,6 +28,7 @@ class Settings(TypedDict, total=False):
     temperature: float
     top_k: int | None
     top_p: float | None
+    noise: Literal["redrawn", "kept"]
     lookahead: int
     lookahead_proposals: Literal["redrawn", "kept"]
     commit: Literal["quota", "threshold", "factor"]
@@ -37,6 +39,7 @@ class Settings(TypedDict, total=False):
     cache: Literal["none", "prefix", "dual"]
     guard: float
     repetition_guard: bool
+    round_trip_guard: bool
 
 
 def _setting(value: Any, help: str, choices: tuple[str, ...] = (), default: str | None = None) -> Any:  # noqa: A002
@@ -74,6 +77,9 @@ class DecodeConfig:
         guard: tau in [0, 1]: a match is preferred only if its reward is at least tau times the best reward (strategy
             entropy: if it is at most ln(1/tau) below). 0, as in the paper, turns the guard off.
         repetition_guard: do not prefer a match that would prolong a loop of the position code's period.
+        round_trip_guard: commit last what does not read back: tokens that the tokenizer, given their text, would not
+            give again. Where no candidate of a step reads back, they are drawn again without the tokens that do not.
+            For byte-level and WordPiece tokenizers; with others it does nothing.
     """
 
     length: int = _setting(256, "Length of the response in tokens.")
@@ -84,6 +90,9 @@ class DecodeConfig:
     temperature: float = _setting(1.0, "Sampling temperature; 0 always takes the most likely token.")
     top_k: int | None = _setting(None, "Sample from the k most likely tokens only.")
     top_p: float | None = _setting(None, "Sample from the most likely tokens that together have this probability.")
+    noise: Literal["redrawn", "kept"] = _setting(
+        "redrawn", "Draw every masked position anew at each step, or keep each position's random numbers.", NOISES
+    )
     lookahead: int = _setting(
         1, "Choices that each step compares by looking one step ahead, each at the cost of a forward; 1 turns it off."
     )
@@ -113,6 +122,9 @@ class DecodeConfig:
         0.0, "Prefer a match only if its reward is at least this share of the best; 0 turns the guard off.", default="0"
     )
     repetition_guard: bool = _setting(False, "Do not prefer a match that prolongs a loop.", default="off")
+    round_trip_guard: bool = _setting(
+        True, "Commit last what would not be read back from the text as the same tokens.", default="on"
+    )
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -199,6 +211,7 @@ class DecodeConfig:
             raise SettingsError(
                 "temperature 0 takes the most likely token: top-k and top-p have no meaning; leave them out"
             )
+        _one_of("noise", self.noise, NOISES)
         if self.strategy == "margin" and not self.greedy:
             raise SettingsError("strategy margin proposes the most likely token: it needs temperature 0")
 
