@@ -18,6 +18,7 @@ from dgmark.cli.keys import key_app, keygen
 from dgmark.cli.models import models
 from dgmark.cli.rate import rate
 from dgmark.cli.schemes import schemes
+from dgmark.cli.tune import tune
 from dgmark.version import __version__
 
 app = typer.Typer(
@@ -47,7 +48,7 @@ def dgmark(
 
 app.command(cls=Command)(keygen)
 app.add_typer(key_app, name="key")
-for command in (generate, infill, detect, attack, evaluate, rate):
+for command in (generate, infill, detect, attack, evaluate, rate, tune):
     app.command(cls=Command)(command)
 app.command("bench-lm", cls=Command)(bench_lm)
 for command in (models, schemes, convert, demo):
