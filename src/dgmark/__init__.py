@@ -21,6 +21,7 @@ from dgmark.watermark.key_file import KeyFilePermissionWarning
 
 if TYPE_CHECKING:
     from dgmark.decode import DecodeConfig, Generation, Infilling, Trace, generate, infill, select, stream
+    from dgmark.decode.settings_file import read_settings
     from dgmark.models.convert import convert
     from dgmark.models.denoiser import Denoiser
     from dgmark.models.load import load_model
@@ -35,6 +36,7 @@ _NEED_TORCH = {
     "generate": "dgmark.decode",
     "infill": "dgmark.decode",
     "load_model": "dgmark.models.load",
+    "read_settings": "dgmark.decode.settings_file",
     "select": "dgmark.decode",
     "stream": "dgmark.decode",
 }
@@ -68,6 +70,7 @@ __all__ = [
     "load_model",
     "load_tokenizer",
     "read_document",
+    "read_settings",
     "select",
     "stream",
     "verify_report",

@@ -22,6 +22,7 @@ from dgmark.cli.process import prepare_process
 from dgmark.cli.rate import rate
 from dgmark.cli.report import report_app
 from dgmark.cli.schemes import schemes
+from dgmark.cli.tune import tune
 from dgmark.version import __version__
 
 app = typer.Typer(
@@ -52,7 +53,7 @@ def dgmark(
 app.command(cls=Command)(keygen)
 app.add_typer(key_app, name="key")
 app.add_typer(report_app, name="report")
-for command in (generate, infill, detect, attack, evaluate, rate):
+for command in (generate, infill, detect, attack, evaluate, rate, tune):
     app.command(cls=Command)(command)
 app.command("bench-lm", cls=Command)(bench_lm)
 for command in (models, schemes, convert, demo):

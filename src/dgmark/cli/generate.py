@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +15,7 @@ from dgmark.cli.option_groups import OptionGroup, option, option_groups
 from dgmark.cli.row_output import RowOutput, make_rows
 from dgmark.cli.schemes import SchemeToMark
 from dgmark.decode.config import Settings
+from dgmark.decode.settings_file import read_settings
 from dgmark.errors import DgmarkError, ModelFault, SettingsError
 from dgmark.rows.apart import check_apart
 from dgmark.rows.inputs import LARGEST_LINE, STDIN, STDIN_NAME, checked_size, decode, open_input
@@ -90,6 +92,15 @@ def generate(
     prompts: PromptOptions,
     loading: opt.ModelOptions,
     settings: opt.DecodingOptions,
+    settings_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--settings",
+            help="Settings file of `dgmark tune`; decoding options that are also given go before it.",
+            show_default=False,
+            rich_help_panel=opt.DECODING,
+        ),
+    ] = None,
     chat: Annotated[bool, typer.Option("--chat", help="Put each prompt into the model's chat template.")] = False,
     seed: opt.Seed = 0,
     batch_size: opt.BatchSize = 8,
@@ -112,6 +123,8 @@ def generate(
     another watermark than dgMARK, in the same decoding loop and with the same key.
     """
     check_apart(out, [prompts.source])
+    if settings_file is not None:
+        settings = {**read_settings(settings_file, key=key), **settings}
     tasks = tasks_of(prompts.rows, _task, seed=seed, purpose="prompt to continue")
     if live and (len(tasks) != 1 or out is not None):
         raise SettingsError("--stream shows one text: give a single prompt, and leave --out out")

@@ -52,6 +52,13 @@ def repeated_ngrams(ids: TokenIds, n: int = 4) -> float:
     return 1.0 - distinct_ngrams(ids, n)
 
 
+def token_entropy(ids: TokenIds) -> float:
+    """Return the entropy of a text's own tokens, in bits: 0 if all are the same, log2 n if all n differ."""
+    _, counts = np.unique(_array(ids), return_counts=True)
+    shares = counts / max(counts.sum(), 1)
+    return float(-(shares * np.log2(shares)).sum())
+
+
 def periodic(ids: TokenIds, period: int, *, times: int = 3) -> Periodicity:
     """Measure echoes and runs of one period.
 

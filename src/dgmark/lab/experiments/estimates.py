@@ -39,7 +39,12 @@ def share(hits: int, count: int) -> Estimate:
 
 def median(values: Float[np.ndarray, " n"]) -> Estimate:
     """Estimate the median with a bootstrap interval."""
-    return _of(_BOOTSTRAP.interval(lambda drawn: np.median(values[drawn], axis=1), len(values)), len(values))
+    return quantile(values, 0.5)
+
+
+def quantile(values: Float[np.ndarray, " n"], level: float) -> Estimate:
+    """Estimate a quantile with a bootstrap interval."""
+    return _of(_BOOTSTRAP.interval(lambda drawn: np.quantile(values[drawn], level, axis=1), len(values)), len(values))
 
 
 def mean(values: Float[np.ndarray, " n"]) -> Estimate:

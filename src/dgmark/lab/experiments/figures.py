@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dgmark.detection.strip import COLOURS, new_figure
+from dgmark.lab.experiments.estimates import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -178,4 +179,151 @@ def roc(
     axes.set_ylabel("true-positive rate")
     axes.set_title(title, fontsize="medium")
     axes.legend(loc="lower right")
+    return figure
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A curve over temperatures.
+
+    Attributes:
+        name: its name in the legend.
+        colour: number of its colour; curves of one colour differ in marker and dashes.
+        x: coordinates on the x axis.
+        y: coordinates on the y axis.
+        size: a figure that the size of each point shows; None for a point without one.
+        labels: a label for each point.
+    """
+
+    name: str
+    colour: int
+    x: list[float]
+    y: list[float]
+    size: list[float | None]
+    labels: list[str]
+
+
+@dataclass(frozen=True)
+class Points:
+    """A scheme in the panels of a figure.
+
+    Attributes:
+        name: its name in the legend.
+        colour: number of its colour, as in the other pictures.
+        pairs: x and y in each panel.
+    """
+
+    name: str
+    colour: int
+    pairs: list[tuple[Estimate, Estimate]]
+
+
+def _styles(drawn: Sequence[Curve] | Sequence[Points]) -> list[tuple[str, str, str]]:
+    """The colour of each, and a marker and a line style that no other of its colour has."""
+    before: dict[int, int] = {}
+    styles = []
+    for one in drawn:
+        place = before[one.colour] = before.get(one.colour, -1) + 1
+        styles.append(
+            (COLOURS[one.colour % len(COLOURS)], _MARKERS[place % len(_MARKERS)], _DASHES[place % len(_DASHES)])
+        )
+    return styles
+
+
+def frontier_figure(curves: Sequence[Curve], *, x: str, y: str, title: str, unit: str) -> "Figure":
+    """Draw curves with labelled points on a logarithmic y axis; the area of a point shows its size, in `unit`."""
+    figure = new_figure(8.5, 5.2)
+    axes = figure.subplots()
+    largest = max((size for curve in curves for size in curve.size if size), default=1.0)
+    for curve, (colour, marker, dash) in zip(curves, _styles(curves), strict=True):
+        axes.plot(
+            curve.x, curve.y, color=colour, linestyle=dash, linewidth=1, marker=marker, markersize=3, label=curve.name
+        )
+        areas = [14.0 if size is None else 8 + 150 * size / largest for size in curve.size]
+        axes.scatter(curve.x, curve.y, areas, color=colour, marker=marker, alpha=0.75, linewidths=0)
+        for at_x, at_y, label in zip(curve.x, curve.y, curve.labels, strict=True):
+            axes.annotate(label, (at_x, at_y), (5, -9), textcoords="offset points", fontsize="xx-small", color=colour)
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    ticks = [tick for tick in (5, 6, 8, 10, 12, 15, 18, 22, 27, 33, 40, 50, 75, 100, 200) if low <= tick <= high]
+    axes.set_yticks(ticks, [str(tick) for tick in ticks])
+    axes.minorticks_off()
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.set_title(f"{title}\nlabels: temperature; area: {unit}, at most {largest:.2f}", fontsize="medium")
+    figure.legend(loc="outside right upper", fontsize="x-small")
+    return figure
+
+
+def points_figure(schemes: Sequence[Points], panels: Sequence[str], *, reference: float, x: str, y: str) -> "Figure":
+    """Draw one point with intervals a scheme in every panel, and a line at the reference's x."""
+    figure = new_figure(3.0 * len(panels) + 2.2, 3.8)
+    every = np.ravel(figure.subplots(1, len(panels), sharex=True, sharey=True))
+    styles = _styles(schemes)
+    for place, (axes, panel) in enumerate(zip(every, panels, strict=True)):
+        axes.axvline(reference, color="0.6", linewidth=0.8, linestyle=":", label=None if place else "no mark")
+        for scheme, (colour, marker, _) in zip(schemes, styles, strict=True):
+            across, up = scheme.pairs[place]
+            axes.errorbar(
+                across.value,
+                up.value,
+                xerr=[[max(across.value - across.low, 0)], [max(across.high - across.value, 0)]],
+                yerr=[[max(up.value - up.low, 0)], [max(up.high - up.value, 0)]],
+                color=colour,
+                marker=marker,
+                markersize=5,
+                linewidth=0.8,
+                capsize=2,
+                label=None if place else scheme.name,
+            )
+        axes.set_title(panel, fontsize="small")
+    figure.supxlabel(x, fontsize="small")
+    every[0].set_ylim(top=min(102.0, every[0].get_ylim()[1]))
+    every[0].set_ylabel(y, fontsize="small")
+    figure.legend(loc="outside right upper", fontsize="x-small")
+    return figure
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A point with standard errors, and a figure that its area shows."""
+
+    name: str
+    x: float
+    y: float
+    x_error: float
+    y_error: float
+    size: float
+
+
+def goal_figure(spots: Sequence[Spot], *, least_x: float, most_y: float, x: str, y: str, unit: str) -> "Figure":
+    """Draw points with their standard errors; the first has another colour, and the goal is a shaded corner.
+
+    Args:
+        spots: the points, the best first.
+        least_x: the goal has no smaller x.
+        most_y: the goal has no larger y.
+        x: label of the x axis.
+        y: label of the y axis.
+        unit: what the area of a point shows.
+    """
+    figure = new_figure(7.5, 4.6)
+    axes = figure.subplots()
+    largest = max((one.size for one in spots), default=0.0) or 1.0
+    for place, one in enumerate(spots):
+        colour = COLOURS[0] if place else COLOURS[1]
+        axes.errorbar(one.x, one.y, one.y_error, one.x_error, color=colour, linewidth=0.8, capsize=2)
+        axes.scatter([one.x], [one.y], [10 + 120 * one.size / largest], color=colour, linewidths=0)
+        axes.annotate(one.name, (one.x, one.y), (6, 5), textcoords="offset points", fontsize="x-small")
+    axes.margins(x=0.25, y=0.15)
+    left, right = axes.get_xlim()
+    low, high = axes.get_ylim()
+    left, right, low, high = min(left, least_x), max(right, least_x * 1.02), min(low, most_y * 0.96), max(high, most_y)
+    axes.fill_between([least_x, right], low, most_y, color=COLOURS[2], alpha=0.15, linewidth=0, label="the goal")
+    axes.set_xlim(left, right)
+    axes.set_ylim(low, high)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.set_title(f"area: {unit}, at most {largest:.2f}", fontsize="medium")
+    figure.legend(loc="outside right upper", fontsize="small")
     return figure

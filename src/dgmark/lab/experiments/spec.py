@@ -5,6 +5,7 @@ One file describes one table or figure of the paper. It lists cells (what to dec
 """
 
 import tomllib
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,8 +17,9 @@ from dgmark.watermark.groups import Grouping
 
 SetupName = Literal["builtin", "paper"]
 View = Literal[
-    "detection", "auc", "length-curve", "ratios", "lengths", "perplexity", "timing", "benchmark", "judge", "samples"
-]
+    "detection", "auc", "length-curve", "ratios", "lengths", "perplexity", "timing", "benchmark", "judge", "samples",
+    "frontier",
+]  # fmt: skip
 # measures that need more than the texts and the key
 Measure = Literal["perplexity", "judge"]
 # rates of the paper's TPR@FPR columns
@@ -179,6 +181,39 @@ class Cell(_Table):
         return self.model_dump(exclude={"paper", "group", "at", "null", "setups", "min_tokens"})
 
 
+class Sweep(Cell):
+    """One cell at several temperatures: a curve of a figure.
+
+    Attributes:
+        temperatures: one cell is made for each, called "NAME, T = TEMPERATURE", with `group` NAME and `at` TEMPERATURE.
+    """
+
+    temperatures: list[float] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _only_one_temperature(self) -> "Sweep":
+        if "temperature" in self.decoding or self.at is not None or self.group:
+            raise ValueError("a sweep sets temperature, at and group itself: leave them out")
+        return self
+
+    @property
+    def cells(self) -> list[Cell]:
+        """The cells, in the order of the temperatures."""
+        shared = {name: getattr(self, name) for name in Cell.model_fields}
+        return [
+            Cell(
+                **{
+                    **shared,
+                    "name": f"{self.name}, T = {temperature:g}",
+                    "decoding": {**self.decoding, "temperature": temperature},
+                    "group": self.name,
+                    "at": temperature,
+                }
+            )
+            for temperature in self.temperatures
+        ]
+
+
 class Experiment(_Table):
     """One table or figure of the paper.
 
@@ -196,7 +231,8 @@ class Experiment(_Table):
         paper: the paper's setup.
         prompts: prompt sets by name.
         attacks: attacks on every marked cell.
-        cells: the cells.
+        singles: the cells that the file lists one by one.
+        sweeps: the cells that the file lists as curves over temperatures.
     """
 
     name: str
@@ -213,10 +249,18 @@ class Experiment(_Table):
     paper: Setup
     prompts: dict[str, PromptSet]
     attacks: list[Attack] = []
-    cells: list[Cell] = Field(min_length=1)
+    singles: list[Cell] = Field(default=[], alias="cells")
+    sweeps: list[Sweep] = []
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """All cells: the single ones, then those of the sweeps."""
+        return [*self.singles, *(cell for sweep in self.sweeps for cell in sweep.cells)]
 
     @model_validator(mode="after")
     def _names_agree(self) -> "Experiment":
+        if not self.cells:
+            raise ValueError("there is no cell: give [[cells]] or [[sweeps]]")
         names = [cell.name for cell in self.cells]
         twice = {name for name in names if names.count(name) > 1}
         if twice:

@@ -6,6 +6,7 @@ from dgmark.lab.experiments.spec import View
 from dgmark.lab.experiments.views.costs import benchmark, ratings, timing
 from dgmark.lab.experiments.views.curves import area_under_curve, length_curve
 from dgmark.lab.experiments.views.detection import detection
+from dgmark.lab.experiments.views.frontier import frontier
 from dgmark.lab.experiments.views.section import Context, Section
 from dgmark.lab.experiments.views.texts import lengths, perplexities, ratios, samples
 
@@ -20,6 +21,7 @@ VIEWS: dict[View, Callable[[Context], Section]] = {
     "benchmark": benchmark,
     "judge": ratings,
     "samples": samples,
+    "frontier": frontier,
 }
 
 __all__ = ["VIEWS", "Context", "Section"]

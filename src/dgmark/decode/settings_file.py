@@ -1,0 +1,120 @@
+"""Files of decoding settings: what `dgmark tune` found for a model, and `generate` and the Python API take."""
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from dgmark.decode.config import DecodeConfig, Settings
+from dgmark.errors import SettingsError
+from dgmark.rows.whole_files import write_whole
+from dgmark.watermark.key import WatermarkKey
+
+FORMAT, VERSION = "dgmark-settings", 1
+
+
+class TunedSettings(BaseModel):
+    """The contents of a settings file.
+
+    Attributes:
+        format: "dgmark-settings".
+        version: version of the format.
+        model: name of the model that the settings were found for.
+        code_length: period of the key's position code that they were found with; 0 is the paper's i mod m.
+        decoding: fields of `DecodeConfig`; those that are left out have their defaults.
+        measured: what was measured with these settings, for the reader.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    format: Literal["dgmark-settings"] = FORMAT  # type: ignore[assignment]
+    version: Literal[1] = VERSION  # type: ignore[assignment]
+    model: str
+    code_length: int = Field(ge=0)
+    decoding: dict[str, bool | int | float | str | None]
+    measured: dict[str, bool | int | float | str | None] = {}
+
+    def check_key(self, key: WatermarkKey | None) -> None:
+        """Refuse a key with another position code; text without a mark has none.
+
+        Raises:
+            SettingsError: the key's code is another one.
+        """
+        if key is None or key.spec.code_length == self.code_length:
+            return
+        values = " ".join(_flag(name, value) for name, value in self.decoding.items())
+        raise SettingsError(
+            f"these settings were found with a position code of {self.code_length}, and the key has one of "
+            f"{key.spec.code_length}: make a key with `dgmark keygen --code-length {self.code_length}`, or give the "
+            f"settings as options, which need no such key: {values}"
+        )
+
+
+def read_settings_file(path: Path) -> TunedSettings:
+    """Read a settings file.
+
+    Raises:
+        SettingsError: the file is unreadable, is no settings file, or has an unknown, missing or invalid field.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"the settings file {path} cannot be read: {error.strerror}") from None
+    except ValueError as error:  # no UTF-8, or no JSON
+        raise SettingsError(f"{path} is no settings file ({error}): give one that `dgmark tune` wrote") from None
+    if isinstance(content, dict) and content.get("format") == FORMAT and content.get("version") != VERSION:
+        raise SettingsError(
+            f"{path} has version {content.get('version')!r} of the settings format, and this dgmark reads version "
+            f"{VERSION}: use a newer dgmark, or make the file again with `dgmark tune`"
+        )
+    try:
+        tuned = TunedSettings.model_validate(content)
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'the file'}: {e['msg']}" for e in error.errors())
+        raise SettingsError(f"{path} is no valid settings file: {problems}") from None
+    _check_decoding(path, tuned.decoding)
+    return tuned
+
+
+def _flag(name: str, value: bool | int | float | str | None) -> str:
+    flag = name.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{flag}" if value else f"--no-{flag}"
+    return f"--{flag} {value}"
+
+
+def _check_decoding(path: Path, decoding: dict[str, Any]) -> None:
+    unknown = sorted(decoding.keys() - DecodeConfig().to_dict().keys())
+    if unknown:
+        raise SettingsError(f"{path}: there is no decoding setting {', '.join(unknown)}")
+    try:
+        DecodeConfig(**{"length": decoding.get("block_length", DecodeConfig.block_length), **decoding})
+    except SettingsError as error:
+        raise SettingsError(f"{path}: {error}") from None
+
+
+def write_settings_file(path: Path, tuned: TunedSettings) -> None:
+    """Write a settings file, whole or not at all.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    write_whole(path, json.dumps(tuned.model_dump(), indent=1, ensure_ascii=False) + "\n")
+
+
+def read_settings(path: str | Path, *, key: WatermarkKey | None) -> Settings:
+    """Read the decoding settings of a file that `dgmark tune` wrote.
+
+        dgmark.generate(model, prompt, key=key, **dgmark.read_settings("settings.json", key=key))
+
+    Args:
+        path: the settings file.
+        key: the key that the text will be marked with; None for text without a mark.
+
+    Raises:
+        SettingsError: the file is unusable, or was made for keys with another position code.
+    """
+    tuned = read_settings_file(Path(path))
+    tuned.check_key(key)
+    return tuned.decoding  # type: ignore[return-value]

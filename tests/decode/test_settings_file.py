@@ -1,0 +1,91 @@
+"""Settings files: they come back as they were written, and what they must not hold is refused by name."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dgmark
+from dgmark.decode.config import DecodeConfig
+from dgmark.decode.settings_file import TunedSettings, read_settings_file, write_settings_file
+from dgmark.errors import InputError, SettingsError
+from support.known_keys import known_key
+from support.unchecked import unchecked
+
+TUNED = TunedSettings(
+    model="storyteller",
+    code_length=16,
+    decoding={"temperature": 0.6, "guard": 0.05, "lookahead": 3, "lookahead_proposals": "kept", "top_p": 0.95},
+    measured={"bits": 0.21, "meets_goal": True, "judge": "builtin"},
+)
+
+
+def written(path: Path, **changes: Any) -> Path:
+    content = {**TUNED.model_dump(), **changes}
+    path.write_text(json.dumps({name: value for name, value in content.items() if value is not ...}))
+    return path
+
+
+def test_a_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    write_settings_file(path, TUNED)
+    assert read_settings_file(path) == TUNED
+    assert json.loads(path.read_text())["format"] == "dgmark-settings"
+    key = known_key("settings", code_length=16)
+    assert dgmark.read_settings(path, key=key) == TUNED.decoding
+    assert dgmark.read_settings(str(path), key=None) == TUNED.decoding
+    DecodeConfig(**dgmark.read_settings(path, key=None))
+
+
+def test_every_decoding_setting_can_stand_in_a_file(tmp_path: Path) -> None:
+    every = DecodeConfig(repetition_guard=True, top_k=7, steps=128).to_dict()
+    assert read_settings_file(written(tmp_path / "all.json", decoding=every)).decoding == every
+
+
+def test_a_key_with_another_code_is_refused_and_told_what_to_do(tmp_path: Path) -> None:
+    path = written(tmp_path / "settings.json")
+    with pytest.raises(
+        SettingsError, match=r"position code of 16, and the key has one of 0.*--code-length 16"
+    ) as error:
+        dgmark.read_settings(path, key=known_key("settings"))
+    assert "--temperature 0.6 --guard 0.05 --lookahead 3" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"colour": "blue"}, "colour: Extra inputs are not permitted"),
+        ({"model": ...}, "model: Field required"),
+        ({"code_length": "16"}, "code_length: Input should be a valid integer"),
+        ({"code_length": -1}, "code_length"),
+        ({"format": "dgmark-key"}, "format: Input should be 'dgmark-settings'"),
+        ({"version": 2}, "has version 2 of the settings format, and this dgmark reads version 1"),
+        ({"decoding": {"temprature": 0.6}}, "there is no decoding setting temprature"),
+        ({"decoding": {"temperature": -1}}, "temperature -1 is neither 0 nor in"),
+        ({"decoding": {"temperature": "warm"}}, "temperature 'warm' is not a number"),
+        ({"decoding": {"guard": True}}, "guard True is not a number"),
+        ({"decoding": {"guard": [0.1]}}, "decoding.guard"),
+    ],
+)
+def test_what_a_file_must_not_hold_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    path = written(tmp_path / "settings.json", **changes)
+    with unchecked(), pytest.raises(SettingsError, match=message) as error:
+        read_settings_file(path)
+    assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b'"text"'])
+def test_what_is_no_settings_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "other.json"
+    path.write_bytes(content)
+    with pytest.raises(SettingsError, match="settings file"):
+        read_settings_file(path)
+
+
+def test_files_that_cannot_be_read_or_written_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot be read: No such file"):
+        read_settings_file(tmp_path / "none.json")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be written"):
+        write_settings_file(tmp_path / "file" / "settings.json", TUNED)
