@@ -6,6 +6,7 @@ from functools import cache
 import numpy as np
 from jaxtyping import Float, Int
 
+from dgmark.detection.aligned import aligned_test
 from dgmark.detection.evidence import KeyTest
 from dgmark.detection.intact import IntactTest
 from dgmark.detection.match_null import z_score

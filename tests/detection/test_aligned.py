@@ -190,7 +190,7 @@ def test_a_loop_with_a_slip_is_not_a_mark() -> None:
 
 # --- the p-value against the enumeration of all keys -----------------------------------------------
 
-CASES = {
+CASES: dict[str, tuple[dict[str, Any], list[int]]] = {
     "repeats": ({}, [300, 301, 300, 302, 303, 301, 304, 300, 305, 306, 301, 307]),
     "distinct": ({}, list(range(300, 311))),
     "m = 4": ({"modulus": 4}, [300, 301, 300, 302, 303, 301]),
