@@ -139,6 +139,24 @@ def test_top_p_always_keeps_the_most_likely_token(top_p: float) -> None:
     assert (filter_weights(weights, None, top_p) > 0).any(-1).all()
 
 
+@pytest.mark.parametrize("kind", ["sharp", "flat", "equal", "few"])
+@pytest.mark.parametrize("top_p", [0.01, 0.5, 0.9, 0.999])
+def test_top_p_is_that_of_a_full_sort(kind: str, top_p: float) -> None:
+    """Against a stable sort of the whole vocabulary, of which the filter sorts only what holds the share."""
+    generator = torch.Generator().manual_seed(3)
+    logits = torch.randn(12, 5000, generator=generator) * {"sharp": 8.0, "flat": 0.1}.get(kind, 1.0)
+    if kind in ("equal", "few"):
+        logits = (3 * logits).round()
+    if kind == "few":
+        logits[:, 40:] = float("-inf")
+    weights = logits.softmax(-1)
+    ordered, order = weights.sort(dim=-1, descending=True, stable=True)
+    mass = ordered.cumsum(-1, dtype=torch.float64)
+    ordered = ordered.where(mass - ordered < top_p * mass[:, -1:], 0.0)
+    expected = torch.zeros_like(weights).scatter(-1, order, ordered)
+    assert torch.equal(filter_weights(weights, None, top_p), expected)
+
+
 @given(
     st.lists(
         st.sampled_from([0.0, 0.0, 1e-300, 1e-20, 0.1, 1 / 3, 0.7, 5.0]) | st.floats(0, 1e6), min_size=1, max_size=12

@@ -77,6 +77,9 @@ def _rewards(logits: Tensor, permitted: Tensor, tokens: Tensor, uniforms: Tensor
             return best[:, 0] - best[:, 1]
 
 
+_SORTED_FIRST = 256  # weights
+
+
 def filter_weights(
     weights: Float[Tensor, "k vocab"], top_k: int | None, top_p: float | None
 ) -> Float[Tensor, "k vocab"]:
@@ -88,12 +91,29 @@ def filter_weights(
         kth = weights.topk(top_k, -1).values[:, -1:]
         weights = weights.where(weights >= kth, 0.0)
     if top_p is not None and top_p < 1:
-        ordered, order = weights.sort(dim=-1, descending=True, stable=True)
-        mass = ordered.cumsum(-1, dtype=torch.float64)
-        before = mass - ordered
-        ordered = ordered.where(before < top_p * mass[:, -1:], 0.0)
-        weights = torch.zeros_like(weights).scatter(-1, order, ordered)
+        weights = _nucleus(weights, top_p)
     return weights
+
+
+def _nucleus(weights: Float[Tensor, "k vocab"], top_p: float) -> Float[Tensor, "k vocab"]:
+    """Keep the fewest most likely tokens with a share `top_p` of the mass; of equal ones, the lower ids.
+
+    Sorting a whole vocabulary costs as much as a small model's forward, so only the largest weights are sorted: as many
+    as hold the share.
+    """
+    share = top_p * weights.sum(-1, keepdim=True, dtype=torch.float64)
+    count = min(_SORTED_FIRST, weights.shape[-1])
+    while True:
+        largest = weights.topk(count, -1).values
+        mass = largest.cumsum(-1, dtype=torch.float64)
+        if count == weights.shape[-1] or bool((mass[:, -1:] >= share).all()):
+            break
+        count = min(8 * count, weights.shape[-1])
+    kept = (mass - largest < share).sum(-1, keepdim=True)
+    least = largest.gather(-1, kept - 1)
+    above, level = weights > least, weights == least
+    among_equals = level & (level.cumsum(-1) <= kept - above.sum(-1, keepdim=True))
+    return weights.where(above | among_equals, 0.0)
 
 
 def draw(weights: Float[Tensor, "k vocab"], uniforms: Float[Tensor, " k"]) -> Int[Tensor, " k"]:
