@@ -106,15 +106,8 @@ def demo(
     texts, seconds = [], []
     for one_key, settings in ((None, show.unmarked), (key, show.marked)):
         begin = time.perf_counter()
-        (made,) = generate(
-            denoiser,
-            prompt,
-            key=one_key,
-            length=length or show.length,
-            seed=seed,
-            chat=show.chat,
-            **settings,
-        )
+        whole: Settings = {**settings, "length": length or show.length}
+        (made,) = generate(denoiser, prompt, key=one_key, seed=seed, chat=show.chat, **whole)
         texts.append(made.text)
         seconds.append(time.perf_counter() - begin)
     detector = Detector(key)
