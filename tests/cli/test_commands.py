@@ -600,12 +600,13 @@ def test_the_demo_detects_the_mark_also_after_the_cut(key_file: Path, tmp_path: 
 
 
 @pytest.mark.slow
-def test_without_the_narrators_base_the_demo_shows_the_storyteller(tmp_path: Path) -> None:
+def test_the_demo_needs_the_narrators_base_for_the_narrator_only(tmp_path: Path) -> None:
     nowhere = {"DGMARK_CACHE": str(tmp_path), "DGMARK_BASE": str(tmp_path / "missing.whl"), "COLUMNS": "100"}
     command = [sys.executable, "-m", "dgmark", "demo", "--length", "64"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | nowhere)
-    assert "the storyteller writes instead of the narrator" in done.stderr
-    assert "Once upon a time" in done.stdout
+    assert "Where have you been" in done.stdout
+    assert "without the mark, temperature 1.0" in done.stdout
+    assert "with the mark, temperature 0.6" in done.stdout
     chosen = subprocess.run(
         [*command, "--model", "narrator"], capture_output=True, text=True, check=False, env=os.environ | nowhere
     )

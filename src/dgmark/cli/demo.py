@@ -1,4 +1,4 @@
-"""`dgmark demo`: generation and detection in a few minutes, with a built-in model."""
+"""`dgmark demo`: generation and detection with a built-in model."""
 
 import re
 import time
@@ -15,9 +15,10 @@ from rich.text import Text
 from dgmark.checkpoint.folder import BUILTIN, NARRATOR
 from dgmark.cli.console import command_errors, needed_extra, stderr, stdout
 from dgmark.cli.highlight import highlight, legend
+from dgmark.decode.config import Settings
 from dgmark.detection.detector import Detector
 from dgmark.detection.result import Detection
-from dgmark.errors import MissingExtra, ModelNotFound, SettingsError
+from dgmark.errors import SettingsError
 from dgmark.rows.whole_files import write_whole
 from dgmark.watermark.key import WatermarkKey
 
@@ -27,22 +28,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Show:
-    """The prompt of a model, and its decoding settings."""
+    """The prompt of a model, and its decoding settings.
+
+    Steering gives up the sharpening of decoding by confidence, so marked text is drawn at a lower temperature.
+    """
 
     prompt: str
     length: int
-    temperature: float
     chat: bool
+    unmarked: Settings
+    marked: Settings
 
 
+CODE_LENGTH = 16  # of a new key: at low temperatures its marks are stronger than those of the paper's i mod m
 SHOWS = {
-    NARRATOR: Show("Write a short story about a lighthouse keeper who finds an old letter.", 240, 0.8, chat=True),
     BUILTIN: Show(
-        "Once upon a time there was an old king who lived in a castle by the sea, and he had three daughters. "
-        "One morning the youngest of them",
-        128,
-        1.0,
+        '"Where have you been all day?" asked the old woman, when the boy came home at last.\n'
+        '"I have been to the mill, grandmother," said he.',
+        192,
         chat=False,
+        unmarked={"temperature": 1.0, "cache": "dual"},
+        marked={"temperature": 0.6, "cache": "dual"},
+    ),
+    NARRATOR: Show(
+        "Write a letter from a lighthouse keeper to his sister in the city.",
+        240,
+        chat=True,
+        unmarked={"temperature": 0.9, "top_p": 0.95},
+        marked={"temperature": 0.5, "top_p": 0.9},
     ),
 }
 
@@ -52,18 +65,18 @@ def demo(
     prompt: Annotated[
         str | None,
         typer.Option(
-            help="Request to the narrator, or text for the storyteller to continue.", show_default="the demo's own"
+            help="Text for the storyteller to continue, or request to the narrator.", show_default="the demo's own"
         ),
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(
-            help="Built-in model: narrator or storyteller.", show_default="the model of --key, else the narrator"
+            help="Built-in model: storyteller or narrator.", show_default="the model of --key, else the storyteller"
         ),
     ] = None,
     length: Annotated[
         int | None,
-        typer.Option(min=1, help="Length of each text in tokens.", show_default="narrator 240, storyteller 128"),
+        typer.Option(min=1, help="Length of each text in tokens.", show_default="storyteller 192, narrator 240"),
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed of both texts.")] = 1,
     key_file: Annotated[
@@ -73,15 +86,17 @@ def demo(
         Path | None, typer.Option(help="Also save the output as an SVG picture to this file.", show_default=False)
     ] = None,
 ) -> None:
-    """Generate a text with the mark of a new key and one without; look for the mark in both, then in a cut text."""
+    """Generate a text with the mark of a new key and one without; look for the mark in both, then in a cut text.
+
+    The marked text is drawn at a lower temperature, because steering makes text more varied.
+    """
     with needed_extra("generate", "the demo"):
         from dgmark.decode import generate
 
     console = Console(record=True, width=112) if svg else stdout()
     loaded_key = None if key_file is None else WatermarkKey.load(key_file)
-    name = model or (NARRATOR if loaded_key is None else loaded_key.spec.tokenizer)
-    denoiser = _load(name, chosen=bool(model or loaded_key))
-    key = WatermarkKey.generate(denoiser) if loaded_key is None else loaded_key
+    denoiser = _load(model or (BUILTIN if loaded_key is None else loaded_key.spec.tokenizer))
+    key = WatermarkKey.generate(denoiser, code_length=CODE_LENGTH) if loaded_key is None else loaded_key
     show = SHOWS[denoiser.name]
     prompt = show.prompt if prompt is None else prompt
     origin = "new, secret" if loaded_key is None else "secret"
@@ -89,16 +104,16 @@ def demo(
     console.print(Text.assemble("prompt  ", (prompt, "italic")))
 
     texts, seconds = [], []
-    for one_key in (None, key):
+    for one_key, settings in ((None, show.unmarked), (key, show.marked)):
+        options: Settings = {**settings, "length": length or show.length}
         begin = time.perf_counter()
         (made,) = generate(
             denoiser,
             prompt,
             key=one_key,
-            length=length or show.length,
             seed=seed,
-            temperature=show.temperature,
             chat=show.chat,
+            **options,
         )
         texts.append(made.text)
         seconds.append(time.perf_counter() - begin)
@@ -109,8 +124,8 @@ def demo(
     sides.add_column(ratio=1)
     sides.add_column(ratio=1)
     sides.add_row(
-        _panel("without the mark", texts[0], plain, detector, seconds[0]),
-        _panel("with the mark", texts[1], marked, detector, seconds[1]),
+        _panel(f"without the mark, {_sampling(show.unmarked)}", texts[0], plain, detector, seconds[0]),
+        _panel(f"with the mark, {_sampling(show.marked)}", texts[1], marked, detector, seconds[1]),
     )
     console.print(sides)
     console.print(legend())
@@ -123,22 +138,20 @@ def demo(
         write_whole(svg, picture)
 
 
-def _load(name: str, *, chosen: bool) -> "NetworkDenoiser":
-    """Load the model; the storyteller, if nobody chose the narrator and its base is unavailable."""
+def _load(name: str) -> "NetworkDenoiser":
     from dgmark.models.load import load_model
 
     if name not in SHOWS:
         raise SettingsError(
             f"the demo runs a built-in model ({', '.join(SHOWS)}), not {name!r}; use `dgmark generate` for other models"
         )
-    try:
-        with stderr().status(f"loading the {name} (the narrator's base, 93 MB, is fetched once)"):
-            return load_model(name)
-    except (ModelNotFound, MissingExtra) as error:
-        if chosen:
-            raise
-        stderr().print(f"the storyteller writes instead of the narrator: {error}", markup=False)
-        return load_model(BUILTIN)
+    with stderr().status(f"loading the {name}" + (", whose base (93 MB) is fetched once" if name == NARRATOR else "")):
+        return load_model(name)
+
+
+def _sampling(settings: Settings) -> str:
+    named = {"temperature": settings.get("temperature"), "top-p": settings.get("top_p")}
+    return ", ".join(f"{name} {value}" for name, value in named.items() if value is not None)
 
 
 def without_first_sentence(text: str) -> str:
