@@ -105,9 +105,9 @@ def demo(
 
     texts, seconds = [], []
     for one_key, settings in ((None, show.unmarked), (key, show.marked)):
+        options: Settings = {**settings, "length": length or show.length}
         begin = time.perf_counter()
-        whole: Settings = {**settings, "length": length or show.length}
-        (made,) = generate(denoiser, prompt, key=one_key, seed=seed, chat=show.chat, **whole)
+        (made,) = generate(denoiser, prompt, key=one_key, seed=seed, chat=show.chat, **options)
         texts.append(made.text)
         seconds.append(time.perf_counter() - begin)
     detector = Detector(key)
