@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 import torch
@@ -270,9 +271,9 @@ def test_the_strategy_sees_the_models_logits_bit_for_bit(
 ) -> None:
     seen: list[Tensor] = []
 
-    def spy(logits: Tensor, uniforms: Tensor, forbidden: Tensor, config: DecodeConfig, *, tempered: bool) -> Proposals:
+    def spy(logits: Tensor, *rest: Any, **options: Any) -> Proposals:
         seen.append(logits.clone())
-        return propose(logits, uniforms, forbidden, config, tempered=tempered)
+        return propose(logits, *rest, **options)
 
     monkeypatch.setattr(candidates, "propose", spy)
     model = RecordingToy(dtype=dtype, end_ids=())
@@ -294,8 +295,8 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 def test_before_the_first_commit_the_mark_changes_no_candidate_and_no_reward(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[Proposals] = []
 
-    def spy(logits: Tensor, uniforms: Tensor, forbidden: Tensor, config: DecodeConfig, *, tempered: bool) -> Proposals:
-        found.append(propose(logits, uniforms, forbidden, config, tempered=tempered))
+    def spy(*given: Any, **options: Any) -> Proposals:
+        found.append(propose(*given, **options))
         return found[-1]
 
     monkeypatch.setattr(candidates, "propose", spy)

@@ -241,6 +241,7 @@ def test_greedy_decoding_is_the_same_bit_for_bit_at_every_batch_size(strategy: s
         ({"commit": "factor", "steps": 4}, "commit factor takes as many steps as it needs"),
         ({"lookahead": 0}, "lookahead 0 looks at no candidate"),
         ({"lookahead_proposals": "both"}, "lookahead proposals 'both' is not one of: redrawn, kept"),
+        ({"noise": "fresh"}, "noise 'fresh' is not one of: redrawn, kept"),
         ({"commit": "all"}, "commit 'all' is not one of: quota, threshold, factor"),
         ({"schedule": "cosine"}, "schedule 'cosine' is not one of: llada, dream"),
         ({"cache": "all"}, "cache 'all' is not one of: none, prefix, dual"),

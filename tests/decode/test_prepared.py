@@ -70,6 +70,8 @@ def decoded(requests: list[Request], model: ToyDenoiser = TOY, **options: Any) -
         {"lookahead": 3},
         {"lookahead": 3, "lookahead_proposals": "kept"},
         {"lookahead": 3, "repetition_guard": True},
+        {"noise": "kept"},
+        {"noise": "kept", "lookahead": 3},
         {"commit": "threshold", "threshold": 0.2, "lookahead": 2},
         {"steps": 6, "repetition_guard": True},
     ],

@@ -336,6 +336,11 @@ def test_gumbel_needs_a_temperature() -> None:
         generate(TOY, "w1", key=KEY, scheme=scheme("gumbel"), temperature=0, length=12, block_length=6)
 
 
+def test_gumbel_has_its_own_noise() -> None:
+    with pytest.raises(SettingsError, match="brings its own noise, which it keeps anyway: leave noise out"):
+        generate(TOY, "w1", key=KEY, scheme=scheme("gumbel"), noise="kept", length=12, block_length=6)
+
+
 def test_a_scheme_without_a_key_is_refused() -> None:
     with pytest.raises(SettingsError, match="scheme kgw needs a key"):
         generate(TOY, "w1", key=None, scheme=scheme("kgw"), length=12, block_length=6)

@@ -41,6 +41,29 @@ class Candidates:
         self.tokens[rows], self.rewards[rows], self.matched[rows] = new.tokens, new.rewards, new.matched
 
 
+class _KeptNoise:
+    """Gumbel noise for the places of the active block, drawn from each row's generator when the block begins."""
+
+    def __init__(self, generators: Sequence[torch.Generator], vocab: int, device: torch.device) -> None:
+        self._generators, self._vocab, self._device = generators, vocab, device
+        self._low: int | None = None
+        self._drawn: dict[int, Tensor] = {}  # (window, vocab) for each row of the block that begins at `_low`
+
+    def __call__(self, rows: Tensor, masked: Tensor, low: int) -> Float[Tensor, "k vocab"]:
+        """The noise of each masked place, for canvases that come from these rows."""
+        if low != self._low:
+            self._low, self._drawn = low, {}
+        window = masked.shape[1]
+        return torch.cat([self._of(row, window)[places] for row, places in zip(rows.tolist(), masked, strict=True)])
+
+    def _of(self, row: int, window: int) -> Tensor:
+        if row not in self._drawn:
+            shape = (window, self._vocab)
+            uniform = torch.rand(shape, generator=self._generators[row], dtype=torch.float64)
+            self._drawn[row] = -(-uniform.log_()).log_().to(self._device, torch.float32)
+        return self._drawn[row]
+
+
 class Proposer:
     """Makes the candidates of one decode; holds one random generator for each row.
 
@@ -50,9 +73,6 @@ class Proposer:
         config: decoding settings.
         steering: what the scheme does to a step.
         seeds: one for each row.
-
-    Attributes:
-        forbidden: ids that no position may take.
 
     Raises:
         SettingsError: positions differ between rows, but the scheme counts them once for all rows.
@@ -70,6 +90,8 @@ class Proposer:
         self._steering = steering
         self._tempered = traits_of(model).confidence_source == "sampling"
         self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        keeps = config.noise == "kept" and not config.greedy
+        self._kept = _KeptNoise(self._generators, model.vocab_size, device) if keeps else None
         self._start, self._positions = canvas.start, canvas.positions
         self._mask_id = model.mask_id
         ends = torch.tensor(() if canvas.stops else model.end_ids, device=device, dtype=torch.long)
@@ -86,7 +108,8 @@ class Proposer:
             low: the window's first place in the region.
         """
         positions = self._positions[..., low : low + masked.shape[1]]
-        proposals = self._proposals(logits, ids, masked, positions, low, self._uniforms(rows, masked))
+        noise = self._noise(rows, masked, positions, low)
+        proposals = self._proposals(logits, ids, masked, positions, low, self._uniforms(rows, masked), noise)
         tokens = torch.zeros_like(masked, dtype=torch.long).masked_scatter(masked, proposals.tokens)
         rewards = torch.zeros_like(masked, dtype=proposals.rewards.dtype).masked_scatter(masked, proposals.rewards)
         if self._config.strategy == "left_to_right":
@@ -104,17 +127,27 @@ class Proposer:
         ]
         return torch.cat(draws).to(masked.device)[masked]
 
+    def _noise(self, rows: Tensor, masked: Tensor, positions: Tensor, low: int) -> Float[Tensor, "k vocab"] | None:
+        """Gumbel noise for each masked place: the scheme's, or the row's own if it is kept; None draws by uniforms."""
+        if self._steering.noise is not None:
+            return self._steering.noise(positions)[masked.nonzero()[:, 1]]
+        return None if self._kept is None else self._kept(rows, masked, low)
+
     def _proposals(
-        self, logits: Tensor, ids: Tensor, masked: Tensor, positions: Tensor, low: int, uniforms: Tensor
+        self,
+        logits: Tensor,
+        ids: Tensor,
+        masked: Tensor,
+        positions: Tensor,
+        low: int,
+        uniforms: Tensor,
+        noise: Tensor | None,
     ) -> Proposals:
         """Candidates and rewards at the masked places, row by row, under the scheme's bias and noise."""
-        bias, noise = self._steering.bias, self._steering.noise
-        if bias is None:
+        if self._steering.bias is None:
             chosen = logits[masked]
         else:
             start, temperature = self._start + low, self._config.temperature
-            chosen = bias(View(logits, ids, start, masked, positions, self._mask_id, self.forbidden, temperature))
-        if noise is None:
-            return propose(chosen, uniforms, self.forbidden, self._config, tempered=self._tempered)
-        keyed = noise(positions)[masked.nonzero()[:, 1]]
-        return propose(chosen, uniforms, self.forbidden, self._config, tempered=self._tempered, noise=keyed)
+            view = View(logits, ids, start, masked, positions, self._mask_id, self.forbidden, temperature)
+            chosen = self._steering.bias(view)
+        return propose(chosen, uniforms, self.forbidden, self._config, tempered=self._tempered, noise=noise)

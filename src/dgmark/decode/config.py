@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # so that the command line reads the settings without importi
 _COLDEST, _HOTTEST = 1e-6, 1e6
 
 STRATEGIES = ("random", "confidence", "entropy", "margin", "left_to_right")
+NOISES = ("redrawn", "kept")
 LOOKAHEAD_PROPOSALS = ("redrawn", "kept")
 COMMITS = ("quota", "threshold", "factor")
 SCHEDULES = ("llada", "dream")
@@ -27,6 +28,7 @@ class Settings(TypedDict, total=False):
     temperature: float
     top_k: int | None
     top_p: float | None
+    noise: Literal["redrawn", "kept"]
     lookahead: int
     lookahead_proposals: Literal["redrawn", "kept"]
     commit: Literal["quota", "threshold", "factor"]
@@ -84,6 +86,9 @@ class DecodeConfig:
     temperature: float = _setting(1.0, "Sampling temperature; 0 always takes the most likely token.")
     top_k: int | None = _setting(None, "Sample from the k most likely tokens only.")
     top_p: float | None = _setting(None, "Sample from the most likely tokens that together have this probability.")
+    noise: Literal["redrawn", "kept"] = _setting(
+        "redrawn", "Draw every masked position anew at each step, or keep each position's random numbers.", NOISES
+    )
     lookahead: int = _setting(
         1, "Choices that each step compares by looking one step ahead, each at the cost of a forward; 1 turns it off."
     )
@@ -199,6 +204,7 @@ class DecodeConfig:
             raise SettingsError(
                 "temperature 0 takes the most likely token: top-k and top-p have no meaning; leave them out"
             )
+        _one_of("noise", self.noise, NOISES)
         if self.strategy == "margin" and not self.greedy:
             raise SettingsError("strategy margin proposes the most likely token: it needs temperature 0")
 

@@ -267,7 +267,8 @@ class _Loop:
         computed = lookahead.canvases[which] == winner
         candidates.put(live[computed], lookahead.candidates.at(which[computed]))
         again = computed & contested
-        if self.config.greedy or self.config.lookahead_proposals == "kept" or not again.any():
+        kept = "kept" in (self.config.noise, self.config.lookahead_proposals)
+        if self.config.greedy or kept or not again.any():
             return
         window = canvases.masked[winner[again], block.low : block.high]
         redrawn = self._propose(block, lookahead.logits[which[again]], canvases.ids[winner[again]], window, live[again])

@@ -1,0 +1,162 @@
+"""Kept sampling noise: against direct Gumbel-max in plain Python, its distribution, and what it leaves alone."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from scipy.stats import chi2
+from torch import Tensor
+
+import dgmark.decode.candidates as candidates
+from dgmark.decode import DecodeConfig, KeyMatching, Matching, Response, decode, everything
+from dgmark.decode.proposals import Proposals, propose
+from dgmark.models.toy import ToyDenoiser
+from dgmark.watermark.groups import WatermarkSpec, group_table
+from dgmark.watermark.key import WatermarkKey
+
+SECRET = bytes(range(32))
+PROMPT = [2, 7, 5]
+LENGTH, BLOCK = 18, 6
+TOY = ToyDenoiser(end_ids=())
+KEPT = DecodeConfig(LENGTH, BLOCK, noise="kept")
+
+
+def marked(model: ToyDenoiser = TOY) -> KeyMatching:
+    spec = WatermarkSpec(
+        table_size=model.vocab_size, tokenizer="toy", tokenizer_fingerprint=model.tokenizer.fingerprint
+    )
+    return KeyMatching(WatermarkKey(spec, "test", SECRET), torch.device("cpu"))
+
+
+def run(model: ToyDenoiser, config: DecodeConfig, matching: Matching = everything, seed: int = 0) -> Response:
+    return decode(model, torch.tensor([PROMPT]), config, matching, [seed])[0]
+
+
+# ---- direct Gumbel-max, in plain Python; shares no line with the package's loop, proposals or noise ----
+
+
+def allowed(logits: list[float], permitted: list[int], config: DecodeConfig) -> list[int]:
+    """The tokens that top-k and then top-p leave, from their definitions."""
+    best_first = sorted(permitted, key=lambda v: (-logits[v], v))[: config.top_k]
+    weights = [math.exp(logits[v] / config.temperature) for v in best_first]
+    goal, mass, kept = (config.top_p or 1.0) * sum(weights), 0.0, []
+    for v, weight in zip(best_first, weights, strict=True):
+        if mass >= goal:
+            break
+        kept.append(v)
+        mass += weight
+    return kept
+
+
+def gumbel_max(model: ToyDenoiser, config: DecodeConfig, *, marks: bool, seed: int) -> tuple[list[int], list[int]]:
+    """The tokens, and the positions in the order of their commits."""
+    groups = group_table(SECRET, 2, model.vocab_size, 0)
+    generator = torch.Generator().manual_seed(seed)
+    permitted = [v for v in range(model.tokenizer.vocab_size) if v != model.mask_id]
+    y, order = [model.mask_id] * config.length, []
+    for low in range(0, config.length, config.block_length):
+        block = range(low, low + config.block_length)
+        uniforms = torch.rand(len(block), model.vocab_size, generator=generator, dtype=torch.float64).tolist()
+        noise = [[-math.log(-math.log(u)) for u in row] for row in uniforms]
+        while any(y[i] == model.mask_id for i in block):
+            torch.rand(len(block), 2, generator=generator, dtype=torch.float64)  # the draws of one forward
+            logits = model(torch.tensor([PROMPT + y]))[0].tolist()[len(PROMPT) :]
+            best: tuple[bool, float, int, int] | None = None
+            for i in block:
+                if y[i] != model.mask_id:
+                    continue
+                tokens = allowed(logits[i], permitted, config)
+                token = max(tokens, key=lambda v: logits[i][v] / config.temperature + noise[i - low][v])
+                reward = math.exp(logits[i][token]) / sum(math.exp(x) for x in logits[i])
+                candidate = (not marks or groups[token] == i % 2, reward, i, token)
+                if best is None or candidate[:2] > best[:2]:
+                    best = candidate
+            assert best is not None
+            y[best[2]] = best[3]
+            order.append(best[2])
+    return y, order
+
+
+@pytest.mark.parametrize("marks", [False, True], ids=["unmarked", "marked"])
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p"), [(1.0, None, None), (0.6, None, None), (1.7, 5, None), (1.0, 6, 0.8)]
+)
+def test_kept_noise_is_direct_gumbel_max(
+    temperature: float, top_k: int | None, top_p: float | None, marks: bool
+) -> None:
+    config = replace(KEPT, temperature=temperature, top_k=top_k, top_p=top_p)
+    for seed in range(4):
+        response = run(TOY, config, marked() if marks else everything, seed)
+        assert (response.token_ids, response.trace.position) == gumbel_max(TOY, config, marks=marks, seed=seed)
+
+
+# ---- what it means ----
+
+
+@dataclass(frozen=True)
+class Still(ToyDenoiser):
+    """A toy whose logits do not depend on the canvas."""
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        return super().__call__(torch.zeros_like(ids))
+
+
+@pytest.mark.parametrize(("noise", "changes"), [("kept", False), ("redrawn", True)])
+def test_a_candidate_changes_only_if_the_logits_do(noise: Any, changes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[list[int]] = []
+
+    def spy(*given: Any, **options: Any) -> Proposals:
+        proposals = propose(*given, **options)
+        found.append(proposals.tokens.tolist())
+        return proposals
+
+    monkeypatch.setattr(candidates, "propose", spy)
+    response = run(Still(end_ids=()), replace(KEPT, noise=noise, strategy="left_to_right"))
+    for low in range(0, LENGTH, BLOCK):
+        seen = [tokens != found[low][step:] for step, tokens in enumerate(found[low : low + BLOCK])]
+        assert any(seen) == changes
+        assert changes or response.token_ids[low : low + BLOCK] == found[low]
+
+
+def test_positions_and_blocks_draw_independently_from_the_softmax() -> None:
+    """Pearson's chi-square test of 9,000 draws; a true sampler fails it with probability 1e-6 over seeds (fixed)."""
+    model = Still(words=6, padding=2, end_ids=(), spread=3.0)
+    config = replace(KEPT, temperature=1.3, length=3000)
+    rows = decode(model, torch.tensor([[3], [3], [3]]), config, everything, [1, 2, 3])
+    pairs, expected = torch.zeros(8, 8), torch.zeros(8, 8, dtype=torch.float64)
+    weights = torch.softmax(model(torch.zeros(1, 3001, dtype=torch.long))[0, 1:, 1:8] / 1.3, -1)
+    for row in rows:
+        for i in range(0, 3000, 2):  # neighbours, to notice noise that repeats from place to place
+            a, b = row.token_ids[i : i + 2]
+            pairs[a, b] += 1
+            expected[1:, 1:] += weights[i, :, None] * weights[i + 1]
+    cells = expected > 0
+    assert expected[cells].min() > 20
+    assert pairs[~cells].sum() == 0
+    statistic = float(((pairs - expected)[cells] ** 2 / expected[cells]).sum())
+    assert statistic < chi2.isf(1e-6, int(cells.sum()) - 1)
+    assert len({tuple(row.token_ids) for row in rows}) == 3
+
+
+@pytest.mark.parametrize("proposals", ["redrawn", "kept"])
+def test_a_lookahead_draws_what_the_next_step_draws(proposals: Any) -> None:
+    config = replace(KEPT, lookahead=3)
+    responses = [run(TOY, replace(config, lookahead_proposals=way), marked(), 5) for way in ("kept", proposals)]
+    assert responses[0] == responses[1]
+    assert responses[0] != run(TOY, replace(config, noise="redrawn", lookahead_proposals=proposals), marked(), 5)
+
+
+def test_a_row_is_the_same_alone_and_among_strangers() -> None:
+    model = ToyDenoiser(end_bias=1.5)
+    prompts = torch.randint(2, 26, (7, 3), generator=torch.Generator().manual_seed(2))
+    together = decode(model, prompts, KEPT, marked(model), [*range(7)])
+    assert len({len(row.trace.step) for row in together}) > 1  # some stop before others
+    for row in range(7):
+        assert decode(model, prompts[row : row + 1], KEPT, marked(model), [row]) == [together[row]]
+
+
+def test_greedy_text_has_no_noise_to_keep() -> None:
+    greedy = replace(KEPT, temperature=0.0)
+    assert run(TOY, greedy) == run(TOY, replace(greedy, noise="redrawn"))
