@@ -23,7 +23,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from corpus import bench_key
 from dgmark import DecodeConfig, load_model
-from dgmark.decode import Canvas, KeyMatching, decode_steps, everything
+from dgmark.decode import Canvas, KeyMatching, RoundTrip, decode_steps, everything
 from dgmark.lab.experiments.prompt_sets import BUILTIN_PROMPTS
 from dgmark.models.denoiser import Session
 from dgmark.models.network import NetworkDenoiser
@@ -35,12 +35,14 @@ PLAIN = "unmarked"
 MODES: dict[str, tuple[bool, dict[str, Any]]] = {
     PLAIN: (False, {}),
     "k = 1": (True, {}),
+    "k = 1, no round-trip guard": (True, {"round_trip_guard": False}),
     "k = 3": (True, {"lookahead": 3}),
     "k = 5": (True, {"lookahead": 5}),
     "unmarked, prefix": (False, {"cache": "prefix"}),
     "k = 3, prefix": (True, {"cache": "prefix", "lookahead": 3}),
     "unmarked, dual": (False, {"cache": "dual"}),
     "k = 1, dual": (True, {"cache": "dual"}),
+    "k = 1, dual, no round-trip guard": (True, {"cache": "dual", "round_trip_guard": False}),
     "k = 3, dual": (True, {"cache": "dual", "lookahead": 3}),
     "k = 5, dual": (True, {"cache": "dual", "lookahead": 5}),
     "k = 1, threshold .9": (True, {"commit": "threshold"}),
@@ -129,9 +131,10 @@ def _decode(
     key = bench_key()
     key = replace(key, spec=replace(key.spec, table_size=model.vocab_size))
     matching = KeyMatching(key, model.device) if marked else everything
+    guard = RoundTrip.of(model.tokenizer, model.mask_id) if config.round_trip_guard else None
     begin, committed, run = time.process_time(), 0, 0
     # no row ends early, so that all modes do the same work
-    for commits in decode_steps(_endless(model), canvas, config, matching, list(range(len(prompt)))):
+    for commits in decode_steps(_endless(model), canvas, config, matching, list(range(len(prompt))), guard):
         committed, run = committed + len(commits.row), run + commits.forwards
         if committed >= tokens * len(prompt):
             break
@@ -146,7 +149,7 @@ def _published(model: NetworkDenoiser, prompts: list[Tensor], tokens: int) -> No
             begin = time.process_time()
             theirs = published(model, prompt, tokens, temperature)
             took = time.process_time() - begin
-            ours, _ = _decode(model, prompt, tokens, False, {"temperature": temperature})
+            ours, _ = _decode(model, prompt, tokens, False, {"temperature": temperature, "round_trip_guard": False})
             ratios.append(took / ours)
             same.append(torch.equal(theirs, _committed(model, prompt, tokens)) if not temperature else True)
         agreement = "" if temperature else f"; same tokens in {sum(same)} of {len(same)}"

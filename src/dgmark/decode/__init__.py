@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dgmark.decode.matching import KeyMatching
     from dgmark.decode.prompts import Prepared, Request
     from dgmark.decode.proposals import Proposals, propose
+    from dgmark.decode.round_trip import RoundTrip
     from dgmark.decode.scheme import Scheme
     from dgmark.decode.selection import alternatives, select
     from dgmark.decode.steering import Bias, Matching, Noise, Steering, View, everything
@@ -30,6 +31,7 @@ _NAMES = {
     "matching": ("KeyMatching",),
     "prompts": ("Prepared", "Request"),
     "proposals": ("Proposals", "propose"),
+    "round_trip": ("RoundTrip",),
     "scheme": ("Scheme",),
     "selection": ("alternatives", "select"),
     "steering": ("Bias", "Matching", "Noise", "Steering", "View", "everything"),
@@ -56,6 +58,7 @@ __all__ = [
     "Proposals",
     "Request",
     "Response",
+    "RoundTrip",
     "RowFinished",
     "Scheme",
     "Steering",

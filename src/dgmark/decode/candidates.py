@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dgmark.decode.canvas import Canvas
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.proposals import Proposals, propose
+from dgmark.decode.proposals import propose
 from dgmark.decode.steering import Steering, View
 from dgmark.errors import SettingsError
 from dgmark.models.denoiser import Denoiser
@@ -35,6 +35,14 @@ class Candidates:
     def at(self, rows: Tensor) -> "Candidates":
         """The candidates of some canvases."""
         return Candidates(self.tokens[rows], self.rewards[rows], self.matched[rows])
+
+    def where(self, places: Bool[Tensor, "canvases window"], new: "Candidates") -> "Candidates":
+        """These candidates, with the new ones at some places."""
+        return Candidates(
+            torch.where(places, new.tokens, self.tokens),
+            torch.where(places, new.rewards, self.rewards),
+            torch.where(places, new.matched, self.matched),
+        )
 
     def put(self, rows: Tensor, new: "Candidates") -> None:
         """Replace the candidates of some canvases."""
@@ -97,7 +105,15 @@ class Proposer:
         ends = torch.tensor(() if canvas.stops else model.end_ids, device=device, dtype=torch.long)
         self.forbidden = torch.cat([forbidden_ids(model).to(device), ends])
 
-    def __call__(self, logits: Tensor, ids: Tensor, masked: Tensor, rows: Tensor, low: int) -> Candidates:
+    def __call__(
+        self,
+        logits: Tensor,
+        ids: Tensor,
+        masked: Tensor,
+        rows: Tensor,
+        low: int,
+        refused: Bool[Tensor, "canvases window vocab"] | None = None,
+    ) -> Candidates:
         """Make candidates at the masked places of a window, for several canvases; 0 where nothing is masked.
 
         Args:
@@ -106,10 +122,19 @@ class Proposer:
             masked: which places of the window are masked (canvases, window).
             rows: the row of the decode that each canvas comes from, ascending.
             low: the window's first place in the region.
+            refused: ids that single places may not take.
         """
         positions = self._positions[..., low : low + masked.shape[1]]
-        noise = self._noise(rows, masked, positions, low)
-        proposals = self._proposals(logits, ids, masked, positions, low, self._uniforms(rows, masked), noise)
+        noise = self._noise(rows, masked, positions, low)  # a block's kept noise is drawn before the uniforms
+        proposals = propose(
+            self._logits(logits, ids, masked, positions, low),
+            self._uniforms(rows, masked),
+            self.forbidden,
+            self._config,
+            tempered=self._tempered,
+            noise=noise,
+            refused=None if refused is None else refused[masked],
+        )
         tokens = torch.zeros_like(masked, dtype=torch.long).masked_scatter(masked, proposals.tokens)
         rewards = torch.zeros_like(masked, dtype=proposals.rewards.dtype).masked_scatter(masked, proposals.rewards)
         if self._config.strategy == "left_to_right":
@@ -133,21 +158,10 @@ class Proposer:
             return self._steering.noise(positions)[masked.nonzero()[:, 1]]
         return None if self._kept is None else self._kept(rows, masked, low)
 
-    def _proposals(
-        self,
-        logits: Tensor,
-        ids: Tensor,
-        masked: Tensor,
-        positions: Tensor,
-        low: int,
-        uniforms: Tensor,
-        noise: Tensor | None,
-    ) -> Proposals:
-        """Candidates and rewards at the masked places, row by row, under the scheme's bias and noise."""
+    def _logits(self, logits: Tensor, ids: Tensor, masked: Tensor, positions: Tensor, low: int) -> Tensor:
+        """The logits at the masked places, row by row, under the scheme's bias."""
         if self._steering.bias is None:
-            chosen = logits[masked]
-        else:
-            start, temperature = self._start + low, self._config.temperature
-            view = View(logits, ids, start, masked, positions, self._mask_id, self.forbidden, temperature)
-            chosen = self._steering.bias(view)
-        return propose(chosen, uniforms, self.forbidden, self._config, tempered=self._tempered, noise=noise)
+            return logits[masked]
+        start, temperature = self._start + low, self._config.temperature
+        view = View(logits, ids, start, masked, positions, self._mask_id, self.forbidden, temperature)
+        return self._steering.bias(view)

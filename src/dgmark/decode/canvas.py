@@ -77,6 +77,11 @@ class Canvas:
         return replace(canvases[0], ids=torch.cat(padded), start=start, padding=padding)
 
     @property
+    def text(self) -> tuple[int, int]:
+        """The columns [first, stop) that are read as one text: a response without its prompt, a filled text whole."""
+        return self.start if self.stops else 0, self.ids.shape[1]
+
+    @property
     def layout(self) -> tuple[int, bytes, bytes, bool]:
         """What rows must share to be joined: the length after `start`, the masked places, the positions, `stops`."""
         places = (self.masked.numpy(force=True).tobytes(), self.positions.numpy(force=True).tobytes())
@@ -139,6 +144,7 @@ class Commits:
         matched: whether each token was in its matching set.
         finished: rows that this step completed.
         forwards: number of canvases run through the model since the previous commits.
+        redrawn: number of candidates that were drawn again since then, because they would not read back.
     """
 
     step: int
@@ -150,6 +156,7 @@ class Commits:
     matched: Bool[Tensor, " commits"]
     finished: Int[Tensor, " finished"]
     forwards: int
+    redrawn: int = 0
 
 
 def collect(

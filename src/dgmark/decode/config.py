@@ -39,6 +39,7 @@ class Settings(TypedDict, total=False):
     cache: Literal["none", "prefix", "dual"]
     guard: float
     repetition_guard: bool
+    round_trip_guard: bool
 
 
 def _setting(value: Any, help: str, choices: tuple[str, ...] = (), default: str | None = None) -> Any:  # noqa: A002
@@ -76,6 +77,9 @@ class DecodeConfig:
         guard: tau in [0, 1]: a match is preferred only if its reward is at least tau times the best reward (strategy
             entropy: if it is at most ln(1/tau) below). 0, as in the paper, turns the guard off.
         repetition_guard: do not prefer a match that would prolong a loop of the position code's period.
+        round_trip_guard: commit last what does not read back: tokens that the tokenizer, given their text, would not
+            give again. Where no candidate of a step reads back, they are drawn again without the tokens that do not.
+            For byte-level and WordPiece tokenizers; with others it does nothing.
     """
 
     length: int = _setting(256, "Length of the response in tokens.")
@@ -118,6 +122,9 @@ class DecodeConfig:
         0.0, "Prefer a match only if its reward is at least this share of the best; 0 turns the guard off.", default="0"
     )
     repetition_guard: bool = _setting(False, "Do not prefer a match that prolongs a loop.", default="off")
+    round_trip_guard: bool = _setting(
+        True, "Commit last what would not be read back from the text as the same tokens.", default="on"
+    )
 
     def __post_init__(self) -> None:
         self._check_types()

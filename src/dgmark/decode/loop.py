@@ -5,8 +5,8 @@ lines make marked and unmarked text. A step runs the forward on the canvases it 
 also that of the next step, so a lookahead of k costs k forwards a step.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Int
@@ -17,8 +17,9 @@ from dgmark.decode.canvas import Canvas, Commits, Progress, Response, collect
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.faults import Watch
 from dgmark.decode.guards import good_enough, prolongs_loop
+from dgmark.decode.round_trip import RoundTrip
 from dgmark.decode.schedule import blocks, confident_count, quotas
-from dgmark.decode.selection import alternatives, select
+from dgmark.decode.selection import alternatives, order_of, select
 from dgmark.decode.steering import Matching, Steering
 from dgmark.models.denoiser import Denoiser, check_logits, open_session
 from dgmark.models.traits import traits_of
@@ -32,6 +33,7 @@ def decode(
     seeds: Sequence[int],
     progress: Progress | None = None,
     padding: Int[Tensor, " batch"] | None = None,
+    round_trip: RoundTrip | None = None,
 ) -> list[Response]:
     """Decode one response for each row; all prompts have one length (padding included).
 
@@ -47,13 +49,19 @@ def decode(
         seeds: one for each row.
         progress: called after each step with the number of its commits.
         padding: number of padding columns at the left of each prompt, for models that take it.
+        round_trip: the guard of texts that must read back; None for none, whatever the settings say.
     """
     canvas = Canvas.after(prompts, config.length, model.mask_id, padding)
-    return collect(model, canvas, decode_steps(model, canvas, config, steering, seeds), progress)
+    return collect(model, canvas, decode_steps(model, canvas, config, steering, seeds, round_trip), progress)
 
 
 def decode_steps(
-    model: Denoiser, canvas: Canvas, config: DecodeConfig, steering: Steering | Matching, seeds: Sequence[int]
+    model: Denoiser,
+    canvas: Canvas,
+    config: DecodeConfig,
+    steering: Steering | Matching,
+    seeds: Sequence[int],
+    round_trip: RoundTrip | None = None,
 ) -> Iterator[Commits]:
     """Decode a canvas and yield the commits of each step.
 
@@ -63,6 +71,7 @@ def decode_steps(
         config: decoding settings; the length is ignored, the canvas has its own.
         steering: what the scheme does to a step, or which candidates match.
         seeds: one for each row.
+        round_trip: the guard of texts that must read back; None for none, whatever the settings say.
 
     Raises:
         SettingsError: a setting is invalid for this steering.
@@ -70,7 +79,7 @@ def decode_steps(
             for every id. Values are checked once a block, and before a row is finished.
     """
     with torch.inference_mode():
-        yield from _Loop(model, canvas, config, Steering.of(steering), seeds).run()
+        yield from _Loop(model, canvas, config, Steering.of(steering), seeds, round_trip).run()
 
 
 @dataclass(frozen=True)
@@ -79,6 +88,23 @@ class _Canvases:
 
     ids: Int[Tensor, "canvases total"]
     masked: Bool[Tensor, "canvases region"]
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """What a step may commit in each row: which candidates are preferred, and how many are taken.
+
+    Attributes:
+        preferred: the candidates that are taken first.
+        quota: how many are committed.
+        width: how many the last of them is chosen among.
+        readable: the candidates that do not go last because they do not read back; None for all.
+    """
+
+    preferred: Bool[Tensor, "rows block"]
+    quota: Int[Tensor, " rows"]
+    width: Int[Tensor, " rows"]
+    readable: Bool[Tensor, "rows block"] | None
 
 
 @dataclass(frozen=True)
@@ -99,11 +125,21 @@ class _Block:
     high: int
 
 
+# how often a row draws again in one step, while no candidate reads back
+_REDRAWS = 16
+
+
 class _Loop:
     """One decode. `row`, `ids`, `masked` and `seat` hold only the rows that are not finished."""
 
     def __init__(
-        self, model: Denoiser, canvas: Canvas, config: DecodeConfig, steering: Steering, seeds: Sequence[int]
+        self,
+        model: Denoiser,
+        canvas: Canvas,
+        config: DecodeConfig,
+        steering: Steering,
+        seeds: Sequence[int],
+        round_trip: RoundTrip | None,
     ) -> None:
         steering.check(config)
         device, rows = canvas.ids.device, len(canvas.ids)
@@ -120,12 +156,16 @@ class _Loop:
         self.lookahead = int(self.widths.max()) if rows else 1
         self.periods = steering.periods(rows, device) if config.repetition_guard and marked.any() else None
 
+        self.round_trip, self.text = round_trip, canvas.text
+        # the logits behind the candidates of each row of the block, as a forward's result and the row in it
+        self.logits: dict[int, tuple[Tensor, int]] = {}
+
         self.start, self.layout = canvas.start, canvas.masked
         self.ids = canvas.ids.clone()
         self.masked = canvas.masked.repeat(len(canvas.ids), 1)
         self.row = torch.arange(len(canvas.ids), device=device)
         self.seat = self.row  # the row's place in the session's last `begin`
-        self.steps = self.forwards = 0
+        self.steps = self.forwards = self.redrawn = 0
 
     def run(self) -> Iterator[Commits]:
         """Decode, and yield the commits of each step."""
@@ -162,6 +202,7 @@ class _Loop:
 
     def _begin(self, block: _Block) -> Candidates:
         logits = self.session.begin(self.ids, self.start + block.low, self.start + block.high)
+        self._remember(range(len(self.ids)), logits, range(len(self.ids)))
         every = torch.arange(len(self.row), device=self.row.device)
         return self._read(block, logits, self.ids, self.masked[:, block.low : block.high], every)
 
@@ -177,6 +218,11 @@ class _Loop:
         """Candidates at the masked places of the window, for canvases that come from these rows."""
         return self.proposer(logits, ids, masked, self.row[rows], block.low)
 
+    def _remember(self, rows: Iterable[int], logits: Tensor, numbers: Iterable[int]) -> None:
+        """Keep the logits of rows of the block in case they must draw again."""
+        if self.round_trip is not None:
+            self.logits.update({row: (logits, number) for row, number in zip(rows, numbers, strict=True)})
+
     # --- one step ---
 
     def _step(self, block: _Block, live: Tensor, candidates: Candidates, count: int) -> tuple[Commits, Tensor]:
@@ -185,7 +231,11 @@ class _Loop:
         The step chooses among canvases, numbered 0 to n - 1: those of row 0, best first, then those of row 1, ...
         """
         now = candidates.at(live)
-        sets, exists = self._alternatives(block, live, now, count)
+        if self.round_trip is None:
+            choice = self._choice(block, live, now, count)
+        else:
+            now, choice = self._reading_back(self.round_trip, block, live, now, count)
+        sets, exists = self._alternatives(block, live, now, choice)
         several = exists.sum(1)
         owner, rank = exists.nonzero(as_tuple=True)
         chosen = sets[owner, rank]
@@ -206,14 +256,18 @@ class _Loop:
         self.ids[live], self.masked[live] = canvases.ids[winner], canvases.masked[winner]
         return self._commits(block, live, now, chosen[winner], finished[winner]), live[finished[winner]]
 
-    def _alternatives(self, block: _Block, live: Tensor, now: Candidates, count: int) -> tuple[Tensor, Tensor]:
-        """The sets of places among which this step chooses, and which entries of the array are sets of a row."""
-        masked = self.masked[live, block.low : block.high]
+    def _choice(
+        self, block: _Block, live: Tensor, now: Candidates, count: int, readable: Tensor | None = None
+    ) -> _Choice:
+        """What the settings and the guards of quality make of these candidates."""
+        masked, rows = self.masked[live, block.low : block.high], self.row[live]
         preferred = now.matched
+        if readable is not None:
+            preferred, good = preferred & readable, masked & readable
+            masked = torch.where(good.any(1, keepdim=True), good, masked)
         if self.config.guard:
             entropy = self.config.strategy == "entropy"
             preferred = preferred & good_enough(now.rewards, masked, self.config.guard, logarithmic=entropy)
-        rows = self.row[live]
         if self.periods is not None:
             at = self.start + block.low
             preferred = preferred & ~prolongs_loop(now.tokens, self.ids[live], at, self.periods[rows])
@@ -221,10 +275,51 @@ class _Loop:
         if self.config.commit != "quota":
             sure = confident_count(now.rewards, masked, preferred, self.config)
             quota, width = sure.clamp(min=1), torch.where(sure == 0, width, 1)
+        return _Choice(preferred, quota, width, readable)
+
+    def _reading_back(
+        self, guard: RoundTrip, block: _Block, live: Tensor, now: Candidates, count: int
+    ) -> tuple[Candidates, _Choice]:
+        """The choice in which candidates that do not read back go last; see `RoundTrip`.
+
+        Rows that would have to commit one draw again, without the tokens that did not read back: each token then has
+        the model's probability, given that the text reads back.
+        """
+        masked, at = self.masked[live, block.low : block.high], self.start + block.low
+        canvas, refused = self.ids[live], None
+        for redraw in range(_REDRAWS + 1):
+            choice = self._choice(block, live, now, count)
+            order = order_of(now.rewards, masked, choice.preferred)
+            unreadable, short = guard.unreadable(
+                now.tokens, canvas, self.text, at, order, masked.sum(1), choice.quota, choice.width
+            )
+            if redraw == _REDRAWS or not short.any():
+                break
+            again = unreadable & short[:, None]
+            refused = again.new_zeros(*again.shape, self.model.vocab_size) if refused is None else refused
+            refused[(*again.nonzero(as_tuple=True), now.tokens[again])] = True
+            self._redraw(block, live, now, again, refused)
+        if not unreadable.any():
+            return now, choice
+        after = self._choice(block, live, now, count, ~unreadable)
+        return now, replace(after, quota=torch.minimum(after.quota, choice.quota))  # no more than were looked at
+
+    def _redraw(self, block: _Block, live: Tensor, now: Candidates, again: Tensor, refused: Tensor) -> None:
+        """Draw these places again from the same logits, without the refused tokens."""
+        self.redrawn += int(again.sum())
+        rows = again.any(1).nonzero()[:, 0]
+        forwards = [self.logits[row] for row in live[rows].tolist()]
+        logits = torch.stack([forward[number] for forward, number in forwards])
+        drawn = self.proposer(logits, self.ids[live[rows]], again[rows], self.row[live[rows]], block.low, refused[rows])
+        now.put(rows, now.at(rows).where(again[rows], drawn))
+
+    def _alternatives(self, block: _Block, live: Tensor, now: Candidates, choice: _Choice) -> tuple[Tensor, Tensor]:
+        """The sets of places among which this step chooses, and which entries of the array are sets of a row."""
+        masked, preferred = self.masked[live, block.low : block.high], choice.preferred
         if self.lookahead == 1:
-            only = select(now.rewards, masked, preferred, quota)[:, None]
+            only = select(now.rewards, masked, preferred, choice.quota, choice.readable)[:, None]
             return only, torch.ones_like(only[:, :, 0])
-        return alternatives(now.rewards, masked, preferred, quota, width)
+        return alternatives(now.rewards, masked, preferred, choice.quota, choice.width, choice.readable)
 
     def _committed(self, block: _Block, rows: Tensor, tokens: Tensor, chosen: Tensor) -> _Canvases:
         """The rows' canvases with the chosen candidates committed."""
@@ -266,6 +361,7 @@ class _Loop:
         which = torch.searchsorted(lookahead.canvases, winner).clamp(max=len(lookahead.canvases) - 1)
         computed = lookahead.canvases[which] == winner
         candidates.put(live[computed], lookahead.candidates.at(which[computed]))
+        self._remember(live[computed].tolist(), lookahead.logits, which[computed].tolist())
         again = computed & contested
         kept = "kept" in (self.config.noise, self.config.lookahead_proposals)
         if self.config.greedy or kept or not again.any():
@@ -286,6 +382,7 @@ class _Loop:
             matched=now.matched[index, place],
             finished=self.row[live[finished]],
             forwards=self.forwards,
+            redrawn=self.redrawn,
         )
-        self.steps, self.forwards = self.steps + 1, 0
+        self.steps, self.forwards, self.redrawn = self.steps + 1, 0, 0
         return commits

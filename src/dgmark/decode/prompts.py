@@ -14,6 +14,7 @@ from dgmark.decode.canvas import Canvas, Commits
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.loop import decode_steps
 from dgmark.decode.matching import KeyMatching
+from dgmark.decode.round_trip import RoundTrip
 from dgmark.decode.scheme import Scheme
 from dgmark.decode.steering import Steering
 from dgmark.errors import DgmarkError, EmptyInput, InputError, ModelFault, PromptTooLong, SettingsError
@@ -99,6 +100,7 @@ class Prepared:
     pad: bool
     batch_size: int
     _steerings: Mapping[WatermarkKey | None, Steering] = field(repr=False)
+    _guards: dict[bool, RoundTrip | None] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
@@ -192,9 +194,19 @@ class Prepared:
             ModelFault: the model's logits are unusable; `rows` are the numbers of the requests concerned.
         """
         try:
-            yield from decode_steps(self.model, batch.canvas, self.config, batch.steering, batch.seeds)
+            guard = self._round_trip(batch.canvas.stops)
+            yield from decode_steps(self.model, batch.canvas, self.config, batch.steering, batch.seeds, guard)
         except ModelFault as fault:
             raise ModelFault(fault.problem, [batch.rows[row] for row in fault.rows]) from None
+
+    def _round_trip(self, stops: bool) -> RoundTrip | None:
+        """The guard of these texts, whose checks are remembered from batch to batch; None if there is none."""
+        if not self.config.round_trip_guard:
+            return None
+        if stops not in self._guards:
+            ends = self.model.end_ids if stops else ()
+            self._guards[stops] = RoundTrip.of(self.model.tokenizer, self.model.mask_id, ends)
+        return self._guards[stops]
 
     def _kind(self, row: int) -> Any:
         """Rows of one kind are decoded together: they share the layout, and their steerings can be combined."""

@@ -6,7 +6,7 @@ It sees logits and random numbers only, and neither keys, groups nor the canvas.
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
@@ -28,6 +28,7 @@ def propose(
     *,
     tempered: bool = False,
     noise: Float[Tensor, "k vocab"] | None = None,
+    refused: Bool[Tensor, "k vocab"] | None = None,
 ) -> Proposals:
     """Propose a candidate and its reward for each of k masked positions.
 
@@ -42,9 +43,12 @@ def propose(
         config: strategy, temperature and filters.
         tempered: take the reward from the sampled distribution; at temperature 0 that is the model's own.
         noise: Gumbel noise that draws the candidate (argmax of log-probability + noise) instead of the first uniform.
+        refused: ids that one position may not take; the reward is still that of the model's own distribution.
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     permitted = logits.index_fill(-1, forbidden, -torch.inf)
+    if refused is not None:
+        permitted = permitted.masked_fill(refused, -torch.inf)
     if config.greedy:
         tokens = permitted.argmax(-1)
     else:

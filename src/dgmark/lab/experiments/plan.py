@@ -121,7 +121,8 @@ def plan_cell(
             options=scheme_options(cell.scheme, cell.options),
             key_fingerprint=None if cell.scheme is None else own_key.fingerprint,
             settings=config.to_dict(),
-            defaults=DecodeConfig().to_dict(),
+            # texts of before the guard keep their hash
+            defaults={**DecodeConfig().to_dict(), "round_trip_guard": False},
         ),
         config=config,
         key=own_key,

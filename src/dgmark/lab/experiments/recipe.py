@@ -45,8 +45,8 @@ class Recipe:
         options: all options of the scheme.
         key_fingerprint: the key's fingerprint; None without a mark.
         settings: all fields of `DecodeConfig`.
-        defaults: the defaults of `DecodeConfig`. Settings at their default are not part of the hash, so that a setting
-            added later leaves it unchanged.
+        defaults: what texts had before a setting was added, else the defaults of `DecodeConfig`. Settings with these
+            values are not part of the hash, so that a setting added later leaves it unchanged.
     """
 
     model: str

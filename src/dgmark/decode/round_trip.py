@@ -1,0 +1,219 @@
+"""The round-trip guard: which candidates keep the text one that encodes to its own tokens again.
+
+A detector reads text. Tokens beside each other that the tokenizer would have merged, or cut elsewhere, do not read
+back, and every position after them shifts. The paper has no such guard. This module knows no key and no logits.
+"""
+
+import codecs
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import tokenizers
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from dgmark.checkpoint.tokenizer import Tokenizer
+
+# Tokens on either side that a check reads. What byte-pair merges make of a text depends on neighbours only; the rest
+# is for the splitting into words, and for characters of up to four tokens.
+_REACH = 4
+# Columns on either side of the block that checks may read: a word of WordPiece is read from its beginning.
+_MARGIN = 16
+_MOST_REMEMBERED = 2**16
+
+
+@dataclass(frozen=True)
+class Line:
+    """The part of a canvas that checks of a block read.
+
+    Attributes:
+        ids: token ids, with the mask where nothing is committed.
+        at: where the block begins in `ids`.
+        cut_before: whether more of the text stands before it.
+        cut_after: whether more of the text stands behind it.
+    """
+
+    ids: list[int]
+    at: int
+    cut_before: bool
+    cut_after: bool
+
+
+class RoundTrip:
+    """Tells which candidates read back: whether the tokenizer gives the committed tokens around them, and them, again.
+
+    A check decodes the candidate with the few committed tokens beside it, and encodes that text. What stands beyond a
+    mask is unknown; a character of several tokens that begins or ends there is judged once it is complete.
+
+    Args:
+        tokenizer: the model's tokenizer.
+        mask_id: the id of a position that is not committed.
+        end_ids: ids that end the text; () if none does.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, mask_id: int, end_ids: Iterable[int] = ()) -> None:
+        self._tokenizer = tokenizer
+        self._mask = mask_id
+        self._ends = frozenset(end_ids)
+        self._walls = self._ends | tokenizer.special_ids | {mask_id}
+        self._pieces = _Pieces(tokenizer)
+        self._remembered: dict[tuple[tuple[int, ...], int, bool, bool], bool] = {}
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, mask_id: int, end_ids: Iterable[int] = ()) -> "RoundTrip | None":
+        """The guard for a byte-level or WordPiece tokenizer; None for others, whose tokens it cannot judge by parts."""
+        backend = tokenizer.backend
+        suits = _is_byte_level(backend) or isinstance(backend.model, tokenizers.models.WordPiece)
+        return cls(tokenizer, mask_id, end_ids) if suits else None
+
+    def unreadable(
+        self,
+        tokens: Int[Tensor, "batch block"],
+        canvas: Int[Tensor, "batch length"],
+        text: tuple[int, int],
+        start: int,
+        order: Int[Tensor, "batch block"],
+        members: Int[Tensor, " batch"],
+        quota: Int[Tensor, " batch"],
+        width: Int[Tensor, " batch"] | None = None,
+    ) -> tuple[Bool[Tensor, "batch block"], Bool[Tensor, " batch"]]:
+        """Find the candidates that do not read back, among those that a step may commit.
+
+        Candidates are looked at in their order until enough read back, so most are never looked at. Those of one step
+        are judged together.
+
+        Args:
+            tokens: candidates v_j.
+            canvas: prompt and response, with masks where nothing is committed.
+            text: the columns [first, stop) of the canvas that are read as one text.
+            start: the block's first column in the canvas.
+            order: the places of the block in the order in which they are preferred (`order_of`).
+            members: how many of them are masked; these come first.
+            quota: how many candidates a step commits in each row.
+            width: how many the last one is chosen among; None for 1.
+
+        Returns:
+            The candidates that were looked at and do not read back; and the rows in which fewer than the quota do
+            (or fewer than all, if fewer are masked).
+        """
+        found = torch.zeros_like(tokens, dtype=torch.bool)
+        short = []
+        first, stop = max(text[0], start - _MARGIN), min(text[1], start + tokens.shape[1] + _MARGIN)
+        choices = quota - 1 + (1 if width is None else width)
+        rows = zip(
+            canvas[:, first:stop].tolist(), tokens.tolist(), order.tolist(), members.tolist(), strict=True
+        )  # to the CPU, once for all rows
+        for row, ((ids, drawn, places, count), wanted, enough) in enumerate(
+            zip(rows, quota.tolist(), choices.tolist(), strict=True)
+        ):
+            line = Line(ids, start - first, first > text[0], stop < text[1])
+            failed, good = self._row(line, drawn, places[:count], wanted, enough)
+            found[row, failed] = True
+            short.append(good < min(wanted, count))
+        return found, torch.tensor(short, dtype=torch.bool, device=tokens.device)
+
+    def _row(self, line: Line, drawn: list[int], places: list[int], wanted: int, enough: int) -> tuple[list[int], int]:
+        """The places whose candidates do not read back, and how many do; `line.ids` takes up those to be committed."""
+        failed, good = [], 0
+        for place in places:
+            if good == enough:
+                break
+            if self.reads_back(line, place, drawn[place]):
+                good += 1
+                if good < wanted:
+                    line.ids[line.at + place] = drawn[place]
+            else:
+                failed.append(place)
+        return failed, good
+
+    def reads_back(self, line: Line, place: int, token: int) -> bool:
+        """Whether this token at this place of the block reads back with the committed tokens beside it."""
+        ids, at = line.ids, line.at + place
+        low, high, last = at, at + 1, len(ids)
+        while low and ids[low - 1] not in self._walls and (at - low < _REACH or self._pieces.continues(ids[low])):
+            low -= 1
+        while high < last and high - at <= _REACH and ids[high] not in self._walls:
+            high += 1
+        open_before = ids[low - 1] not in self._walls or ids[low - 1] == self._mask if low else line.cut_before
+        open_after = ids[high] not in self._walls or ids[high] == self._mask if high < last else line.cut_after
+        if token in self._ends:  # the text stops before it
+            return low == at or self._read((*ids[low:at],), at - low - 1, open_before, False)
+        if token in self._walls:
+            return False
+        return self._read((*ids[low:at], token, *ids[at + 1 : high]), at - low, open_before, open_after)
+
+    def _read(self, window: tuple[int, ...], place: int, open_before: bool, open_after: bool) -> bool:
+        """Whether a window reads back, remembered; before or after an open edge other tokens may follow."""
+        question = (window, place, open_before, open_after)
+        answer = self._remembered.get(question)
+        if answer is None:
+            if len(self._remembered) >= _MOST_REMEMBERED:
+                self._remembered.clear()
+            answer = self._remembered[question] = self._same(window) or (
+                (open_before or open_after) and self._inner(window, place, open_before, open_after)
+            )
+        return answer
+
+    def _inner(self, window: tuple[int, ...], place: int, open_before: bool, open_after: bool) -> bool:
+        """The same without what an open edge leaves untold: parts of characters and words, and white space at the end.
+
+        White space is cut by what follows it. True if the candidate itself cannot be told yet.
+        """
+        low, high = 0, len(window)
+        while open_before and low < high and self._pieces.continues(window[low]):
+            low += 1
+        while open_after and low < high and self._pieces.untold(window[low:high]):
+            high -= 1
+        if not low <= place < high:
+            return True
+        return high - low < len(window) and self._same(window[low:high])
+
+    def _same(self, window: Sequence[int]) -> bool:
+        ids = list(window)
+        return self._tokenizer.encode(self._tokenizer.decode(ids)) == ids
+
+
+class _Pieces:
+    """What the spelling of tokens tells: whether a character or a word began in the token before, or goes on after."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        backend = tokenizer.backend
+        self._backend = backend
+        self._prefix = str(getattr(backend.model, "continuing_subword_prefix", None) or "")
+        self._bytes = _byte_of_letter() if _is_byte_level(backend) else {}
+        self._spelled: dict[int, bytes] = {}
+
+    def continues(self, token: int) -> bool:
+        """Whether the token begins inside a character, or goes on with a word."""
+        if self._prefix and str(self._backend.id_to_token(token)).startswith(self._prefix):
+            return True
+        return 0x80 <= (self._of(token) or b"\0")[0] < 0xC0
+
+    def untold(self, tokens: Iterable[int]) -> bool:
+        """Whether these tokens end inside a character, or with white space."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        text = decoder.decode(b"".join(map(self._of, tokens)))
+        return bool(decoder.getstate()[0]) or text[-1:].isspace()
+
+    def _of(self, token: int) -> bytes:
+        """The bytes of a token."""
+        if token not in self._spelled:
+            spelling = str(self._backend.id_to_token(token))
+            if all(letter in self._bytes for letter in spelling):
+                self._spelled[token] = bytes(self._bytes[letter] for letter in spelling)
+            else:
+                self._spelled[token] = spelling.encode()
+        return self._spelled[token]
+
+
+def _is_byte_level(backend: tokenizers.Tokenizer) -> bool:
+    return backend.decoder is not None and backend.decoder.decode(["Ġ"]) == " "
+
+
+def _byte_of_letter() -> dict[str, int]:
+    """GPT-2's letters for the 256 bytes, which byte-level vocabularies are spelled in."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    letters = {chr(byte): byte for byte in printable}
+    return letters | {chr(256 + number): byte for number, byte in enumerate(others)}

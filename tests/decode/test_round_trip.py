@@ -1,0 +1,413 @@
+"""The round-trip guard against the slow oracle, which encodes whole texts; and the loop that obeys it."""
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import Any
+
+import pytest
+import tokenizers
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken, decoders, models, pre_tokenizers
+from torch import Tensor
+
+import dgmark
+from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, wrap
+from dgmark.decode import Canvas, DecodeConfig, KeyMatching, Prepared, Request, RoundTrip, decode, everything
+from dgmark.decode.canvas import collect
+from dgmark.decode.round_trip import Line
+from dgmark.decode.selection import order_of
+from dgmark.models.toy import END_TOKEN, MASK_TOKEN, ToyDenoiser
+from dgmark.watermark.groups import WatermarkSpec, group_table
+from dgmark.watermark.key import WatermarkKey
+
+MASK = -1  # no tokenizer has this id
+SECRET = bytes(range(32))
+
+
+@cache
+def word_piece() -> Tokenizer:
+    """WordPiece with words of several pieces."""
+    words = ["[UNK]", "[SEP]", "un", "read", "able", "the", "don", "'", "t", ",", ".", "a", "b", "é", "😀"]
+    pieces = ["##read", "##able", "##ab", "##le", "##a", "##b", "##l", "##e", "##s", "##t", "##é"]
+    vocabulary = {token: number for number, token in enumerate(words + pieces)}
+    backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece()
+    backend.add_special_tokens(["[UNK]", "[SEP]"])
+    return wrap(backend, "pieces")
+
+
+@cache
+def tokenizer_of(name: str) -> Tokenizer:
+    return word_piece() if name == "pieces" else load_tokenizer(name)
+
+
+BYTE_LEVEL = ["storyteller", "narrator"]
+TOKENIZERS = [*BYTE_LEVEL, "pieces"]
+
+
+def guard_of(tokenizer: Tokenizer, ends: Iterable[int] = ()) -> RoundTrip:
+    guard = RoundTrip.of(tokenizer, MASK, ends)
+    assert guard is not None
+    return guard
+
+
+def whole_text_reads_back(tokenizer: Tokenizer, ids: list[int]) -> bool:
+    return tokenizer.encode(tokenizer.decode(ids)) == ids
+
+
+def fits(guard: RoundTrip, ids: Sequence[int], place: int, token: int) -> bool:
+    """Whether a token fits into a whole text."""
+    return guard.reads_back(Line(list(ids), 0, cut_before=False, cut_after=False), place, token)
+
+
+# ---- single checks ----
+
+
+@pytest.mark.parametrize(
+    ("texts", "fitting"),
+    [
+        ([" wind", "s"], False),  # " winds" is one token
+        ([" wind", " s"], True),
+        (["'", "s"], False),  # a contraction
+        (["\n", "\n"], True),
+        ([".", " The"], True),
+    ],
+)
+def test_two_neighbours_fit_if_their_text_is_cut_there(texts: list[str], fitting: bool) -> None:
+    tokenizer = tokenizer_of("storyteller")
+    first, second = (tokenizer.encode(text)[0] for text in texts)
+    guard = guard_of(tokenizer)
+    for ids, place, token in (([first, MASK], 1, second), ([MASK, second], 0, first)):
+        assert fits(guard, ids, place, token) == fitting == whole_text_reads_back(tokenizer, [first, second])
+    assert fits(guard, [first, MASK, MASK], 2, second)  # a mask between them: nothing can be told
+
+
+@pytest.mark.parametrize("name", BYTE_LEVEL)
+def test_a_character_of_several_tokens_is_judged_when_it_is_complete(name: str) -> None:
+    tokenizer = tokenizer_of(name)
+    ids = tokenizer.encode("😀")
+    assert len(ids) > 2
+    guard = guard_of(tokenizer)
+    blank = [MASK] * (len(ids) + 2)
+    the = tokenizer.encode(" the")[0]
+    assert fits(guard, blank, 1, ids[0])  # the rest may follow
+    assert fits(guard, blank, 2, ids[1])
+    assert not fits(guard, [MASK, ids[0], MASK], 2, the)  # it cannot follow any more
+    assert not fits(guard, [MASK, MASK], 1, ids[0])  # the text ends here
+    assert not fits(guard, [MASK, MASK], 0, ids[1])  # the text begins here
+    for place in range(len(ids)):
+        line = [the, *ids, the]
+        line[1 + place] = MASK
+        assert fits(guard, line, 1 + place, ids[place])
+        assert not fits(guard, line, 1 + place, the)
+
+
+def test_an_end_ends_the_text_and_other_special_tokens_do_not_read_back() -> None:
+    tokenizer = tokenizer_of("storyteller")
+    end, start, *_ = sorted(tokenizer.special_ids)
+    (wind,), half = tokenizer.encode(" wind"), tokenizer.encode("😀")[0]
+    guard = guard_of(tokenizer, [end])
+    assert fits(guard, [wind, MASK], 1, end)
+    assert fits(guard, [MASK, MASK], 1, end)
+    assert not fits(guard, [half, MASK], 1, end)
+    assert not fits(guard, [MASK, end], 0, half)
+    assert fits(guard, [MASK, end, half], 0, wind)
+    assert not fits(guard, [wind, MASK], 1, start)
+    assert not fits(guard_of(tokenizer), [wind, MASK], 1, end)  # where nothing ends the text
+
+
+def test_tokenizers_of_other_kinds_have_no_guard() -> None:
+    assert RoundTrip.of(ToyDenoiser().tokenizer, 0) is None
+
+
+# ---- whole texts, filled in any order ----
+
+TEXTS = st.text(st.sampled_from("abe tTs'nd,.\n\r\t1203é€😀👩‍💻日̈ n  "), max_size=40) | st.text(max_size=12)
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@settings(max_examples=150, deadline=None)
+@given(TEXTS, st.randoms(use_true_random=False))
+@example("don't unreadable  \n\n 😀👩‍💻 12345 x", random.Random(3))
+def test_a_text_that_reads_back_is_never_in_the_way_of_itself(name: str, text: str, rng: random.Random) -> None:
+    tokenizer = tokenizer_of(name)
+    if name == "pieces":
+        text = " ".join(
+            rng.choice(["unreadable", "un", "readable", "the", "don't", ",", "ables", "😀", "bé"]) for _ in text
+        )
+    ids = tokenizer.encode(text)
+    if tokenizer.special_ids & {*ids} or not whole_text_reads_back(tokenizer, ids):
+        return
+    guard = guard_of(tokenizer)
+    line = [MASK] * len(ids)
+    for place in rng.sample(range(len(ids)), len(ids)):
+        assert fits(guard, line, place, ids[place]), (text, line, place)
+        line[place] = ids[place]
+
+
+@cache
+def troublesome(name: str) -> list[int]:
+    """Tokens that often do not fit together."""
+    tokenizer = tokenizer_of(name)
+    if name == "pieces":
+        return [*range(2, tokenizer.vocab_size)]
+    text = "the winds and world's don't s t ing ed 😀 é € 日本 \n\n   , .. '' \" 1 23 456 a b ab I'll we're th e"
+    words = [text[i : i + n] for i in range(len(text)) for n in (1, 2, 3)]
+    return sorted({i for word in words for i in tokenizer.encode(word)} - tokenizer.special_ids)
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@settings(max_examples=150, deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(1, 14))
+def test_a_text_made_of_fitting_tokens_reads_back(name: str, rng: random.Random, length: int) -> None:
+    tokenizer, tokens = tokenizer_of(name), troublesome(name)
+    guard = guard_of(tokenizer)
+    line = [MASK] * length
+    refused = 0
+    for place in rng.sample(range(length), length):
+        for token in rng.sample(tokens, len(tokens)):
+            if fits(guard, line, place, token):
+                line[place] = token
+                break
+            refused += 1
+        else:
+            return  # nothing fits here: the loop would commit something all the same
+    assert whole_text_reads_back(tokenizer, line), tokenizer.decode(line)
+
+
+# ---- the loop; a toy whose tokens rarely fit ----
+
+
+@dataclass(frozen=True)
+class Letters(ToyDenoiser):
+    """A toy with a byte-level vocabulary of a few letters and merges, so that most neighbours do not fit."""
+
+    padding: int = 3
+    end_bias: float = -3.0
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        merges = [("a", "b"), ("Ġ", "a"), ("ab", "c"), ("Ġ", "c"), ("b", "a"), ("c", "c"), ("Ġa", "b"), ("d", "ab")]
+        letters = [*"abcdĠ", *("".join(pair) for pair in merges)]
+        vocabulary = {token: number for number, token in enumerate([MASK_TOKEN, END_TOKEN, *letters])}
+        backend = tokenizers.Tokenizer(models.BPE(vocabulary, merges))
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        backend.decoder = decoders.ByteLevel()
+        backend.add_special_tokens([AddedToken(token, normalized=False) for token in (MASK_TOKEN, END_TOKEN)])
+        return wrap(backend, self.name)
+
+    @property
+    def vocab_size(self) -> int:
+        return self.tokenizer.vocab_size + self.padding
+
+    @cached_property
+    def _bias(self) -> Tensor:
+        bias = torch.zeros(self.vocab_size, dtype=torch.float64)
+        bias[1] = self.end_bias
+        return bias
+
+
+MODEL = Letters()
+PROMPTS = [[2, 7, 5], [9, 3, 3], [4, 4, 11], [6, 2, 8]]
+LENGTH, BLOCK = 24, 8
+
+
+def key_of(model: ToyDenoiser = MODEL) -> WatermarkKey:
+    spec = WatermarkSpec(
+        table_size=model.vocab_size, tokenizer="toy", tokenizer_fingerprint=model.tokenizer.fingerprint
+    )
+    return WatermarkKey(spec, "test", SECRET)
+
+
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0},
+    {"temperature": 0.6, "top_k": 5},
+    {"noise": "kept"},
+    {"strategy": "random"},
+    {"strategy": "entropy", "guard": 0.5},
+    {"strategy": "left_to_right"},
+    {"lookahead": 3},
+    {"lookahead": 3, "lookahead_proposals": "kept"},
+    {"steps": 6},
+    {"steps": 6, "lookahead": 2},
+    {"commit": "threshold", "threshold": 0.3},
+    {"commit": "threshold", "threshold": 0.3, "lookahead": 3, "guard": 0.5},
+    {"commit": "factor"},
+]
+
+
+def texts(way: dict[str, Any], key: WatermarkKey | None, **more: Any) -> list[dgmark.Generation]:
+    matches = {"guard", "lookahead", "lookahead_proposals"} if key is None else set()
+    chosen = {name: value for name, value in way.items() if name not in matches}
+    prompts: list[str | list[int]] = [*PROMPTS]
+    return dgmark.generate(MODEL, prompts, key=key, length=LENGTH, block_length=BLOCK, **chosen, **more)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("key", [None, key_of()], ids=["unmarked", "marked"])
+def test_every_text_reads_back_and_without_the_guard_hardly_any(way: dict[str, Any], key: WatermarkKey | None) -> None:
+    def share(*, on: bool) -> float:
+        made = [one for seed in range(0, 12, 4) for one in texts(way, key, seed=seed, round_trip_guard=on)]
+        return sum(MODEL.tokenizer.encode(one.text) == one.token_ids for one in made) / len(made)
+
+    assert share(on=True) == 1
+    assert share(on=False) < 0.5
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_a_row_is_the_same_alone_among_strangers_and_streamed(way: dict[str, Any]) -> None:
+    keys = [None, key_of(), None, key_of()] if "guard" not in way else [key_of()] * 4
+    requests = [Request(prompt, 7 * row, key) for row, (prompt, key) in enumerate(zip(PROMPTS, keys, strict=True))]
+
+    def responses(of: list[Request]) -> list[Any]:
+        prepared = Prepared.of(MODEL, of, DecodeConfig(LENGTH, BLOCK, **way))
+        (batch,) = prepared.batches(range(len(of)))
+        return collect(MODEL, batch.canvas, prepared.steps(batch))
+
+    together = responses(requests)
+    assert together == [responses([request])[0] for request in requests]
+    assert len({row.ended for row in together}) > 0
+
+
+def test_a_filled_text_reads_back_whole() -> None:
+    parts: list[str | int] = ["ab c", 7, "b cab", 5, "c ab"]
+    read = {}
+    for on in (True, False):
+        made = [
+            dgmark.infill(MODEL, [parts], key=key_of(), seed=seed, block_length=4, round_trip_guard=on)[0]
+            for seed in range(20)
+        ]
+        read[on] = sum(MODEL.tokenizer.encode(one.text) == one.token_ids for one in made)
+    assert read[True] == 20 > 10 > read[False]
+
+
+# ---- the loop in plain Python: greedy, one token a step ----
+
+
+def plain(model: Letters, prompt: list[int], *, marks: bool) -> tuple[list[int], list[int], int]:
+    """Greedy decoding that encodes the whole run around each candidate; tokens, order of positions, redraws."""
+    groups = group_table(SECRET, 2, model.vocab_size, 0)
+    permitted = [v for v in range(model.tokenizer.vocab_size) if v != model.mask_id]
+    y, order, redraws = [model.mask_id] * LENGTH, [], 0
+
+    def clean(place: int, token: int) -> bool:
+        low = high = place
+        while low > 0 and y[low - 1] not in (model.mask_id, 1):
+            low -= 1
+        while high + 1 < LENGTH and y[high + 1] not in (model.mask_id, 1):
+            high += 1
+        run = y[low:place] + ([] if token == 1 else [token, *y[place + 1 : high + 1]])
+        return whole_text_reads_back(model.tokenizer, run)
+
+    for low in range(0, LENGTH, BLOCK):
+        while any(y[i] == model.mask_id for i in range(low, low + BLOCK)):
+            logits = model(torch.tensor([prompt + y]))[0].tolist()[len(prompt) :]
+            refused: dict[int, set[int]] = {i: set() for i in range(low, low + BLOCK) if y[i] == model.mask_id}
+            for redraw in range(17):
+                drawn = {
+                    i: max((v for v in permitted if v not in no), key=lambda v: logits[i][v])
+                    for i, no in refused.items()
+                }
+                good = [i for i, token in drawn.items() if clean(i, token)]
+                if good or redraw == 16:
+                    break
+                redraws += 1
+                for i, token in drawn.items():
+                    refused[i].add(token)
+            total = {i: sum(torch.tensor(logits[i], dtype=torch.float64).exp().tolist()) for i in drawn}
+            reward = {
+                i: float(torch.tensor(logits[i][token], dtype=torch.float64).exp()) / total[i]
+                for i, token in drawn.items()
+            }
+            best = min(good or drawn, key=lambda i: (marks and groups[drawn[i]] != i % 2, -reward[i], i))
+            y[best] = drawn[best]
+            order.append(best)
+            if 1 in y and model.mask_id not in y[: y.index(1)]:
+                return y[: y.index(1)], order, redraws
+    return y, order, redraws
+
+
+@pytest.mark.parametrize("marks", [False, True], ids=["unmarked", "marked"])
+def test_the_loop_is_the_plain_one(marks: bool) -> None:
+    redraws = 0
+    for seed in range(6):
+        model = replace(MODEL, seed=seed)
+        matching = KeyMatching(key_of(model), torch.device("cpu")) if marks else everything
+        guard = RoundTrip.of(model.tokenizer, model.mask_id, model.end_ids)
+        config = DecodeConfig(LENGTH, BLOCK, temperature=0.0)
+        for prompt in PROMPTS[:2]:
+            (made,) = decode(model, torch.tensor([prompt]), config, matching, [0], round_trip=guard)
+            tokens, order, drawn_again = plain(model, prompt, marks=marks)
+            assert (made.token_ids, made.trace.position) == (tokens, order)
+            redraws += drawn_again
+    assert redraws > 10  # there was something to draw again
+
+
+def test_without_the_guard_the_loop_is_what_it_was() -> None:
+    config = DecodeConfig(LENGTH, BLOCK, round_trip_guard=False)
+    prepared = Prepared.of(MODEL, [Request(PROMPTS[0], 3, None)], config)
+    (batch,) = prepared.batches([0])
+    assert collect(MODEL, batch.canvas, prepared.steps(batch)) == decode(
+        MODEL, torch.tensor(PROMPTS[:1]), config, everything, [3]
+    )
+
+
+def test_only_what_is_read_counts() -> None:
+    prompts = torch.tensor(PROMPTS)
+    assert Canvas.after(prompts, 4, 0).text == (3, 7)
+    assert Canvas.with_holes([2, 3, 4, 5], [1, 2], 0).text == (0, 4)
+
+
+# ---- which candidates of a step are looked at ----
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=100, deadline=None)
+def test_the_candidates_of_a_step_are_judged_together(rng: random.Random) -> None:
+    """Against the rule itself: go through the order; what fits beside those taken before is taken."""
+    tokenizer = MODEL.tokenizer
+    guard = RoundTrip.of(tokenizer, 0, ())
+    assert guard is not None
+    rows, block = 3, 6
+    canvas = torch.tensor([[rng.choice([0, 0, *range(2, 15)]) for _ in range(4 + block + 3)] for _ in range(rows)])
+    masked = canvas[:, 4 : 4 + block] == 0
+    tokens = torch.tensor([[rng.randrange(2, 15) for _ in range(block)] for _ in range(rows)])
+    rewards = torch.tensor([[rng.random() for _ in range(block)] for _ in range(rows)])
+    order = order_of(rewards, masked, torch.ones_like(masked))
+    quota, width = torch.tensor([rng.randint(1, 4) for _ in range(rows)]), torch.tensor([1, 2, 3])
+    members = masked.sum(1)
+    found, short = guard.unreadable(tokens, canvas, (4, 13), 4, order, members, quota, width)
+    for row in range(rows):
+        line, taken, expected = canvas[row, 4:].tolist(), 0, set()
+        for place in order[row, : members[row]].tolist():
+            if taken == quota[row] - 1 + width[row]:
+                break
+            token = int(tokens[row, place])
+            if fits_in(tokenizer, line, place, token):
+                taken += 1
+                if taken < quota[row]:
+                    line[place] = token
+            else:
+                expected.add(place)
+        assert {*found[row].nonzero()[:, 0].tolist()} == expected
+        assert bool(short[row]) == (taken < min(int(quota[row]), int(members[row])))
+
+
+def fits_in(tokenizer: Tokenizer, line: list[int], place: int, token: int) -> bool:
+    """Whether the whole run of committed tokens around a place reads back with a token in it."""
+    low = high = place
+    while low > 0 and line[low - 1] != 0:
+        low -= 1
+    while high + 1 < len(line) and line[high + 1] != 0:
+        high += 1
+    run = [*line[low:place], token, *line[place + 1 : high + 1]]
+    before, after = line[low:place], line[place + 1 : high + 1]
+    if not all(whole_text_reads_back(tokenizer, part) for part in (before, after)):
+        run = [*before[-4:], token, *after[:4]]  # what is lost already is judged no farther than the guard looks
+    return whole_text_reads_back(tokenizer, run)
