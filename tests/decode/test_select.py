@@ -60,6 +60,31 @@ def test_select_agrees_with_a_sort_by_match_then_reward_then_position(step: Step
     assert [{j for j, taken in enumerate(row) if taken} for row in step.select()] == expected
 
 
+@given(steps(), st.data())
+def test_what_does_not_read_back_goes_last(step: Step, data: st.DataObject) -> None:
+    flags = st.lists(st.booleans(), min_size=len(step.masked[0]), max_size=len(step.masked[0]))
+    readable = data.draw(st.lists(flags, min_size=len(step.masked), max_size=len(step.masked)))
+    width = data.draw(st.integers(1, 4))
+    rewards, masked, matching = (torch.tensor(rows) for rows in (step.rewards, step.masked, step.matching))
+    given = (rewards, masked, matching, torch.tensor(step.quota))
+    chosen = select(*given, torch.tensor(readable)).tolist()
+    sets, exists = alternatives(*given, width, torch.tensor(readable))
+    for row, reads in enumerate(readable):
+
+        def kind(j: int, row: int = row, reads: list[bool] = reads) -> tuple[bool, bool]:
+            return not reads[j], reads[j] and not step.matching[row][j]
+
+        places = [j for j, free in enumerate(step.masked[row]) if free]
+        order = sorted(places, key=lambda j: (*kind(j), -step.rewards[row][j], j))
+        quota = step.quota[row]
+        assert {j for j, taken in enumerate(chosen[row]) if taken} == {*order[:quota]}
+        if order:
+            first, last = order[:quota][:-1], order[:quota][-1]
+            others = [j for j in order[len(first) :] if kind(j) == kind(last)][:width]
+            found = [{*one.nonzero()[:, 0].tolist()} for one in sets[row][exists[row]]]
+            assert found == [{*first, j} for j in others]
+
+
 @given(steps())
 def test_a_row_with_masked_positions_commits_its_quota_or_all_of_them(step: Step) -> None:
     committed = [sum(row) for row in step.select()]
