@@ -107,7 +107,7 @@ class Proposer:
         self._mask_id = model.mask_id
         ends = torch.tensor(() if canvas.stops else model.end_ids, device=device, dtype=torch.long)
         self.forbidden = torch.cat([forbidden_ids(model).to(device), ends])
-        self.permitted = model.vocab_size - len(self.forbidden.unique())
+        self.permitted = model.vocab_size - len({*self.forbidden.tolist()})
 
     def __call__(
         self,
