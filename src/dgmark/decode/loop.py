@@ -125,8 +125,9 @@ class _Block:
     high: int
 
 
-# how often a row draws again in one step, while no candidate reads back
-_REDRAWS = 16
+# How often a row draws again in one step while too few candidates read back. Between two line breaks and a word, say,
+# hardly any token fits.
+_REDRAWS = 64
 
 
 class _Loop:
@@ -298,6 +299,9 @@ class _Loop:
             again = unreadable & short[:, None]
             refused = again.new_zeros(*again.shape, self.model.vocab_size) if refused is None else refused
             refused[(*again.nonzero(as_tuple=True), now.tokens[again])] = True
+            again &= refused.sum(2) < self.proposer.permitted
+            if not again.any():
+                break
             self._redraw(block, live, now, again, refused)
         if not unreadable.any():
             return now, choice

@@ -21,6 +21,8 @@ _REACH = 4
 # Columns on either side of the block that checks may read: a word of WordPiece is read from its beginning.
 _MARGIN = 16
 _MOST_REMEMBERED = 2**16
+# a character for private use: no vocabulary has it in a longer token
+_NEVER_MERGED = "\ue000"
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ class RoundTrip:
     """Tells which candidates read back: whether the tokenizer gives the committed tokens around them, and them, again.
 
     A check decodes the candidate with the few committed tokens beside it, and encodes that text. What stands beyond a
-    mask is unknown; a character of several tokens that begins or ends there is judged once it is complete.
+    mask is unknown: a character of several tokens that begins or ends there is judged once it is complete, and white
+    space before it may be followed by more, or by a letter.
 
     Args:
         tokenizer: the model's tokenizer.
@@ -156,22 +159,25 @@ class RoundTrip:
         return answer
 
     def _inner(self, window: tuple[int, ...], place: int, open_before: bool, open_after: bool) -> bool:
-        """The same without what an open edge leaves untold: parts of characters and words, and white space at the end.
-
-        White space is cut by what follows it. True if the candidate itself cannot be told yet.
-        """
+        """The same without parts of characters and words at open edges; True if the candidate is among these."""
         low, high = 0, len(window)
         while open_before and low < high and self._pieces.continues(window[low]):
             low += 1
-        while open_after and low < high and self._pieces.untold(window[low:high]):
+        while open_after and low < high and self._pieces.incomplete(window[low:high]):
             high -= 1
         if not low <= place < high:
             return True
-        return high - low < len(window) and self._same(window[low:high])
+        inner = window[low:high]
+        return (len(inner) < len(window) and self._same(inner)) or (open_after and self._same_before_more(inner))
 
     def _same(self, window: Sequence[int]) -> bool:
         ids = list(window)
         return self._tokenizer.encode(self._tokenizer.decode(ids)) == ids
+
+    def _same_before_more(self, window: Sequence[int]) -> bool:
+        """Whether a window reads back if a character follows: tokenizers cut white space by what comes after it."""
+        ids = list(window)
+        return self._tokenizer.encode(self._tokenizer.decode(ids) + _NEVER_MERGED)[: len(ids)] == ids
 
 
 class _Pieces:
@@ -190,11 +196,11 @@ class _Pieces:
             return True
         return 0x80 <= (self._of(token) or b"\0")[0] < 0xC0
 
-    def untold(self, tokens: Iterable[int]) -> bool:
-        """Whether these tokens end inside a character, or with white space."""
+    def incomplete(self, tokens: Iterable[int]) -> bool:
+        """Whether these tokens end inside a character."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        text = decoder.decode(b"".join(map(self._of, tokens)))
-        return bool(decoder.getstate()[0]) or text[-1:].isspace()
+        decoder.decode(b"".join(map(self._of, tokens)))
+        return bool(decoder.getstate()[0])
 
     def _of(self, token: int) -> bytes:
         """The bytes of a token."""
