@@ -75,9 +75,6 @@ class _KeptNoise:
 class Proposer:
     """Makes the candidates of one decode; holds one random generator for each row.
 
-    Attributes:
-        permitted: how many ids a position may take.
-
     Args:
         model: the denoiser; only its ids, its vocabulary and its traits are read.
         canvas: the canvas to decode.
@@ -107,7 +104,6 @@ class Proposer:
         self._mask_id = model.mask_id
         ends = torch.tensor(() if canvas.stops else model.end_ids, device=device, dtype=torch.long)
         self.forbidden = torch.cat([forbidden_ids(model).to(device), ends])
-        self.permitted = model.vocab_size - len({*self.forbidden.tolist()})
 
     def __call__(
         self,

@@ -299,23 +299,27 @@ class _Loop:
             again = unreadable & short[:, None]
             refused = again.new_zeros(*again.shape, self.model.vocab_size) if refused is None else refused
             refused[(*again.nonzero(as_tuple=True), now.tokens[again])] = True
-            again &= refused.sum(2) < self.proposer.permitted
-            if not again.any():
+            if not self._redraw(block, live, now, again, refused):
                 break
-            self._redraw(block, live, now, again, refused)
         if not unreadable.any():
             return now, choice
         after = self._choice(block, live, now, count, ~unreadable)
         return now, replace(after, quota=torch.minimum(after.quota, choice.quota))  # no more than were looked at
 
-    def _redraw(self, block: _Block, live: Tensor, now: Candidates, again: Tensor, refused: Tensor) -> None:
-        """Draw these places again from the same logits, without the refused tokens."""
-        self.redrawn += int(again.sum())
+    def _redraw(self, block: _Block, live: Tensor, now: Candidates, again: Tensor, refused: Tensor) -> bool:
+        """Draw these places again from the same logits, without the refused tokens; False if no token is left."""
         rows = again.any(1).nonzero()[:, 0]
         forwards = [self.logits[row] for row in live[rows].tolist()]
-        logits = torch.stack([forward[number] for forward, number in forwards])
-        drawn = self.proposer(logits, self.ids[live[rows]], again[rows], self.row[live[rows]], block.low, refused[rows])
-        now.put(rows, now.at(rows).where(again[rows], drawn))
+        logits, refused = torch.stack([forward[number] for forward, number in forwards]), refused[rows]
+        left = (logits > -torch.inf) & ~refused
+        left[..., self.proposer.forbidden] = False
+        places = again[rows] & left.any(2)
+        if not places.any():
+            return False
+        self.redrawn += int(places.sum())
+        drawn = self.proposer(logits, self.ids[live[rows]], places, self.row[live[rows]], block.low, refused)
+        now.put(rows, now.at(rows).where(places, drawn))
+        return True
 
     def _alternatives(self, block: _Block, live: Tensor, now: Candidates, choice: _Choice) -> tuple[Tensor, Tensor]:
         """The sets of places among which this step chooses, and which entries of the array are sets of a row."""
