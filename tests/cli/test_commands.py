@@ -477,7 +477,7 @@ def test_detect_explains_each_mistake_with_its_exit_code(key_file: Path, tmp_pat
     text = tmp_path / "text.txt"
     cases: list[tuple[list[object], int, str]] = [
         (["--key", key_file, tmp_path / "empty.txt"], 4, "empty"),
-        (["--key", key_file, tmp_path / "blank.txt"], 4, "empty"),
+        (["--key", key_file, tmp_path / "blank.txt"], 4, "no text"),
         (["--key", key_file, tmp_path / "missing.txt"], 4, "cannot be read"),
         (["--key", key_file, tmp_path / "folder"], 4, "holds no text"),
         (["--key", tmp_path / "none.json", text], 5, "dgmark keygen"),
@@ -527,10 +527,18 @@ def test_a_key_file_that_anyone_can_read_is_refused_and_one_for_a_group_warned_o
     assert "warning" in warned.stderr
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe\x00bad utf-8 \x80\x81 bytes", b"a\x00b", b"x" * 1_000_000])
-def test_any_bytes_in_a_file_are_scored_without_a_crash(key_file: Path, tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00bad utf-8 \x80\x81 bytes", b"a\x00b"])
+def test_bytes_that_are_no_text_get_no_verdict(key_file: Path, tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "bytes.txt"
     file.write_bytes(content)
+    result = run("detect", "--key", key_file, "--format", "jsonl", file)
+    assert result.exit_code == 4
+    assert "verdict" not in result.stdout
+
+
+def test_one_endless_word_is_scored(key_file: Path, tmp_path: Path) -> None:
+    file = tmp_path / "word.txt"
+    file.write_bytes(b"x" * 1_000_000)
     result = run("detect", "--key", key_file, "--format", "jsonl", file)
     assert result.exit_code == 0
     assert 0 < rows(result.stdout)[0]["p_value"] <= 1
@@ -545,11 +553,11 @@ def test_the_keyless_scheme_says_that_it_has_no_secret(tmp_path: Path) -> None:
     assert "keyless" in row["summary"]
 
 
-def test_a_closed_pipe_is_no_error(key_file: Path) -> None:
+def test_a_reader_that_leaves_ends_the_command(key_file: Path) -> None:
     lines = '{"text": "Once upon a time there was a king."}\n' * 2000
     script = f"{sys.executable} -m dgmark detect --key {key_file} --format jsonl - | head -1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", script], input=lines, capture_output=True, text=True, check=False)
-    assert done.returncode == 0
+    assert done.returncode == 141
     assert "Traceback" not in done.stderr
 
 

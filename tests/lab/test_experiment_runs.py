@@ -53,8 +53,8 @@ def shared_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", [name for name in experiment_names() if name != "benchmarks"])
 def test_every_experiment_runs_and_is_reported(name: str, shared_runs: Path) -> None:
     experiment = load_experiment(name)
-    files = {"writingprompts": shared_runs / "prompts.jsonl"}
-    store = run_toy(experiment, shared_runs / "rows", files=files)
+    needed = {"writingprompts"} & {experiment.prompt_set(cell, "builtin")[0] for cell in experiment.cells_of("builtin")}
+    store = run_toy(experiment, shared_runs / "rows", files={name: shared_runs / "prompts.jsonl" for name in needed})
     report = report_toy(experiment, store)
     for cell in report.context.cells.values():
         if experiment.view != "timing" and "builtin" in cell.cell.setups:

@@ -59,7 +59,7 @@ def read_apart(file: BinaryIO, family: Family, kind: Kind | None, column: str, l
     """
     request = {"family": family, "kind": kind, "column": column, "parent": os.getpid(), "limits": asdict(limits)}
     command = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _START, str(_PACKAGE), json.dumps(request)]
-    file.seek(0)
+    os.lseek(file.fileno(), 0, os.SEEK_SET)  # of the descriptor, which the child gets, not of the buffer
     with tempfile.TemporaryFile() as out:
         process = subprocess.Popen(  # noqa: S603 (no shell; the arguments are ours)
             [*command, *(place for place in sys.path if place)],
