@@ -479,7 +479,7 @@ def test_detect_explains_each_mistake_with_its_exit_code(key_file: Path, tmp_pat
         (["--key", key_file, tmp_path / "empty.txt"], 4, "empty"),
         (["--key", key_file, tmp_path / "blank.txt"], 4, "no text"),
         (["--key", key_file, tmp_path / "missing.txt"], 4, "cannot be read"),
-        (["--key", key_file, tmp_path / "folder"], 4, "holds no text"),
+        (["--key", key_file, tmp_path / "folder"], 4, "holds no document"),
         (["--key", tmp_path / "none.json", text], 5, "dgmark keygen"),
         (["--key", tmp_path / "other.json", text], 5, "not a key file"),
         (["--key", key_file, "--tokenizer", tmp_path / "other.json", text], 6, "not a readable tokenizer"),
