@@ -54,7 +54,7 @@ def shared_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_experiment_runs_and_is_reported(name: str, shared_runs: Path) -> None:
     experiment = load_experiment(name)
     needed = {"writingprompts"} & {experiment.prompt_set(cell, "builtin")[0] for cell in experiment.cells_of("builtin")}
-    store = run_toy(experiment, shared_runs / "rows", files={name: shared_runs / "prompts.jsonl" for name in needed})
+    store = run_toy(experiment, shared_runs / "rows", files=dict.fromkeys(needed, shared_runs / "prompts.jsonl"))
     report = report_toy(experiment, store)
     for cell in report.context.cells.values():
         if experiment.view != "timing" and "builtin" in cell.cell.setups:
