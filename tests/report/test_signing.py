@@ -90,7 +90,7 @@ def test_key_file(signer: SigningKey, tmp_path: Path) -> None:
     path.chmod(0o644)
     with pytest.raises(KeyFileOpen):
         SigningKey.load(path)
-    with pytest.raises(KeyFileNotFound):
+    with pytest.raises(KeyFileNotFound, match="dgmark report keygen"):
         SigningKey.load(tmp_path / "none.json")
 
 

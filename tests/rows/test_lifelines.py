@@ -61,6 +61,8 @@ def detecting(tmp_path: Path, workers: int) -> tuple["subprocess.Popen[str]", Pa
     )
     out = tmp_path / "out.jsonl"
     command = [sys.executable, "-m", "dgmark", "detect", "--key", "key.json", "--workers", str(workers)]
+    # a shell's background job ignores SIGINT, and so would the run
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     run = subprocess.Popen(
         [*command, "--out", str(out), "in.jsonl"],
         cwd=tmp_path,

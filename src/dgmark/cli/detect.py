@@ -20,12 +20,13 @@ from dgmark.detection.many import Extras, Tally, detect_file, read_sources, scor
 from dgmark.detection.result import Detection
 from dgmark.detection.scorer import Scorer, one_key
 from dgmark.detection.strip import save
+from dgmark.documents.document import TEXT_COLUMN
 from dgmark.errors import InputError, SettingsError
 from dgmark.report import Report, write_report
 from dgmark.rows.apart import check_apart
 from dgmark.rows.inputs import STDIN
 from dgmark.rows.jsonl import BadRow
-from dgmark.rows.texts import MAX_CHARS, MOST_CHARS, TEXT_COLUMN, Item
+from dgmark.rows.texts import MAX_CHARS, MOST_CHARS, Item
 from dgmark.rows.whole_files import write_whole
 from dgmark.rows.workers import MOST_WORKERS
 

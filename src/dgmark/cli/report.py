@@ -11,6 +11,7 @@ from dgmark.cli.help_page import Command
 from dgmark.cli.options import KEY, AllowOpenKey
 from dgmark.errors import InputError
 from dgmark.report import SigningKey, verify_report
+from dgmark.rows.inputs import LARGEST_LINE, checked_size, open_input
 
 report_app = typer.Typer(help="Make keys that sign reports of `dgmark detect --report`, and check signed reports.")
 
@@ -68,7 +69,5 @@ def report_verify(
 
 
 def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    with open_input(str(path)) as file:
+        return checked_size(file.read(LARGEST_LINE + 1), str(path))

@@ -8,8 +8,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.errors import SettingsError
+from dgmark.rows.inputs import open_file
 from dgmark.rows.whole_files import write_whole
 from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.key_file import LARGEST_FILE
 
 FORMAT, VERSION = "dgmark-settings", 1
 
@@ -58,7 +60,8 @@ def read_settings_file(path: Path) -> TunedSettings:
         SettingsError: the file is unreadable, is no settings file, or has an unknown, missing or invalid field.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        with open_file(path) as file:
+            content = json.loads(file.read(LARGEST_FILE).decode())
     except OSError as error:
         raise SettingsError(f"the settings file {path} cannot be read: {error.strerror}") from None
     except ValueError as error:  # no UTF-8, or no JSON

@@ -18,11 +18,12 @@ from dgmark.detection.evidence import STATISTICS_VERSION
 from dgmark.detection.reader import Ranges, checked_ranges
 from dgmark.detection.result import DETECTION_SCHEMA, Detection
 from dgmark.detection.scorer import Scorer, one_key
+from dgmark.documents.document import TEXT_COLUMN
 from dgmark.errors import DgmarkError, InputError, ResumeMismatch, SettingsError, as_path, several, whole
 from dgmark.rows.apart import check_apart
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, sha256_of
 from dgmark.rows.row_file import SETTINGS, RowFile
-from dgmark.rows.texts import MAX_CHARS, MOST_CHARS, TEXT_COLUMN, Item, read_texts, unreadable
+from dgmark.rows.texts import MAX_CHARS, MOST_CHARS, Item, read_texts, unreadable
 from dgmark.rows.workers import CHUNK, check_workers, map_in_order
 from dgmark.watermark.key import WatermarkKey, check_key
 

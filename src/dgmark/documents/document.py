@@ -27,7 +27,7 @@ from dgmark.documents.reading import MissingLibrary, Reading, Refusal
 from dgmark.documents.sandbox import read_apart
 from dgmark.errors import EmptyInput, MissingExtra, NoTexts, UnreadableDocument, install_hint
 
-_TEXT_COLUMN = "text"
+TEXT_COLUMN = "text"
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Document:
 
 
 def read_document(
-    path: str | os.PathLike[str], *, text_column: str = _TEXT_COLUMN, limits: Limits | None = None
+    path: str | os.PathLike[str], *, text_column: str = TEXT_COLUMN, limits: Limits | None = None
 ) -> Document:
     """Read the text of a file: plain text, Markdown, HTML, PDF, RTF, .docx, .odt, .epub, .csv or .xlsx.
 
@@ -81,9 +81,7 @@ def read_document(
         raise NoTexts(f"{name} cannot be read: {error.strerror}; give a file, a folder, or -") from error
 
 
-def read_opened(
-    file: BinaryIO, name: str, *, text_column: str = _TEXT_COLUMN, limits: Limits | None = None
-) -> Document:
+def read_opened(file: BinaryIO, name: str, *, text_column: str = TEXT_COLUMN, limits: Limits | None = None) -> Document:
     """Read an open file of the system, as `read_document` does; `name` stands in the errors."""
     limits = limits or Limits()
     size = os.fstat(file.fileno()).st_size

@@ -1,6 +1,5 @@
 """What a report says: the verdict, the marked passages, what they rest on, and how to check them again."""
 
-import hashlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -13,6 +12,7 @@ from dgmark.detection.reader import TextOrIds
 from dgmark.detection.result import Detection, Verdict
 from dgmark.errors import SettingsError
 from dgmark.report.words import meaning, verdict_sentence
+from dgmark.rows.jsonl import sha256_of
 from dgmark.version import __version__
 
 REPORT_VERSION = 1
@@ -130,7 +130,7 @@ class Report:
     @property
     def text_sha256(self) -> str:
         """SHA-256 of the text in UTF-8, as 64 hex digits."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
+        return sha256_of(self.text)
 
     def to_fields(self) -> dict[str, Any]:
         """The report as plain JSON values (docs/formats.md)."""

@@ -74,7 +74,7 @@ class SigningKey:
         okp = _okp()
         from joserfc.errors import JoseError
 
-        text = read_private(Path(path), allow_open=allow_open)
+        text = read_private(Path(path), "dgmark report keygen", allow_open=allow_open)
         try:
             key = okp.import_key(json.loads(text))
             if key.is_private and key.curve_name == "Ed25519":

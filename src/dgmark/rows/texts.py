@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from dgmark.documents.document import Document, read_opened
+from dgmark.documents.document import TEXT_COLUMN, Document, read_opened
 from dgmark.documents.kinds import SUFFIXES, TABLES
 from dgmark.documents.limits import Limits
 from dgmark.errors import EmptyInput, InputError, MissingExtra, NoTexts, install_hint
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pyarrow.parquet import RowGroupMetaData
 
 TEXT_SUFFIXES = (*SUFFIXES, ".jsonl", ".parquet")
-TEXT_COLUMN = "text"
 # characters of a text: more than the Bible has
 MAX_CHARS, MOST_CHARS = 5_000_000, 2**30
 _PARQUET_BATCH = 256

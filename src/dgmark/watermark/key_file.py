@@ -56,44 +56,49 @@ def read_key_file(path: Path, *, allow_open: bool = False) -> tuple[WatermarkSpe
         KeyFileOpen: every user of the machine can read it, and `allow_open` is false.
         KeyFileFormat: it is not a key file, is damaged, or has a newer version.
     """
-    text, mode = _read_bounded(path)
+    text, mode = _read_bounded(path, "dgmark keygen")
     content, spec, secret = _parse(text, path)
     if secret is not None:
         _check_mode(mode, path, allow_open)
     return spec, content.key_id, secret, content.fingerprint or None
 
 
-def read_private(path: Path, *, allow_open: bool = False) -> bytes:
+def read_private(path: Path, maker: str, *, allow_open: bool = False) -> bytes:
     """The contents of a private file of this form, such as another kind of key.
+
+    Args:
+        path: the file.
+        maker: the command that makes such files.
+        allow_open: accept a file that every user of the machine can read, with a warning.
 
     Raises:
         KeyFileNotFound: the file does not exist or is unreadable.
         KeyFileOpen: every user of the machine can read it, and `allow_open` is false.
         KeyFileFormat: it is too large for a key file.
     """
-    text, mode = _read_bounded(path)
+    text, mode = _read_bounded(path, maker)
     _check_mode(mode, path, allow_open)
     return text
 
 
-def _read_bounded(path: Path) -> tuple[bytes, int]:
+def _read_bounded(path: Path, maker: str) -> tuple[bytes, int]:
     try:
         text, mode = _read(path)
     except OSError as error:
         raise KeyFileNotFound(
-            f"the key file {path} cannot be read ({error.strerror}); {_advice(path, error)}"
+            f"the key file {path} cannot be read ({error.strerror}); {_advice(path, maker, error)}"
         ) from error
     if len(text) > LARGEST_FILE:
         raise KeyFileFormat(f"{path} is larger than {LARGEST_FILE} bytes, so it is not a key file: give the right file")
     return text, mode
 
 
-def _advice(path: Path, error: OSError) -> str:
+def _advice(path: Path, maker: str, error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
-        return f"make one with `dgmark keygen {path}`"
+        return f"make one with `{maker} {path}`"
     if os.path.isdir(path):
         return "give one of the key files in it (`dgmark detect --keys` and load_keys take the folder)"
-    return "give the file that `dgmark keygen` wrote"
+    return f"give the file that `{maker}` wrote"
 
 
 def _read(path: Path) -> tuple[bytes, int]:
