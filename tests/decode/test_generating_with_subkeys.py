@@ -210,6 +210,22 @@ def test_holes_are_filled_with_a_sub_key_of_each_text() -> None:
     assert dgmark.infill(TOY, [PARTS], key=None)[0].to_row("a")["subkey"] is None
 
 
+def test_the_harness_marks_each_answer_with_a_sub_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("lm_eval")
+    from lm_eval.api.instance import Instance
+
+    from dgmark.lab.evaluate.harness import DiffusionLM, HarnessSettings
+
+    drawn = iter([0, 30, 31])  # the first for the check of the settings
+    monkeypatch.setattr(secrets, "randbelow", lambda _: next(drawn))
+    harness = DiffusionLM(TOY, HarnessSettings(decoding=SHORT, key=KEY, seed=3))  # type: ignore[arg-type]
+    asked = [Instance("generate_until", {}, (context, {}), index) for index, context in enumerate(["w1", "w2"])]
+    assert harness.generate_until(asked) == [
+        dgmark.generate(TOY, context, key=KEY, subkey=30 + index, seed=3 + index, **SHORT)[0].text
+        for index, context in enumerate(["w1", "w2"])
+    ]
+
+
 # --- who refuses them ----------------------------------------------------------------------------
 
 
