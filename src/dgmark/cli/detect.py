@@ -104,11 +104,11 @@ def _show(options: DetectOptions, scorer: Scorer, items: Iterable[Item | BadRow]
     """Score the texts, write the results to stdout, and write what is requested of a single text."""
     extras, write = Extras(options.only, options.spans), WRITERS[options.output]
     if not options.one_text:
-        write(tally.count(score(scorer, items, extras, workers)), scorer, options.show)
+        write(tally.count(score(scorer, items, extras, workers)), scorer, options.view)
         return
     rows = list(tally.count(score(scorer, _single_text(items, options.one_text), extras)))
     with redirect_stdout(sys.stderr if options.extract == Path(STDIN) else sys.stdout):
-        write(iter(rows), scorer, options.show)
+        write(iter(rows), scorer, options.view)
     for row in rows:
         if isinstance(row, BadRow):
             continue

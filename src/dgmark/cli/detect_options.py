@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dgmark.cli.card import View
 from dgmark.cli.option_groups import OptionGroup, option, parameter
 from dgmark.cli.options import DETECTION, KEY, MODEL, OUTPUT, AllowOpenKey
 from dgmark.cli.results import Format
@@ -66,6 +67,7 @@ class DetectOptions:
     public: bool
     spans: bool
     show: bool
+    verbose: bool
     only: Ranges
     max_crop: int
     allow_open_key: bool
@@ -73,15 +75,18 @@ class DetectOptions:
     def __post_init__(self) -> None:
         if (self.key is None) == (self.keys is None):
             raise SettingsError("give --key FILE, the key to look for, or --keys FOLDER, but not both")
-        if self.show and self.output is not Format.TABLE:
-            raise SettingsError("--show needs --format table: leave --show or the other format out")
+        if (self.show or self.verbose) and self.output is not Format.TABLE:
+            raise SettingsError(
+                "--show and --verbose need --format table: leave them or the other format out "
+                "(the other formats hold all numbers)"
+            )
         for report in self.reports:
             check_report_path(report)
         if (self.signer or self.public) and not self.reports:
             raise SettingsError("--sign and --public concern a report: give --report FILE too")
-        if self.out and (self.show or self.one_text or self.output not in (Format.TABLE, Format.JSONL)):
+        if self.out and (self.show or self.verbose or self.one_text or self.output not in (Format.TABLE, Format.JSONL)):
             raise SettingsError(
-                "--out writes JSON Lines: leave --show, --plot, --report, --extract and other formats out"
+                "--out writes JSON Lines: leave --show, --verbose, --plot, --report, --extract and other formats out"
             )
         if self.only and (self.show or self.spans or self.plot or self.reports):
             raise SettingsError(
@@ -104,6 +109,11 @@ class DetectOptions:
         """The first given option that takes a single text; None if none is given."""
         given = {"--plot": self.plot, "--report": self.reports, "--extract": self.extract}
         return next((name for name, value in given.items() if value), None)
+
+    @property
+    def view(self) -> View:
+        """What is shown of the results."""
+        return View(self.show, self.verbose, whole=not self.only)
 
     def _check_baseline(self, scheme: Baseline) -> None:
         plain = (self.mode, self.phase, self.max_crop) == (Mode.AUTO, Phase.ANY, DEFAULT_MAX_CROP)
@@ -243,7 +253,15 @@ DetectingOptions = Annotated[
                 panel=OUTPUT,
                 default=False,
             ),
-            option("show", bool, "Show which tokens match.", "--show", panel=OUTPUT, default=False),
+            option("show", bool, "Show the texts with their marked passages.", "--show", panel=OUTPUT, default=False),
+            option(
+                "verbose",
+                bool,
+                "Show the statistics too; with --show, which tokens of the passages match.",
+                *("--verbose", "-v"),
+                panel=OUTPUT,
+                default=False,
+            ),
         ),
         value=_options_of,
     ),
