@@ -313,13 +313,13 @@ def test_an_id_outside_the_vocabulary_is_refused_behind_an_end_token_too() -> No
     ids=repr,
 )
 def test_what_is_not_a_flat_list_of_whole_numbers_is_refused(wrong: Any) -> None:
-    with unchecked(), pytest.raises(SettingsError, match="one flat list of token ids"):
+    with unchecked(), pytest.raises(SettingsError, match="or the token ids of one text as a list of whole numbers"):
         detector_of().detect(wrong)
 
 
 def test_lists_of_lists_of_unequal_length_are_refused() -> None:
     ragged: Any = [[5, 6], [7]]
-    with unchecked(), pytest.raises(SettingsError, match="one flat list of token ids"):
+    with unchecked(), pytest.raises(SettingsError, match="or the token ids of one text as a list of whole numbers"):
         detector_of().detect(ragged)
 
 

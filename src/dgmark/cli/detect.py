@@ -64,7 +64,7 @@ def detect(
         bool, typer.Option("--check", help="Exit 0 if watermarked, 1 if not, 3 if uncertain.", rich_help_panel=OUTPUT)
     ] = False,
 ) -> None:
-    """Check texts for the mark of a key, with a p-value that is valid for any text.
+    """Check texts for the mark of a key. The false-positive rate holds for any text.
 
     --scheme tests for another watermark than dgMARK; give the options that the text was generated with.
     """

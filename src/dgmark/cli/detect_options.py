@@ -73,8 +73,13 @@ class DetectOptions:
     allow_open_key: bool
 
     def __post_init__(self) -> None:
-        if (self.key is None) == (self.keys is None):
-            raise SettingsError("give --key FILE, the key to look for, or --keys FOLDER, but not both")
+        if self.key is None and self.keys is None:
+            raise SettingsError(
+                "no key is named: give --key FILE, the key file of whoever marks the texts, or --keys FOLDER with "
+                "several such files"
+            )
+        if self.key is not None and self.keys is not None:
+            raise SettingsError("--key and --keys exclude each other: leave one of them out")
         if (self.show or self.verbose) and self.output is not Format.TABLE:
             raise SettingsError(
                 "--show and --verbose need --format table: leave them or the other format out "
@@ -164,7 +169,7 @@ def parse_ranges(texts: Iterable[str]) -> Ranges:
     for text in texts:
         start, colon, end = text.partition(":")
         if not (colon and start.isdecimal() and end.isdecimal()):
-            raise SettingsError(f"--only {text} is not START:END, two whole numbers")
+            raise SettingsError(f"--only {text} is not START:END: give two whole numbers, such as 120:900")
         ranges.append((int(start), int(end)))
     return ranges
 
@@ -181,13 +186,19 @@ DetectingOptions = Annotated[
     DetectOptions,
     OptionGroup(
         options=(
-            option("key", Path | None, "Key file to look for.", panel=KEY),
+            option("key", Path | None, "Key file of whoever marks the texts.", panel=KEY),
             option("keys", Path | None, "Folder of key files: find the key, if any, that marked the text.", panel=KEY),
             parameter("scheme", SchemeName),
             parameter("scheme_option", SchemeOptions),
             parameter("allow_open_key", AllowOpenKey, False),
             option("tokenizer", str | None, "Tokenizer folder or file.", panel=MODEL, default_text=TOKENIZER_OF_KEY),
-            option("fpr", float, "False-positive rate to hold, between 0 and 1.", panel=DETECTION, default=DEFAULT_FPR),
+            option(
+                "fpr",
+                float,
+                "False-positive rate: share of unmarked texts that may be called watermarked.",
+                panel=DETECTION,
+                default=DEFAULT_FPR,
+            ),
             option(
                 "mode",
                 Mode,
@@ -209,7 +220,14 @@ DetectingOptions = Annotated[
                 *("--normalise", "--normalize"),
                 panel=DETECTION,
             ),
-            option("spans", bool, "Find the spans that carry the mark.", "--spans", panel=DETECTION, default=False),
+            option(
+                "spans",
+                bool,
+                "Find the passages (spans) that carry the mark; a single text shows them anyway.",
+                "--spans",
+                panel=DETECTION,
+                default=False,
+            ),
             parameter(
                 "only",
                 Annotated[

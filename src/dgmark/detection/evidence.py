@@ -176,4 +176,7 @@ def check_fpr(fpr: float, keys: int = 1) -> None:
         SettingsError: the rate is not below 1, or each key's share is below 1e-300.
     """
     if not SMALLEST_FPR * keys <= number("fpr", fpr) < 1:
-        raise SettingsError(f"fpr {fpr} is not between 0 and 1 (at least {SMALLEST_FPR * keys})")
+        raise SettingsError(
+            f"fpr {fpr} is not between 0 and 1 (at least {SMALLEST_FPR * keys}): give the share of unmarked texts that "
+            "may be called watermarked, such as 1e-4"
+        )
