@@ -145,6 +145,17 @@ class Detector:
             return [self.detect(item) for item in several(texts_or_ids, "texts")]
         return [self._test.detect(tokens) for tokens in self.reader.read_many(texts_or_ids)]
 
+    def typical_p_value(self, text_or_ids: TextOrIds) -> float:
+        """The p-value that a typical mark would have in a text like this one, unchanged by normalisation.
+
+        A text that does not show the mark is `not_detected` at rates from here on, and `uncertain` below.
+
+        Raises:
+            VocabularyMismatch: an id lies outside the key's vocabulary.
+            SettingsError: the input is neither a text nor ids.
+        """
+        return self._test.typical_p_value(self.reader.read(text_or_ids))
+
     def spans(self, text_or_ids: TextOrIds) -> tuple[Span, ...]:
         """The spans of a text (or of ids) that carry the mark, in order.
 

@@ -13,7 +13,7 @@ from dgmark.detection.aligned import AlignedResult, aligned_test, aligned_tokens
 from dgmark.detection.intact import Hypothesis, IntactTest, Phase
 from dgmark.detection.match_null import z_score
 from dgmark.detection.reader import ScoredIds
-from dgmark.detection.result import Detection, Mode, summary, verdict_of
+from dgmark.detection.result import Detection, Mode, Verdict, summary, verdict_of
 from dgmark.detection.shares import adjusted_p, bonferroni_p, shares_of
 from dgmark.detection.windows import window_statistic
 from dgmark.errors import SettingsError, number, whole
@@ -37,13 +37,17 @@ class Evidence:
         p_value: the smallest p-value of the tests, adjusted for their shares.
         intact: the exact test's result at its best shift.
         aligned: the alignment test's result; None if it was not needed or not requested.
-        detectable: whether a typical mark would be found in a text like this.
+        typical: the p-value that a typical mark would have in a text like this.
     """
 
     p_value: float
     intact: Hypothesis
     aligned: AlignedResult | None
-    detectable: bool
+    typical: float
+
+    def verdict(self, level: float) -> Verdict:
+        """The verdict of these results at any level."""
+        return verdict_of(self.p_value, level, detectable=self.typical <= level)
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ class KeyTest:
         """The detection of scored tokens, tested at this share of the rate."""
         evidence = self.evidence(tokens, share)
         best, aligned, scored = evidence.intact, evidence.aligned, len(tokens.ids)
-        verdict = verdict_of(evidence.p_value, self.level, detectable=evidence.detectable)
+        verdict = evidence.verdict(self.level)
         p_value = bonferroni_p(evidence.p_value, self.keys)
         matched = self.key.tables.matching(tokens.ids, tokens.positions + best.shift)
         found = verdict == "watermarked"
@@ -142,10 +146,17 @@ class KeyTest:
                 self.key.tables, tokens.ids, tokens.positions, self.phase, intact=self.mode != "edited"
             )
             p = min(p, adjusted_p(aligned.p_value, for_aligned))
-        detectable = p <= self.level or self._typical_mark_found(
-            hypotheses[0], len(tokens.ids), max(for_intact, for_aligned)
-        )
-        return Evidence(p, best, aligned, detectable)
+        typical = self._typical_p_value(hypotheses[0], len(tokens.ids), max(for_intact, for_aligned))
+        return Evidence(p, best, aligned, typical)
+
+    def typical_p_value(self, tokens: ScoredIds) -> float:
+        """The p-value that a typical mark would have in these tokens, adjusted for the number of keys.
+
+        Where it lies above a rate, a text whose mark is not found at this rate is `uncertain`.
+        """
+        hypotheses = self.intact.hypotheses(tokens.ids, tokens.positions)
+        share = max(self.shares(len(tokens.ids)))
+        return bonferroni_p(self._typical_p_value(hypotheses[0], len(tokens.ids), share), self.keys)
 
     def shares(self, scored: int, share: float = 1.0) -> tuple[float, float]:
         """The shares of the exact test and of the alignment test. They depend on the length of the text alone."""
@@ -156,14 +167,14 @@ class KeyTest:
         crops = bool(self.key.spec.rotation and self.phase == "any" and self.max_crop)
         return not crops and scored <= aligned_tokens(self.key.spec)
 
-    def _typical_mark_found(self, plain: Hypothesis, scored: int, share: float) -> bool:
-        """Whether the tests would find a typical intact mark, in which half of the tokens that chance misses match.
+    def _typical_p_value(self, plain: Hypothesis, scored: int, share: float) -> float:
+        """The p-value of a typical intact mark, in which half of the tokens that chance misses match.
 
         The exact test answers, at the larger share of the two tests, because alignment finds intact text as well.
         """
         chance = 1 / self.key.spec.modulus
         typical = min(math.ceil(scored * (1 + chance) / 2), plain.null.largest)
-        return adjusted_p(plain.p_value_of(typical), share) <= self.level
+        return adjusted_p(plain.p_value_of(typical), share)
 
 
 def check_fpr(fpr: float, keys: int = 1) -> None:

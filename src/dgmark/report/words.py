@@ -2,11 +2,27 @@
 
 import math
 
-from dgmark.detection.result import Detection
+from dgmark.detection.result import Detection, Verdict
 
 FEW_TOKENS = 200
 _SCALES = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
 _RAREST = 10**15
+_HEADINGS: dict[Verdict, str] = {
+    "watermarked": "Watermark found",
+    "not_detected": "No watermark found",
+    "uncertain": "No statement possible",
+}
+_SYMBOLS: dict[Verdict, str] = {"watermarked": "✓", "not_detected": "–", "uncertain": "?"}
+
+
+def heading(verdict: Verdict, *, partly: bool = False) -> str:
+    """The verdict as a heading; `partly`: passages carry the mark though the text as a whole does not show it."""
+    return "Watermark found in part" if partly else _HEADINGS[verdict]
+
+
+def symbol(verdict: Verdict, *, partly: bool = False) -> str:
+    """A sign for the verdict, so that its colour is not all that tells it."""
+    return "◐" if partly else _SYMBOLS[verdict]
 
 
 def rarity(p_value: float) -> str:
@@ -49,6 +65,8 @@ def verdict_sentence(detection: Detection, *, passages: int = 0, public: bool = 
             f"In a text written without the key, such a passage would be found at most {rarity(detection.fpr)}."
         )
     if detection.verdict == "not_detected":
+        if detection.keys_tested > 1:
+            return f"The watermarks of {detection.keys_tested} keys were looked for, and none was found in this text."
         return f"The watermark of {key} was not found in this text."
     return f"This text does not allow a statement: {_too_little(detection)}"
 
