@@ -10,12 +10,14 @@ _KINDS = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
 }
 # path: package and file; the report's style is the page's as well
 _FILES = {
     "/": ("dgmark.service", "page/check.html"),
     "/about": ("dgmark.service", "page/about.html"),
     "/page.css": ("dgmark.service", "page/page.css"),
+    "/mark.svg": ("dgmark.service", "page/mark.svg"),
     "/check.js": ("dgmark.service", "page/check.js"),
     "/report.css": ("dgmark.report", "report.css"),
 }
