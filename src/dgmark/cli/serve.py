@@ -89,11 +89,9 @@ def serve(
     )
     app = create_app(settings)
     stderr().print(f"dgmark serves on http://{_in_url(host)}:{port}/ (stop with Ctrl-C)", markup=False)
-    try:
-        # no date and no name of the server in answers; a client that is silent for long loses its connection
-        uvicorn.run(app, host=host, port=port, log_level="warning", server_header=False, timeout_keep_alive=15)
-    except KeyboardInterrupt:
-        stderr().print("stopped: what was accepted was answered", markup=False)
+    # no name of the server in answers; a client that is silent for long loses its connection
+    uvicorn.run(app, host=host, port=port, log_level="warning", server_header=False, timeout_keep_alive=15)
+    stderr().print("stopped: what was accepted was answered", markup=False)
 
 
 def _is_local(host: str) -> bool:
