@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from starlette.testclient import TestClient
 
+from dgmark.detection import words
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.report import SigningKey, verify_report
@@ -85,6 +86,8 @@ def test_the_verdict_at_a_further_rate_is_that_of_a_request_at_this_rate(client:
     for one in fields["at_rates"]:
         asked = Detector(KEY, fpr=one["fpr"]).detect(text)
         assert one["verdict"] == asked.verdict, one["fpr"]
+        if asked.verdict == "uncertain" and not one["passages"]:
+            assert one["sentence"] == words.verdict_sentence(asked)
         assert all(fields["passages"][number]["p_value"] <= one["fpr"] for number in one["passages"])
     for early, late in zip(fields["at_rates"], fields["at_rates"][1:], strict=False):
         assert set(late["passages"]) <= set(early["passages"])
@@ -173,13 +176,15 @@ def test_no_answer_holds_a_secret(client: TestClient) -> None:
         assert not any(secret in answer for answer in answers)
 
 
-def test_the_verdict_at_a_rate_needs_no_second_detection() -> None:
-    """`typical_p_value` is where `uncertain` ends and `not_detected` begins."""
-    text = PLAIN[:300]
-    edge = Detector(KEY).typical_p_value(text)
-    assert 1e-12 < edge < 0.1
-    above, below = (Detector(KEY, fpr=edge * factor).detect(text).verdict for factor in (1.001, 0.999))
-    assert (above, below) == ("not_detected", "uncertain")
+@pytest.mark.parametrize("text", [PLAIN[:300], "tick tock " * 40, ""])
+def test_limits_are_those_of_a_detection_at_each_rate(text: str) -> None:
+    rates = [0.3, 1e-2, 1e-4, 1e-8, 1e-12]
+    found = [Detector(KEY, fpr=rate).detect(text) for rate in rates]
+    limits = Detector(KEY).limits(text, rates)
+    assert len(set(limits)) >= (2 if text else 1)
+    for limit, detection in zip(limits, found, strict=True):
+        assert detection.verdict == ("not_detected" if limit is None else "uncertain")
+        assert detection.uncertain_because == limit
 
 
 def test_the_service_needs_no_torch() -> None:

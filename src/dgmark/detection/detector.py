@@ -20,6 +20,7 @@ from dgmark.detection.result import Detection, Mode, ScoredToken, Span
 from dgmark.detection.shares import UNCHANGED
 from dgmark.detection.spans import check_length, find_stretches
 from dgmark.detection.windows import DEFAULT_WINDOW, WindowTest, window_test
+from dgmark.detection.words import Limit
 from dgmark.errors import SettingsError, several, whole
 from dgmark.watermark.key import WatermarkKey
 
@@ -145,16 +146,18 @@ class Detector:
             return [self.detect(item) for item in several(texts_or_ids, "texts")]
         return [self._test.detect(tokens) for tokens in self.reader.read_many(texts_or_ids)]
 
-    def typical_p_value(self, text_or_ids: TextOrIds) -> float:
-        """The p-value that a typical mark would have in a text like this one, unchanged by normalisation.
+    def limits(self, text_or_ids: TextOrIds, rates: Sequence[float]) -> list[Limit | None]:
+        """Why each of these false-positive rates leaves the unchanged text `uncertain`, unless it shows the mark.
 
-        A text that does not show the mark is `not_detected` at rates from here on, and `uncertain` below.
+        Returns:
+            For each rate "empty", "short" or "repetitive" (see `Detection.uncertain_because`); None where a text that
+            does not show the mark is `not_detected`.
 
         Raises:
             VocabularyMismatch: an id lies outside the key's vocabulary.
             SettingsError: the input is neither a text nor ids.
         """
-        return self._test.typical_p_value(self.reader.read(text_or_ids))
+        return self._test.limits(self.reader.read(text_or_ids), rates)
 
     def spans(self, text_or_ids: TextOrIds) -> tuple[Span, ...]:
         """The spans of a text (or of ids) that carry the mark, in order.

@@ -5,17 +5,21 @@ here the threshold is on the p-value.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import get_args
 
+import numpy as np
+
 from dgmark.detection.aligned import AlignedResult, aligned_test, aligned_tokens, edited_fraction
 from dgmark.detection.intact import Hypothesis, IntactTest, Phase
-from dgmark.detection.match_null import z_score
+from dgmark.detection.match_null import MatchNull, z_score
 from dgmark.detection.reader import ScoredIds
-from dgmark.detection.result import Detection, Mode, Verdict, summary, verdict_of
+from dgmark.detection.result import Detection, Mode, verdict_of
 from dgmark.detection.shares import adjusted_p, bonferroni_p, shares_of
 from dgmark.detection.windows import window_statistic
+from dgmark.detection.words import Limit
 from dgmark.errors import SettingsError, number, whole
 from dgmark.watermark.key import WatermarkKey, check_key
 
@@ -37,17 +41,13 @@ class Evidence:
         p_value: the smallest p-value of the tests, adjusted for their shares.
         intact: the exact test's result at its best shift.
         aligned: the alignment test's result; None if it was not needed or not requested.
-        typical: the p-value that a typical mark would have in a text like this.
+        limit: why a typical mark would not be found in a text like this; None if it would be.
     """
 
     p_value: float
     intact: Hypothesis
     aligned: AlignedResult | None
-    typical: float
-
-    def verdict(self, level: float) -> Verdict:
-        """The verdict of these results at any level."""
-        return verdict_of(self.p_value, level, detectable=self.typical <= level)
+    limit: Limit | None
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class KeyTest:
         """The detection of scored tokens, tested at this share of the rate."""
         evidence = self.evidence(tokens, share)
         best, aligned, scored = evidence.intact, evidence.aligned, len(tokens.ids)
-        verdict = evidence.verdict(self.level)
+        verdict = verdict_of(evidence.p_value, self.level, detectable=evidence.limit is None)
         p_value = bonferroni_p(evidence.p_value, self.keys)
         matched = self.key.tables.matching(tokens.ids, tokens.positions + best.shift)
         found = verdict == "watermarked"
@@ -114,15 +114,6 @@ class KeyTest:
             shifts_tested=self.intact.shifts_tested,
             key_fingerprint=fingerprint,
             guaranteed=not keyless,
-            summary=summary(
-                verdict,
-                p_value=p_value,
-                fpr=self.fpr,
-                scored=scored,
-                key=fingerprint,
-                keyless=keyless,
-                keys=self.keys,
-            ),
             mode=self.mode,
             p_intact=None if self.mode == "edited" else best.p_value,
             p_aligned=aligned.p_value if aligned else None,
@@ -130,6 +121,7 @@ class KeyTest:
             edited_fraction=self._edited_fraction(tokens) if aligned and found else None,
             z_window=float(window_statistic(matched, modulus)),
             keys_tested=self.keys,
+            uncertain_because=evidence.limit,
         )
 
     def _edited_fraction(self, tokens: ScoredIds) -> float:
@@ -146,17 +138,15 @@ class KeyTest:
                 self.key.tables, tokens.ids, tokens.positions, self.phase, intact=self.mode != "edited"
             )
             p = min(p, adjusted_p(aligned.p_value, for_aligned))
-        typical = self._typical_p_value(hypotheses[0], len(tokens.ids), max(for_intact, for_aligned))
-        return Evidence(p, best, aligned, typical)
+        limit = None
+        if p > self.level:
+            (limit,) = self._limits(hypotheses[0], len(tokens.ids), max(for_intact, for_aligned), [self.level])
+        return Evidence(p, best, aligned, limit)
 
-    def typical_p_value(self, tokens: ScoredIds) -> float:
-        """The p-value that a typical mark would have in these tokens, adjusted for the number of keys.
-
-        Where it lies above a rate, a text whose mark is not found at this rate is `uncertain`.
-        """
-        hypotheses = self.intact.hypotheses(tokens.ids, tokens.positions)
-        share = max(self.shares(len(tokens.ids)))
-        return bonferroni_p(self._typical_p_value(hypotheses[0], len(tokens.ids), share), self.keys)
+    def limits(self, tokens: ScoredIds, rates: Sequence[float]) -> list[Limit | None]:
+        """Why a typical mark would not be found in these tokens at each rate; None where it would be."""
+        plain, share = self.intact.hypotheses(tokens.ids, tokens.positions)[0], max(self.shares(len(tokens.ids)))
+        return self._limits(plain, len(tokens.ids), share, [rate / self.keys for rate in rates])
 
     def shares(self, scored: int, share: float = 1.0) -> tuple[float, float]:
         """The shares of the exact test and of the alignment test. They depend on the length of the text alone."""
@@ -167,11 +157,22 @@ class KeyTest:
         crops = bool(self.key.spec.rotation and self.phase == "any" and self.max_crop)
         return not crops and scored <= aligned_tokens(self.key.spec)
 
-    def _typical_p_value(self, plain: Hypothesis, scored: int, share: float) -> float:
-        """The p-value of a typical intact mark, in which half of the tokens that chance misses match.
+    def _limits(self, plain: Hypothesis, scored: int, share: float, levels: Sequence[float]) -> list[Limit | None]:
+        """Why the tests would not find a typical intact mark in this text at each level; None where they would.
 
         The exact test answers, at the larger share of the two tests, because alignment finds intact text as well.
         """
+        if not scored:
+            return ["empty"] * len(levels)
+        typical = self._typical_p_value(plain, scored, share)
+        if typical <= min(levels, default=1):
+            return [None] * len(levels)
+        different = np.eye(1, self.key.spec.modulus, dtype=np.int64).repeat(scored, axis=0)
+        as_different = self._typical_p_value(replace(plain, null=MatchNull.of(different)), scored, share)
+        return [None if typical <= level else "repetitive" if as_different <= level else "short" for level in levels]
+
+    def _typical_p_value(self, plain: Hypothesis, scored: int, share: float) -> float:
+        """The p-value of a typical mark, in which half of the tokens that chance misses match."""
         chance = 1 / self.key.spec.modulus
         typical = min(math.ceil(scored * (1 + chance) / 2), plain.null.largest)
         return adjusted_p(plain.p_value_of(typical), share)
@@ -184,4 +185,7 @@ def check_fpr(fpr: float, keys: int = 1) -> None:
         SettingsError: the rate is not below 1, or each key's share is below 1e-300.
     """
     if not SMALLEST_FPR * keys <= number("fpr", fpr) < 1:
-        raise SettingsError(f"fpr {fpr} is not between 0 and 1 (at least {SMALLEST_FPR * keys})")
+        raise SettingsError(
+            f"fpr {fpr} is not between 0 and 1 (at least {SMALLEST_FPR * keys}): give the share of unmarked texts that "
+            "may be called watermarked, such as 1e-4"
+        )

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from dgmark.detection.words import rarity, symbol
 from dgmark.errors import MissingExtra, install_hint
 from dgmark.report.contents import Report
-from dgmark.report.words import heading, rarity, symbol
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -52,8 +52,8 @@ def to_html(report: Report) -> bytes:
     page = _template().render(
         report=report,
         detection=report.detection,
-        heading=heading(report.verdict, partly=report.partly),
-        mark=symbol(report.verdict, partly=report.partly),
+        heading=report.heading,
+        mark=symbol(report.detection, passages=len(report.passages)),
         method=report.to_fields()["method"],
         scale=Scale(max(_RAREST, math.ceil(-math.log10(fpr)) + 3)),
         rarity=rarity,

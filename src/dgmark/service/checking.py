@@ -19,11 +19,11 @@ from dgmark.detection.keyring import Keyring
 from dgmark.detection.result import Detection, Mode, Span, Verdict, verdict_of
 from dgmark.detection.scorer import Scorer
 from dgmark.detection.shares import bonferroni_p
+from dgmark.detection.words import Limit, heading, meaning, rarity, symbol, verdict_sentence, where
 from dgmark.documents.document import Document, read_opened
 from dgmark.documents.limits import Limits
 from dgmark.errors import DgmarkError, InputError, SettingsError
 from dgmark.report import Report, to_html, to_json
-from dgmark.report.words import heading, meaning, rarity, symbol, verdict_sentence
 from dgmark.rows.jsonl import sha256_of
 from dgmark.watermark.key import WatermarkKey
 
@@ -102,13 +102,17 @@ class _Checked:
     content: Content
     detection: Detection
     spans: tuple[Span, ...]
-    typical: float
+    limits: Mapping[float, Limit | None]
 
     def at(self, fpr: float) -> "_Checked":
         """The same text at another rate."""
-        verdict: Verdict = verdict_of(self.detection.p_value, fpr, detectable=self.typical <= fpr)
+        limit = self.limits[fpr]
+        verdict: Verdict = verdict_of(self.detection.p_value, fpr, detectable=limit is None)
+        because = limit if verdict == "uncertain" else None
         spans = tuple(span for span in self.spans if span.p_value <= fpr)
-        return replace(self, detection=replace(self.detection, fpr=fpr, verdict=verdict), spans=spans)
+        return replace(
+            self, detection=replace(self.detection, fpr=fpr, verdict=verdict, uncertain_because=because), spans=spans
+        )
 
 
 class Checker:
@@ -262,16 +266,17 @@ class Checker:
         detection = self._scorer(options).detect(content)
         keys = len(options.keys)
         found = self._detector_of(detection, options, max((options.fpr, *extras.rates)))
-        typical = bonferroni_p(found.typical_p_value(content), keys) if extras.rates else 1.0
+        # this detector has one key, and shares the rate with the others
+        limits = found.limits(content, [rate / keys for rate in extras.rates]) if extras.rates else []
         spans = found.spans(content) if extras.passages and not detection.normalised else ()
         paid = tuple(replace(span, p_value=bonferroni_p(span.p_value, keys)) for span in spans)
-        return _Checked(content, detection, paid, typical)
+        return _Checked(content, detection, paid, dict(zip(extras.rates, limits, strict=True)))
 
     # --- answers ---
 
     def _row(self, scorer: Scorer, item: str, content: Content, options: Options) -> dict[str, Any]:
         try:
-            checked = _Checked(content, scorer.detect(content), (), 1.0)
+            checked = _Checked(content, scorer.detect(content), (), {})
         except DgmarkError as error:
             return {"id": item, "error": str(error)}
         return {"id": item, **self._fields(checked, options, Extras())}
@@ -288,7 +293,7 @@ class Checker:
             "form": "public" if extras.public else "full",
             "key": self._name_of(detection) if named else None,
             "keys_tested": len(options.keys),
-            **_worded(checked, asked, public=extras.public),
+            **_worded(checked, asked, extras),
             "is_watermarked": marked,
             "watermarked": marked,
             "guaranteed": detection.guaranteed,
@@ -308,28 +313,29 @@ class Checker:
                 for span in checked.spans
             ]
         if extras.rates:
-            fields["at_rates"] = [_at_rate(checked, rate) for rate in sorted(extras.rates, reverse=True)]
+            fields["at_rates"] = [_at_rate(checked, rate, extras) for rate in sorted(extras.rates, reverse=True)]
             fields["rarity"] = rarity(detection.p_value)
         return fields
 
 
-def _worded(checked: _Checked, passages: list[int], *, public: bool) -> dict[str, Any]:
+def _worded(checked: _Checked, passages: list[int], extras: Extras) -> dict[str, Any]:
     detection = checked.detection
-    partly = bool(passages) and detection.verdict != "watermarked"
+    many = len(passages)
     return {
         "verdict": detection.verdict,
         "fpr": detection.fpr,
-        "heading": heading(detection.verdict, partly=partly),
-        "symbol": symbol(detection.verdict, partly=partly),
-        "sentence": verdict_sentence(detection, passages=len(passages), public=public),
-        "meaning": meaning(detection, passages=len(passages)),
+        "heading": heading(detection, passages=many),
+        "symbol": symbol(detection, passages=many),
+        "sentence": verdict_sentence(detection, passages=many, public=extras.public),
+        "meaning": meaning(detection, passages=many),
+        "where": where(detection, passages=many) if extras.passages else "",
     }
 
 
-def _at_rate(checked: _Checked, fpr: float) -> dict[str, Any]:
+def _at_rate(checked: _Checked, fpr: float, extras: Extras) -> dict[str, Any]:
     """The verdict at another rate, with the numbers of the passages that hold there."""
     passages = [place for place, span in enumerate(checked.spans) if span.p_value <= fpr]
-    return {"rarity": rarity(fpr), **_worded(checked.at(fpr), passages, public=False), "passages": passages}
+    return {"rarity": rarity(fpr), **_worded(checked.at(fpr), passages, extras), "passages": passages}
 
 
 def _well_formed(content: Content) -> Content:

@@ -8,6 +8,7 @@ from dgmark.detection.evidence import DEFAULT_MAX_CROP, SMALLEST_FPR
 from dgmark.detection.intact import Phase
 from dgmark.detection.normalise import STEPS
 from dgmark.detection.result import Mode, Verdict
+from dgmark.detection.words import Limit
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Rate = Annotated[float, Field(ge=SMALLEST_FPR * 1000, lt=1)]
@@ -126,6 +127,7 @@ class Worded(_Answer):
     symbol: str
     sentence: str
     meaning: list[str]
+    where: str
 
 
 class AtRate(Worded):
@@ -184,6 +186,7 @@ class FullAnswer(Worded):
     normalised: list[str]
     scheme: str
     p_published: float | None
+    uncertain_because: Limit | None
     schema_: Annotated[int, Field(alias="schema")]
 
 

@@ -196,10 +196,7 @@ function renderText(passages, at) {
   pieces.push(shown.characters.slice(end).join(""));
   $("scored").replaceChildren(...pieces);
   const many = passages.length;
-  const found = {
-    0: at.verdict === "watermarked" ? "The text as a whole carries the watermark; no single passage is strong enough to be shown by itself." : "",
-    1: "One passage carries the watermark by itself. It is underlined; the edges are estimates.",
-  }[many] ?? `${many} passages carry the watermark by themselves. They are underlined; the edges are estimates.`;
+  const found = at.where + (many ? " Marked passages are underlined." : "");
   const read = shown.answer.document;
   const from = read ? `Read from “${shown.source.file.name}” (${read.kind}${read.pages ? `, ${number(read.pages)} pages` : ""}). ` : "";
   const notes = read && read.notes.length ? `${read.notes.map(sentence).join(" ")} ` : "";
