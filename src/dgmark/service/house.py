@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dgmark.detection.detector import Detector
 from dgmark.documents.limits import MB, Limits
 from dgmark.errors import KeyFileNotFound
 from dgmark.service.callers import Callers
@@ -41,10 +42,14 @@ class House:
 
         Raises:
             KeyFileError: a key or the file of tokens cannot be used, or there is no key.
+            SettingsError: a key cannot be looked for.
+            ModelNotFound: a key's tokenizer is unavailable.
             InputError: the file of tokens is none, or the audit log cannot be written.
         """
         audit = Audit(settings.audit)
         keys = named_keys(settings.keys, allow_open=settings.allow_open_keys)
+        for key in keys.values():
+            Detector(key, tokenizer=settings.tokenizer).tokenizer  # noqa: B018 (an error now, not at each request)
         return cls(settings, keys, Metrics(), audit, Callers(settings, audit))
 
     def open_pool(self) -> WorkerPool:
