@@ -76,7 +76,7 @@ def _write_table(scored: Iterator[Scored], scorer: Scorer, show: bool) -> None:
 def draw(detector: Detector, item: Item, detection: Detection) -> "Figure":
     """Draw the matches along one text, with its spans."""
     tokens = detector.reader.locate(item.content)
-    matched = detector.key.tables.matching(tokens.ids, tokens.positions + detection.shift)
+    matched = detector.matched(tokens.ids, tokens.positions, detection)
     spans = [
         (int(np.searchsorted(tokens.offsets[:, 0], span.start)), int(np.searchsorted(tokens.offsets[:, 0], span.end)))
         for span in detection.spans or ()

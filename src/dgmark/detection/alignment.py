@@ -87,6 +87,11 @@ class Alignment:
         return int(self.wanted.shape[1])
 
     @property
+    def mirrored(self) -> bool:
+        """Whether a token matches in exactly one of two phases: m = 2, no rotation."""
+        return self.modulus == self.states == 2 and self.items.shape[1] == 1
+
+    @property
     def unshifted(self) -> int:
         """The column of `items` and the state of a text that begins at position 0."""
         return REACH if self.items.shape[1] > 1 else 0
@@ -96,7 +101,7 @@ class Alignment:
         groups = np.empty(len(self.distinct), dtype=np.uint8)
         for segment in np.unique(self.distinct[:, 1]).tolist():
             of_segment = self.distinct[:, 1] == segment
-            groups[of_segment] = tables.table(segment)[self.distinct[of_segment, 0]]
+            groups[of_segment] = tables.groups_in(self.distinct[of_segment, 0], segment)
         return groups
 
     def posterior(self, groups: UInt8[np.ndarray, " rows"]) -> "Posterior":

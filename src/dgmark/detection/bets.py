@@ -179,7 +179,7 @@ class Bets:
         drawn = 0 if uniform is None else uniform.shape[1]
         groups = np.empty((len(model.distinct), given + drawn), dtype=np.uint8)
         groups[:, :given] = known
-        game = _TwoPhaseGame(model, given + drawn) if _two_phased(model) else _Game(model, given + drawn)
+        game = _TwoPhaseGame(model, given + drawn) if model.mirrored else _Game(model, given + drawn)
         for token, steps in enumerate(self._reading):
             if token:
                 game.move()
@@ -298,11 +298,6 @@ class _Game:
         """Multiply each part's division of its money among the states."""
         self.phases *= factors[:, None]
         self.outside *= factors[-1]
-
-
-def _two_phased(model: Alignment) -> bool:
-    """Whether a token matches in exactly one of two phases: m = 2, no rotation."""
-    return model.modulus == model.states == 2 and model.items.shape[1] == 1
 
 
 class _TwoPhaseGame(_Game):

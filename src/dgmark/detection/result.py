@@ -3,10 +3,12 @@
 Knows nothing of how the result was computed. `z_score` and `z_window` are the paper's (section 3.5).
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 DETECTION_SCHEMA = 4
+# fields of the sub-key found, which only those learn who ask for it
+PAYLOAD_FIELDS = ("subkey", "subkey_confidence")
 
 Verdict = Literal["watermarked", "not_detected", "uncertain"]
 Mode = Literal["auto", "intact", "edited"]
@@ -21,12 +23,14 @@ class Span:
         end: index after its last character (or id).
         num_tokens_scored: number of scored tokens in it.
         p_value: chance that a random key finds as good a span anywhere in this very text.
+        subkey: the sub-key that the span is marked with; None if the key has none.
     """
 
     start: int
     end: int
     num_tokens_scored: int
     p_value: float
+    subkey: int | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,11 @@ class Detection:
         scheme: the scheme whose mark was tested: "dgmark", or a baseline's name (docs/baselines.md). For baselines,
             "tokens scored" are what their statistic counts (pairs or windows).
         p_published: the p-value by the baseline's own publication, for comparison; None for dgmark.
+        subkeys_tested: how many sub-keys of the key were tried, which the p-value pays for.
+        subkey: the sub-key of the mark, which is the payload of the text; None if no mark was found or the key has no
+            sub-keys. Rows leave it out unless it is asked for.
+        subkey_confidence: probability that the mark is this sub-key's and no other's, given that the text has the key's
+            mark; None if no mark was found or no sub-keys were scanned.
     """
 
     verdict: Verdict
@@ -83,12 +92,24 @@ class Detection:
     keys_tested: int = 1
     scheme: str = "dgmark"
     p_published: float | None = None
+    subkeys_tested: int = 1
+    subkey: int | None = field(default=None, repr=False)
+    subkey_confidence: float | None = field(default=None, repr=False)
 
-    def to_row(self, row_id: str) -> dict[str, Any]:
-        """The detection as a JSON row."""
+    def to_row(self, row_id: str, *, payload: bool = False) -> dict[str, Any]:
+        """The detection as a JSON row.
+
+        Args:
+            row_id: the text's id.
+            payload: include the fields of the sub-key found.
+        """
         row = asdict(self)
         row["normalised"] = list(self.normalised)
         row["spans"] = None if self.spans is None else [asdict(span) for span in self.spans]
+        if not payload:
+            for part in (row, *(row["spans"] or ())):
+                for name in PAYLOAD_FIELDS:
+                    part.pop(name, None)
         return {"id": row_id, **row, "schema": DETECTION_SCHEMA}
 
 
