@@ -13,8 +13,8 @@ from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.cli.help_page import Command
 from dgmark.cli.options import KEY, MODEL, AllowOpenKey, OneObject
-from dgmark.watermark.groups import PRF
 from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.subkeys import prf_of
 
 
 class Grouping(StrEnum):
@@ -95,7 +95,13 @@ def show(
 ) -> None:
     """Show the public contents of a key file, never the secret."""
     key = WatermarkKey.load(file, allow_open=allow_open_key)
-    public = {"key_fingerprint": key.fingerprint, "key_id": key.key_id, "prf": PRF, **key.spec.to_fields(), "schema": 1}
+    public = {
+        "key_fingerprint": key.fingerprint,
+        "key_id": key.key_id,
+        "prf": prf_of(key.spec),
+        **key.spec.to_fields(),
+        "schema": 1,
+    }
     if as_json:
         print(json.dumps(public))
         return
