@@ -85,6 +85,7 @@ def detect(
             ids=ids,
             only=options.only,
             spans=options.spans,
+            payload=options.payload,
             text_column=text_column,
             max_chars=max_chars,
             on_resume=partial(_report_resumed, options.out),
@@ -102,13 +103,14 @@ def detect(
 
 def _show(options: DetectOptions, scorer: Scorer, items: Iterable[Item | BadRow], workers: int, tally: Tally) -> None:
     """Score the texts, write the results to stdout, and write what is requested of a single text."""
-    extras, write = Extras(options.only, options.spans), WRITERS[options.output]
+    extras, write = Extras(options.only, options.spans, options.payload), WRITERS[options.output]
+    extras.check(scorer)
     if not options.one_text:
-        write(tally.count(score(scorer, items, extras, workers)), scorer, options.show)
+        write(tally.count(score(scorer, items, extras, workers)), scorer, options.show, options.payload)
         return
     rows = list(tally.count(score(scorer, _single_text(items, options.one_text), extras)))
     with redirect_stdout(sys.stderr if options.extract == Path(STDIN) else sys.stdout):
-        write(iter(rows), scorer, options.show)
+        write(iter(rows), scorer, options.show, options.payload)
     for row in rows:
         if isinstance(row, BadRow):
             continue

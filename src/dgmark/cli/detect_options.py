@@ -65,6 +65,7 @@ class DetectOptions:
     signer: SigningKey | None
     public: bool
     spans: bool
+    payload: bool
     show: bool
     only: Ranges
     max_crop: int
@@ -107,10 +108,10 @@ class DetectOptions:
 
     def _check_baseline(self, scheme: Baseline) -> None:
         plain = (self.mode, self.phase, self.max_crop) == (Mode.AUTO, Phase.ANY, DEFAULT_MAX_CROP)
-        if self.key is None or not plain or self._needs_one_key():
+        if self.key is None or not plain or self.payload or self._needs_one_key():
             raise SettingsError(
                 f"scheme {scheme.name} is looked for in whole texts with one --key: leave --mode, --phase, "
-                "--max-crop, --normalise, --spans, --show, --only, --plot and --report out"
+                "--max-crop, --normalise, --spans, --payload, --show, --only, --plot and --report out"
             )
 
     def _needs_one_key(self) -> bool:
@@ -200,6 +201,14 @@ DetectingOptions = Annotated[
                 panel=DETECTION,
             ),
             option("spans", bool, "Find the spans that carry the mark.", "--spans", panel=DETECTION, default=False),
+            option(
+                "payload",
+                bool,
+                "Also give the payload: the sub-key that the text is marked with, and how sure that is.",
+                "--payload",
+                panel=DETECTION,
+                default=False,
+            ),
             parameter(
                 "only",
                 Annotated[

@@ -16,7 +16,7 @@ from dgmark.cli.console import stdout
 from dgmark.cli.highlight import highlight, legend
 from dgmark.detection.detector import Detector
 from dgmark.detection.many import Scored, to_row
-from dgmark.detection.result import Detection
+from dgmark.detection.result import PAYLOAD_FIELDS, Detection, Span
 from dgmark.detection.scorer import Scorer, one_key
 from dgmark.detection.strip import match_strip
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, to_line
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _STYLES = {"watermarked": "bold green", "not_detected": "bold", "uncertain": "bold yellow"}
-_COLUMNS = ["id", *Detection.__dataclass_fields__, "schema", SOURCE_SHA256, "kind", "notes", "error"]
+_SUBKEY_COLUMNS = ["subkeys_tested", *PAYLOAD_FIELDS]
+_FIELDS = [name for name in Detection.__dataclass_fields__ if name not in _SUBKEY_COLUMNS]
+_COLUMNS = ["id", *_FIELDS, "schema", SOURCE_SHA256, "kind", "notes", "error"]
 
 
 class Format(StrEnum):
@@ -38,20 +40,21 @@ class Format(StrEnum):
     CSV = "csv"
 
 
-def _write_jsonl(scored: Iterator[Scored], _scorer: Scorer, _show: bool) -> None:
+def _write_jsonl(scored: Iterator[Scored], _scorer: Scorer, _show: bool, payload: bool) -> None:
     for row in scored:
-        print(to_line(to_row(row)), flush=True)
+        print(to_line(to_row(row, payload=payload)), flush=True)
 
 
-def _write_json(scored: Iterator[Scored], _scorer: Scorer, _show: bool) -> None:
-    print(json.dumps([to_row(row) for row in scored], indent=2, allow_nan=False))
+def _write_json(scored: Iterator[Scored], _scorer: Scorer, _show: bool, payload: bool) -> None:
+    print(json.dumps([to_row(row, payload=payload) for row in scored], indent=2, allow_nan=False))
 
 
-def _write_csv(scored: Iterator[Scored], _scorer: Scorer, _show: bool) -> None:
-    writer = csv.DictWriter(sys.stdout, _COLUMNS, lineterminator="\n")
+def _write_csv(scored: Iterator[Scored], _scorer: Scorer, _show: bool, payload: bool) -> None:
+    columns = _COLUMNS + _SUBKEY_COLUMNS if payload else _COLUMNS
+    writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     for row in scored:
-        writer.writerow({name: _cell(value) for name, value in to_row(row).items()})
+        writer.writerow({name: _cell(value) for name, value in to_row(row, payload=payload).items()})
 
 
 def _cell(value: object) -> object:
@@ -60,12 +63,12 @@ def _cell(value: object) -> object:
     return well_formed(value) if isinstance(value, str) else value
 
 
-def _write_table(scored: Iterator[Scored], scorer: Scorer, show: bool) -> None:
+def _write_table(scored: Iterator[Scored], scorer: Scorer, show: bool, payload: bool) -> None:
     rows = list(scored)
     if len(rows) == 1 and not isinstance(rows[0], BadRow):
-        stdout().print(card(rows[0][1]))
+        stdout().print(card(rows[0][1], payload=payload))
     elif len(rows) > 1:
-        stdout().print(_table(rows))
+        stdout().print(_table(rows, payload=payload))
     if show:
         for row in rows:
             if not isinstance(row, BadRow) and isinstance(row[0].content, str):
@@ -87,8 +90,8 @@ def draw(detector: Detector, item: Item, detection: Detection) -> "Figure":
     return match_strip(matched, detector.key.spec.modulus, spans=spans, title=title)
 
 
-def card(detection: Detection) -> Table:
-    """One detection for a person to read."""
+def card(detection: Detection, *, payload: bool = False) -> Table:
+    """One detection for a person to read; with `payload`, the sub-key is in it."""
     table = Table.grid(padding=(0, 2))
     table.add_row("verdict", Text(detection.verdict, style=_STYLES[detection.verdict]))
     table.add_row("p-value", f"{detection.p_value:.3g}  (held to a false-positive rate of {detection.fpr:g})")
@@ -101,12 +104,28 @@ def card(detection: Detection) -> Table:
     else:
         table.add_row("scheme", f"{detection.scheme}  (p-value as it is published: {detection.p_published:.3g})")
     if detection.spans is not None:
-        spans = ", ".join(f"{span.start}-{span.end} (p {span.p_value:.2g})" for span in detection.spans)
+        spans = ", ".join(_span(span, payload=payload) for span in detection.spans)
         table.add_row("spans", spans or "none found")
     tried = f"  (the likeliest of {detection.keys_tested})" if detection.keys_tested > 1 else ""
+    tried += f"  ({detection.subkeys_tested} sub-keys tried)" if detection.subkeys_tested > 1 else ""
     table.add_row("key", detection.key_fingerprint + tried)
+    if payload:
+        table.add_row("payload", _payload(detection))
     table.add_row("", Text(detection.summary))
     return table
+
+
+def _span(span: Span, *, payload: bool) -> str:
+    of = f", payload {span.subkey}" if payload and span.subkey is not None else ""
+    return f"{span.start}-{span.end} (p {span.p_value:.2g}{of})"
+
+
+def _payload(detection: Detection) -> str:
+    """The sub-key found, and how sure it is."""
+    if detection.subkey is None or detection.subkey_confidence is None:
+        return "none, as no mark was found"
+    surely = f"{detection.subkey_confidence:.4f}" if detection.subkey_confidence < 0.9999 else "over 0.9999"
+    return f"{detection.subkey}  (with probability {surely})"
 
 
 def _tests(detection: Detection) -> str:
@@ -121,9 +140,9 @@ def _tests(detection: Detection) -> str:
     return ", ".join(parts)
 
 
-def _table(rows: list[Scored]) -> Table:
+def _table(rows: list[Scored], *, payload: bool) -> Table:
     table = Table("id", "verdict")
-    for name in ("p-value", "z", "green", "tokens"):
+    for name in ("p-value", "z", "green", "tokens", *(("payload",) if payload else ())):
         table.add_column(name, justify="right")
     for row in rows:
         if isinstance(row, BadRow):
@@ -137,11 +156,12 @@ def _table(rows: list[Scored]) -> Table:
             Text(f"{detection.z_score:.2f}"),
             Text(f"{detection.green_fraction:.3f}"),
             Text(str(detection.num_tokens_scored)),
+            *((Text("" if detection.subkey is None else str(detection.subkey)),) if payload else ()),
         )
     return table
 
 
-WRITERS: dict[Format, Callable[[Iterator[Scored], Scorer, bool], None]] = {
+WRITERS: dict[Format, Callable[[Iterator[Scored], Scorer, bool, bool], None]] = {
     Format.TABLE: _write_table,
     Format.JSON: _write_json,
     Format.JSONL: _write_jsonl,

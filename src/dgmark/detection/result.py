@@ -101,11 +101,13 @@ class Detection:
 
         Args:
             row_id: the text's id.
-            payload: include the fields of the sub-key found.
+            payload: include the sub-key found and its confidence.
         """
         row = asdict(self)
         row["normalised"] = list(self.normalised)
         row["spans"] = None if self.spans is None else [asdict(span) for span in self.spans]
+        if self.subkeys_tested == 1:
+            del row["subkeys_tested"]
         if not payload:
             for part in (row, *(row["spans"] or ())):
                 for name in PAYLOAD_FIELDS:
