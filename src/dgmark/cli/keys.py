@@ -48,13 +48,21 @@ def keygen(
             rich_help_panel=KEY,
         ),
     ] = 0,
+    subkeys: Annotated[
+        int,
+        typer.Option(
+            help="Mark each text with one of this many sub-keys, drawn at random: a power of two up to 65536; "
+            "1: the paper's method.",
+            rich_help_panel=KEY,
+        ),
+    ] = 1,
     model: Annotated[
         str, typer.Option(help="Model whose tokenizer the key is bound to.", rich_help_panel=MODEL)
     ] = BUILTIN,
 ) -> None:
     """Make a secret key. Whoever has it can detect and forge the mark: keep it as you would keep a signing key."""
     key = WatermarkKey.generate(
-        model, modulus=modulus, rotation=rotate, grouping=grouping.value, code_length=code_length
+        model, modulus=modulus, rotation=rotate, grouping=grouping.value, code_length=code_length, subkeys=subkeys
     )
     key.save(file)
     if key.keyless:
