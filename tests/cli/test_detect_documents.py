@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_document_is_scored_and_what_it_leaves_out_is_said(key_file: Path) -> None:
     found = run("detect", "--key", key_file, "--check", CORPUS / "pages.pdf")
     assert found.exit_code == 0
-    assert "watermarked" in found.stdout
+    assert "carries the watermark" in found.stdout
     assert "pages.pdf: 4 lines that repeat at the head and foot of pages are left out" in found.stderr
 
 
@@ -67,7 +67,7 @@ def test_what_cannot_be_read_has_no_verdict(name: str, by_name: bool, key_file: 
 def test_standard_input_may_be_a_document(key_file: Path) -> None:
     for name in ("story.odt", "story.html", "latin.txt"):
         found = run("detect", "--key", key_file, "--check", "-", stdin=(CORPUS / name).read_bytes())
-        assert (found.exit_code, "watermarked" in found.stdout) == (0, True)
+        assert (found.exit_code, "carries the watermark" in found.stdout) == (0, True)
 
 
 def test_a_folder_is_read_and_the_rest_is_named(key_file: Path, folder: Path, tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_the_text_that_was_scored_is_written(key_file: Path, tmp_path: Path) -> 
 def test_the_text_may_go_to_stdout_and_the_verdict_to_stderr(key_file: Path) -> None:
     found = run("detect", "--key", key_file, "--extract", "-", CORPUS / "story.docx")
     assert found.stdout == source_of("story.docx")
-    assert "watermarked" in found.stderr
+    assert "carries the watermark" in found.stderr
 
 
 def test_extract_takes_one_text(key_file: Path, folder: Path, tmp_path: Path) -> None:

@@ -31,7 +31,8 @@ FIRST = 4  # the ids below are special
 ROW = [
     "id", "verdict", "p_value", "z_score", "green_fraction", "num_tokens_scored", "num_tokens_matched", "fpr", "shift",
     "shifts_tested", "key_fingerprint", "guaranteed", "summary", "mode", "p_intact", "p_aligned", "draws",
-    "edited_fraction", "z_window", "normalised", "spans", "keys_tested", "scheme", "p_published", "schema",
+    "edited_fraction", "z_window", "normalised", "spans", "keys_tested", "scheme", "p_published",
+    "uncertain_because", "schema",
 ]  # fmt: skip
 
 
@@ -312,13 +313,13 @@ def test_an_id_outside_the_vocabulary_is_refused_behind_an_end_token_too() -> No
     ids=repr,
 )
 def test_what_is_not_a_flat_list_of_whole_numbers_is_refused(wrong: Any) -> None:
-    with unchecked(), pytest.raises(SettingsError, match="one flat list of token ids"):
+    with unchecked(), pytest.raises(SettingsError, match="or the token ids of one text as a list of whole numbers"):
         detector_of().detect(wrong)
 
 
 def test_lists_of_lists_of_unequal_length_are_refused() -> None:
     ragged: Any = [[5, 6], [7]]
-    with unchecked(), pytest.raises(SettingsError, match="one flat list of token ids"):
+    with unchecked(), pytest.raises(SettingsError, match="or the token ids of one text as a list of whole numbers"):
         detector_of().detect(ragged)
 
 
@@ -452,7 +453,9 @@ def test_a_row_is_plain_json(content: Any, modulus: int, rotation: int) -> None:
 def test_the_row_has_the_values_of_the_detection() -> None:
     found = detector_of().detect("some text")
     row = found.to_row("x")
-    assert Detection(**{**{name: row[name] for name in ROW[1:-1]}, "normalised": ()}) == found
+    fields = {name: row[name] for name in Detection.__dataclass_fields__}
+    assert Detection(**{**fields, "normalised": ()}) == found
+    assert row["summary"] == found.summary
 
 
 def test_the_key_is_named_by_its_fingerprint() -> None:
@@ -465,13 +468,13 @@ def test_a_keyed_result_is_guaranteed() -> None:
     assert detector_of().detect(plain_ids(100)).guaranteed is True
 
 
-@pytest.mark.parametrize("length", [5, 300])
-@pytest.mark.parametrize("rate", [0.5, 1.0])
-def test_a_keyless_result_is_not_guaranteed_and_its_summary_says_so(length: int, rate: float) -> None:
+@pytest.mark.parametrize(("length", "rate", "warned"), [(5, 1.0, False), (300, 0.5, False), (300, 1.0, True)])
+def test_a_keyless_result_is_not_guaranteed_and_a_found_mark_says_so(length: int, rate: float, warned: bool) -> None:
     detector = detector_of(grouping="token-id")
     found = detector.detect(marked_ids(detector.key, length, rate=rate))
     assert found.guaranteed is False
-    assert "keyless" in found.summary
+    assert ("keyless" in found.summary) == warned
+    assert "at most once in" not in found.summary
 
 
 def test_the_keyless_scheme_finds_its_mark() -> None:
@@ -483,24 +486,37 @@ def test_the_keyless_scheme_finds_its_mark() -> None:
 @pytest.mark.parametrize(
     ("content", "verdict", "says"),
     [
-        (marked_ids(known_key("detector"), 200), "watermarked", "carries the mark"),
-        (plain_ids(200), "not_detected", "No mark of"),
-        ([5, 6, 7], "uncertain", "Too little to tell: 3 tokens"),
+        (marked_ids(known_key("detector"), 200), "watermarked", r"carries the watermark .* at most once in"),
+        (plain_ids(200), "not_detected", r"was not found in this text\. A text without .* from a person\.$"),
+        ([5, 6, 7], "uncertain", "does not allow a statement: with 3 tokens, .* too short"),
+        ([5, 6, 7] * 200, "uncertain", "does not allow a statement: its 600 tokens, .* repeat each other"),
+        ([5, 6, 7] * 40, "uncertain", "repeat each other"),
+        ([], "uncertain", "nothing that can be tested"),
     ],
-    ids=["watermarked", "not_detected", "uncertain"],
+    ids=["watermarked", "not_detected", "short", "repetitive", "short_and_repetitive", "empty"],
 )
-def test_the_summary_states_the_verdict_and_the_rate_in_one_sentence(content: Any, verdict: str, says: str) -> None:
+def test_the_summary_states_the_verdict_and_its_reason(content: Any, verdict: str, says: str) -> None:
     found = detector_of().detect(content)
     assert found.verdict == verdict
-    assert says in found.summary
-    assert "0.0001" in found.summary
-    assert found.summary.endswith(".")
-    assert not re.search(r"[.!?]\s", found.summary)
+    assert re.search(says, found.summary)
+    assert (found.uncertain_because is None) == (verdict != "uncertain")
+
+
+@pytest.mark.parametrize("modulus", [2, 4])
+@pytest.mark.parametrize("length", [10, 30, 60, 100])
+def test_a_short_text_has_too_few_tokens_even_if_all_differ(modulus: int, length: int) -> None:
+    detector = detector_of(modulus=modulus)
+    different = list(range(FIRST, FIRST + length))
+    alone = detector.detect(different).verdict == "uncertain"
+    repeated = detector.detect([FIRST, FIRST + 1] * (length // 2))
+    assert (repeated.verdict, repeated.uncertain_because) == ("uncertain", "short" if alone else "repetitive")
 
 
 @pytest.mark.parametrize("content", [plain_ids(200), plain_ids(3), marked_ids(known_key("detector"), 200)], ids=len)
-def test_no_summary_speaks_of_humans(content: Any) -> None:
-    assert not re.search("human|person|author", detector_of().detect(content).summary, re.IGNORECASE)
+def test_no_summary_says_that_a_human_wrote_a_text(content: Any) -> None:
+    said = detector_of().detect(content).summary
+    assert re.findall("human|person|author", said, re.IGNORECASE) in ([], ["person"])
+    assert ("person" in said) == ("may come from any other language model or from a person." in said)
 
 
 def test_the_secret_is_in_no_result() -> None:

@@ -60,7 +60,7 @@ def test_the_level_holds_over_all_keys_of_a_ring() -> None:
         found = [each.detect(ids) for each in rings]
     assert np.mean([d.verdict == "watermarked" for d in found]) <= 0.2 + 4 * np.sqrt(0.16 / 60)
     unmarked = next(d for d in found if d.verdict == "not_detected")
-    assert "any of 10 keys" in unmarked.summary
+    assert "No watermark of the 10 keys" in unmarked.summary
 
 
 def test_only_the_front_of_a_long_text_is_aligned(monkeypatch: pytest.MonkeyPatch) -> None:

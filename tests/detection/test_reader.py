@@ -143,14 +143,14 @@ def test_another_tokenizer_than_the_keys_is_refused() -> None:
 @pytest.mark.parametrize(
     ("wrong", "advice"),
     [
-        (["a", "b"], "several texts: score them one by one, or together with detect_many"),
-        (("a", "b"), "several texts: score them one by one, or together with detect_many"),
-        (["a", [5, 6]], "flat list of token ids"),
+        (["a", "b"], "list of texts or lists: score them one by one, or together with detect_many"),
+        (("a", "b"), "list of texts or lists: score them one by one, or together with detect_many"),
+        (["a", [5, 6]], "list of texts or lists: score them one by one"),
         (b"a text", "these are bytes: decode them to a text first"),
         (bytearray(b"a text"), "these are bytes: decode them to a text first"),
         (Path("text.txt"), "this is a path: give the text that dgmark.read_document reads"),
-        (None, r"flat list of token ids \(whole numbers\) is scored at a time$"),
-        ([1.5], r"flat list of token ids \(whole numbers\) is scored at a time$"),
+        (None, "give one text, or the token ids of one text as a list of whole numbers, not a NoneType$"),
+        ([1.5], "as a list of whole numbers; this list holds something else$"),
     ],
     ids=repr,
 )

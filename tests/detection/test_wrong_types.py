@@ -87,7 +87,7 @@ def test_a_wrong_type_is_an_error_of_the_settings(
 
 
 def test_several_texts_for_one_are_told_apart() -> None:
-    with unchecked(), pytest.raises(SettingsError, match=r"one text or one flat list .* one by one, or .* detect_many"):
+    with unchecked(), pytest.raises(SettingsError, match=r"give one text, or .* one by one, or .* detect_many"):
         detector().detect(["a", "b"])  # type: ignore[list-item]
 
 

@@ -83,7 +83,7 @@ def test_a_file_without_room_is_an_error_of_input_and_leaves_the_old_file(tmp_pa
         text=True,
         check=True,
     )
-    assert said.stdout == f"{path} cannot be written: File too large\n"
+    assert said.stdout == f"{path} cannot be written: File too large; make room, or choose another place\n"
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["file"]
 

@@ -68,7 +68,8 @@ def read_byte_bpe(folder: Path) -> Tokenizer:
         backend.add_special_tokens([token]) if token.special else backend.add_tokens([token])
         if backend.token_to_id(token.content) != token_id:
             raise CheckpointFormat(
-                f"{folder}: token {token.content!r} cannot have id {token_id}: ids below it are missing"
+                f"{folder}: token {token.content!r} cannot have id {token_id}: ids below it are missing; "
+                "fetch the checkpoint again"
             )
     return backend
 

@@ -220,9 +220,11 @@ def family_of(checkpoint: Checkpoint, name: str | None = None) -> Family:
     architectures = checkpoint.config.get("architectures") or []
     for key, value in ((CONVERTED, converted), ("model_type", model_type)):
         if value is not None and not isinstance(value, str):
-            raise CheckpointFormat(f"{path}: {key} is {value!r}, which is no name")
+            raise CheckpointFormat(f"{path}: {key} is {value!r}, which is no name; fetch the checkpoint again")
     if not isinstance(architectures, list) or not all(isinstance(known, str) for known in architectures):
-        raise CheckpointFormat(f"{path}: architectures is {architectures!r}, which is no list of names")
+        raise CheckpointFormat(
+            f"{path}: architectures is {architectures!r}, which is no list of names; fetch the checkpoint again"
+        )
     if converted is not None:
         if converted not in FAMILIES:
             raise CheckpointFormat(f"{path}: {CONVERTED} is {converted!r}, not one of: {', '.join(FAMILIES)}")

@@ -38,7 +38,9 @@ class Checkpoint:
             sizes.append(self.config.get("embedding_size"))
         size = max((size for size in sizes if isinstance(size, int)), default=0)
         if size < 2:
-            raise CheckpointFormat(f"{self.folder / 'config.json'} has no vocab_size; is this a language model?")
+            raise CheckpointFormat(
+                f"{self.folder / 'config.json'} has no vocab_size: give the folder of a language model"
+            )
         return size
 
     def require(self, *names: str) -> list[Any]:
@@ -49,7 +51,9 @@ class Checkpoint:
         """
         missing = [name for name in names if name not in self.config]
         if missing:
-            raise CheckpointFormat(f"{self.folder / 'config.json'} lacks {', '.join(map(repr, missing))}")
+            raise CheckpointFormat(
+                f"{self.folder / 'config.json'} lacks {', '.join(map(repr, missing))}: fetch the checkpoint again"
+            )
         return [self.config[name] for name in names]
 
 

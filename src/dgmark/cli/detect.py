@@ -64,7 +64,7 @@ def detect(
         bool, typer.Option("--check", help="Exit 0 if watermarked, 1 if not, 3 if uncertain.", rich_help_panel=OUTPUT)
     ] = False,
 ) -> None:
-    """Check texts for the mark of a key, with a p-value that is valid for any text.
+    """Check texts for the mark of a key. The false-positive rate holds for any text.
 
     --scheme tests for another watermark than dgMARK; give the options that the text was generated with.
     """
@@ -106,11 +106,11 @@ def _show(options: DetectOptions, scorer: Scorer, items: Iterable[Item | BadRow]
     extras, write = Extras(options.only, options.spans, options.payload), WRITERS[options.output]
     extras.check(scorer)
     if not options.one_text:
-        write(tally.count(score(scorer, items, extras, workers)), scorer, options.show, options.payload)
+        write(tally.count(score(scorer, items, extras, workers)), scorer, options.view)
         return
     rows = list(tally.count(score(scorer, _single_text(items, options.one_text), extras)))
     with redirect_stdout(sys.stderr if options.extract == Path(STDIN) else sys.stdout):
-        write(iter(rows), scorer, options.show, options.payload)
+        write(iter(rows), scorer, options.view)
     for row in rows:
         if isinstance(row, BadRow):
             continue

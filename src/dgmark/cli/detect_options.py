@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dgmark.cli.card import View
 from dgmark.cli.option_groups import OptionGroup, option, parameter
 from dgmark.cli.options import DETECTION, KEY, MODEL, OUTPUT, AllowOpenKey
 from dgmark.cli.results import Format
@@ -67,22 +68,31 @@ class DetectOptions:
     spans: bool
     payload: bool
     show: bool
+    verbose: bool
     only: Ranges
     max_crop: int
     allow_open_key: bool
 
     def __post_init__(self) -> None:
-        if (self.key is None) == (self.keys is None):
-            raise SettingsError("give --key FILE, the key to look for, or --keys FOLDER, but not both")
-        if self.show and self.output is not Format.TABLE:
-            raise SettingsError("--show needs --format table: leave --show or the other format out")
+        if self.key is None and self.keys is None:
+            raise SettingsError(
+                "no key is named: give --key FILE, the key file of whoever marks the texts, or --keys FOLDER with "
+                "several such files"
+            )
+        if self.key is not None and self.keys is not None:
+            raise SettingsError("--key and --keys exclude each other: leave one of them out")
+        if (self.show or self.verbose) and self.output is not Format.TABLE:
+            raise SettingsError(
+                "--show and --verbose need --format table: leave them or the other format out "
+                "(the other formats hold all numbers)"
+            )
         for report in self.reports:
             check_report_path(report)
         if (self.signer or self.public) and not self.reports:
             raise SettingsError("--sign and --public concern a report: give --report FILE too")
-        if self.out and (self.show or self.one_text or self.output not in (Format.TABLE, Format.JSONL)):
+        if self.out and (self.show or self.verbose or self.one_text or self.output not in (Format.TABLE, Format.JSONL)):
             raise SettingsError(
-                "--out writes JSON Lines: leave --show, --plot, --report, --extract and other formats out"
+                "--out writes JSON Lines: leave --show, --verbose, --plot, --report, --extract and other formats out"
             )
         if self.only and (self.show or self.spans or self.plot or self.reports):
             raise SettingsError(
@@ -105,6 +115,11 @@ class DetectOptions:
         """The first given option that takes a single text; None if none is given."""
         given = {"--plot": self.plot, "--report": self.reports, "--extract": self.extract}
         return next((name for name, value in given.items() if value), None)
+
+    @property
+    def view(self) -> View:
+        """What is shown of the results."""
+        return View(self.show, self.verbose, whole=not self.only, payload=self.payload)
 
     def _check_baseline(self, scheme: Baseline) -> None:
         plain = (self.mode, self.phase, self.max_crop) == (Mode.AUTO, Phase.ANY, DEFAULT_MAX_CROP)
@@ -155,7 +170,7 @@ def parse_ranges(texts: Iterable[str]) -> Ranges:
     for text in texts:
         start, colon, end = text.partition(":")
         if not (colon and start.isdecimal() and end.isdecimal()):
-            raise SettingsError(f"--only {text} is not START:END, two whole numbers")
+            raise SettingsError(f"--only {text} is not START:END: give two whole numbers, such as 120:900")
         ranges.append((int(start), int(end)))
     return ranges
 
@@ -172,13 +187,19 @@ DetectingOptions = Annotated[
     DetectOptions,
     OptionGroup(
         options=(
-            option("key", Path | None, "Key file to look for.", panel=KEY),
+            option("key", Path | None, "Key file of whoever marks the texts.", panel=KEY),
             option("keys", Path | None, "Folder of key files: find the key, if any, that marked the text.", panel=KEY),
             parameter("scheme", SchemeName),
             parameter("scheme_option", SchemeOptions),
             parameter("allow_open_key", AllowOpenKey, False),
             option("tokenizer", str | None, "Tokenizer folder or file.", panel=MODEL, default_text=TOKENIZER_OF_KEY),
-            option("fpr", float, "False-positive rate to hold, between 0 and 1.", panel=DETECTION, default=DEFAULT_FPR),
+            option(
+                "fpr",
+                float,
+                "False-positive rate: share of unmarked texts that may be called watermarked.",
+                panel=DETECTION,
+                default=DEFAULT_FPR,
+            ),
             option(
                 "mode",
                 Mode,
@@ -200,7 +221,14 @@ DetectingOptions = Annotated[
                 *("--normalise", "--normalize"),
                 panel=DETECTION,
             ),
-            option("spans", bool, "Find the spans that carry the mark.", "--spans", panel=DETECTION, default=False),
+            option(
+                "spans",
+                bool,
+                "Find the passages (spans) that carry the mark; a single text shows them anyway.",
+                "--spans",
+                panel=DETECTION,
+                default=False,
+            ),
             option(
                 "payload",
                 bool,
@@ -252,7 +280,15 @@ DetectingOptions = Annotated[
                 panel=OUTPUT,
                 default=False,
             ),
-            option("show", bool, "Show which tokens match.", "--show", panel=OUTPUT, default=False),
+            option("show", bool, "Show the texts with their marked passages.", "--show", panel=OUTPUT, default=False),
+            option(
+                "verbose",
+                bool,
+                "Show the statistics too; with --show, which tokens of the passages match.",
+                *("--verbose", "-v"),
+                panel=OUTPUT,
+                default=False,
+            ),
         ),
         value=_options_of,
     ),

@@ -46,7 +46,7 @@ class Goal:
             rich_help_panel=opt.MODEL,
         ),
     ] = None
-    rate: Annotated[float, typer.Option(help="False-positive rate at which a text counts as found.")] = 1e-4
+    fpr: Annotated[float, typer.Option(help="False-positive rate at which a text counts as found.")] = 1e-4
     tokens: Annotated[int, typer.Option(min=16, help="Tokens of a text from which the mark is to be found.")] = 200
     texts: Annotated[
         int, typer.Option(min=FEWEST_TEXTS, help="Texts of each of the last candidates, one a prompt.")
@@ -121,7 +121,7 @@ def tune(
             import matplotlib  # noqa: F401 (missing before the search, not after it)
     model = load_model(**loading)
     kept = rows or out.with_suffix(".trials.jsonl")
-    trials = Trials(model, load_judge(judge_name), settings, texts, goal.tokens, goal.rate, kept, batch_size, pad, chat)
+    trials = Trials(model, load_judge(judge_name), settings, texts, goal.tokens, goal.fpr, kept, batch_size, pad, chat)
     trials.check()
     candidates = candidates_of(
         trials.config, tried.guard or GUARDS, tried.lookahead or LOOKAHEADS, tried.code_length or CODE_LENGTHS

@@ -9,14 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import get_args
 
+import numpy as np
+
 from dgmark.detection.aligned import AlignedResult, aligned_test, aligned_tokens, edited_fraction
 from dgmark.detection.intact import Hypothesis, IntactTest, Phase
-from dgmark.detection.match_null import z_score
+from dgmark.detection.match_null import MatchNull, z_score
 from dgmark.detection.reader import ScoredIds
-from dgmark.detection.result import Detection, Mode, summary, verdict_of
+from dgmark.detection.result import Detection, Mode, verdict_of
 from dgmark.detection.shares import adjusted_p, bonferroni_p, shares_of
 from dgmark.detection.subkey_scan import SubkeyScan
 from dgmark.detection.windows import window_statistic
+from dgmark.detection.words import Limit
 from dgmark.errors import SettingsError, number, whole
 from dgmark.watermark.key import WatermarkKey, check_key
 
@@ -39,7 +42,7 @@ class Evidence:
         p_value: the smallest p-value of the tests, adjusted for their shares.
         intact: the exact test's result at its best shift.
         aligned: the alignment test's result; None if it was not needed or not requested.
-        detectable: whether a typical mark would be found in a text like this.
+        limit: why a typical mark would not be found in a text like this; None if it would be.
         scan: the scan of the key's sub-keys; None if it has none.
     """
 
@@ -47,7 +50,7 @@ class Evidence:
     p_value: float
     intact: Hypothesis
     aligned: AlignedResult | None
-    detectable: bool
+    limit: Limit | None
     scan: SubkeyScan | None = field(default=None, repr=False)
 
 
@@ -109,7 +112,7 @@ class KeyTest:
         """
         evidence = self.evidence(tokens, share, among=among)
         best, aligned, scored = evidence.intact, evidence.aligned, len(tokens.ids)
-        verdict = verdict_of(evidence.p_value, self.level, detectable=evidence.detectable)
+        verdict = verdict_of(evidence.p_value, self.level, detectable=evidence.limit is None)
         p_value = bonferroni_p(evidence.p_value, self.tried)
         matched = evidence.key.tables.matching(tokens.ids, tokens.positions + best.shift)
         found = verdict == "watermarked"
@@ -127,15 +130,6 @@ class KeyTest:
             shifts_tested=self._intact(evidence.key).shifts_tested,
             key_fingerprint=fingerprint,
             guaranteed=not keyless,
-            summary=summary(
-                verdict,
-                p_value=p_value,
-                fpr=self.fpr,
-                scored=scored,
-                key=fingerprint,
-                keyless=keyless,
-                keys=self.keys,
-            ),
             mode=self.mode,
             p_intact=None if self.mode == "edited" else best.p_value,
             p_aligned=aligned.p_value if aligned else None,
@@ -143,6 +137,7 @@ class KeyTest:
             edited_fraction=self._edited_fraction(evidence.key, tokens) if aligned and found else None,
             z_window=float(window_statistic(matched, modulus)),
             keys_tested=self.keys,
+            uncertain_because=evidence.limit,
             subkeys_tested=self.subkeys,
             subkey=subkey,
             subkey_confidence=evidence.scan.confidence(subkey) if subkey is not None and evidence.scan else None,
@@ -179,10 +174,8 @@ class KeyTest:
         if for_aligned and p > SETTLED:
             aligned = aligned_test(key.tables, tokens.ids, tokens.positions, self.phase, intact=self.mode != "edited")
             p = min(p, adjusted_p(aligned.p_value, for_aligned))
-        detectable = p <= self.level or self._typical_mark_found(
-            hypotheses[0], len(tokens.ids), max(for_intact, for_aligned)
-        )
-        return Evidence(key, p, best, aligned, detectable)
+        limit = None if p <= self.level else self._limit(hypotheses[0], len(tokens.ids), max(for_intact, for_aligned))
+        return Evidence(key, p, best, aligned, limit)
 
     def shares(self, scored: int, share: float = 1.0) -> tuple[float, float]:
         """The shares of the exact test and of the alignment test. They depend on the length of the text alone."""
@@ -200,11 +193,21 @@ class KeyTest:
     def _intact(self, key: WatermarkKey) -> IntactTest:
         return IntactTest(key.tables, self.phase, self.max_crop)
 
-    def _typical_mark_found(self, plain: Hypothesis, scored: int, share: float) -> bool:
-        """Whether the tests would find a typical intact mark, in which half of the tokens that chance misses match.
+    def _limit(self, plain: Hypothesis, scored: int, share: float) -> Limit | None:
+        """Why the tests would not find a typical intact mark in this text; None if they would.
 
         The exact test answers, at the larger share of the two tests, because alignment finds intact text as well.
         """
+        if not scored:
+            return "empty"
+        if self._typical_mark_found(plain, scored, share):
+            return None
+        different = np.eye(1, self.key.spec.modulus, dtype=np.int64).repeat(scored, axis=0)
+        as_different = replace(plain, null=MatchNull.of(different))
+        return "repetitive" if self._typical_mark_found(as_different, scored, share) else "short"
+
+    def _typical_mark_found(self, plain: Hypothesis, scored: int, share: float) -> bool:
+        """Whether a typical mark, in which half of the tokens that chance misses match, is below the level."""
         chance = 1 / self.key.spec.modulus
         typical = min(math.ceil(scored * (1 + chance) / 2), plain.null.largest)
         return adjusted_p(plain.p_value_of(typical), share) <= self.level
@@ -222,4 +225,7 @@ def check_fpr(fpr: float, keys: int = 1) -> None:
         SettingsError: the rate is not below 1, or each key's share is below 1e-300.
     """
     if not SMALLEST_FPR * keys <= number("fpr", fpr) < 1:
-        raise SettingsError(f"fpr {fpr} is not between 0 and 1 (at least {SMALLEST_FPR * keys})")
+        raise SettingsError(
+            f"fpr {fpr} is not between 0 and 1 (at least {SMALLEST_FPR * keys}): give the share of unmarked texts that "
+            "may be called watermarked, such as 1e-4"
+        )

@@ -21,7 +21,7 @@ from dgmark.watermark.key import WatermarkKey
 TextOrIds = str | Sequence[int] | np.ndarray
 Ranges = Sequence[tuple[int, int]]
 
-_FLAT = "one text or one flat list of token ids (whole numbers) is scored at a time"
+_ONE = "give one text, or the token ids of one text as a list of whole numbers"
 
 
 @dataclass(frozen=True)
@@ -193,19 +193,21 @@ def _flat(ids: object) -> Int[np.ndarray, " n"]:
     try:
         array = np.asarray(ids)
     except (ValueError, OverflowError):  # ragged, or too large for any id
-        raise SettingsError(_FLAT) from None
+        raise SettingsError(_ONE + _advice(ids)) from None
     whole = not array.size or np.issubdtype(array.dtype, np.integer)
     if array.ndim != 1 or not whole or isinstance(ids, bytearray):
-        raise SettingsError(_FLAT + _advice(ids))
+        raise SettingsError(_ONE + _advice(ids))
     return array.astype(np.int64)
 
 
 def _advice(content: object) -> str:
-    """What to do with an input that is neither a text nor ids, but was probably meant as a text."""
+    """What the input is in place of a text or its ids, and what to do with it."""
     if isinstance(content, bytes | bytearray):
         return "; these are bytes: decode them to a text first, with bytes.decode()"
     if isinstance(content, os.PathLike):
         return "; this is a path: give the text that dgmark.read_document reads, or score it with dgmark.detect_file"
-    if isinstance(content, list | tuple) and any(isinstance(item, str) for item in content):
-        return "; these are several texts: score them one by one, or together with detect_many"
-    return ""
+    if not isinstance(content, list | tuple | np.ndarray):
+        return f", not a {type(content).__name__}"
+    if any(isinstance(item, str | list | tuple | np.ndarray) for item in content):
+        return "; this is a list of texts or lists: score them one by one, or together with detect_many"
+    return "; this list holds something else"

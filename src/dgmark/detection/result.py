@@ -1,10 +1,13 @@
-"""The result of a detection: its fields, its row, and its summary sentence.
+"""The result of a detection: its fields and its row.
 
 Knows nothing of how the result was computed. `z_score` and `z_window` are the paper's (section 3.5).
 """
 
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
+
+from dgmark.detection import words
+from dgmark.detection.words import Limit
 
 DETECTION_SCHEMA = 4
 # fields of the sub-key found, which only those learn who ask for it
@@ -49,7 +52,6 @@ class Detection:
         shifts_tested: how many shifts were tried; the p-value pays for them.
         key_fingerprint: identifies the key.
         guaranteed: whether the p-value rests on a secret key; false for scheme token-id.
-        summary: the verdict in one plain sentence.
         mode: what the p-value allows for: "intact" (a crop), "edited" (edits), or "auto" (a text edited or not).
         p_intact: p-value of the matches at one shift alone; None in mode "edited".
         p_aligned: p-value of the alignment test alone; None if not needed (p_intact settles it) or not requested.
@@ -62,6 +64,8 @@ class Detection:
         scheme: the scheme whose mark was tested: "dgmark", or a baseline's name (docs/baselines.md). For baselines,
             "tokens scored" are what their statistic counts (pairs or windows).
         p_published: the p-value by the baseline's own publication, for comparison; None for dgmark.
+        uncertain_because: why the verdict is "uncertain": "empty" (no token is scored), "short" (as many different
+            tokens would not tell either), or "repetitive"; None for the other verdicts.
         subkeys_tested: how many sub-keys of the key were tried, which the p-value pays for.
         subkey: the sub-key of the mark, which is the payload of the text; None if no mark was found or the key has no
             sub-keys. Rows leave it out unless it is asked for.
@@ -80,7 +84,6 @@ class Detection:
     shifts_tested: int
     key_fingerprint: str
     guaranteed: bool
-    summary: str
     mode: Mode = "intact"
     p_intact: float | None = None
     p_aligned: float | None = None
@@ -92,9 +95,15 @@ class Detection:
     keys_tested: int = 1
     scheme: str = "dgmark"
     p_published: float | None = None
+    uncertain_because: Limit | None = None
     subkeys_tested: int = 1
     subkey: int | None = field(default=None, repr=False)
     subkey_confidence: float | None = field(default=None, repr=False)
+
+    @property
+    def summary(self) -> str:
+        """The verdict in plain sentences."""
+        return words.summary(self, passages=len(self.spans or ()))
 
     def to_row(self, row_id: str, *, payload: bool = False) -> dict[str, Any]:
         """The detection as a JSON row.
@@ -103,16 +112,20 @@ class Detection:
             row_id: the text's id.
             payload: include the sub-key found and its confidence.
         """
-        row = asdict(self)
-        row["normalised"] = list(self.normalised)
+        row = asdict(self) | {"summary": self.summary, "normalised": list(self.normalised)}
         row["spans"] = None if self.spans is None else [asdict(span) for span in self.spans]
-        if self.subkeys_tested == 1:
-            del row["subkeys_tested"]
         if not payload:
-            for part in (row, *(row["spans"] or ())):
-                for name in PAYLOAD_FIELDS:
-                    part.pop(name, None)
-        return {"id": row_id, **row, "schema": DETECTION_SCHEMA}
+            for span in row["spans"] or ():
+                del span["subkey"]
+        names = [*DETECTION_FIELDS, *(["subkeys_tested"] if self.subkeys_tested > 1 else [])]
+        names += PAYLOAD_FIELDS if payload else []
+        return {"id": row_id, **{name: row[name] for name in names}, "schema": DETECTION_SCHEMA}
+
+
+# the fields of each row between its id and its schema, in order: those of `Detection`, with the summary in their midst
+DETECTION_FIELDS = [*Detection.__dataclass_fields__]
+DETECTION_FIELDS.insert(DETECTION_FIELDS.index("guaranteed") + 1, "summary")
+DETECTION_FIELDS = [name for name in DETECTION_FIELDS if name not in ("subkeys_tested", *PAYLOAD_FIELDS)]
 
 
 @dataclass(frozen=True)
@@ -127,28 +140,3 @@ class ScoredToken:
 def verdict_of(p_value: float, level: float, *, detectable: bool) -> Verdict:
     """The verdict of a p-value at `level`; `detectable`: whether a typical mark would be found in this text."""
     return "watermarked" if p_value <= level else "not_detected" if detectable else "uncertain"
-
-
-def summary(
-    verdict: Verdict, *, p_value: float, fpr: float, scored: int, key: str, keyless: bool, keys: int = 1
-) -> str:
-    """The verdict in one plain sentence."""
-    name = f"key {key}" if keys == 1 or verdict == "watermarked" else f"any of {keys} keys"
-    if keyless:
-        name += " (keyless: anybody can make or remove this mark, and the p-value holds for no secret)"
-    match verdict:
-        case "watermarked":
-            return (
-                f"The text carries the mark of {name}: a text without it matches this well with "
-                f"probability {p_value:.2g} or less, below the false-positive rate {fpr:g}."
-            )
-        case "not_detected":
-            return (
-                f"No mark of {name} was found at the false-positive rate {fpr:g}; "
-                "this does not tell who or what wrote the text."
-            )
-        case _:
-            return (
-                f"Too little to tell: {scored} tokens, as they repeat here, could not show even a typical mark of "
-                f"{name} at the false-positive rate {fpr:g}."
-            )

@@ -69,7 +69,7 @@ def save(figure: "Figure", path: Path) -> None:
     try:
         figure.savefig(path, dpi=130)
     except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}") from error
+        raise InputError(f"{path} cannot be written: {error.strerror}; make room, or choose another place") from error
 
 
 def check_target(path: Path) -> None:
@@ -85,7 +85,10 @@ def check_target(path: Path) -> None:
         raise SettingsError(f"{path} does not end in a picture format: {', '.join(sorted(known))}")
     there = path if path.exists() else path.parent
     if path.is_dir() or not path.parent.is_dir() or not os.access(there, os.W_OK):
-        raise InputError(f"{path} cannot be written: the folder does not exist, or writing there is not permitted")
+        raise InputError(
+            f"{path} cannot be written: the folder does not exist, or writing there is not permitted; "
+            "choose another place"
+        )
 
 
 def new_figure(width: float, height: float) -> "Figure":

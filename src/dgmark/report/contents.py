@@ -10,8 +10,8 @@ from dgmark.detection.detector import Detector
 from dgmark.detection.evidence import STATISTICS_VERSION
 from dgmark.detection.reader import TextOrIds
 from dgmark.detection.result import Detection, Verdict
+from dgmark.detection.words import heading, meaning, verdict_sentence, where
 from dgmark.errors import SettingsError
-from dgmark.report.words import meaning, verdict_sentence
 from dgmark.rows.jsonl import sha256_of
 from dgmark.version import __version__
 
@@ -97,7 +97,7 @@ class Report:
             text=well_formed(text),
             detection=detection,
             passages=tuple(
-                Passage(span.start, span.end, _quote(text[span.start : span.end]), None if public else span.p_value)
+                Passage(span.start, span.end, quote(text[span.start : span.end]), None if public else span.p_value)
                 for span in spans
             ),
             shares=() if public or detection.normalised else _shares(detector, text, detection),
@@ -118,6 +118,11 @@ class Report:
         return bool(self.passages) and self.verdict != "watermarked"
 
     @property
+    def heading(self) -> str:
+        """The verdict in a few words."""
+        return heading(self.detection, passages=len(self.passages))
+
+    @property
     def sentence(self) -> str:
         """The verdict in one or two sentences."""
         return verdict_sentence(self.detection, passages=len(self.passages), public=self.public)
@@ -126,6 +131,11 @@ class Report:
     def meaning(self) -> list[str]:
         """What the verdict means and what it does not."""
         return meaning(self.detection, passages=len(self.passages))
+
+    @property
+    def where(self) -> str:
+        """Whether passages carry the mark by themselves; empty if this need not be said."""
+        return where(self.detection, passages=len(self.passages))
 
     @property
     def text_sha256(self) -> str:
@@ -176,7 +186,8 @@ def _passage_fields(passage: Passage) -> dict[str, Any]:
     return fields if passage.p_value is None else {**fields, "p_value": passage.p_value}
 
 
-def _quote(passage: str) -> str:
+def quote(passage: str) -> str:
+    """The beginning of a passage on one line, at most 160 characters."""
     words = " ".join(passage.split())
     return words if len(words) <= QUOTED else words[: QUOTED - 1].rstrip() + "…"
 

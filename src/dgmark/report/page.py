@@ -6,20 +6,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from dgmark.detection.words import rarity
 from dgmark.errors import MissingExtra, install_hint
 from dgmark.report.contents import Report
-from dgmark.report.words import rarity
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
 # the scale of rarities ends here, or a thousand times beyond the false-positive rate
 _RAREST = 12
-_HEADINGS = {
-    "watermarked": "Watermark found",
-    "not_detected": "No watermark found",
-    "uncertain": "No statement possible",
-}
 
 
 @dataclass(frozen=True)
@@ -57,7 +52,7 @@ def to_html(report: Report) -> bytes:
     page = _template().render(
         report=report,
         detection=report.detection,
-        heading="Watermark found in part" if report.partly else _HEADINGS[report.verdict],
+        heading=report.heading,
         mark={"watermarked": "✓", "not_detected": "–", "uncertain": "?"}[report.verdict] if not report.partly else "◐",
         method=report.to_fields()["method"],
         scale=Scale(max(_RAREST, math.ceil(-math.log10(fpr)) + 3)),

@@ -50,7 +50,7 @@ def tasks_of(
     """
     tasks = [row if isinstance(row, BadRow) else task(row, seed + index) for index, row in enumerate(rows)]
     if not tasks:
-        raise EmptyInput(f"there is no {purpose}")
+        raise EmptyInput(f"there is no {purpose}: the input is empty")
     _check_ids(tasks)
     return tasks
 

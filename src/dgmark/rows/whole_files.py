@@ -65,4 +65,4 @@ def write_whole(path: Path, content: str | bytes) -> None:
         with replacing_file(path) as temporary:
             temporary.write_bytes(content.encode() if isinstance(content, str) else content)
     except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}") from error
+        raise InputError(f"{path} cannot be written: {error.strerror}; make room, or choose another place") from error

@@ -157,12 +157,13 @@ def _parse(text: bytes, path: Path) -> tuple[_Content, WatermarkSpec, bytes | No
         # names of fields only: their values may hold the secret
         places = ", ".join(sorted({".".join(map(str, e["loc"])) for e in error.errors()} - {""}))
         versions = f"{KEY_FILE_VERSIONS[0]} to {KEY_FILE_VERSIONS[-1]}"
-        what = f"invalid or missing: {places}" if places else "it is not a JSON object with a key's fields"
+        what = f"fields invalid or missing: {places}" if places else "it is not a JSON object with a key's fields"
         problem = f"{path} is not a key file of version {versions}: {what}; give the file that `dgmark keygen` wrote"
     except json.JSONDecodeError as error:
-        problem = f"{path} is not a key file: it is not JSON from line {error.lineno} on"
+        where = f"it is not JSON from line {error.lineno} on"
+        problem = f"{path} is not a key file: {where}; give the file that `dgmark keygen` wrote"
     except UnicodeDecodeError:
-        problem = f"{path} is not a key file: it is not text"
+        problem = f"{path} is not a key file: it is not text; give the file that `dgmark keygen` wrote"
     except RecursionError:
         problem = f"{path} is not a key file: its JSON is nested too deeply"
     except (SettingsError, ValueError) as error:

@@ -8,7 +8,8 @@ import numpy as np
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.evidence import DEFAULT_FPR, DEFAULT_MAX_CROP, check_fpr
 from dgmark.detection.reader import Reader, ScoredIds, TextOrIds
-from dgmark.detection.result import Detection, Verdict, verdict_of
+from dgmark.detection.result import Detection, verdict_of
+from dgmark.detection.words import FEW_TOKENS, Limit
 from dgmark.lab.baselines.score import Score
 from dgmark.watermark.key import WatermarkKey, check_key
 
@@ -105,28 +106,16 @@ class SchemeDetector:
             shifts_tested=score.shifts_tested,
             key_fingerprint=self.key.fingerprint,
             guaranteed=True,
-            summary=_summary(verdict, self.scheme, score, self.fpr, self.key.fingerprint),
             p_intact=score.p_value,
             draws=score.draws,
             scheme=self.scheme,
             p_published=score.p_published,
+            uncertain_because=_limit(score, len(tokens.ids)) if verdict == "uncertain" else None,
         )
 
 
-def _summary(verdict: Verdict, scheme: str, score: Score, fpr: float, key: str) -> str:
-    match verdict:
-        case "watermarked":
-            return (
-                f"The text carries the {scheme} mark of key {key}: a text without it fits this well with probability "
-                f"{score.p_value:.2g} or less, below the false-positive rate {fpr:g}."
-            )
-        case "not_detected":
-            return (
-                f"No {scheme} mark of key {key} was found at the false-positive rate {fpr:g}; "
-                "this does not tell who or what wrote the text."
-            )
-        case _:
-            return (
-                f"Too little to tell: {score.scored} tokens, pairs or windows could not show even "
-                f"a typical {scheme} mark of key {key} at the false-positive rate {fpr:g}."
-            )
+def _limit(score: Score, tokens: int) -> Limit:
+    """Why the scheme's typical mark would not be found."""
+    if not score.scored:
+        return "empty"
+    return "short" if tokens < FEW_TOKENS else "repetitive"

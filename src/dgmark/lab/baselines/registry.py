@@ -49,7 +49,7 @@ def parse_options(name: str, texts: Sequence[str]) -> dict[str, Any]:
         option, equals, value = text.partition("=")
         option = option.strip().replace("-", "_")
         if not equals:
-            raise SettingsError(f"scheme option {text!r} is not name=value")
+            raise SettingsError(f"scheme option {text!r} is not name=value: write it as {text}=VALUE")
         _check_option(kind, option)
         if option in options:
             raise SettingsError(f"scheme option {option} is given twice")

@@ -39,7 +39,10 @@ def ids_of(judge: Judge, text: Text) -> list[int]:
     ids = judge.tokenizer.encode(text) if isinstance(text, str) else [int(i) for i in text]
     wrong = next((i for i in ids if not 0 <= i < judge.vocab_size), None)
     if wrong is not None:
-        raise InputError(f"id {wrong} is not among the {judge.vocab_size} ids of the judge {judge.name}")
+        raise InputError(
+            f"id {wrong} is not among the {judge.vocab_size} ids of the judge {judge.name}: give texts, or a judge "
+            "with the tokenizer of these ids"
+        )
     return ids
 
 

@@ -76,7 +76,9 @@ class CellRows:
             SettingsError: the cell was not run.
         """
         if self.tokenizer is None:
-            raise SettingsError(f"cell {self.name!r} was not run")
+            raise SettingsError(
+                f"cell {self.name!r} was not run, so it has no texts: run it with `dgmark experiment run`"
+            )
         return self.tokenizer.encode_batch(texts) if texts else []
 
     @cached_property
@@ -91,7 +93,9 @@ class CellRows:
             SettingsError: the cell was not run.
         """
         if self.key is None or self.tokenizer is None:
-            raise SettingsError(f"cell {self.name!r} was not run")
+            raise SettingsError(
+                f"cell {self.name!r} was not run, so it has no texts: run it with `dgmark experiment run`"
+            )
         detector = scorer(self.cell.scheme, self.cell.options, key or self.key, self.tokenizer, deployed=deployed)
         results = [detector.detect(list(one)) for one in ids]
         return Scores(

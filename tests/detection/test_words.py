@@ -4,7 +4,7 @@ import pytest
 
 from dgmark.detection.detector import Detector
 from dgmark.detection.result import Detection
-from dgmark.report.words import meaning, rarity, verdict_sentence
+from dgmark.detection.words import Limit, meaning, rarity, verdict_sentence
 from support.known_keys import known_key
 
 
@@ -41,28 +41,50 @@ def test_found(detection: Detection) -> None:
 
 
 def test_passages_only(detection: Detection) -> None:
-    absent = replace(detection, verdict="not_detected", num_tokens_scored=900)
+    absent = replace(detection, verdict="not_detected", uncertain_because=None, num_tokens_scored=900)
     assert verdict_sentence(absent, passages=1).startswith("A passage of this text carries the watermark")
     assert verdict_sentence(absent, passages=3).startswith("3 passages of this text carry the watermark")
     assert "was not found" in verdict_sentence(absent)
 
 
 @pytest.mark.parametrize(
-    ("scored", "reason"), [(0, "nothing that can be tested"), (31, "too short"), (900, "repeat each other too much")]
+    ("limit", "scored", "reason"),
+    [
+        ("empty", 0, "nothing that can be tested"),
+        ("short", 31, "with 31 tokens, which are words or parts of words, it is too short"),
+        ("repetitive", 150, "repeat each other too much"),
+        ("repetitive", 900, "repeat each other too much"),
+    ],
 )
-def test_no_statement_says_why(detection: Detection, scored: int, reason: str) -> None:
-    sentence = verdict_sentence(replace(detection, verdict="uncertain", num_tokens_scored=scored))
-    assert reason in sentence
-    assert "not found" not in sentence
+def test_no_statement_says_why(detection: Detection, limit: Limit, scored: int, reason: str) -> None:
+    unsure = replace(detection, verdict="uncertain", num_tokens_scored=scored, uncertain_because=limit)
+    assert reason in verdict_sentence(unsure)
+    assert "not found" not in verdict_sentence(unsure)
+
+
+def test_a_key_without_a_secret_promises_no_rarity(detection: Detection) -> None:
+    keyless = replace(detection, verdict="watermarked", guaranteed=False, num_tokens_scored=300)
+    for passages, verdict in ((0, keyless), (1, replace(keyless, verdict="not_detected"))):
+        assert "anybody can make this mark" in verdict_sentence(verdict, passages=passages)
+        assert "once in" not in verdict_sentence(verdict, passages=passages)
+
+
+def test_absence_names_all_keys_that_were_tried(detection: Detection) -> None:
+    absent = replace(detection, verdict="not_detected", keys_tested=1200, num_tokens_scored=900)
+    assert verdict_sentence(absent) == "No watermark of the 1,200 keys was found in this text."
+
+
+def test_the_mark_of_another_scheme_is_named(detection: Detection) -> None:
+    absent = replace(detection, verdict="not_detected", scheme="kgw", num_tokens_scored=900)
+    assert verdict_sentence(absent).startswith("The kgw watermark of key ")
 
 
 def test_meaning(detection: Detection) -> None:
-    absent = replace(detection, verdict="not_detected", num_tokens_scored=900)
+    absent = replace(detection, verdict="not_detected", uncertain_because=None, num_tokens_scored=900)
     assert any("any other language model or from a person" in sentence for sentence in meaning(absent))
     found = replace(absent, verdict="watermarked")
     assert not any("any other language model" in sentence for sentence in meaning(found))
     for scored, short in ((0, False), (1, True), (199, True), (200, False)):
         sentences = meaning(replace(absent, num_tokens_scored=scored))
         assert any("very short" in sentence for sentence in sentences) == short
-    assert any("no secret" in sentence for sentence in meaning(replace(found, guaranteed=False)))
     assert any("invisible" in sentence for sentence in meaning(replace(found, normalised=("invisible",))))

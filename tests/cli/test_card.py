@@ -1,0 +1,162 @@
+"""What `dgmark detect` shows to a person: the card of one text, the table of several, the text with its passages."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.command_line import run
+from support.known_keys import known_key
+from support.marked_texts import marked_ids, marked_text
+
+KEY = known_key("card")
+WILLOWS = (Path(__file__).parents[1] / "texts" / "willows.txt").read_text(encoding="utf-8")
+MARKED = marked_text(KEY, 250)
+
+
+@pytest.fixture(scope="module")
+def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("keys") / "key.json"
+    KEY.save(path)
+    return path
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    contents = {"human": WILLOWS[:4000], "loop": "the king said " * 300, "mixed": mixed(), "short": "A few words."}
+    for name, content in contents.items():
+        (folder / f"{name}.txt").write_text(content, encoding="utf-8")
+    return folder
+
+
+def mixed() -> str:
+    return f"{WILLOWS[:900]} {MARKED} {WILLOWS[900:1500]}"
+
+
+def shown(*arguments: Any, width: int = 80, monkeypatch: pytest.MonkeyPatch | None = None) -> str:
+    if monkeypatch:
+        monkeypatch.setenv("COLUMNS", str(width))
+    result = run("detect", *arguments)
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
+def on_one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_the_card_says_the_verdict_first_and_quotes_the_passage_with_its_place(key_file: Path, texts: Path) -> None:
+    card = shown("--key", key_file, texts / "mixed.txt")
+    said = on_one_line(card)
+    assert said.startswith(f"This text carries the watermark of key {KEY.fingerprint}. A text written without the key")
+    place = re.search(r"characters (\d+) to ([\d,]+) \(\d+% of the text\)", said)
+    assert place
+    start, end = (int(number.replace(",", "")) for number in place.groups())
+    assert abs(start - 901) < 40
+    assert abs(end - 901 - len(MARKED)) < 80
+    assert " ".join(mixed()[start:end].split())[:60] in said
+    assert f"no mark was found in characters 0 to {start}, {place[2]} to {len(mixed()):,}" in said
+    assert "p-value" not in card
+    assert "z-score" not in card
+
+
+def test_statistics_are_shown_on_request_with_one_p_value(key_file: Path, texts: Path) -> None:
+    card = shown("--key", key_file, "--verbose", texts / "mixed.txt")
+    assert len(re.findall(r"\d(?:\.\d+)?e-\d+", card)) == 1
+    assert "z-score" in card
+    assert shown("--key", key_file, "-v", texts / "mixed.txt") == card
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("human", "was not found in this text."),
+        ("short", "it is too short. A text without this watermark may come from any other language model"),
+        ("loop", "repeat each other too much. A text without this watermark may come from"),
+    ],
+)
+def test_a_text_without_the_mark_may_come_from_anybody(key_file: Path, texts: Path, name: str, says: str) -> None:
+    said = on_one_line(shown("--key", key_file, texts / f"{name}.txt"))
+    assert says in said
+    assert "may come from any other language model or from a person." in said
+
+
+def test_the_table_has_a_column_for_the_key_and_for_passages_if_asked(
+    key_file: Path, texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = shown("--key", key_file, texts, width=400, monkeypatch=monkeypatch)
+    assert KEY.fingerprint not in table
+    assert "marked characters" not in table
+    assert "p-value" not in table
+    with_keys = shown("--keys", key_file.parent, texts, width=400, monkeypatch=monkeypatch)
+    assert KEY.fingerprint not in with_keys  # one key needs no column
+    known_key("second").save(key_file.parent / "second.json")
+    try:
+        with_keys = shown("--keys", key_file.parent, texts, width=400, monkeypatch=monkeypatch)
+    finally:
+        (key_file.parent / "second.json").unlink()
+    (row,) = [line for line in with_keys.splitlines() if KEY.fingerprint in line]
+    assert re.search("│ found +│", row)
+    with_spans = on_one_line(shown("--key", key_file, "--spans", texts, width=400, monkeypatch=monkeypatch))
+    assert re.search(r"mixed.txt │ found │ \d+ to 2,\d+ │ once in ", with_spans)
+    assert re.search(r"human.txt │ not found │ none │", with_spans)
+    assert re.search(r"short.txt │ uncertain: too short │ none │", with_spans)
+
+
+def test_a_narrow_terminal_gets_a_list_and_loses_nothing(
+    key_file: Path, texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = shown("--key", key_file, "-v", texts, width=40, monkeypatch=monkeypatch)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= 40
+    assert "  watermark: found" in text
+    assert "  watermark: uncertain: too repetitive" in text
+    assert text.count("p-value: ") == 4
+
+
+def test_a_file_that_cannot_be_read_has_a_row(key_file: Path, tmp_path: Path) -> None:
+    table = on_one_line(shown("--key", key_file, __file__, tmp_path / "none.txt"))
+    assert "not tested: " in table
+
+
+def test_a_piped_text_shows_its_passages_in_plain_characters(key_file: Path, texts: Path) -> None:
+    text = shown("--key", key_file, "--show", texts / "mixed.txt")
+    assert "\x1b" not in text
+    (passage,) = re.findall(r"\[\[marked 1: (.*?)\]\]", text, flags=re.DOTALL)
+    assert passage in mixed()
+    assert len(passage) == pytest.approx(len(MARKED), rel=0.1)
+    assert "[[marked" not in shown("--key", key_file, "--show", texts / "human.txt").split("\n", 12)[-1]
+
+
+def test_a_terminal_shows_passages_and_on_request_their_tokens(
+    key_file: Path, texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    underline = re.compile("\x1b\\[4;32m(.*?)\x1b\\[0m")
+    plain = shown("--key", key_file, "--show", texts / "mixed.txt")
+    assert "[[marked" not in plain
+    assert "\x1b[31m" not in plain  # no word of the unmarked text is red
+    (label, *underlined) = underline.findall(plain)
+    assert label == "marked passage"
+    assert len("".join(underlined)) == pytest.approx(len(MARKED), rel=0.1)
+    with_tokens = shown("--key", key_file, "--show", "--verbose", texts / "mixed.txt")
+    assert "matching token in it" in with_tokens
+    assert len(underline.findall(with_tokens)) > len(underlined) + 1
+    assert not underline.findall(shown("--key", key_file, "--show", texts / "human.txt"))[1:]
+
+
+def test_statistics_of_other_formats_are_there_anyway(key_file: Path, texts: Path) -> None:
+    refused = run("detect", "--key", key_file, "--verbose", "--format", "jsonl", texts / "human.txt")
+    assert refused.exit_code == 2
+    assert "--verbose" in refused.stderr
+
+
+def test_ids_are_named_by_their_places(key_file: Path) -> None:
+    ids = [*range(300, 400), *marked_ids(KEY, 120).tolist()]
+    result = run("detect", "--key", key_file, stdin='{"id": "a", "token_ids": ' + str([int(i) for i in ids]) + "}")
+    assert re.search(r"token ids \d+ to 2\d\d \(", on_one_line(result.stdout))
