@@ -5,6 +5,7 @@ Statistical checks have fixed seeds; the chance that one of them would fail by l
 
 import itertools
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -38,6 +39,13 @@ SPECS: dict[str, dict[str, Any]] = {
     "rotating": {"rotation": 40},
     "mod4-rotating-code": {"modulus": 4, "rotation": 50, "code_length": 8},
 }
+
+
+@pytest.fixture
+def fast() -> Iterator[None]:
+    """No run-time type checks, for tests that score many texts; others score the same ways with them."""
+    with unchecked():
+        yield
 
 
 def scored(ids: NDArray[np.int64]) -> ScoredIds:
@@ -102,6 +110,7 @@ def smallest_p(ids: NDArray[np.int64], phase: Phase) -> float:
     return float(np.mean(np.array(best) == max(best)))
 
 
+@pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("phase", ["any", "start"])
 def test_the_scan_by_counts_finds_what_a_loop_over_all_sub_keys_finds(spec: str, phase: Phase) -> None:
@@ -113,6 +122,7 @@ def test_the_scan_by_counts_finds_what_a_loop_over_all_sub_keys_finds(spec: str,
         assert found.subkeys_tested == 32
 
 
+@pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("mode", ["auto", "edited"])
 def test_the_scan_by_alignment_finds_the_sub_key_of_an_edited_text(spec: str, mode: Mode) -> None:
@@ -129,6 +139,7 @@ def test_the_scan_by_alignment_finds_the_sub_key_of_an_edited_text(spec: str, mo
     )
 
 
+@pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize("mode", ["auto", "edited", "intact"])
 def test_no_p_value_is_smaller_than_the_smallest_of_all_sub_keys_allows(mode: Mode) -> None:
     key = known_key("smallest", subkeys=16)
@@ -303,6 +314,7 @@ def test_a_scorer_without_sub_keys_has_no_payload() -> None:
 # --- crops, display, spans, keyrings -------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize("spec", SPECS)
 def test_a_text_without_its_front_is_found(spec: str) -> None:
     key = known_key(f"cropped {spec}", subkeys=32, **SPECS[spec])
@@ -331,6 +343,7 @@ def test_windows_are_those_of_the_likeliest_sub_key_and_pay_for_all() -> None:
     assert whole.p_value == min(1, 64 * alone.p_value)
 
 
+@pytest.mark.usefixtures("fast")
 def test_two_responses_pasted_together_are_two_spans_with_their_sub_keys() -> None:
     key = known_key("pasted", subkeys=64)
     human = unmarked(3, 70, 1500)
@@ -360,6 +373,7 @@ def test_spans_over_all_sub_keys_hold_their_level() -> None:
     assert np.mean(any_span) > 0
 
 
+@pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize("spec", ["plain", "code"])
 def test_a_keyring_scans_the_sub_keys_of_all_its_keys(spec: str) -> None:
     keys = [known_key(f"ring {n}", subkeys=32, **SPECS[spec]) for n in range(3)]
