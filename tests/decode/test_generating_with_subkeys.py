@@ -216,12 +216,13 @@ def test_the_harness_marks_each_answer_with_a_sub_key(monkeypatch: pytest.Monkey
 
     from dgmark.lab.evaluate.harness import DiffusionLM, HarnessSettings
 
+    given: dict[str, Any] = {**SHORT, "temperature": 0.7}
     drawn = iter([0, 30, 31])  # the first for the check of the settings
     monkeypatch.setattr(secrets, "randbelow", lambda _: next(drawn))
-    harness = DiffusionLM(TOY, HarnessSettings(decoding=SHORT, key=KEY, seed=3))  # type: ignore[arg-type]
+    harness = DiffusionLM(TOY, HarnessSettings(decoding=given, key=KEY, seed=3))  # type: ignore[arg-type]
     asked = [Instance("generate_until", {}, (context, {}), index) for index, context in enumerate(["w1", "w2"])]
     assert harness.generate_until(asked) == [
-        dgmark.generate(TOY, context, key=KEY, subkey=30 + index, seed=3 + index, **SHORT)[0].text
+        dgmark.generate(TOY, context, key=KEY, subkey=30 + index, seed=3 + index, **given)[0].text
         for index, context in enumerate(["w1", "w2"])
     ]
 
