@@ -35,7 +35,7 @@ UNMARKED = 300
 def simulated(key: WatermarkKey, tokens: int, match_rate: float, rng: np.random.Generator) -> Int[np.ndarray, " n"]:
     """Draw ids that match with this probability (.5: unmarked), from 900 words with a power law."""
     words = rng.permutation(np.arange(300, 8000))[:900]
-    groups, weights = key.tables.table()[words], 1 / np.arange(16, 916)
+    groups, weights = key.tables.groups_in(words, 0), 1 / np.arange(16, 916)
     shares = [np.where(groups == group, weights, 0) / weights[groups == group].sum() for group in (0, 1)]
     wanted = (np.arange(tokens) + (rng.random(tokens) >= match_rate)) % 2
     return np.array([rng.choice(words, p=shares[group]) for group in wanted])

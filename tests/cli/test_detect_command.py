@@ -1,12 +1,17 @@
 """`dgmark detect` on many texts: resumed files, exit codes, options that cannot be combined."""
 
+import csv
 import json
+import re
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.command_line import rows, run
 from support.known_keys import known_key
+from support.marked_texts import marked_text
 from support.parquet_tables import TEXTS, write_table
 
 
@@ -125,6 +130,7 @@ def test_an_output_among_the_inputs_is_refused(key_file: Path, tmp_path: Path) -
         ["--only", "0:3", "--plot", "p.png"],
         ["--plot", "picture.nothing"],
         ["--fpr", "1e-310"],
+        ["--payload", "--scheme", "kgw"],
     ],
 )
 def test_options_that_cannot_be_combined_are_refused(key_file: Path, options: list[str]) -> None:
@@ -154,3 +160,74 @@ def test_normalise_may_be_spelled_the_american_way(key_file: Path) -> None:
 
 def test_all_steps_may_be_among_others(key_file: Path) -> None:
     assert run("detect", "--key", key_file, "--normalise", "all", "--normalise", "nfc", stdin="A text.").exit_code == 0
+
+
+@pytest.fixture(scope="module")
+def subkeys_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("keys") / "subkeys.json"
+    known_key("payload", subkeys=256).save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def payload_text() -> str:
+    return marked_text(known_key("payload", subkeys=256).subkey(123), 100)
+
+
+@pytest.mark.parametrize("output", ["table", "csv", "json", "jsonl"])
+def test_the_payload_is_given_only_if_it_is_asked_for(subkeys_file: Path, payload_text: str, output: str) -> None:
+    command = ("detect", "--key", subkeys_file, "--format", output, "--spans")
+    hidden, shown = (run(*command, *flag, stdin=payload_text) for flag in ((), ("--payload",)))
+    assert (hidden.exit_code, shown.exit_code) == (0, 0)
+    for word in ("payload", "123", "confidence"):
+        assert word not in hidden.stdout.replace("subkeys_tested", "")
+    if output == "table":
+        assert re.search("payload +123, with probability over 0.9999", shown.stdout)
+        assert "(100% of the text), payload 123" in shown.stdout
+        assert "256 sub-keys tried" in run(*command, "--verbose", stdin=payload_text).stdout
+        return
+    if output == "csv":
+        found: dict[str, Any] = next(csv.DictReader(StringIO(shown.stdout)))
+    else:
+        found = json.loads(shown.stdout)[0] if output == "json" else json.loads(shown.stdout)
+    assert (int(found["subkey"]), int(found["subkeys_tested"])) == (123, 256)
+    assert float(found["subkey_confidence"]) > 0.9999
+    spans = json.loads(found["spans"]) if output == "csv" else found["spans"]
+    assert [span["subkey"] for span in spans] == [123]
+
+
+def test_files_of_rows_hold_payloads_or_not_but_not_both(subkeys_file: Path, payload_text: str, tmp_path: Path) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text(json.dumps({"id": "a", "text": payload_text}) + "\n")
+    assert run("detect", "--key", subkeys_file, "--out", out, source).exit_code == 0
+    assert "subkey" not in rows(out.read_text())[0]
+    mixed = run("detect", "--key", subkeys_file, "--out", out, "--payload", source)
+    assert "differs in settings" in mixed.stderr
+    out.unlink()
+    assert run("detect", "--key", subkeys_file, "--out", out, "--payload", source).exit_code == 0
+    assert rows(out.read_text())[0]["subkey"] == 123
+
+
+def test_an_unmarked_text_has_no_payload(subkeys_file: Path) -> None:
+    shown = run("detect", "--key", subkeys_file, "--payload", stdin=" ".join(TEXTS))
+    assert re.search("payload +none, as the text as a whole", shown.stdout)
+
+
+def test_a_payload_of_a_key_without_sub_keys_is_refused(key_file: Path, tmp_path: Path) -> None:
+    for options in ((), ("--out", tmp_path / "out.jsonl")):
+        refused = run("detect", "--key", key_file, "--payload", *options, stdin="A text.")
+        assert refused.exit_code == 2
+        assert "no key here has sub-keys" in refused.stderr
+
+
+def test_a_text_is_drawn_shown_and_reported_under_its_sub_key(
+    subkeys_file: Path, payload_text: str, tmp_path: Path
+) -> None:
+    picture, report = tmp_path / "p.png", tmp_path / "r.json"
+    options = ("--show", "--plot", picture, "--report", report)
+    assert run("detect", "--key", subkeys_file, *options, stdin=payload_text).exit_code == 0
+    assert picture.stat().st_size > 1000
+    fields = json.loads(report.read_text())
+    assert fields["evidence"]["subkeys_tested"] == 256
+    assert "123" not in json.dumps({name: fields[name] for name in ("sentence", "meaning", "method")})
+    assert '"subkey"' not in report.read_text()

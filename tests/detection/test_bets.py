@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dgmark.detection import bets as bets_module
 from dgmark.detection.alignment import Alignment
 from dgmark.detection.bets import RETURNING, UNBET, Bets
 from dgmark.detection.hidden_phase import INTACT, MIXTURE, beginning, transitions
@@ -115,7 +114,7 @@ def test_two_phases_are_read_as_any_number_is(length: int, phase: str, monkeypat
     model = model_of(rng.integers(4, 64, length).tolist(), tables_of(), phase)
     keys = rng.integers(0, 2, (len(model.distinct), 20), dtype=np.uint8)
     quick = Bets(model).play(keys, 50, numbers())
-    monkeypatch.setattr(bets_module, "_two_phased", lambda _: False)
+    monkeypatch.setattr(Alignment, "mirrored", False)
     slow = Bets(model).play(keys, 50, numbers())
     assert (quick.groups == slow.groups).mean() > 0.999  # rounding may turn a draw
     same = (quick.groups == slow.groups).all(axis=0)

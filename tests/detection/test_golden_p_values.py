@@ -6,18 +6,21 @@ They change only on purpose, together with `STATISTICS_VERSION`. To write them a
 
 import json
 import platform
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
 from dgmark import Detector, Keyring, WatermarkKey
+from dgmark.detection.result import PAYLOAD_FIELDS, Detection, Mode, Span
 from support.known_keys import builtin_tokenizer, first_version, known_key
 from support.unchecked import unchecked
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "p_values_v3.json"
+SUBKEYS_GOLDEN = Path(__file__).parents[1] / "golden" / "p_values_subkeys_v3.json"
 TEXTS = Path(__file__).parents[1] / "texts"
 
 Figures = dict[str, Any]
@@ -94,7 +97,7 @@ def figures() -> dict[str, Figures]:
                 detection = Detector(key, tokenizer=tokenizer, **settings).detect(ids)
                 found[f"{name}/{text}/{said}"] = chosen(asdict(detection))
         spans = Detector(key, tokenizer=tokenizer).spans(corpus_of(key)["mixed"])
-        found[f"{name}/mixed/spans"] = {"spans": [asdict(span) for span in spans]}
+        found[f"{name}/mixed/spans"] = {"spans": [without_subkey(span) for span in spans]}
         window = Detector(key, tokenizer=tokenizer).windows(corpus_of(key)["weak"])
         found[f"{name}/weak/windows"] = asdict(window)
         only = Detector(key, tokenizer=tokenizer).detect(corpus_of(key)["mixed"], only=[(10, 40), (150, 260)])
@@ -111,9 +114,38 @@ def figures() -> dict[str, Figures]:
     return found
 
 
+def subkey_figures() -> dict[str, Figures]:
+    """The figures of keys with 64 sub-keys, by name."""
+    found: dict[str, Figures] = {}
+    tokenizer = builtin_tokenizer()
+    keys = {name: known_key(f"golden sub {name}", subkeys=64, **SPECS[name]) for name in ("plain", "mod3", "code8")}
+    for name, key in keys.items():
+        texts = corpus_of(key.subkey(41))
+        for text in ("marked", "cropped", "cut", "mixed", "weak", "looped", "plain"):
+            for mode in get_args(Mode):
+                detection = Detector(key, tokenizer=tokenizer, mode=mode).detect(texts[text])
+                found[f"{name}/{text}/{mode}"] = subkey_of(detection)
+        spans = Detector(key, tokenizer=tokenizer).spans(texts["mixed"])
+        found[f"{name}/mixed/spans"] = {"spans": [asdict(span) for span in spans]}
+    found["ring/cut"] = subkey_of(Keyring(list(keys.values())).detect(corpus_of(keys["plain"].subkey(41))["cut"]))
+    return found
+
+
+def subkey_of(detection: Detection) -> Figures:
+    """The figures of a detection, with the sub-key found."""
+    return {**chosen(asdict(detection)), **{name: getattr(detection, name) for name in PAYLOAD_FIELDS}}
+
+
 def chosen(detection: Figures) -> Figures:
     """The figures of a detection that its test computes."""
     return {name: detection[name] for name in COMPUTED}
+
+
+def without_subkey(span: Span) -> Figures:
+    """The fields of a span of a key that has no sub-keys."""
+    fields = asdict(span)
+    assert fields.pop("subkey") is None
+    return fields
 
 
 def machine() -> str:
@@ -123,10 +155,11 @@ def machine() -> str:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::dgmark.watermark.key.TokenizerFingerprintWarning")
-def test_the_p_values_of_the_corpus_are_those_committed() -> None:
-    golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
+@pytest.mark.parametrize(("file", "compute"), [(GOLDEN, figures), (SUBKEYS_GOLDEN, subkey_figures)], ids=str)
+def test_the_p_values_of_the_corpus_are_those_committed(file: Path, compute: Callable[[], dict[str, Figures]]) -> None:
+    golden = json.loads(file.read_text(encoding="utf-8"))
     with unchecked():
-        now = json.loads(json.dumps(figures()))
+        now = json.loads(json.dumps(compute()))
     assert now.keys() == golden["figures"].keys()
     exact = golden["machine"] == machine()
     for name, expected in golden["figures"].items():
@@ -140,5 +173,6 @@ def test_the_corpus_has_every_verdict() -> None:
 
 
 if __name__ == "__main__":
-    rows = ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in figures().items())
-    GOLDEN.write_text(f'{{"machine": {json.dumps(machine())}, "figures": {{\n{rows}\n}}}}\n', encoding="utf-8")
+    for path, every in ((GOLDEN, figures()), (SUBKEYS_GOLDEN, subkey_figures())):
+        rows = ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in every.items())
+        path.write_text(f'{{"machine": {json.dumps(machine())}, "figures": {{\n{rows}\n}}}}\n', encoding="utf-8")

@@ -79,7 +79,7 @@ def numbered_key(number: int, modulus: int, rotation: int = 0) -> WatermarkKey:
 def p_value(key: WatermarkKey, ids: list[int], phase: Phase) -> float:
     """The exact p-value, less what it pays for the balance of the group tables (tests/detection/test_shares.py)."""
     detector = Detector(key, tokenizer=builtin_tokenizer(), mode="intact", phase=phase)
-    with patch("dgmark.detection.intact.balance_factor", return_value=1.0):
+    with patch("dgmark.detection.intact.balance_of", return_value=1.0):
         return detector.detect(ids).p_value
 
 

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 import dgmark
-from dgmark.detection.detector import Detector
 from dgmark.errors import KeyFileFormat, SettingsError, VocabularyMismatch
 from dgmark.watermark.groups import MODULI, GroupTables, WatermarkSpec
 from dgmark.watermark.key import WatermarkKey, subkey_of
@@ -402,11 +401,6 @@ def test_a_key_with_sub_keys_has_no_groups_of_its_own() -> None:
         key.tables  # noqa: B018
     with pytest.raises(SettingsError, match=r"key\.subkey\(n\)"):
         GroupTables(key.spec, key.secret or b"").table()
-
-
-def test_a_detector_of_a_whole_key_does_not_test_the_first_sub_key() -> None:
-    with pytest.raises(SettingsError, match="keys with sub-keys"):
-        Detector(known_key("whole", subkeys=4))
 
 
 def test_a_sub_key_has_the_keys_name_and_its_own_groups() -> None:

@@ -37,11 +37,13 @@ class View:
         show: the texts, with their marked passages.
         verbose: the statistics.
         whole: whole texts are scored, so that their passages can be found.
+        payload: the sub-keys found, which are the payloads of the texts.
     """
 
     show: bool = False
     verbose: bool = False
     whole: bool = True
+    payload: bool = False
 
 
 def show_results(scored: Iterator[Scored], scorer: Scorer, view: View) -> None:
@@ -77,7 +79,7 @@ def _print_card(console: Console, item: Item, detection: Detection, view: View) 
     facts = Table.grid(padding=(0, 2))
     facts.add_column(no_wrap=True)
     facts.add_column(overflow="fold")
-    for name, value in (*_basis(console, item, detection), *(_statistics(detection) if view.verbose else ())):
+    for name, value in (*_basis(console, item, detection, view), *(_statistics(detection) if view.verbose else ())):
         facts.add_row(name, Text(value))
     if facts.row_count:
         console.print(facts, "", sep="\n")
@@ -89,10 +91,12 @@ def _style(detection: Detection) -> str:
     return _STYLES["watermarked" if detection.spans else detection.verdict]
 
 
-def _basis(console: Console, item: Item, detection: Detection) -> Iterator[tuple[str, str]]:
+def _basis(console: Console, item: Item, detection: Detection, view: View) -> Iterator[tuple[str, str]]:
     """What the verdict rests on: what was tested, which passages carry the mark, and which do not."""
     if detection.verdict != "uncertain":
         yield "tested", counted(detection)
+    if view.payload:
+        yield "payload", _payload(detection)
     if detection.spans is None:
         return
     unit, size = ("characters" if isinstance(item.content, str) else "token ids"), len(item.content)
@@ -101,12 +105,21 @@ def _basis(console: Console, item: Item, detection: Detection) -> Iterator[tuple
     elif detection.verdict == "not_detected":
         yield "marked", "No passage carries the watermark by itself."
     for span in detection.spans:
-        yield "", f"{unit} {_place(span.start, span.end)} ({_percent(span, size)} of the text)"
+        payload = f", payload {span.subkey}" if view.payload else ""
+        yield "", f"{unit} {_place(span.start, span.end)} ({_percent(span, size)} of the text){payload}"
         if isinstance(item.content, str):
             quoted = quote(well_formed(item.content[span.start : span.end]))
             yield "", f'"{quoted}"'.encode(console.encoding, "replace").decode(console.encoding)
     if detection.spans and (gaps := _gaps(item.content, detection.spans)):
         yield "unmarked", f"no mark was found in {unit} {', '.join(_place(*gap) for gap in gaps)}"
+
+
+def _payload(detection: Detection) -> str:
+    """The sub-key found, and how sure it is."""
+    if detection.subkey is None or detection.subkey_confidence is None:
+        return "none, as the text as a whole does not carry the watermark"
+    surely = f"{detection.subkey_confidence:.4f}" if detection.subkey_confidence < 0.9999 else "over 0.9999"
+    return f"{detection.subkey}, with probability {surely}"
 
 
 def _place(start: int, end: int) -> str:
@@ -140,6 +153,8 @@ def _statistics(detection: Detection) -> Iterator[tuple[str, str]]:
     if detection.edited_fraction is not None:
         yield "edits", f"about {detection.edited_fraction:.0%} of the tokens inserted or deleted"
     tried = f", the likeliest of {detection.keys_tested:,}" if detection.keys_tested > 1 else ""
+    if detection.subkeys_tested > 1:
+        tried += f"; {detection.subkeys_tested:,} sub-keys tried, which the p-value pays for"
     yield "key", detection.key_fingerprint + tried
 
 
@@ -193,6 +208,8 @@ def _cells(detection: Detection, view: View) -> dict[str, Text]:
         cells["marked characters"] = Text("\n".join(_place(span.start, span.end) for span in spans) or "none")
     chance = min(detection.p_value, detection.fpr) if detection.verdict == "watermarked" else detection.fpr
     cells["by chance at most"] = Text(rarity(chance).removesuffix(" times") if marked and detection.guaranteed else "")
+    if view.payload:
+        cells["payload"] = Text("" if detection.subkey is None else str(detection.subkey))
     cells["tokens"] = Text(f"{detection.num_tokens_scored:,}")
     if view.verbose:
         cells["p-value"] = Text(f"{detection.p_value:.3g}")

@@ -85,6 +85,7 @@ def detect(
             ids=ids,
             only=options.only,
             spans=options.spans,
+            payload=options.payload,
             text_column=text_column,
             max_chars=max_chars,
             on_resume=partial(_report_resumed, options.out),
@@ -102,7 +103,8 @@ def detect(
 
 def _show(options: DetectOptions, scorer: Scorer, items: Iterable[Item | BadRow], workers: int, tally: Tally) -> None:
     """Score the texts, write the results to stdout, and write what is requested of a single text."""
-    extras, write = Extras(options.only, options.spans), WRITERS[options.output]
+    extras, write = Extras(options.only, options.spans, options.payload), WRITERS[options.output]
+    extras.check(scorer)
     if not options.one_text:
         write(tally.count(score(scorer, items, extras, workers)), scorer, options.view)
         return

@@ -66,6 +66,7 @@ class DetectOptions:
     signer: SigningKey | None
     public: bool
     spans: bool
+    payload: bool
     show: bool
     verbose: bool
     only: Ranges
@@ -118,14 +119,14 @@ class DetectOptions:
     @property
     def view(self) -> View:
         """What is shown of the results."""
-        return View(self.show, self.verbose, whole=not self.only)
+        return View(self.show, self.verbose, whole=not self.only, payload=self.payload)
 
     def _check_baseline(self, scheme: Baseline) -> None:
         plain = (self.mode, self.phase, self.max_crop) == (Mode.AUTO, Phase.ANY, DEFAULT_MAX_CROP)
-        if self.key is None or not plain or self._needs_one_key():
+        if self.key is None or not plain or self.payload or self._needs_one_key():
             raise SettingsError(
                 f"scheme {scheme.name} is looked for in whole texts with one --key: leave --mode, --phase, "
-                "--max-crop, --normalise, --spans, --show, --only, --plot and --report out"
+                "--max-crop, --normalise, --spans, --payload, --show, --only, --plot and --report out"
             )
 
     def _needs_one_key(self) -> bool:
@@ -225,6 +226,14 @@ DetectingOptions = Annotated[
                 bool,
                 "Find the passages (spans) that carry the mark; a single text shows them anyway.",
                 "--spans",
+                panel=DETECTION,
+                default=False,
+            ),
+            option(
+                "payload",
+                bool,
+                "Also give the payload: the sub-key that the text is marked with, and how sure that is.",
+                "--payload",
                 panel=DETECTION,
                 default=False,
             ),

@@ -13,7 +13,7 @@ from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.cli.card import View, show_results
 from dgmark.detection.detector import Detector
 from dgmark.detection.many import Scored, to_row
-from dgmark.detection.result import DETECTION_FIELDS, Detection
+from dgmark.detection.result import DETECTION_FIELDS, PAYLOAD_FIELDS, Detection
 from dgmark.detection.scorer import Scorer
 from dgmark.detection.strip import match_strip
 from dgmark.rows.jsonl import SOURCE_SHA256, to_line
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _COLUMNS = ["id", *DETECTION_FIELDS, "schema", SOURCE_SHA256, "kind", "notes", "error"]
+_SUBKEY_COLUMNS = ["subkeys_tested", *PAYLOAD_FIELDS]
 
 
 class Format(StrEnum):
@@ -34,20 +35,21 @@ class Format(StrEnum):
     CSV = "csv"
 
 
-def _write_jsonl(scored: Iterator[Scored], _scorer: Scorer, _view: View) -> None:
+def _write_jsonl(scored: Iterator[Scored], _scorer: Scorer, view: View) -> None:
     for row in scored:
-        print(to_line(to_row(row)), flush=True)
+        print(to_line(to_row(row, payload=view.payload)), flush=True)
 
 
-def _write_json(scored: Iterator[Scored], _scorer: Scorer, _view: View) -> None:
-    print(json.dumps([to_row(row) for row in scored], indent=2, allow_nan=False))
+def _write_json(scored: Iterator[Scored], _scorer: Scorer, view: View) -> None:
+    print(json.dumps([to_row(row, payload=view.payload) for row in scored], indent=2, allow_nan=False))
 
 
-def _write_csv(scored: Iterator[Scored], _scorer: Scorer, _view: View) -> None:
-    writer = csv.DictWriter(sys.stdout, _COLUMNS, lineterminator="\n")
+def _write_csv(scored: Iterator[Scored], _scorer: Scorer, view: View) -> None:
+    columns = _COLUMNS + _SUBKEY_COLUMNS if view.payload else _COLUMNS
+    writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     for row in scored:
-        writer.writerow({name: _cell(value) for name, value in to_row(row).items()})
+        writer.writerow({name: _cell(value) for name, value in to_row(row, payload=view.payload).items()})
 
 
 def _cell(value: object) -> object:
@@ -59,7 +61,7 @@ def _cell(value: object) -> object:
 def draw(detector: Detector, item: Item, detection: Detection) -> "Figure":
     """Draw the matches along one text, with its spans."""
     tokens = detector.reader.locate(item.content)
-    matched = detector.key.tables.matching(tokens.ids, tokens.positions + detection.shift)
+    matched = detector.matched(tokens.ids, tokens.positions, detection)
     spans = [
         (int(np.searchsorted(tokens.offsets[:, 0], span.start)), int(np.searchsorted(tokens.offsets[:, 0], span.end)))
         for span in detection.spans or ()

@@ -17,7 +17,7 @@ from dgmark.detection.blocks import block_statistics
 from dgmark.detection.intact import Phase
 from dgmark.detection.match_null import SMALLEST_P
 from dgmark.detection.public_numbers import PublicNumbers
-from dgmark.detection.shares import balance_factor, bonferroni_p
+from dgmark.detection.shares import balance_of, bonferroni_p
 from dgmark.watermark.groups import GroupTables, WatermarkSpec
 
 # Keys drawn for one text: as many as the work (keys x tokens x states) allows.
@@ -88,7 +88,7 @@ def aligned_test(
     key = model.groups(tables)[:, None]
     bets = Bets(model, intact)
     segments = np.unique(model.distinct[:, 1], return_counts=True)[1].tolist()
-    balance = balance_factor(tables.spec.table_size, tables.spec.modulus, segments)
+    balance = balance_of(tables.spec, segments)
     random = PublicNumbers("screen/v3", ids, positions).groups(len(key), SCREEN_DRAWS, model.modulus)
     quick = block_statistics(model, np.concatenate([key, random], axis=1))
     rank = (1 + int(np.count_nonzero(quick[1:] >= quick[0] - TOLERANCE))) / (1 + SCREEN_DRAWS)

@@ -33,13 +33,15 @@ class Alignment:
 
     Attributes:
         items: (n, 1 or states) row of the group arrays that holds token i's group: one for all states, or one a state.
-        wanted: (n, states) residue that token i's position wants in each state.
+        places: (n, states) place of token i's position in the code's period, in each state.
+        wanted: (n, states) residue that this position wants.
         modulus: number of groups m.
         first: distribution of the first token's state.
         distinct: (rows, 2) token id and segment of each row of the group arrays.
     """
 
     items: Int[np.ndarray, "n width"]
+    places: UInt8[np.ndarray, "n states"]
     wanted: UInt8[np.ndarray, "n states"]
     modulus: int
     first: Float[np.ndarray, " states"]
@@ -64,6 +66,7 @@ class Alignment:
         spec = tables.spec
         shifts = np.arange(-REACH, REACH + 1) if spec.rotation else np.arange(spec.period)
         at = np.maximum(positions[:, None] + shifts, 0).ravel()
+        places = (at % spec.period).astype(np.uint8).reshape(len(ids), len(shifts))
         pairs = spec.segment(at) * spec.table_size + np.repeat(ids, len(shifts)) if spec.rotation else ids
         values, rows = np.unique(pairs, return_inverse=True)
         start, anywhere = (shifts == 0).astype(np.float64), np.full(len(shifts), 1 / len(shifts))
@@ -71,7 +74,8 @@ class Alignment:
             anywhere = (start + anywhere) / 2
         return cls(
             items=rows.reshape(len(ids), len(shifts) if spec.rotation else 1),
-            wanted=tables.residues(at).reshape(len(ids), len(shifts)),
+            places=places,
+            wanted=tables.code[places],
             modulus=spec.modulus,
             first=start if phase == "start" else anywhere,
             distinct=np.stack([values % spec.table_size, values // spec.table_size], axis=1),
@@ -83,6 +87,11 @@ class Alignment:
         return int(self.wanted.shape[1])
 
     @property
+    def mirrored(self) -> bool:
+        """Whether a token matches in exactly one of two phases: m = 2, no rotation."""
+        return self.modulus == self.states == 2 and self.items.shape[1] == 1
+
+    @property
     def unshifted(self) -> int:
         """The column of `items` and the state of a text that begins at position 0."""
         return REACH if self.items.shape[1] > 1 else 0
@@ -92,7 +101,7 @@ class Alignment:
         groups = np.empty(len(self.distinct), dtype=np.uint8)
         for segment in np.unique(self.distinct[:, 1]).tolist():
             of_segment = self.distinct[:, 1] == segment
-            groups[of_segment] = tables.table(segment)[self.distinct[of_segment, 0]]
+            groups[of_segment] = tables.groups_in(self.distinct[of_segment, 0], segment)
         return groups
 
     def posterior(self, groups: UInt8[np.ndarray, " rows"]) -> "Posterior":

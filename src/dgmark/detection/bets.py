@@ -34,11 +34,13 @@ class Plays:
     Attributes:
         groups: each key's group of each row of the alignment's `distinct`.
         statistics: logarithm of each key's statistic; larger if the mark is present.
+        log_winnings: logarithm of the bettor's winnings on each key, of the part of her stake that she bets.
         weights: chance of the key over the chance that the bets draw it; at most 1 / UNBET.
     """
 
     groups: UInt8[np.ndarray, "rows keys"]
     statistics: Float64[np.ndarray, " keys"]
+    log_winnings: Float64[np.ndarray, " keys"]
     weights: Float64[np.ndarray, " keys"]
 
 
@@ -90,7 +92,7 @@ class Bets:
         log_intact = self.log_intact(groups) + np.log(on_intact) if on_intact else np.full(groups.shape[1], -np.inf)
         winnings = np.logaddexp(np.logaddexp.reduce(won, axis=0), log_intact)
         statistics = np.logaddexp(np.logaddexp.reduce(won + RETURNING * returning, axis=0), log_intact)
-        return Plays(groups, statistics, np.exp(-np.logaddexp(np.log(UNBET), winnings)))
+        return Plays(groups, statistics, winnings, np.exp(-np.logaddexp(np.log(UNBET), winnings)))
 
     # --- text that nobody edited -----------------------------------------------------------------
 
@@ -177,7 +179,7 @@ class Bets:
         drawn = 0 if uniform is None else uniform.shape[1]
         groups = np.empty((len(model.distinct), given + drawn), dtype=np.uint8)
         groups[:, :given] = known
-        game = _TwoPhaseGame(model, given + drawn) if _two_phased(model) else _Game(model, given + drawn)
+        game = _TwoPhaseGame(model, given + drawn) if model.mirrored else _Game(model, given + drawn)
         for token, steps in enumerate(self._reading):
             if token:
                 game.move()
@@ -296,11 +298,6 @@ class _Game:
         """Multiply each part's division of its money among the states."""
         self.phases *= factors[:, None]
         self.outside *= factors[-1]
-
-
-def _two_phased(model: Alignment) -> bool:
-    """Whether a token matches in exactly one of two phases: m = 2, no rotation."""
-    return model.modulus == model.states == 2 and model.items.shape[1] == 1
 
 
 class _TwoPhaseGame(_Game):

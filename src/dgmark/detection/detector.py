@@ -10,15 +10,17 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool, Int
 
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.detection.evidence import DEFAULT_FPR, DEFAULT_MAX_CROP, KeyTest
+from dgmark.detection.evidence import DEFAULT_FPR, DEFAULT_MAX_CROP, KeyTest, setting_of
 from dgmark.detection.intact import Phase
 from dgmark.detection.normalise import check_steps, normalise
-from dgmark.detection.reader import Ranges, Reader, TextOrIds
+from dgmark.detection.reader import Ranges, Reader, ScoredIds, TextOrIds
 from dgmark.detection.result import Detection, Mode, ScoredToken, Span
-from dgmark.detection.shares import UNCHANGED
-from dgmark.detection.spans import check_length, find_stretches
+from dgmark.detection.shares import UNCHANGED, bonferroni_p
+from dgmark.detection.spans import Stretch, check_length, find_stretches
+from dgmark.detection.subkey_spans import find_subkey_stretches
 from dgmark.detection.windows import DEFAULT_WINDOW, WindowTest, window_test
 from dgmark.detection.words import Limit
 from dgmark.errors import SettingsError, several, whole
@@ -100,7 +102,7 @@ class Detector:
     def settings(self) -> dict[str, Any]:
         """Everything that a detection depends on except the text."""
         return {
-            "keys": [self.key.fingerprint],
+            "keys": [setting_of(self.key)],
             "fpr": self.fpr,
             "mode": self.mode,
             "scheme": None,
@@ -160,7 +162,7 @@ class Detector:
         return self._test.limits(self.reader.read(text_or_ids), rates)
 
     def spans(self, text_or_ids: TextOrIds) -> tuple[Span, ...]:
-        """The spans of a text (or of ids) that carry the mark, in order.
+        """The spans of a text (or of ids) that carry the mark, in order; with sub-keys, the mark of any of them.
 
         The chance to report any span without marked text is at most `fpr`. The ends of a span are estimates.
 
@@ -175,12 +177,21 @@ class Detector:
                 end=int(tokens.offsets[stretch.last - 1, 1]),
                 num_tokens_scored=stretch.last - stretch.first,
                 p_value=stretch.p_value,
+                subkey=subkey,
             )
-            for stretch in find_stretches(self.key.tables, tokens.ids, tokens.positions, self.fpr)
+            for subkey, stretch in self._stretches(tokens)
         )
+
+    def _stretches(self, tokens: ScoredIds) -> Sequence[tuple[int | None, Stretch]]:
+        if self._test.subkeys > 1:
+            return find_subkey_stretches(self.key, tokens, self.fpr)
+        stretches = find_stretches(self.key.tables, tokens.ids, tokens.positions, self.fpr)
+        return [(self.key.number, stretch) for stretch in stretches]
 
     def windows(self, text_or_ids: TextOrIds, window: int = DEFAULT_WINDOW) -> WindowTest:
         """The paper's sliding-window statistic of a text, for comparison, with a p-value from drawn keys.
+
+        With sub-keys, that of the likeliest one, whose p-value pays for all.
 
         Raises:
             SettingsError: the window is shorter than 1 token.
@@ -188,7 +199,8 @@ class Detector:
         if whole("window", window) < 1:
             raise SettingsError(f"window {window} is not at least 1 token")
         tokens = self.reader.read(text_or_ids)
-        return window_test(self.key.tables, tokens.ids, tokens.positions, window=window)
+        test = window_test(self._test.likeliest(tokens).tables, tokens.ids, tokens.positions, window=window)
+        return replace(test, p_value=bonferroni_p(test.p_value, self._test.tried))
 
     def tokens(self, text: str, detection: Detection) -> list[ScoredToken]:
         """Each token of `text`, and whether it matches at the shift of `detection`, for display.
@@ -199,11 +211,28 @@ class Detector:
         if not isinstance(detection, Detection):
             raise SettingsError(f"a detection is what detect returns, not a {type(detection).__name__}")
         ids, offsets = self.reader.encode(text)
-        matched = self.key.tables.matching(ids, np.arange(len(ids)) + detection.shift)
+        matched = self.matched(ids, np.arange(len(ids)), detection)
         return [
             ScoredToken(start, end, bool(match) if counts else None)
             for (start, end), match, counts in zip(offsets.tolist(), matched, self.reader.counts(ids), strict=True)
         ]
+
+    def matched(
+        self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], detection: Detection
+    ) -> Bool[np.ndarray, " n"]:
+        """Whether each token matches at the shift of `detection`, with sub-keys under the one found or the likeliest.
+
+        Args:
+            ids: token ids of the text.
+            positions: their positions, counted from the first token of the text.
+            detection: the text's detection.
+        """
+        if detection.subkey is not None and self._test.subkeys > 1:
+            key = self.key.subkey(detection.subkey)
+        else:
+            scored = self.reader.counts(ids)
+            key = self._test.likeliest(ScoredIds(ids[scored], positions[scored]))
+        return key.tables.matching(ids, positions + detection.shift)
 
     def _detect_normalised(self, text: str) -> Detection:
         """Test the unchanged text, then the normalised one, each with its share; test once if they are equal."""

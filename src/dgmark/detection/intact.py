@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Int
 
 from dgmark.detection.match_null import MatchNull, residue_counts
-from dgmark.detection.shares import UNCROPPED, adjusted_p, balance_factor
+from dgmark.detection.shares import UNCROPPED, adjusted_p, balance_of
 from dgmark.watermark.groups import GroupTables
 
 # the first tokens of a text, from which a rotating key's crop is found; more would not find it better
@@ -95,7 +95,7 @@ class IntactTest:
         distinct = [len(counts)]
         if spec.rotation:
             distinct = np.unique(np.unique(items) // spec.table_size, return_counts=True)[1].tolist()
-        balance = balance_factor(spec.table_size, spec.modulus, distinct)
+        balance = balance_of(spec, distinct)
         return Hypothesis(shift, matched, weight, MatchNull.of(counts), balance)
 
     def _matched(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> int:
@@ -106,7 +106,7 @@ class IntactTest:
     ) -> Int[np.ndarray, " period"]:
         """Matches if the first token's position were 0, 1, ... modulo the code's period."""
         spec, tables = self.tables.spec, self.tables
-        places = positions % spec.period * spec.modulus + tables.table()[ids]
+        places = positions % spec.period * spec.modulus + tables.groups_in(ids, 0)
         counts = np.bincount(places, minlength=spec.period * spec.modulus).reshape(spec.period, spec.modulus)
         matched: Int[np.ndarray, " period"] = counts[np.arange(spec.period), tables.shifted_codes].sum(axis=1)
         return matched
@@ -116,7 +116,7 @@ class IntactTest:
         spec, tables = self.tables.spec, self.tables
         distinct, token = np.unique(ids, return_inverse=True)
         last = int(positions.max(initial=0)) + self.max_crop
-        groups = np.stack([tables.table(segment)[distinct] for segment in range(last // spec.rotation + 1)])
+        groups = np.stack([tables.groups_in(distinct, segment) for segment in range(last // spec.rotation + 1)])
         counts = [
             np.count_nonzero(groups[at // spec.rotation, token] == tables.residues(at))
             for at in (positions + shift for shift in range(1, self.max_crop + 1))

@@ -1,39 +1,35 @@
 """The keyring: which of many keys, if any, a text is marked with. The p-value pays for the number of keys.
 
-For each key only the groups of this text's tokens are kept, not the whole table. The block statistic ranks all keys of
-one spec in one pass, the bets' statistic ranks the few best, and the likeliest of each spec is tested as if it were
-alone. So the keys may be ranked in any way: the p-value is that of one key, times the number of keys. Knows nothing of
-models and prompts. Ours.
+For each key only the groups of this text's tokens are kept, not the whole table. All keys of one spec are ranked
+together (`ranking.py`), with all their sub-keys if they have any (`subkey_scan.py`), and the likeliest of each spec is
+tested as if it were alone. So the keys may be ranked in any way: the p-value is that of one key, times the number of
+keys and sub-keys. Knows nothing of models and prompts. Ours.
 """
 
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import UInt8
 
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.aligned import front_model
 from dgmark.detection.alignment import Alignment
-from dgmark.detection.bets import Bets
-from dgmark.detection.blocks import block_statistics
-from dgmark.detection.evidence import DEFAULT_FPR, DEFAULT_MAX_CROP, KeyTest
+from dgmark.detection.evidence import DEFAULT_FPR, DEFAULT_MAX_CROP, KeyTest, setting_of
 from dgmark.detection.intact import IntactTest, Phase
+from dgmark.detection.ranking import Part, rank_aligned
 from dgmark.detection.reader import Reader, ScoredIds, TextOrIds
 from dgmark.detection.result import Detection
+from dgmark.detection.subkey_scan import SubkeyScan
 from dgmark.errors import KeyFileNotFound, SettingsError, TokenizerMismatch, as_path, several
 from dgmark.watermark.groups import GroupTables, WatermarkSpec
 from dgmark.watermark.key import WatermarkKey, check_key
 
 # keys of each spec on which the bettor plays
 _PLAYED = 4
-# residues in memory at once, which limits how many keys are scored in one pass
-_RESIDUES_AT_ONCE = 2**22
 
 
 class Keyring:
@@ -77,7 +73,7 @@ class Keyring:
     def settings(self) -> dict[str, Any]:
         """Everything that a detection depends on except the text."""
         return {
-            "keys": sorted(key.fingerprint for key in self.keys),
+            "keys": sorted(setting_of(key) for key in self.keys),
             "fpr": self.fpr,
             "mode": "auto",
             "scheme": None,
@@ -107,70 +103,55 @@ class Keyring:
         return [self._detect_scored(tokens) for tokens in self.reader.read_many(texts_or_ids)]
 
     def _detect_scored(self, tokens: ScoredIds) -> Detection:
-        likeliest = [
-            number for spec, numbers in self._by_spec().items() for number in self._likeliest(spec, numbers, tokens)
+        detections = [
+            self._test_of(self.keys[number]).detect(tokens, among=among)
+            for numbers in self._by_spec()
+            for number, among in self._likeliest(numbers, tokens)
         ]
-        detections = [self._test_of(self.keys[number]).detect(tokens) for number in likeliest]
         return min(detections, key=lambda detection: detection.p_value)
 
     def _test_of(self, key: WatermarkKey) -> KeyTest:
         return KeyTest(key, self.fpr, phase=self.phase, max_crop=self.max_crop, keys=len(self.keys))
 
-    def _likeliest(self, spec: WatermarkSpec, numbers: list[int], tokens: ScoredIds) -> list[int]:
-        """The likeliest key of one spec by alignment, and by the exact test where alignment does not see all."""
+    def _likeliest(self, numbers: list[int], tokens: ScoredIds) -> list[tuple[int, list[int] | None]]:
+        """The likeliest keys of one spec, each with the sub-keys to test, if it has any."""
         if len(numbers) == 1 or not len(tokens.ids):
-            return numbers[:1]
-        entries: list[_Entry] = []
+            return [(numbers[0], None)]
+        if self._test_of(self.keys[numbers[0]]).subkeys == 1:
+            return [(number, None) for number in self._likeliest_keys(numbers, tokens)]
+        keys = [self.keys[number] for number in numbers]
+        scan = SubkeyScan(keys, tokens, "auto", self.phase, self.max_crop)
+        likeliest = scan.likeliest(by_count=self._test_of(keys[0]).counts(len(tokens.ids)))
+        return [(numbers[place], [subkey]) for place, subkey in likeliest]
+
+    def _likeliest_keys(self, numbers: list[int], tokens: ScoredIds) -> list[int]:
+        """The likeliest key by alignment, and by the exact test where alignment does not see all."""
+        model: Alignment | None = None
+        groups, codes = [], []
         best_p, best = 2.0, numbers[0]
         sees_all = self._test_of(self.keys[numbers[0]]).sees_all(len(tokens.ids))
         for number in numbers:
-            # not the key's own tables, which would cache whole tables
-            tables = GroupTables(spec, self.keys[number].secret or b"")
-            if not entries or spec.code_length:  # the models of one spec differ only in their codes
-                model = front_model(tables, tokens.ids, tokens.positions, self.phase)
-            if entries:
-                model = replace(entries[0].model, wanted=model.wanted)
-            entries.append(_Entry(number, model, model.groups(tables)))
+            key = self.keys[number]
+            # not the key's own tables, which would cache whole tables; a sub-key's do not
+            tables = GroupTables(key.spec, key.secret or b"") if key.number is None else key.tables
+            model = model or front_model(tables, tokens.ids, tokens.positions, self.phase)
+            groups.append(model.groups(tables))
+            codes.append(tables.code)
             if not sees_all:
                 hypotheses = IntactTest(tables, self.phase, self.max_crop).hypotheses(tokens.ids, tokens.positions)
                 p = min(hypothesis.p_value for hypothesis in hypotheses)
                 best_p, best = min((best_p, best), (p, number))
-        aligned = _best_aligned(entries, coded=spec.code_length > 0)
+        assert model is not None
+        part = Part(np.array(numbers), np.stack(groups, axis=1), np.stack(codes) if key.spec.code_length else None)
+        aligned = int(rank_aligned(model, [part], _PLAYED).numbers[0])
         return [aligned] if sees_all or best == aligned else [aligned, best]
 
-    def _by_spec(self) -> dict[WatermarkSpec, list[int]]:
-        numbers: dict[WatermarkSpec, list[int]] = defaultdict(list)
+    def _by_spec(self) -> list[list[int]]:
+        """The keys that can be ranked together: of one spec, and all or none of them with sub-keys to try."""
+        numbers: dict[tuple[WatermarkSpec, bool], list[int]] = defaultdict(list)
         for number, key in enumerate(self.keys):
-            numbers[key.spec].append(number)
-        return numbers
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """A key's number, its alignment model, and its groups of the text's tokens."""
-
-    number: int
-    model: Alignment
-    groups: UInt8[np.ndarray, " rows"]
-
-
-def _best_aligned(entries: list[_Entry], *, coded: bool) -> int:
-    """The number of the key with the best bets' statistic, among the few with the best block statistics."""
-    model = entries[0].model
-    at_once = max(1, _RESIDUES_AT_ONCE // model.wanted.size)
-    quick: list[float] = []
-    for begin in range(0, len(entries), at_once):
-        part = entries[begin : begin + at_once]
-        groups = np.stack([entry.groups for entry in part], axis=1)
-        wanted = np.stack([entry.model.wanted for entry in part], axis=2) if coded else None
-        quick += block_statistics(model, groups, wanted).tolist()
-    few = [entries[place] for place in np.argsort(-np.array(quick), kind="stable")[:_PLAYED]]
-    if coded:
-        played = [float(Bets(entry.model).play(entry.groups[:, None]).statistics[0]) for entry in few]
-    else:
-        played = Bets(model).play(np.stack([entry.groups for entry in few], axis=1)).statistics.tolist()
-    likeliest: _Entry = few[int(np.argmax(played))]
-    return likeliest.number
+            numbers[key.spec, key.number is None].append(number)
+        return list(numbers.values())
 
 
 def _checked_keys(keys: Iterable[WatermarkKey]) -> list[WatermarkKey]:

@@ -17,7 +17,7 @@ from dgmark.detection.detector import Detector
 from dgmark.detection.evidence import STATISTICS_VERSION
 from dgmark.detection.reader import Ranges, checked_ranges
 from dgmark.detection.result import DETECTION_SCHEMA, Detection
-from dgmark.detection.scorer import Scorer, one_key
+from dgmark.detection.scorer import Scorer, check_payload, one_key
 from dgmark.documents.document import TEXT_COLUMN
 from dgmark.errors import DgmarkError, InputError, ResumeMismatch, SettingsError, as_path, several, whole
 from dgmark.rows.apart import check_apart
@@ -38,22 +38,27 @@ class Extras:
     Attributes:
         only: ranges [start, end) to score, in characters (in indices for ids); the whole text by default.
         spans: whether to find the stretches that carry the mark.
+        payload: whether rows state the sub-key found, which is the payload of the text.
     """
 
     only: Ranges = ()
     spans: bool = False
+    payload: bool = False
 
     @property
     def plain(self) -> bool:
-        """Whether only the plain detection is requested."""
+        """Whether only the plain detection is computed."""
         return not (self.only or self.spans)
 
     def check(self, scorer: Scorer) -> None:
         """Refuse what the scorer cannot do.
 
         Raises:
-            SettingsError: ranges or spans are requested without one dgMARK key, or together with normalisation.
+            SettingsError: ranges or spans are requested without one dgMARK key, or together with normalisation; or
+                payloads without keys that have sub-keys.
         """
+        if self.payload:
+            check_payload(scorer)
         if not self.plain and one_key(scorer).normalise:
             raise SettingsError("ranges and spans refer to the unchanged text: leave normalisation out")
 
@@ -111,6 +116,7 @@ def detect_file(
     ids: bool = False,
     only: Ranges = (),
     spans: bool = False,
+    payload: bool = False,
     text_column: str = TEXT_COLUMN,
     max_chars: int = MAX_CHARS,
     on_resume: Callable[[int], object] | None = None,
@@ -131,6 +137,7 @@ def detect_file(
         ids: score the "token_ids" of rows that also hold "text".
         only: ranges [start, end) to score, in characters (in indices for ids), chosen without the key.
         spans: also find the spans that carry the mark.
+        payload: also state the sub-key found, which is the payload of the text.
         text_column: the column or field that holds the texts of rows and tables.
         max_chars: characters of the longest text (ids of the longest response). A longer one is a row with an `error`.
         on_resume: called with the number of rows that the file holds, before any text is scored.
@@ -153,7 +160,7 @@ def detect_file(
         check_key(scorer)
         scorer = Detector(scorer)
     check_workers(workers)
-    extras = Extras(checked_ranges(only), bool(spans))
+    extras = Extras(checked_ranges(only), bool(spans), bool(payload))
     extras.check(scorer)
     inputs = [inputs] if isinstance(inputs, str | os.PathLike) else several(inputs, "inputs")
     sources = [os.fspath(as_path(one, "an input")) for one in inputs]
@@ -172,7 +179,7 @@ def detect_file(
         if on_resume:
             on_resume(tally.resumed)
         scored = tally.count(score(scorer, items, extras, workers))
-        while chunk := [to_row(one) for one in islice(scored, CHUNK)]:
+        while chunk := [to_row(one, payload=extras.payload) for one in islice(scored, CHUNK)]:
             file.append(chunk)
     return tally
 
@@ -210,6 +217,7 @@ def settings_hash(scorer: Scorer, extras: Extras, *, ids: bool) -> str:
         "only": list(extras.only),
         "spans": extras.spans,
         "ids": ids,
+        **({"payload": True} if extras.payload else {}),
     }
     return hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -241,13 +249,13 @@ def _read_sources(sources: Iterable[str], read: Callable[[str], Iterator[Item | 
             yield unreadable(source, error)
 
 
-def to_row(scored: Scored) -> Row:
-    """A detection or a bad row as a row of the output."""
+def to_row(scored: Scored, *, payload: bool = False) -> Row:
+    """A detection or a bad row as a row of the output; with `payload`, the sub-key found is in it."""
     if isinstance(scored, BadRow):
         return scored.to_row(DETECTION_SCHEMA)
     item, detection = scored
     document = {} if item.kind is None else {"kind": item.kind, "notes": list(item.notes)}
-    return {**detection.to_row(item.row_id), **document, SOURCE_SHA256: sha256_of(item.content)}
+    return {**detection.to_row(item.row_id, payload=payload), **document, SOURCE_SHA256: sha256_of(item.content)}
 
 
 def score(

@@ -3,13 +3,15 @@
 Knows nothing of how the result was computed. `z_score` and `z_window` are the paper's (section 3.5).
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from dgmark.detection import words
 from dgmark.detection.words import Limit
 
 DETECTION_SCHEMA = 4
+# fields of the sub-key found, which only those learn who ask for it
+PAYLOAD_FIELDS = ("subkey", "subkey_confidence")
 
 Verdict = Literal["watermarked", "not_detected", "uncertain"]
 Mode = Literal["auto", "intact", "edited"]
@@ -24,12 +26,14 @@ class Span:
         end: index after its last character (or id).
         num_tokens_scored: number of scored tokens in it.
         p_value: chance that a random key finds as good a span anywhere in this very text.
+        subkey: the sub-key that the span is marked with; None if the key has none.
     """
 
     start: int
     end: int
     num_tokens_scored: int
     p_value: float
+    subkey: int | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,11 @@ class Detection:
         p_published: the p-value by the baseline's own publication, for comparison; None for dgmark.
         uncertain_because: why the verdict is "uncertain": "empty" (no token is scored), "short" (as many different
             tokens would not tell either), or "repetitive"; None for the other verdicts.
+        subkeys_tested: how many sub-keys of the key were tried, which the p-value pays for.
+        subkey: the sub-key of the mark, which is the payload of the text; None if no mark was found or the key has no
+            sub-keys. Rows leave it out unless it is asked for.
+        subkey_confidence: probability that the mark is this sub-key's and no other's, given that the text has the key's
+            mark; None if no mark was found or no sub-keys were scanned.
     """
 
     verdict: Verdict
@@ -87,22 +96,36 @@ class Detection:
     scheme: str = "dgmark"
     p_published: float | None = None
     uncertain_because: Limit | None = None
+    subkeys_tested: int = 1
+    subkey: int | None = field(default=None, repr=False)
+    subkey_confidence: float | None = field(default=None, repr=False)
 
     @property
     def summary(self) -> str:
         """The verdict in plain sentences."""
         return words.summary(self, passages=len(self.spans or ()))
 
-    def to_row(self, row_id: str) -> dict[str, Any]:
-        """The detection as a JSON row."""
+    def to_row(self, row_id: str, *, payload: bool = False) -> dict[str, Any]:
+        """The detection as a JSON row.
+
+        Args:
+            row_id: the text's id.
+            payload: include the sub-key found and its confidence.
+        """
         row = asdict(self) | {"summary": self.summary, "normalised": list(self.normalised)}
         row["spans"] = None if self.spans is None else [asdict(span) for span in self.spans]
-        return {"id": row_id, **{name: row[name] for name in DETECTION_FIELDS}, "schema": DETECTION_SCHEMA}
+        if not payload:
+            for span in row["spans"] or ():
+                del span["subkey"]
+        names = [*DETECTION_FIELDS, *(["subkeys_tested"] if self.subkeys_tested > 1 else [])]
+        names += PAYLOAD_FIELDS if payload else []
+        return {"id": row_id, **{name: row[name] for name in names}, "schema": DETECTION_SCHEMA}
 
 
-# the fields of a row between its id and its schema, in order: those of `Detection`, with the summary in their midst
+# the fields of each row between its id and its schema, in order: those of `Detection`, with the summary in their midst
 DETECTION_FIELDS = [*Detection.__dataclass_fields__]
 DETECTION_FIELDS.insert(DETECTION_FIELDS.index("guaranteed") + 1, "summary")
+DETECTION_FIELDS = [name for name in DETECTION_FIELDS if name not in ("subkeys_tested", *PAYLOAD_FIELDS)]
 
 
 @dataclass(frozen=True)

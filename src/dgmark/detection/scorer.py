@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol, runtime_checkable
 
 from dgmark.detection.detector import Detector
+from dgmark.detection.keyring import Keyring
 from dgmark.detection.reader import Reader, TextOrIds
 from dgmark.detection.result import Detection
 from dgmark.errors import SettingsError
@@ -41,6 +42,20 @@ class Scorer(Protocol):
     def detect_many(self, texts_or_ids: Iterable[TextOrIds]) -> list[Detection]:
         """Score several texts or responses; the detections equal those of `detect`."""
         ...
+
+
+def check_payload(scorer: Scorer) -> None:
+    """Refuse a scorer that finds no payloads.
+
+    Raises:
+        SettingsError: it looks for a baseline's mark, or none of its keys has sub-keys.
+    """
+    keys = scorer.keys if isinstance(scorer, Keyring) else [scorer.key] if isinstance(scorer, Detector) else []
+    if all(key.spec.subkeys == 1 for key in keys):
+        raise SettingsError(
+            "a payload is the sub-key of a text, and no key here has sub-keys: leave the payload out, or make a key "
+            "with `dgmark keygen --subkeys`"
+        )
 
 
 def one_key(scorer: Scorer) -> Detector:

@@ -4,13 +4,14 @@ A test with share s reports p / s. If the shares add up to at most 1, the smalle
 a valid p-value (the union bound; weighted Bonferroni). The shares, from the outside in:
 
     1 / keys              each key of a keyring
+    1 / sub-keys          each sub-key of a key                                                   `subkey_scan.py`
       UNCHANGED, the rest the unchanged and the normalised text (the whole rate if normalising changes nothing)
         INTACT            the exact test of the match count; SETTLING where alignment sees all        `intact.py`
           1 / period      each phase; with rotation UNCROPPED for the whole text, the rest for its crops
         the rest          the alignment test, which allows for edits                                  `aligned.py`
 
-All p-values also pay for the balance of the group tables (`balance_factor`). Knows p-values only. Ours; each of the
-paper's tests has a threshold of its own.
+All p-values also pay for the balance of the group tables (`balance_of`). Knows p-values only. Ours; each of the paper's
+tests has a threshold of its own.
 """
 
 import math
@@ -18,6 +19,7 @@ from collections.abc import Iterable
 
 from dgmark.detection.match_null import SMALLEST_P
 from dgmark.detection.result import Mode
+from dgmark.watermark.groups import WatermarkSpec
 
 UNCHANGED = 0.5
 # Small, as alignment finds intact text as well: enough to settle a clear case without drawing keys, and more where the
@@ -69,6 +71,16 @@ def balance_factor(table_size: int, modulus: int, distinct: Iterable[int]) -> fl
             log -= _log_factorial(len(range(group, left, modulus)))
         log += tokens * math.log(modulus) - _log_factorial(table_size) + _log_factorial(left)
     return math.exp(min(700.0, max(0.0, log)))
+
+
+def balance_of(spec: WatermarkSpec, distinct: Iterable[int]) -> float:
+    """What p-values pay for the balance of a key's group tables: nothing if its groups are independent.
+
+    Args:
+        spec: the key's spec.
+        distinct: how many distinct tokens each segment has.
+    """
+    return 1.0 if spec.independent else balance_factor(spec.table_size, spec.modulus, distinct)
 
 
 def _log_factorial(number: int) -> float:

@@ -19,7 +19,7 @@ from dgmark.detection.blocks import SHORTEST
 from dgmark.detection.match_null import SMALLEST_P
 from dgmark.detection.public_numbers import PublicNumbers
 from dgmark.detection.scan import grids_of, scan
-from dgmark.detection.shares import balance_factor, bonferroni_p
+from dgmark.detection.shares import balance_of, bonferroni_p
 from dgmark.errors import SettingsError
 from dgmark.watermark.groups import GroupTables, WatermarkSpec
 
@@ -104,7 +104,7 @@ class _Search:
         self.last = np.concatenate([grid.last * grid.unit for grid in self.grids])
         self.statistics = scan(self.model, self.grids, self.key)[:, 0]
         segments = np.unique(self.model.distinct[:, 1], return_counts=True)[1].tolist()
-        self.balance = balance_factor(tables.spec.table_size, tables.spec.modulus, segments)
+        self.balance = balance_of(tables.spec, segments)
 
     def stretches(self, fpr: float) -> list[Stretch]:
         """The stretches to report, the best first.

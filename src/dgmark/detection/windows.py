@@ -14,7 +14,7 @@ from dgmark.detection.aligned import aligned_tokens, draws_of, weighted_rank
 from dgmark.detection.alignment import Alignment
 from dgmark.detection.bets import Bets
 from dgmark.detection.public_numbers import PublicNumbers
-from dgmark.detection.shares import balance_factor, bonferroni_p
+from dgmark.detection.shares import balance_of, bonferroni_p
 from dgmark.watermark.groups import GroupTables
 
 DEFAULT_WINDOW = 8
@@ -110,5 +110,5 @@ def _p_value(
         for begin in range(0, 1 + draws, at_once)
     ]
     segments = np.unique(model.distinct[:, 1], return_counts=True)[1].tolist()
-    balance = balance_factor(spec.table_size, spec.modulus, segments)
+    balance = balance_of(spec, segments)
     return bonferroni_p(weighted_rank(np.concatenate(statistics), weights), balance), draws

@@ -215,15 +215,16 @@ class GroupTables:
         """
         check_ids(ids, self.spec.table_size)
         if not self.spec.rotation:
-            return self._groups_in(ids, 0)
+            return self.groups_in(ids, 0)
         segments = self.spec.segment(positions)
         groups = np.empty(len(ids), dtype=np.uint8)
         runs = np.flatnonzero(np.diff(segments, prepend=-1, append=-1))
         for start, stop in pairwise(runs.tolist()):
-            groups[start:stop] = self._groups_in(ids[start:stop], int(segments[start]))
+            groups[start:stop] = self.groups_in(ids[start:stop], int(segments[start]))
         return groups
 
-    def _groups_in(self, ids: Int[np.ndarray, " n"], segment: int) -> UInt8[np.ndarray, " n"]:
+    def groups_in(self, ids: Int[np.ndarray, " n"], segment: int) -> UInt8[np.ndarray, " n"]:
+        """Group of each token in one segment; the ids are not checked."""
         groups: UInt8[np.ndarray, " n"] = self.table(segment)[ids]
         return groups
 

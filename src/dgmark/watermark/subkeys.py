@@ -213,7 +213,8 @@ class SubkeyTables(GroupTables):
         code: UInt8[np.ndarray, " period"] = self.subkeys.codes_of(np.array([self.number]))[0]
         return code
 
-    def _groups_in(self, ids: Int[np.ndarray, " n"], segment: int) -> UInt8[np.ndarray, " n"]:
+    def groups_in(self, ids: Int[np.ndarray, " n"], segment: int) -> UInt8[np.ndarray, " n"]:
+        """Group of each token in one segment; the ids are not checked."""
         return self.subkeys.groups(ids, self.number, segment)
 
 

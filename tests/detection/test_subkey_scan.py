@@ -1,0 +1,412 @@
+"""Sub-keys in detection: the likeliest one is found, its p-value pays for all of them, and the payload is hidden.
+
+Statistical checks have fixed seeds; the chance that one of them would fail by luck is stated with it.
+"""
+
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from jaxtyping import Int, UInt8
+from numpy.typing import NDArray
+
+from dgmark.detection.detector import Detector
+from dgmark.detection.evidence import KeyTest
+from dgmark.detection.hidden_phase import INTACT
+from dgmark.detection.intact import IntactTest, Phase
+from dgmark.detection.keyring import Keyring
+from dgmark.detection.ranking import Part, best_of
+from dgmark.detection.reader import ScoredIds
+from dgmark.detection.result import PAYLOAD_FIELDS, Mode
+from dgmark.detection.scorer import check_payload
+from dgmark.detection.subkey_scan import SubkeyScan
+from dgmark.errors import SettingsError
+from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.subkeys import Subkeys
+from support.known_keys import builtin_tokenizer, known_key
+from support.marked_texts import cut, marked_ids, marked_text
+from support.unchecked import unchecked
+from support.unmarked_texts import texts
+
+SPECS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "mod3": {"modulus": 3},
+    "code": {"code_length": 12},
+    "rotating": {"rotation": 40},
+    "mod4-rotating-code": {"modulus": 4, "rotation": 50, "code_length": 8},
+}
+
+
+@pytest.fixture
+def fast() -> Iterator[None]:
+    """No run-time type checks, for tests that score many texts; others score the same ways with them."""
+    with unchecked():
+        yield
+
+
+def scored(ids: NDArray[np.int64]) -> ScoredIds:
+    return ScoredIds(ids, np.arange(len(ids)))
+
+
+def unmarked(seed: int, length: int, words: int = 300) -> NDArray[np.int64]:
+    return np.random.default_rng(seed).integers(300, 300 + words, length)
+
+
+def each_p(key: WatermarkKey, ids: NDArray[np.int64], **settings: Any) -> list[float]:
+    """The p-value of every sub-key, tested as a key by itself, one after another."""
+    children = [key.subkey(number) for number in range(key.spec.subkeys)]
+    return [KeyTest(child, **settings).evidence(scored(ids)).p_value for child in children]
+
+
+# --- the p-value ---------------------------------------------------------------------------------
+
+
+class KnownGroups(Subkeys):
+    """Sub-keys whose groups of the tokens 300, 301, ... are given: one row a token, one column a sub-key."""
+
+    given: UInt8[np.ndarray, "tokens subkeys"]
+
+    def stretches(self, ids: Int[np.ndarray, " distinct"], segment: int = 0) -> Any:  # noqa: ARG002
+        yield 0, self.given[ids - 300]
+
+    def groups(self, ids: Int[np.ndarray, " n"], subkey: int, segment: int = 0) -> Any:  # noqa: ARG002
+        return self.given[ids - 300, subkey]
+
+
+@pytest.mark.parametrize(("subkeys", "tokens", "phase"), [(4, 2, "any"), (2, 4, "start")])
+def test_over_all_groups_of_all_sub_keys_the_p_value_is_as_small_as_it_says_and_no_more(
+    subkeys: int, tokens: int, phase: Phase
+) -> None:
+    """Every one of the 2^8 tables of groups that independent coins can give, on texts of few distinct tokens."""
+    dice = np.random.default_rng(0)
+    for length in (7, 12):
+        ids = 300 + dice.integers(0, tokens, length)
+        p = []
+        for bits in itertools.product([0, 1], repeat=tokens * subkeys):
+            key = known_key("toy", subkeys=subkeys)
+            known = KnownGroups(key.spec, key.secret or b"")
+            known.given = np.array(bits, dtype=np.uint8).reshape(tokens, subkeys)
+            key.__dict__["subkeys"] = known
+            with unchecked():
+                p.append(KeyTest(key, mode="intact", phase=phase).detect(scored(ids)).p_value)
+        values = np.array(p)
+        for x in np.unique(values):
+            assert np.mean(values <= x * (1 + 1e-12)) <= x * (1 + 1e-12)
+        assert values.min() == pytest.approx(min(1, subkeys * smallest_p(ids, phase)), rel=1e-12)
+
+
+def smallest_p(ids: NDArray[np.int64], phase: Phase) -> float:
+    """The share of all groups of one sub-key that match as well as the luckiest ones."""
+    distinct = np.unique(ids)
+    best = []
+    for bits in itertools.product([0, 1], repeat=len(distinct)):
+        group = np.array(bits)[np.searchsorted(distinct, ids)]
+        counts = [np.count_nonzero(group == (np.arange(len(ids)) + shift) % 2) for shift in (0, 1)]
+        best.append(max(counts) if phase == "any" else counts[0])
+    return float(np.mean(np.array(best) == max(best)))
+
+
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("phase", ["any", "start"])
+def test_the_scan_by_counts_finds_what_a_loop_over_all_sub_keys_finds(spec: str, phase: Phase) -> None:
+    key = known_key(f"loop {spec}", subkeys=32, **SPECS[spec])
+    settings: dict[str, Any] = {"mode": "intact", "phase": phase, "max_crop": 0}
+    for ids in (unmarked(1, 150), unmarked(2, 90, 20), marked_ids(key.subkey(19), 120, rate=0.75)):
+        found = KeyTest(key, **settings).detect(scored(ids))
+        assert found.p_value == min(1, 32 * min(each_p(key, ids, **settings)))
+        assert found.subkeys_tested == 32
+
+
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("mode", ["auto", "edited"])
+def test_the_scan_by_alignment_finds_the_sub_key_of_an_edited_text(spec: str, mode: Mode) -> None:
+    key = known_key(f"edited {spec}", subkeys=32, **SPECS[spec])
+    ids = cut(marked_ids(key.subkey(19), 200, rate=0.85), 0.04)
+    found = KeyTest(key, mode=mode).detect(scored(ids))
+    assert (found.verdict, found.subkey) == ("watermarked", 19)
+    alone = KeyTest(key.subkey(19), mode=mode).detect(scored(ids))
+    assert found.p_value == 32 * alone.p_value
+    assert (found.p_aligned, found.shift, found.edited_fraction) == (
+        alone.p_aligned,
+        alone.shift,
+        alone.edited_fraction,
+    )
+
+
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize("mode", ["auto", "edited", "intact"])
+def test_no_p_value_is_smaller_than_the_smallest_of_all_sub_keys_allows(mode: Mode) -> None:
+    key = known_key("smallest", subkeys=16)
+    for seed in range(6):
+        ids = unmarked(seed, 100)
+        each = each_p(key, ids, mode=mode)
+        p = KeyTest(key, mode=mode).detect(scored(ids)).p_value
+        assert p >= min(1, 16 * min(each))
+        assert p in [min(1, 16 * one) for one in each]
+
+
+@pytest.mark.parametrize("mode", ["auto", "edited", "intact"])
+def test_the_same_text_has_the_same_p_value(mode: Mode) -> None:
+    ids = cut(marked_ids(known_key("again", subkeys=256).subkey(200), 150, rate=0.8), 0.03)
+    one, other = (KeyTest(known_key("again", subkeys=256), mode=mode).detect(scored(ids)) for _ in range(2))
+    assert one == other
+    assert one.subkey_confidence == other.subkey_confidence
+
+
+def test_more_sub_keys_than_one_stretch_are_scanned() -> None:
+    key = known_key("stretches", subkeys=8192)
+    ids = marked_ids(key.subkey(5000), 160)
+    for mode in ("auto", "intact"):
+        found = KeyTest(key, mode=mode).detect(scored(ids))
+        assert (found.subkey, found.subkeys_tested) == (5000, 8192)
+
+
+def test_independent_groups_pay_nothing_for_balance() -> None:
+    ids = unmarked(0, 200)
+    for key, pays in ((known_key("balance"), True), (known_key("balance", subkeys=4).subkey(0), False)):
+        hypotheses = IntactTest(key.tables, "start", 0).hypotheses(ids, np.arange(200))
+        assert (hypotheses[0].balance > 1) is pays
+
+
+@pytest.mark.parametrize("content", [np.empty(0, dtype=np.int64), np.array([300])], ids=["empty", "one"])
+@pytest.mark.parametrize("mode", ["auto", "edited", "intact"])
+def test_a_text_of_no_tokens_or_one_is_too_short(content: NDArray[np.int64], mode: Mode) -> None:
+    found = KeyTest(known_key("short", subkeys=16), mode=mode).detect(scored(content))
+    assert (found.verdict, found.p_value, found.subkey) == ("uncertain", 1.0, None)
+
+
+def test_only_the_sub_key_that_is_asked_for_is_tested() -> None:
+    key = known_key("one of them", subkeys=64)
+    ids = marked_ids(key.subkey(3), 200)
+    right, wrong = (KeyTest(key.subkey(number)).detect(scored(ids)) for number in (3, 4))
+    assert (right.verdict, right.subkey, right.subkey_confidence, right.subkeys_tested) == ("watermarked", 3, None, 1)
+    assert wrong.verdict == "not_detected"
+    assert Detector(key.subkey(3)).settings != Detector(key.subkey(4)).settings
+
+
+def test_a_rate_too_small_for_the_number_of_sub_keys_is_refused() -> None:
+    with pytest.raises(SettingsError, match="fpr"):
+        KeyTest(known_key("rate", subkeys=64), fpr=1e-300)
+
+
+# --- the level -----------------------------------------------------------------------------------
+
+
+def allowed(alpha: float, keys: int) -> float:
+    """The rate plus 5 standard errors, and a little for small counts: by luck above it with chance below 1e-6."""
+    return alpha + 5 * float(np.sqrt(alpha * (1 - alpha) / keys)) + 4 / keys
+
+
+@pytest.mark.parametrize("kind", ["looped text", "CSV", "Markdown tables", "prose"])
+def test_the_p_value_over_all_sub_keys_holds_its_level(kind: str) -> None:
+    """400 keys of 16 sub-keys, on texts of one kind in turn."""
+    turns = texts(kind, 160)
+    with unchecked():
+        p = np.array(
+            [
+                KeyTest(known_key(f"level {n}", subkeys=16), mode="intact")
+                .detect(scored(turns[n % len(turns)]))
+                .p_value
+                for n in range(400)
+            ]
+        )
+    for alpha in (0.1, 0.01):
+        assert np.mean(p <= alpha) <= allowed(alpha, 400)
+    assert np.mean(p <= 0.5) > 0.1  # a p-value that is always 1 would hold every level
+
+
+@pytest.mark.parametrize("mode", ["auto", "edited"])
+def test_the_p_value_of_alignment_over_all_sub_keys_holds_its_level(mode: Mode) -> None:
+    """100 keys of 16 sub-keys, on prose in turn."""
+    turns = texts("prose", 90)
+    with unchecked():
+        p = np.array(
+            [
+                KeyTest(known_key(f"aligned {n}", subkeys=16), mode=mode).detect(scored(turns[n % len(turns)])).p_value
+                for n in range(100)
+            ]
+        )
+    for alpha in (0.2, 0.05):
+        assert np.mean(p <= alpha) <= allowed(alpha, 100)
+    assert np.mean(p <= 0.5) > 0.1
+
+
+# --- the payload ---------------------------------------------------------------------------------
+
+
+def test_a_text_without_the_mark_has_no_sub_key() -> None:
+    found = KeyTest(known_key("absent", subkeys=64)).detect(scored(unmarked(0, 200)))
+    assert (found.verdict, found.subkey, found.subkey_confidence) == ("not_detected", None, None)
+
+
+def test_the_payload_is_hidden_unless_it_is_asked_for() -> None:
+    key = known_key("payload", subkeys=512)
+    detector = Detector(key, tokenizer=builtin_tokenizer())
+    found = replace(detector.detect(text := marked_text(key.subkey(321), 120)), spans=detector.spans(text))
+    assert (found.subkey, found.spans and found.spans[0].subkey) == (321, 321)
+    assert found.subkey_confidence == pytest.approx(1, abs=1e-6)
+    hidden = found.to_row("a")
+    assert "321" not in repr(found)
+    assert "321" not in json.dumps(
+        {name: hidden[name] for name in ("summary", "settings", "key_fingerprint") if name in hidden}
+    )
+    assert hidden["subkeys_tested"] == 512
+    assert not set(PAYLOAD_FIELDS) & {*hidden, *hidden["spans"][0]}
+    shown = found.to_row("a", payload=True)
+    assert (shown["subkey"], shown["subkey_confidence"], shown["spans"][0]["subkey"]) == (
+        321,
+        found.subkey_confidence,
+        321,
+    )
+    plain = Detector(known_key("plain"), tokenizer=builtin_tokenizer()).detect(text).to_row("a")
+    assert not {"subkeys_tested", *PAYLOAD_FIELDS} & set(plain)
+
+
+def test_the_confidence_is_as_often_right_as_it_says() -> None:
+    """Short texts, marked as the bettor expects: 5 standard errors (by luck with chance below 1e-6).
+
+    She spreads her stake over three strengths of the mark and both phases. Mode auto also expects edits, which these
+    texts lack, so it claims less than is true.
+    """
+    confidence: dict[str, list[float]] = {"intact": [], "auto": []}
+    right: dict[str, list[bool]] = {"intact": [], "auto": []}
+    with unchecked():
+        for number in range(180):
+            key = known_key(f"calibrated {number % 10}", subkeys=64)
+            rate = (1 + INTACT[number % 3]) / 2
+            ids = marked_ids(key.subkey(number % 64), 41, rate=rate, seed=number)[number // 3 % 2 :]
+            for mode in ("intact", "auto"):
+                found = KeyTest(key, fpr=0.95, mode=mode).detect(scored(ids))
+                if found.subkey is not None and found.subkey_confidence is not None:
+                    confidence[mode].append(found.subkey_confidence)
+                    right[mode].append(found.subkey == number % 64)
+    for mode in ("intact", "auto"):
+        claimed, true = np.array(confidence[mode]), np.mean(right[mode])
+        assert len(claimed) > 60
+        assert 0.2 < true < 0.9  # otherwise this would prove nothing
+        spread = np.sqrt(np.sum(claimed * (1 - claimed))) / len(claimed)
+        assert true - claimed.mean() > -5 * spread
+        if mode == "intact":
+            assert true - claimed.mean() < 5 * spread
+
+
+def test_the_confidence_is_that_of_bayes_over_all_sub_keys() -> None:
+    """Of 32 sub-keys all are played, so nothing is bounded: the sum over them is 1."""
+    key = known_key("bayes", subkeys=32)
+    scan = SubkeyScan([key], scored(marked_ids(key.subkey(7), 40)), "auto", "any", 0)
+    each = [scan.confidence(number) for number in range(32)]
+    assert sum(each) == pytest.approx(1)
+    assert int(np.argmax(each)) == 7
+
+
+def test_a_scorer_without_sub_keys_has_no_payload() -> None:
+    with pytest.raises(SettingsError, match="no key here has sub-keys"):
+        check_payload(Detector(known_key("none"), tokenizer=builtin_tokenizer()))
+    check_payload(Keyring([known_key("none"), known_key("some", subkeys=2)], tokenizer=builtin_tokenizer()))
+
+
+# --- crops, display, spans, keyrings -------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_text_without_its_front_is_found(spec: str) -> None:
+    key = known_key(f"cropped {spec}", subkeys=32, **SPECS[spec])
+    found = KeyTest(key).detect(scored(marked_ids(key.subkey(11), 200, rate=0.95)[23:]))
+    assert (found.verdict, found.subkey) == ("watermarked", 11)
+
+
+def test_tokens_are_shown_under_the_sub_key() -> None:
+    key = known_key("shown", subkeys=128)
+    detector = Detector(key, tokenizer=builtin_tokenizer())
+    text = marked_text(key.subkey(77), 60)
+    tokens = detector.tokens(text, detector.detect(text))
+    assert all(token.matched for token in tokens)
+    assert len(tokens) == 60
+    other = builtin_tokenizer().decode(unmarked(0, 60).tolist())
+    found = detector.detect(other)
+    matched = [token.matched for token in detector.tokens(other, found) if token.matched is not None]
+    assert sum(map(bool, matched)) == found.num_tokens_matched
+
+
+def test_windows_are_those_of_the_likeliest_sub_key_and_pay_for_all() -> None:
+    key = known_key("windows", subkeys=64)
+    ids = marked_ids(key.subkey(5), 150)
+    whole, alone = (Detector(k, tokenizer=builtin_tokenizer()).windows(ids) for k in (key, key.subkey(5)))
+    assert whole.z_scores == alone.z_scores
+    assert whole.p_value == min(1, 64 * alone.p_value)
+
+
+@pytest.mark.usefixtures("fast")
+def test_two_responses_pasted_together_are_two_spans_with_their_sub_keys() -> None:
+    key = known_key("pasted", subkeys=64)
+    human = unmarked(3, 70, 1500)
+    first, second = (marked_ids(key.subkey(number), 90, rate=0.95) for number in (9, 50))
+    ids = np.concatenate([human, first, second, human[::-1]])
+    spans = Detector(key, tokenizer=builtin_tokenizer()).spans(ids)
+    assert [span.subkey for span in spans] == [9, 50]
+    assert all(abs(span.start - at) < 12 for span, at in zip(spans, (70, 160), strict=True))
+    assert spans[0].end <= spans[1].start
+    assert all(span.p_value <= 1e-4 for span in spans)
+
+
+@pytest.mark.slow
+def test_spans_over_all_sub_keys_hold_their_level() -> None:
+    """120 keys of 8 sub-keys at the rate .2, on prose in turn."""
+    turns = texts("prose", 100)
+    with unchecked():
+        any_span = [
+            bool(
+                Detector(known_key(f"spans {n}", subkeys=8), tokenizer=builtin_tokenizer(), fpr=0.2).spans(
+                    turns[n % len(turns)]
+                )
+            )
+            for n in range(120)
+        ]
+    assert np.mean(any_span) <= allowed(0.2, 120)
+    assert np.mean(any_span) > 0
+
+
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize("spec", ["plain", "code"])
+def test_a_keyring_scans_the_sub_keys_of_all_its_keys(spec: str) -> None:
+    keys = [known_key(f"ring {n}", subkeys=32, **SPECS[spec]) for n in range(3)]
+    ids = cut(marked_ids(keys[1].subkey(30), 200), 0.03)
+    found = Keyring(keys, tokenizer=builtin_tokenizer()).detect(ids)
+    assert (found.key_fingerprint, found.subkey) == (keys[1].fingerprint, 30)
+    assert (found.keys_tested, found.subkeys_tested) == (3, 32)
+    assert found.p_value == 96 * KeyTest(keys[1].subkey(30)).detect(scored(ids)).p_value
+    assert found.subkey_confidence == pytest.approx(1, abs=1e-3)
+
+
+def test_a_keyring_holds_keys_with_and_without_sub_keys_and_single_sub_keys() -> None:
+    many, plain = known_key("mixed", subkeys=16), known_key("mixed plain")
+    keys = [many.subkey(2), plain, many, many.subkey(3), known_key("mixed other", subkeys=64)]
+    ring = Keyring(keys, tokenizer=builtin_tokenizer())
+    assert ring.detect(marked_ids(plain, 200)).key_fingerprint == plain.fingerprint
+    found = ring.detect(marked_ids(many.subkey(3), 200))
+    assert (found.key_fingerprint, found.subkey, found.subkeys_tested) == (many.fingerprint, 3, 1)
+    found = ring.detect(marked_ids(many.subkey(9), 200))
+    assert (found.key_fingerprint, found.subkey, found.subkeys_tested) == (many.fingerprint, 9, 16)
+
+
+# --- ranking -------------------------------------------------------------------------------------
+
+
+def test_the_best_of_several_parts_are_the_best_of_all() -> None:
+    dice = np.random.default_rng(0)
+    values, groups = dice.integers(0, 9, 50), dice.integers(0, 2, (3, 50), dtype=np.uint8)
+    codes = dice.integers(0, 2, (50, 4), dtype=np.uint8)
+    parts = [Part(at := np.arange(begin, begin + 10), groups[:, at], codes[at]) for begin in range(0, 50, 10)]
+    best = best_of(parts, lambda part: values[part.numbers].astype(float), 7)
+    expected = sorted(range(50), key=lambda n: (-values[n], n))[:7]
+    assert best.numbers.tolist() == expected
+    assert np.array_equal(best.groups, groups[:, expected])
+    assert best.codes is not None
+    assert np.array_equal(best.codes, codes[expected])
