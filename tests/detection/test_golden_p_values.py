@@ -19,8 +19,8 @@ from dgmark.detection.result import PAYLOAD_FIELDS, Detection, Mode, Span
 from support.known_keys import builtin_tokenizer, first_version, known_key
 from support.unchecked import unchecked
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "p_values_v3.json"
-SUBKEYS_GOLDEN = Path(__file__).parents[1] / "golden" / "p_values_subkeys_v3.json"
+GOLDEN = Path(__file__).parents[1] / "golden" / "p_values_v4.json"
+SUBKEYS_GOLDEN = Path(__file__).parents[1] / "golden" / "p_values_subkeys_v4.json"
 TEXTS = Path(__file__).parents[1] / "texts"
 
 Figures = dict[str, Any]

@@ -19,7 +19,7 @@ from dgmark.detection.public_numbers import PublicNumbers
 
 # Shares of the bettor's stake. Keys drawn without a bet keep every weight below 1 / UNBET, which makes large p-values
 # as exact as plain ranks.
-UNBET, ON_INTACT = 0.1, 0.4
+UNBET, ON_INTACT = 0.1, 0.2
 # How much a token that returns counts in the statistic, next to one that is new: less than 1, since its group was seen.
 RETURNING = 0.75
 
