@@ -158,7 +158,7 @@ def test_the_overview_shows_numbers_of_texts_intervals_and_units(tmp_path: Path)
     drawn = found["dgmark k = 1", "TPR z>4"]
     assert drawn is not None
     (bars,) = figure.axes[1].containers
-    (interval,) = bars.lines[2]
+    (interval,) = bars.lines[2]  # type: ignore[attr-defined]
     assert interval.get_segments()[0][:, 0].tolist() == pytest.approx([100 * drawn.low, 100 * drawn.high])
 
 
