@@ -28,6 +28,7 @@ quick: .venv/.dev
 
 # Attempts to break dgmark, for SECONDS (half an hour); docs/reliability.md says what they hold it to. MORE takes --seed, --only.
 soak: .venv/.dev
+	DGMARK_FUZZED_DOCUMENTS=300 $(BIN)/python -m pytest tests/documents/test_fuzz.py
 	$(BIN)/python -m soak $(if $(SECONDS),--seconds $(SECONDS)) $(MORE)
 
 # The site goes to site/; open site/index.html. The reference pages are written from the code first.

@@ -51,6 +51,7 @@ def mutated_json(value: Any, rng: random.Random) -> Any:
 
 def _mutate(source: Path, target: Path, rng: random.Random) -> None:
     """Write a mutated copy of a JSON file: its bytes, or its values."""
+    target.unlink(missing_ok=True)  # it may be a link to the source
     if rng.random() < 0.5:
         target.write_bytes(mutated_bytes(source.read_bytes(), rng))
     else:
@@ -95,6 +96,7 @@ def checkpoint(bench: Bench, rng: random.Random) -> list[str]:
         head = 8 + int.from_bytes(content[:8], "little")
         end = rng.choice([head, len(content)])
         content[:head] = mutated_bytes(bytes(content[:head]), rng, 3) if rng.random() < 0.7 else content[:head]
+        (folder / name).unlink()  # a link to the source
         (folder / name).write_bytes(bytes(content if rng.random() < 0.5 else content[: rng.randrange(end)]))
     else:
         _mutate(storyteller() / name, folder / name, rng)
@@ -110,13 +112,6 @@ def _checkpoint(bench: Bench) -> Path:
     folder.mkdir()
     for file in storyteller().iterdir():
         os.symlink(file, folder / file.name)
-    # what is mutated replaces the link
-    for name in ("tokenizer.json", "tokenizer_config.json", "config.json", "model.safetensors"):
-        (folder / name).unlink()
-        if name == "model.safetensors":
-            os.symlink(storyteller() / name, folder / name)
-        else:
-            shutil.copyfile(storyteller() / name, folder / name)
     return folder
 
 

@@ -16,7 +16,7 @@ from dgmark.errors import DgmarkError, install_hint
 from dgmark.report import Report, SigningKey, verify_report, write_report
 from dgmark.version import __version__
 from dgmark.watermark.groups import WatermarkSpec
-from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.key import WatermarkKey, subkey_of
 from dgmark.watermark.key_file import KeyFilePermissionWarning
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ __all__ = [
     "read_settings",
     "select",
     "stream",
+    "subkey_of",
     "verify_report",
     "write_report",
 ]

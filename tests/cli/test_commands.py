@@ -100,8 +100,9 @@ def test_generated_rows_carry_what_the_contract_names(generated: Path, key_file:
     made = rows(generated.read_text())
     assert [row["id"] for row in made] == ["p0", "p1", "p2"]
     for index, row in enumerate(made):
-        assert row["schema"] == 2
+        assert row["schema"] == 3
         assert row["scheme"] is None
+        assert row["subkey"] is None
         assert row["model"] == "storyteller"
         assert row["seed"] == index
         assert row["key_fingerprint"] == WatermarkKey.load(key_file).fingerprint

@@ -53,8 +53,8 @@ def wait_for_end(pids: set[int]) -> set[int]:
     return left
 
 
-def detecting(tmp_path: Path, workers: int) -> tuple["subprocess.Popen[str]", Path, set[int]]:
-    """A run of detect with many rows to go, some rows of it, and its child processes."""
+def started(tmp_path: Path, workers: int) -> tuple["subprocess.Popen[str]", Path]:
+    """A run of detect with many rows to go, and the file it writes."""
     known_key("lifeline").save(tmp_path / "key.json")
     (tmp_path / "in.jsonl").write_text(
         "".join(json.dumps({"id": str(n), "text": f"{n} grey cats sat by the sea. " * 40}) + "\n" for n in range(20000))
@@ -70,6 +70,12 @@ def detecting(tmp_path: Path, workers: int) -> tuple["subprocess.Popen[str]", Pa
         stdout=subprocess.DEVNULL,
         text=True,
     )
+    return run, out
+
+
+def detecting(tmp_path: Path, workers: int) -> tuple["subprocess.Popen[str]", Path, set[int]]:
+    """A run of detect with some rows written, its file, and its child processes."""
+    run, out = started(tmp_path, workers)
     end = time.monotonic() + PATIENCE
     while not (out.exists() and out.stat().st_size) and time.monotonic() < end and run.poll() is None:
         time.sleep(0.05)
@@ -96,6 +102,26 @@ def test_no_worker_outlives_the_process_that_started_it(tmp_path: Path, sent: si
     ids = whole_rows(out)
     assert 0 < len(ids) < 20000
     assert ids == [str(n) for n in range(len(ids))]
+
+
+def starting(pid: int) -> bool:
+    """Whether a process is a worker, perhaps one that has not read its work yet."""
+    try:
+        return b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def test_ctrl_c_leaves_no_worker_half_started(tmp_path: Path) -> None:
+    run, _ = started(tmp_path, workers=2)
+    end = time.monotonic() + PATIENCE
+    while not any(map(starting, below := children(run.pid))) and time.monotonic() < end:
+        time.sleep(0.002)
+    run.send_signal(signal.SIGINT)
+    _, said = run.communicate(timeout=PATIENCE)
+    assert run.returncode == 130
+    assert "Traceback" not in said
+    assert wait_for_end(below) == set()
 
 
 def test_a_run_of_one_process_ends_by_sigterm_as_by_ctrl_c(tmp_path: Path) -> None:

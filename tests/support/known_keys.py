@@ -17,7 +17,7 @@ def builtin_tokenizer() -> Tokenizer:
 
 
 def known_spec(
-    *, modulus: int = 2, rotation: int = 0, grouping: Grouping = "keyed", code_length: int = 0
+    *, modulus: int = 2, rotation: int = 0, grouping: Grouping = "keyed", code_length: int = 0, subkeys: int = 1
 ) -> WatermarkSpec:
     """A spec bound to the built-in model."""
     return WatermarkSpec(
@@ -28,15 +28,24 @@ def known_spec(
         tokenizer=BUILTIN,
         tokenizer_fingerprint=builtin_tokenizer().fingerprint,
         code_length=code_length,
+        subkeys=subkeys,
     )
 
 
 def known_key(
-    name: str, *, modulus: int = 2, rotation: int = 0, grouping: Grouping = "keyed", code_length: int = 0
+    name: str,
+    *,
+    modulus: int = 2,
+    rotation: int = 0,
+    grouping: Grouping = "keyed",
+    code_length: int = 0,
+    subkeys: int = 1,
 ) -> WatermarkKey:
     """The key called `name`, bound to the built-in model."""
     return WatermarkKey(
-        spec=known_spec(modulus=modulus, rotation=rotation, grouping=grouping, code_length=code_length),
+        spec=known_spec(
+            modulus=modulus, rotation=rotation, grouping=grouping, code_length=code_length, subkeys=subkeys
+        ),
         key_id=f"test-{name}",
         secret=hashlib.sha256(f"dgmark test key {name}".encode()).digest() if grouping == "keyed" else None,
     )

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -102,6 +103,7 @@ def generate(
         ),
     ] = None,
     chat: Annotated[bool, typer.Option("--chat", help="Put each prompt into the model's chat template.")] = False,
+    subkey: opt.Subkey = None,
     seed: opt.Seed = 0,
     batch_size: opt.BatchSize = 8,
     pad: opt.Pad = None,
@@ -125,12 +127,17 @@ def generate(
     check_apart(out, [prompts.source])
     if settings_file is not None:
         settings = {**read_settings(settings_file, key=key), **settings}
-    tasks = tasks_of(prompts.rows, _task, seed=seed, purpose="prompt to continue")
+    tasks = tasks_of(prompts.rows, partial(_task, subkey=subkey), seed=seed, purpose="prompt to continue")
     if live and (len(tasks) != 1 or out is not None):
         raise SettingsError("--stream shows one text: give a single prompt, and leave --out out")
-    generator = generator_of(tasks, key, scheme, settings, loading, chat=chat, pad=pad, trace=trace)
+    generator = generator_of(tasks, key, scheme, settings, loading, subkey=subkey, chat=chat, pad=pad, trace=trace)
     output = RowOutput(
-        generator.schema, out, generator.must_agree, source="prompt or seed", as_json=as_json, titles=True
+        generator.schema,
+        out,
+        generator.must_agree,
+        source="prompt or seed" if subkey is None else "prompt, seed or sub-key",
+        as_json=as_json,
+        titles=True,
     )
     if live:
         (task,) = tasks
@@ -143,10 +150,10 @@ def generate(
         make_rows(tasks, generator.rows, output, batch_size=batch_size, tokens_each=generator.prepared.config.length)
 
 
-def _task(row: Row, seed: int) -> Task[Prompted] | BadRow:
+def _task(row: Row, seed: int, subkey: int | None) -> Task[Prompted] | BadRow:
     prompt = row.get("prompt")
     if isinstance(prompt, str) or (isinstance(prompt, list) and all(type(i) is int for i in prompt)):
-        return Task(row["id"], (prompt, seed), same={"prompt": prompt, "seed": seed})
+        return Task(row["id"], (prompt, seed), same={"prompt": prompt, "seed": seed, **opt.same_subkey(subkey)})
     return BadRow(row["id"], 'no "prompt": give a text, or a list of token ids')
 
 
@@ -226,6 +233,7 @@ def generator_of(
     settings: Settings,
     loading: opt.Loading,
     *,
+    subkey: int | None,
     chat: bool,
     pad: bool | None,
     trace: bool,
@@ -240,13 +248,13 @@ def generator_of(
     """
     with needed_extra("generate", "generating"):
         from dgmark.decode.generation import GENERATION_SCHEMA
-        from dgmark.decode.prompts import Prepared, Request, config_of
+        from dgmark.decode.prompts import Prepared, Request, config_of, key_of_text
         from dgmark.models.load import load_model
     model = load_model(**loading)
     good = [task for task in tasks if isinstance(task, Task)]
     prepared = Prepared.of(
         model,
-        [Request(prompt, seed, key) for prompt, seed in (task.content for task in good)],
+        [Request(prompt, seed, key_of_text(key, subkey)) for prompt, seed in (task.content for task in good)],
         config_of(model, scheme, settings),
         scheme=scheme,
         chat=chat,

@@ -44,6 +44,7 @@ def infill(
             rich_help_panel=opt.KEY,
         ),
     ] = "text",
+    subkey: opt.Subkey = None,
     seed: opt.Seed = 0,
     out: opt.RowsOut = None,
     as_json: Annotated[
@@ -62,28 +63,31 @@ def infill(
         from dgmark.decode.infilling import INFILLING_SCHEMA, holes_in, shared_fields
         from dgmark.decode.infilling import infill as fill
         from dgmark.models.load import load_model
-    tasks = tasks_of(rows, partial(_task, split=holes_in), seed=seed, purpose="text to fill")
+    tasks = tasks_of(rows, partial(_task, split=holes_in, subkey=subkey), seed=seed, purpose="text to fill")
     model = load_model(**loading)
     origin: CountFrom = count_from  # type: ignore[assignment]
 
     def work(batch: list[Task[int]], progress: Callable[[int], None]) -> list[Row | DgmarkError]:
         def fill_holes(task: Task[int]) -> Row:
             parts, row_seed = task.same["parts"], task.content
-            (result,) = fill(model, [parts], key=key, count_from=origin, seed=row_seed, progress=progress, **settings)
+            (result,) = fill(
+                model, [parts], key=key, subkey=subkey, count_from=origin, seed=row_seed, progress=progress, **settings
+            )
             return result.to_row(task.row_id)
 
         return one_by_one(fill_holes, batch)
 
     must_agree = shared_fields(model, key, origin, settings)
-    make_rows(tasks, work, RowOutput(INFILLING_SCHEMA, out, must_agree, source="text or seed", as_json=as_json))
+    source = "text or seed" if subkey is None else "text, seed or sub-key"
+    make_rows(tasks, work, RowOutput(INFILLING_SCHEMA, out, must_agree, source=source, as_json=as_json))
 
 
-def _task(row: Row, seed: int, split: Callable[[str], list[str | int]]) -> Task[int] | BadRow:
+def _task(row: Row, seed: int, split: Callable[[str], list[str | int]], subkey: int | None) -> Task[int] | BadRow:
     parts, text = row.get("parts"), row.get("text")
     if not isinstance(parts, list) and isinstance(text, str):
         parts = split(text)
     if isinstance(parts, list):
-        return Task(row["id"], seed, same={"parts": parts, "seed": seed})
+        return Task(row["id"], seed, same={"parts": parts, "seed": seed, **opt.same_subkey(subkey)})
     return BadRow(row["id"], 'no "text" and no "parts": give a text with [mask:N] in it, or its parts')
 
 

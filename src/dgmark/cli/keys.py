@@ -13,8 +13,8 @@ from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.cli.help_page import Command
 from dgmark.cli.options import KEY, MODEL, AllowOpenKey, OneObject
-from dgmark.watermark.groups import PRF
 from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.subkeys import prf_of
 
 
 class Grouping(StrEnum):
@@ -48,13 +48,21 @@ def keygen(
             rich_help_panel=KEY,
         ),
     ] = 0,
+    subkeys: Annotated[
+        int,
+        typer.Option(
+            help="Mark each text with one of this many sub-keys, drawn at random: a power of two up to 65536; "
+            "1: the paper's method.",
+            rich_help_panel=KEY,
+        ),
+    ] = 1,
     model: Annotated[
         str, typer.Option(help="Model whose tokenizer the key is bound to.", rich_help_panel=MODEL)
     ] = BUILTIN,
 ) -> None:
     """Make a secret key. Whoever has it can detect and forge the mark: keep it as you would keep a signing key."""
     key = WatermarkKey.generate(
-        model, modulus=modulus, rotation=rotate, grouping=grouping.value, code_length=code_length
+        model, modulus=modulus, rotation=rotate, grouping=grouping.value, code_length=code_length, subkeys=subkeys
     )
     key.save(file)
     if key.keyless:
@@ -95,7 +103,13 @@ def show(
 ) -> None:
     """Show the public contents of a key file, never the secret."""
     key = WatermarkKey.load(file, allow_open=allow_open_key)
-    public = {"key_fingerprint": key.fingerprint, "key_id": key.key_id, "prf": PRF, **key.spec.to_fields(), "schema": 1}
+    public = {
+        "key_fingerprint": key.fingerprint,
+        "key_id": key.key_id,
+        "prf": prf_of(key.spec),
+        **key.spec.to_fields(),
+        "schema": 1,
+    }
     if as_json:
         print(json.dumps(public))
         return

@@ -51,6 +51,21 @@ KeyToMark = Annotated[
     ),
 ]
 
+Subkey = Annotated[
+    int | None,
+    typer.Option(
+        "--subkey",
+        help="Sub-key to mark every text with, 0 to N - 1: the payload. For keys of `keygen --subkeys N`.",
+        show_default="drawn for each text",
+        rich_help_panel=KEY,
+    ),
+]
+
+
+def same_subkey(subkey: int | None) -> dict[str, int]:
+    """What a finished row must state to be of this run: the sub-key, if the user chose one."""
+    return {} if subkey is None else {"subkey": subkey}
+
 
 # --- the model
 class Loading(TypedDict, total=False):

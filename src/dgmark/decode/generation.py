@@ -7,12 +7,12 @@ from typing import Any, Unpack
 from dgmark.decode.canvas import Progress, Response, Trace, collect
 from dgmark.decode.config import Settings
 from dgmark.decode.prompts import Prepared, Prompt, requests_of
-from dgmark.decode.scheme import Scheme
+from dgmark.decode.scheme import Scheme, is_dgmark
 from dgmark.models.denoiser import Denoiser
 from dgmark.models.traits import traits_of
 from dgmark.watermark.key import WatermarkKey
 
-GENERATION_SCHEMA = 2
+GENERATION_SCHEMA = 3
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Generation:
         trace: the commits in the order they were made.
         chat: whether the prompt was put into the model's chat template.
         scheme: the name and options of a scheme other than dgMARK; None for dgMARK, or without a mark.
+        subkey: the number of the sub-key that the text is marked with; None for a key without sub-keys.
     """
 
     prompt: Prompt
@@ -46,6 +47,7 @@ class Generation:
     trace: Trace
     chat: bool = False
     scheme: dict[str, Any] | None = None
+    subkey: int | None = None
 
     def to_row(self, row_id: str, *, with_trace: bool = True) -> dict[str, Any]:
         """The generation as a JSON row; `trace` holds the step, position, token id, reward and match of each commit."""
@@ -60,6 +62,7 @@ class Generation:
             "dtype": self.dtype,
             "seed": self.seed,
             "key_fingerprint": self.key_fingerprint,
+            "subkey": self.subkey,
             "scheme": self.scheme,
             "settings": self.settings,
             "schema": GENERATION_SCHEMA,
@@ -72,6 +75,7 @@ def generate(
     prompts: str | Sequence[Prompt],
     *,
     key: WatermarkKey | None,
+    subkey: int | None = None,
     scheme: Scheme | None = None,
     seed: int = 0,
     batch_size: int = 8,
@@ -85,7 +89,9 @@ def generate(
     Args:
         model: a loaded model.
         prompts: texts or lists of token ids; a single text is a list of one.
-        key: a key for the model's tokenizer and vocabulary; None for text without a mark.
+        key: a key for the model's tokenizer and vocabulary; None for text without a mark. If it has sub-keys, each row
+            is marked with another one, which the operating system draws, whatever the row's seed and prompt.
+        subkey: the sub-key to mark all rows with instead, 0 to N - 1: their payload.
         scheme: another watermark than dgMARK, from `dgmark.lab.baselines.scheme`, in the same loop and under the same
             key.
         seed: row i uses seed + i.
@@ -100,12 +106,13 @@ def generate(
         Generations in the order of the prompts.
 
     Raises:
-        SettingsError: a setting is invalid, a prompt does not fit the context, or the key is no `WatermarkKey`.
+        SettingsError: a setting is invalid, a prompt does not fit the context, the key is no `WatermarkKey`, or it has
+            no such sub-key.
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """
     prepared = Prepared.of(
         model,
-        requests_of(prompts, key, seed),
+        requests_of(prompts, key, seed, subkey),
         settings,
         scheme=scheme,
         chat=chat,
@@ -141,9 +148,10 @@ def generation_of(prepared: Prepared, row: int, response: Response) -> Generatio
         trace=response.trace,
         chat=prepared.chat,
         scheme=scheme_row(prepared.scheme),
+        subkey=request.subkey,
     )
 
 
 def scheme_row(scheme: Scheme | None) -> dict[str, Any] | None:
     """The name and options of a scheme for a row; None for dgMARK, whose rows are older than the field."""
-    return None if scheme is None or scheme.name == "dgmark" else scheme.to_dict()
+    return None if scheme is None or is_dgmark(scheme) else scheme.to_dict()

@@ -9,13 +9,13 @@ import torch
 
 from dgmark.decode.canvas import Canvas, Progress, Trace, collect
 from dgmark.decode.config import DecodeConfig, Settings
-from dgmark.decode.prompts import Prepared, Request, check_seed
+from dgmark.decode.prompts import Prepared, Request, check_seed, key_of_text
 from dgmark.errors import InputError, PromptTooLong, SettingsError
 from dgmark.models.denoiser import Denoiser, check_model
 from dgmark.models.traits import traits_of
 from dgmark.watermark.key import WatermarkKey
 
-INFILLING_SCHEMA = 1
+INFILLING_SCHEMA = 2
 
 # A text in pieces; a number between them is a hole of so many tokens.
 Parts = Sequence[str | int]
@@ -42,6 +42,7 @@ class Infilling:
         key_fingerprint: fingerprint of the key; None without a mark.
         settings: the decoding settings.
         trace: the commits in the order they were made.
+        subkey: the number of the sub-key that the text is marked with; None for a key without sub-keys.
     """
 
     parts: list[str | int]
@@ -56,6 +57,7 @@ class Infilling:
     key_fingerprint: str | None
     settings: dict[str, Any]
     trace: Trace
+    subkey: int | None = None
 
     def to_row(self, row_id: str) -> dict[str, Any]:
         """The infilling as a JSON row, without the trace."""
@@ -63,6 +65,7 @@ class Infilling:
         row = {"id": row_id} | {name: getattr(self, name) for name in names}
         return row | {
             "key_fingerprint": self.key_fingerprint,
+            "subkey": self.subkey,
             "settings": self.settings,
             "schema": INFILLING_SCHEMA,
         }
@@ -79,6 +82,7 @@ def infill(
     texts: Sequence[Parts],
     *,
     key: WatermarkKey | None,
+    subkey: int | None = None,
     count_from: CountFrom = "text",
     seed: int = 0,
     progress: Progress | None = None,
@@ -92,7 +96,9 @@ def infill(
     Args:
         model: a loaded model.
         texts: each a list of strings and hole lengths in tokens, like ["Once upon", 24, "happily ever after."].
-        key: a key for the model's tokenizer and vocabulary; None for tokens without a mark.
+        key: a key for the model's tokenizer and vocabulary; None for tokens without a mark. If it has sub-keys,
+            each text is marked with another one, which the operating system draws.
+        subkey: the sub-key to mark all texts with instead, 0 to N - 1: their payload.
         count_from: count the mark's positions from the first token of the "text" (so that one detection covers all
             holes), or from the first token of each "hole" (so that a hole can be scored without its surroundings).
         seed: text i uses seed + i.
@@ -102,7 +108,7 @@ def infill(
     Raises:
         InputError: a text has no hole, or nothing around its holes.
         PromptTooLong: a text does not fit the context.
-        SettingsError: a setting is invalid, or the key is no `WatermarkKey`.
+        SettingsError: a setting is invalid, the key is no `WatermarkKey`, or it has no such sub-key.
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """
     check_model(model)
@@ -116,7 +122,7 @@ def infill(
             raise SettingsError(f"infilling takes no {name}, because the holes set the number of tokens: leave it out")
     config = config_of_holes(model, settings)
     encoded = [_encode(model, parts) for parts in texts]
-    requests = [Request(text, seed + index, key) for index, text in enumerate(encoded)]
+    requests = [Request(text, seed + index, key_of_text(key, subkey)) for index, text in enumerate(encoded)]
     prepared = Prepared.of(model, requests, config, encode=lambda text: text.canvas(model.mask_id, count_from))
     return [_fill(prepared, row, count_from, progress) for row in range(len(requests))]
 
@@ -157,6 +163,7 @@ def _fill(prepared: Prepared, row: int, count_from: CountFrom, progress: Progres
         spans=[(len(tokenizer.decode(whole[:start])), len(tokenizer.decode(whole[:end]))) for start, end in text.holes],
         seed=request.seed,
         trace=response.trace,
+        subkey=request.subkey,
         **_shared_fields(prepared.model, request.key, count_from, prepared.config),
     )
 

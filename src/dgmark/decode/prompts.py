@@ -5,7 +5,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.loop import decode_steps
 from dgmark.decode.matching import KeyMatching
 from dgmark.decode.round_trip import RoundTrip
-from dgmark.decode.scheme import Scheme
+from dgmark.decode.scheme import Scheme, is_dgmark
 from dgmark.decode.steering import Steering
 from dgmark.errors import DgmarkError, EmptyInput, InputError, ModelFault, PromptTooLong, SettingsError
 from dgmark.models.chat import chat_prompt
@@ -43,7 +42,8 @@ class Request:
     Attributes:
         prompt: a text, or token ids; for an infilling, the encoded text with its holes.
         seed: seed of this row: its text depends on no other row.
-        key: the key to mark with; None for no mark.
+        key: the key to mark with; None for no mark. In place of a key with sub-keys it is one of them: the given one,
+            or one that the operating system draws for this row, whatever its seed and prompt.
     """
 
     prompt: Any
@@ -52,6 +52,26 @@ class Request:
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
+        object.__setattr__(self, "key", key_of_text(self.key))
+
+    @property
+    def subkey(self) -> int | None:
+        """The number of the sub-key; None without one."""
+        return None if self.key is None else self.key.number
+
+
+def key_of_text(key: WatermarkKey | None, subkey: int | None = None) -> WatermarkKey | None:
+    """The key that marks one text, see `WatermarkKey.for_text`; None for text without a mark.
+
+    Raises:
+        SettingsError: there is no such sub-key, or this is no key.
+    """
+    check_key(key, or_none=True)
+    if key is not None:
+        return key.for_text(subkey)
+    if subkey is not None:
+        raise SettingsError("a text without a mark has no sub-key: give a key, or leave the sub-key out")
+    return None
 
 
 @dataclass(frozen=True)
@@ -75,8 +95,8 @@ class Batch:
 class Prepared:
     """Checked and encoded requests, with everything needed to decode them.
 
-    One batch may hold rows with different keys, and rows without a mark. Under another scheme than dgMARK only rows
-    with the same key are decoded together, and each needs a key.
+    One batch may hold rows with different keys or sub-keys, and rows without a mark. Under another scheme than dgMARK
+    only rows with the same key are decoded together, and each needs a key.
 
     Attributes:
         model: the model.
@@ -146,10 +166,7 @@ class Prepared:
                 f"a scheme is wanted, not {scheme!r}: dgmark.lab.baselines.scheme makes one of its name"
             )
         config = settings if isinstance(settings, DecodeConfig) else config_of(model, scheme, settings)
-        for request in requests:
-            check_key(request.key, or_none=True)
-        keys = dict.fromkeys(request.key for request in requests)
-        steerings = {key: steering_of(model, key, scheme) for key in keys}
+        steerings = {key: steering_of(model, key, scheme) for key in _representatives(requests)}
         for steering in steerings.values():
             steering.check(config)
         canvases, refused = _encode(requests, encode or _continuation(model, config, chat), strict=strict)
@@ -212,32 +229,41 @@ class Prepared:
         """Rows of one kind are decoded together: they share the layout, and their steerings can be combined."""
         key = self.requests[row].key
         canvas = self.canvases[row]
-        return None if self.scheme is None else key, None if self.pad else canvas.start, canvas.layout
+        return None if is_dgmark(self.scheme) else key, None if self.pad else canvas.start, canvas.layout
 
     def _steering(self, rows: Sequence[int]) -> Steering:
-        keys = {self.requests[row].key for row in rows}
-        if self.scheme is not None or len(keys) == 1:
-            return self._steerings[keys.pop()]
-        return Steering(self._matching.of_rows(torch.tensor(rows, device=traits_of(self.model).device)))
-
-    @cached_property
-    def _matching(self) -> KeyMatching:
-        """The matching sets of all requests, for batches of several keys."""
-        return KeyMatching([request.key for request in self.requests], traits_of(self.model).device)
+        keys = [self.requests[row].key for row in rows]
+        if len(set(keys)) == 1 and keys[0] in self._steerings:
+            return self._steerings[keys[0]]
+        # made for this batch alone: with sub-keys each row has groups of its own
+        return Steering(KeyMatching(keys, traits_of(self.model).device))
 
 
-def requests_of(prompts: str | Sequence[Prompt], key: WatermarkKey | None, seed: int) -> list[Request]:
+def _representatives(requests: Sequence[Request]) -> list[WatermarkKey | None]:
+    """The keys of requests, and one sub-key for all of a key: they have the same spec, so one check is enough."""
+    found: dict[object, WatermarkKey | None] = {}
+    for request in requests:
+        key = request.key
+        found.setdefault(key if key is None or key.number is None else (key.key_id, key.fingerprint), key)
+    return list(found.values())
+
+
+def requests_of(
+    prompts: str | Sequence[Prompt], key: WatermarkKey | None, seed: int, subkey: int | None = None
+) -> list[Request]:
     """Make a request for each prompt, all with one key, row i with seed + i; a single text is a list of one.
+
+    Each row has a sub-key of its own if the key has sub-keys, unless `subkey` is the number of one.
 
     Raises:
         InputError: the prompts are neither a text nor a list.
-        SettingsError: the seed is no whole number of 64 bits.
+        SettingsError: the seed is no whole number of 64 bits, or there is no such sub-key.
     """
     if not isinstance(prompts, str | Sequence):
         raise InputError(f"prompts are a text, or a list of texts and of lists of token ids, not {prompts!r}")
     check_seed(seed)
     rows = [prompts] if isinstance(prompts, str) else list(prompts)
-    return [Request(prompt, seed + index, key) for index, prompt in enumerate(rows)]
+    return [Request(prompt, seed + index, key_of_text(key, subkey)) for index, prompt in enumerate(rows)]
 
 
 def config_of(model: Denoiser, scheme: Scheme | None, settings: Settings) -> DecodeConfig:

@@ -29,3 +29,8 @@ class Scheme(Protocol):
     def steering(self, key: WatermarkKey, model: Denoiser) -> Steering:
         """How the scheme steers the loop on this model with this key."""
         ...
+
+
+def is_dgmark(scheme: Scheme | None) -> bool:
+    """Whether this is dgMARK itself, under which rows of different keys are decoded together."""
+    return scheme is None or scheme.name == "dgmark"

@@ -49,6 +49,7 @@ def stream(
     prompts: str | Sequence[Prompt],
     *,
     key: WatermarkKey | None,
+    subkey: int | None = None,
     scheme: Scheme | None = None,
     seed: int = 0,
     batch_size: int = 8,
@@ -57,6 +58,8 @@ def stream(
     **settings: Unpack[Settings],
 ) -> Iterator[Event]:
     """Generate step by step, with an event for each change; the same arguments as for `generate` give the same texts.
+
+    With a key that has sub-keys they do so if `subkey` is given too, for otherwise each row has one of its own.
 
     Invalid arguments raise when `stream` is called, not at the first event.
 
@@ -71,7 +74,7 @@ def stream(
     return events_of(
         Prepared.of(
             model,
-            requests_of(prompts, key, seed),
+            requests_of(prompts, key, seed, subkey),
             settings,
             scheme=scheme,
             chat=chat,

@@ -74,6 +74,8 @@ class KeyTest:
 
     def __post_init__(self) -> None:
         check_key(self.key)
+        if self.key.spec.subkeys > 1 and self.key.number is None:
+            raise SettingsError("keys with sub-keys are not yet scanned: test one sub-key with key.subkey(n)")
         check_fpr(self.fpr, self.keys)
         if not isinstance(self.mode, str) or self.mode not in get_args(Mode):
             raise SettingsError(f"mode {self.mode!r} is not one of: {', '.join(get_args(Mode))}")

@@ -7,7 +7,7 @@ import os
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -66,10 +66,10 @@ def map_in_order(
         for chunk in chunks:
             yield from zip(chunk, work(chunk, *shared), strict=True)
         return
-    with _pool(workers, work, shared) as pool:
+    with _pool(workers, work, shared) as submit:
         waiting: deque[tuple[list[Input], Future[list[Output]]]] = deque()
         for chunk in chunks:
-            waiting.append((chunk, pool.submit(_work_on, chunk)))
+            waiting.append((chunk, submit(chunk)))
             if len(waiting) >= _AHEAD * workers:
                 first, future = waiting.popleft()
                 yield from zip(first, future.result(), strict=True)
@@ -92,8 +92,10 @@ def _chunks(items: Iterable[Input], size: Callable[[Input], int]) -> Iterator[li
 
 
 @contextmanager
-def _pool(workers: int, work: Callable[..., Any], shared: tuple[Any, ...]) -> Iterator[ProcessPoolExecutor]:
-    """Processes that end when this block is left, or when this process ends.
+def _pool(
+    workers: int, work: Callable[..., Any], shared: tuple[Any, ...]
+) -> Iterator[Callable[[list[Any]], Future[list[Any]]]]:
+    """Processes that end when this block is left, or when this process ends; gives a function that hands them a chunk.
 
     Each of them holds the reading end of a pipe, of which only this process holds the other end. The system closes it
     whatever happens to this process, SIGKILL included.
@@ -104,8 +106,11 @@ def _pool(workers: int, work: Callable[..., Any], shared: tuple[Any, ...]) -> It
     pool = ProcessPoolExecutor(
         workers, mp_context=context, initializer=_set_work, initargs=(held_by_workers, work, shared)
     )
+    # Processes start when chunks are submitted. Signals interrupt the main thread only, so in another one no process
+    # is left half started.
+    starter = ThreadPoolExecutor(1)
     try:
-        yield pool
+        yield lambda chunk: starter.submit(pool.submit, _work_on, chunk).result()
         pool.shutdown()
     except BrokenProcessPool as error:
         raise InputError(
@@ -113,6 +118,7 @@ def _pool(workers: int, work: Callable[..., Any], shared: tuple[Any, ...]) -> It
             '`if __name__ == "__main__":` around them): rows that were written are kept; go on with fewer workers'
         ) from error
     finally:
+        starter.shutdown()
         lifeline.close()  # nobody waits for work that was interrupted
         pool.shutdown(cancel_futures=True)
         held_by_workers.close()

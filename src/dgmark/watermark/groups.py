@@ -1,7 +1,8 @@
 """The watermark's rule: which group each token belongs to, and which residue each position wants.
 
 Knows nothing of models, texts or files. Paper section 3.3 (groups f, matching sets G_i), appendix (modulus m),
-"Security considerations" (rotation). Position codes longer than the modulus are ours.
+"Security considerations" (rotation). Position codes longer than the modulus are ours. The groups of a key with sub-keys
+are in `subkeys.py`.
 """
 
 import hashlib
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from jaxtyping import Bool, Int, UInt8
@@ -18,10 +19,11 @@ from jaxtyping import Bool, Int, UInt8
 from dgmark.errors import SettingsError, VocabularyMismatch, whole
 
 Grouping = Literal["keyed", "token-id"]
-PRF = "shake256-rank-v1"
+PRF: Final = "shake256-rank-v1"
 SECRET_BYTES = 32
 MODULI = range(2, 17)
 LONGEST_CODE = 64
+MOST_SUBKEYS = 65_536
 _CODE_DRAWS = 64
 _CACHED_BYTES = 2**28
 _LARGEST = 2**31 - 1
@@ -39,6 +41,8 @@ class WatermarkSpec:
         tokenizer: name of the tokenizer, by which the detector loads it.
         tokenizer_fingerprint: hash of its vocabulary; a tokenizer with another hash is an error.
         code_length: period of a keyed position code, a multiple of m up to 64; 0 = the paper's i mod m.
+        subkeys: number of sub-keys, a power of two up to 65,536; each text is marked with one of them. 1 = the paper's
+            method: all texts share their groups.
     """
 
     modulus: int = 2
@@ -48,9 +52,10 @@ class WatermarkSpec:
     tokenizer: str = ""
     tokenizer_fingerprint: str = ""
     code_length: int = 0
+    subkeys: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("modulus", "rotation", "code_length", "table_size"):
+        for name in ("modulus", "rotation", "code_length", "table_size", "subkeys"):
             object.__setattr__(self, name, whole(name.replace("_", " "), getattr(self, name)))
         if self.modulus not in MODULI:
             raise SettingsError(f"modulus {self.modulus} is not in 2..16")
@@ -69,6 +74,12 @@ class WatermarkSpec:
             )
         if not self.modulus <= self.table_size <= _LARGEST:
             raise SettingsError(f"table size {self.table_size} is not in {self.modulus}..{_LARGEST}")
+        if not 1 <= self.subkeys <= MOST_SUBKEYS or self.subkeys & (self.subkeys - 1):
+            raise SettingsError(
+                f"subkeys {self.subkeys} is not a power of two from 1 to {MOST_SUBKEYS}; 1 marks all texts alike"
+            )
+        if self.grouping == "token-id" and self.subkeys > 1:
+            raise SettingsError("grouping token-id has no key to draw sub-keys from; use subkeys 1")
 
     def to_fields(self) -> dict[str, Any]:
         """The spec as the fields of key files and of `dgmark key show`, where the grouping is called "scheme"."""
@@ -97,6 +108,11 @@ class WatermarkSpec:
     def period(self) -> int:
         """Positions after which the wanted residues repeat: the number of phases of a text without rotation."""
         return self.code_length or self.modulus
+
+    @property
+    def independent(self) -> bool:
+        """Whether the groups of different tokens are independent; otherwise each table is balanced."""
+        return self.subkeys > 1
 
     def segment(self, positions: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
         """Segment of each position: 0 throughout without rotation."""
@@ -155,6 +171,8 @@ class GroupTables:
         if segment in self._cache:
             self._cache.move_to_end(segment)
             return self._cache[segment]
+        if self.spec.subkeys > 1:
+            raise SettingsError("a key with sub-keys has no groups of its own: take one sub-key with key.subkey(n)")
         if self.spec.grouping == "token-id":
             table = (np.arange(self.spec.table_size) % self.spec.modulus).astype(np.uint8)
         else:
@@ -168,12 +186,14 @@ class GroupTables:
     @cached_property
     def code(self) -> UInt8[np.ndarray, " period"]:
         """The wanted residues of one period, read-only."""
-        if self.spec.code_length:
-            code = position_code(self.secret, self.spec.modulus, self.spec.code_length)
-        else:
-            code = np.arange(self.spec.modulus, dtype=np.uint8)
+        code = self._code()
         code.flags.writeable = False
         return code
+
+    def _code(self) -> UInt8[np.ndarray, " period"]:
+        if self.spec.code_length:
+            return position_code(self.secret, self.spec.modulus, self.spec.code_length)
+        return np.arange(self.spec.modulus, dtype=np.uint8)
 
     @cached_property
     def shifted_codes(self) -> UInt8[np.ndarray, "period period"]:
@@ -195,13 +215,16 @@ class GroupTables:
         """
         check_ids(ids, self.spec.table_size)
         if not self.spec.rotation:
-            plain: UInt8[np.ndarray, " n"] = self.table()[ids]
-            return plain
+            return self._groups_in(ids, 0)
         segments = self.spec.segment(positions)
         groups = np.empty(len(ids), dtype=np.uint8)
         runs = np.flatnonzero(np.diff(segments, prepend=-1, append=-1))
         for start, stop in pairwise(runs.tolist()):
-            groups[start:stop] = self.table(int(segments[start]))[ids[start:stop]]
+            groups[start:stop] = self._groups_in(ids[start:stop], int(segments[start]))
+        return groups
+
+    def _groups_in(self, ids: Int[np.ndarray, " n"], segment: int) -> UInt8[np.ndarray, " n"]:
+        groups: UInt8[np.ndarray, " n"] = self.table(segment)[ids]
         return groups
 
     def matching(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:

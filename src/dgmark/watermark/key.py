@@ -16,8 +16,9 @@ from typing import Protocol, runtime_checkable
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.errors import KeyFileFormat, SettingsError, TokenizerMismatch, VocabularyMismatch, as_path
-from dgmark.watermark.groups import PRF, SECRET_BYTES, Grouping, GroupTables, WatermarkSpec
+from dgmark.watermark.groups import SECRET_BYTES, Grouping, GroupTables, WatermarkSpec
 from dgmark.watermark.key_file import KeyWarning, read_key_file, write_key_file
+from dgmark.watermark.subkeys import Subkeys, prf_of
 
 # ids of a padded vocabulary beside twice the tokenizer's own; a table beyond that costs memory and serves no model
 MOST_PADDING = 65_536
@@ -47,16 +48,20 @@ class WatermarkKey:
     """A secret and the spec it is used with.
 
     `secret` is None only for the keyless grouping "token-id". `key_id` is random and public: a name to file it under.
+    `number` is that of a sub-key, which marks one text; None for the whole key.
     """
 
     spec: WatermarkSpec
     key_id: str
     secret: bytes | None = field(default=None, repr=False)
+    number: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.spec, WatermarkSpec):
             raise SettingsError(f"the spec of a key is a WatermarkSpec, not a {type(self.spec).__name__}")
         self.spec.check_secret(self.secret)
+        if self.number is not None:
+            self.subkeys.check(self.number)
 
     @classmethod
     def generate(
@@ -67,6 +72,7 @@ class WatermarkKey:
         rotation: int = 0,
         grouping: Grouping = "keyed",
         code_length: int = 0,
+        subkeys: int = 1,
     ) -> "WatermarkKey":
         """Make a new key for `model` (a name, a folder, or a loaded model). The operating system draws its secret.
 
@@ -76,9 +82,11 @@ class WatermarkKey:
             rotation: positions after which the groups change; 0 = never.
             grouping: "keyed", or "token-id" for the paper's keyless rule.
             code_length: period of a keyed position code, a multiple of the modulus up to 64; 0 = the paper's i mod m.
+            subkeys: number of sub-keys, a power of two up to 65,536: each text is marked with one of them, drawn at
+                random, so that texts do not share their groups. 1 = the paper's method.
 
         Raises:
-            SettingsError: modulus, rotation, grouping or code length out of range.
+            SettingsError: modulus, rotation, grouping, code length or subkeys out of range.
             ModelNotFound: no such model.
         """
         if isinstance(model, str):
@@ -95,6 +103,7 @@ class WatermarkKey:
             tokenizer=tokenizer.name,
             tokenizer_fingerprint=tokenizer.fingerprint,
             code_length=code_length,
+            subkeys=subkeys,
         )
         secret = secrets.token_bytes(SECRET_BYTES) if grouping == "keyed" else None
         key = cls(spec=spec, key_id=secrets.token_hex(8), secret=secret)
@@ -112,13 +121,61 @@ class WatermarkKey:
         spec = self.spec.to_fields()
         if not spec["code_length"]:
             del spec["code_length"]  # fingerprints are older than position codes
-        public = json.dumps({"prf": PRF, **spec}, sort_keys=True, separators=(",", ":")).encode()
+        if spec["subkeys"] == 1:
+            del spec["subkeys"]  # and older than sub-keys
+        public = json.dumps({"prf": prf_of(self.spec), **spec}, sort_keys=True, separators=(",", ":")).encode()
         return hashlib.blake2b(public, key=self.secret or b"", digest_size=8, person=b"dgmark/key/v1").hexdigest()
 
     @cached_property
     def tables(self) -> GroupTables:
-        """The groups of this key."""
-        return GroupTables(self.spec, self.secret or b"")
+        """The groups of this key, or of this sub-key.
+
+        Raises:
+            SettingsError: the key has sub-keys, so it has no groups of its own.
+        """
+        if self.spec.subkeys == 1:
+            return GroupTables(self.spec, self.secret or b"")
+        if self.number is None:
+            raise SettingsError(
+                f"key {self.fingerprint} has {self.spec.subkeys} sub-keys, and each text is marked with one of them: "
+                "take one with key.subkey(n)"
+            )
+        return self.subkeys.tables(self.number)
+
+    @cached_property
+    def subkeys(self) -> Subkeys:
+        """All sub-keys of this key.
+
+        Raises:
+            SettingsError: the key has none.
+        """
+        return Subkeys(self.spec, self.secret or b"")
+
+    def subkey(self, number: int) -> "WatermarkKey":
+        """One sub-key: a key that marks one text and finds its mark, with this key's fingerprint.
+
+        Raises:
+            SettingsError: the key has no sub-keys, or none with this number.
+        """
+        self.subkeys.check(number)
+        child = replace(self, number=number)
+        child.__dict__["subkeys"] = self.subkeys  # the groups in memory are shared
+        return child
+
+    def for_text(self, subkey: int | None = None) -> "WatermarkKey":
+        """The key that marks one text: a sub-key that the operating system draws, or the key itself if it has none.
+
+        Args:
+            subkey: the number of the sub-key to take instead, which is then the payload of the text.
+
+        Raises:
+            SettingsError: there is no such sub-key.
+        """
+        if subkey is not None:
+            return self.subkey(subkey)
+        if self.spec.subkeys == 1 or self.number is not None:
+            return self
+        return self.subkey(secrets.randbelow(self.spec.subkeys))
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Refuse any tokenizer but the one that the key is bound to.
@@ -189,8 +246,10 @@ class WatermarkKey:
 
         Raises:
             KeyFileExists: `path` exists.
-            SettingsError: `path` is not a path.
+            SettingsError: `path` is not a path, or this is a sub-key.
         """
+        if self.number is not None:
+            raise SettingsError("a sub-key is not saved: save the key that it belongs to")
         write_key_file(as_path(path, "a key file"), self.spec, self.key_id, self.secret, self.fingerprint)
 
     @classmethod
@@ -214,6 +273,22 @@ class WatermarkKey:
                 "restore it from a copy"
             )
         return key
+
+
+def subkey_of(key: WatermarkKey, request_id: str) -> int:
+    """The number of the sub-key that belongs to a request's id, for engines that return nothing but the id.
+
+    The same id has the same sub-key for ever. Without the key, the numbers cannot be told from random ones.
+
+    Args:
+        key: a key with sub-keys.
+        request_id: any text; give each request another one.
+
+    Raises:
+        SettingsError: the key has no sub-keys, or the id is no text.
+    """
+    check_key(key)
+    return key.subkeys.of_request(request_id)
 
 
 def check_key(key: object, *, or_none: bool = False) -> None:

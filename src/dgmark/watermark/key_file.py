@@ -8,14 +8,15 @@ import warnings
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from dgmark.errors import KeyFileExists, KeyFileFormat, KeyFileNotFound, KeyFileOpen, SettingsError
 from dgmark.rows.inputs import open_file
 from dgmark.watermark.groups import Grouping, WatermarkSpec
+from dgmark.watermark.subkeys import Prf, prf_of
 
-# version 2 adds the position code; a key without one is still written as version 1
-KEY_FILE_VERSIONS = (1, 2)
+# version 2 adds the position code, version 3 sub-keys; a key without them is still written as version 1
+KEY_FILE_VERSIONS = (1, 2, 3)
 LARGEST_FILE = 65_536
 
 
@@ -36,15 +37,15 @@ def write_key_file(path: Path, spec: WatermarkSpec, key_id: str, secret: bytes |
     """
     content = _Content(
         format="dgmark-key",
-        version=2 if spec.code_length else 1,
+        version=_version_of(spec),
         key_id=key_id,
         secret=None if secret is None else base64.b64encode(secret).decode(),
-        prf="shake256-rank-v1",
+        prf=prf_of(spec),
         **spec.to_fields(),
         fingerprint=fingerprint,
     )
-    # version 1 knows no position code
-    absent = None if spec.code_length else {"code_length"}
+    # older versions know no sub-keys, and the first no position code
+    absent = {1: {"code_length", "subkeys"}, 2: {"subkeys"}, 3: set[str]()}[content.version]
     write_private(path, content.model_dump_json(indent=2, exclude=absent) + "\n")
 
 
@@ -61,6 +62,12 @@ def read_key_file(path: Path, *, allow_open: bool = False) -> tuple[WatermarkSpe
     if secret is not None:
         _check_mode(mode, path, allow_open)
     return spec, content.key_id, secret, content.fingerprint or None
+
+
+def _version_of(spec: WatermarkSpec) -> Literal[1, 2, 3]:
+    if spec.subkeys > 1:
+        return 3
+    return 2 if spec.code_length else 1
 
 
 def read_private(path: Path, maker: str, *, allow_open: bool = False) -> bytes:
@@ -108,15 +115,15 @@ def _read(path: Path) -> tuple[bytes, int]:
 
 
 class _Content(BaseModel):
-    """Versions 1 and 2 of the key file."""
+    """Versions 1 to 3 of the key file."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     format: Literal["dgmark-key"]
-    version: Literal[1, 2]
+    version: Literal[1, 2, 3]
     key_id: str
     secret: str | None
-    prf: Literal["shake256-rank-v1"]
+    prf: Prf
     scheme: Grouping
     modulus: int
     rotation: int
@@ -124,6 +131,7 @@ class _Content(BaseModel):
     tokenizer: str
     tokenizer_fingerprint: str
     code_length: int = 0
+    subkeys: int = 1
     fingerprint: Annotated[str, Field(min_length=1)] = ""  # files of before it was stored have none
 
     @field_validator("version", mode="before")
@@ -133,25 +141,22 @@ class _Content(BaseModel):
             raise ValueError("the version is a whole number")
         return value
 
-    @model_validator(mode="after")
-    def _version_fits(self) -> "_Content":
-        if (self.version == 2) != bool(self.code_length):
-            raise ValueError("version 2 has a code_length, version 1 has none")
-        return self
-
 
 def _parse(text: bytes, path: Path) -> tuple[_Content, WatermarkSpec, bytes | None]:
     try:
-        content = _Content.model_validate(json.loads(text, object_pairs_hook=_without_duplicates))
+        fields = json.loads(text, object_pairs_hook=_without_duplicates)
+        _check_not_newer(fields, path)
+        content = _Content.model_validate(fields)
         secret = None if content.secret is None else base64.b64decode(content.secret, validate=True)
         fields = content.model_dump(exclude={"format", "version", "key_id", "secret", "prf", "fingerprint"})
         spec = WatermarkSpec.from_fields(fields)
         spec.check_secret(secret)
+        _check_version(content, spec)
         return content, spec, secret
     except ValidationError as error:
         # names of fields only: their values may hold the secret
         places = ", ".join(sorted({".".join(map(str, e["loc"])) for e in error.errors()} - {""}))
-        versions = " or ".join(map(str, KEY_FILE_VERSIONS))
+        versions = f"{KEY_FILE_VERSIONS[0]} to {KEY_FILE_VERSIONS[-1]}"
         what = f"fields invalid or missing: {places}" if places else "it is not a JSON object with a key's fields"
         problem = f"{path} is not a key file of version {versions}: {what}; give the file that `dgmark keygen` wrote"
     except json.JSONDecodeError as error:
@@ -164,6 +169,27 @@ def _parse(text: bytes, path: Path) -> tuple[_Content, WatermarkSpec, bytes | No
     except (SettingsError, ValueError) as error:
         problem = f"the key file {path} is damaged: {error}"
     raise KeyFileFormat(problem)  # out here, so that it carries no exception that holds the secret
+
+
+def _check_not_newer(fields: object, path: Path) -> None:
+    version = fields.get("version") if isinstance(fields, dict) else None
+    newest = KEY_FILE_VERSIONS[-1]
+    if type(version) is int and version > newest and isinstance(fields, dict) and fields.get("format") == "dgmark-key":
+        raise KeyFileFormat(
+            f"{path} is not a key file of a version up to {newest}: its version is {version}, which a newer dgmark "
+            "wrote; install that one to read it"
+        )
+
+
+def _check_version(content: _Content, spec: WatermarkSpec) -> None:
+    """Refuse a file whose version or function of groups is not that of its other fields."""
+    if content.version != _version_of(spec):
+        raise ValueError(
+            f"it states version {content.version}, but its code_length and subkeys are those of version "
+            f"{_version_of(spec)}"
+        )
+    if content.prf != prf_of(spec):
+        raise ValueError(f"it states prf {content.prf}, but a key with subkeys {spec.subkeys} has {prf_of(spec)}")
 
 
 def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -35,8 +35,13 @@ class SubKey:
         """Derive the subkey of a key for one domain.
 
         Raises:
-            SettingsError: the key has no secret.
+            SettingsError: the key has no secret, or it has sub-keys.
         """
+        if key.spec.subkeys > 1:
+            raise SettingsError(
+                f"scheme {domain.partition('/')[0]} marks all texts of a key alike, but key {key.fingerprint} has "
+                f"{key.spec.subkeys} sub-keys: make one without them, with `dgmark keygen --subkeys 1`"
+            )
         if key.secret is None:
             raise SettingsError(
                 f"key {key.fingerprint} is keyless (token-id), but scheme {domain.partition('/')[0]} needs a secret: "

@@ -14,7 +14,7 @@ from lm_eval.api.model import LM
 
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.generation import generations
-from dgmark.decode.prompts import Prepared, Request, config_of, steering_of
+from dgmark.decode.prompts import Prepared, Request, config_of, key_of_text, steering_of
 from dgmark.errors import SettingsError
 from dgmark.lab.baselines import Scheme
 from dgmark.lab.evaluate.monte_carlo import SAMPLES, answer_likelihood, parts
@@ -79,7 +79,7 @@ class DiffusionLM(LM):  # type: ignore[misc]
         self.settings = settings
         self.counts: Counter[str] = Counter()
         self._progress = progress
-        steering_of(model, settings.key, settings.scheme).check(self.config({}))
+        steering_of(model, key_of_text(settings.key), settings.scheme).check(self.config({}))
 
     def config(self, arguments: Mapping[str, Any]) -> DecodeConfig:
         """The decoding settings for a task's generation arguments.

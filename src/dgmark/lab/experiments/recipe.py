@@ -98,8 +98,13 @@ def cell_key(base: WatermarkKey, options: KeyOptions) -> WatermarkKey:
     """Return the run's key with a cell's spec: the same secret, unless the cell uses the keyless grouping.
 
     Raises:
-        SettingsError: the spec is invalid, or the cell is keyed but the run's key is keyless.
+        SettingsError: the spec is invalid, the cell is keyed but the run's key is keyless, or the run's key has
+            sub-keys.
     """
+    if base.spec.subkeys > 1:
+        raise SettingsError(
+            "an experiment marks all texts of a cell alike: give a key without sub-keys (`dgmark keygen --subkeys 1`)"
+        )
     changes = {name: value for name, value in options.model_dump().items() if value is not None}
     if not changes:
         return base

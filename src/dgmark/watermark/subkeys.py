@@ -1,0 +1,340 @@
+"""The groups of a key with sub-keys: one squeeze of SHAKE-256 for each token gives its groups under 4,096 sub-keys.
+
+Each text is marked with one sub-key, so that texts hardly ever share their groups; a detector tries them all. The
+groups of different tokens, and of one token under different sub-keys, are independent and uniform. Knows nothing of
+who draws the sub-key of a text. Ours.
+"""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, Literal
+
+import numpy as np
+from jaxtyping import Int, UInt8, UInt16
+
+from dgmark.errors import SettingsError, whole
+from dgmark.watermark.groups import PRF, GroupTables, WatermarkSpec, check_ids
+
+Prf = Literal["shake256-rank-v1", "shake256-token-v2"]
+SUBKEY_PRF: Final = "shake256-token-v2"
+# sub-keys of one stretch of the stream
+AT_ONCE = 4096
+_CODE_DRAWS = 8
+_WORDS = 2**16
+# tokens squeezed, and codes drawn, at a time: this bounds what is in memory beside the result
+_TOKENS_AT_ONCE = 1024
+_CODES_AT_ONCE = 4096
+_MATRIX_BYTES = 2**27
+_COLUMN_BYTES = 2**26
+_ASKED = 4096
+
+
+def prf_of(spec: WatermarkSpec) -> Prf:
+    """The name of the function that gives the groups of this spec, as key files state it."""
+    return SUBKEY_PRF if spec.subkeys > 1 else PRF
+
+
+@dataclass(eq=False)
+class Subkeys:
+    """The groups and position codes of all sub-keys of one key.
+
+    The squeezes of a stretch for the whole vocabulary are kept in memory from the second column on, at most 128 MB of
+    them. They are never written to a file: such a file would be as secret as the key, and takes longer to protect than
+    to make.
+    """
+
+    spec: WatermarkSpec
+    secret: bytes = field(repr=False)
+    _matrices: "OrderedDict[tuple[int, int], UInt8[np.ndarray, 'vocab size']]" = field(
+        default_factory=OrderedDict, repr=False
+    )
+    _asked: set[tuple[int, int]] = field(default_factory=set, repr=False)
+    _columns: "OrderedDict[tuple[int, int], UInt8[np.ndarray, ' vocab']]" = field(
+        default_factory=OrderedDict, repr=False
+    )
+
+    def __post_init__(self) -> None:
+        if self.spec.subkeys == 1:
+            raise SettingsError(
+                "this key has no sub-keys: make one that has, with `dgmark keygen --subkeys` or "
+                "WatermarkKey.generate(subkeys=...)"
+            )
+
+    def stretches(
+        self, ids: Int[np.ndarray, " distinct"], segment: int = 0
+    ) -> Iterator[tuple[int, UInt8[np.ndarray, "distinct count"]]]:
+        """The groups of tokens under all sub-keys, 4,096 sub-keys at a time.
+
+        Args:
+            ids: token ids; each costs one squeeze, so repeat none.
+            segment: the segment of their positions.
+
+        Yields:
+            The number of the first sub-key, and the group of each token under this sub-key and those that follow it.
+
+        Raises:
+            VocabularyMismatch: an id lies outside the key's vocabulary.
+        """
+        check_ids(ids, self.spec.table_size)
+        count = min(AT_ONCE, self.spec.subkeys)
+        for first in range(0, self.spec.subkeys, AT_ONCE):
+            yield first, self._stream(segment, first // AT_ONCE).groups(ids, count)
+
+    def column(self, subkey: int, segment: int = 0) -> UInt8[np.ndarray, " vocab"]:
+        """The group of each token id under one sub-key, read-only.
+
+        Raises:
+            SettingsError: there is no such sub-key.
+        """
+        self.check(subkey)
+        if (subkey, segment) in self._columns:
+            self._columns.move_to_end((subkey, segment))
+            return self._columns[subkey, segment]
+        stretch, place = divmod(subkey, AT_ONCE)
+        matrix = self._matrix(segment, stretch)
+        if matrix is None:
+            column = self._stream(segment, stretch).column(np.arange(self.spec.table_size), place)
+        else:
+            column = _taken(matrix, self.spec.modulus, place)
+        column.flags.writeable = False
+        self._columns[subkey, segment] = column
+        if len(self._columns) * self.spec.table_size > _COLUMN_BYTES and len(self._columns) > 1:
+            self._columns.popitem(last=False)
+        return column
+
+    def groups(self, ids: Int[np.ndarray, " n"], subkey: int, segment: int = 0) -> UInt8[np.ndarray, " n"]:
+        """The groups of a text's tokens under one sub-key; only their distinct ids are squeezed."""
+        if (subkey, segment) in self._columns:
+            known: UInt8[np.ndarray, " n"] = self._columns[subkey, segment][ids]
+            return known
+        distinct, place = np.unique(ids, return_inverse=True)
+        stretch, number = divmod(subkey, AT_ONCE)
+        groups: UInt8[np.ndarray, " n"] = self._stream(segment, stretch).column(distinct, number)[place]
+        return groups
+
+    @cached_property
+    def codes(self) -> UInt8[np.ndarray, "subkeys period"]:
+        """The position code of each sub-key: the wanted residues of one period, read-only."""
+        codes = self.codes_of(np.arange(self.spec.subkeys))
+        codes.flags.writeable = False
+        return codes
+
+    def codes_of(self, numbers: Int[np.ndarray, " n"]) -> UInt8[np.ndarray, "n period"]:
+        """The position codes of some sub-keys.
+
+        Each is the one of 8 draws that agrees least with itself shifted, as in `position_code`.
+        """
+        spec = self.spec
+        if not spec.code_length:
+            return np.tile(np.arange(spec.modulus, dtype=np.uint8), (len(numbers), 1))
+        codes = np.empty((len(numbers), spec.code_length), dtype=np.uint8)
+        for start in range(0, len(numbers), _CODES_AT_ONCE):
+            some = numbers[start : start + _CODES_AT_ONCE]
+            codes[start : start + len(some)] = _least_like_itself(self._code_draws(some))
+        return codes
+
+    def tables(self, subkey: int) -> "SubkeyTables":
+        """The group tables and the position code of one sub-key.
+
+        Raises:
+            SettingsError: there is no such sub-key.
+        """
+        self.check(subkey)
+        return SubkeyTables(self.spec, self.secret, subkeys=self, number=subkey)
+
+    def of_request(self, request_id: str) -> int:
+        """The sub-key that belongs to a request's id: a number that nobody can tell from random without the key.
+
+        Raises:
+            SettingsError: the id is no text.
+        """
+        if not isinstance(request_id, str):
+            raise SettingsError(f"a request id is a text, not a {type(request_id).__name__}")
+        message = _domain("request") + request_id.encode("utf-8", "surrogatepass") + self.secret
+        return int.from_bytes(hashlib.shake_256(message).digest(8), "little") % self.spec.subkeys
+
+    def check(self, subkey: int) -> None:
+        """Refuse a number that no sub-key has.
+
+        Raises:
+            SettingsError: it is not in 0..N-1.
+        """
+        if not 0 <= whole("sub-key", subkey) < self.spec.subkeys:
+            raise SettingsError(f"sub-key {subkey} is not in 0..{self.spec.subkeys - 1}, the sub-keys of this key")
+
+    def _stream(self, segment: int, stretch: int) -> "_Stream":
+        return _Stream(self.secret, self.spec.modulus, segment, stretch)
+
+    def _matrix(self, segment: int, stretch: int) -> UInt8[np.ndarray, "vocab size"] | None:
+        """The squeezes of the whole vocabulary; None if they are too large, or were not asked for before."""
+        place, bits = (segment, stretch), _bits(self.spec.modulus)
+        if place in self._matrices:
+            self._matrices.move_to_end(place)
+            return self._matrices[place]
+        size = -(-min(AT_ONCE, self.spec.subkeys) * bits // 8)
+        needed = size * self.spec.table_size
+        if not bits or needed > _MATRIX_BYTES:
+            return None
+        if place not in self._asked:
+            if len(self._asked) >= _ASKED:
+                self._asked.clear()
+            self._asked.add(place)
+            return None
+        while self._matrices and needed * (len(self._matrices) + 1) > _MATRIX_BYTES:
+            self._matrices.popitem(last=False)
+        self._matrices[place] = self._stream(segment, stretch).squeezes(np.arange(self.spec.table_size), size)
+        return self._matrices[place]
+
+    def _code_draws(self, numbers: Int[np.ndarray, " n"]) -> UInt8[np.ndarray, "n draws period"]:
+        modulus, length = self.spec.modulus, self.spec.code_length
+        head = _domain("code") + bytes([modulus, length])
+        words = _squeezes(head, numbers, self.secret, 8 * _CODE_DRAWS * length).view("<u8")
+        order = np.argsort(words.reshape(len(numbers), _CODE_DRAWS, length), axis=-1, kind="stable")
+        draws = np.empty(order.shape, dtype=np.uint8)
+        np.put_along_axis(draws, order, (np.arange(length) % modulus).astype(np.uint8)[None, None], axis=-1)
+        return draws
+
+
+@dataclass(eq=False)
+class SubkeyTables(GroupTables):
+    """The group tables of one sub-key. The key caches them for all its sub-keys, so that many take bounded memory."""
+
+    subkeys: Subkeys = field(kw_only=True, repr=False)
+    number: int = field(kw_only=True)
+
+    def table(self, segment: int = 0) -> UInt8[np.ndarray, " vocab"]:
+        """Group of each token id in `segment`, read-only."""
+        return self.subkeys.column(self.number, segment)
+
+    def _code(self) -> UInt8[np.ndarray, " period"]:
+        code: UInt8[np.ndarray, " period"] = self.subkeys.codes_of(np.array([self.number]))[0]
+        return code
+
+    def _groups_in(self, ids: Int[np.ndarray, " n"], segment: int) -> UInt8[np.ndarray, " n"]:
+        return self.subkeys.groups(ids, self.number, segment)
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """The random numbers of one stretch of sub-keys in one segment: a squeeze for each token."""
+
+    secret: bytes = field(repr=False)
+    modulus: int
+    segment: int
+    stretch: int
+
+    def squeezes(self, ids: Int[np.ndarray, " n"], size: int) -> UInt8[np.ndarray, "n size"]:
+        """The first `size` bytes of each token's squeeze."""
+        return _squeezes(self._head, ids, self.secret, size)
+
+    def groups(self, ids: Int[np.ndarray, " n"], count: int) -> UInt8[np.ndarray, "n count"]:
+        """The groups of tokens under the first `count` sub-keys of the stretch."""
+        bits = _bits(self.modulus)
+        if bits:
+            squeezed = self.squeezes(ids, -(-count * bits // 8))
+            groups = np.unpackbits(squeezed, axis=1, count=count * bits, bitorder="little")
+            if bits == 1:
+                return groups
+            weights = (1 << np.arange(bits)).astype(np.uint8)
+            joined: UInt8[np.ndarray, "n count"] = groups.reshape(len(ids), count, bits) @ weights
+            return joined
+        groups = np.empty((len(ids), count), dtype=np.uint8)
+        for start in range(0, len(ids), _TOKENS_AT_ONCE):
+            some = ids[start : start + _TOKENS_AT_ONCE]
+            words = self.squeezes(some, 2 * count).view("<u2")
+            for row in np.flatnonzero((words >= self._limit).any(axis=1)).tolist():
+                words[row] = self._accepted(int(some[row]), words[row])
+            groups[start : start + len(some)] = words % self.modulus
+        return groups
+
+    def column(self, ids: Int[np.ndarray, " n"], place: int) -> UInt8[np.ndarray, " n"]:
+        """The groups of tokens under the sub-key at `place` in the stretch."""
+        bits = _bits(self.modulus)
+        size = -(-(place + 1) * bits // 8) if bits else 2 * (place + 1)
+        column = np.empty(len(ids), dtype=np.uint8)
+        for start in range(0, len(ids), _TOKENS_AT_ONCE):
+            some = ids[start : start + _TOKENS_AT_ONCE]
+            squeezed = self.squeezes(some, size)
+            if bits:
+                column[start : start + len(some)] = _taken(squeezed, self.modulus, place)
+                continue
+            words = squeezed.view("<u2")
+            for row in np.flatnonzero(words[:, place] >= self._limit).tolist():
+                words[row] = self._accepted(int(some[row]), words[row])
+            column[start : start + len(some)] = words[:, place] % self.modulus
+        return column
+
+    @property
+    def _head(self) -> bytes:
+        return (
+            _domain("groups")
+            + bytes([self.modulus])
+            + self.segment.to_bytes(8, "little")
+            + self.stretch.to_bytes(4, "little")
+        )
+
+    @property
+    def _limit(self) -> int:
+        """Words from here on would favour some groups."""
+        return _WORDS // self.modulus * self.modulus
+
+    def _accepted(self, token: int, words: UInt16[np.ndarray, " count"]) -> UInt16[np.ndarray, " count"]:
+        """The words of a token, those that are rejected replaced by the accepted ones behind the whole stretch."""
+        rejected = np.flatnonzero(words >= self._limit)
+        behind, more = np.empty(0, dtype=np.uint16), 64
+        while len(behind) < len(rejected):
+            further = self.squeezes(np.array([token]), 2 * (AT_ONCE + more)).view("<u2")[0, AT_ONCE:]
+            behind, more = further[further < self._limit], 2 * more
+        replaced = words.copy()
+        replaced[rejected] = behind[: len(rejected)]
+        return replaced
+
+
+def _domain(name: str) -> bytes:
+    return f"dgmark/{name}/{SUBKEY_PRF}\0".encode()
+
+
+def _squeezes(head: bytes, numbers: Int[np.ndarray, " n"], secret: bytes, size: int) -> UInt8[np.ndarray, "n size"]:
+    """`size` bytes of SHAKE-256 for each number."""
+    squeezed = np.empty((len(numbers), size), dtype=np.uint8)
+    for start in range(0, len(numbers), _TOKENS_AT_ONCE):
+        some = numbers[start : start + _TOKENS_AT_ONCE].tolist()
+        stream = b"".join([hashlib.shake_256(head + n.to_bytes(4, "little") + secret).digest(size) for n in some])
+        squeezed[start : start + len(some)] = np.frombuffer(stream, dtype=np.uint8).reshape(len(some), size)
+    return squeezed
+
+
+def _bits(modulus: int) -> int:
+    """Bits of a group, if the modulus is a power of two; else 0."""
+    return modulus.bit_length() - 1 if modulus & (modulus - 1) == 0 else 0
+
+
+def _taken(squeezed: UInt8[np.ndarray, "n size"], modulus: int, place: int) -> UInt8[np.ndarray, " n"]:
+    """The group at one place of each squeeze; the modulus is a power of two."""
+    byte, bit = divmod(place * _bits(modulus), 8)
+    taken = squeezed[:, byte] >> bit
+    if bit + _bits(modulus) > 8:
+        taken |= squeezed[:, byte + 1] << (8 - bit)
+    groups: UInt8[np.ndarray, " n"] = taken & (modulus - 1)
+    return groups
+
+
+def _least_like_itself(draws: UInt8[np.ndarray, "n draws period"]) -> UInt8[np.ndarray, "n period"]:
+    """Of each row's draws the one whose agreements with its shifts, most first, come first; the first of equals."""
+    length = draws.shape[-1]
+    counts = np.empty((*draws.shape[:2], length - 1), dtype=np.uint8)
+    for shift in range(1, length // 2 + 1):
+        agreements = np.count_nonzero(draws == np.roll(draws, shift, axis=-1), axis=-1)
+        # a shift back agrees as often as the same shift forth
+        counts[..., shift - 1] = counts[..., length - shift - 1] = agreements
+    ordered = np.sort(counts, axis=-1)[..., ::-1].astype(np.int16)
+    rows, best = np.arange(len(draws)), np.zeros(len(draws), dtype=np.int64)
+    for draw in range(1, draws.shape[1]):
+        difference = ordered[:, draw] - ordered[rows, best]
+        first = np.argmax(difference != 0, axis=-1)
+        best = np.where(difference[rows, first] < 0, draw, best)
+    chosen: UInt8[np.ndarray, "n period"] = draws[rows, best]
+    return chosen

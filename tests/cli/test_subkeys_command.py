@@ -1,0 +1,143 @@
+"""Sub-keys as a user of the commands meets them: keygen, key show, generate, infill, resuming."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dgmark import WatermarkKey
+from support.command_line import rows, run
+from support.known_keys import known_key
+
+SHORT = ["--length", "16", "--block-length", "16"]
+
+
+@pytest.fixture(scope="module")
+def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("keys") / "key.json"
+    known_key("command line", subkeys=65_536).save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("prompts") / "in.jsonl"
+    path.write_text("".join(json.dumps({"id": f"p{i}", "prompt": "The sea was"}) + "\n" for i in range(4)))
+    return path
+
+
+def test_keygen_makes_sub_keys_and_key_show_names_them(tmp_path: Path) -> None:
+    path = tmp_path / "key.json"
+    assert run("keygen", path, "--subkeys", 1024).exit_code == 0
+    assert WatermarkKey.load(path).spec.subkeys == 1024
+    shown = json.loads(run("key", "show", path, "--json").stdout)
+    assert (shown["subkeys"], shown["prf"]) == (1024, "shake256-token-v2")
+    assert "1024" in run("key", "show", path).stdout
+    assert str(WatermarkKey.load(path).secret) not in json.dumps(shown)
+
+
+def test_keygen_without_the_option_makes_the_file_that_it_always_made(tmp_path: Path) -> None:
+    assert run("keygen", tmp_path / "key.json").exit_code == 0
+    content = json.loads((tmp_path / "key.json").read_text())
+    assert (content["version"], content["prf"]) == (1, "shake256-rank-v1")
+    shown = json.loads(run("key", "show", tmp_path / "key.json", "--json").stdout)
+    assert (shown["subkeys"], shown["prf"]) == (1, "shake256-rank-v1")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--subkeys", 3], "subkeys 3 is not a power of two"),
+        (["--subkeys", 0], "subkeys 0 is not a power of two"),
+        (["--subkeys", 131_072], "subkeys 131072 is not a power of two"),
+        (["--subkeys", 4, "--scheme", "token-id"], "no key to draw sub-keys from"),
+    ],
+)
+def test_keygen_refuses_a_wrong_number_of_sub_keys(tmp_path: Path, options: list[object], message: str) -> None:
+    refused = run("keygen", tmp_path / "key.json", *options)
+    assert refused.exit_code == 2
+    assert message in " ".join(refused.stderr.split())
+    assert not list(tmp_path.iterdir())
+
+
+def test_renewing_keeps_the_sub_keys(key_file: Path, tmp_path: Path) -> None:
+    assert run("key", "renew", key_file, tmp_path / "new.json").exit_code == 0
+    assert WatermarkKey.load(tmp_path / "new.json").spec.subkeys == 65_536
+
+
+def test_rows_carry_their_sub_keys_and_resuming_keeps_them(key_file: Path, prompts: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    command = ["generate", "--key", key_file, "--prompts", prompts, "--out", out, *SHORT]
+    assert run(*command).exit_code == 0
+    whole = rows(out.read_text())
+    assert len({row["subkey"] for row in whole}) > 1  # four draws of one number: 4e-15
+    key = WatermarkKey.load(key_file)
+    assert {row["key_fingerprint"] for row in whole} == {key.fingerprint}
+    out.write_text("".join(out.read_text().splitlines(keepends=True)[:2]))
+    resumed = run(*command)
+    assert resumed.exit_code == 0
+    assert "2 of 4 rows are already in" in resumed.stderr
+    after = rows(out.read_text())
+    assert after[:2] == whole[:2]
+    assert [row["id"] for row in after] == ["p0", "p1", "p2", "p3"]
+    assert "4 of 4 rows are already in" in run(*command).stderr
+
+
+def test_a_payload_is_the_sub_key_of_every_row_and_no_row_has_another(
+    key_file: Path, prompts: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.jsonl"
+    command = ["generate", "--key", key_file, "--prompts", prompts, *SHORT, "--out", out]
+    assert run(*command, "--subkey", 40_000).exit_code == 0
+    made = out.read_bytes()
+    assert {row["subkey"] for row in rows(out.read_text())} == {40_000}
+    other = run(*command, "--subkey", 7)
+    assert other.exit_code == 4
+    assert "different prompt, seed or sub-key" in " ".join(other.stderr.split())
+    assert out.read_bytes() == made
+    out.unlink()
+    assert run(*command, "--subkey", 40_000).exit_code == 0
+    assert out.read_bytes() == made  # reproducible
+
+
+def test_a_live_stream_is_marked_with_the_sub_key(key_file: Path) -> None:
+    command = ["generate", "--key", key_file, "--prompt", "The sea was", *SHORT, "--json", "--subkey", 9]
+    live, plain = run(*command, "--stream"), run(*command)
+    assert (live.exit_code, plain.exit_code) == (0, 0)
+    assert rows(live.stdout) == rows(plain.stdout)
+    assert rows(live.stdout)[0]["subkey"] == 9
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--no-watermark", "--subkey", 1], "a text without a mark has no sub-key"),
+        (["--key", "KEY", "--subkey", 65_536], "sub-key 65536 is not in 0..65535"),
+        (["--key", "KEY", "--subkey", -1], "sub-key -1 is not in 0..65535"),
+        (["--key", "PLAIN", "--subkey", 0], "this key has no sub-keys"),
+        (["--key", "KEY", "--scheme", "kgw"], "scheme kgw marks all texts of a key alike"),
+    ],
+)
+def test_generate_says_what_is_wrong(key_file: Path, tmp_path: Path, options: list[object], message: str) -> None:
+    known_key("plain").save(tmp_path / "plain.json")
+    files = {"KEY": key_file, "PLAIN": tmp_path / "plain.json"}
+    for start in (["generate", "--prompt", "The sea was"], ["infill", "The sea was [mask:8] and"]):
+        if start[0] == "infill" and "--scheme" in options:
+            continue
+        refused = run(*start, *[files.get(str(option), option) for option in options])
+        assert refused.exit_code == 2
+        assert message in " ".join(refused.stderr.split())
+
+
+def test_infill_prints_the_sub_key(key_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    command = ["infill", "The sea was [mask:16] and the sky.", "--key", key_file, "--block-length", 16]
+    drawn = run(*command, "--json")
+    assert drawn.exit_code == 0
+    (row,) = rows(drawn.stdout)
+    assert 0 <= row["subkey"] < 65_536
+    assert run(*command, "--subkey", row["subkey"], "--out", out).exit_code == 0
+    assert rows(out.read_text())[0]["token_ids"] == row["token_ids"]
+    other = run(*command, "--subkey", row["subkey"] ^ 1, "--out", out)
+    assert other.exit_code == 4
+    assert "different text, seed or sub-key" in " ".join(other.stderr.split())

@@ -1,0 +1,244 @@
+"""Generation with sub-keys: a fresh one for each row, or the one that is asked for; the mark is that sub-key's."""
+
+import secrets
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import dgmark
+from dgmark import Generation, WatermarkKey
+from dgmark.decode import Committed, DecodeConfig, KeyMatching, Prepared, Request, RowFinished
+from dgmark.decode.generation import generations
+from dgmark.errors import SettingsError, VocabularyMismatch
+from dgmark.lab.baselines import SCHEMES, scheme
+from dgmark.lab.experiments.recipe import cell_key
+from dgmark.lab.experiments.spec import KeyOptions
+from dgmark.models.toy import ToyDenoiser
+from dgmark.watermark.groups import WatermarkSpec
+
+TOY = ToyDenoiser(end_bias=-2.0)
+SHORT: dict[str, Any] = {"length": 12, "block_length": 4}
+PARTS: list[str | int] = ["w1 w2 w3", 7, "w4 w5", 12, "w6 w7 w8 w9"]
+
+
+def key_of(secret: int = 1, subkeys: int = 4096, model: ToyDenoiser = TOY, **spec: Any) -> WatermarkKey:
+    """A key that is the same in every run."""
+    bound = WatermarkSpec(
+        table_size=model.vocab_size,
+        tokenizer="toy",
+        tokenizer_fingerprint=model.tokenizer.fingerprint,
+        subkeys=subkeys,
+        **spec,
+    )
+    return WatermarkKey(bound, "test", bytes([secret]) * 32)
+
+
+KEY = key_of()
+ROTATING = key_of(2, modulus=3, rotation=5, code_length=9)
+
+
+def decoded(requests: list[Request], **settings: Any) -> list[Generation]:
+    prepared = Prepared.of(TOY, requests, DecodeConfig(**{**SHORT, **settings}))
+    return generations(prepared, range(len(requests)))
+
+
+def subkeys_of(rows: list[Generation]) -> list[int]:
+    return [row.subkey for row in rows if row.subkey is not None]
+
+
+# --- which sub-key -------------------------------------------------------------------------------
+
+
+def test_the_same_prompt_and_seed_get_another_sub_key_each_time() -> None:
+    """Of 24 draws from 65,536, 20 or fewer are different with chance below 1e-11."""
+    key = key_of(subkeys=65_536)
+    drawn: list[int] = []
+    for _ in range(3):
+        torch.manual_seed(0)
+        np.random.seed(0)
+        drawn += subkeys_of(dgmark.generate(TOY, ["w1 w2"] * 8, key=key, seed=0, **SHORT))
+    assert len(drawn) == 24
+    assert len(set(drawn)) > 20
+
+
+def test_the_operating_system_draws_once_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def below(count: int) -> int:
+        asked.append(count)
+        return len(asked)
+
+    monkeypatch.setattr(secrets, "randbelow", below)
+    rows = dgmark.generate(TOY, ["w1", "w2", "w3 w4"], key=KEY, batch_size=2, **SHORT)
+    assert [row.subkey for row in rows] == [1, 2, 3]
+    assert asked == [4096] * 3
+
+
+def test_a_given_sub_key_marks_every_row_and_writes_the_same_text_again() -> None:
+    one, two = (dgmark.generate(TOY, ["w1", "w2 w3"], key=KEY, subkey=77, seed=3, **SHORT) for _ in range(2))
+    assert one == two == dgmark.generate(TOY, ["w1", "w2 w3"], key=KEY.subkey(77), seed=3, **SHORT)
+    assert [row.subkey for row in one] == [77, 77]
+    assert {row.key_fingerprint for row in one} == {KEY.fingerprint}
+    assert [row.token_ids for row in one] != [
+        row.token_ids for row in dgmark.generate(TOY, ["w1", "w2 w3"], key=KEY, subkey=78, seed=3, **SHORT)
+    ]
+
+
+def test_a_row_states_its_sub_key() -> None:
+    (marked,) = dgmark.generate(TOY, "w1", key=KEY, subkey=5, **SHORT)
+    (plain,) = dgmark.generate(TOY, "w1", key=key_of(subkeys=1), **SHORT)
+    (unmarked,) = dgmark.generate(TOY, "w1", key=None, **SHORT)
+    assert [row.to_row("r")["subkey"] for row in (marked, plain, unmarked)] == [5, None, None]
+
+
+@pytest.mark.parametrize("wrong", [-1, 4096, 10**9])
+def test_a_sub_key_that_there_is_not_is_refused(wrong: int) -> None:
+    with pytest.raises(SettingsError, match=rf"sub-key {wrong} is not in 0\.\.4095"):
+        dgmark.generate(TOY, "w1", key=KEY, subkey=wrong, **SHORT)
+    with pytest.raises(SettingsError, match=rf"sub-key {wrong} is not in 0\.\.4095"):
+        dgmark.stream(TOY, "w1", key=KEY, subkey=wrong, **SHORT)
+    with pytest.raises(SettingsError, match=rf"sub-key {wrong} is not in 0\.\.4095"):
+        dgmark.infill(TOY, [PARTS], key=KEY, subkey=wrong)
+
+
+def test_text_without_sub_keys_takes_none() -> None:
+    with pytest.raises(SettingsError, match="this key has no sub-keys"):
+        dgmark.generate(TOY, "w1", key=key_of(subkeys=1), subkey=0, **SHORT)
+    with pytest.raises(SettingsError, match="a text without a mark has no sub-key"):
+        dgmark.generate(TOY, "w1", key=None, subkey=0, **SHORT)
+
+
+# --- what the mark is ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", [KEY, ROTATING], ids=["plain", "rotating, with a code"])
+def test_matches_are_those_of_the_rows_sub_key(key: WatermarkKey) -> None:
+    rows = dgmark.generate(TOY, ["w1 w2"] * 4, key=key, **{**SHORT, "length": 24})
+    for row in rows:
+        tables = key.subkey(row.subkey or 0).tables
+        trace = row.trace
+        expected = tables.matching(np.array(trace.token_id), np.array(trace.position))
+        assert trace.matched == expected.tolist()
+    share = np.mean([match for row in rows for match in row.trace.matched])
+    assert share > 1 / key.spec.modulus + 0.15
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"temperature": 0}, {"lookahead": 2, "repetition_guard": True}, {"noise": "kept"}],
+    ids=str,
+)
+def test_a_row_among_other_sub_keys_is_what_it_is_alone(settings: dict[str, Any]) -> None:
+    keys = [KEY, ROTATING, None, key_of(subkeys=1), KEY, ROTATING.subkey(4095), KEY.subkey(9), KEY.subkey(9)]
+    requests = [Request("w1 w2", seed, key) for seed, key in enumerate(keys)]
+    together = decoded(requests, length=24, **settings)
+    # the row of a sub-key, decoded alone with that number
+    alone = [
+        decoded([Request("w1 w2", seed, key if row.subkey is None or key is None else key.subkey(row.subkey))],
+                length=24, **settings)[0]
+        for seed, (key, row) in enumerate(zip(keys, together, strict=True))
+    ]  # fmt: skip
+    assert together == alone
+    assert [row.subkey is None for row in together] == [False, False, True, True, False, False, False, False]
+
+
+def test_rows_of_different_sub_keys_share_one_batch() -> None:
+    for one_scheme in (None, scheme("dgmark")):
+        requests = [Request("w1 w2", seed, KEY) for seed in range(5)]
+        prepared = Prepared.of(TOY, requests, DecodeConfig(12, 4), scheme=one_scheme)
+        (batch,) = prepared.batches(range(5))
+        assert batch.rows == [*range(5)]
+        expected = decoded(requests)
+        assert [row.token_ids for row in generations(prepared, range(5))] == [row.token_ids for row in expected]
+
+
+def test_a_request_keeps_the_sub_key_that_it_drew() -> None:
+    request = Request("w1", 0, KEY)
+    assert decoded([request]) == decoded([request])
+    assert decoded([request])[0].subkey == request.subkey
+
+
+def test_a_key_of_another_vocabulary_is_refused_before_any_decoding() -> None:
+    with pytest.raises(VocabularyMismatch):
+        dgmark.generate(TOY, "w1", key=key_of(model=ToyDenoiser(padding=40)), **SHORT)
+
+
+def test_a_whole_key_has_no_matching_sets() -> None:
+    with pytest.raises(SettingsError, match=r"key\.subkey\(n\)"):
+        KeyMatching(KEY, torch.device("cpu"))
+
+
+def test_the_mark_is_found_under_its_sub_key_and_under_no_other() -> None:
+    model = replace(TOY, end_bias=-20.0)
+    key = key_of(3, code_length=4)
+    (row,) = dgmark.generate(model, "w1 w2", key=key, subkey=4000, length=160, block_length=20)
+    verdicts = [
+        dgmark.Detector(key.subkey(number), tokenizer=model.tokenizer, mode="intact").detect(row.token_ids).verdict
+        for number in (4000, 4001, 0, 4095)
+    ]
+    assert [verdict == "watermarked" for verdict in verdicts] == [True, False, False, False]
+
+
+# --- streams and holes ---------------------------------------------------------------------------
+
+
+def test_a_stream_gives_the_texts_of_the_same_sub_keys() -> None:
+    prompts = ["w1", "w2 w3", "w4"]
+    events = list(dgmark.stream(TOY, prompts, key=KEY, seed=4, batch_size=2, **SHORT))
+    finished = {event.row: event.generation for event in events if isinstance(event, RowFinished)}
+    matched = {number: [m for e in events if isinstance(e, Committed) and e.row == number for m in e.matched]
+               for number in range(3)}  # fmt: skip
+    for number, row in finished.items():
+        assert matched[number] == row.trace.matched
+        (made,) = dgmark.generate(TOY, prompts[number], key=KEY, subkey=row.subkey, seed=4 + number, **SHORT)
+        assert made == row
+    assert len(set(subkeys_of(list(finished.values())))) > 1  # three draws of one number: 6e-8
+
+
+def test_holes_are_filled_with_a_sub_key_of_each_text() -> None:
+    one, two, three = dgmark.infill(TOY, [PARTS, PARTS, PARTS], key=KEY, seed=1)
+    assert len({one.subkey, two.subkey, three.subkey}) > 1  # three draws of one number: 6e-8
+    assert one.to_row("a")["subkey"] == one.subkey
+    tables = KEY.subkey(one.subkey or 0).tables
+    expected = tables.matching(np.array(one.trace.token_id), np.array(one.trace.position))
+    assert one.trace.matched == expected.tolist()
+    (again,) = dgmark.infill(TOY, [PARTS], key=KEY, subkey=one.subkey, seed=1)
+    assert again == one
+    assert dgmark.infill(TOY, [PARTS], key=None)[0].to_row("a")["subkey"] is None
+
+
+def test_the_harness_marks_each_answer_with_a_sub_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("lm_eval")
+    from lm_eval.api.instance import Instance
+
+    from dgmark.lab.evaluate.harness import DiffusionLM, HarnessSettings
+
+    given: dict[str, Any] = {**SHORT, "temperature": 0.7}
+    drawn = iter([0, 30, 31])  # the first for the check of the settings
+    monkeypatch.setattr(secrets, "randbelow", lambda _: next(drawn))
+    harness = DiffusionLM(TOY, HarnessSettings(decoding=given, key=KEY, seed=3))  # type: ignore[arg-type]
+    asked = [Instance("generate_until", {}, (context, {}), index) for index, context in enumerate(["w1", "w2"])]
+    assert harness.generate_until(asked) == [
+        dgmark.generate(TOY, context, key=KEY, subkey=30 + index, seed=3 + index, **given)[0].text
+        for index, context in enumerate(["w1", "w2"])
+    ]
+
+
+# --- who refuses them ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in SCHEMES if name != "dgmark"])
+def test_other_schemes_refuse_a_key_with_sub_keys(name: str) -> None:
+    other = scheme(name)
+    with pytest.raises(SettingsError, match=f"scheme {name} marks all texts of a key alike"):
+        dgmark.generate(TOY, "w1", key=KEY, scheme=other, **SHORT)
+    with pytest.raises(SettingsError, match=f"scheme {name} marks all texts of a key alike"):
+        other.detector(KEY, tokenizer=TOY.tokenizer).detect([5, 6, 7, 8] * 20)
+
+
+def test_an_experiment_refuses_a_key_with_sub_keys() -> None:
+    with pytest.raises(SettingsError, match="an experiment marks all texts of a cell alike"):
+        cell_key(KEY, KeyOptions())

@@ -1,0 +1,600 @@
+"""Sub-keys: their groups and codes are those of a plain reference, independent, and the same for ever.
+
+`golden/subkeys_v2.json` was written by this file, run as a script, from the plain-Python references below. It is never
+written again: a text that is marked today must be found with the groups of today.
+"""
+
+import hashlib
+import json
+import struct
+from dataclasses import replace
+from pathlib import Path
+from typing import TypedDict, cast
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chi2
+
+import dgmark
+from dgmark.detection.detector import Detector
+from dgmark.errors import KeyFileFormat, SettingsError, VocabularyMismatch
+from dgmark.watermark.groups import MODULI, GroupTables, WatermarkSpec
+from dgmark.watermark.key import WatermarkKey, subkey_of
+from dgmark.watermark.subkeys import AT_ONCE, SUBKEY_PRF, Subkeys
+from support.known_keys import known_key, known_spec
+from support.unchecked import unchecked
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "subkeys_v2.json"
+SECRETS = (bytes(range(32)), hashlib.sha256(b"a golden secret").digest())
+TOKENS = (0, 1, 2, 255, 256, 8191, 126_463)
+CODES = ((2, 2), (2, 16), (2, 64), (3, 9), (4, 16), (16, 64))
+FALSE_ALARM = 1e-7
+
+
+class GoldenGroups(TypedDict):
+    """Digest of the groups of `TOKENS` under all sub-keys of one stretch, and their first groups, for debugging."""
+
+    secret: str
+    modulus: int
+    segment: int
+    stretch: int
+    sha256: str
+    first: list[int]
+
+
+class GoldenCode(TypedDict):
+    """The position code of one sub-key."""
+
+    secret: str
+    modulus: int
+    subkey: int
+    code: list[int]
+
+
+class GoldenRequest(TypedDict):
+    """The sub-key of one request."""
+
+    secret: str
+    request_id: str
+    subkey: int
+
+
+class Golden(TypedDict):
+    """All golden vectors."""
+
+    groups: list[GoldenGroups]
+    codes: list[GoldenCode]
+    requests: list[GoldenRequest]
+
+
+def reference_stretch(secret: bytes, modulus: int, segment: int, stretch: int, token: int) -> list[int]:
+    """A token's groups under the 4,096 sub-keys of a stretch as the PRF "shake256-token-v2" defines them."""
+    head = b"dgmark/groups/shake256-token-v2\0" + struct.pack("<BQII", modulus, segment, stretch, token)
+    stream = hashlib.shake_256(head + secret).digest(10_000)
+    if modulus in (2, 4, 8, 16):
+        bits = {2: 1, 4: 2, 8: 3, 16: 4}[modulus]
+        one_by_one = [stream[place // 8] >> place % 8 & 1 for place in range(4096 * bits)]
+        return [sum(one_by_one[bits * n + j] << j for j in range(bits)) for n in range(4096)]
+    words = struct.unpack("<5000H", stream)
+    limit = 65536 // modulus * modulus
+    behind = [word for word in words[4096:] if word < limit]
+    return [(word if word < limit else behind.pop(0)) % modulus for word in words[:4096]]
+
+
+def agreements(code: list[int]) -> list[int]:
+    length = len(code)
+    return sorted((sum(code[i] == code[i - shift] for i in range(length)) for shift in range(1, length)), reverse=True)
+
+
+def reference_code(secret: bytes, modulus: int, length: int, subkey: int) -> list[int]:
+    """The position code of a sub-key as docs/keys.md defines it."""
+    head = b"dgmark/code/shake256-token-v2\0" + struct.pack("<BBI", modulus, length, subkey)
+    words = struct.unpack(f"<{8 * length}Q", hashlib.shake_256(head + secret).digest(64 * length))
+    draws = []
+    for draw in range(8):
+        mine = words[draw * length : (draw + 1) * length]
+        code = [0] * length
+        for rank, place in enumerate(sorted(range(length), key=lambda place: (mine[place], place))):
+            code[place] = rank % modulus
+        draws.append(code)
+    return min(draws, key=agreements)
+
+
+def reference_request(secret: bytes, request_id: str, subkeys: int) -> int:
+    """The sub-key of a request as docs/keys.md defines it."""
+    stream = hashlib.shake_256(b"dgmark/request/shake256-token-v2\0" + request_id.encode() + secret).digest(8)
+    return int.from_bytes(stream, "little") % subkeys
+
+
+def golden_vectors() -> Golden:
+    """All golden vectors, computed by the references."""
+    groups: list[GoldenGroups] = []
+    for secret in SECRETS:
+        for modulus in (2, 3, 4, 8, 11, 16):
+            for segment, stretch in ((0, 0), (0, 1), (5, 0), (2**40, 15)):
+                stretches = [reference_stretch(secret, modulus, segment, stretch, token) for token in TOKENS]
+                groups.append(
+                    GoldenGroups(
+                        secret=secret.hex(),
+                        modulus=modulus,
+                        segment=segment,
+                        stretch=stretch,
+                        sha256=hashlib.sha256(b"".join(map(bytes, stretches))).hexdigest(),
+                        first=stretches[0][:32],
+                    )
+                )
+    codes = [
+        GoldenCode(
+            secret=secret.hex(), modulus=modulus, subkey=subkey, code=reference_code(secret, modulus, length, subkey)
+        )
+        for secret in SECRETS
+        for modulus, length in CODES
+        for subkey in (0, 1, 8191)
+    ]
+    requests = [
+        GoldenRequest(secret=secret.hex(), request_id=name, subkey=reference_request(secret, name, 65_536))
+        for secret in SECRETS
+        for name in ("", "a", "cmpl-7f3a", "é")
+    ]
+    return Golden(groups=groups, codes=codes, requests=requests)
+
+
+def stored() -> Golden:
+    """The committed vectors; empty before they were first written."""
+    if not GOLDEN.exists():
+        return Golden(groups=[], codes=[], requests=[])
+    return cast(Golden, json.loads(GOLDEN.read_text(encoding="utf-8")))
+
+
+def subkeys_of(
+    count: int = 4096,
+    *,
+    modulus: int = 2,
+    table_size: int = 500,
+    rotation: int = 0,
+    code_length: int = 0,
+    secret: bytes = SECRETS[0],
+) -> Subkeys:
+    spec = WatermarkSpec(
+        modulus=modulus, table_size=table_size, rotation=rotation, code_length=code_length, subkeys=count
+    )
+    return Subkeys(spec, secret)
+
+
+def all_groups(subkeys: Subkeys, ids: np.ndarray, segment: int = 0) -> np.ndarray:
+    """(U, N) the groups of tokens under all sub-keys."""
+    return np.concatenate([groups for _, groups in subkeys.stretches(ids, segment)], axis=1)
+
+
+# --- the groups ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("modulus", MODULI)
+def test_the_groups_are_those_of_the_plain_reference(modulus: int) -> None:
+    """At most moduli but powers of two some words are rejected: at 11, half of the tokens have such a word."""
+    ids = np.array([7, 499, 3, 0, 41, 42, 43, 44])
+    subkeys = subkeys_of(8192, modulus=modulus)
+    for segment in (0, 3):
+        for stretch, (first, groups) in enumerate(subkeys.stretches(ids, segment)):
+            assert first == 4096 * stretch
+            expected = [reference_stretch(SECRETS[0], modulus, segment, stretch, token) for token in ids.tolist()]
+            assert groups.tolist() == expected
+
+
+def test_words_are_rejected_in_these_tests() -> None:
+    """Otherwise the test above would not see how they are replaced."""
+    words = subkeys_of(8192, modulus=11)._stream(0, 0).squeezes(np.array([7, 499, 3, 0, 41, 42, 43, 44]), 8192)
+    assert np.count_nonzero((words.view("<u2") >= 65536 // 11 * 11).any(axis=1)) >= 2
+
+
+@pytest.mark.parametrize("vector", stored()["groups"], ids=lambda v: f"m{v['modulus']}-s{v['segment']}-{v['stretch']}")
+def test_the_groups_are_the_golden_vector(vector: GoldenGroups) -> None:
+    subkeys = subkeys_of(65_536, modulus=vector["modulus"], table_size=126_464, secret=bytes.fromhex(vector["secret"]))
+    groups = dict(subkeys.stretches(np.array(TOKENS), vector["segment"]))[AT_ONCE * vector["stretch"]]
+    assert groups[0, :32].tolist() == vector["first"]
+    assert hashlib.sha256(groups.tobytes()).hexdigest() == vector["sha256"]
+
+
+def test_the_golden_vectors_cover_every_argument() -> None:
+    assert len({(v["secret"], v["modulus"], v["segment"], v["stretch"]) for v in stored()["groups"]}) == 2 * 6 * 4
+    assert len({vector["sha256"] for vector in stored()["groups"]}) == 2 * 6 * 4
+    assert len({(v["secret"], v["modulus"], len(v["code"]), v["subkey"]) for v in stored()["codes"]}) == 2 * 6 * 3
+    assert len({(v["secret"], v["request_id"]) for v in stored()["requests"]}) == 2 * 4
+
+
+@pytest.mark.parametrize("modulus", [2, 3, 4, 8, 16])
+def test_a_column_is_that_of_the_stretch_computed_alone_or_taken_from_the_matrix(modulus: int) -> None:
+    subkeys = subkeys_of(8192, modulus=modulus, table_size=300)
+    for segment in (0, 9):
+        groups = all_groups(subkeys, np.arange(300), segment)
+        for subkey in (0, 1, 8191, 4095, 4096, 2, 3, 4097, 1):
+            assert np.array_equal(subkeys.column(subkey, segment), groups[:, subkey])
+
+
+def test_a_column_is_right_after_more_columns_and_matrices_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dgmark.watermark.subkeys._MATRIX_BYTES", 2 * 64 * 512)
+    monkeypatch.setattr("dgmark.watermark.subkeys._COLUMN_BYTES", 10 * 64)
+    monkeypatch.setattr("dgmark.watermark.subkeys._ASKED", 3)
+    subkeys = subkeys_of(8192, table_size=64)
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        subkey, segment = int(rng.integers(8192)), int(rng.integers(4))
+        assert np.array_equal(subkeys.column(subkey, segment), all_groups(subkeys, np.arange(64), segment)[:, subkey])
+    assert len(subkeys._columns) <= 10
+    assert 1 <= len(subkeys._matrices) <= 2
+
+
+def test_a_column_is_read_only() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        subkeys_of().column(5)[0] = 1
+
+
+@pytest.mark.parametrize("modulus", [2, 4, 8, 11])
+def test_fewer_sub_keys_are_the_first_of_more(modulus: int) -> None:
+    ids = np.arange(60)
+    more = all_groups(subkeys_of(8192, modulus=modulus), ids)
+    for count in (2, 4, 64, 4096):
+        assert np.array_equal(all_groups(subkeys_of(count, modulus=modulus), ids), more[:, :count])
+        few = subkeys_of(count, modulus=modulus)
+        assert np.array_equal(few.column(count - 1)[:60], more[:, count - 1])
+
+
+def test_no_ids_have_no_groups() -> None:
+    assert [groups.shape for _, groups in subkeys_of(8192).stretches(np.array([], dtype=np.int64))] == [(0, 4096)] * 2
+
+
+@pytest.mark.parametrize("wrong", [-1, 500, 10**12])
+def test_an_id_outside_the_vocabulary_is_refused(wrong: int) -> None:
+    with pytest.raises(VocabularyMismatch, match=f"token id {wrong} lies outside"):
+        next(subkeys_of().stretches(np.array([3, wrong])))
+    with pytest.raises(VocabularyMismatch, match=f"token id {wrong} lies outside"):
+        subkeys_of().tables(3).groups(np.array([3, wrong]), np.arange(2))
+
+
+def within(statistic: float, degrees: float) -> bool:
+    """Whether a chi-square statistic is one that independent groups exceed or fall short of once in 10 million."""
+    law = chi2(degrees)
+    return bool(law.ppf(FALSE_ALARM / 2) < statistic < law.isf(FALSE_ALARM / 2))
+
+
+@pytest.mark.parametrize("modulus", [2, 3, 4, 16])
+def test_groups_are_uniform(modulus: int) -> None:
+    groups = all_groups(subkeys_of(modulus=modulus, table_size=1000), np.arange(1000))
+    counts = np.bincount(groups.ravel(), minlength=modulus)
+    expected = groups.size / modulus
+    assert within(float(np.sum((counts - expected) ** 2) / expected), modulus - 1)
+
+
+@pytest.mark.parametrize("modulus", [2, 3, 4])
+@pytest.mark.parametrize("between", ["sub-keys", "tokens", "segments", "stretches"])
+def test_groups_are_independent(between: str, modulus: int) -> None:
+    """Chi-square on the joint groups of disjoint pairs, one table of m x m cells for each pair.
+
+    Balanced tables would fail: there, the groups of the tokens under one sub-key are dependent.
+    """
+    ids, subkeys = np.arange(1024), subkeys_of(8192, modulus=modulus, table_size=1024)
+    groups = all_groups(subkeys, ids)
+    first, second = {
+        "sub-keys": (groups[:, 0:4096:2], groups[:, 1:4096:2]),
+        "tokens": (groups[0::2, :4096].T, groups[1::2, :4096].T),
+        "segments": (groups[:, :4096], all_groups(subkeys, ids, 1)[:, :4096]),
+        "stretches": (groups[:, :4096], groups[:, 4096:]),
+    }[between]
+    joint = modulus * first.astype(np.int64) + second  # (samples, pairs)
+    cells = np.stack([np.count_nonzero(joint == cell, axis=0) for cell in range(modulus**2)])
+    expected = len(joint) / modulus**2
+    statistic = float(np.sum((cells - expected) ** 2) / expected)
+    assert within(statistic, (modulus**2 - 1) * cells.shape[1])
+
+
+def test_no_two_tokens_and_no_two_sub_keys_are_alike() -> None:
+    """The largest of all correlations: |z| above 7.5 has chance 6e-14, and there are 1.1 million pairs: 7e-8."""
+    signs = 2.0 * all_groups(subkeys_of(1024, table_size=1024), np.arange(1024)) - 1
+    for table in (signs, signs.T):
+        z = table @ table.T / np.sqrt(table.shape[1])
+        assert np.abs(z[np.triu_indices(len(z), 1)]).max() < 7.5
+
+
+def test_group_sizes_are_not_balanced() -> None:
+    """The exact null of the detector counts on independent groups: sizes spread as those of fair coins do."""
+    sizes = all_groups(subkeys_of(table_size=1000), np.arange(1000)).sum(axis=0)
+    assert within(float(np.sum((sizes - 500.0) ** 2) / 250), 4096)
+
+
+# --- position codes ------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=40)
+@given(secret=st.binary(min_size=32, max_size=32), shape=st.sampled_from(CODES), subkey=st.integers(0, 8191))
+def test_a_code_is_the_plain_reference_and_balanced(secret: bytes, shape: tuple[int, int], subkey: int) -> None:
+    modulus, length = shape
+    subkeys = subkeys_of(8192, modulus=modulus, code_length=length, secret=secret)
+    code = subkeys.tables(subkey).code.tolist()
+    assert code == reference_code(secret, modulus, length, subkey)
+    assert [code.count(residue) for residue in range(modulus)] == [length // modulus] * modulus
+
+
+@pytest.mark.parametrize("vector", stored()["codes"], ids=lambda v: f"m{v['modulus']}-L{len(v['code'])}-{v['subkey']}")
+def test_a_code_is_the_golden_vector(vector: GoldenCode) -> None:
+    subkeys = subkeys_of(
+        8192, modulus=vector["modulus"], code_length=len(vector["code"]), secret=bytes.fromhex(vector["secret"])
+    )
+    assert subkeys.tables(vector["subkey"]).code.tolist() == vector["code"]
+
+
+@pytest.mark.parametrize(("modulus", "length"), CODES)
+def test_all_codes_at_once_are_the_codes_of_each(modulus: int, length: int) -> None:
+    codes = subkeys_of(64, modulus=modulus, code_length=length).codes
+    assert codes.tolist() == [reference_code(SECRETS[0], modulus, length, subkey) for subkey in range(64)]
+    assert not codes.flags.writeable
+
+
+def test_more_codes_than_are_drawn_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = subkeys_of(64, code_length=8).codes
+    monkeypatch.setattr("dgmark.watermark.subkeys._CODES_AT_ONCE", 10)
+    assert np.array_equal(subkeys_of(64, code_length=8).codes, expected)
+
+
+def test_without_a_code_every_sub_key_wants_residue_i_mod_m() -> None:
+    subkeys = subkeys_of(16, modulus=3)
+    assert subkeys.codes.tolist() == [[0, 1, 2]] * 16
+    assert subkeys.tables(7).code.tolist() == [0, 1, 2]
+
+
+# --- requests ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("vector", stored()["requests"], ids=lambda v: v["request_id"])
+def test_the_sub_key_of_a_request_is_the_golden_vector(vector: GoldenRequest) -> None:
+    for count in (2, 64, 65_536):
+        subkeys = subkeys_of(count, secret=bytes.fromhex(vector["secret"]))
+        assert subkeys.of_request(vector["request_id"]) == vector["subkey"] % count
+
+
+def test_requests_use_all_sub_keys_alike() -> None:
+    key = known_key("requests", subkeys=64)
+    counts = np.bincount([subkey_of(key, f"request-{index}") for index in range(6400)], minlength=64)
+    assert within(float(np.sum((counts - 100.0) ** 2) / 100), 63)
+
+
+def test_a_request_has_another_sub_key_under_another_key() -> None:
+    one, other = (known_key(name, subkeys=65_536) for name in ("one", "other"))
+    assert sum(dgmark.subkey_of(one, str(n)) == dgmark.subkey_of(other, str(n)) for n in range(100)) <= 3
+
+
+def test_a_request_id_is_a_text_and_needs_sub_keys() -> None:
+    with unchecked(), pytest.raises(SettingsError, match="a request id is a text, not a int"):
+        subkey_of(known_key("r", subkeys=4), 5)  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match="this key has no sub-keys"):
+        subkey_of(known_key("r"), "5")
+
+
+# --- the spec and the key ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 3, 4095, 65_535, 131_072])
+def test_a_number_of_sub_keys_that_is_no_power_of_two_is_refused(wrong: int) -> None:
+    with pytest.raises(SettingsError, match=f"subkeys {wrong} is not a power of two from 1 to 65536"):
+        known_spec(subkeys=wrong)
+
+
+@pytest.mark.parametrize("wrong", [True, 2.0, "2", None])
+def test_a_number_of_sub_keys_is_a_whole_number(wrong: object) -> None:
+    with unchecked(), pytest.raises(SettingsError, match="not a whole number"):
+        known_spec(subkeys=wrong)  # type: ignore[arg-type]
+
+
+def test_a_keyless_grouping_has_no_sub_keys() -> None:
+    with pytest.raises(SettingsError, match="no key to draw sub-keys from"):
+        known_spec(grouping="token-id", subkeys=2)
+
+
+def test_groups_are_independent_with_sub_keys_only() -> None:
+    assert known_spec(subkeys=2).independent
+    assert not known_spec().independent
+
+
+def test_a_key_with_sub_keys_has_no_groups_of_its_own() -> None:
+    key = known_key("whole", subkeys=4)
+    with pytest.raises(SettingsError, match=r"has 4 sub-keys.*key\.subkey\(n\)"):
+        key.tables  # noqa: B018
+    with pytest.raises(SettingsError, match=r"key\.subkey\(n\)"):
+        GroupTables(key.spec, key.secret or b"").table()
+
+
+def test_a_detector_of_a_whole_key_does_not_test_the_first_sub_key() -> None:
+    with pytest.raises(SettingsError, match="keys with sub-keys"):
+        Detector(known_key("whole", subkeys=4))
+
+
+def test_a_sub_key_has_the_keys_name_and_its_own_groups() -> None:
+    key = known_key("child", subkeys=8, code_length=16)
+    one, other = key.subkey(3), key.subkey(4)
+    assert (one.fingerprint, one.key_id, one.secret, one.spec) == (key.fingerprint, key.key_id, key.secret, key.spec)
+    assert (one.number, other.number, key.number) == (3, 4, None)
+    assert len({one, other, key, key.subkey(3)}) == 3
+    assert np.array_equal(one.tables.table(), key.subkeys.column(3))
+    assert np.array_equal(one.tables.code, key.subkeys.codes[3])
+    assert one.subkeys is key.subkeys
+    assert one.subkey(4) == other
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    ids=st.lists(st.integers(0, 99), max_size=40),
+    start=st.integers(0, 50),
+    modulus=st.sampled_from([2, 3, 16]),
+    rotation=st.sampled_from([0, 1, 7]),
+    subkey=st.integers(0, 15),
+)
+def test_matching_under_a_sub_key_is_the_papers_definition(
+    ids: list[int], start: int, modulus: int, rotation: int, subkey: int
+) -> None:
+    tables = subkeys_of(16, modulus=modulus, table_size=100, rotation=rotation).tables(subkey)
+    positions = range(start, start + len(ids))
+    expected = [
+        reference_stretch(SECRETS[0], modulus, position // rotation if rotation else 0, 0, token)[subkey]
+        == position % modulus
+        for token, position in zip(ids, positions, strict=True)
+    ]
+    arguments = np.array(ids, dtype=np.int64), np.array(positions, dtype=np.int64)
+    assert tables.matching(*arguments).tolist() == expected
+    for segment in range(100 // (rotation or 100)):
+        tables.table(segment)
+    assert tables.matching(*arguments).tolist() == expected  # looked up in the columns as well
+
+
+@pytest.mark.parametrize("wrong", [-1, 8, 2**40])
+def test_a_sub_key_that_there_is_not_is_refused(wrong: int) -> None:
+    key = known_key("eight", subkeys=8)
+    for refused in (key.subkey, key.for_text, key.subkeys.column, key.subkeys.tables):
+        with pytest.raises(SettingsError, match=rf"sub-key {wrong} is not in 0\.\.7"):
+            refused(wrong)
+
+
+def test_a_key_without_sub_keys_has_none() -> None:
+    key = known_key("plain")
+    for refused in (
+        lambda: key.subkeys,
+        lambda: key.subkey(0),
+        lambda: key.for_text(0),
+        lambda: replace(key, number=0),
+    ):
+        with pytest.raises(SettingsError, match="this key has no sub-keys"):
+            refused()
+    assert key.for_text() is key
+
+
+def test_the_key_of_a_text_is_drawn_anew_each_time() -> None:
+    """Of 16 draws from 65,536 sub-keys, 8 or fewer are different with chance 1e-27 or so."""
+    key = known_key("drawn", subkeys=65_536)
+    assert len({key.for_text().number for _ in range(16)}) > 8
+    assert key.for_text(5) == key.subkey(5)
+    assert key.subkey(5).for_text() == key.subkey(5)
+
+
+def test_draws_reach_every_sub_key() -> None:
+    """With 64 draws out of 2, one is missed with chance 1e-19."""
+    key = known_key("drawn", subkeys=2)
+    assert {key.for_text().number for _ in range(64)} == {0, 1}
+
+
+def test_keys_that_differ_in_the_number_of_sub_keys_alone_have_different_fingerprints() -> None:
+    assert len({known_key("one", subkeys=count).fingerprint for count in (1, 2, 4, 65_536)}) == 4
+
+
+def test_a_key_with_sub_keys_hides_its_secret() -> None:
+    key = known_key("hidden", subkeys=4)
+    shown = repr([key, key.subkey(1), key.subkeys, key.subkey(1).tables, key.subkeys._stream(0, 0)])
+    assert repr(key.secret) not in shown
+    assert (key.secret or b"").hex() not in shown
+
+
+def test_a_renewed_key_keeps_its_sub_keys() -> None:
+    from support.known_keys import builtin_tokenizer, first_version
+
+    key = first_version(known_key("renewed", subkeys=8, code_length=4))
+    renewed = key.renewed(builtin_tokenizer())
+    assert renewed.spec.subkeys == 8
+    assert np.array_equal(renewed.subkey(3).tables.table(), key.subkey(3).tables.table())
+
+
+# --- the key file --------------------------------------------------------------------------------
+
+VERSION_3 = (
+    '{"format": "dgmark-key", "version": 3, "key_id": "00ff", '
+    '"secret": "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=",'
+    '"prf": "shake256-token-v2", "scheme": "keyed", "modulus": 4, "rotation": 8, "table_size": 8192,'
+    '"tokenizer": "storyteller", "tokenizer_fingerprint": "v2-0123456789abcdef", "code_length": 16, "subkeys": 4096, '
+    '"fingerprint": "1c056862c6393722"}'
+)
+
+
+def written(path: Path, content: dict[str, object]) -> Path:
+    path.write_text(json.dumps({name: value for name, value in content.items() if value is not ...}))
+    path.chmod(0o600)
+    return path
+
+
+def test_a_file_of_version_3_is_read_for_ever(tmp_path: Path) -> None:
+    key = WatermarkKey.load(written(tmp_path / "key.json", json.loads(VERSION_3)))
+    assert key.secret == bytes(range(32))
+    assert key.spec == replace(
+        known_spec(modulus=4, rotation=8, code_length=16, subkeys=4096), tokenizer_fingerprint="v2-0123456789abcdef"
+    )
+    assert key.fingerprint == "1c056862c6393722"
+    assert np.array_equal(
+        key.subkey(77).tables.table(3)[:3], [reference_stretch(bytes(range(32)), 4, 3, 0, t)[77] for t in range(3)]
+    )
+
+
+@pytest.mark.parametrize("code_length", [0, 16])
+def test_a_key_with_sub_keys_is_a_file_of_version_3_and_read_as_written(tmp_path: Path, code_length: int) -> None:
+    key = known_key("file", subkeys=1024, code_length=code_length)
+    key.save(tmp_path / "key.json")
+    content = json.loads((tmp_path / "key.json").read_text())
+    assert (content["version"], content["prf"], content["subkeys"]) == (3, SUBKEY_PRF, 1024)
+    assert set(content) == set(json.loads(VERSION_3))
+    loaded = WatermarkKey.load(tmp_path / "key.json")
+    assert loaded == key
+    assert loaded.fingerprint == key.fingerprint
+
+
+def test_a_sub_key_is_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="a sub-key is not saved"):
+        known_key("file", subkeys=4).subkey(1).save(tmp_path / "key.json")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"subkeys": 3}, "subkeys 3 is not a power of two"),
+        ({"subkeys": 0}, "subkeys 0 is not a power of two"),
+        ({"subkeys": -4096}, "subkeys -4096 is not a power of two"),
+        ({"subkeys": 131_072}, "subkeys 131072 is not a power of two from 1 to 65536"),
+        ({"subkeys": True}, "invalid or missing: subkeys"),
+        ({"subkeys": 1.0}, "invalid or missing: subkeys"),
+        ({"subkeys": 4096.0}, "invalid or missing: subkeys"),
+        ({"subkeys": "4096"}, "invalid or missing: subkeys"),
+        ({"subkeys": None}, "invalid or missing: subkeys"),
+        ({"subkeys": 1}, "states version 3, but .* version 2"),
+        ({"subkeys": ...}, "states version 3, but .* version 2"),
+        ({"subkeys": 1, "code_length": 0}, "states version 3, but .* version 1"),
+        ({"version": 2}, "states version 2, but .* version 3"),
+        ({"version": 1}, "states version 1, but .* version 3"),
+        ({"version": 4}, "its version is 4, which a newer dgmark wrote"),
+        ({"prf": "shake256-rank-v1"}, "states prf shake256-rank-v1, but a key with subkeys 4096 has shake256-token-v2"),
+        ({"prf": "shake256-token-v3"}, "invalid or missing: prf"),
+        ({"subkeys": 2048}, "do not have the fingerprint"),
+        ({"scheme": "token-id", "secret": None, "rotation": 0, "code_length": 0}, "no key to draw sub-keys from"),
+    ],
+    ids=str,
+)
+def test_a_file_whose_sub_keys_are_wrong_is_refused(change: dict[str, object], message: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "key.json", {**json.loads(VERSION_3), **change})
+    with pytest.raises(KeyFileFormat, match=message):
+        WatermarkKey.load(path)
+
+
+@pytest.mark.parametrize("code_length", [0, 16])
+def test_an_old_file_with_the_new_function_is_refused(tmp_path: Path, code_length: int) -> None:
+    path = tmp_path / "key.json"
+    known_key("old", code_length=code_length).save(path)
+    content = json.loads(path.read_text())
+    assert "subkeys" not in content
+    path.unlink()
+    with pytest.raises(KeyFileFormat, match="states prf shake256-token-v2, but a key with subkeys 1 has"):
+        WatermarkKey.load(written(path, {**content, "prf": SUBKEY_PRF}))
+
+
+if __name__ == "__main__":
+    if GOLDEN.exists():
+        raise SystemExit(f"{GOLDEN} exists; golden vectors are written once")
+    parts = [
+        f'"{name}": [\n' + ",\n".join(map(json.dumps, vectors)) + "\n]"
+        for name, vectors in cast(dict[str, list[object]], golden_vectors()).items()
+    ]
+    GOLDEN.write_text("{\n" + ",\n".join(parts) + "\n}\n", encoding="utf-8")
