@@ -40,5 +40,5 @@ def test_every_cell_runs_and_shows_what_its_text_says(
     assert abs(span.start - session["quoting"].index(session["marked"])) < 60
     assert "Watermark found" in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert session["tried"][-1][0] < session["tried"][0][0]  # the largest guard gives the better text
-    assert len(session["plt"].get_fignums()) == 3
+    assert len(session["plt"].get_fignums()) == 4
     session["plt"].close("all")
