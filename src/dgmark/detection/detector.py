@@ -20,6 +20,7 @@ from dgmark.detection.result import Detection, Mode, ScoredToken, Span
 from dgmark.detection.shares import UNCHANGED
 from dgmark.detection.spans import check_length, find_stretches
 from dgmark.detection.windows import DEFAULT_WINDOW, WindowTest, window_test
+from dgmark.detection.words import Limit
 from dgmark.errors import SettingsError, several, whole
 from dgmark.watermark.key import WatermarkKey
 
@@ -144,6 +145,19 @@ class Detector:
         if self.normalise and not isinstance(texts_or_ids, str):
             return [self.detect(item) for item in several(texts_or_ids, "texts")]
         return [self._test.detect(tokens) for tokens in self.reader.read_many(texts_or_ids)]
+
+    def limits(self, text_or_ids: TextOrIds, rates: Sequence[float]) -> list[Limit | None]:
+        """Why each of these false-positive rates leaves the unchanged text `uncertain`, unless it shows the mark.
+
+        Returns:
+            For each rate "empty", "short" or "repetitive" (see `Detection.uncertain_because`); None where a text that
+            does not show the mark is `not_detected`.
+
+        Raises:
+            VocabularyMismatch: an id lies outside the key's vocabulary.
+            SettingsError: the input is neither a text nor ids.
+        """
+        return self._test.limits(self.reader.read(text_or_ids), rates)
 
     def spans(self, text_or_ids: TextOrIds) -> tuple[Span, ...]:
         """The spans of a text (or of ids) that carry the mark, in order.
