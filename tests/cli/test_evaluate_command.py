@@ -1,6 +1,7 @@
 """`dgmark evaluate` and `dgmark rate` as users call them."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,26 @@ def test_sets_that_are_no_pairs(source: Path, tmp_path: Path) -> None:
     assert "different prompts" in run("evaluate", source, "--against", other, "--judge", "none").stderr
     other = write(tmp_path / "other.jsonl", [{**ROWS[0], "id": "z"}])
     assert "share no id" in run("evaluate", source, "--against", other, "--judge", "none").stderr
+
+
+def test_documents_and_folders_are_texts_without_a_prompt(tmp_path: Path) -> None:
+    words = "The king went down to the sea, and the queen stayed at home with the cat. " * 3
+    (tmp_path / "a.txt").write_text(words)
+    rows = write(tmp_path / "rows.out", [{"id": "a", "text": words.strip()}])
+    of_rows, of_text = (
+        json.loads(run("evaluate", source, "--judge", "none", "--json").stdout)["sets"][0]["diversity"]
+        for source in (rows, tmp_path / "a.txt")
+    )
+    assert of_text["distinct"] == of_rows["distinct"]
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in ("a.txt", "b.txt"):
+        (folder / name).write_text(words)
+    assert re.search("texts +│ 2, ", run("evaluate", folder, "--judge", "none").stdout)
+    (folder / "c.pdf").write_bytes(b"not a PDF")
+    refused = run("evaluate", folder, "--judge", "none")
+    assert refused.exit_code == 4
+    assert "c.pdf" in refused.stderr
 
 
 def test_texts_are_rated_over_an_endpoint(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,18 @@ def test_the_experiments_are_listed() -> None:
     assert "Table 2" in run("experiment", "list").stdout
 
 
+def test_the_list_says_what_an_experiment_costs_and_needs() -> None:
+    listed = {one["name"]: one for one in json.loads(run("experiment", "list", "--json").stdout)["experiments"]}
+    assert listed["detectability"]["most_tokens"]["builtin"] == 12 * 200 * 256
+    assert listed["detectability"]["needs"]["builtin"] == []
+    assert any("--prompts c4=FILE" in need for need in listed["detectability"]["needs"]["paper"])
+    assert "GSAI-ML/LLaDA-1.5" in listed["detectability"]["needs"]["paper"]
+    assert any("--rater" in need for need in listed["judge"]["needs"]["builtin"])
+    assert any("extra bench" in need for need in listed["benchmarks"]["needs"]["builtin"])
+    shown = run("experiment", "list").stdout
+    assert "builtin: 12 cells of 200 texts, up to 614,400 tokens; needs nothing more" in shown
+
+
 @pytest.mark.slow
 def test_an_experiment_is_run_and_reported(tmp_path: Path) -> None:
     file, runs, key = tmp_path / "quick.toml", tmp_path / "runs", tmp_path / "key.json"

@@ -48,4 +48,3 @@ def test_every_block_of_the_tutorial_runs_and_the_marks_are_found(
     detector = session["detector"]
     assert detector.detect(session["marked"].text).verdict == "watermarked"
     assert detector.detect(session["plain"].text).verdict == "not_detected"
-    assert detector.detect(session["edited"]).verdict == "watermarked"

@@ -486,4 +486,7 @@ def test_a_card_tells_the_scheme(folder: Path) -> None:
 def test_schemes_are_listed_with_their_options() -> None:
     told = json.loads(run("schemes", "--json").stdout)
     assert told["schemes"]["kgw"] == {"gamma": 0.5, "delta": 2.0}
-    assert "pattern_length" in run("schemes").stdout
+    assert told["descriptions"]["kgw"].startswith("KGW: ")
+    shown = run("schemes").stdout
+    assert "what it does" in shown
+    assert "pattern_length=2" in shown

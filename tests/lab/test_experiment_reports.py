@@ -129,6 +129,39 @@ def test_the_report_of_a_small_store_is_as_it_was(tmp_path: Path) -> None:
         assert (tmp_path / "out" / name).read_text() == (GOLDEN / name).read_text(), name
 
 
+def test_figures_are_written_in_three_formats_the_same_in_every_run(tmp_path: Path) -> None:
+    store, key = golden_store(tmp_path / "runs")
+    experiment = parse_experiment(EXPERIMENT, "golden.toml")
+    for run in ("one", "two"):
+        write_report(make_report(experiment, store, "builtin", {key.fingerprint: key}), tmp_path / run)
+    starts = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
+    for kind, start in starts.items():
+        one, two = ((tmp_path / run / f"overview.{kind}").read_bytes() for run in ("one", "two"))
+        assert one.startswith(start)
+        assert one == two
+
+
+def test_the_overview_shows_numbers_of_texts_intervals_and_units(tmp_path: Path) -> None:
+    store, key = golden_store(tmp_path)
+    report = make_report(parse_experiment(EXPERIMENT, "golden.toml"), store, "builtin", {key.fingerprint: key})
+    figure = report.section.figures["overview"]
+    names = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
+    assert names == ["unmarked (n = 7)", "dgmark k = 1 (n = 3)", "kgw delta 3 (paper)"]
+    labels = [axes.get_xlabel().replace("\n", " ") for axes in figure.axes]
+    assert labels == [
+        "found at p <= 0.01 %, % of marked texts",
+        "found at z > 4, % of marked texts",
+        "false alarms at p <= 1 %, % of unmarked texts with any key",
+        "perplexity under the judge",
+    ]
+    found = {(q.cell, q.name): q.ours for q in report.section.quantities}
+    drawn = found["dgmark k = 1", "TPR z>4"]
+    assert drawn is not None
+    (bars,) = figure.axes[1].containers
+    (interval,) = bars.lines[2]  # type: ignore[attr-defined]
+    assert interval.get_segments()[0][:, 0].tolist() == pytest.approx([100 * drawn.low, 100 * drawn.high])
+
+
 def test_the_numbers_of_the_small_store_follow_from_its_texts(tmp_path: Path) -> None:
     store, key = golden_store(tmp_path)
     report = make_report(parse_experiment(EXPERIMENT, "golden.toml"), store, "builtin", {key.fingerprint: key})

@@ -1,11 +1,17 @@
 """Checkpoints by hub id, fetched and cached by huggingface_hub. Only data files are fetched, never code."""
 
+import os
 import re
+import socket
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from dgmark.errors import ModelNotFound
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+_OFFLINE = "HF_HUB_OFFLINE"
+_PATIENCE = 5.0  # seconds
 _TEXT_FILES = ("*.json", "merges.txt")
 _WEIGHT_FILES = ("*.safetensors",)
 
@@ -13,6 +19,21 @@ _WEIGHT_FILES = ("*.safetensors",)
 def is_hub_id(name: str) -> bool:
     """Whether a name has the form "organisation/model"."""
     return _HUB_ID.fullmatch(name) is not None and ".." not in name
+
+
+def offline_if_unreachable() -> None:
+    """Let the libraries of the hub answer from their cache at once, if the hub cannot be reached.
+
+    They would try again for half a minute, with warnings. It has an effect only before they are imported; a choice
+    that the user made (`HF_HUB_OFFLINE`) and a proxy, which may reach what this machine does not, are left alone.
+    """
+    if _OFFLINE in os.environ or getproxies():
+        return
+    address = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
+    try:
+        socket.create_connection((address.hostname, address.port or 443), timeout=_PATIENCE).close()
+    except OSError:
+        os.environ[_OFFLINE] = "1"
 
 
 def snapshot(hub_id: str, revision: str | None = None, *, weights: bool = False) -> Path:

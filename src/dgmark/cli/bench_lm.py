@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from dgmark.checkpoint.hub import offline_if_unreachable
 from dgmark.cli import options as opt
 from dgmark.cli.bar import RowBar, row_bar
 from dgmark.cli.console import command_errors, needed_extra, stderr, stdout
@@ -140,7 +141,8 @@ def bench_lm(
 
 
 def _need_harness() -> None:
-    """Raise MissingExtra if lm_eval or torch is not installed."""
+    """Import the harness, for which the hub is asked once. Raises MissingExtra if lm_eval or torch is not installed."""
+    offline_if_unreachable()
     with needed_extra("bench", "bench-lm", "the lm-evaluation-harness"):
         import lm_eval
         import torch  # noqa: F401

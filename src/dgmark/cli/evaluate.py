@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from math import exp
 from pathlib import Path
@@ -18,15 +19,17 @@ from dgmark.cli.row_output import RowOutput, make_rows
 from dgmark.errors import InputError, SettingsError
 from dgmark.lab.evaluate import Bootstrap, Comparison, Diversity, Interval, compare_paired, diversity
 from dgmark.rows.apart import check_apart
-from dgmark.rows.inputs import STDIN
-from dgmark.rows.jsonl import Row, read_good_rows
+from dgmark.rows.inputs import STDIN, open_input
+from dgmark.rows.jsonl import BadRow, Row, read_good_rows
 from dgmark.rows.runner import Task
+from dgmark.rows.texts import read_texts
 
 if TYPE_CHECKING:
     from dgmark.lab.evaluate import Judge, Perplexity, PerplexityDifference, ScoredText
 
 EVALUATION_SCHEMA = 1
 NO_JUDGE = "none"
+_LOOKED_AT = 4096  # bytes of a file that tell whether it holds rows
 _AT_ONCE = 64  # rows of a batch: an interruption loses one batch at most
 _SCORES = ("nats", "tokens", "characters", "bytes")
 
@@ -61,7 +64,8 @@ def evaluate(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="FILE", help='JSON Lines file of rows with "id", "prompt", "text"; - is standard input.'
+            metavar="FILE",
+            help='JSON Lines file of rows with "id", "prompt", "text", a document, or a folder; - is standard input.',
         ),
     ],
     *,
@@ -139,7 +143,7 @@ def _read(source: str, ids: bool) -> list[Written]:
         InputError: a row is unusable, two rows have the same id, or there is no row.
     """
     texts: dict[str, Written] = {}
-    for row in read_good_rows(source):
+    for row in _documents(source) if _is_document(source) else read_good_rows(source):
         written = _written(row, ids)
         if written.row_id in texts:
             raise InputError(f"two rows of {source} have the id {written.row_id!r}: give each row its own id")
@@ -147,6 +151,28 @@ def _read(source: str, ids: bool) -> list[Written]:
     if not texts:
         raise InputError(f"{'standard input' if source == STDIN else source} holds no text")
     return list(texts.values())
+
+
+def _is_document(source: str) -> bool:
+    """Whether a source is a document or a folder of documents, and not rows: rows begin with a brace."""
+    if source == STDIN or source.lower().endswith(".jsonl") or not os.path.exists(source):
+        return False
+    if os.path.isdir(source):
+        return True
+    with open_input(source, "a document or a JSON Lines file") as file:
+        return not file.read(_LOOKED_AT).lstrip().startswith(b"{")
+
+
+def _documents(source: str) -> Iterator[Row]:
+    """The documents as rows without a prompt.
+
+    Raises:
+        InputError: a document cannot be read.
+    """
+    for item in read_texts(source):
+        if isinstance(item, BadRow):
+            raise item.kind(f"{item.row_id}: {item.error}")
+        yield {"id": item.row_id, "token_ids" if isinstance(item.content, list) else "text": item.content}
 
 
 def _written(row: Row, ids: bool) -> Written:

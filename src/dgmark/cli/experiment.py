@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
 from dgmark.checkpoint.folder import BUILTIN
+from dgmark.checkpoint.hub import offline_if_unreachable
 from dgmark.cli.bar import RowBar, row_bar
 from dgmark.cli.console import command_errors, needed_extra, stderr, stdout
 from dgmark.cli.help_page import Command
@@ -51,9 +53,14 @@ def experiment_group() -> None:
 @experiment_app.command("list", cls=Command)
 @command_errors
 def list_experiments(as_json: OneObject = False) -> None:
-    """List the experiments: what each one shows, and how many texts it needs."""
-    from dgmark.lab.experiments.catalog import experiment_names, load_experiment
+    """List the experiments: what each one shows, what it costs, and what it needs.
 
+    The cost is counted in tokens. `--model builtin` is the default of a run, `--model paper` the paper's setup.
+    """
+    from dgmark.lab.experiments.catalog import experiment_names, load_experiment
+    from dgmark.lab.experiments.needs import most_tokens, needs
+
+    setups: tuple[SetupName, ...] = ("builtin", "paper")
     experiments = [load_experiment(name) for name in experiment_names()]
     rows = [
         {
@@ -61,18 +68,24 @@ def list_experiments(as_json: OneObject = False) -> None:
             "title": one.title,
             "source": one.source,
             "view": one.view,
-            "cells": {name: len(one.cells_of(name)) for name in ("builtin", "paper")},
-            "texts": {name: one.setup(name).texts for name in ("builtin", "paper")},
+            "cells": {name: len(one.cells_of(name)) for name in setups},
+            "texts": {name: one.setup(name).texts for name in setups},
+            "most_tokens": {name: most_tokens(one, name) for name in setups},
+            "needs": {name: needs(one, name) for name in setups},
         }
         for one in experiments
     ]
     if as_json:
         print(json.dumps({"experiments": rows, "schema": EXPERIMENT_SCHEMA}))
         return
-    width = max(len(one.name) for one in experiments)
     for one in experiments:
-        size = f"{len(one.cells_of('builtin'))} cells of {one.builtin.texts}"
-        stdout().print(f"{one.name:<{width}}  {size:<18}  {one.source}: {one.title}", markup=False, soft_wrap=True)
+        stdout().print(Text.assemble((one.name, "bold"), f"  {one.source}: {one.title}"), soft_wrap=True)
+        for name in setups:
+            cells, tokens = len(one.cells_of(name)), most_tokens(one, name)
+            size = f"{cells} cell{'s' * (cells != 1)}"
+            cost = f" of {one.setup(name).texts} texts, up to {tokens:,} tokens" if tokens else ""
+            wanted = "; ".join(needs(one, name)) or "nothing more"
+            stdout().print(Text(f"  {name + ':':<8} {size}{cost}; needs {wanted}"), soft_wrap=True)
 
 
 @dataclass(frozen=True)
@@ -147,6 +160,8 @@ def run(
     from dgmark.lab.experiments.store import Store
 
     experiment, files = load_experiment(name), named_files(part.prompts or [])
+    if experiment.view == "benchmark":
+        offline_if_unreachable()
     with needed_extra("generate", "running an experiment"):
         from dgmark.lab.endpoint import Endpoint
         from dgmark.lab.experiments.run import RunOptions, run_experiment

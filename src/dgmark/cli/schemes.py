@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from dgmark.cli.console import command_errors, stdout
 from dgmark.cli.option_groups import OptionGroup, parameter
@@ -57,13 +58,19 @@ SchemeToMark = Annotated[
 def schemes(as_json: OneObject = False) -> None:
     """List the kinds of watermark that `generate` and `detect` know, with their options and defaults."""
     options = {name: {field.name: field.default for field in fields(kind)} for name, kind in SCHEMES.items()}
+    descriptions = {name: (kind.__doc__ or "").splitlines()[0] for name, kind in SCHEMES.items()}
     if as_json:
-        print(json.dumps({"schemes": options, "schema": 1}))
+        print(json.dumps({"schemes": options, "descriptions": descriptions, "schema": 1}))
         return
-    table = Table("scheme", "option", "default")
-    for name, kind in SCHEMES.items():
-        table.add_row(name, "", (kind.__doc__ or "").splitlines()[0], style="bold")
-        for option, default in options[name].items():
-            shown = ",".join(map(str, default)) if isinstance(default, tuple) else str(default).lower()
-            table.add_row("", option, shown)
+    table = Table(show_lines=True)
+    for column in ("scheme", "what it does", "options and their defaults"):
+        table.add_column(column, overflow="fold")
+    for name, defaults in options.items():
+        shown = [f"{option}={_shown(default)}" for option, default in defaults.items()]
+        table.add_row(Text(name, style="bold"), Text(descriptions[name]), Text("\n".join(shown)))
     stdout().print(table)
+
+
+def _shown(default: object) -> str:
+    """A default as it is written on the command line."""
+    return ",".join(map(str, default)) if isinstance(default, tuple) else str(default).lower()

@@ -1,5 +1,6 @@
 """Language models for rewriting attacks, loaded once, by folder or hub id. Code in their checkpoints is never run."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -7,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dgmark.checkpoint.hub import is_hub_id, offline_if_unreachable
 from dgmark.errors import MissingExtra, ModelNotFound, SettingsError, install_hint
 
 KINDS = {"causal": "AutoModelForCausalLM", "t5": "T5ForConditionalGeneration"}
@@ -28,6 +30,8 @@ def load_rewriter(kind: str, name: str, tokenizer: str, device: str | None, dtyp
         ModelNotFound: the model or tokenizer is unavailable.
         SettingsError: the device or dtype does not exist here.
     """
+    if is_hub_id(name) and not os.path.exists(name):
+        offline_if_unreachable()
     try:
         import torch
         import transformers

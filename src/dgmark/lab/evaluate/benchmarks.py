@@ -106,7 +106,10 @@ def _load(settings: TaskSettings) -> Any:
         return manager.load(list(settings.tasks))
     except Exception as error:  # every library that the harness calls has its own errors
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(f"the tasks {', '.join(settings.tasks)} cannot be set up: {reason}") from error
+        raise InputError(
+            f"the tasks {', '.join(settings.tasks)} cannot be set up: {reason}; if their data is missing here, run "
+            "them once on a machine with network access, and copy its Hugging Face cache (HF_HOME)"
+        ) from error
 
 
 def _unknown(manager: TaskManager, settings: TaskSettings) -> list[str]:

@@ -1,4 +1,4 @@
-"""Figures of experiments: lines with intervals, bars, densities, boxes. Needs matplotlib.
+"""Figures of experiments: lines and rows with intervals, bars, densities, boxes. Needs matplotlib.
 
 Colours are those of `dgmark.detection.strip`, which can be distinguished without colour vision; the paper's numbers
 are dashed.
@@ -6,7 +6,7 @@ are dashed.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -16,6 +16,8 @@ from dgmark.lab.experiments.estimates import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+Scale = Literal["percent", "zero", "log"]
 
 _MARKERS = "osD^vP*X"
 _DASHES = ("-", "--", "-.", ":")
@@ -94,32 +96,39 @@ def density_figure(panels: Mapping[str, Mapping[str, Float[np.ndarray, " n"]]], 
             axes.stairs(heights, edges, label=label, color=COLOURS[place], linestyle=("-", "--", ":")[place % 3])
         axes.set_title(name, fontsize="small")
         axes.set_xlabel(x, fontsize="small")
+    figure.axes[0].set_ylabel("density of windows", fontsize="small")
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize="small")
     figure.suptitle(title, fontsize="medium")
     return figure
 
 
-def bar_figure(groups: Mapping[str, Sequence[float]], bins: Sequence[str], *, y: str, title: str) -> "Figure":
-    """Draw groups of bars side by side; a group whose name ends in ", paper" is hatched."""
+def bar_figure(
+    groups: Mapping[str, Sequence[Estimate]], bins: Sequence[str], *, x: str, y: str, title: str
+) -> "Figure":
+    """Draw groups of bars with intervals side by side; a group whose name ends in ", paper" is hatched."""
     figure = new_figure(8, 4)
     axes = figure.subplots()
     width = 0.8 / max(len(groups), 1)
     names = list(dict.fromkeys(name.removesuffix(", paper") for name in groups))
-    for place, (name, heights) in enumerate(groups.items()):
+    for place, (name, estimates) in enumerate(groups.items()):
+        heights = [one.value for one in estimates]
         colour = COLOURS[names.index(name.removesuffix(", paper")) % len(COLOURS)]
         paper = name.endswith(", paper")
         axes.bar(
             np.arange(len(bins)) - 0.4 + width * (place + 0.5),
             heights,
             width,
-            label=name,
+            label=name if paper else f"{name} (n = {estimates[0].count:,})",
+            yerr=None if paper else np.array([_error(one) for one in estimates]).T,
             color="none" if paper else colour,
             edgecolor=colour,
             hatch="////" if paper else None,
             linewidth=0.7,
+            error_kw={"linewidth": 0.8},
         )
     axes.set_xticks(range(len(bins)), bins)
+    axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.set_title(title, fontsize="medium")
     figure.legend(loc="outside right upper", fontsize="x-small")
@@ -134,7 +143,7 @@ def box_figure(
     axes = figure.subplots()
     axes.boxplot(
         list(values.values()),
-        tick_labels=list(values),
+        tick_labels=[f"{name}\nn = {len(each):,}" for name, each in values.items()],
         showfliers=False,
         medianprops={"color": COLOURS[1]},
         boxprops={"color": COLOURS[0]},
@@ -170,16 +179,79 @@ def roc(
             where="post",
             color=COLOURS[number % len(COLOURS)],
             linestyle=_DASHES[number % len(_DASHES)],
-            label=name,
+            label=f"{name} (n = {len(yes):,} and {len(no):,})",
         )
     axes.set_xscale("log")
     axes.set_xlim(right=1)
     axes.set_ylim(0, 1.02)
-    axes.set_xlabel("false-positive rate")
-    axes.set_ylabel("true-positive rate")
+    axes.set_xlabel("false-positive rate, share of unmarked texts")
+    axes.set_ylabel("true-positive rate, share of marked texts")
     axes.set_title(title, fontsize="medium")
     axes.legend(loc="lower right")
     return figure
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One number of every row of a figure.
+
+    Attributes:
+        x: label of the x axis.
+        ours: the measured value of each row; None if it was not measured.
+        paper: the paper's value of each row, if any.
+        reference: where a dotted line is drawn, such as at the rate that is promised; None: nowhere.
+        scale: 0 to 100, from 0, or logarithmic.
+    """
+
+    x: str
+    ours: Sequence[Estimate | None]
+    paper: Sequence[float | None]
+    reference: float | None = None
+    scale: Scale = "zero"
+
+
+def rows_figure(rows: Sequence[str], panels: Sequence[Panel], *, title: str) -> "Figure":
+    """Draw a row with an interval for each name in every panel; the paper's values are hollow diamonds."""
+    figure = new_figure(2.6 + 2.3 * len(panels), 1.3 + 0.28 * len(rows))
+    every = np.ravel(figure.subplots(1, len(panels), sharey=True))
+    named: set[str] = set()
+    for place, (axes, panel) in enumerate(zip(every, panels, strict=True)):
+        colour = COLOURS[place % len(COLOURS)]
+        if panel.reference is not None:
+            axes.axvline(panel.reference, color="0.5", linewidth=0.8, linestyle=":")
+        for at, (ours, paper) in enumerate(zip(panel.ours, panel.paper, strict=True)):
+            if ours is not None:
+                errors = np.array([_error(ours)]).T
+                axes.errorbar(ours.value, at, xerr=errors, color=colour, marker="o", markersize=4, capsize=2)
+            if paper is not None:
+                label = None if "paper" in named else "the paper's, with other models"
+                named.add("paper")
+                axes.plot(paper, at, "D", color="0.3", markersize=5, markerfacecolor="none", label=label)
+        axes.set_xlabel(panel.x, fontsize="small")
+        if panel.scale == "log":
+            axes.set_xscale("log")
+            low, high = axes.get_xlim()
+            ticks = [tick for tick in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if low <= tick <= high]
+            axes.set_xticks(ticks, [str(tick) for tick in ticks])
+            axes.minorticks_off()
+        else:
+            axes.set_xlim(left=-3 if panel.scale == "percent" else 0)
+            axes.set_xlim(right=103 if panel.scale == "percent" else None)
+        axes.tick_params(labelsize="small")
+        axes.grid(axis="x", color="0.9", linewidth=0.6)
+        axes.set_axisbelow(True)
+    every[0].set_yticks(range(len(rows)), rows)
+    every[0].set_ylim(len(rows) - 0.5, -0.5)
+    figure.suptitle(title, fontsize="medium")
+    if named:
+        figure.legend(loc="outside lower right", fontsize="x-small")
+    return figure
+
+
+def _error(estimate: Estimate) -> tuple[float, float]:
+    """How far the interval reaches below and above the value; 0 if there is none."""
+    below, above = estimate.value - estimate.low, estimate.high - estimate.value
+    return (0.0 if np.isnan(below) else max(below, 0.0), 0.0 if np.isnan(above) else max(above, 0.0))
 
 
 @dataclass(frozen=True)

@@ -87,17 +87,27 @@ def write_report(report: Report, folder: Path) -> list[Path]:
         "report.md": to_page(report),
         "numbers.csv": to_csv(section.quantities),
         "tables.tex": "\n".join(map(to_latex, [status_table(report.context), *section.tables])),
-        **{f"{name}.png": _png(figure) for name, figure in section.figures.items()},
+        **{f"{name}.{kind}": _drawn(figure, kind) for name, figure in section.figures.items() for kind in _NO_DATES},
     }
     for name, content in files.items():
         write_whole(folder / name, content)
     return [folder / name for name in files]
 
 
-def _png(figure: "Figure") -> bytes:
+# formats of figures; without dates, versions and random names, so that the same numbers give the same file
+_NO_DATES: dict[str, dict[str, None]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+
+
+def _drawn(figure: "Figure", kind: str) -> bytes:
+    from matplotlib import rc_context
+
     out = BytesIO()
-    # no date and no version, so that the same numbers give the same file
-    figure.savefig(out, format="png", dpi=130, metadata={"Software": None})
+    with rc_context({"svg.hashsalt": "dgmark"}):
+        figure.savefig(out, format=kind, dpi=130, metadata=_NO_DATES[kind])
     return out.getvalue()
 
 

@@ -1,6 +1,6 @@
 """Curves: detectability by length of the text, and detectability under attacks by their strength."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -27,12 +27,20 @@ def length_curve(context: Context) -> Section:
         by_cell = {cell: ours.get((cell, f"TPR p<={rate}")) for cell in context.cells}
         figures[f"tpr-at-{rate.rstrip('%').replace('.', '_')}-percent"] = line_figure(
             [line for group in groups for line in _lines(context, group, by_cell)],
-            x="tokens",
-            y="TPR in percent",
-            title=f"TPR at a false-positive rate of {rate}",
+            x="length of the text, tokens",
+            y="TPR, % of marked texts",
+            title=f"TPR at a false-positive rate of {rate}{_texts_each(by_cell.values())}",
             logarithmic=True,
         )
     return Section(tables.quantities, tables.tables, figures=figures)
+
+
+def _texts_each(quantities: Iterable[Quantity | None]) -> str:
+    """How many texts stand behind each measured point, for a title."""
+    counts = sorted({q.ours.count for q in quantities if q and q.ours})
+    if not counts:
+        return ""
+    return f" (n = {counts[0]:,}{f' to {counts[-1]:,}' if len(counts) > 1 else ''} texts a point)"
 
 
 def _lines(context: Context, group: str, by_cell: Mapping[str, Quantity | None]) -> list[Line]:
@@ -61,7 +69,10 @@ def area_under_curve(context: Context) -> Section:
         lines = [line for cell in marked for line in _auc_lines(cell, attack, quantities)]
         if len(attack.values) > 1:
             figures[f"auc-{_slug(attack.label)}"] = line_figure(
-                lines, x=attack.option, y="AUC", title=f"{attack.label}: AUC against unmarked text"
+                lines,
+                x=_STRENGTHS.get(attack.option, attack.option),
+                y="AUC against unmarked text",
+                title=f"{attack.label}{_texts_each(q for q in quantities if _of(q, attack))}",
             )
         curves = _roc_scores(context, marked, attack)
         if curves:
@@ -69,6 +80,15 @@ def area_under_curve(context: Context) -> Section:
                 curves, title=f"{attack.label}, {attack.option} {attack.values[-1]:g}"
             )
     return Section(quantities, tables_of(*tables), figures=figures)
+
+
+_STRENGTHS = {"budget": "budget, share of the tokens"}
+
+
+def _of(quantity: Quantity, attack: Attack) -> bool:
+    """Whether a quantity is an AUC of this attack."""
+    series = quantity.name.removeprefix("AUC ").rpartition(" ")[0]
+    return quantity.name.startswith(f"AUC {attack.label}") and series.partition(", w = ")[0] == attack.label
 
 
 def _slug(label: str) -> str:
@@ -131,12 +151,11 @@ def _series(context: Context, cell: CellRows, attack: Attack, series: str, stati
 
 
 def _auc_table(attack: Attack, quantities: list[Quantity]) -> Table | None:
-    prefix = f"AUC {attack.label}"
     rows: dict[tuple[str, str], list[str]] = {}
     texts: dict[tuple[str, str], list[int]] = {}
     for q in quantities:
         series = q.name.removeprefix("AUC ").rpartition(" ")[0]
-        if q.name.startswith(prefix) and series.partition(", w = ")[0] == attack.label:
+        if _of(q, attack):
             ours = "–" if q.ours is None else with_interval(q.ours, 3)
             texts.setdefault((q.cell, series), []).append(q.ours.count if q.ours else 0)
             rows.setdefault((q.cell, series), []).append(ours if q.paper is None else f"{ours} ({number(q.paper, 3)})")

@@ -1,18 +1,23 @@
 """Detectability: error rates at the paper's thresholds, TPR at a false-positive rate, and figures of the texts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dgmark.lab.evaluate.repetition import repeated_ngrams
 from dgmark.lab.experiments.cells import CellRows, Scores
 from dgmark.lab.experiments.estimates import Estimate, auc, mean, median, perplexity, share
+from dgmark.lab.experiments.figures import Panel, Scale, rows_figure
 from dgmark.lab.experiments.schemes import DGMARK
 from dgmark.lab.experiments.spec import RATES, PaperNumbers, Rates
 from dgmark.lab.experiments.tables import Column, Quantity, Table, quantity_table
 from dgmark.lab.experiments.views.section import Context, Section, tables_of
 from dgmark.rows.jsonl import Row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 THRESHOLDS = (4.0, 5.0)
 
@@ -20,7 +25,47 @@ THRESHOLDS = (4.0, 5.0)
 def detection(context: Context) -> Section:
     """Show the tables of detectability."""
     quantities = [q for cell in context.cells.values() for q in cell_quantities(context, cell)]
-    return Section(quantities=quantities, tables=tables_of(*detection_tables(list(context.cells), quantities)))
+    tables = tables_of(*detection_tables(list(context.cells), quantities))
+    figures = {} if (drawn := _overview(context, quantities)) is None else {"overview": drawn}
+    return Section(quantities=quantities, tables=tables, figures=figures)
+
+
+def _overview(context: Context, quantities: Sequence[Quantity]) -> "Figure | None":
+    """Draw what the tables say in short: how often each mark is found, false alarms, and what the text costs."""
+    known = {(q.cell, q.name): q for q in quantities}
+    cells = [cell for cell in context.cells.values() if any(q.cell == cell.name for q in quantities)]
+    if not any(cell.rows for cell in cells):
+        return None
+    panels = [
+        _panel("found at p <= 0.01 %,\n% of marked texts", cells, known, "TPR deployed p<=0.01%", "TPR p<=0.01%"),
+        _panel("found at z > 4,\n% of marked texts", cells, known, "TPR z>4", times=100),
+        _panel("false alarms at p <= 1 %,\n% of unmarked texts with any key", cells, known, "FPR p<=1%"),
+        _panel("perplexity\nunder the judge", cells, known, "perplexity"),
+    ]
+    shown = [panel for panel in panels if any(panel.ours)]
+    names = [f"{cell.name} (n = {len(cell.rows):,})" if cell.rows else f"{cell.name} (paper)" for cell in cells]
+    return rows_figure(names, shown, title=context.experiment.title) if shown else None
+
+
+def _panel(
+    x: str,
+    cells: Sequence[CellRows],
+    known: Mapping[tuple[str, str], Quantity],
+    *names: str,
+    times: float = 1.0,
+) -> Panel:
+    """A panel of the first of these quantities that a cell has, in percent if multiplied by 100."""
+    found = [next((q for name in names if (q := known.get((cell.name, name))) and q.ours), None) for cell in cells]
+    papers = [known.get((cell.name, names[-1])) for cell in cells]
+    ours = [_times(q.ours, times) if q and q.ours else None for q in found]
+    paper = [q.paper * times if q and q.paper is not None else None for q in papers]
+    kind = names[-1].partition(" ")[0]
+    scales: dict[str, Scale] = {"TPR": "percent", "FPR": "zero", "perplexity": "log"}
+    return Panel(x, ours, paper, 1.0 if kind == "FPR" else None, scales[kind])
+
+
+def _times(one: Estimate, factor: float) -> Estimate:
+    return Estimate(factor * one.value, factor * one.low, factor * one.high, one.count)
 
 
 def detection_tables(names: Sequence[str], quantities: Sequence[Quantity]) -> list[Table | None]:

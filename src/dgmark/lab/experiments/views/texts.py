@@ -32,9 +32,9 @@ def ratios(context: Context) -> Section:
                     quantities.append(_ratio(cell.name, f"{attack.label} {value:g}", changed))
                     panels[f"{attack.option} {value:g}"] = {**unmarked, "marked": marked, "attacked": changed}
             if panels:
-                title = f"{cell.name}, {attack.label}: matching ratio of {window} tokens"
+                title = f"{cell.name}, {attack.label} (n = {len(cell.ids):,} texts)"
                 figures[f"ratios-{attack.label}-{cell.name}".replace(" = ", "-").replace(" ", "-")] = density_figure(
-                    panels, x="matching ratio", title=title
+                    panels, x=f"matching ratio of {window} tokens", title=title
                 )
     rows = [[q.cell, q.name, "–" if q.ours is None else f"{q.ours.value:.3f}"] for q in quantities]
     tables = [Table(f"Mean matching ratio of {window} tokens", ["", "texts", "ratio"], rows)] if rows else []
@@ -57,17 +57,18 @@ def _ratio(cell: str, name: str, values: Float[np.ndarray, " n"]) -> Quantity:
 def lengths(context: Context) -> Section:
     """Show shares of responses by length, up to the first end token."""
     names = [f"{low}-{high}" for low, high in LENGTH_BINS]
-    quantities, bars = [], {}
+    quantities, bars = [], dict[str, list[Estimate]]()
     for cell in context.cells.values():
         counted = np.array([len(row["token_ids"]) for row in cell.rows])
         paper = cell.cell.paper.lengths
         if paper is not None:
-            bars[f"{cell.name}, paper"] = paper
-        if len(counted):
-            inside = [int(((counted >= low) & (counted <= high)).sum()) for low, high in LENGTH_BINS]
-            bars[cell.name] = [100 * one / len(counted) for one in inside]
+            bars[f"{cell.name}, paper"] = [Estimate(one, one, one, 0) for one in paper]
+        inside = [int(((counted >= low) & (counted <= high)).sum()) for low, high in LENGTH_BINS]
+        shares = [share(one, len(counted)) for one in inside] if len(counted) else []
+        if shares:
+            bars[cell.name] = [Estimate(100 * s.value, 100 * s.low, 100 * s.high, s.count) for s in shares]
         for place, name in enumerate(names):
-            ours = share(inside[place], len(counted)) if len(counted) else None
+            ours = shares[place] if shares else None
             quantities.append(
                 Quantity(cell.name, f"share {name}", ours, None if paper is None else paper[place] / 100, 2)
             )
@@ -80,9 +81,10 @@ def lengths(context: Context) -> Section:
     groups = dict.fromkeys(cell.cell.group for cell in context.cells.values())
     figures = {
         f"lengths-{group or 'all'}".replace(" ", "-"): bar_figure(
-            {name: heights for name, heights in bars.items() if _group(context, name) == group},
+            {name: estimates for name, estimates in bars.items() if _group(context, name) == group},
             names,
-            y="percent of responses",
+            x="length, tokens up to the first end token",
+            y="share of responses, %",
             title=f"Lengths of responses {group}".strip(),
         )
         for group in groups
@@ -110,7 +112,15 @@ def perplexities(context: Context) -> Section:
             papers |= {} if paper is None else {cell.name: paper}
     columns = [Column("median perplexity", "median perplexity"), Column("median z", "median z")]
     table = quantity_table("Perplexity of each text, median", list(context.cells), quantities, columns)
-    figures = {"perplexity": box_figure(boxes, papers, y="perplexity", title=context.experiment.title)} if boxes else {}
+    figures = (
+        {
+            "perplexity": box_figure(
+                boxes, papers, y="perplexity of a text under the judge", title=context.experiment.title
+            )
+        }
+        if boxes
+        else {}
+    )
     return Section(quantities, tables_of(table), figures=figures)
 
 
