@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from dgmark.cli.access import access_app
 from dgmark.cli.attack import attack
 from dgmark.cli.bench_lm import bench_lm
 from dgmark.cli.console import report_system_error
@@ -22,6 +23,7 @@ from dgmark.cli.process import prepare_process
 from dgmark.cli.rate import rate
 from dgmark.cli.report import report_app
 from dgmark.cli.schemes import schemes
+from dgmark.cli.serve import serve
 from dgmark.cli.tune import tune
 from dgmark.version import __version__
 
@@ -53,6 +55,8 @@ def dgmark(
 app.command(cls=Command)(keygen)
 app.add_typer(key_app, name="key")
 app.add_typer(report_app, name="report")
+app.command(cls=Command)(serve)
+app.add_typer(access_app, name="access")
 for command in (generate, infill, detect, attack, evaluate, rate, tune):
     app.command(cls=Command)(command)
 app.command("bench-lm", cls=Command)(bench_lm)

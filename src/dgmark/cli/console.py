@@ -25,7 +25,7 @@ FAULT = DgmarkError.exit_code
 
 def stderr() -> Console:
     """The console for progress, warnings and errors; it obeys NO_COLOR."""
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 
 
 class _Output(Console):
@@ -38,7 +38,7 @@ class _Output(Console):
 
 def stdout() -> Console:
     """The console for tables and highlighted text."""
-    return _Output(highlight=False)
+    return _Output(highlight=False, emoji=False)
 
 
 def command_errors(command: Callable[P, R]) -> Callable[P, R]:

@@ -22,6 +22,7 @@ from dgmark.detection.shares import UNCHANGED, bonferroni_p
 from dgmark.detection.spans import Stretch, check_length, find_stretches
 from dgmark.detection.subkey_spans import find_subkey_stretches
 from dgmark.detection.windows import DEFAULT_WINDOW, WindowTest, window_test
+from dgmark.detection.words import Limit
 from dgmark.errors import SettingsError, several, whole
 from dgmark.watermark.key import WatermarkKey
 
@@ -146,6 +147,19 @@ class Detector:
         if self.normalise and not isinstance(texts_or_ids, str):
             return [self.detect(item) for item in several(texts_or_ids, "texts")]
         return [self._test.detect(tokens) for tokens in self.reader.read_many(texts_or_ids)]
+
+    def limits(self, text_or_ids: TextOrIds, rates: Sequence[float]) -> list[Limit | None]:
+        """Why each of these false-positive rates leaves the unchanged text `uncertain`, unless it shows the mark.
+
+        Returns:
+            For each rate "empty", "short" or "repetitive" (see `Detection.uncertain_because`); None where a text that
+            does not show the mark is `not_detected`.
+
+        Raises:
+            VocabularyMismatch: an id lies outside the key's vocabulary.
+            SettingsError: the input is neither a text nor ids.
+        """
+        return self._test.limits(self.reader.read(text_or_ids), rates)
 
     def spans(self, text_or_ids: TextOrIds) -> tuple[Span, ...]:
         """The spans of a text (or of ids) that carry the mark, in order; with sub-keys, the mark of any of them.

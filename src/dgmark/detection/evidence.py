@@ -174,8 +174,16 @@ class KeyTest:
         if for_aligned and p > SETTLED:
             aligned = aligned_test(key.tables, tokens.ids, tokens.positions, self.phase, intact=self.mode != "edited")
             p = min(p, adjusted_p(aligned.p_value, for_aligned))
-        limit = None if p <= self.level else self._limit(hypotheses[0], len(tokens.ids), max(for_intact, for_aligned))
+        limit = None
+        if p > self.level:
+            (limit,) = self._limits(hypotheses[0], len(tokens.ids), max(for_intact, for_aligned), [self.level])
         return Evidence(key, p, best, aligned, limit)
+
+    def limits(self, tokens: ScoredIds, rates: Sequence[float]) -> list[Limit | None]:
+        """Why a typical mark would not be found in these tokens at each rate; None where it would be."""
+        plain = self._intact(self.likeliest(tokens)).hypotheses(tokens.ids, tokens.positions)[0]
+        share = max(self.shares(len(tokens.ids)))
+        return self._limits(plain, len(tokens.ids), share, [rate / self.tried for rate in rates])
 
     def shares(self, scored: int, share: float = 1.0) -> tuple[float, float]:
         """The shares of the exact test and of the alignment test. They depend on the length of the text alone."""
@@ -193,24 +201,25 @@ class KeyTest:
     def _intact(self, key: WatermarkKey) -> IntactTest:
         return IntactTest(key.tables, self.phase, self.max_crop)
 
-    def _limit(self, plain: Hypothesis, scored: int, share: float) -> Limit | None:
-        """Why the tests would not find a typical intact mark in this text; None if they would.
+    def _limits(self, plain: Hypothesis, scored: int, share: float, levels: Sequence[float]) -> list[Limit | None]:
+        """Why the tests would not find a typical intact mark in this text at each level; None where they would.
 
         The exact test answers, at the larger share of the two tests, because alignment finds intact text as well.
         """
         if not scored:
-            return "empty"
-        if self._typical_mark_found(plain, scored, share):
-            return None
+            return ["empty"] * len(levels)
+        typical = self._typical_p_value(plain, scored, share)
+        if typical <= min(levels, default=1):
+            return [None] * len(levels)
         different = np.eye(1, self.key.spec.modulus, dtype=np.int64).repeat(scored, axis=0)
-        as_different = replace(plain, null=MatchNull.of(different))
-        return "repetitive" if self._typical_mark_found(as_different, scored, share) else "short"
+        as_different = self._typical_p_value(replace(plain, null=MatchNull.of(different)), scored, share)
+        return [None if typical <= level else "repetitive" if as_different <= level else "short" for level in levels]
 
-    def _typical_mark_found(self, plain: Hypothesis, scored: int, share: float) -> bool:
-        """Whether a typical mark, in which half of the tokens that chance misses match, is below the level."""
+    def _typical_p_value(self, plain: Hypothesis, scored: int, share: float) -> float:
+        """The p-value of a typical mark, in which half of the tokens that chance misses match."""
         chance = 1 / self.key.spec.modulus
         typical = min(math.ceil(scored * (1 + chance) / 2), plain.null.largest)
-        return adjusted_p(plain.p_value_of(typical), share) <= self.level
+        return adjusted_p(plain.p_value_of(typical), share)
 
 
 def setting_of(key: WatermarkKey) -> str:

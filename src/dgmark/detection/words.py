@@ -15,6 +15,7 @@ _HEADINGS = {
     "not_detected": "No watermark found",
     "uncertain": "No statement possible",
 }
+_SYMBOLS = {"watermarked": "✓", "not_detected": "–", "uncertain": "?"}
 
 
 @runtime_checkable
@@ -63,6 +64,11 @@ def rarity(p_value: float) -> str:
 def heading(found: Finding, *, passages: int = 0) -> str:
     """The verdict in two to five words; `passages`: number of passages that carry the mark by themselves."""
     return "Watermark found in part" if passages and found.verdict != "watermarked" else _HEADINGS[found.verdict]
+
+
+def symbol(found: Finding, *, passages: int = 0) -> str:
+    """A sign for the verdict, so that its colour is not all that tells it; see `heading`."""
+    return "◐" if passages and found.verdict != "watermarked" else _SYMBOLS[found.verdict]
 
 
 def verdict_sentence(found: Finding, *, passages: int = 0, public: bool = False) -> str:

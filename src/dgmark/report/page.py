@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from dgmark.detection.words import rarity
+from dgmark.detection.words import rarity, symbol
 from dgmark.errors import MissingExtra, install_hint
 from dgmark.report.contents import Report
 
@@ -53,7 +53,7 @@ def to_html(report: Report) -> bytes:
         report=report,
         detection=report.detection,
         heading=report.heading,
-        mark={"watermarked": "✓", "not_detected": "–", "uncertain": "?"}[report.verdict] if not report.partly else "◐",
+        mark=symbol(report.detection, passages=len(report.passages)),
         method=report.to_fields()["method"],
         scale=Scale(max(_RAREST, math.ceil(-math.log10(fpr)) + 3)),
         rarity=rarity,

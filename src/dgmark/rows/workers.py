@@ -130,11 +130,16 @@ _WORK: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
 
 def _set_work(lifeline: Connection, work: Callable[..., Any], shared: tuple[Any, ...]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
-    Thread(target=_end_with, args=(lifeline,), daemon=True).start()
+    end_with(lifeline)
     _WORK[:] = [(work, shared)]
 
 
-def _end_with(lifeline: Connection) -> None:
+def end_with(lifeline: Connection) -> None:
+    """End this process as soon as the other end of a pipe is closed, as the system does when its holder ends."""
+    Thread(target=_wait_for, args=(lifeline,), daemon=True).start()
+
+
+def _wait_for(lifeline: Connection) -> None:
     lifeline.poll(None)
     os._exit(1)
 

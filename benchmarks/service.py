@@ -1,0 +1,130 @@
+"""Speed of the service: detections a second and latency, for 1, 8 and 64 clients on loopback.
+
+Each client sends its next text when it has the answer to the last one. Refusals (429) are counted, not waited for.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dgmark.watermark.key import WatermarkKey
+
+TEXTS = Path(__file__).parents[1] / "tests" / "texts" / "time_machine.txt"
+
+
+@dataclass
+class Figures:
+    """What the clients saw: the seconds of each answer, and the number of refusals."""
+
+    seconds: list[float] = field(default_factory=list)
+    refused: int = 0
+
+
+def main() -> None:
+    """Start the service, run the clients, print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=10, help="for each number of clients")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--characters", type=int, default=1200, help="of a text")
+    parser.add_argument("--passages", action="store_true", help="also find the marked passages")
+    options = parser.parse_args()
+    whole = TEXTS.read_text(encoding="utf-8")
+    starts = range(0, len(whole) - options.characters, options.characters)
+    bodies = [
+        json.dumps({"text": whole[start : start + options.characters], "passages": options.passages})
+        for start in starts
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        WatermarkKey.generate().save(Path(folder) / "main.json")
+        port = _free_port()
+        command = ["serve", "--keys", folder, "--port", str(port), "--workers", str(options.workers)]
+        server = subprocess.Popen([sys.executable, "-m", "dgmark", *command], stderr=subprocess.DEVNULL)
+        try:
+            _wait_for(port)
+            _clients(port, bodies, 4, 2.0)
+            print(f"{options.workers} workers, {options.characters} characters, {os.cpu_count()} processors")
+            print("| clients | detections/s | p50, ms | p99, ms | refused |\n|---|---|---|---|---|")
+            for clients in (1, 8, 64):
+                figures = _clients(port, bodies, clients, options.seconds)
+                cuts = [1000 * cut for cut in statistics.quantiles(figures.seconds, n=100)]
+                rate = len(figures.seconds) / options.seconds
+                print(f"| {clients} | {rate:.0f} | {cuts[49]:.1f} | {cuts[98]:.1f} | {figures.refused} |")
+            print(f"memory of the service and its workers: {_memory(server.pid) >> 20} MB")
+        finally:
+            server.send_signal(signal.SIGTERM)
+            server.wait(30)
+
+
+def _clients(port: int, bodies: list[str], clients: int, seconds: float) -> Figures:
+    figures, ends = Figures(), time.monotonic() + seconds
+    threads = [
+        threading.Thread(target=_client, args=(port, bodies[n:] + bodies[:n], ends, figures)) for n in range(clients)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return figures
+
+
+def _client(port: int, bodies: list[str], ends: float, figures: Figures) -> None:
+    connection, number = http.client.HTTPConnection("127.0.0.1", port), 0
+    while time.monotonic() < ends:
+        began = time.perf_counter()
+        connection.request("POST", "/v1/detect", bodies[number % len(bodies)], {"content-type": "application/json"})
+        answer = connection.getresponse()
+        answer.read()
+        if answer.status == 429:
+            figures.refused += 1
+        elif answer.status == 200:
+            figures.seconds.append(time.perf_counter() - began)
+        else:
+            raise SystemExit(f"the service answered {answer.status}")
+        number += 1
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def _wait_for(port: int) -> None:
+    for _ in range(600):
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", port)
+            connection.request("GET", "/readyz")
+            if connection.getresponse().status == 200:
+                return
+        except OSError:
+            pass
+        time.sleep(0.1)
+    raise SystemExit("the service did not start")
+
+
+def _memory(process: int) -> int:
+    """Resident bytes of a process and of those that it started (Linux)."""
+    page, total = os.sysconf("SC_PAGE_SIZE"), 0
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(status.read_text().rsplit(")", 1)[1].split()[1])
+            if process in (parent, int(status.parent.name)):
+                total += int((status.parent / "statm").read_text().split()[1]) * page
+        except OSError:
+            continue
+    return total
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""Access tokens: random texts that say what their holder may do. The file keeps their hashes only.
+
+A token has 32 random bytes, so that a plain SHA-256 of it cannot be reversed by trial. Knows nothing of HTTP.
+"""
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal, get_args
+
+import portalocker
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from dgmark.errors import InputError, KeyFileNotFound, SettingsError
+from dgmark.rows.inputs import open_file
+from dgmark.rows.whole_files import write_whole
+
+Scope = Literal["detect", "detect:full", "admin"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+EVERYTHING = frozenset(SCOPES)
+PREFIX = "dgm_"  # tells people, and scanners of repositories, what they have found
+LARGEST_FILE = 2**20
+_NAME = r"^[\w.@-]{1,64}$"
+
+
+class Token(BaseModel):
+    """What the file knows of one token."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(pattern=_NAME)
+    scopes: tuple[Scope, ...] = Field(min_length=1)
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    created: str
+
+
+class _Content(BaseModel):
+    """Version 1 of the file."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    format: Literal["dgmark-tokens"] = "dgmark-tokens"
+    version: Literal[1] = 1
+    tokens: tuple[Token, ...] = ()
+
+
+@dataclass
+class TokenFile:
+    """A file of tokens, read again whenever it changes: a removed token is refused from then on.
+
+    Attributes:
+        path: the file.
+    """
+
+    path: Path
+
+    def __post_init__(self) -> None:
+        self._seen: tuple[int, ...] | None = None
+        self._tokens: tuple[Token, ...] = ()
+
+    def tokens(self) -> tuple[Token, ...]:
+        """All tokens of the file.
+
+        Raises:
+            KeyFileNotFound: the file cannot be read.
+            InputError: it is not a file of tokens.
+        """
+        try:
+            status = os.stat(self.path)
+            seen = (status.st_mtime_ns, status.st_size, status.st_ino)
+            if seen != self._seen:
+                with open_file(self.path) as file:
+                    self._tokens = _parsed(file.read(LARGEST_FILE + 1), self.path).tokens
+                self._seen = seen
+        except OSError as error:
+            raise KeyFileNotFound(
+                f"the token file {self.path} cannot be read ({error.strerror}): make one with "
+                f"`dgmark access add {self.path} NAME`"
+            ) from error
+        return self._tokens
+
+    def find(self, secret: str) -> Token | None:
+        """The token of this secret; the time that this takes does not tell how near a guess is."""
+        digest = _hash(secret)
+        found = None
+        for token in self.tokens():
+            if hmac.compare_digest(token.sha256, digest):
+                found = token
+        return found
+
+    def add(self, name: str, scopes: Iterable[str]) -> str:
+        """Make a token, and return its secret, which nobody can read from the file.
+
+        Raises:
+            SettingsError: the name is taken, is none, or a scope is none.
+            InputError: the file is not one of tokens, or cannot be written.
+        """
+        secret = PREFIX + secrets.token_urlsafe(32)
+        fields = {"name": name, "scopes": tuple(dict.fromkeys(scopes)), "sha256": _hash(secret)}
+        with self._locked():
+            tokens = self.tokens() if self.path.exists() else ()
+            if any(token.name == name for token in tokens):
+                raise SettingsError(
+                    f"{self.path} has a token {name!r} already: remove it first, or choose another name"
+                )
+            try:
+                token = Token.model_validate({**fields, "created": datetime.now(UTC).isoformat(timespec="seconds")})
+            except ValidationError as error:
+                raise SettingsError(_what_is_wrong(error, name)) from None
+            self._write((*tokens, token))
+        return secret
+
+    def remove(self, name: str) -> None:
+        """Remove a token: whoever has it is refused from now on.
+
+        Raises:
+            SettingsError: the file has no token of this name.
+        """
+        with self._locked():
+            tokens = self.tokens()
+            left = tuple(token for token in tokens if token.name != name)
+            if len(left) == len(tokens):
+                raise SettingsError(f"{self.path} has no token {name!r}: `dgmark access list {self.path}` names them")
+            self._write(left)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """No other process changes the file meanwhile."""
+        try:
+            with portalocker.Lock(self.path.with_name(f".{self.path.name}.lock"), "a", timeout=10):
+                yield
+        except (OSError, portalocker.LockException) as error:
+            raise InputError(f"{self.path} cannot be written ({error}): choose another place") from error
+
+    def _write(self, tokens: tuple[Token, ...]) -> None:
+        content = json.dumps(_Content(tokens=tokens).model_dump(mode="json"), indent=2) + "\n"
+        write_whole(self.path, content.encode())
+        self.path.chmod(0o600)
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _parsed(content: bytes, path: Path) -> _Content:
+    try:
+        if len(content) <= LARGEST_FILE:
+            return _Content.model_validate_json(content)
+    except ValidationError:
+        pass
+    raise InputError(f"{path} is not a file of access tokens: give the file that `dgmark access add` wrote")
+
+
+def _what_is_wrong(error: ValidationError, name: str) -> str:
+    if any(one["loc"][0] == "name" for one in error.errors()):
+        return f"{name!r} is not a token's name: take up to 64 letters, digits and the characters . _ @ -"
+    return f"a token's scopes are one or more of: {', '.join(SCOPES)}"

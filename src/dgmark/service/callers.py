@@ -1,0 +1,138 @@
+"""Who asks, and what they may: tokens and their scopes, the public form, and how often it may be used.
+
+A detector answers whoever wants to remove or forge a mark as well. So the public form has no numbers, one rate, and a
+limit for each token and each address.
+"""
+
+import ipaddress
+import time
+from dataclasses import dataclass
+from math import ceil
+from typing import Never
+
+from fastapi import Request
+from limits import parse
+from limits.storage import MemoryStorage
+from limits.strategies import MovingWindowRateLimiter
+
+from dgmark.service.access import EVERYTHING, Scope, TokenFile
+from dgmark.service.problems import Refused, id_of
+from dgmark.service.records import Audit
+from dgmark.service.settings import ServiceSettings
+
+# headers by which a proxy says that somebody else asked
+_FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
+_ADDRESS_BITS = 64  # of an IPv6 address: one network, which one person has
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks.
+
+    Attributes:
+        name: the name of their token; None without one.
+        scopes: what they may do.
+        address: where they ask from.
+    """
+
+    name: str | None
+    scopes: frozenset[Scope]
+    address: str
+
+    @property
+    def public(self) -> bool:
+        """Whether they get the public form."""
+        return "detect:full" not in self.scopes
+
+
+class Callers:
+    """Tells who asks.
+
+    Args:
+        settings: the service's settings.
+        audit: is told of refusals.
+    """
+
+    def __init__(self, settings: ServiceSettings, audit: Audit) -> None:
+        self._tokens = TokenFile(settings.tokens) if settings.tokens else None
+        if self._tokens:
+            self._tokens.tokens()  # a file that cannot be used is an error now, not at each request
+        self._public, self._audit = settings.public, audit
+        self._rate = parse(settings.public_rate)
+        self._limiter = MovingWindowRateLimiter(MemoryStorage())
+
+    def caller(self, request: Request) -> Caller:
+        """Who asks this.
+
+        Raises:
+            Refused: the token is wrong, or there is none and one is needed.
+        """
+        address = request.client.host if request.client else "unknown"
+        scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+        if secret:
+            token = self._tokens.find(secret.strip()) if self._tokens and scheme.lower() == "bearer" else None
+            if token is None:
+                self._refuse(request, 401, "this access token is not valid here: ask the operator for another", address)
+            return Caller(token.name, frozenset(token.scopes), address)
+        if self._public:
+            return Caller(None, frozenset({"detect"}), address)
+        if self._tokens or any(name in request.headers for name in _FORWARDED):
+            detail = "an access token is needed: send it as `Authorization: Bearer TOKEN`"
+            self._refuse(request, 401, detail, address)
+        return Caller(None, EVERYTHING, address)
+
+    def with_scope(self, request: Request, scope: Scope) -> Caller:
+        """Who asks this, if they may do it.
+
+        Raises:
+            Refused: they may not.
+        """
+        caller = self.caller(request)
+        # whoever may see all numbers may see the verdict
+        if scope not in caller.scopes and not (scope == "detect" and "detect:full" in caller.scopes):
+            detail = f"this needs a token with the scope {scope}"
+            self._refuse(request, 403, detail, caller.address, caller.name)
+        return caller
+
+    def who_checks(self, request: Request) -> Caller:
+        """Who asks for a text to be checked, if they may, and not too often.
+
+        Raises:
+            Refused: they may not, or ask too often.
+        """
+        caller = self.with_scope(request, "detect")
+        if caller.public:
+            self._count(request, caller)
+        return caller
+
+    def _count(self, request: Request, caller: Caller) -> None:
+        for kind, value in (("address", _network(caller.address)), ("token", caller.name)):
+            if value is not None and not self._limiter.hit(self._rate, kind, value):
+                reset = self._limiter.get_window_stats(self._rate, kind, value).reset_time
+                wait = max(1, ceil(reset - time.time()))
+                detail = f"no more than {self._rate} are answered: try again in {wait} seconds"
+                self._refuse(request, 429, detail, caller.address, caller.name, {"retry-after": str(wait)})
+
+    def _refuse(
+        self,
+        request: Request,
+        status: int,
+        detail: str,
+        address: str,
+        name: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Never:
+        path = getattr(request.scope.get("route"), "path", "")
+        self._audit.note("refused", request=id_of(request), path=path, status=status, token=name, address=address)
+        raise Refused(status, detail, headers={"www-authenticate": "Bearer"} if status == 401 else headers)
+
+
+def _network(address: str) -> str:
+    """An address, or the network of an IPv6 address."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if parsed.version == 4:
+        return str(parsed)
+    return str(ipaddress.ip_network((parsed, _ADDRESS_BITS), strict=False))

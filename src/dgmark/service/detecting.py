@@ -1,0 +1,217 @@
+"""The routes that check texts: one text, a batch, a report. Bodies are JSON, or a form with a document."""
+
+from typing import Any, TypeVar
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from pydantic import BaseModel
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException
+
+from dgmark.service import fields
+from dgmark.service.callers import Caller
+from dgmark.service.checking import Answer, Checker, Content, Extras, Options, Upload
+from dgmark.service.house import House
+from dgmark.service.problems import Refused, id_of
+from dgmark.version import __version__
+
+R = TypeVar("R", bound=BaseModel)
+
+DOCUMENT = "document"
+_MOST_FIELDS = 64
+_SCHEMA_PLACE = "#/components/schemas/{model}"
+# what the public form may choose: anything else would make its verdict a number
+_PUBLIC_FIELDS = {"key", "keys", "text", "passages", "include_text", "name", "format"}
+_KINDS = {"html": "text/html; charset=utf-8", "json": "application/json"}
+
+
+def routes(house: House) -> APIRouter:
+    """The routes of detection.
+
+    Args:
+        house: what the routes of one service share.
+    """
+    router = APIRouter(tags=["detection"])
+
+    @router.get("/v1/about", summary="What the service holds, and which form you get")
+    async def about(request: Request) -> fields.About:
+        caller = house.callers.with_scope(request, "detect")
+        settings = house.settings
+        return fields.About(
+            dgmark=__version__,
+            keys=[
+                fields.KeyFields(name=name, key_fingerprint=key.fingerprint, tokenizer=key.spec.tokenizer)
+                for name, key in house.keys.items()
+            ],
+            fpr=settings.fpr,
+            form="public" if caller.public else "full",
+            signed=settings.signer is not None,
+            max_chars=settings.max_chars,
+            max_texts=settings.max_texts,
+            body_bytes=settings.body_bytes,
+        )
+
+    @router.post(
+        "/v1/detect",
+        summary="Check one text, the token ids of one response, or one document",
+        response_model=fields.FullAnswer | fields.PublicAnswer,
+        openapi_extra=_body(fields.DetectRequest, "A document in place of text and token_ids."),
+    )
+    async def detect(request: Request) -> Response:
+        caller = house.callers.who_checks(request)
+        asked, upload = await _read(request, fields.DetectRequest)
+        options = _options(house, caller, asked)
+        source = _one_text(asked, upload)
+        extras = Extras(caller.public, asked.passages, tuple(asked.rates), asked.include_text)
+        answer = await house.check(Checker.detect, source, options, extras)
+        _note(house, request, caller, options, "detect", answer)
+        return Response(answer.content, media_type="application/json")
+
+    @router.post(
+        "/v1/detect/batch",
+        summary="Check several texts, or the rows of a table",
+        response_model=fields.BatchAnswer,
+        openapi_extra=_body(fields.BatchRequest, "A table (.csv, .xlsx) in place of texts."),
+    )
+    async def detect_batch(request: Request) -> Response:
+        caller = house.callers.with_scope(request, "detect:full")
+        asked, upload = await _read(request, fields.BatchRequest)
+        if (upload is None) == (not asked.texts):
+            raise Refused(400, "give texts, or one document, and not both", param="texts")
+        source = upload or [(one.id, _content(one)) for one in asked.texts]
+        options = _options(house, caller, asked)
+        answer = await house.check(Checker.detect_many, source, options)
+        _note(house, request, caller, options, "detect/batch", answer)
+        return Response(answer.content, media_type="application/json")
+
+    @router.post(
+        "/v1/report",
+        summary="Make the signed report of one text or document",
+        response_class=Response,
+        responses={200: {"content": {"text/html": {}, "application/json": {}}, "description": "The report."}},
+        openapi_extra=_body(fields.ReportRequest, "A document in place of text."),
+    )
+    async def report(request: Request) -> Response:
+        caller = house.callers.who_checks(request)
+        asked, upload = await _read(request, fields.ReportRequest)
+        options = _options(house, caller, asked)
+        source = _one_text(asked, upload)
+        name = upload.name if upload and "name" not in asked.model_fields_set else asked.name
+        answer = await house.check(_report, source, options, asked.format, name, caller.public)
+        signer = house.settings.signer
+        content = await run_in_threadpool(signer.sign, answer.content) if signer else answer.content
+        _note(house, request, caller, options, "report", answer)
+        headers = {"content-disposition": f'attachment; filename="report.{asked.format}"'}
+        return Response(content, media_type=_KINDS[asked.format], headers=headers)
+
+    return router
+
+
+def _report(checker: Checker, source: Content | Upload, options: Options, kind: Any, name: str, public: bool) -> Answer:
+    return checker.report(source, options, kind, name, public=public)
+
+
+async def _read(request: Request, model: type[R]) -> tuple[R, Upload | None]:
+    """The fields of a body, and the document in it.
+
+    Raises:
+        Refused: the body is of another kind, or is damaged.
+        ValidationError: a field is wrong or unknown.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "application/json":
+        return model.model_validate_json(await request.body(), strict=True), None
+    if kind != "multipart/form-data":
+        raise Refused(415, "send application/json, or multipart/form-data with a document", param="content-type")
+    try:
+        async with request.form(max_files=1, max_fields=_MOST_FIELDS) as form:
+            upload, values = None, dict[str, Any]()
+            for name, value in form.multi_items():
+                if isinstance(value, UploadFile):
+                    if name != DOCUMENT:
+                        raise Refused(400, f"a file is sent in the field {DOCUMENT}", param=name)
+                    upload = Upload(value.filename or DOCUMENT, await value.read())
+                elif _is_list(model, name):
+                    values.setdefault(name, []).append(value)
+                elif name in values:
+                    raise Refused(400, "this field stands twice", param=name)
+                else:
+                    values[name] = value
+    except MultiPartException as error:
+        raise Refused(400, f"the form is damaged: {error.message}") from None
+    return model.model_validate(values), upload
+
+
+def _is_list(model: type[BaseModel], name: str) -> bool:
+    field = model.model_fields.get(name)
+    return field is not None and "list" in str(field.annotation)
+
+
+def _one_text(asked: fields.OneText, upload: Upload | None) -> Content | Upload:
+    given = [one for one in (upload, asked.text, asked.token_ids) if one is not None]
+    if len(given) != 1:
+        raise Refused(400, "give text, token_ids or a document, one of them", param="text")
+    return given[0]
+
+
+def _content(item: fields.Item) -> Content:
+    content = item.text if item.text is not None else item.token_ids
+    assert content is not None
+    return content
+
+
+def _options(house: House, caller: Caller, asked: fields.Options) -> Options:
+    """How the texts are checked.
+
+    Raises:
+        Refused: a key is unknown, or the public form does not let it be chosen.
+    """
+    if caller.public:
+        for name in sorted(asked.model_fields_set - _PUBLIC_FIELDS):
+            raise Refused(403, f"{name} can be chosen only with a token of the scope detect:full", param=name)
+    named = asked.keys or ([asked.key] if asked.key is not None else list(house.keys))
+    for name in named:
+        if name not in house.keys:
+            raise Refused(400, f"there is no key {name!r} here: /v1/about names the keys", param="key")
+    return Options(
+        keys=tuple(dict.fromkeys(named)),
+        fpr=house.settings.fpr if asked.fpr is None else asked.fpr,
+        mode=asked.mode,
+        phase=asked.phase,
+        max_crop=asked.max_crop,
+        normalise=tuple(asked.normalise),
+    )
+
+
+def _note(house: House, request: Request, caller: Caller, options: Options, what: str, answer: Answer) -> None:
+    for verdict in answer.verdicts:
+        house.metrics.verdicts.labels(verdict).inc()
+    house.audit.note(
+        what,
+        request=id_of(request),
+        token=caller.name,
+        address=caller.address,
+        form="public" if caller.public else "full",
+        keys=list(options.keys),
+        fpr=options.fpr,
+        mode=options.mode,
+        texts=len(answer.verdicts),
+    )
+
+
+def body_schemas() -> dict[str, Any]:
+    """The schemas that the descriptions of the bodies refer to, by name."""
+    return dict(fields.BatchRequest.model_json_schema(ref_template=_SCHEMA_PLACE)["$defs"])
+
+
+def _body(model: type[BaseModel], document: str) -> dict[str, Any]:
+    """The description of a body that is JSON, or a form with a document."""
+    schema = model.model_json_schema(ref_template=_SCHEMA_PLACE)
+    schema.pop("$defs", None)
+    form = {**schema, "title": f"{schema['title']}Form", "properties": dict(schema["properties"])}
+    form["properties"].pop("token_ids", None)
+    form["properties"].pop("texts", None)
+    form["properties"][DOCUMENT] = {"type": "string", "format": "binary", "description": document}
+    contents = {"application/json": {"schema": schema}, "multipart/form-data": {"schema": form}}
+    return {"requestBody": {"required": True, "content": contents}}

@@ -1,0 +1,104 @@
+"""What the routes of one service share: settings, keys, workers, callers, records."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dgmark.detection.detector import Detector
+from dgmark.documents.limits import MB, Limits
+from dgmark.errors import KeyFileNotFound
+from dgmark.service.callers import Callers
+from dgmark.service.checking import Answer, Checker
+from dgmark.service.pool import WorkerPool
+from dgmark.service.records import Audit, Metrics
+from dgmark.service.settings import ServiceSettings
+from dgmark.watermark.key import WatermarkKey
+
+
+@dataclass
+class House:
+    """What the routes of one service share.
+
+    Attributes:
+        settings: its settings.
+        keys: its keys by name.
+        metrics: its counts.
+        audit: its log of decisions.
+        callers: tells who asks.
+        pool: its workers, while it runs.
+    """
+
+    settings: ServiceSettings
+    keys: dict[str, WatermarkKey]
+    metrics: Metrics
+    audit: Audit
+    callers: Callers
+    pool: WorkerPool | None = None
+
+    @classmethod
+    def of(cls, settings: ServiceSettings) -> "House":
+        """Read the keys and tokens that the settings name.
+
+        Raises:
+            KeyFileError: a key or the file of tokens cannot be used, or there is no key.
+            SettingsError: a key cannot be looked for.
+            ModelNotFound: a key's tokenizer is unavailable.
+            InputError: the file of tokens is none, or the audit log cannot be written.
+        """
+        audit = Audit(settings.audit)
+        keys = named_keys(settings.keys, allow_open=settings.allow_open_keys)
+        for key in keys.values():
+            Detector(key, tokenizer=settings.tokenizer).tokenizer  # noqa: B018 (an error now, not at each request)
+        return cls(settings, keys, Metrics(), audit, Callers(settings, audit))
+
+    def open_pool(self) -> WorkerPool:
+        """Make the pool of workers, which is not started."""
+        settings = self.settings
+        limits = Limits(
+            file_bytes=settings.body_bytes,
+            unpacked_bytes=8 * settings.body_bytes,
+            text_bytes=4 * settings.max_chars,
+            seconds=settings.seconds / 2,
+            memory_bytes=min(1024 * MB, settings.worker_bytes),
+        )
+        checker = Checker(
+            self.keys,
+            tokenizer=settings.tokenizer,
+            max_chars=settings.max_chars,
+            max_texts=settings.max_texts,
+            limits=limits,
+        )
+        self.pool = WorkerPool(
+            checker,
+            Checker.warm,
+            workers=settings.workers,
+            queue=settings.queue,
+            seconds=settings.seconds,
+            tasks=settings.tasks,
+            memory=settings.worker_bytes,
+            on_lost=self.metrics.lost.inc,
+        )
+        self.metrics.held.set_function(lambda: self.pool.held if self.pool else 0)
+        return self.pool
+
+    async def check(self, work: Callable[..., Answer], *arguments: Any) -> Answer:
+        """The answer of one of the workers; see `WorkerPool.run`."""
+        assert self.pool is not None
+        answer: Answer = await self.pool.run(work, *arguments)
+        return answer
+
+
+def named_keys(folder: Path, *, allow_open: bool = False) -> dict[str, WatermarkKey]:
+    """The keys of a folder's `.json` files, by the files' names without their ending.
+
+    Raises:
+        KeyFileNotFound: the folder does not exist or holds no key file.
+        KeyFileFormat: a `.json` file is not a key file.
+    """
+    files = sorted(folder.glob("*.json")) if folder.is_dir() else []
+    if not files:
+        raise KeyFileNotFound(
+            f"the folder {folder} holds no key file (*.json): make one with `dgmark keygen {folder / 'main.json'}`"
+        )
+    return {file.stem: WatermarkKey.load(file, allow_open=allow_open) for file in files}

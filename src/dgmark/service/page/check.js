@@ -1,0 +1,302 @@
+// The page that checks a text. All words about a verdict come from the server: the slider only chooses among them.
+"use strict";
+
+const DECADES = 12; // the scale of rarities: its right end is 10^-12
+const LOOSEST = 2;
+const RATES = Array.from({ length: DECADES - LOOSEST + 1 }, (_, step) => Number(`1e-${step + LOOSEST}`));
+const TOKEN = "dgmark-token";
+
+const $ = (id) => document.getElementById(id);
+const number = (value) => value.toLocaleString("en");
+
+let service = null; // what the service says of itself
+let file = null; // the chosen document
+let shown = null; // {answer, source, characters}: the check whose result is shown
+
+function make(tag, className, ...children) {
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  element.append(...children);
+  return element;
+}
+
+// --- asking the service ---
+
+async function ask(path, body) {
+  const headers = {};
+  const token = $("token").value.trim();
+  if (token) headers.authorization = `Bearer ${token}`;
+  if (typeof body === "string") headers["content-type"] = "application/json";
+  let response;
+  try {
+    response = await fetch(path, body === undefined ? { headers } : { method: "POST", headers, body });
+  } catch {
+    throw new Error("The service cannot be reached. Is it running?");
+  }
+  if (response.ok) return response;
+  let problem = {};
+  try {
+    problem = await response.json();
+  } catch {
+    // not an answer of the service, but of something before it
+  }
+  const error = new Error(sentence(problem.detail ?? `The service answered with status ${response.status}.`));
+  error.status = response.status;
+  error.request = problem.request_id;
+  throw error;
+}
+
+function sentence(text) {
+  const word = /^[a-z]+ /.test(text); // and not the name of a file
+  return (word ? text.charAt(0).toUpperCase() + text.slice(1) : text) + (/[.!?]$/.test(text) ? "" : ".");
+}
+
+function bodyOf(source, fields) {
+  if (!source.file) return JSON.stringify({ ...fields, text: source.text });
+  const form = new FormData();
+  for (const [name, value] of Object.entries(fields)) {
+    for (const one of Array.isArray(value) ? value : [value]) form.append(name, String(one));
+  }
+  form.append("document", source.file, source.file.name);
+  return form;
+}
+
+async function meet() {
+  try {
+    service = await (await ask("/v1/about")).json();
+  } catch (error) {
+    if (error.status !== 401) throw error;
+    $("token-field").hidden = false;
+    return;
+  }
+  const keys = service.keys.map((key) => key.name);
+  if (keys.length > 1) {
+    $("key").replaceChildren(new Option("any key", ""), ...keys.map((name) => new Option(name, name)));
+    $("key-field").hidden = false;
+  }
+  $("signed").textContent = service.signed ? "signed by this service" : "not signed: this service has no signing key";
+}
+
+async function check(event) {
+  event.preventDefault();
+  if ($("submit").ariaDisabled === "true") return;
+  const source = file ? { file } : { text: $("text").value };
+  if (!source.file && !source.text.trim()) {
+    fail(new Error("There is no text yet: paste one, or choose a document."));
+    $("text").focus();
+    return;
+  }
+  busy(true);
+  try {
+    if (!service) await meet();
+    if (!service) throw new Error("This service answers those who have an access token. Enter yours above.");
+    if ($("token").value.trim()) sessionStorage.setItem(TOKEN, $("token").value.trim());
+    const fields = { passages: true, include_text: true };
+    if ($("key").value) fields.key = $("key").value;
+    if (service.form === "full") fields.rates = RATES;
+    const answer = await (await ask("/v1/detect", bodyOf(source, fields))).json();
+    shown = { answer, source, key: fields.key, characters: Array.from(answer.text.content) };
+    show();
+  } catch (error) {
+    if (error.status === 401) {
+      service = null;
+      sessionStorage.removeItem(TOKEN);
+      $("token-field").hidden = false;
+    }
+    fail(error);
+  } finally {
+    busy(false);
+  }
+}
+
+function busy(on) {
+  $("submit").ariaDisabled = String(on);
+  $("status").textContent = on ? "Checking …" : "";
+  if (on) $("problem").hidden = true;
+}
+
+function fail(error) {
+  // an old verdict beside a failure would be taken for the answer
+  $("result").hidden = true;
+  shown = null;
+  const where = error.request ? make("small", "hint", ` Request ${error.request}.`) : "";
+  $("problem").replaceChildren(make("strong", "", "There is no answer"), error.message, where);
+  $("problem").hidden = false;
+}
+
+// --- showing the answer ---
+
+function show() {
+  const full = shown.answer.form === "full";
+  $("sureness").hidden = !full;
+  $("result").hidden = false;
+  if (full) {
+    // the service's own rate, or the next stricter one that the slider has
+    $("rate").value = Math.min(DECADES, Math.max(LOOSEST, Math.ceil(-Math.log10(service.fpr) - 1e-9)));
+    place($("pin"), shown.answer.p_value, "calc(", "% - .4rem)");
+    place($("here"), shown.answer.p_value, "clamp(3.6rem, ", "%, 100% - 4.6rem)");
+    $("here").replaceChildren("this text", make("br"), shown.answer.rarity.replace(/ times$/, ""));
+    $("ticks").replaceChildren(
+      ...shown.answer.at_rates
+        .filter((_, step) => step % 2 === 0)
+        .map((one, index) => {
+          const tick = make("div", index % 2 ? "tick odd" : "tick", one.rarity.replace(/ times$/, ""));
+          place(tick, one.fpr, "", "%");
+          return tick;
+        }),
+    );
+  }
+  render();
+  $("verdict").focus({ preventScroll: true });
+  $("verdict").scrollIntoView({ block: "start", behavior: "auto" });
+}
+
+function place(element, p, before, after) {
+  const share = Math.min(1, Math.max(0, -Math.log10(p) / DECADES));
+  element.style.left = `${before}${(100 * share).toFixed(2)}${after}`;
+}
+
+/** The answer at the rate that is chosen. */
+function chosen() {
+  const { answer } = shown;
+  if (answer.form !== "full") return { ...answer, passages: (answer.passages ?? []).map((_, index) => index) };
+  const fpr = Number(`1e-${$("rate").value}`);
+  return answer.at_rates.find((one) => Math.abs(one.fpr / fpr - 1) < 1e-6);
+}
+
+function render() {
+  const at = chosen();
+  const passages = at.passages.map((index) => shown.answer.passages[index]);
+  const partly = passages.length > 0 && at.verdict !== "watermarked";
+  $("verdict").className = `verdict ${partly ? "partly" : at.verdict}`;
+  $("symbol").textContent = at.symbol;
+  $("heading").textContent = at.heading;
+  $("sentence").textContent = at.sentence;
+  $("meaning").replaceChildren(...at.meaning.map((one) => make("li", "", one)));
+  if (shown.answer.form === "full") {
+    for (const id of ["enough", "threshold"]) place($(id), at.fpr, "", "%");
+    $("rate-words").textContent = at.rarity;
+    $("rate").setAttribute("aria-valuetext", `${at.rarity}: ${at.heading}`);
+  }
+  renderText(passages, at);
+  renderFacts(at);
+}
+
+function renderText(passages, at) {
+  const pieces = [];
+  let end = 0;
+  passages.forEach((one, index) => {
+    const words = shown.characters.slice(one.start, one.end).join("");
+    const label = make("span", "label", make("span", "hidden", "start of "), `marked ${index + 1}`);
+    const mark = make("mark", "", label, words, make("span", "hidden", ` end of marked ${index + 1} `));
+    mark.id = `passage-${index + 1}`;
+    pieces.push(shown.characters.slice(end, one.start).join(""), mark);
+    end = one.end;
+  });
+  pieces.push(shown.characters.slice(end).join(""));
+  $("scored").replaceChildren(...pieces);
+  const many = passages.length;
+  const found = at.where + (many ? " Marked passages are underlined." : "");
+  const read = shown.answer.document;
+  const from = read ? `Read from “${shown.source.file.name}” (${read.kind}${read.pages ? `, ${number(read.pages)} pages` : ""}). ` : "";
+  const notes = read && read.notes.length ? `${read.notes.map(sentence).join(" ")} ` : "";
+  $("about-text").textContent = from + notes + found;
+  $("about-text").hidden = !$("about-text").textContent;
+  $("passages-part").hidden = !many;
+  $("passages").replaceChildren(
+    ...passages.map((one, index) => {
+      const words = shown.characters.slice(one.start, one.end).join("").split(/\s+/).filter(Boolean).join(" ");
+      const link = make("a", "", `“${words.length > 160 ? `${words.slice(0, 159).trimEnd()}…` : words}”`);
+      link.href = `#passage-${index + 1}`;
+      const rare = one.rarity ? `; without the key at most ${one.rarity}` : "";
+      return make("li", "", link, make("span", "", `Characters ${number(one.start)} to ${number(one.end)}${rare}.`));
+    }),
+  );
+}
+
+function renderFacts(at) {
+  const { answer } = shown;
+  const code = (text) => make("code", "", text);
+  const key = answer.key ? [code(answer.key), ", fingerprint ", code(answer.key_fingerprint)] : [`none of ${answer.keys_tested} keys`];
+  const rows = [["Watermark key", ...key]];
+  const whose = at.fpr === answer.fpr ? ", chosen before the test" : ", chosen on this page";
+  rows.push(["False-positive rate", at.fpr.toExponential() + whose]);
+  if (answer.form === "full") {
+    rows.push(["p-value", answer.p_value < 1e-3 ? answer.p_value.toExponential(2) : answer.p_value.toPrecision(3)]);
+    rows.push(["Matching tokens", `${number(answer.num_tokens_matched)} of ${number(answer.num_tokens_scored)}`]);
+  }
+  rows.push(["Text", `${number(answer.text.length)} characters, SHA-256 `, code(answer.text.sha256)]);
+  $("facts").replaceChildren(
+    ...rows.map(([name, ...values]) => {
+      const head = make("th", "", name);
+      head.scope = "row";
+      return make("tr", "", head, make("td", "", ...values));
+    }),
+  );
+}
+
+async function download(format) {
+  const { source, key, answer } = shown;
+  const fields = { format, name: source.file ? source.file.name : "pasted text" };
+  if (key) fields.key = key;
+  if (answer.form === "full") fields.fpr = chosen().fpr;
+  try {
+    const report = await (await ask("/v1/report", bodyOf(source, fields))).blob();
+    const link = make("a");
+    link.href = URL.createObjectURL(report);
+    link.download = `report.${format}`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+    $("status").textContent = "The report was downloaded.";
+  } catch (error) {
+    $("status").textContent = `There is no report: ${error.message}`;
+  }
+}
+
+// --- choosing what is checked ---
+
+function choose(one) {
+  file = one ?? null;
+  $("chosen").hidden = !file;
+  $("text").hidden = Boolean(file);
+  if (file) {
+    $("file-name").textContent = file.name;
+    $("file-size").textContent = file.size < 1e6 ? `${number(Math.ceil(file.size / 1e3))} kB` : `${(file.size / 1e6).toFixed(1)} MB`;
+  } else {
+    $("file").value = "";
+  }
+  $("submit").textContent = file ? "Check the document" : "Check the text";
+}
+
+$("form").addEventListener("submit", check);
+$("text").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("form").requestSubmit();
+});
+$("file").addEventListener("change", () => $("file").files.length && choose($("file").files[0]));
+$("remove").addEventListener("click", () => {
+  choose(null);
+  $("text").focus();
+});
+for (const name of ["dragenter", "dragover"]) {
+  document.addEventListener(name, (event) => {
+    event.preventDefault();
+    $("drop").classList.add("over");
+  });
+}
+document.addEventListener("dragleave", (event) => event.relatedTarget ?? $("drop").classList.remove("over"));
+document.addEventListener("drop", (event) => {
+  event.preventDefault();
+  $("drop").classList.remove("over");
+  const [dropped] = event.dataTransfer.files;
+  if (dropped) choose(dropped);
+  else if (event.dataTransfer.getData("text")) {
+    choose(null);
+    $("text").value = event.dataTransfer.getData("text");
+  }
+});
+$("rate").addEventListener("input", render);
+for (const button of document.querySelectorAll("[data-format]")) {
+  button.addEventListener("click", () => download(button.dataset.format));
+}
+$("token").value = sessionStorage.getItem(TOKEN) ?? "";
+meet().catch(fail);

@@ -1,0 +1,246 @@
+"""The processes that check texts: so many at a time, so many waiting, each for so long, each with so much memory.
+
+Work that a killed worker had begun is given to another one, once, and a new worker takes the place of the lost one.
+Each worker is a pool of one process, so that the loss of one touches no other. Knows nothing of HTTP and of what the
+work is.
+"""
+
+import asyncio
+import math
+import os
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any
+
+from dgmark.errors import DgmarkError
+from dgmark.rows.workers import end_with
+
+try:
+    import resource
+except ModuleNotFoundError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+_ATTEMPTS = 2
+_SMOOTHING = 0.1  # weight of the last request in the mean time of one
+
+
+class Busy(DgmarkError):
+    """All workers are at work, and as many requests as may wait are waiting.
+
+    Attributes:
+        retry_after: seconds after which there is probably room.
+    """
+
+    def __init__(self, retry_after: int) -> None:
+        super().__init__(f"the service has more to do than it can: try again in {retry_after} seconds")
+        self.retry_after = retry_after
+
+
+class TooSlow(DgmarkError):
+    """A request took a worker longer than it may."""
+
+
+class WorkerLost(DgmarkError):
+    """The worker ended over this request, and so did the next one."""
+
+
+class OutOfMemory(DgmarkError):
+    """A request needs more memory than a worker has."""
+
+
+class _Worker:
+    """One process, which is started and warmed up at once."""
+
+    def __init__(self, initial: tuple[Any, ...], warm: Callable[[Any], None]) -> None:
+        # spawned, not forked, as a forked tokenizer may hang on its threads
+        self._pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=_start, initargs=initial)
+        self._pid = self._pool.submit(os.getpid)
+        self.warmed: Future[None] = self._pool.submit(_work, warm, ())
+        self.done = 0
+
+    def submit(self, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Future[Any]:
+        self.done += 1
+        return self._pool.submit(_work, work, arguments)
+
+    def check(self) -> None:
+        """Refuse a process that has ended.
+
+        Raises:
+            BrokenProcessPool: it has.
+        """
+        self._pool.submit(os.getpid)
+
+    def kill(self) -> None:
+        """End the process now."""
+        if self._pid.done() and not self._pid.cancelled() and self._pid.exception() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self._pid.result(), getattr(signal, "SIGKILL", signal.SIGTERM))
+        self.retire()
+
+    def retire(self) -> None:
+        """End the process when its work is done."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+class WorkerPool:
+    """Runs functions in processes that share one object, which each of them gets once.
+
+    Args:
+        shared: the first argument of all work.
+        warm: called with it when a process starts, so that fewer requests wait for it.
+        workers: number of processes.
+        queue: how much work may wait.
+        seconds: the longest that one piece of work may take.
+        tasks: pieces of work after which a process is replaced.
+        memory: bytes that one process may have, where the system can limit it.
+        on_lost: called for each worker that ends before its work does.
+
+    Attributes:
+        held: how much work is under way or waits.
+        ready: whether the processes are warmed up.
+    """
+
+    def __init__(
+        self,
+        shared: Any,
+        warm: Callable[[Any], None],
+        *,
+        workers: int,
+        queue: int,
+        seconds: float,
+        tasks: int,
+        memory: int,
+        on_lost: Callable[[], object],
+    ) -> None:
+        self._held_by_workers, self._lifeline = get_context("spawn").Pipe(duplex=False)
+        self._initial = (self._held_by_workers, memory, shared)
+        self._warm = warm
+        self._workers: set[_Worker] = set()
+        self._idle: asyncio.Queue[_Worker] = asyncio.Queue()
+        self.workers, self.room, self.seconds, self.tasks = workers, workers + queue, seconds, tasks
+        self._on_lost = on_lost
+        self.held = 0
+        self.ready = False
+        self._mean = 0.1
+
+    async def start(self) -> None:
+        """Start the processes, and wait until they are warmed up.
+
+        Raises:
+            DgmarkError: the warm-up fails.
+        """
+        for _ in range(self.workers):
+            self._add()
+        await asyncio.gather(*(asyncio.wrap_future(worker.warmed) for worker in self._workers))
+        self.ready = True
+
+    async def run(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """The result of `work(shared, *arguments)` from one of the processes.
+
+        Args:
+            work: a module-level function, or a method of the shared object's class.
+            arguments: its other arguments.
+
+        Raises:
+            Busy: there is no room to wait.
+            TooSlow: it took too long, and its process was ended.
+            WorkerLost: two processes ended over it.
+            OutOfMemory: it needs more memory than a process has.
+            DgmarkError: what the work raises.
+        """
+        if self.held >= self.room:
+            raise Busy(math.ceil(max(1.0, self.held * self._mean / self.workers)))
+        self.held += 1
+        try:
+            for _ in range(_ATTEMPTS):
+                with suppress(BrokenProcessPool):
+                    return await self._attempt(work, arguments)
+            raise WorkerLost("the process that checked this ended before it had a result, twice: there is no result")
+        finally:
+            self.held -= 1
+
+    async def _attempt(self, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        worker = await self._living()
+        began, usable = time.monotonic(), False
+        try:
+            future = worker.submit(work, arguments)
+            async with asyncio.timeout(self.seconds):
+                result = await asyncio.wrap_future(future)
+            usable = True
+            self._mean += _SMOOTHING * (time.monotonic() - began - self._mean)
+            return result
+        except TimeoutError as error:
+            raise TooSlow(f"checking this took longer than {self.seconds:g} seconds: check it in parts") from error
+        except MemoryError as error:
+            usable = True
+            raise OutOfMemory("this needs more memory than one request may have here: check it in parts") from error
+        except DgmarkError:
+            usable = True
+            raise
+        finally:
+            self._give_back(worker, usable=usable)
+
+    async def _living(self) -> _Worker:
+        """A worker that is warmed up and was not lost while it was idle."""
+        for _ in range(2 * self.workers + 1):
+            worker = await self._idle.get()
+            try:
+                await asyncio.shield(asyncio.wrap_future(worker.warmed))
+                worker.check()
+                return worker
+            except BrokenProcessPool:
+                self._give_back(worker, usable=False)
+            except BaseException:
+                self._give_back(worker, usable=True)
+                raise
+        raise WorkerLost("the processes that check texts end as soon as they start: there is no result")
+
+    def _give_back(self, worker: _Worker, *, usable: bool) -> None:
+        """Let the worker take other work, or put a new one in its place."""
+        if usable and worker.done < self.tasks:
+            self._idle.put_nowait(worker)
+            return
+        self._workers.discard(worker)
+        if usable:
+            worker.retire()
+        else:
+            worker.kill()
+            self._on_lost()
+        self._add()
+
+    def _add(self) -> None:
+        worker = _Worker(self._initial, self._warm)
+        self._workers.add(worker)
+        self._idle.put_nowait(worker)
+
+    def close(self) -> None:
+        """End the processes. Work that has not ended has no result."""
+        self.ready = False
+        for worker in self._workers:
+            worker.kill()
+        self._lifeline.close()
+        self._held_by_workers.close()
+
+
+# what all work of a process shares; empty in the process that serves
+_SHARED: list[Any] = []
+
+
+def _start(lifeline: Connection, memory: int, shared: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
+    end_with(lifeline)
+    if resource is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold the keys
+    _SHARED[:] = [shared]
+
+
+def _work(work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    (shared,) = _SHARED
+    return work(shared, *arguments)

@@ -1,0 +1,70 @@
+"""What the service remembers: counts for Prometheus, and policy decisions in a log. No text, prompt or secret."""
+
+import json
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from dgmark.errors import InputError
+
+
+class Metrics:
+    """The counts of one service."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "dgmark_requests",
+            "Requests by path, method and status.",
+            ("path", "method", "status"),
+            registry=self.registry,
+        )
+        self.seconds = Histogram(
+            "dgmark_request_seconds",
+            "Time from the end of a request's headers to its answer.",
+            ("path",),
+            buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
+            registry=self.registry,
+        )
+        self.verdicts = Counter("dgmark_verdicts", "Texts by verdict.", ("verdict",), registry=self.registry)
+        self.lost = Counter("dgmark_workers_lost", "Workers that ended before their work did.", registry=self.registry)
+        self.held = Gauge(
+            "dgmark_requests_held", "Requests that are checked or wait for a worker.", registry=self.registry
+        )
+
+
+class Audit:
+    """A file to which policy decisions are appended, a JSON object a line.
+
+    Args:
+        path: the file; None for no log.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._lock = threading.Lock()
+        try:
+            self._file = None if path is None else open(path, "a", encoding="utf-8")  # noqa: SIM115
+        except OSError as error:
+            raise InputError(
+                f"the audit log {path} cannot be written ({error.strerror}): choose another place"
+            ) from error
+
+    def note(self, decision: str, **fields: Any) -> None:
+        """Append a decision, with the time."""
+        if self._file is None:
+            return
+        row = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "decision": decision, **fields}
+        with self._lock:
+            self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()

@@ -1,0 +1,72 @@
+"""What a service is started with, and the limits that it holds."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from dgmark.detection.evidence import DEFAULT_FPR, check_fpr
+from dgmark.errors import SettingsError
+from dgmark.report.signing import SigningKey
+from dgmark.rows.workers import check_workers
+
+MB = 2**20
+# names under which a browser on this machine reaches a service that only this machine can reach
+LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
+
+
+@dataclass(frozen=True)
+class ServiceSettings:
+    """The settings of one service.
+
+    Attributes:
+        keys: folder of key files; a key's name is its file's name without `.json`.
+        tokens: file of access tokens; None lets everybody who reaches the service do everything, which is meant for a
+            service that only this machine can reach.
+        public: let requests without a token check texts in the public form: verdict and passages, no numbers.
+        signer: signs reports; None leaves them unsigned.
+        fpr: false-positive rate of a request that names none, and of all requests of the public form.
+        tokenizer: the keys' tokenizer, or its folder or file; None for the ones that the keys name.
+        allow_open_keys: accept key files that every user of the machine can read.
+        audit: file to which policy decisions are appended, as JSON Lines; None for none.
+        workers: processes that check texts.
+        queue: requests that may wait for them; more are refused with 429.
+        seconds: longest time that one request may keep a worker.
+        tasks: requests after which a worker is replaced, so that no leak grows for ever.
+        worker_bytes: memory of one worker, where the system can limit it.
+        body_bytes: size of a request.
+        body_seconds: time in which a request must have arrived.
+        max_chars: characters of the texts of one request (ids, if ids are given).
+        max_texts: texts of one batch.
+        public_rate: requests of the public form that one token, and one address, may make.
+    """
+
+    keys: Path
+    tokens: Path | None = None
+    public: bool = False
+    signer: SigningKey | None = None
+    fpr: float = DEFAULT_FPR
+    tokenizer: str | None = None
+    allow_open_keys: bool = False
+    audit: Path | None = None
+    workers: int = min(4, os.cpu_count() or 1)
+    queue: int = 64
+    seconds: float = 60
+    tasks: int = 1000
+    worker_bytes: int = 4096 * MB
+    body_bytes: int = 16 * MB
+    body_seconds: float = 30
+    max_chars: int = 1_000_000
+    max_texts: int = 256
+    public_rate: str = "30 per minute"
+
+    def __post_init__(self) -> None:
+        check_fpr(self.fpr)
+        check_workers(self.workers)
+        if self.queue < 0:
+            raise SettingsError(f"a queue of {self.queue} requests is negative")
+        from limits import parse
+
+        try:
+            parse(self.public_rate)
+        except ValueError as error:
+            raise SettingsError(f"{self.public_rate!r} is not a rate such as '30 per minute'") from error

@@ -1,0 +1,191 @@
+"""Tokens, scopes, the public form and its limits, and the log of what was decided."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from dgmark.errors import InputError, KeyFileNotFound, SettingsError
+from dgmark.service.access import PREFIX, TokenFile
+from dgmark.service.callers import _network
+from dgmark.service.fields import PublicAnswer
+from support.command_line import run
+from support.known_keys import known_key
+from support.marked_texts import marked_text
+from support.services import bearer, service
+
+MARKED = marked_text(known_key("one"), 300)
+NUMBERS = {
+    "p_value",
+    "z_score",
+    "score",
+    "green_fraction",
+    "num_tokens_scored",
+    "num_tokens_matched",
+    "summary",
+    "rarity",
+}
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tokens") / "tokens.json"
+    TokenFile(path).add("first", ["admin"])
+    return path
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory, tokens: Path) -> Iterator[TestClient]:
+    folder = tmp_path_factory.mktemp("service")
+    audit = tokens.with_name("audit.jsonl")
+    with service(folder, "one", tokens=tokens, audit=audit, public_rate="50 per minute") as client:
+        yield client
+
+
+def test_without_a_valid_token_nothing_is_answered(client: TestClient) -> None:
+    wrong = [{}, {"authorization": "Bearer dgm_wrong"}, {"authorization": "Basic abc"}, {"authorization": "Bearer  "}]
+    for headers in wrong:
+        for answer in (
+            client.post("/v1/detect", json={"text": "a"}, headers=headers),
+            client.post("/v1/report", json={"text": "a"}, headers=headers),
+            client.get("/v1/about", headers=headers),
+            client.get("/metrics", headers=headers),
+        ):
+            assert answer.status_code == 401
+            assert answer.headers["www-authenticate"] == "Bearer"
+    assert client.get("/healthz").status_code == client.get("/").status_code == 200
+
+
+def test_scopes_open_what_they_name(client: TestClient, tokens: Path) -> None:
+    some, full = bearer(tokens, "some", "detect"), bearer(tokens, "full", "detect:full")
+    admin = bearer(tokens, "boss", "admin")
+    batch = {"texts": [{"id": "a", "text": "b"}]}
+    allowed = {
+        name: [
+            client.post("/v1/detect", json={"text": "a"}, headers=headers).status_code,
+            client.post("/v1/detect/batch", json=batch, headers=headers).status_code,
+            client.get("/metrics", headers=headers).status_code,
+        ]
+        for name, headers in (("some", some), ("full", full), ("admin", admin))
+    }
+    assert allowed == {"some": [200, 403, 403], "full": [200, 200, 403], "admin": [403, 403, 200]}
+
+
+def test_the_public_form_has_verdict_and_passages_only(client: TestClient, tokens: Path) -> None:
+    headers = bearer(tokens, "public-form", "detect")
+    answer = client.post("/v1/detect", json={"text": MARKED, "passages": True}, headers=headers).json()
+    PublicAnswer.model_validate(answer)
+    assert (answer["verdict"], answer["form"]) == ("watermarked", "public")
+    assert not NUMBERS & set(answer)
+    assert [set(one) for one in answer["passages"]] == [{"start", "end"}]
+    assert "once in 10,000 times" in answer["sentence"]
+    for field, value in (
+        ("fpr", 0.5),
+        ("rates", [0.1]),
+        ("mode", "intact"),
+        ("token_ids", [5]),
+        ("normalise", ["nfc"]),
+    ):
+        refused = client.post("/v1/detect", json={"text": MARKED, field: value}, headers=headers)
+        assert refused.status_code == 403
+        assert refused.json()["errors"][0]["param"] == field
+
+
+def test_a_removed_token_is_refused_at_once(client: TestClient, tokens: Path) -> None:
+    headers = bearer(tokens, "leaver", "detect:full")
+    assert client.get("/v1/about", headers=headers).status_code == 200
+    TokenFile(tokens).remove("leaver")
+    assert client.get("/v1/about", headers=headers).status_code == 401
+
+
+def test_the_log_has_decisions_and_no_text_prompt_or_secret(client: TestClient, tokens: Path) -> None:
+    full = bearer(tokens, "logged", "detect:full")
+    client.post("/v1/detect", json={"text": "Nobody shall read this."}, headers={**full, "x-request-id": "logged-1"})
+    client.post("/v1/detect", json={"text": "Nobody shall read this."}, headers={"x-request-id": "logged-2"})
+    text = tokens.with_name("audit.jsonl").read_text()
+    rows = {row["request"]: row for row in map(json.loads, text.splitlines())}
+    assert rows["logged-1"]["decision"] == "detect"
+    assert (rows["logged-1"]["token"], rows["logged-1"]["form"], rows["logged-1"]["keys"]) == (
+        "logged",
+        "full",
+        ["one"],
+    )
+    assert (rows["logged-2"]["decision"], rows["logged-2"]["status"]) == ("refused", 401)
+    assert "Nobody" not in text
+    assert full["authorization"].removeprefix("Bearer ") not in text
+
+
+def test_the_public_form_is_limited_by_address_and_by_token(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.json"
+    one, two, full = (
+        bearer(tokens, name, scope) for name, scope in (("a", "detect"), ("b", "detect"), ("c", "detect:full"))
+    )
+    with service(tmp_path, "one", tokens=tokens, public=True, public_rate="3 per hour") as client:
+
+        def ask(headers: dict[str, str]) -> int:
+            answer = client.post("/v1/detect", json={"text": "a"}, headers=headers)
+            if answer.status_code == 429:
+                assert 3000 < int(answer.headers["retry-after"]) <= 3600
+            return answer.status_code
+
+        assert [ask({}) for _ in range(4)] == [200, 200, 200, 429]
+        assert ask(one) == ask(two) == 429  # the same address
+        assert [ask(full) for _ in range(5)] == [200] * 5
+        assert client.get("/v1/about").json()["form"] == "public"
+        assert client.get("/metrics").status_code == 403
+
+
+def test_an_ipv6_network_is_one_address() -> None:
+    assert _network("2001:db8::1") == _network("2001:db8::ffff:1") != _network("2001:db8:0:1::1")
+    assert _network("192.0.2.1") != _network("192.0.2.2")
+    assert _network("unknown") == "unknown"
+
+
+def test_the_file_keeps_hashes_only_and_is_private(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.json"
+    secret = TokenFile(path).add("alice", ["detect"])
+    assert secret.startswith(PREFIX)
+    assert len(secret) > 40
+    assert secret not in path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o600
+    found = TokenFile(path).find(secret)
+    assert found is not None
+    assert (found.name, found.scopes) == ("alice", ("detect",))
+    assert TokenFile(path).find(secret + "x") is TokenFile(path).find("") is None
+
+
+def test_what_is_no_token_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.json"
+    with pytest.raises(KeyFileNotFound, match="dgmark access add"):
+        TokenFile(path).tokens()
+    for content in ("", "{}x", '{"format": "other"}', '{"tokens": [{}]}', "[" * 9999, " " * 2**21):
+        path.write_text(content)
+        with pytest.raises(InputError, match="not a file of access tokens"):
+            TokenFile(path).tokens()
+    path.unlink()
+    for name, scopes, wrong in (("a b", ["detect"], "name"), ("a", ["root"], "scopes"), ("a", [], "scopes")):
+        with pytest.raises(SettingsError, match=wrong):
+            TokenFile(path).add(name, scopes)
+    TokenFile(path).add("a", ["detect"])
+    with pytest.raises(SettingsError, match="already"):
+        TokenFile(path).add("a", ["detect"])
+    with pytest.raises(SettingsError, match="no token 'b'"):
+        TokenFile(path).remove("b")
+
+
+def test_the_commands_make_list_and_remove_tokens(tmp_path: Path) -> None:
+    path = str(tmp_path / "tokens.json")
+    made = run("access", "add", path, "alice", "--scope", "detect", "--scope", "admin")
+    assert made.exit_code == 0
+    assert TokenFile(Path(path)).find(made.stdout.strip()) is not None
+    assert run("access", "list", path).stdout.split()[:3] == ["alice", "detect", "admin"]
+    assert run("access", "remove", path, "alice").exit_code == 0
+    assert run("access", "list", path).stdout == ""
+
+
+def test_serve_refuses_to_open_all_keys_to_the_network(tmp_path: Path) -> None:
+    refused = run("serve", "--keys", str(tmp_path), "--host", "0.0.0.0")
+    assert refused.exit_code == 2
+    assert "--tokens" in refused.stderr

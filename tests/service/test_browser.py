@@ -1,0 +1,167 @@
+"""The page in a browser: check, move the slider, drop a document, download the report; skipped where there is none."""
+
+import json
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+from dgmark.report import SigningKey, verify_report
+from dgmark.service.app import create_app
+from dgmark.service.settings import ServiceSettings
+from support.known_keys import known_key
+from support.marked_texts import marked_text
+from support.services import key_folder
+from support.unmarked_texts import PROSE
+
+sync_api = pytest.importorskip("playwright.sync_api")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here"), pytest.mark.slow]
+
+PLAIN = (PROSE / "willows.txt").read_text()[:900]
+MARKED = marked_text(known_key("one"), 150)
+SIGNER = SigningKey.generate()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    keys = key_folder(tmp_path_factory.mktemp("page"), "one", "two")
+    app = create_app(ServiceSettings(keys=keys, workers=1, signer=SIGNER))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.05)
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join(20)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Any, address: str) -> Iterator[Any]:
+    """The page; its requests go nowhere else, and nothing goes wrong in it unnoticed."""
+    context = browser.new_context(accept_downloads=True)
+    page = context.new_page()
+    faults: list[str] = []
+    asked: list[str] = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+    page.on("request", lambda request: asked.append(request.url))
+    page.asked, page.faults = asked, faults
+    page.goto(address)
+    yield page
+    context.close()
+    assert not faults
+    assert all(url.startswith((address, "blob:")) for url in asked)
+
+
+def check(page: Any, text: str) -> None:
+    page.fill("#text", text)
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector("#submit[aria-disabled=false]")
+
+
+def marked(page: Any) -> list[str]:
+    script = "one => [...one.childNodes].filter(node => node.nodeType === 3).map(node => node.data).join('')"
+    return [mark.evaluate(script) for mark in page.query_selector_all("#scored mark")]
+
+
+def test_a_text_is_checked_and_its_passage_shown(page: Any) -> None:
+    check(page, f"🦔 {PLAIN}{MARKED}{PLAIN}")
+    assert page.inner_text("#heading") in ("Watermark found", "Watermark found in part")
+    (passage,) = marked(page)
+    assert len(set(passage.split()) & set(MARKED.split())) > 0.8 * len(set(MARKED.split()))
+    assert page.evaluate("document.activeElement.id") == "verdict"
+    assert page.inner_text("#facts").count("\n") >= 4
+
+
+def test_the_slider_changes_the_verdict_without_a_request(page: Any) -> None:
+    check(page, PLAIN[:420])
+    before = len(page.asked)
+    page.focus("#rate")
+    seen = set()
+    for key in ["Home", *["ArrowRight"] * 10]:
+        page.keyboard.press(key)
+        seen.add(page.inner_text("#heading"))
+        assert page.inner_text("#rate-words") in page.get_attribute("#rate", "aria-valuetext")
+    assert seen == {"No watermark found", "No statement possible"}
+    assert page.inner_text("#rate-words") == "once in a trillion times"
+    assert len(page.asked) == before
+
+
+def test_a_document_is_checked_and_its_report_is_signed(page: Any, tmp_path: Path) -> None:
+    document = tmp_path / "essay.html"
+    document.write_text(f"<html><body><p>{MARKED}</p></body></html>")
+    page.set_input_files("#file", document)
+    assert page.is_hidden("#text")
+    page.click("#submit")
+    page.wait_for_selector("#result:not([hidden])")
+    assert page.inner_text("#heading") == "Watermark found"
+    assert "essay.html" in page.inner_text("#about-text")
+    for kind in ("html", "json"):
+        with page.expect_download() as download:
+            page.click(f"[data-format={kind}]")
+        download.value.save_as(tmp_path / f"report.{kind}")
+        verify_report((tmp_path / f"report.{kind}").read_bytes(), SIGNER.to_jwks())
+    fields = json.loads((tmp_path / "report.json").read_bytes())
+    assert (fields["name"], fields["verdict"]) == ("essay.html", "watermarked")
+
+
+def test_a_text_that_is_a_page_stays_a_text(page: Any) -> None:
+    hostile = f"<img src=x onerror=alert(1)><script>document.title='x'</script>{PLAIN}"
+    check(page, hostile)
+    assert page.text_content("#scored") == hostile
+    assert page.query_selector("#scored img, #scored script") is None
+
+
+def test_a_failure_is_never_a_verdict(page: Any, tmp_path: Path) -> None:
+    check(page, MARKED)
+    assert page.is_visible("#result")
+    picture = tmp_path / "scan.png"
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n")
+    page.set_input_files("#file", picture)
+    page.click("#submit")
+    page.wait_for_selector("#problem:not([hidden])")
+    assert "is a picture" in page.inner_text("#problem")
+    assert page.is_hidden("#result")
+    page.click("#remove")
+    check(page, "")
+    assert "no text yet" in page.inner_text("#problem")
+    page.faults.clear()  # the browser reports the answer 422
+
+
+@pytest.mark.parametrize("width", [320, 390])
+def test_a_phone_scrolls_in_one_direction_only(page: Any, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 700})
+    check(page, f"{MARKED} {'x' * 300}")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_everything_that_acts_has_a_name(page: Any) -> None:
+    check(page, MARKED)
+    unnamed = page.evaluate(
+        """() => [...document.querySelectorAll("button, input, textarea, select, a")].filter(one =>
+            !(one.innerText || one.ariaLabel || one.labels?.length || one.getAttribute("aria-labelledby"))).length"""
+    )
+    assert unnamed == 0
+    headings = page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map(one => one.tagName)")
+    assert headings[0] == "H1"
+    assert headings.count("H1") == 1

@@ -1,0 +1,192 @@
+"""The routes of detection: what they answer, and that it is what the library finds."""
+
+import base64
+import json
+from collections.abc import Iterator
+
+import pytest
+from starlette.testclient import TestClient
+
+from dgmark.detection import words
+from dgmark.detection.detector import Detector
+from dgmark.detection.keyring import Keyring
+from dgmark.report import SigningKey, verify_report
+from dgmark.service.fields import BatchAnswer, FullAnswer
+from support.fresh_process import run_fresh
+from support.known_keys import known_key
+from support.marked_texts import marked_ids, marked_text
+from support.services import service
+from support.unmarked_texts import PROSE
+
+KEY, OTHER = known_key("one"), known_key("two")
+MARKED = marked_text(KEY, 300)
+PLAIN = (PROSE / "willows.txt").read_text()[:3000]
+MIXED = PLAIN + MARKED + PLAIN
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    with service(tmp_path_factory.mktemp("service"), "one", "two", signer=SigningKey.generate()) as client:
+        yield client
+
+
+def test_the_answer_is_the_librarys_with_the_names_that_others_use(client: TestClient) -> None:
+    answer = client.post("/v1/detect", json={"text": MARKED, "key": "one", "mode": "intact"})
+    assert answer.status_code == 200
+    fields = answer.json()
+    row = Detector(KEY, mode="intact").detect(MARKED).to_row("x")
+    for name in row.keys() - {"id", "spans"}:
+        assert fields[name] == row[name], name
+    assert (fields["is_watermarked"], fields["score"], fields["num_scored_tokens"]) == (
+        True,
+        row["z_score"],
+        row["num_tokens_scored"],
+    )
+    assert (fields["watermarked"], fields["key"], fields["form"]) == (True, "one", "full")
+    FullAnswer.model_validate(fields)
+    assert "content" not in fields["text"]
+
+
+def test_without_a_name_all_keys_are_looked_for(client: TestClient) -> None:
+    fields = client.post("/v1/detect", json={"text": MARKED, "passages": True}).json()
+    assert (fields["key"], fields["keys_tested"]) == ("one", 2)
+    assert fields["p_value"] == Keyring([KEY, OTHER]).detect(MARKED).p_value
+    (passage,) = fields["passages"]
+    alone = Detector(KEY, fpr=0.5e-4).spans(MARKED)[0]
+    assert passage["p_value"] == pytest.approx(2 * alone.p_value)
+    unmarked = client.post("/v1/detect", json={"text": PLAIN}).json()
+    assert (unmarked["verdict"], unmarked["key"]) == ("not_detected", None)
+    assert "2 keys" in unmarked["sentence"]
+
+
+def test_ids_are_scored_as_ids(client: TestClient) -> None:
+    ids = marked_ids(KEY, 200).tolist()
+    fields = client.post("/v1/detect", json={"token_ids": ids, "keys": ["one"], "include_text": True}).json()
+    assert fields["p_value"] == Detector(KEY).detect(ids).p_value
+    assert fields["text"]["content"] == ids
+    outside = client.post("/v1/detect", json={"token_ids": [2**30], "key": "one"})
+    assert outside.status_code == 400
+
+
+def test_passages_are_characters_of_the_text_that_is_answered(client: TestClient) -> None:
+    request = {"text": "🦔" + MIXED, "key": "one", "passages": True, "include_text": True}
+    fields = client.post("/v1/detect", json=request).json()
+    assert fields["text"]["content"] == "🦔" + MIXED
+    (passage,) = fields["passages"]
+    start, end = len(PLAIN) + 1, len(PLAIN) + 1 + len(MARKED)
+    assert abs(passage["start"] - start) < 200
+    assert abs(passage["end"] - end) < 200
+
+
+@pytest.mark.parametrize("text", [MARKED, PLAIN, MIXED, "Five words are too few."])
+def test_the_verdict_at_a_further_rate_is_that_of_a_request_at_this_rate(client: TestClient, text: str) -> None:
+    rates = [0.3, 1e-2, 1e-6, 1e-12]
+    fields = client.post("/v1/detect", json={"text": text, "key": "one", "rates": rates, "passages": True}).json()
+    assert [one["fpr"] for one in fields["at_rates"]] == rates
+    for one in fields["at_rates"]:
+        asked = Detector(KEY, fpr=one["fpr"]).detect(text)
+        assert one["verdict"] == asked.verdict, one["fpr"]
+        if asked.verdict == "uncertain" and not one["passages"]:
+            assert one["sentence"] == words.verdict_sentence(asked)
+        assert all(fields["passages"][number]["p_value"] <= one["fpr"] for number in one["passages"])
+    for early, late in zip(fields["at_rates"], fields["at_rates"][1:], strict=False):
+        assert set(late["passages"]) <= set(early["passages"])
+
+
+def test_rates_of_a_keyring_pay_for_its_keys(client: TestClient) -> None:
+    fields = client.post("/v1/detect", json={"text": PLAIN[:700], "rates": [1e-3, 1e-8]}).json()
+    for one in fields["at_rates"]:
+        assert one["verdict"] == Keyring([KEY, OTHER], fpr=one["fpr"]).detect(PLAIN[:700]).verdict
+
+
+def test_a_document_is_read_and_its_text_answered(client: TestClient) -> None:
+    page = f"<html><body><p>{MARKED}</p></body></html>"
+    form = {"key": "one", "include_text": "true", "passages": "true", "fpr": "0.001"}
+    fields = client.post("/v1/detect", data=form, files={"document": ("essay.html", page)}).json()
+    assert fields["verdict"] == "watermarked"
+    assert fields["fpr"] == 0.001
+    assert fields["document"] == {"kind": "HTML", "notes": [], "pages": None}
+    assert fields["text"]["content"].split() == MARKED.split()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("x.png", b"\x89PNG\r\n\x1a\n", "picture"),
+        ("x.txt", b"   ", "no text"),
+        ("../../etc/x.pdf", b"%PDF-1.7 broken", "x.pdf"),
+    ],
+)
+def test_a_document_that_cannot_be_read_is_never_a_verdict(
+    client: TestClient, name: str, content: bytes, reason: str
+) -> None:
+    answer = client.post("/v1/detect", files={"document": (name, content)})
+    assert answer.status_code == 422
+    assert reason in answer.json()["detail"]
+    assert "etc" not in answer.text
+
+
+def test_a_batch_answers_each_text_in_order(client: TestClient) -> None:
+    texts = [{"id": "a", "text": MARKED}, {"id": "b", "token_ids": [2**30]}, {"id": "c", "text": PLAIN}]
+    rows = client.post("/v1/detect/batch", json={"texts": texts, "key": "one"}).json()
+    BatchAnswer.model_validate(rows)
+    assert [(row["id"], row.get("verdict")) for row in rows["results"]] == [
+        ("a", "watermarked"),
+        ("b", None),
+        ("c", "not_detected"),
+    ]
+    assert "error" in rows["results"][1]
+
+
+def test_a_table_is_a_batch_and_not_one_text(client: TestClient) -> None:
+    table = f'id,text\nfirst,"{MARKED.replace(chr(34), "")}"\nsecond,short\n'
+    refused = client.post("/v1/detect", files={"document": ("t.csv", table)})
+    assert refused.status_code == 422
+    assert "/v1/detect/batch" in refused.json()["detail"]
+    rows = client.post("/v1/detect/batch", data={"key": "one"}, files={"document": ("t.csv", table)}).json()["results"]
+    assert [(row["id"], row["verdict"]) for row in rows] == [("first", "watermarked"), ("second", "uncertain")]
+
+
+@pytest.mark.parametrize("kind", ["html", "json"])
+def test_a_report_is_signed_with_the_published_key(client: TestClient, kind: str) -> None:
+    answer = client.post("/v1/report", json={"text": MIXED, "key": "one", "format": kind, "name": "essay"})
+    assert answer.headers["content-disposition"] == f'attachment; filename="report.{kind}"'
+    jwks = client.get("/.well-known/jwks.json").json()
+    assert verify_report(answer.content, jwks) == jwks["keys"][0]["kid"]
+    if kind == "json":
+        fields = json.loads(answer.content)
+        assert (fields["name"], fields["text"]["content"]) == ("essay", MIXED)
+        assert len(fields["passages"]) == 1
+
+
+def test_the_well_known_document_names_technique_endpoint_and_keys(client: TestClient) -> None:
+    fields = client.get("/.well-known/dgmark.json").json()
+    assert fields["key_fingerprints"] == [KEY.fingerprint, OTHER.fingerprint]
+    paths = client.get("/openapi.json").json()["paths"]
+    assert {fields["detection_endpoint"], fields["report_endpoint"]} <= set(paths)
+    assert client.get(fields["jwks_uri"]).status_code == 200
+
+
+def test_no_answer_holds_a_secret(client: TestClient) -> None:
+    assert KEY.secret is not None
+    paths = ("/v1/about", "/.well-known/dgmark.json", "/openapi.json", "/metrics")
+    answers = [client.get(path).text for path in paths]
+    answers += [client.post("/v1/detect", json={"text": MARKED, "rates": [0.1], "passages": True}).text]
+    for secret in (KEY.secret.hex(), base64.b64encode(KEY.secret).decode(), repr(KEY.secret)):
+        assert not any(secret in answer for answer in answers)
+
+
+@pytest.mark.parametrize("text", [PLAIN[:300], "tick tock " * 40, ""])
+def test_limits_are_those_of_a_detection_at_each_rate(text: str) -> None:
+    rates = [0.3, 1e-2, 1e-4, 1e-8, 1e-12]
+    found = [Detector(KEY, fpr=rate).detect(text) for rate in rates]
+    limits = Detector(KEY).limits(text, rates)
+    assert len(set(limits)) >= (2 if text else 1)
+    for limit, detection in zip(limits, found, strict=True):
+        assert detection.verdict == ("not_detected" if limit is None else "uncertain")
+        assert detection.uncertain_because == limit
+
+
+def test_the_service_needs_no_torch() -> None:
+    code = "import sys, dgmark.service.app, dgmark.service.checking; print('torch' in sys.modules)"
+    assert run_fresh(code).strip() == "False"

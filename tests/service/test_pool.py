@@ -1,0 +1,151 @@
+"""The workers: their queue, their replacement when one is killed or hangs, and that none outlives the service."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from dgmark.errors import SettingsError
+from dgmark.service.pool import Busy, OutOfMemory, TooSlow, WorkerLost, WorkerPool
+from support.fresh_process import run_fresh
+
+GB = 2**30
+
+
+def nothing(shared: str) -> None:
+    pass
+
+
+def answer(shared: str, number: int) -> tuple[str, int, int]:
+    return shared, number, os.getpid()
+
+
+def sleep(shared: str, seconds: float) -> int:
+    time.sleep(seconds)
+    return os.getpid()
+
+
+def end(shared: str) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hog(shared: str) -> int:
+    return len(bytearray(64 * GB))
+
+
+def refuse(shared: str) -> None:
+    raise SettingsError("this is wrong")
+
+
+@asynccontextmanager
+async def pool(lost: list[int], *, workers: int = 1, queue: int = 8, seconds: float = 30) -> AsyncIterator[WorkerPool]:
+    made = WorkerPool(
+        "shared",
+        nothing,
+        workers=workers,
+        queue=queue,
+        seconds=seconds,
+        tasks=1000,
+        memory=16 * GB,
+        on_lost=lambda: lost.append(1),
+    )
+    try:
+        await made.start()
+        yield made
+    finally:
+        made.close()
+
+
+def test_one_pool_through_everything_that_goes_wrong() -> None:
+    """One test, as each pool starts a process."""
+    lost: list[int] = []
+
+    async def everything() -> None:
+        async with pool(lost, queue=2) as workers:
+            shared, number, first = await workers.run(answer, 5)
+            assert (shared, number) == ("shared", 5)
+
+            with pytest.raises(SettingsError, match="this is wrong"):
+                await workers.run(refuse)
+            with pytest.raises(OutOfMemory):
+                await workers.run(hog)
+            assert (await workers.run(answer, 6))[2] == first  # neither costs the worker its life
+            assert not lost
+
+            # a worker that is killed in the middle: the work is done all the same
+            work = asyncio.create_task(workers.run(sleep, 0.3))
+            await asyncio.sleep(0.1)
+            os.kill(first, signal.SIGTERM)
+            second = await work
+            assert second != first
+            assert len(lost) == 1
+
+            # one that is killed while it is idle
+            os.kill(second, signal.SIGKILL)
+            await asyncio.sleep(0.1)
+            assert (await workers.run(answer, 7))[2] not in (first, second)
+
+            # work that kills whoever takes it
+            with pytest.raises(WorkerLost):
+                await workers.run(end)
+            assert (await workers.run(answer, 8))[1] == 8
+
+            # more than has room: as many as may wait are answered, the rest refused at once
+            outcomes = await asyncio.gather(*(workers.run(sleep, 0.05) for _ in range(40)), return_exceptions=True)
+            assert [isinstance(one, int) for one in outcomes] == [True] * 3 + [False] * 37
+            assert all(one.retry_after >= 1 for one in outcomes if isinstance(one, Busy))
+            assert workers.held == 0
+
+            # work that takes too long
+            workers.seconds = 0.2
+            with pytest.raises(TooSlow):
+                await workers.run(sleep, 60)
+            assert (await workers.run(answer, 9))[1] == 9
+
+    asyncio.run(everything())
+
+
+def test_a_worker_is_replaced_after_its_share_of_work() -> None:
+    async def work() -> list[int]:
+        async with pool([]) as workers:
+            workers.tasks = 2
+            return [(await workers.run(answer, number))[2] for number in range(4)]
+
+    processes = asyncio.run(work())
+    assert processes[0] == processes[1] != processes[2] == processes[3]
+
+
+def test_no_worker_outlives_a_service_that_is_killed(tmp_path: object) -> None:
+    code = (
+        "import asyncio, os, signal, sys\n"
+        "from dgmark.service.pool import WorkerPool\n"
+        "async def main():\n"
+        "    pool = WorkerPool(1, bool, workers=1, queue=1, seconds=9, tasks=9, memory=2**34, on_lost=int)\n"
+        "    await pool.start()\n"
+        "    print(await pool.run(eval_pid), flush=True)\n"
+        "    os.execv('/bin/true', ['true'])\n"
+        "def eval_pid(shared): return os.getpid()\n"
+    )
+    script = os.path.join(str(tmp_path), "script.py")
+    with open(script, "w", encoding="utf-8") as file:
+        file.write(code + "if __name__ == '__main__': asyncio.run(main())\n")
+    worker = int(
+        run_fresh(f"import subprocess, sys; print(subprocess.check_output([sys.executable, {script!r}]).decode())")
+    )
+    for _ in range(100):
+        if not _lives(worker):
+            break
+        time.sleep(0.05)
+    assert not _lives(worker)
+
+
+def _lives(process: int) -> bool:
+    try:
+        with open(f"/proc/{process}/stat", encoding="utf-8") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

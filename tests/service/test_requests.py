@@ -1,0 +1,183 @@
+"""Requests that are wrong, too long, too slow or from elsewhere: each has its answer, and none is a verdict."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+
+from dgmark.service.fields import Problem
+from dgmark.service.gate import Gate
+from dgmark.service.problems import Refused
+from dgmark.service.records import Metrics
+from support.services import service
+
+JSON = {"content-type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    folder = tmp_path_factory.mktemp("service")
+    with service(folder, "one", body_bytes=100_000, max_chars=5000, max_texts=3) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"text": "a", "colour": "red"}, "colour"),
+        ({"text": 5}, "text"),
+        ({}, "text"),
+        ({"text": "a", "token_ids": [1]}, "text"),
+        ({"text": "a", "fpr": 2}, "fpr"),
+        ({"text": "a", "fpr": "0.1"}, "fpr"),
+        ({"text": "a", "key": "nobody"}, "key"),
+        ({"text": "a", "key": "one", "keys": ["one"]}, "body"),
+        ({"text": "a", "mode": "quick"}, "mode"),
+        ({"text": "a", "normalise": ["magic"]}, "normalise.0"),
+        ({"token_ids": [-1]}, "token_ids.0"),
+        ({"token_ids": [1.5]}, "token_ids.0"),
+    ],
+)
+def test_a_wrong_field_is_named(client: TestClient, fields: dict[str, Any], param: str) -> None:
+    answer = client.post("/v1/detect", json=fields)
+    assert answer.status_code == 400
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem = Problem.model_validate(answer.json())
+    assert problem.errors is not None
+    assert problem.errors[0].param == param
+    assert problem.request_id == answer.headers["x-request-id"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'"text"',
+        b"[" * 50_000,
+        b'{"a":' * 10_000,
+        b'{"text": "\xff"}',
+        b'{"text": NaN}',
+        b"\0",
+    ],
+)
+def test_damaged_json_is_refused(client: TestClient, body: bytes) -> None:
+    answer = client.post("/v1/detect", content=body, headers=JSON)
+    assert answer.status_code == 400
+    Problem.model_validate(answer.json())
+
+
+def test_damaged_and_strange_forms_are_refused(client: TestClient) -> None:
+    for content, kind in ((b"--x\r\nbroken", "multipart/form-data; boundary=x"), (b"", "multipart/form-data")):
+        assert client.post("/v1/detect", content=content, headers={"content-type": kind}).status_code == 400
+    assert client.post("/v1/detect", content=b"text", headers={"content-type": "text/plain"}).status_code == 415
+    file = ("a.txt", b"some text")
+    assert client.post("/v1/detect", files={"other": file}).json()["errors"][0]["param"] == "other"
+    assert client.post("/v1/detect", files={"document": file}, data={"text": "too"}).status_code == 400
+    assert client.post("/v1/detect", files=[("document", file), ("document", file)]).status_code == 400
+    assert client.post("/v1/detect", files={"document": file}, data={"fpr": "much"}).status_code == 400
+
+
+def test_too_much_is_refused(client: TestClient) -> None:
+    def parts() -> Iterator[bytes]:
+        for _ in range(30):
+            yield b"x" * 10_000
+
+    assert client.post("/v1/detect", content=b"x" * 100_001, headers=JSON).status_code == 413
+    assert client.post("/v1/detect", content=parts(), headers=JSON).status_code == 413
+    assert client.post("/v1/detect", json={"text": "word " * 1001}).status_code == 413
+    assert client.post("/v1/detect", json={"token_ids": [400] * 5001}).status_code == 413
+    texts = [{"id": str(number), "text": "a"} for number in range(4)]
+    assert client.post("/v1/detect/batch", json={"texts": texts}).status_code == 413
+    assert client.post("/v1/detect", json={"text": "word " * 999}).status_code == 200
+
+
+def test_surrogates_and_nothing_are_texts_too(client: TestClient) -> None:
+    for text in ("", "\0", "�", "a" * 4000, "\u202e\u200b" * 100):
+        fields = client.post("/v1/detect", json={"text": text, "passages": True, "include_text": True}).json()
+        assert fields["verdict"] in ("uncertain", "not_detected")
+        assert fields["text"]["content"] == text
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.dictionaries(
+        st.sampled_from(["text", "token_ids", "key", "fpr", "mode", "rates", "normalise", "max_crop", "passages"]),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+            max_leaves=5,
+        ),
+    )
+)
+def test_no_request_is_a_fault_of_the_service(client: TestClient, fields: dict[str, Any]) -> None:
+    answer = client.post("/v1/detect", json=fields)
+    assert answer.status_code in (200, 400)
+    if answer.status_code == 400:
+        Problem.model_validate(answer.json())
+
+
+def test_unknown_paths_and_methods_are_problems(client: TestClient) -> None:
+    for answer, status in ((client.get("/v1/nothing"), 404), (client.get("/v1/detect"), 405)):
+        assert answer.status_code == status
+        Problem.model_validate(answer.json())
+
+
+def test_every_answer_has_an_id_and_closed_doors(client: TestClient) -> None:
+    for path in ("/", "/healthz", "/v1/about", "/nothing"):
+        headers = client.get(path, headers={"origin": "https://elsewhere.example"}).headers
+        assert len(headers["x-request-id"]) == 16
+        assert "access-control-allow-origin" not in headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert "unsafe" not in headers["content-security-policy"]
+    assert client.get("/healthz", headers={"x-request-id": "mine-1"}).headers["x-request-id"] == "mine-1"
+    assert client.get("/healthz", headers={"x-request-id": "a b\x7f"}).headers["x-request-id"] != "a b\x7f"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"sec-fetch-site": "same-origin"}, 200),
+        ({"origin": "https://elsewhere.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": "http://localhost"}, 200),
+        ({"host": "rebound.example"}, 421),
+        ({"host": "127.0.0.1:8321"}, 200),
+        ({"x-forwarded-for": "203.0.113.9"}, 401),
+    ],
+)
+def test_pages_of_other_sites_and_strangers_behind_a_proxy_get_nothing(
+    client: TestClient, headers: dict[str, str], status: int
+) -> None:
+    assert client.post("/v1/detect", json={"text": "some words"}, headers=headers).status_code == status
+
+
+def test_a_body_that_does_not_arrive_is_not_waited_for() -> None:
+    async def silent() -> Any:
+        await asyncio.sleep(60)
+
+    async def unheard(message: Any) -> None:
+        raise AssertionError(message)
+
+    async def asking() -> None:
+        outcome: list[Refused] = []
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            try:
+                await receive()
+            except Refused as error:
+                outcome.append(error)
+
+        gate = Gate(app, metrics=Metrics(), body_bytes=10, body_seconds=0.01, hosts=())
+        await gate({"type": "http", "method": "POST", "headers": []}, silent, unheard)
+        assert [one.status for one in outcome] == [408]
+
+    asyncio.run(asking())

@@ -1,0 +1,106 @@
+"""`dgmark serve` as a process: it answers many at once or refuses them, and SIGTERM loses nothing that it accepted."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.known_keys import known_key
+from support.marked_texts import marked_text
+from support.services import key_folder
+
+pytestmark = pytest.mark.slow
+MARKED = marked_text(known_key("one"), 200)
+AT_ONCE = 200
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    keys = key_folder(tmp_path, "one")
+    command = [sys.executable, "-m", "dgmark", "serve", "--keys", str(keys), "--port", str(port)]
+    server = subprocess.Popen([*command, "--workers", "1", "--queue", "50"], stderr=subprocess.PIPE, text=True)
+    for _ in range(600):
+        assert server.poll() is None, server.stderr and server.stderr.read()
+        if _answer(port, "GET", "/readyz") == 200:
+            break
+        time.sleep(0.1)
+    yield server, port
+    server.kill()
+    server.wait()
+    assert server.stderr
+    server.stderr.close()
+
+
+def _answer(port: int, method: str, path: str, body: str | None = None) -> int | str:
+    """The status of an answer, or the name of what went wrong."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        connection.request(method, path, body, {"content-type": "application/json"} if body else {})
+        answer = connection.getresponse()
+        content = answer.read()
+        if answer.status == 200 and path == "/v1/detect":
+            assert json.loads(content)["verdict"] == "watermarked"
+        return answer.status
+    except (OSError, http.client.HTTPException) as error:
+        return type(error).__name__
+    finally:
+        connection.close()
+
+
+def test_many_at_once_are_answered_or_refused_and_sigterm_loses_none(
+    served: tuple[subprocess.Popen[str], int],
+) -> None:
+    server, port = served
+    body = json.dumps({"text": MARKED})
+    outcomes: list[int | str] = []
+
+    def ask() -> None:
+        outcomes.append(_answer(port, "POST", "/v1/detect", body))
+
+    def start(number: int) -> list[threading.Thread]:
+        threads = [threading.Thread(target=ask) for _ in range(number)]
+        for thread in threads:
+            thread.start()
+        return threads
+
+    for thread in start(AT_ONCE):
+        thread.join(60)
+    counts = Counter(outcomes)
+    assert set(counts) <= {200, 429}
+    assert counts[200] >= 1
+    assert counts.total() == AT_ONCE
+
+    outcomes.clear()
+    threads = start(20)
+    time.sleep(0.05)
+    os.kill(server.pid, signal.SIGTERM)
+    for thread in threads:
+        thread.join(60)
+    # each was answered, or came too late to be accepted: none was begun and dropped
+    assert set(outcomes) <= {200, 429, "ConnectionRefusedError", "ConnectionResetError"}
+    assert server.wait(30) == 0
+    assert server.stderr
+    text = server.stderr.read()
+    assert "Traceback" not in text
+    assert "stopped" in text
+
+
+def test_it_says_what_is_wrong_before_it_listens(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "dgmark", "serve", "--keys", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 5
+    assert "holds no key file" in done.stderr
+    assert "Traceback" not in done.stderr

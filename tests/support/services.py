@@ -1,0 +1,35 @@
+"""Services in this process, with one worker process each."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from dgmark.service.access import TokenFile
+from dgmark.service.app import create_app
+from dgmark.service.settings import ServiceSettings
+from support.known_keys import known_key
+
+
+def key_folder(folder: Path, *names: str) -> Path:
+    """A folder with the known keys of these names."""
+    keys = folder / "keys"
+    keys.mkdir()
+    for name in names:
+        known_key(name).save(keys / f"{name}.json")
+    return keys
+
+
+@contextmanager
+def service(folder: Path, *names: str, address: str = "127.0.0.1", **settings: Any) -> Iterator[TestClient]:
+    """A client of a running service with these keys."""
+    app = create_app(ServiceSettings(keys=key_folder(folder, *names), workers=1, **settings))
+    with TestClient(app, "http://localhost", raise_server_exceptions=False, client=(address, 50000)) as client:
+        yield client
+
+
+def bearer(tokens: Path, name: str, *scopes: str) -> dict[str, str]:
+    """The header of a new token."""
+    return {"authorization": f"Bearer {TokenFile(tokens).add(name, scopes)}"}
