@@ -410,3 +410,11 @@ def test_the_best_of_several_parts_are_the_best_of_all() -> None:
     assert np.array_equal(best.groups, groups[:, expected])
     assert best.codes is not None
     assert np.array_equal(best.codes, codes[expected])
+
+
+def test_the_limits_of_a_text_pay_for_all_sub_keys() -> None:
+    key, ids = known_key("limits", subkeys=1024), unmarked(0, 60, 3000)
+    rates = [0.3, 0.01, 1e-9]
+    whole, alone = (Detector(each, tokenizer=builtin_tokenizer()) for each in (key, key.subkey(0)))
+    assert whole.limits(ids, rates) == alone.limits(ids, [rate / 1024 for rate in rates])
+    assert whole.limits(ids, rates) != alone.limits(ids, rates)
