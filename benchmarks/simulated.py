@@ -16,7 +16,7 @@ from dgmark.detection.spans import find_stretches
 from dgmark.watermark.key import WatermarkKey
 from scoring import random_key
 
-TEXTS = 60
+TEXTS = 150
 RATES = (1e-2, 1e-4, 1e-5, 1e-6, 1e-8)
 # tokens, match rate, share deleted, share replaced
 CELLS = (
