@@ -155,7 +155,9 @@ def machine() -> str:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::dgmark.watermark.key.TokenizerFingerprintWarning")
-@pytest.mark.parametrize(("file", "compute"), [(GOLDEN, figures), (SUBKEYS_GOLDEN, subkey_figures)], ids=["plain", "sub-keys"])
+@pytest.mark.parametrize(
+    ("file", "compute"), [(GOLDEN, figures), (SUBKEYS_GOLDEN, subkey_figures)], ids=["plain", "sub-keys"]
+)
 def test_the_p_values_of_the_corpus_are_those_committed(file: Path, compute: Callable[[], dict[str, Figures]]) -> None:
     golden = json.loads(file.read_text(encoding="utf-8"))
     with unchecked():
