@@ -164,7 +164,8 @@ def odd_file(bench: Bench, rng: random.Random) -> list[str]:
     )
     ran = bench.run(*command)
     problems = ran.problems(bench.secrets, frozenset({0, 2, 4, 5, 6}))
-    if b"not_detected" in ran.output and command[0] == "detect":
+    # detect reads the texts in a folder
+    if b"not_detected" in ran.output and command[0] == "detect" and odd != bench.folder:
         problems.append(f"a verdict for {str(odd)[:40]}, which cannot be read: {command[0]}")
     return problems
 
