@@ -5,6 +5,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import time
@@ -147,6 +148,7 @@ def odd_file(bench: Bench, rng: random.Random) -> list[str]:
     """A device, a pipe without a writer, a folder, an impossible name, as text, key, rows or model."""
     fifo = bench.path("fifo")
     os.mkfifo(fifo)
+    shutil.rmtree(bench.folder / "~nouser", ignore_errors=True)  # an output of before, as no such user has a home
     odd = rng.choice(
         [fifo, "/dev/null", "/dev/zero", "/proc/self/mem", "~nouser/x", "x" * 5000, bench.folder, "", "/dev/stdin"]
     )

@@ -75,6 +75,7 @@ class Bench:
             stdout=subprocess.PIPE if stdout is None else stdout,
             stderr=subprocess.PIPE if stdout is not None else subprocess.STDOUT,
             start_new_session=True,
+            cwd=self.folder,
             preexec_fn=limit,
             env={**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"},
         )
