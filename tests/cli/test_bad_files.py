@@ -105,7 +105,7 @@ LOADS_A_MODEL = {("experiment run --prompts", one) for one in ("memory", "empty"
 
 
 # a document's character set is found
-READS_ANY_CHARSET = {("detect", "bytes"), ("attack", "bytes"), ("attack hosts", "bytes")}
+READS_ANY_CHARSET = {("detect", "bytes"), ("attack", "bytes"), ("attack hosts", "bytes"), ("evaluate", "bytes")}
 
 
 @pytest.mark.parametrize("bad", BAD)

@@ -121,19 +121,19 @@ def test_a_candidate_changes_only_if_the_logits_do(noise: Any, changes: bool, mo
 
 
 def test_positions_and_blocks_draw_independently_from_the_softmax() -> None:
-    """Pearson's chi-square test of 9,000 draws; a true sampler fails it with probability 1e-6 over seeds (fixed)."""
+    """Pearson's chi-square test of 4,500 draws; a true sampler fails it with probability 1e-6 over seeds (fixed)."""
     model = Still(words=6, padding=2, end_ids=(), spread=3.0)
-    config = replace(KEPT, temperature=1.3, length=3000)
+    config = replace(KEPT, temperature=1.3, length=1500)
     rows = decode(model, torch.tensor([[3], [3], [3]]), config, everything, [1, 2, 3])
     pairs, expected = torch.zeros(8, 8), torch.zeros(8, 8, dtype=torch.float64)
-    weights = torch.softmax(model(torch.zeros(1, 3001, dtype=torch.long))[0, 1:, 1:8] / 1.3, -1)
+    weights = torch.softmax(model(torch.zeros(1, 1501, dtype=torch.long))[0, 1:, 1:8] / 1.3, -1)
     for row in rows:
-        for i in range(0, 3000, 2):  # neighbours, to notice noise that repeats from place to place
+        for i in range(0, 1500, 2):  # neighbours, to notice noise that repeats from place to place
             a, b = row.token_ids[i : i + 2]
             pairs[a, b] += 1
             expected[1:, 1:] += weights[i, :, None] * weights[i + 1]
     cells = expected > 0
-    assert expected[cells].min() > 20
+    assert expected[cells].min() > 10
     assert pairs[~cells].sum() == 0
     statistic = float(((pairs - expected)[cells] ** 2 / expected[cells]).sum())
     assert statistic < chi2.isf(1e-6, int(cells.sum()) - 1)

@@ -479,8 +479,8 @@ def test_what_the_command_cannot_do_is_refused(folder: Path, options: tuple[str,
 
 def test_a_card_tells_the_scheme(folder: Path) -> None:
     (folder / "short.txt").write_text("The cat sat on the mat.")
-    made = run("detect", "--key", folder / "key.json", "--scheme", "unigram", folder / "short.txt")
-    assert "p-value as it is published" in made.stdout
+    made = run("detect", "--key", folder / "key.json", "--scheme", "unigram", "--verbose", folder / "short.txt")
+    assert "unigram; the p-value of its publication is" in " ".join(made.stdout.split())
 
 
 def test_schemes_are_listed_with_their_options() -> None:
