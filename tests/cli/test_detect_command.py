@@ -210,7 +210,7 @@ def test_files_of_rows_hold_payloads_or_not_but_not_both(subkeys_file: Path, pay
 
 def test_an_unmarked_text_has_no_payload(subkeys_file: Path) -> None:
     shown = run("detect", "--key", subkeys_file, "--payload", stdin=" ".join(TEXTS))
-    assert re.search("payload +none, as the text as a whole", shown.stdout)
+    assert re.search("payload +none, as no watermark was found", shown.stdout)
 
 
 def test_a_payload_of_a_key_without_sub_keys_is_refused(key_file: Path, tmp_path: Path) -> None:

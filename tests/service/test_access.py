@@ -93,6 +93,15 @@ def test_the_public_form_has_verdict_and_passages_only(client: TestClient, token
         assert refused.json()["errors"][0]["param"] == field
 
 
+def test_naming_keys_is_no_choice_of_the_rate_in_the_public_form(tmp_path: Path) -> None:
+    with service(tmp_path, "one", "two", public=True) as public:
+        both = public.post("/v1/detect", json={"text": MARKED}).json()
+        one = public.post("/v1/detect", json={"text": MARKED, "key": "one"}).json()
+    # the same level for each key: a share of one half of 1e-4
+    assert "once in 10,000 times" in both["sentence"]
+    assert "once in 20,000 times" in one["sentence"]
+
+
 def test_a_removed_token_is_refused_at_once(client: TestClient, tokens: Path) -> None:
     headers = bearer(tokens, "leaver", "detect:full")
     assert client.get("/v1/about", headers=headers).status_code == 200

@@ -3,15 +3,20 @@
 import base64
 import json
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
+from dgmark import WatermarkKey
 from dgmark.detection import words
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.report import SigningKey, verify_report
+from dgmark.service.app import create_app
 from dgmark.service.fields import BatchAnswer, FullAnswer
+from dgmark.service.settings import ServiceSettings
 from support.fresh_process import run_fresh
 from support.known_keys import known_key
 from support.marked_texts import marked_ids, marked_text
@@ -45,6 +50,20 @@ def test_the_answer_is_the_librarys_with_the_names_that_others_use(client: TestC
     assert (fields["watermarked"], fields["key"], fields["form"]) == (True, "one", "full")
     FullAnswer.model_validate(fields)
     assert "content" not in fields["text"]
+
+
+def test_an_answer_for_a_key_with_sub_keys_counts_them_and_keeps_the_payload(tmp_path: Path) -> None:
+    with service(tmp_path, "one") as client:
+        assert "subkeys_tested" not in client.post("/v1/detect", json={"text": PLAIN}).json()
+    key = WatermarkKey(replace(KEY.spec, subkeys=256), "many", KEY.secret)
+    (tmp_path / "keys" / "one.json").unlink()
+    key.save(tmp_path / "keys" / "many.json")
+    app = create_app(ServiceSettings(keys=tmp_path / "keys", workers=1))
+    with TestClient(app, "http://localhost", client=("127.0.0.1", 50000)) as client:
+        answer = client.post("/v1/detect", json={"text": marked_text(key.subkey(7), 300)}).json()
+    FullAnswer.model_validate(answer)
+    assert (answer["verdict"], answer["subkeys_tested"]) == ("watermarked", 256)
+    assert "subkey" not in answer
 
 
 def test_without_a_name_all_keys_are_looked_for(client: TestClient) -> None:

@@ -563,6 +563,8 @@ def test_a_sub_key_is_not_saved(tmp_path: Path) -> None:
         ({"prf": "shake256-rank-v1"}, "states prf shake256-rank-v1, but a key with subkeys 4096 has shake256-token-v2"),
         ({"prf": "shake256-token-v3"}, "invalid or missing: prf"),
         ({"subkeys": 2048}, "do not have the fingerprint"),
+        ({"subkeys": 2048, "fingerprint": ""}, "invalid or missing: fingerprint"),
+        ({"subkeys": 2048, "fingerprint": ...}, "states no fingerprint"),
         ({"scheme": "token-id", "secret": None, "rotation": 0, "code_length": 0}, "no key to draw sub-keys from"),
     ],
     ids=str,

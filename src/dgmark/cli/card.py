@@ -25,6 +25,7 @@ from dgmark.rows.texts import Item
 
 _STYLES = {"watermarked": "bold green", "not_detected": "bold", "uncertain": "bold yellow"}
 _REASONS = {"empty": "nothing to test", "short": "too short", "repetitive": "too repetitive"}
+_SURE = 0.9  # probability below which one payload is not stated for a text
 _NARROW = 60  # columns of a terminal
 _NUMBERS = {"tokens", "p-value", "z", "matching"}
 
@@ -117,7 +118,12 @@ def _basis(console: Console, item: Item, detection: Detection, view: View) -> It
 def _payload(detection: Detection) -> str:
     """The sub-key found, and how sure it is."""
     if detection.subkey is None or detection.subkey_confidence is None:
-        return "none, as the text as a whole does not carry the watermark"
+        return "none, as no watermark was found in the text as a whole"
+    if detection.subkey_confidence < _SURE:
+        return (
+            f"not sure: {detection.subkey} has probability {detection.subkey_confidence:.2f}; the text may hold "
+            "passages of several responses, which --spans tells apart"
+        )
     surely = f"{detection.subkey_confidence:.4f}" if detection.subkey_confidence < 0.9999 else "over 0.9999"
     return f"{detection.subkey}, with probability {surely}"
 

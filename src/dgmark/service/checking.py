@@ -252,13 +252,13 @@ class Checker:
 
     def _detector_of(self, detection: Detection, options: Options, fpr: float) -> Detector:
         """The detector of the key that was found, which shares the rate with the other keys."""
-        alone = replace(options, keys=(self._name_of(detection),), fpr=fpr / len(options.keys))
+        alone = replace(options, keys=(self._name_of(detection, options),), fpr=fpr / len(options.keys))
         scorer = self._scorer(alone)
         assert isinstance(scorer, Detector)
         return scorer
 
-    def _name_of(self, detection: Detection) -> str:
-        return next(name for name, key in self.keys.items() if key.fingerprint == detection.key_fingerprint)
+    def _name_of(self, detection: Detection, options: Options) -> str:
+        return next(name for name in options.keys if self.keys[name].fingerprint == detection.key_fingerprint)
 
     def _checked(self, content: Content, options: Options, extras: Extras) -> _Checked:
         if extras.rates and options.normalise:
@@ -291,7 +291,7 @@ class Checker:
         named = marked or asked or len(options.keys) == 1
         fields: dict[str, Any] = {
             "form": "public" if extras.public else "full",
-            "key": self._name_of(detection) if named else None,
+            "key": self._name_of(detection, options) if named else None,
             "keys_tested": len(options.keys),
             **_worded(checked, asked, extras),
             "is_watermarked": marked,

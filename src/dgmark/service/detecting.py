@@ -174,9 +174,14 @@ def _options(house: House, caller: Caller, asked: fields.Options) -> Options:
     for name in named:
         if name not in house.keys:
             raise Refused(400, f"there is no key {name!r} here: /v1/about names the keys", param="key")
+    keys = tuple(dict.fromkeys(named))
+    fpr = house.settings.fpr if asked.fpr is None else asked.fpr
+    if caller.public:
+        # each key has the same share whichever are named, so that a choice of keys is no choice of the rate
+        fpr *= len(keys) / len(house.keys)
     return Options(
-        keys=tuple(dict.fromkeys(named)),
-        fpr=house.settings.fpr if asked.fpr is None else asked.fpr,
+        keys=keys,
+        fpr=fpr,
         mode=asked.mode,
         phase=asked.phase,
         max_crop=asked.max_crop,

@@ -158,6 +158,7 @@ class FullAnswer(Worded):
     form: Literal["full"]
     key: str | None
     keys_tested: int
+    subkeys_tested: int | None = None
     key_fingerprint: str
     is_watermarked: bool
     watermarked: bool

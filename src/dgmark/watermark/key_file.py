@@ -188,6 +188,8 @@ def _check_version(content: _Content, spec: WatermarkSpec) -> None:
             f"it states version {content.version}, but its code_length and subkeys are those of version "
             f"{_version_of(spec)}"
         )
+    if spec.subkeys > 1 and not content.fingerprint:
+        raise ValueError("it states no fingerprint, which every file of version 3 does")
     if content.prf != prf_of(spec):
         raise ValueError(f"it states prf {content.prf}, but a key with subkeys {spec.subkeys} has {prf_of(spec)}")
 
