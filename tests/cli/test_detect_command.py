@@ -131,6 +131,7 @@ def test_an_output_among_the_inputs_is_refused(key_file: Path, tmp_path: Path) -
         ["--plot", "picture.nothing"],
         ["--fpr", "1e-310"],
         ["--payload", "--scheme", "kgw"],
+        ["--payload", "--report", "r.html"],
     ],
 )
 def test_options_that_cannot_be_combined_are_refused(key_file: Path, options: list[str]) -> None:

@@ -90,6 +90,8 @@ class DetectOptions:
             check_report_path(report)
         if (self.signer or self.public) and not self.reports:
             raise SettingsError("--sign and --public concern a report: give --report FILE too")
+        if self.payload and self.reports:
+            raise SettingsError("a report never holds the payload, which is for the key's owner: leave --payload out")
         if self.out and (self.show or self.verbose or self.one_text or self.output not in (Format.TABLE, Format.JSONL)):
             raise SettingsError(
                 "--out writes JSON Lines: leave --show, --verbose, --plot, --report, --extract and other formats out"
@@ -107,7 +109,7 @@ class DetectOptions:
         elif self.keys is not None and (self.mode is not Mode.AUTO or self._needs_one_key()):
             raise SettingsError(
                 "--keys needs --mode auto and excludes --normalise, --spans, --show, --only, --plot and --report: "
-                "find the key first, then give it with --key"
+                "find the key first, then give it with --key (its p-value alone does not pay for the other keys)"
             )
 
     @property
