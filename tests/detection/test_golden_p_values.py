@@ -5,7 +5,10 @@ They change only on purpose, together with `STATISTICS_VERSION`. To write them a
 """
 
 import json
+import os
 import platform
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +20,6 @@ import pytest
 from dgmark import Detector, Keyring, WatermarkKey
 from dgmark.detection.result import PAYLOAD_FIELDS, Detection, Mode, Span
 from support.known_keys import builtin_tokenizer, first_version, known_key
-from support.unchecked import unchecked
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "p_values_v4.json"
 SUBKEYS_GOLDEN = Path(__file__).parents[1] / "golden" / "p_values_subkeys_v4.json"
@@ -148,20 +150,23 @@ def without_subkey(span: Span) -> Figures:
     return fields
 
 
+COMPUTE: dict[str, Callable[[], dict[str, Figures]]] = {"plain": figures, "sub-keys": subkey_figures}
+FILES = {"plain": GOLDEN, "sub-keys": SUBKEYS_GOLDEN}
+PATHS = {"PYTHONPATH": os.pathsep.join(sys.path)}
+
+
 def machine() -> str:
     """The parts of a machine that may change the last bit of a float."""
     return f"{platform.machine()}, numpy {np.__version__}"
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::dgmark.watermark.key.TokenizerFingerprintWarning")
-@pytest.mark.parametrize(
-    ("file", "compute"), [(GOLDEN, figures), (SUBKEYS_GOLDEN, subkey_figures)], ids=["plain", "sub-keys"]
-)
-def test_the_p_values_of_the_corpus_are_those_committed(file: Path, compute: Callable[[], dict[str, Figures]]) -> None:
-    golden = json.loads(file.read_text(encoding="utf-8"))
-    with unchecked():
-        now = json.loads(json.dumps(compute()))
+@pytest.mark.parametrize("which", COMPUTE)
+def test_the_p_values_of_the_corpus_are_those_committed(which: str) -> None:
+    golden = json.loads(FILES[which].read_text(encoding="utf-8"))
+    # in a process of its own: among other tests, the last digits of some p-values of spans have differed
+    python = [sys.executable, "-W", "ignore", __file__, which]
+    now = json.loads(subprocess.run(python, env=os.environ | PATHS, check=True, capture_output=True).stdout)
     assert now.keys() == golden["figures"].keys()
     exact = golden["machine"] == machine()
     for name, expected in golden["figures"].items():
@@ -175,6 +180,10 @@ def test_the_corpus_has_every_verdict() -> None:
 
 
 if __name__ == "__main__":
-    for path, every in ((GOLDEN, figures()), (SUBKEYS_GOLDEN, subkey_figures())):
-        rows = ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in every.items())
-        path.write_text(f'{{"machine": {json.dumps(machine())}, "figures": {{\n{rows}\n}}}}\n', encoding="utf-8")
+    if sys.argv[1:]:
+        print(json.dumps(COMPUTE[sys.argv[1]]()))
+    else:
+        for name, compute in COMPUTE.items():
+            rows = ",\n".join(f"{json.dumps(case)}: {json.dumps(row)}" for case, row in compute().items())
+            content = f'{{"machine": {json.dumps(machine())}, "figures": {{\n{rows}\n}}}}\n'
+            FILES[name].write_text(content, encoding="utf-8")
