@@ -1,16 +1,21 @@
-"""Measure how often simulated marks are found at small rates, and how exact the null of spans is.
+"""Measure how often simulated marks are found at small rates, how far draws decide, and how exact the null of spans is.
 
 Run `python benchmarks/simulated.py`. Words have a power law, so that a text of 256 tokens has about 180 distinct ones,
 and match with a chosen probability; tokens are deleted or replaced at random. Every text has its own key.
 """
 
 from collections.abc import Iterator
+from functools import partial
+from unittest.mock import patch
 
 import numpy as np
 from jaxtyping import Int
 
 from corpus import bench_key
+from dgmark.detection import aligned
+from dgmark.detection.aligned import aligned_test
 from dgmark.detection.evidence import KeyTest
+from dgmark.detection.public_numbers import PublicNumbers
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.spans import find_stretches
 from dgmark.watermark.key import WatermarkKey
@@ -30,6 +35,7 @@ CELLS = (
     (28, 0.94, 0.0, 0.0),
 )
 UNMARKED = 300
+SETS_OF_DRAWS = 8
 
 
 def simulated(key: WatermarkKey, tokens: int, match_rate: float, rng: np.random.Generator) -> Int[np.ndarray, " n"]:
@@ -41,8 +47,8 @@ def simulated(key: WatermarkKey, tokens: int, match_rate: float, rng: np.random.
     return np.array([rng.choice(words, p=shares[group]) for group in wanted])
 
 
-def p_values(tokens: int, match_rate: float, deleted: float, replaced: float) -> Iterator[float]:
-    """Yield the p-value of mode auto of each text of one cell."""
+def texts(tokens: int, match_rate: float, deleted: float, replaced: float) -> Iterator[tuple[WatermarkKey, ScoredIds]]:
+    """Yield each text of one cell, with its key."""
     spec = bench_key().spec
     for number in range(TEXTS):
         rng = np.random.default_rng([3, number, tokens])
@@ -50,7 +56,26 @@ def p_values(tokens: int, match_rate: float, deleted: float, replaced: float) ->
         ids = simulated(key, tokens, match_rate, rng)
         ids = np.where(rng.random(tokens) < replaced, rng.integers(300, 8000, tokens), ids)
         ids = ids[rng.random(tokens) >= deleted]
-        yield KeyTest(key).evidence(ScoredIds(ids, np.arange(len(ids)))).p_value
+        yield key, ScoredIds(ids, np.arange(len(ids)))
+
+
+def draws() -> None:
+    """Print how much the p-values of the texts with deletions depend on which keys are drawn."""
+    cut = [text for cell in CELLS[:4] for text in texts(*cell)]
+    sets = []
+    for number in range(SETS_OF_DRAWS):
+        with patch.object(aligned, "PublicNumbers", partial(PublicNumbers, secret=bytes([number]))):
+            sets.append([aligned_test(key.tables, text.ids, text.positions, "any").p_value for key, text in cut])
+    logs = np.log10(sets)
+    median, share = np.median(logs, axis=0), (logs <= -4).mean(axis=0)
+    differ = 2 * share * (1 - share) * SETS_OF_DRAWS / (SETS_OF_DRAWS - 1)
+    print(
+        f"\n{len(cut)} texts, {SETS_OF_DRAWS} sets of draws: log10 p has a deviation of {logs.std(axis=0).mean():.3f}"
+    )
+    print(f"two sets differ in the verdict at 1e-4 for {differ.mean():.3f} of the texts")
+    for factor in (1.5, 10):
+        near = np.abs(median + 4) < np.log10(factor)
+        print(f"... of those with p within a factor of {factor:g}: {differ[near].mean():.3f} of {near.sum()}")
 
 
 def main() -> None:
@@ -58,9 +83,10 @@ def main() -> None:
     print("| tokens | match rate | deleted | replaced | " + " | ".join(f"{rate:g}" for rate in RATES) + " |")
     print("|---|---|---|---|" + "---|" * len(RATES))
     for cell in CELLS:
-        p = np.array(list(p_values(*cell)))
+        p = np.array([KeyTest(key).evidence(text).p_value for key, text in texts(*cell)])
         found = " | ".join(f"{np.mean(p <= rate):.2f}" for rate in RATES)
         print("| " + " | ".join(f"{value:g}" for value in cell) + f" | {found} |", flush=True)
+    draws()
     reported = {0.3: 0, 0.1: 0, 0.02: 0}
     spec = bench_key().spec
     for number in range(UNMARKED):

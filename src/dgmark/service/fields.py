@@ -137,35 +137,32 @@ class AtRate(Worded):
     passages: list[int]
 
 
-class PublicAnswer(Worded):
+class _Checked(Worded):
+    """What both forms of an answer say."""
+
+    key: str | None
+    keys_tested: int
+    is_watermarked: bool
+    watermarked: bool
+    guaranteed: bool
+    text: TextFields
+    document: DocumentFields | None = None
+    passages: list[Passage] | None = None
+
+
+class PublicAnswer(_Checked):
     """What a text shows, without numbers that guide the removal of the mark."""
 
     form: Literal["public"]
-    key: str | None
-    keys_tested: int
     key_fingerprint: str | None
-    is_watermarked: bool
-    watermarked: bool
-    guaranteed: bool
-    text: TextFields
-    document: DocumentFields | None = None
-    passages: list[Passage] | None = None
 
 
-class FullAnswer(Worded):
+class FullAnswer(_Checked):
     """What a text shows, with all numbers; score and num_scored_tokens are vLLM's names, watermarked is SGLang's."""
 
     form: Literal["full"]
-    key: str | None
-    keys_tested: int
-    subkeys_tested: int | None = None
     key_fingerprint: str
-    is_watermarked: bool
-    watermarked: bool
-    guaranteed: bool
-    text: TextFields
-    document: DocumentFields | None = None
-    passages: list[Passage] | None = None
+    subkeys_tested: int | None = None
     at_rates: list[AtRate] | None = None
     rarity: str | None = None
     p_value: float
