@@ -10,6 +10,36 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from dgmark.decode.config import DecodeConfig
+
+
+def preferences(
+    rewards: Float[Tensor, "batch block"],
+    masked: Bool[Tensor, "batch block"],
+    matched: Bool[Tensor, "batch block"],
+    config: DecodeConfig,
+    readable: Bool[Tensor, "batch block"] | None = None,
+) -> tuple[Bool[Tensor, "batch block"], Bool[Tensor, "batch block"]]:
+    """Which matches keep their preference, and among which positions a step commits.
+
+    Args:
+        rewards: the rewards r_j.
+        masked: positions not yet committed.
+        matched: whether the candidate v_j is in G_j.
+        config: the guard and the strategy.
+        readable: whether the text reads back with the candidate; None if no candidate goes last.
+
+    Returns:
+        The preferred candidates; and the masked positions, without those that do not read back unless a row has no
+        others.
+    """
+    if readable is not None:
+        matched, good = matched & readable, masked & readable
+        masked = torch.where(good.any(1, keepdim=True), good, masked)
+    if config.guard:
+        matched = matched & good_enough(rewards, masked, config.guard, logarithmic=config.strategy == "entropy")
+    return matched, masked
+
 
 def good_enough(
     rewards: Float[Tensor, "batch block"], masked: Bool[Tensor, "batch block"], guard: float, *, logarithmic: bool

@@ -16,7 +16,7 @@ from dgmark.decode.candidates import Candidates, Proposer
 from dgmark.decode.canvas import Canvas, Commits, Progress, Response, collect
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.faults import Watch
-from dgmark.decode.guards import good_enough, prolongs_loop
+from dgmark.decode.guards import preferences, prolongs_loop
 from dgmark.decode.round_trip import RoundTrip
 from dgmark.decode.schedule import blocks, confident_count, quotas
 from dgmark.decode.selection import alternatives, order_of, select
@@ -262,13 +262,7 @@ class _Loop:
     ) -> _Choice:
         """What the settings and the guards of quality make of these candidates."""
         masked, rows = self.masked[live, block.low : block.high], self.row[live]
-        preferred = now.matched
-        if readable is not None:
-            preferred, good = preferred & readable, masked & readable
-            masked = torch.where(good.any(1, keepdim=True), good, masked)
-        if self.config.guard:
-            entropy = self.config.strategy == "entropy"
-            preferred = preferred & good_enough(now.rewards, masked, self.config.guard, logarithmic=entropy)
+        preferred, masked = preferences(now.rewards, masked, now.matched, self.config, readable)
         if self.periods is not None:
             at = self.start + block.low
             preferred = preferred & ~prolongs_loop(now.tokens, self.ids[live], at, self.periods[rows])

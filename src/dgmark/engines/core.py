@@ -1,0 +1,151 @@
+"""One step of the mark on the device: from logits to the positions to commit, for rows with keys of their own.
+
+Every function here has fixed shapes and never waits for the device, so an engine may capture it in a CUDA graph or
+compile it. It knows no engine, no request and no key file; the rules are those of the decoding loop (`decode/`).
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int, UInt8
+from torch import Tensor
+
+from dgmark.decode.config import DecodeConfig
+from dgmark.decode.guards import preferences
+from dgmark.decode.proposals import propose
+from dgmark.decode.schedule import confident_count
+from dgmark.decode.selection import select
+
+# SplitMix64 (Steele, Lea and Flood 2014), its constants as signed 64-bit integers
+_STEP, _FIRST, _SECOND = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
+_MANTISSA = 53
+
+
+class Keys(NamedTuple):
+    """The group tables of many keys on the device, and the key of each row; `KeyStore.of` makes it.
+
+    Attributes:
+        tables: the group of each token id under the key of each slot.
+        codes: the residues of one period of each slot's position code, then zeros.
+        periods: the period of each slot's position code, at least 1.
+        rows: the slot of each row of the batch; -1 for a row without a mark.
+    """
+
+    tables: UInt8[Tensor, "slots vocab"]
+    codes: UInt8[Tensor, "slots code"]
+    periods: Int[Tensor, " slots"]
+    rows: Int[Tensor, " batch"]
+
+
+def matching(
+    candidates: Int[Tensor, "batch block"], positions: Int[Tensor, "batch block"], keys: Keys
+) -> Bool[Tensor, "batch block"]:
+    """Whether each candidate's group equals the residue of its position; in rows without a mark everything matches.
+
+    Args:
+        candidates: token ids of the keys' vocabulary.
+        positions: 0-based, counted from the row's first generated token.
+        keys: the keys of the rows.
+    """
+    slots = keys.rows.clamp(min=0)[:, None]
+    residues = keys.codes[slots, positions % keys.periods[slots]]
+    return (keys.tables[slots, candidates] == residues) | (keys.rows < 0)[:, None]
+
+
+def mark(
+    confidence: Float[Tensor, "batch block"],
+    masked: Bool[Tensor, "batch block"],
+    candidates: Int[Tensor, "batch block"],
+    positions: Int[Tensor, "batch block"],
+    keys: Keys,
+    quota: Int[Tensor, " batch"] | None = None,
+    *,
+    config: DecodeConfig,
+    readable: Bool[Tensor, "batch block"] | None = None,
+) -> Bool[Tensor, "batch block"]:
+    """Choose the positions to commit in this step: what the decoding loop would choose, and in rows without a mark
+    what the same rule chooses by confidence alone.
+
+    Args:
+        confidence: the rewards r_j in float32 or better; those of positions that are not masked have no effect.
+        masked: positions not yet committed, and not of the prompt.
+        candidates: the tokens v_j that would be committed.
+        positions: 0-based, counted from the row's first generated token; in the prompt they are negative.
+        keys: the keys of the rows.
+        quota: how many positions each row commits under commit "quota"; None for one each. A row with fewer masked
+            positions commits them all. Commit "threshold" and "factor" find their own number, at least one.
+        config: the rule: `commit`, `threshold`, `factor`, `guard` and `strategy` are read.
+        readable: whether the text reads back with the candidate (`RoundTrip`); None if no candidate goes last.
+
+    Returns:
+        The positions to commit, all of them masked.
+    """
+    matched = matching(candidates, positions, keys)
+    preferred, pool = preferences(confidence, masked, matched, config, readable)
+    preferred = preferred | (keys.rows < 0)[:, None]  # a guard of the mark has nothing to say in rows without one
+    if config.commit != "quota":
+        quota = confident_count(confidence, pool, preferred, config).clamp(min=1)
+    return select(confidence, masked, preferred, 1 if quota is None else quota, readable)
+
+
+def propose_block(
+    logits: Float[Tensor, "batch block vocab"],
+    forbidden: Int[Tensor, " f"],
+    config: DecodeConfig,
+    uniforms: Float[Tensor, "batch block 2"] | None = None,
+    *,
+    tempered: bool = False,
+) -> tuple[Int[Tensor, "batch block"], Float[Tensor, "batch block"]]:
+    """A candidate and its reward for every place of every block, masked or not, as the decoding loop proposes them.
+
+    Args:
+        logits: the model's logits; not written to.
+        forbidden: ids that no position may take: the mask id, and rows of padding.
+        config: `strategy`, `temperature` and `top_k` are read; top-p would wait for the device, and is refused by
+            whoever reads the settings.
+        uniforms: numbers in [0, 1) (`uniform_draws`); None is enough at temperature 0, unless the strategy is random.
+        tempered: take the reward from the sampled distribution (Dream, LLaDA 2) instead of the model's own (LLaDA).
+
+    Returns:
+        The candidates, and their rewards in float32 or better.
+    """
+    batch, block, _ = logits.shape
+    if uniforms is None:
+        uniforms = torch.zeros(batch, block, 2, device=logits.device)
+    if config.greedy:
+        whole = propose(logits.flatten(0, 1), uniforms.flatten(0, 1), forbidden, config, tempered=tempered)
+        return whole.tokens.view(batch, block), whole.rewards.view(batch, block)
+    # row by row: a draw takes twelve times the memory of its logits in bf16
+    rows = [propose(logits[row], uniforms[row], forbidden, config, tempered=tempered) for row in range(batch)]
+    return torch.stack([row.tokens for row in rows]), torch.stack([row.rewards for row in rows])
+
+
+def uniform_draws(
+    seeds: Int[Tensor, " batch"], steps: Int[Tensor, " batch"], positions: Int[Tensor, "batch block"]
+) -> Float[Tensor, "batch block 2"]:
+    """Two numbers in [0, 1) for each place, which follow from seed, step and position alone.
+
+    Every rank of a tensor-parallel engine computes the same ones, and neither batch nor device changes them.
+
+    Args:
+        seeds: 64 random bits for each row.
+        steps: the number of forwards that the row has had, or any other number that never repeats at a position.
+        positions: the places' positions.
+    """
+    seed = _mixed(_mixed(seeds) + steps)[:, None, None]
+    place = 2 * positions[:, :, None] + torch.arange(2, device=positions.device)
+    bits = _shifted(_mixed(seed + _mixed(place)), 64 - _MANTISSA)
+    return bits.to(torch.float64) * 2.0**-_MANTISSA
+
+
+def _mixed(state: Tensor) -> Tensor:
+    """One output of SplitMix64 for each state, in 64-bit integers that wrap around."""
+    state = state + _STEP
+    state = (state ^ _shifted(state, 30)) * _FIRST
+    state = (state ^ _shifted(state, 27)) * _SECOND
+    return state ^ _shifted(state, 31)
+
+
+def _shifted(state: Tensor, bits: int) -> Tensor:
+    """A logical shift to the right: the sign does not move in."""
+    return (state >> bits) & ((1 << (64 - bits)) - 1)

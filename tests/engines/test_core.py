@@ -1,0 +1,279 @@
+"""The step on the device against a loop over rows and places, against our decoding loop, and under compilers."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from dgmark.decode import DecodeConfig, KeyMatching, decode, select
+from dgmark.decode.schedule import quotas
+from dgmark.engines.core import mark, matching, propose_block, uniform_draws
+from dgmark.engines.keys import KeyStore
+from dgmark.errors import SettingsError, VocabularyMismatch
+from dgmark.models.toy import ToyDenoiser
+from dgmark.watermark.groups import WatermarkSpec
+from dgmark.watermark.key import WatermarkKey
+from support.engine_step import step
+from support.fresh_process import run_fresh
+
+CPU = torch.device("cpu")
+SIZE = 37
+TOY = ToyDenoiser(spread=100.0, end_ids=())
+
+
+def key_of(secret: int, table_size: int = SIZE, **spec: Any) -> WatermarkKey:
+    """A key that is the same in every run."""
+    return WatermarkKey(WatermarkSpec(table_size=table_size, **spec), "test", bytes([secret]) * 32)
+
+
+MANY = key_of(9, subkeys=64)
+KEYS = [None, key_of(1), key_of(2, modulus=3), key_of(3, modulus=4, code_length=12), MANY.subkey(5), MANY.subkey(63)]
+
+
+def slowly(
+    rewards: list[float],
+    masked: list[bool],
+    tokens: list[int],
+    positions: list[int],
+    key: WatermarkKey | None,
+    quota: int,
+) -> Iterator[int]:
+    """The places that one row commits under commit "quota": one after the other, the best of those that are left."""
+    left = [place for place, free in enumerate(masked) if free]
+    for _ in range(min(quota, len(left))):
+        fits = [p for p in left if key is None or in_set(key, tokens[p], positions[p])]
+        best = max(fits or left, key=lambda place: (rewards[place], -place))
+        left.remove(best)
+        yield best
+
+
+def in_set(key: WatermarkKey, token: int, position: int) -> bool:
+    return bool(key.tables.table()[token] == key.tables.code[position % key.spec.period])
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> dict[str, Any]:
+    """A batch of blocks with ties among the rewards, rows without masks, and any keys."""
+    batch, block = draw(st.integers(1, 5)), draw(st.integers(1, 8))
+
+    def table(values: st.SearchStrategy[Any]) -> list[list[Any]]:
+        rows = st.lists(values, min_size=block, max_size=block)
+        return draw(st.lists(rows, min_size=batch, max_size=batch))
+
+    first = draw(st.lists(st.integers(-block, 300), min_size=batch, max_size=batch))
+    return {
+        "rewards": table(st.sampled_from([0.05, 0.2, 0.45, 0.5, 0.91, 0.95, 1.0])),
+        "masked": table(st.booleans()),
+        "tokens": table(st.integers(0, SIZE - 1)),
+        "positions": [[start + place for place in range(block)] for start in first],
+        "keys": draw(st.lists(st.sampled_from(KEYS), min_size=batch, max_size=batch)),
+        "quota": draw(st.lists(st.integers(0, block + 1), min_size=batch, max_size=batch)),
+    }
+
+
+STORE = KeyStore(SIZE, CPU, slots=len(KEYS))
+
+
+def marked(batch: dict[str, Any], config: DecodeConfig, readable: Tensor | None = None) -> Tensor:
+    return mark(
+        torch.tensor(batch["rewards"]),
+        torch.tensor(batch["masked"]),
+        torch.tensor(batch["tokens"]),
+        torch.tensor(batch["positions"]),
+        STORE.of(batch["keys"]),
+        torch.tensor(batch["quota"]),
+        config=config,
+        readable=readable,
+    )
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(batches())
+def test_a_quota_is_filled_as_a_loop_over_places_fills_it(batch: dict[str, Any]) -> None:
+    parts = zip(*(batch[name] for name in ("rewards", "masked", "tokens", "positions", "keys", "quota")), strict=True)
+    expected = [sorted(slowly(*part)) for part in parts]
+    assert [row.nonzero()[:, 0].tolist() for row in marked(batch, DecodeConfig())] == expected
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(batches())
+def test_it_is_select_with_the_matching_of_the_loop(batch: dict[str, Any]) -> None:
+    tokens, positions = torch.tensor(batch["tokens"]), torch.tensor(batch["positions"])
+    matches = KeyMatching(batch["keys"], CPU)(tokens, positions)
+    assert matching(tokens, positions, STORE.of(batch["keys"])).tolist() == matches.tolist()
+    rewards, masked = torch.tensor(batch["rewards"]), torch.tensor(batch["masked"])
+    readable = tokens % 3 > 0
+    chosen = select(rewards, masked, matches, torch.tensor(batch["quota"]), readable)
+    assert marked(batch, DecodeConfig(), readable).tolist() == chosen.tolist()
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(batches(), st.sampled_from([0.0, 0.5]))
+def test_a_threshold_commits_every_sure_match_or_the_best_one(batch: dict[str, Any], guard: float) -> None:
+    """Of the matches that the guard leaves, all above the threshold; else of all; else the best alone."""
+    config = DecodeConfig(commit="threshold", threshold=0.9, guard=guard)
+    found = [row.nonzero()[:, 0].tolist() for row in marked(batch, config)]
+    for row, key in enumerate(batch["keys"]):
+        rewards, tokens, positions = (batch[name][row] for name in ("rewards", "tokens", "positions"))
+        free = [place for place, one in enumerate(batch["masked"][row]) if one]
+        best = max((rewards[place] for place in free), default=0.0)
+        fits = free
+        if key is not None:
+            fits = [p for p in free if in_set(key, tokens[p], positions[p]) and rewards[p] >= guard * best]
+        pool = fits or free
+        sure = [place for place in pool if rewards[place] > 0.9]
+        assert found[row] == (sure or sorted(pool, key=lambda place: -rewards[place])[:1])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"steps": 18},
+        {"steps": 6},
+        {"strategy": "entropy", "guard": 0.3, "steps": 9},
+        {"strategy": "margin"},
+        {"commit": "threshold"},
+        {"commit": "factor", "factor": 0.5},
+    ],
+    ids=str,
+)
+def test_text_made_step_by_step_is_the_text_of_our_loop(settings: dict[str, Any]) -> None:
+    """Rows with keys of their own, one without, several blocks: each step commits what the loop commits."""
+    config = DecodeConfig(length=18, block_length=6, temperature=0, **settings)
+    other = key_of(8, TOY.vocab_size, modulus=3, code_length=9)
+    keys = [key_of(7, TOY.vocab_size), None, other, key_of(9, TOY.vocab_size, subkeys=16).subkey(3)]
+    prompts = torch.tensor([[2, 7, 5, 3], [4, 4, 4, 4], [9, 3, 2, 2], [5, 6, 7, 8]])
+    responses = decode(TOY, prompts, config, KeyMatching(keys, CPU), seeds=range(4))
+
+    store = KeyStore(TOY.vocab_size, CPU, slots=4)
+    forbidden = torch.tensor([0, *range(TOY.tokenizer.vocab_size, TOY.vocab_size)])
+    ids = torch.cat([prompts, torch.zeros(4, 18, dtype=torch.long)], 1)
+    for low in range(4, 22, 6):
+        window = slice(low, low + 6)
+        counts = iter(quotas(6, 3, config))
+        while (masked := ids[:, window] == TOY.mask_id).any():
+            tokens, confidence = propose_block(TOY(ids)[:, window], forbidden, config)
+            positions = torch.arange(low - 4, low + 2).expand(4, 6)
+            quota = torch.full((4,), next(counts, 1))
+            chosen = mark(confidence, masked, tokens, positions, store.of(keys), quota, config=config)
+            ids[:, window] = torch.where(chosen, tokens, ids[:, window])
+    assert ids[:, 4:].tolist() == [response.token_ids for response in responses]
+
+
+def test_draws_follow_from_seed_step_and_position_alone() -> None:
+    seeds = torch.tensor([1, 2**63 - 1, -5])
+    steps, positions = torch.tensor([0, 3, 9]), torch.arange(12).reshape(3, 4)
+    whole = uniform_draws(seeds, steps, positions)
+    alone = uniform_draws(seeds[1:2], steps[1:2], positions[1:2, 2:])
+    assert whole[1:2, 2:].tolist() == alone.tolist()
+
+
+def test_draws_are_those_of_splitmix64_in_whole_numbers() -> None:
+    def mixed(state: int) -> int:
+        state = (state + 0x9E3779B97F4A7C15) % 2**64
+        state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        state = (state ^ state >> 27) * 0x94D049BB133111EB % 2**64
+        return state ^ state >> 31
+
+    assert mixed(0) == 0xE220A8397B1DCDAF  # the generator's published first output for seed 0
+    found = uniform_draws(torch.tensor([77]), torch.tensor([4]), torch.tensor([[6, -3]]))
+    seed = mixed((mixed(77) + 4) % 2**64)
+    for place, position in enumerate((6, -3)):
+        for number in range(2):
+            bits = mixed((seed + mixed((2 * position + number) % 2**64)) % 2**64) >> 11
+            assert found[0, place, number].item() == bits * 2.0**-53
+
+
+def test_draws_are_uniform_and_independent_of_each_other() -> None:
+    """Chi-square of pairs of draws over 16 x 16 cells; a rate of 1e-6 in either tail."""
+    draws = uniform_draws(torch.arange(64), torch.full((64,), 5), torch.arange(256).expand(64, 256))
+    cells = (draws * 16).long()
+    counts = torch.bincount((cells[..., 0] * 16 + cells[..., 1]).flatten(), minlength=256).double()
+    expected = draws.numel() / 2 / 256
+    chi2 = float(((counts - expected) ** 2 / expected).sum())
+    assert 155 < chi2 < 378  # 255 degrees of freedom
+
+
+def test_sampling_draws_each_token_at_its_probability() -> None:
+    """64 rows of 64 places; each share lies within 5.5 standard deviations."""
+    logits = torch.log(torch.tensor([0.0, 0.5, 0.3, 0.2])).expand(64, 64, 4)
+    uniforms = uniform_draws(torch.arange(64), torch.zeros(64, dtype=torch.long), torch.arange(64).expand(64, 64))
+    tokens, confidence = propose_block(logits, torch.tensor([0]), DecodeConfig(temperature=1.0), uniforms)
+    for token, share in enumerate([0.0, 0.5, 0.3, 0.2]):
+        spread = (share * (1 - share) / tokens.numel()) ** 0.5
+        assert abs((tokens == token).double().mean() - share) <= 5.5 * spread
+    assert torch.allclose(confidence, torch.tensor([0.0, 0.5, 0.3, 0.2])[tokens])
+
+
+# --- the store ---
+
+
+def test_the_store_gives_up_the_key_that_was_not_used_for_longest() -> None:
+    store = KeyStore(SIZE, CPU, slots=2)
+    first, second, third = key_of(1), key_of(2, modulus=3, code_length=9), key_of(3, modulus=4)
+    tokens, positions = torch.arange(SIZE)[None].expand(2, SIZE), torch.arange(SIZE)[None].expand(2, SIZE)
+    for batch in ([first, second], [first, None], [third, first], [second, third], [None, None], [second, second]):
+        expected = KeyMatching(batch, CPU)(tokens, positions)
+        assert matching(tokens, positions, store.of(batch)).tolist() == expected.tolist()
+
+
+def test_the_tensors_of_a_store_stay_where_they_are() -> None:
+    store = KeyStore(SIZE, CPU, slots=2)
+    before = store.of([key_of(1), None])
+    after = store.of([key_of(2), key_of(3)])
+    assert [before[n].data_ptr() for n in range(3)] == [after[n].data_ptr() for n in range(3)]
+
+
+def test_the_store_refuses_keys_that_it_cannot_hold() -> None:
+    store = KeyStore(SIZE, CPU, slots=1)
+    with pytest.raises(SettingsError, match="more than 1 keys"):
+        store.of([key_of(1), key_of(2)])
+    with pytest.raises(SettingsError, match="rotates every 5 positions"):
+        store.of([key_of(1, rotation=5)])
+    with pytest.raises(VocabularyMismatch, match="the model predicts 37"):
+        store.of([key_of(1, table_size=40)])
+    with pytest.raises(SettingsError, match=r"take one with key\.subkey"):
+        store.of([MANY])
+
+
+# --- compilers ---
+
+
+def inputs(seed: int) -> tuple[Tensor, ...]:
+    rng = np.random.default_rng(seed)
+    logits = torch.from_numpy(rng.normal(size=(6, 8, SIZE)) * 4)
+    ids = torch.from_numpy(rng.integers(1, SIZE, (6, 8)) * (rng.random((6, 8)) < 0.3))
+    ids[5] = 1  # a row with nothing left to commit
+    return logits, ids, torch.arange(6) * 8 - 3, torch.arange(6) + seed, *STORE.of(KEYS)
+
+
+def test_a_step_is_traced_without_looking_at_a_value() -> None:
+    """Traced on tensors that have shapes and no values: a wait for the device, or a shape that depends on values,
+    would stop the trace; what was traced gives the same on other values."""
+    traced = make_fx(step, tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs(0))
+    for seed in range(4):
+        expected = step(*inputs(seed))
+        assert traced(*inputs(seed)).tolist() == expected.tolist()
+        assert (expected != inputs(seed)[1]).any()
+
+
+@pytest.mark.slow
+def test_a_step_compiles_as_one_graph(tmp_path: Path) -> None:
+    torch.save([inputs(seed) for seed in range(4)], tmp_path / "inputs.pt")
+    code = f"""
+import sys, torch
+sys.path.append({str(Path(__file__).parents[1])!r})
+from support.engine_step import step
+compiled = torch.compile(step, fullgraph=True, backend="eager")
+for given in torch.load({str(tmp_path / "inputs.pt")!r}):
+    assert compiled(*given).tolist() == step(*given).tolist()
+print(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+"""
+    assert run_fresh(code).split()[-1] == "1"
