@@ -7,7 +7,7 @@ import pytest
 
 from dgmark.detection.detector import Detector
 from dgmark.detection.scan import scan
-from dgmark.detection.spans import _Search, windows_of
+from dgmark.detection.spans import Search, windows_of
 from support.known_keys import builtin_tokenizer, known_key
 from support.marked_texts import marked_text, whole_words
 from support.unchecked import unchecked
@@ -112,7 +112,7 @@ def test_the_p_value_of_a_stretch_pays_for_all_stretches() -> None:
     positions = np.arange(96)
     tables = known_key("all stretches").tables
     with unchecked():
-        search = _Search(tables, ids, positions)
+        search = Search(tables, ids, positions)
         model, grids = search.model, search.grids
         random = np.random.default_rng(2).integers(0, 2, (len(model.distinct), 1500), dtype=np.uint8)
         best = scan(model, grids, random).max(axis=0)

@@ -23,7 +23,9 @@ from dgmark.detection.ranking import Part, best_of
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.result import PAYLOAD_FIELDS, Mode
 from dgmark.detection.scorer import check_payload
+from dgmark.detection.spans import find_stretches
 from dgmark.detection.subkey_scan import SubkeyScan
+from dgmark.detection.subkey_spans import find_subkey_stretches
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.subkeys import Subkeys
@@ -354,6 +356,57 @@ def test_two_responses_pasted_together_are_two_spans_with_their_sub_keys() -> No
     assert all(abs(span.start - at) < 12 for span, at in zip(spans, (70, 160), strict=True))
     assert spans[0].end <= spans[1].start
     assert all(span.p_value <= 1e-4 for span in spans)
+
+
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize(("end", "kept"), [(112, False), (150, True)])
+def test_a_span_that_another_one_overlaps_is_cut_back_only_to_a_part_that_passes_by_itself(
+    end: int, kept: bool
+) -> None:
+    """The first 100 tokens match one sub-key; tokens 60 to `end` match another one."""
+    key = known_key("overlap", subkeys=4)
+    one, other = (key.subkey(number).tables for number in (1, 2))
+    dice, words, places = np.random.default_rng(0), np.arange(300, 8000), np.arange(240)
+    ids = dice.choice(words, 240)
+    for place in range(end):
+        wanted = np.ones(len(words), dtype=bool)
+        if place < 100:
+            wanted &= one.table()[words] == place % 2
+        if place >= 60:
+            wanted &= other.table()[words] == place % 2
+        ids[place] = dice.choice(words[wanted])
+    spans = dict(find_subkey_stretches(key, ScoredIds(ids, places), 1e-4))
+    (alone,) = find_stretches(other, ids, places, 1e-4 / 4)
+    assert spans[1].first == 0
+    assert spans[1].last >= 92
+    assert (2 in spans) is kept
+    if kept:
+        assert spans[2].first >= spans[1].last
+        assert 4 * alone.p_value < spans[2].p_value <= 1e-4
+
+
+def test_what_is_asked_of_a_detected_text_needs_no_second_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    key, ids = known_key("once", subkeys=64), unmarked(5, 200, 3000)
+    detector = Detector(key, tokenizer=builtin_tokenizer())
+    found = detector.detect(ids)
+    scanned = (
+        detector.limits(ids, [0.01, 1e-4]),
+        detector.windows(ids),
+        detector.matched(ids, np.arange(200), replace(found, subkey_tested=None)).tolist(),
+    )
+    assert found.verdict == "not_detected"
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("all sub-keys were scanned again")
+
+    monkeypatch.setattr(SubkeyScan, "likeliest", refuse)
+    assert scanned == (
+        detector.limits(ids, [0.01, 1e-4], found),
+        detector.windows(ids, detection=found),
+        detector.matched(ids, np.arange(200), found).tolist(),
+    )
+    assert "subkey_tested" not in found.to_row("a", payload=True)
+    assert "subkey_tested" not in repr(found)
 
 
 @pytest.mark.slow

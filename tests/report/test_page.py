@@ -149,3 +149,12 @@ def test_undone_disguise_is_said() -> None:
 def test_ids_are_refused(detector: Detector) -> None:
     with pytest.raises(SettingsError, match="token ids only"):
         Report.of(detector, "a.txt", [1, 2, 3])
+
+
+def test_the_method_states_how_many_sub_keys_were_tested() -> None:
+    key = known_key("report", subkeys=128)
+    text = marked_text(key.subkey(5), 80)
+    for public in (False, True):
+        fields = Report.of(Detector(key), "a", text, public=public).to_fields()
+        assert fields["method"]["subkeys_tested"] == 128
+        assert not {"subkey", "subkey_tested"} & {*fields["method"], *fields.get("evidence", {})}

@@ -148,8 +148,15 @@ class Detector:
             return [self.detect(item) for item in several(texts_or_ids, "texts")]
         return [self._test.detect(tokens) for tokens in self.reader.read_many(texts_or_ids)]
 
-    def limits(self, text_or_ids: TextOrIds, rates: Sequence[float]) -> list[Limit | None]:
+    def limits(
+        self, text_or_ids: TextOrIds, rates: Sequence[float], detection: Detection | None = None
+    ) -> list[Limit | None]:
         """Why each of these false-positive rates leaves the unchanged text `uncertain`, unless it shows the mark.
+
+        Args:
+            text_or_ids: the text or ids.
+            rates: the rates.
+            detection: the text's detection by this key, if it is known: it spares the scan of all sub-keys.
 
         Returns:
             For each rate "empty", "short" or "repetitive" (see `Detection.uncertain_because`); None where a text that
@@ -159,7 +166,7 @@ class Detector:
             VocabularyMismatch: an id lies outside the key's vocabulary.
             SettingsError: the input is neither a text nor ids.
         """
-        return self._test.limits(self.reader.read(text_or_ids), rates)
+        return self._test.limits(self.reader.read(text_or_ids), rates, detection)
 
     def spans(self, text_or_ids: TextOrIds) -> tuple[Span, ...]:
         """The spans of a text (or of ids) that carry the mark, in order; with sub-keys, the mark of any of them.
@@ -188,10 +195,17 @@ class Detector:
         stretches = find_stretches(self.key.tables, tokens.ids, tokens.positions, self.fpr)
         return [(self.key.number, stretch) for stretch in stretches]
 
-    def windows(self, text_or_ids: TextOrIds, window: int = DEFAULT_WINDOW) -> WindowTest:
+    def windows(
+        self, text_or_ids: TextOrIds, window: int = DEFAULT_WINDOW, detection: Detection | None = None
+    ) -> WindowTest:
         """The paper's sliding-window statistic of a text, for comparison, with a p-value from drawn keys.
 
         With sub-keys, that of the likeliest one, whose p-value pays for all.
+
+        Args:
+            text_or_ids: the text or ids.
+            window: number of tokens in a window.
+            detection: the text's detection by this key, if it is known: it spares the scan of all sub-keys.
 
         Raises:
             SettingsError: the window is shorter than 1 token.
@@ -199,7 +213,8 @@ class Detector:
         if whole("window", window) < 1:
             raise SettingsError(f"window {window} is not at least 1 token")
         tokens = self.reader.read(text_or_ids)
-        test = window_test(self._test.likeliest(tokens).tables, tokens.ids, tokens.positions, window=window)
+        key = self._test.likeliest(tokens, detection)
+        test = window_test(key.tables, tokens.ids, tokens.positions, window=window)
         return replace(test, p_value=bonferroni_p(test.p_value, self._test.tried))
 
     def tokens(self, text: str, detection: Detection) -> list[ScoredToken]:
@@ -220,18 +235,15 @@ class Detector:
     def matched(
         self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], detection: Detection
     ) -> Bool[np.ndarray, " n"]:
-        """Whether each token matches at the shift of `detection`, with sub-keys under the one found or the likeliest.
+        """Whether each token matches at the shift of `detection`, with sub-keys under the likeliest one.
 
         Args:
             ids: token ids of the text.
             positions: their positions, counted from the first token of the text.
             detection: the text's detection.
         """
-        if detection.subkey is not None and self._test.subkeys > 1:
-            key = self.key.subkey(detection.subkey)
-        else:
-            scored = self.reader.counts(ids)
-            key = self._test.likeliest(ScoredIds(ids[scored], positions[scored]))
+        scored = self.reader.counts(ids)
+        key = self._test.likeliest(ScoredIds(ids[scored], positions[scored]), detection)
         return key.tables.matching(ids, positions + detection.shift)
 
     def _detect_normalised(self, text: str) -> Detection:

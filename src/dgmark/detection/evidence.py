@@ -141,6 +141,7 @@ class KeyTest:
             subkeys_tested=self.subkeys,
             subkey=subkey,
             subkey_confidence=evidence.scan.confidence(subkey) if subkey is not None and evidence.scan else None,
+            subkey_tested=evidence.key.number,
         )
 
     def _edited_fraction(self, key: WatermarkKey, tokens: ScoredIds) -> float:
@@ -155,9 +156,12 @@ class KeyTest:
         each = [self._evidence(self.key.subkey(number), tokens, share) for number in among]
         return replace(min(each, key=lambda evidence: evidence.p_value), scan=scan)
 
-    def likeliest(self, tokens: ScoredIds) -> WatermarkKey:
-        """The key, or the likeliest of its sub-keys."""
-        return self.key if self.subkeys == 1 else self.key.subkey(self._likeliest(self._scan(tokens))[0])
+    def likeliest(self, tokens: ScoredIds, detection: Detection | None = None) -> WatermarkKey:
+        """The key, or the likeliest of its sub-keys: the one that a detection of these tokens tested, if given."""
+        if self.subkeys == 1:
+            return self.key
+        tested = detection.subkey_tested if detection else None
+        return self.key.subkey(self._likeliest(self._scan(tokens))[0] if tested is None else tested)
 
     def _scan(self, tokens: ScoredIds) -> SubkeyScan:
         return SubkeyScan([self.key], tokens, self.mode, self.phase, self.max_crop)
@@ -179,9 +183,11 @@ class KeyTest:
             (limit,) = self._limits(hypotheses[0], len(tokens.ids), max(for_intact, for_aligned), [self.level])
         return Evidence(key, p, best, aligned, limit)
 
-    def limits(self, tokens: ScoredIds, rates: Sequence[float]) -> list[Limit | None]:
+    def limits(
+        self, tokens: ScoredIds, rates: Sequence[float], detection: Detection | None = None
+    ) -> list[Limit | None]:
         """Why a typical mark would not be found in these tokens at each rate; None where it would be."""
-        plain = self._intact(self.likeliest(tokens)).hypotheses(tokens.ids, tokens.positions)[0]
+        plain = self._intact(self.likeliest(tokens, detection)).hypotheses(tokens.ids, tokens.positions)[0]
         share = max(self.shares(len(tokens.ids)))
         return self._limits(plain, len(tokens.ids), share, [rate / self.tried for rate in rates])
 

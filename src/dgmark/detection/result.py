@@ -71,6 +71,8 @@ class Detection:
             sub-keys. Rows leave it out unless it is asked for.
         subkey_confidence: probability that the mark is this sub-key's and no other's, given that the text has the key's
             mark; None if no mark was found or no sub-keys were scanned.
+        subkey_tested: the likeliest sub-key, found or not, so that what is asked of the same text later needs no new
+            scan; None if the key has no sub-keys. No row has it.
     """
 
     verdict: Verdict
@@ -99,6 +101,7 @@ class Detection:
     subkeys_tested: int = 1
     subkey: int | None = field(default=None, repr=False)
     subkey_confidence: float | None = field(default=None, repr=False)
+    subkey_tested: int | None = field(default=None, repr=False)
 
     @property
     def summary(self) -> str:
@@ -125,7 +128,9 @@ class Detection:
 # the fields of each row between its id and its schema, in order: those of `Detection`, with the summary in their midst
 DETECTION_FIELDS = [*Detection.__dataclass_fields__]
 DETECTION_FIELDS.insert(DETECTION_FIELDS.index("guaranteed") + 1, "summary")
-DETECTION_FIELDS = [name for name in DETECTION_FIELDS if name not in ("subkeys_tested", *PAYLOAD_FIELDS)]
+DETECTION_FIELDS = [
+    name for name in DETECTION_FIELDS if name not in ("subkeys_tested", "subkey_tested", *PAYLOAD_FIELDS)
+]
 
 
 @dataclass(frozen=True)

@@ -69,10 +69,7 @@ def find_stretches(
     """
     if len(ids) < SHORTEST:
         return []
-    search = _Search(tables, ids, positions)
-    if search.p_value(int(search.statistics.argmax())) > fpr:
-        return []
-    return sorted(search.stretches(fpr), key=lambda stretch: stretch.first)
+    return sorted(Search(tables, ids, positions).stretches(fpr), key=lambda stretch: stretch.first)
 
 
 @dataclass(frozen=True)
@@ -92,7 +89,7 @@ class _Drawn:
     winnings: Float[np.ndarray, " windows"]
 
 
-class _Search:
+class Search:
     """The stretches of one text under one key."""
 
     def __init__(self, tables: GroupTables, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> None:
@@ -112,6 +109,8 @@ class _Search:
         A stretch on a grid that passes stands for the run of tokens around it that are probably inside the mark, if it,
         or another one that passes and overlaps it, lies within this run; else for itself.
         """
+        if self.p_value(int(self.statistics.argmax())) > fpr:
+            return []
         inside = self.model.posterior(self.key[:, 0]).mixed > 0.5
         edges = np.flatnonzero(np.diff(inside, prepend=False, append=False))
         runs = edges.reshape(-1, 2).tolist()
@@ -131,6 +130,12 @@ class _Search:
             found.append(best)
             free &= (self.last <= best.first) | (self.first >= best.last)
         return found
+
+    def part(self, first: int, last: int, fpr: float) -> Stretch | None:
+        """The tokens [first, last) as a stretch to report; None if no stretch inside them passes."""
+        within = (self.first >= first) & (self.last <= last)
+        p_value = self.p_value(self._best_of(within)) if within.any() else 1.0
+        return Stretch(first, last, p_value) if p_value <= fpr else None
 
     def _best_of(self, some: Bool[np.ndarray, " stretches"]) -> int:
         return int(np.where(some, self.statistics, -np.inf).argmax())

@@ -17,7 +17,7 @@ from dgmark.detection.ranking import Part, best_of
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.scan import Grid, grids_of, scan
 from dgmark.detection.shares import bonferroni_p
-from dgmark.detection.spans import Stretch, find_stretches
+from dgmark.detection.spans import Search, Stretch
 from dgmark.detection.subkey_scan import parts_of
 from dgmark.watermark.key import WatermarkKey
 
@@ -30,7 +30,8 @@ _AT_ONCE = 2**18
 def find_subkey_stretches(key: WatermarkKey, tokens: ScoredIds, fpr: float) -> list[tuple[int, Stretch]]:
     """Find the stretches that carry the mark of a sub-key, each with its sub-key, in order.
 
-    Stretches do not overlap: one is cut back to the tokens that are in none with a smaller p-value.
+    Stretches do not overlap: one is cut back to its longest part that is in none with a smaller p-value, if this part
+    passes by itself, and left out if not.
 
     Args:
         key: a key with sub-keys.
@@ -39,15 +40,18 @@ def find_subkey_stretches(key: WatermarkKey, tokens: ScoredIds, fpr: float) -> l
     """
     if len(tokens.ids) < SHORTEST:
         return []
+    level = fpr / key.spec.subkeys
+    searches: dict[int, Search] = {}
     found = []
     for subkey in _ranked(key, tokens):
-        tables = key.subkey(subkey).tables
-        stretches = find_stretches(tables, tokens.ids, tokens.positions, fpr / key.spec.subkeys)
+        searches[subkey] = Search(key.subkey(subkey).tables, tokens.ids, tokens.positions)
+        stretches = searches[subkey].stretches(level)
         if not stretches:
             break
-        found += [(subkey, replace(s, p_value=bonferroni_p(s.p_value, key.spec.subkeys))) for s in stretches]
+        found += [(subkey, stretch) for stretch in stretches]
     found.sort(key=lambda one: one[1].p_value)
-    return sorted(_disjoint(found, len(tokens.ids)), key=lambda one: one[1].first)
+    kept = sorted(_disjoint(found, searches, level, len(tokens.ids)), key=lambda one: one[1].first)
+    return [(subkey, replace(s, p_value=bonferroni_p(s.p_value, key.spec.subkeys))) for subkey, s in kept]
 
 
 def _ranked(key: WatermarkKey, tokens: ScoredIds) -> list[int]:
@@ -69,8 +73,10 @@ def _best_stretches(model: Alignment, grids: list[Grid], part: Part) -> Float[np
     return np.concatenate(best)
 
 
-def _disjoint(found: list[tuple[int, Stretch]], n: int) -> Iterator[tuple[int, Stretch]]:
-    """The stretches, each cut back to its longest part that is in none before it; parts too short are left out."""
+def _disjoint(
+    found: list[tuple[int, Stretch]], searches: dict[int, Search], level: float, n: int
+) -> Iterator[tuple[int, Stretch]]:
+    """The stretches, each cut back to its longest part that is in none before it; a part that fails is left out."""
     free: Bool[np.ndarray, " n"] = np.ones(n, dtype=bool)
     for subkey, stretch in found:
         edges: Int[np.ndarray, " edges"] = np.flatnonzero(
@@ -78,6 +84,8 @@ def _disjoint(found: list[tuple[int, Stretch]], n: int) -> Iterator[tuple[int, S
         )
         parts = (edges + stretch.first).reshape(-1, 2).tolist()
         first, last = max(parts, key=lambda part: part[1] - part[0], default=(0, 0))
-        if last - first >= SHORTEST:
+        whole = (first, last) == (stretch.first, stretch.last)
+        kept = stretch if whole else searches[subkey].part(first, last, level)
+        if kept:
             free[first:last] = False
-            yield subkey, Stretch(first, last, stretch.p_value)
+            yield subkey, kept

@@ -164,6 +164,7 @@ class Report:
                 "guaranteed": detection.guaranteed,
                 "normalised": list(detection.normalised),
                 "keys_tested": detection.keys_tested,
+                "subkeys_tested": detection.subkeys_tested,
                 "tokenizer": self.tokenizer[0],
                 "tokenizer_fingerprint": self.tokenizer[1],
                 "dgmark": __version__,

@@ -267,7 +267,7 @@ class Checker:
         keys = len(options.keys)
         found = self._detector_of(detection, options, max((options.fpr, *extras.rates)))
         # this detector has one key, and shares the rate with the others
-        limits = found.limits(content, [rate / keys for rate in extras.rates]) if extras.rates else []
+        limits = found.limits(content, [rate / keys for rate in extras.rates], detection) if extras.rates else []
         spans = found.spans(content) if extras.passages and not detection.normalised else ()
         paid = tuple(replace(span, p_value=bonferroni_p(span.p_value, keys)) for span in spans)
         return _Checked(content, detection, paid, dict(zip(extras.rates, limits, strict=True)))
