@@ -122,6 +122,15 @@ def test_the_log_has_decisions_and_no_text_prompt_or_secret(client: TestClient, 
         ["one"],
     )
     assert (rows["logged-2"]["decision"], rows["logged-2"]["status"]) == ("refused", 401)
+    public, elsewhere = bearer(tokens, "logged-public", "detect"), {"origin": "https://elsewhere.example"}
+    for number, headers in ((3, public), (4, {**full, **elsewhere})):
+        wanted = {"text": "Nobody shall read this.", "fpr": 0.5}
+        client.post("/v1/detect", json=wanted, headers={**headers, "x-request-id": f"logged-{number}"})
+    text = tokens.with_name("audit.jsonl").read_text()
+    rows = {row["request"]: row for row in map(json.loads, text.splitlines())}
+    assert (rows["logged-3"]["decision"], rows["logged-3"]["status"]) == ("refused", 403)
+    assert (rows["logged-3"]["token"], rows["logged-3"]["path"]) == ("logged-public", "/v1/detect")
+    assert (rows["logged-4"]["decision"], rows["logged-4"]["status"]) == ("refused", 403)
     assert "Nobody" not in text
     assert full["authorization"].removeprefix("Bearer ") not in text
 

@@ -2,25 +2,22 @@
 
 import json
 import shutil
-import socket
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 
 from dgmark.report import SigningKey, verify_report
 from dgmark.service.app import create_app
 from dgmark.service.settings import ServiceSettings
 from support.known_keys import known_key
 from support.marked_texts import marked_text
-from support.services import key_folder
+from support.services import key_folder, listening
 from support.unmarked_texts import PROSE
 
 sync_api = pytest.importorskip("playwright.sync_api")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here"), pytest.mark.slow]
 
@@ -33,18 +30,8 @@ SIGNER = SigningKey.generate()
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     keys = key_folder(tmp_path_factory.mktemp("page"), "one", "two")
     app = create_app(ServiceSettings(keys=keys, workers=1, signer=SIGNER))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        assert thread.is_alive()
-        time.sleep(0.05)
-    yield f"http://127.0.0.1:{port}"
-    server.should_exit = True
-    thread.join(20)
+    with listening(app) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -165,3 +152,21 @@ def test_everything_that_acts_has_a_name(page: Any) -> None:
     headings = page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map(one => one.tagName)")
     assert headings[0] == "H1"
     assert headings.count("H1") == 1
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 360)])
+def test_axe_finds_no_serious_fault(page: Any, scheme: str, width: int) -> None:
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 800})
+    check(page, f"{PLAIN}{MARKED}")
+    assert serious_faults(page) == []
+    check(page, "")
+    assert serious_faults(page) == []
+    page.goto(f"{page.url}about")
+    assert serious_faults(page) == []
+
+
+def serious_faults(page: Any) -> list[str]:
+    """What axe-core calls serious or critical, with the element."""
+    found = axe.Axe().run(page).response["violations"]
+    return [f"{one['id']}: {one['nodes'][0]['html']}" for one in found if one["impact"] in ("serious", "critical")]

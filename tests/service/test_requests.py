@@ -11,8 +11,9 @@ from starlette.testclient import TestClient
 
 from dgmark.service.fields import Problem
 from dgmark.service.gate import Gate
+from dgmark.service.pool import Busy, WorkerPool
 from dgmark.service.problems import Refused
-from dgmark.service.records import Metrics
+from dgmark.service.records import Audit, Metrics
 from support.services import service
 
 JSON = {"content-type": "application/json"}
@@ -160,12 +161,22 @@ def test_pages_of_other_sites_and_strangers_behind_a_proxy_get_nothing(
     assert client.post("/v1/detect", json={"text": "some words"}, headers=headers).status_code == status
 
 
+async def unheard(message: Any) -> None:
+    raise AssertionError(message)
+
+
+def gate(app: Any, **limits: Any) -> Gate:
+    given = {"at_once": 10, "body_bytes": 10, "all_bytes": 100, "body_seconds": 10, "hosts": (), **limits}
+    return Gate(app, metrics=Metrics(), audit=Audit(None), **given)
+
+
+def post() -> dict[str, Any]:
+    return {"type": "http", "method": "POST", "path": "/v1/detect", "headers": []}
+
+
 def test_a_body_that_does_not_arrive_is_not_waited_for() -> None:
     async def silent() -> Any:
         await asyncio.sleep(60)
-
-    async def unheard(message: Any) -> None:
-        raise AssertionError(message)
 
     async def asking() -> None:
         outcome: list[Refused] = []
@@ -176,8 +187,63 @@ def test_a_body_that_does_not_arrive_is_not_waited_for() -> None:
             except Refused as error:
                 outcome.append(error)
 
-        gate = Gate(app, metrics=Metrics(), body_bytes=10, body_seconds=0.01, hosts=())
-        await gate({"type": "http", "method": "POST", "headers": []}, silent, unheard)
+        await gate(app, body_seconds=0.01)(post(), silent, unheard)
         assert [one.status for one in outcome] == [408]
 
     asyncio.run(asking())
+
+
+def test_all_requests_together_have_a_largest_number_and_size() -> None:
+    async def asking() -> None:
+        go_on, statuses = asyncio.Event(), list[int]()
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            try:
+                await receive()
+                await go_on.wait()
+            except Refused as error:
+                statuses.append(error.status)
+
+        async def body() -> Any:
+            return {"type": "http.request", "body": b"12345678"}
+
+        async def answered(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+                assert (b"retry-after", b"1") in message["headers"]
+
+        for limits in ({"at_once": 2}, {"all_bytes": 20}):
+            held = gate(app, **limits)
+            for _ in range(2):  # the answers give their room back
+                waiting = [asyncio.create_task(held(post(), body, unheard)) for _ in range(2)]
+                await asyncio.sleep(0)
+                await held(post(), body, answered)
+                assert statuses == [429]
+                go_on.set()
+                await asyncio.gather(*waiting)
+                go_on.clear()
+                statuses.clear()
+
+    asyncio.run(asking())
+
+
+def test_a_full_queue_refuses_before_the_body_is_read(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: WorkerPool) -> None:
+        raise Busy(7)
+
+    async def unread() -> Any:
+        raise AssertionError("the body was read")
+
+    sent: list[Any] = []
+
+    async def keep(message: Any) -> None:
+        sent.append(message)
+
+    monkeypatch.setattr(WorkerPool, "check_room", full)
+    for path in ("/v1/detect", "/v1/detect/batch", "/v1/report"):
+        sent.clear()
+        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+        scope = {**post(), "path": path, "raw_path": path.encode(), "query_string": b"", "headers": headers}
+        asyncio.run(client.app(scope, unread, keep))  # type: ignore[arg-type]
+        assert sent[0]["status"] == 429
+        assert (b"retry-after", b"7") in sent[0]["headers"]

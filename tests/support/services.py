@@ -1,10 +1,15 @@
 """Services in this process, with one worker process each."""
 
+import socket
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import uvicorn
+from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from dgmark.service.access import TokenFile
@@ -28,6 +33,23 @@ def service(folder: Path, *names: str, address: str = "127.0.0.1", **settings: A
     app = create_app(ServiceSettings(keys=key_folder(folder, *names), workers=1, **settings))
     with TestClient(app, "http://localhost", raise_server_exceptions=False, client=(address, 50000)) as client:
         yield client
+
+
+@contextmanager
+def listening(app: FastAPI) -> Iterator[str]:
+    """The address of an application that serves in a thread of this process."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.05)
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join(20)
 
 
 def bearer(tokens: Path, name: str, *scopes: str) -> dict[str, str]:

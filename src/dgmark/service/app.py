@@ -10,7 +10,6 @@ from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from dgmark.service import detecting, pages
-from dgmark.service.fields import Problem
 from dgmark.service.gate import Gate
 from dgmark.service.house import House
 from dgmark.service.problems import answer_errors
@@ -18,9 +17,10 @@ from dgmark.service.settings import LOCAL_NAMES, ServiceSettings
 from dgmark.version import __version__
 
 TECHNIQUE = "dgMARK: watermark for the text of diffusion language models, by the order of decoding"
-_ERRORS = {
-    "4XX": {"model": Problem, "description": "What is wrong."},
-    "5XX": {"model": Problem, "description": "Fault."},
+_PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"content": _PROBLEM, "description": "What is wrong."},
+    "5XX": {"content": _PROBLEM, "description": "Fault."},
 }
 
 
@@ -53,7 +53,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
-        responses=_ERRORS,  # type: ignore[arg-type] # FastAPI takes "4XX" as a status
+        responses=_ERRORS,
     )
     answer_errors(app)
     app.openapi = lambda: _described(app)  # type: ignore[method-assign] # as FastAPI's own pages do it
@@ -64,7 +64,10 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     app.add_middleware(
         Gate,
         metrics=house.metrics,
+        audit=house.audit,
+        at_once=settings.at_once,
         body_bytes=settings.body_bytes,
+        all_bytes=settings.all_bytes,
         body_seconds=settings.body_seconds,
         hosts=() if settings.tokens or settings.public else LOCAL_NAMES,
     )
@@ -72,7 +75,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
 
 
 def _described(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document, with the schemas that the bodies refer to."""
+    """The OpenAPI document, with the schemas that bodies and errors refer to."""
     if app.openapi_schema is None:
         app.openapi_schema = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
         schemas = app.openapi_schema["components"]["schemas"]

@@ -72,13 +72,13 @@ class Callers:
         if secret:
             token = self._tokens.find(secret.strip()) if self._tokens and scheme.lower() == "bearer" else None
             if token is None:
-                self._refuse(request, 401, "this access token is not valid here: ask the operator for another", address)
+                self.refuse(request, 401, "this access token is not valid here: ask the operator for another", address)
             return Caller(token.name, frozenset(token.scopes), address)
         if self._public:
             return Caller(None, frozenset({"detect"}), address)
         if self._tokens or any(name in request.headers for name in _FORWARDED):
             detail = "an access token is needed: send it as `Authorization: Bearer TOKEN`"
-            self._refuse(request, 401, detail, address)
+            self.refuse(request, 401, detail, address)
         return Caller(None, EVERYTHING, address)
 
     def with_scope(self, request: Request, scope: Scope) -> Caller:
@@ -91,7 +91,7 @@ class Callers:
         # whoever may see all numbers may see the verdict
         if scope not in caller.scopes and not (scope == "detect" and "detect:full" in caller.scopes):
             detail = f"this needs a token with the scope {scope}"
-            self._refuse(request, 403, detail, caller.address, caller.name)
+            self.refuse(request, 403, detail, caller.address, caller.name)
         return caller
 
     def who_checks(self, request: Request) -> Caller:
@@ -111,9 +111,9 @@ class Callers:
                 reset = self._limiter.get_window_stats(self._rate, kind, value).reset_time
                 wait = max(1, ceil(reset - time.time()))
                 detail = f"no more than {self._rate} are answered: try again in {wait} seconds"
-                self._refuse(request, 429, detail, caller.address, caller.name, {"retry-after": str(wait)})
+                self.refuse(request, 429, detail, caller.address, caller.name, {"retry-after": str(wait)})
 
-    def _refuse(
+    def refuse(
         self,
         request: Request,
         status: int,
@@ -121,10 +121,17 @@ class Callers:
         address: str,
         name: str | None = None,
         headers: dict[str, str] | None = None,
+        param: str | None = None,
     ) -> Never:
+        """Refuse a request because of a policy, which the audit log is told.
+
+        Raises:
+            Refused: always.
+        """
         path = getattr(request.scope.get("route"), "path", "")
         self._audit.note("refused", request=id_of(request), path=path, status=status, token=name, address=address)
-        raise Refused(status, detail, headers={"www-authenticate": "Bearer"} if status == 401 else headers)
+        challenge = {"www-authenticate": "Bearer"} if status == 401 else headers
+        raise Refused(status, detail, param=param, headers=challenge)
 
 
 def _network(address: str) -> str:

@@ -56,12 +56,12 @@ def routes(house: House) -> APIRouter:
         "/v1/detect",
         summary="Check one text, the token ids of one response, or one document",
         response_model=fields.FullAnswer | fields.PublicAnswer,
-        openapi_extra=_body(fields.DetectRequest, "A document in place of text and token_ids."),
+        openapi_extra=_body(fields.DetectRequest, ("text", "token_ids"), "A document in place of text and token_ids."),
     )
     async def detect(request: Request) -> Response:
         caller = house.callers.who_checks(request)
-        asked, upload = await _read(request, fields.DetectRequest)
-        options = _options(house, caller, asked)
+        asked, upload = await _read(house, request, fields.DetectRequest)
+        options = _options(house, request, caller, asked)
         source = _one_text(asked, upload)
         extras = Extras(caller.public, asked.passages, tuple(asked.rates), asked.include_text)
         answer = await house.check(Checker.detect, source, options, extras)
@@ -72,15 +72,15 @@ def routes(house: House) -> APIRouter:
         "/v1/detect/batch",
         summary="Check several texts, or the rows of a table",
         response_model=fields.BatchAnswer,
-        openapi_extra=_body(fields.BatchRequest, "A table (.csv, .xlsx) in place of texts."),
+        openapi_extra=_body(fields.BatchRequest, ("texts",), "A table (.csv, .xlsx) in place of texts."),
     )
     async def detect_batch(request: Request) -> Response:
         caller = house.callers.with_scope(request, "detect:full")
-        asked, upload = await _read(request, fields.BatchRequest)
+        asked, upload = await _read(house, request, fields.BatchRequest)
         if (upload is None) == (not asked.texts):
             raise Refused(400, "give texts, or one document, and not both", param="texts")
         source = upload or [(one.id, _content(one)) for one in asked.texts]
-        options = _options(house, caller, asked)
+        options = _options(house, request, caller, asked)
         answer = await house.check(Checker.detect_many, source, options)
         _note(house, request, caller, options, "detect/batch", answer)
         return Response(answer.content, media_type="application/json")
@@ -90,12 +90,12 @@ def routes(house: House) -> APIRouter:
         summary="Make the signed report of one text or document",
         response_class=Response,
         responses={200: {"content": {"text/html": {}, "application/json": {}}, "description": "The report."}},
-        openapi_extra=_body(fields.ReportRequest, "A document in place of text."),
+        openapi_extra=_body(fields.ReportRequest, ("text",), "A document in place of text."),
     )
     async def report(request: Request) -> Response:
         caller = house.callers.who_checks(request)
-        asked, upload = await _read(request, fields.ReportRequest)
-        options = _options(house, caller, asked)
+        asked, upload = await _read(house, request, fields.ReportRequest)
+        options = _options(house, request, caller, asked)
         source = _one_text(asked, upload)
         name = upload.name if upload and "name" not in asked.model_fields_set else asked.name
         answer = await house.check(_report, source, options, asked.format, name, caller.public)
@@ -112,13 +112,15 @@ def _report(checker: Checker, source: Content | Upload, options: Options, kind: 
     return checker.report(source, options, kind, name, public=public)
 
 
-async def _read(request: Request, model: type[R]) -> tuple[R, Upload | None]:
-    """The fields of a body, and the document in it.
+async def _read(house: House, request: Request, model: type[R]) -> tuple[R, Upload | None]:
+    """The fields of a body, and the document in it; nothing is read for a request that could not even wait.
 
     Raises:
+        Busy: there is no room to wait.
         Refused: the body is of another kind, or is damaged.
         ValidationError: a field is wrong or unknown.
     """
+    house.check_room()
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json":
         return model.model_validate_json(await request.body(), strict=True), None
@@ -161,7 +163,7 @@ def _content(item: fields.Item) -> Content:
     return content
 
 
-def _options(house: House, caller: Caller, asked: fields.Options) -> Options:
+def _options(house: House, request: Request, caller: Caller, asked: fields.Options) -> Options:
     """How the texts are checked.
 
     Raises:
@@ -169,7 +171,8 @@ def _options(house: House, caller: Caller, asked: fields.Options) -> Options:
     """
     if caller.public:
         for name in sorted(asked.model_fields_set - _PUBLIC_FIELDS):
-            raise Refused(403, f"{name} can be chosen only with a token of the scope detect:full", param=name)
+            detail = f"{name} can be chosen only with a token of the scope detect:full"
+            house.callers.refuse(request, 403, detail, caller.address, caller.name, param=name)
     named = asked.keys or ([asked.key] if asked.key is not None else list(house.keys))
     for name in named:
         if name not in house.keys:
@@ -206,17 +209,34 @@ def _note(house: House, request: Request, caller: Caller, options: Options, what
 
 
 def body_schemas() -> dict[str, Any]:
-    """The schemas that the descriptions of the bodies refer to, by name."""
-    return dict(fields.BatchRequest.model_json_schema(ref_template=_SCHEMA_PLACE)["$defs"])
+    """The schemas that the descriptions of bodies and errors refer to, by name."""
+    found: dict[str, Any] = {}
+    for model in (fields.BatchRequest, fields.Problem):
+        schema = model.model_json_schema(ref_template=_SCHEMA_PLACE)
+        found |= {**schema.pop("$defs"), schema["title"]: schema}
+    return found
 
 
-def _body(model: type[BaseModel], document: str) -> dict[str, Any]:
-    """The description of a body that is JSON, or a form with a document."""
+def _body(model: type[BaseModel], contents: tuple[str, ...], document: str) -> dict[str, Any]:
+    """The description of a body that is JSON, with one of the fields `contents`, or a form with a document."""
     schema = model.model_json_schema(ref_template=_SCHEMA_PLACE)
     schema.pop("$defs", None)
-    form = {**schema, "title": f"{schema['title']}Form", "properties": dict(schema["properties"])}
-    form["properties"].pop("token_ids", None)
-    form["properties"].pop("texts", None)
-    form["properties"][DOCUMENT] = {"type": "string", "format": "binary", "description": document}
-    contents = {"application/json": {"schema": schema}, "multipart/form-data": {"schema": form}}
-    return {"requestBody": {"required": True, "content": contents}}
+    fields_of_form = {
+        name: _without_null(field) for name, field in schema["properties"].items() if name not in ("token_ids", "texts")
+    }
+    fields_of_form[DOCUMENT] = {"type": "string", "format": "binary", "description": document}
+    form = {**schema, "title": f"{schema['title']}Form", "properties": fields_of_form}
+    in_form = [{"required": [name]} for name in ("text", DOCUMENT) if name in fields_of_form]
+    in_json = [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in contents]
+    bodies = {
+        "application/json": {"schema": {**schema, "oneOf": in_json}},
+        "multipart/form-data": {"schema": {**form, "oneOf": in_form}},
+    }
+    return {"requestBody": {"required": True, "content": bodies}}
+
+
+def _without_null(field: dict[str, Any]) -> dict[str, Any]:
+    """A field's description in a form, where a field is given or left out."""
+    kinds = [kind for kind in field.get("anyOf", []) if kind != {"type": "null"}]
+    rest = {name: value for name, value in field.items() if name != "anyOf" and (name, value) != ("default", None)}
+    return {**rest, **kinds[0]} if kinds else field

@@ -3,6 +3,7 @@
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.config import JsonDict
 
 from dgmark.detection.evidence import DEFAULT_MAX_CROP, SMALLEST_FPR
 from dgmark.detection.intact import Phase
@@ -23,8 +24,16 @@ class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+_BOTH_KEYS: JsonDict = {
+    "required": ["key", "keys"],
+    "properties": {"key": {"type": "string"}, "keys": {"type": "array"}},
+}
+
+
 class Options(_Request):
     """How texts are checked."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"not": _BOTH_KEYS})
 
     key: Name | None = Field(None, description="Name of the key to look for.")
     keys: list[Name] | None = Field(
@@ -72,6 +81,16 @@ class ReportRequest(OneText):
 class Item(_Request):
     """One text of a batch."""
 
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "oneOf": [
+                {"required": ["text"], "properties": {"text": {"type": "string"}}},
+                {"required": ["token_ids"], "properties": {"token_ids": {"type": "array"}}},
+            ]
+        },
+    )
+
     id: Name
     text: str | None = None
     token_ids: list[TokenId] | None = None
@@ -86,7 +105,7 @@ class Item(_Request):
 class BatchRequest(Options):
     """Texts to check together."""
 
-    texts: list[Item] = Field([], description="The texts.")
+    texts: list[Item] = Field([], description="The texts.", json_schema_extra={"minItems": 1})
 
 
 class _Answer(BaseModel):

@@ -1,5 +1,6 @@
 """The outermost layer: every request gets an id, every answer its headers, and no body is too long or too slow.
 
+Memory is bounded whoever sends: all requests together have a largest number, and their bodies a largest size.
 A browser sends requests for any page that is open in it, so a page of another site may neither ask nor frame this one.
 Knows nothing of keys and texts.
 """
@@ -15,7 +16,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dgmark.service.problems import Refused, problem
-from dgmark.service.records import Metrics
+from dgmark.service.records import Audit, Metrics
 
 _ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 POLICY = (
@@ -30,6 +31,9 @@ _HEADERS = {
 }
 # the rest of such a body is not read
 _CLOSE = {"connection": "close"}
+_LATER = {"retry-after": "1"}
+_BODILESS = ("GET", "HEAD")
+_POLICY_STATUSES = (403, 421)
 
 
 class Gate:
@@ -38,17 +42,31 @@ class Gate:
     Args:
         app: the application behind it.
         metrics: counts requests.
+        audit: is told of requests from other sites and by foreign names.
+        at_once: requests with a body that are answered at the same time; more are refused with 429.
         body_bytes: size of a request's body.
-        body_seconds: time in which it must have arrived.
+        all_bytes: size of the bodies of all requests that are not answered yet; 429 beyond it.
+        body_seconds: time in which a body must have arrived.
         hosts: names that the service may be called by, without port; empty for any. A page of another site can have its
             own name lead to this machine, and would then be answered as if it were ours.
     """
 
     def __init__(
-        self, app: ASGIApp, *, metrics: Metrics, body_bytes: int, body_seconds: float, hosts: Collection[str]
+        self,
+        app: ASGIApp,
+        *,
+        metrics: Metrics,
+        audit: Audit,
+        at_once: int,
+        body_bytes: int,
+        all_bytes: int,
+        body_seconds: float,
+        hosts: Collection[str],
     ) -> None:
-        self.app, self.metrics = app, metrics
-        self.body_bytes, self.body_seconds, self.hosts = body_bytes, body_seconds, frozenset(hosts)
+        self.app, self.metrics, self.audit = app, metrics, audit
+        self.at_once, self.body_bytes, self.all_bytes = at_once, body_bytes, all_bytes
+        self.body_seconds, self.hosts = body_seconds, frozenset(hosts)
+        self._requests = self._bytes = 0  # not answered yet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -75,37 +93,52 @@ class Gate:
         try:
             refusal = self._refusal(headers, scope["method"])
             if refusal:
-                await problem(request_id, *refusal)(scope, receive, answer)
+                self._note(refusal, scope, request_id)
+                rejected = problem(request_id, refusal.status, refusal.detail, headers=refusal.headers)
+                await rejected(scope, receive, answer)
+            elif scope["method"] in _BODILESS:
+                await self.app(scope, receive, answer)
             else:
-                await self.app(scope, self._bounded(receive), answer)
+                await self._with_body(scope, receive, answer)
         finally:
             # a template, not the path itself, of which there is no end
             path = getattr(scope.get("route"), "path", "other")
             self.metrics.requests.labels(path, scope["method"], str(status)).inc()
             self.metrics.seconds.labels(path).observe(time.perf_counter() - began)
 
-    def _refusal(self, headers: Headers, method: str) -> tuple[int, str] | None:
+    def _refusal(self, headers: Headers, method: str) -> Refused | None:
         host = headers.get("host", "").lower()
         if self.hosts and re.sub(r":\d+$", "", host) not in self.hosts:
-            return 421, "the service is not known by this name: call it by one of its own"
+            return Refused(421, "the service is not known by this name: call it by one of its own")
+        if method in _BODILESS:
+            return None
         # older browsers state the origin only
         elsewhere = headers.get("sec-fetch-site", "none") in ("cross-site", "same-site")
-        if method not in ("GET", "HEAD") and (elsewhere or urlsplit(headers.get("origin", f"//{host}")).netloc != host):
-            return 403, "a page of another site may not use this service"
+        if elsewhere or urlsplit(headers.get("origin", f"//{host}")).netloc != host:
+            return Refused(403, "a page of another site may not use this service")
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length) > self.body_bytes:
             return self._too_long()
-        return None
+        return self._too_many() if self._requests >= self.at_once else None
 
-    def _too_long(self) -> tuple[int, str]:
-        return 413, f"the request has more than {self.body_bytes:,} bytes, which is all that one request may have"
+    def _note(self, refusal: Refused, scope: Scope, request_id: str) -> None:
+        if refusal.status in _POLICY_STATUSES:
+            address, _ = scope.get("client") or ("unknown", 0)
+            self.audit.note("refused", request=request_id, path="", status=refusal.status, token=None, address=address)
 
-    def _bounded(self, receive: Receive) -> Receive:
-        """Receive the body, up to its largest size and within its time."""
-        left, ends, arrived = self.body_bytes, time.monotonic() + self.body_seconds, False
+    def _too_long(self) -> Refused:
+        detail = f"the request has more than {self.body_bytes:,} bytes, which is all that one request may have"
+        return Refused(413, detail, headers=_CLOSE)
+
+    def _too_many(self) -> Refused:
+        return Refused(429, "the service holds as many requests as it can: try again in a second", headers=_LATER)
+
+    async def _with_body(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the application receive the body, up to its largest size and within its time."""
+        size, ends, arrived = 0, time.monotonic() + self.body_seconds, False
 
         async def bounded() -> Message:
-            nonlocal left, arrived
+            nonlocal size, arrived
             if arrived:
                 return await receive()  # waits until the client goes away
             try:
@@ -113,10 +146,19 @@ class Gate:
             except TimeoutError:
                 detail = f"the request did not arrive within {self.body_seconds:g} seconds"
                 raise Refused(408, detail, headers=_CLOSE) from None
-            left -= len(message.get("body", b""))
-            if left < 0:
-                raise Refused(*self._too_long(), headers=_CLOSE)
+            part = len(message.get("body", b""))
+            size += part
+            self._bytes += part
+            if size > self.body_bytes:
+                raise self._too_long()
+            if self._bytes > self.all_bytes:
+                raise self._too_many()
             arrived = not message.get("more_body", False)
             return message
 
-        return bounded
+        self._requests += 1
+        try:
+            await self.app(scope, bounded, send)
+        finally:
+            self._requests -= 1
+            self._bytes -= size

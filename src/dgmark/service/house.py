@@ -82,6 +82,15 @@ class House:
         self.metrics.held.set_function(lambda: self.pool.held if self.pool else 0)
         return self.pool
 
+    def check_room(self) -> None:
+        """Refuse a request before its body is read, if it could not even wait.
+
+        Raises:
+            Busy: there is no room to wait.
+        """
+        assert self.pool is not None
+        self.pool.check_room()
+
     async def check(self, work: Callable[..., Answer], *arguments: Any) -> Answer:
         """The answer of one of the workers; see `WorkerPool.run`."""
         assert self.pool is not None

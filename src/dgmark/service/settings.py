@@ -33,7 +33,9 @@ class ServiceSettings:
         seconds: longest time that one request may keep a worker.
         tasks: requests after which a worker is replaced, so that no leak grows for ever.
         worker_bytes: memory of one worker, where the system can limit it.
+        at_once: requests with a body that are answered, or wait, at the same time; more are refused with 429.
         body_bytes: size of a request.
+        all_bytes: size of all requests that are not answered yet; more are refused with 429.
         body_seconds: time in which a request must have arrived.
         max_chars: characters of the texts of one request (ids, if ids are given).
         max_texts: texts of one batch.
@@ -53,7 +55,9 @@ class ServiceSettings:
     seconds: float = 60
     tasks: int = 1000
     worker_bytes: int = 4096 * MB
+    at_once: int = 1024
     body_bytes: int = 16 * MB
+    all_bytes: int = 256 * MB
     body_seconds: float = 30
     max_chars: int = 1_000_000
     max_texts: int = 256
