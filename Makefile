@@ -5,7 +5,7 @@ BIN := .venv/bin
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: demo test check lint quick soak docs bench bench-quick bench-detect train-storyteller train-judge train-narrator audit release clean
+.PHONY: demo test check lint quick soak engines-check docs bench bench-quick bench-detect train-storyteller train-judge train-narrator audit release clean
 
 demo: .venv/.generate
 	$(BIN)/dgmark demo
@@ -25,6 +25,11 @@ lint: .venv/.dev
 quick: .venv/.dev
 	$(BIN)/ruff check .
 	$(PYTEST) -m "not slow" --ignore tests/lab --ignore tests/training --ignore tests/docs
+
+# The adapters of docs/integrating.md against the engines' own packages: downloads 146 MB to .venv/engines, installs none.
+engines-check: .venv/.dev
+	mkdir -p .venv/engines
+	DGMARK_ENGINES=.venv/engines $(BIN)/python -m pytest tests/engines
 
 # Attempts to break dgmark, for SECONDS (half an hour); docs/reliability.md says what they hold it to. MORE takes --seed, --only.
 soak: .venv/.dev

@@ -76,9 +76,9 @@ class KeyMatching:
         if self._owner is None:
             return self._groups.match(tokens, positions)
         self._check_rows(len(tokens))
-        unmarked = (self._owner < 0)[:, None]
         if not self._groups.keys:
-            return unmarked.expand_as(tokens)
+            return torch.ones_like(tokens, dtype=torch.bool)  # the loop writes to it, so no expanded tensor
+        unmarked = (self._owner < 0)[:, None]
         return self._groups.match(tokens, positions, self._owner.clamp(min=0)[:, None]) | unmarked
 
     def _check_rows(self, rows: int) -> None:

@@ -185,9 +185,23 @@ def load_keys(folder: str | Path, *, allow_open: bool = False) -> list[Watermark
         KeyFileFormat: a `.json` file is not a key file.
         SettingsError: `folder` is not a path.
     """
+    return list(named_keys(folder, allow_open=allow_open).values())
+
+
+def named_keys(folder: str | Path, *, allow_open: bool = False) -> dict[str, WatermarkKey]:
+    """The keys of a folder's `.json` files by the files' names without their ending, in order of name.
+
+    Raises:
+        KeyFileNotFound: the folder does not exist or holds no key file.
+        KeyFileFormat: a `.json` file is not a key file.
+        SettingsError: `folder` is not a path.
+    """
     if not os.path.isdir(as_path(folder, "a folder of keys")):
         raise KeyFileNotFound(f"{folder} is not a folder: give the folder that holds the key files")
     files = sorted(Path(folder).glob("*.json"))
     if not files:
-        raise KeyFileNotFound(f"the folder {folder} holds no key file (*.json); make one with `dgmark keygen`")
-    return [WatermarkKey.load(file, allow_open=allow_open) for file in files]
+        raise KeyFileNotFound(
+            f"the folder {folder} holds no key file (*.json): "
+            f"make one with `dgmark keygen {Path(folder) / 'main.json'}`"
+        )
+    return {file.stem: WatermarkKey.load(file, allow_open=allow_open) for file in files}

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from dgmark.detection.detector import Detector
+from dgmark.detection.keyring import named_keys
 from dgmark.documents.limits import MB, Limits
-from dgmark.errors import KeyFileNotFound
 from dgmark.service.callers import Callers
 from dgmark.service.checking import Answer, Checker
 from dgmark.service.pool import WorkerPool
@@ -96,18 +95,3 @@ class House:
         assert self.pool is not None
         answer: Answer = await self.pool.run(work, *arguments)
         return answer
-
-
-def named_keys(folder: Path, *, allow_open: bool = False) -> dict[str, WatermarkKey]:
-    """The keys of a folder's `.json` files, by the files' names without their ending.
-
-    Raises:
-        KeyFileNotFound: the folder does not exist or holds no key file.
-        KeyFileFormat: a `.json` file is not a key file.
-    """
-    files = sorted(folder.glob("*.json")) if folder.is_dir() else []
-    if not files:
-        raise KeyFileNotFound(
-            f"the folder {folder} holds no key file (*.json): make one with `dgmark keygen {folder / 'main.json'}`"
-        )
-    return {file.stem: WatermarkKey.load(file, allow_open=allow_open) for file in files}

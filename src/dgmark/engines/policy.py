@@ -1,0 +1,189 @@
+"""What an engine is told once, and what a request may say: which key marks it, under which rule, and who may opt out.
+
+Requests carry plain fields, as every engine passes them on: `dgmark` (true or false), `dgmark_key` (the name of a key
+file) and `dgmark_payload` (the number of a sub-key). A request never carries a secret.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dgmark.checkpoint.tokenizer import load_tokenizer
+from dgmark.decode.config import DecodeConfig
+from dgmark.detection.keyring import named_keys
+from dgmark.engines.core import Keys
+from dgmark.engines.keys import SLOTS, KeyStore, check_fits
+from dgmark.errors import SettingsError
+from dgmark.watermark.key import WatermarkKey, subkey_of
+
+# what a request may carry
+MARK, KEY, PAYLOAD = "dgmark", "dgmark_key", "dgmark_payload"
+FIELDS = (MARK, KEY, PAYLOAD)
+# the settings of DecodeConfig that mean something inside an engine's own loop
+RULES = ("strategy", "temperature", "top_k", "commit", "threshold", "factor", "guard")
+_OWN = ("keys", "key", "policy", "tokenizer", "allow_open_keys", "slots")
+# settings of rules that change committed tokens (SGLang's JointThreshold, LLaDA 2.1)
+_REWRITES = ("edit_threshold", "max_post_edit_steps", "penalty_lambda", "max_post_steps", "editing_threshold")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Which requests are marked, with which key, and the rule that commits.
+
+    Attributes:
+        keys: the keys by name.
+        default: the name of the key of requests that name none.
+        enforce: whether every request is marked; otherwise a request may say `dgmark: false`.
+        config: the rule.
+        slots: keys held on the device at once; more than there are requests in a batch.
+    """
+
+    keys: Mapping[str, WatermarkKey] = field(repr=False)
+    default: str
+    enforce: bool = False
+    config: DecodeConfig = field(default_factory=DecodeConfig)
+    slots: int = SLOTS
+
+    def __post_init__(self) -> None:
+        if self.default not in self.keys:
+            raise SettingsError(f"there is no key {self.default!r}; the keys are {', '.join(sorted(self.keys))}")
+        for key in self.keys.values():
+            check_fits(key, key.spec.table_size)
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any], **defaults: Any) -> "Policy":
+        """Read the settings of a server.
+
+        Args:
+            settings: `keys` (a folder of key files), `key` (the name of the one to take, needed if there are several),
+                `policy` ("default" or "enforce"), `tokenizer` (the model's folder, to check that the keys are its),
+                `allow_open_keys`, `slots`, and settings of `DecodeConfig`: strategy, temperature, top_k, commit,
+                threshold, factor, guard.
+            defaults: settings of `DecodeConfig` to begin with.
+
+        Raises:
+            SettingsError: a setting is missing, unknown or invalid.
+            KeyFileError: a key file cannot be read, or is of another tokenizer.
+        """
+        _known(settings)
+        keys = named_keys(settings["keys"], allow_open=bool(settings.get("allow_open_keys", False)))
+        if "tokenizer" in settings:
+            tokenizer = load_tokenizer(settings["tokenizer"])
+            for key in keys.values():
+                key.check_tokenizer(tokenizer)
+        default = settings.get("key", next(iter(keys)) if len(keys) == 1 else None)
+        if default is None:
+            raise SettingsError(f"there are several keys ({', '.join(keys)}): say with `key` which one to take")
+        policy = settings.get("policy", "default")
+        if policy not in ("default", "enforce"):
+            raise SettingsError(f"policy {policy!r} is not one of: default, enforce")
+        rules = {**defaults, **{name: settings[name] for name in RULES if name in settings}}
+        if rules.get("strategy", "confidence") != "confidence" and "commit" not in settings:
+            rules["commit"] = "quota"  # a threshold compares confidences
+        return cls(keys, default, policy == "enforce", DecodeConfig(**rules), int(settings.get("slots", SLOTS)))
+
+    def key_of(self, fields: Mapping[str, Any] | None, request_id: str) -> WatermarkKey | None:
+        """The key or sub-key that marks a request; None for one that opted out.
+
+        A key with sub-keys takes the payload, or the sub-key that belongs to the request's id.
+
+        Args:
+            fields: what the request carries, among other things perhaps; None for nothing.
+            request_id: the id that the answer will carry too.
+
+        Raises:
+            SettingsError: a field is unknown or invalid, or the policy does not allow it. The message is for the
+                client.
+        """
+        fields = {name: value for name, value in (fields or {}).items() if name.startswith(MARK)}
+        unknown = sorted(fields.keys() - set(FIELDS))
+        if unknown:
+            raise SettingsError(f"there is no field {', '.join(unknown)}; the fields are {', '.join(FIELDS)}")
+        wanted = fields.get(MARK, True)
+        if wanted not in (True, False):  # 1 and 0 are equal to them: some engines pass numbers only
+            raise SettingsError(f"{MARK} {wanted!r} is neither true nor false")
+        if not wanted:
+            if self.enforce:
+                raise SettingsError(f"this server marks every answer: leave {MARK} out")
+            return None
+        return self._chosen(fields.get(KEY, self.default), fields.get(PAYLOAD), request_id)
+
+    def _chosen(self, name: object, payload: object, request_id: str) -> WatermarkKey:
+        key = self.keys.get(name) if isinstance(name, str) else None
+        if key is None:
+            raise SettingsError(f"there is no key {name!r}: {KEY} is the name of a key file of this server")
+        if key.spec.subkeys == 1:
+            if payload is not None:
+                raise SettingsError(f"key {name!r} has no sub-keys, so it carries no payload: leave {PAYLOAD} out")
+            return key
+        if payload is None:
+            return key.subkey(subkey_of(key, request_id))
+        if not isinstance(payload, int) or isinstance(payload, bool):
+            raise SettingsError(f"{PAYLOAD} {payload!r} is not a whole number")
+        return key.subkey(payload)
+
+
+class Marker:
+    """A policy at work on one device: the keys of a batch, made ready in its key store.
+
+    Args:
+        policy: the policy.
+        table_size: the model's padded vocabulary.
+        device: where the logits are.
+
+    Raises:
+        VocabularyMismatch: a key is of another vocabulary.
+    """
+
+    def __init__(self, policy: Policy, table_size: int, device: torch.device) -> None:
+        self.policy, self.config = policy, policy.config
+        self.store = KeyStore(table_size, device, policy.slots)
+        for key in policy.keys.values():
+            check_fits(key, table_size)
+            if key.spec.subkeys > 1:  # the first sub-keys are slow, so that all others are fast
+                self.store.of([key.subkey(0)])
+                self.store.of([key.subkey(1)])
+
+    def keys(self, rows: Sequence[WatermarkKey | None]) -> Keys:
+        """The keys of a batch on the device."""
+        return self.store.of(rows)
+
+
+def seed_of(request_id: str, seed: int | None = None) -> int:
+    """The seed of a request's draws: a signed 64-bit integer, the same on every rank.
+
+    Args:
+        request_id: its id.
+        seed: the seed that the request asked for, if any.
+    """
+    text = request_id if seed is None else f"seed {seed}"
+    return int.from_bytes(
+        hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little", signed=True
+    )
+
+
+def rows_of(numbers: Sequence[int], like: Tensor) -> Tensor:
+    """One whole number for each row, on the device of `like`, without waiting for it."""
+    return torch.tensor(numbers, dtype=torch.long).to(like.device, non_blocking=True)
+
+
+def _known(settings: Mapping[str, Any]) -> None:
+    """Refuse settings that are missing, unknown, or would rewrite committed tokens."""
+    rewrites = sorted(set(_REWRITES) & settings.keys())
+    if rewrites:
+        raise SettingsError(
+            f"{', '.join(rewrites)}: this rule changes tokens that were committed, and a token that is changed loses "
+            "the mark that its place was chosen for: leave it out"
+        )
+    if "top_p" in settings:
+        raise SettingsError("top_p waits for the device in every step: use top_k or a lower temperature")
+    unknown = sorted(settings.keys() - {*_OWN, *RULES})
+    if unknown:
+        raise SettingsError(f"there is no setting {', '.join(unknown)}; the settings are {', '.join((*_OWN, *RULES))}")
+    if not isinstance(settings.get("keys"), str | Path):
+        raise SettingsError("give the folder of the key files as `keys`")

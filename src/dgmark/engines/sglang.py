@@ -1,0 +1,136 @@
+"""SGLang: the decoding algorithm `DgMark` for LLaDA 2, SDAR and SDAR-MoE, as a plug-in.
+
+SGLang calls `register` in each of its processes (entry point `sglang.srt.plugins`). Its scheduler shows every request
+to `validate_request`; the model runner's `step` then finds the request by its id. Facts from SGLang 0.5.23.
+"""
+
+import weakref
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from dgmark.engines.core import mark, propose_block, uniform_draws
+from dgmark.engines.policy import Marker, Policy, rows_of, seed_of
+from dgmark.errors import DgmarkError, SettingsError
+from dgmark.watermark.key import WatermarkKey
+
+NAME = "DgMark"
+# that of SGLang's own LowConfidence
+_THRESHOLD = 0.95
+
+
+def register() -> None:
+    """Offer `--dllm-algorithm DgMark`; SGLang's plug-in loader calls this."""
+    from sglang.srt.dllm.algorithm import algo_name_to_cls
+    from sglang.srt.dllm.algorithm.base import DllmAlgorithm
+
+    algo_name_to_cls[NAME] = type(NAME, (Marking, DllmAlgorithm), {})
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What a step must know of a request.
+
+    Attributes:
+        key: the key that marks it; None if it opted out.
+        start: the absolute position of its first generated token.
+        seed: the seed of its draws.
+    """
+
+    key: WatermarkKey | None
+    start: int
+    seed: int
+
+
+_UNMARKED = _Request(None, 0, 0)
+
+
+class Marking:
+    """The algorithm without its base class, which only SGLang has; the methods are those of its `DllmAlgorithm`.
+
+    A step takes, at each masked place of each block, the model's token and its confidence, and commits what `mark`
+    chooses. A block is reported done one forward after its last commit, so that its keys and values are those of its
+    final tokens.
+    """
+
+    supported_architectures = ("LLaDA2MoeModelLM", "SDARForCausalLM", "SDARMoeForCausalLM")
+    # requests by their id, for as long as SGLang keeps them
+    _requests: ClassVar["weakref.WeakValueDictionary[str, _Request]"] = weakref.WeakValueDictionary()
+    _policy: ClassVar[Policy | None] = None
+
+    block_size: int
+    mask_id: int
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)  # type: ignore[call-arg]
+        settings = {name: value for name, value in config.algorithm_config.items() if name != "block_size"}
+        policy = Policy.of(settings, temperature=0, commit="threshold", threshold=_THRESHOLD)
+        type(self)._policy = policy  # `validate_request` belongs to the class
+        self._rule = policy.config
+        self._marker: Marker | None = None
+
+    @classmethod
+    def validate_request(cls, req: Any) -> str | None:
+        """Choose the key of a request; what is wrong with its fields goes back to the client as a 400."""
+        if cls._policy is None:
+            return f"{NAME} is not running in this process"
+        parameters = req.sampling_params
+        try:
+            key = cls._policy.key_of(parameters.custom_params, req.rid)
+        except SettingsError as error:
+            return str(error)
+        seed = seed_of(req.rid, getattr(parameters, "sampling_seed", None))
+        # the request owns it, so the entry goes when the request does
+        req.dgmark = cls._requests[req.rid] = _Request(key, len(req.origin_input_ids), seed)
+        return None
+
+    def init_step_state(self, forward_batch: Any) -> list[Any]:
+        """For each block, the number of forwards it has had."""
+        return [[0] for _ in range(forward_batch.batch_size)]
+
+    def step(self, forward_batch: Any, full_logits: Tensor, states: list[Any]) -> list[bool]:
+        """Commit in every block, in place; say which blocks had nothing left to commit before this step."""
+        shape = (forward_batch.batch_size, self.block_size)
+        ids = forward_batch.input_ids.view(shape)
+        masked = ids == self.mask_id
+        if forward_batch.dllm_prompt_mask is not None:
+            masked = masked & ~forward_batch.dllm_prompt_mask
+        done = ~masked.any(1)
+        requests = self._of(forward_batch)
+        positions = forward_batch.positions.view(shape).long() - rows_of([one.start for one in requests], ids)[:, None]
+        uniforms = self._draws(requests, states, positions)
+        logits = full_logits.view(*shape, -1)
+        forbidden = torch.full((1,), self.mask_id, dtype=torch.long, device=ids.device)
+        candidates, confidence = propose_block(logits, forbidden, self._rule, uniforms, tempered=True)
+        keys = self._ready(logits).keys([one.key for one in requests])
+        chosen = mark(confidence, masked, candidates, positions, keys, config=self._rule)
+        committed = torch.where(chosen, candidates.to(ids.dtype), ids)
+        forward_batch.input_ids.copy_(committed.view(-1))  # in place: a CUDA graph reads this tensor
+        return [bool(one) for one in done.tolist()]
+
+    def _ready(self, logits: Tensor) -> Marker:
+        if self._marker is None:
+            assert self._policy is not None
+            self._marker = Marker(self._policy, logits.shape[-1], logits.device)
+        return self._marker
+
+    def _of(self, forward_batch: Any) -> list[_Request]:
+        """The requests of a batch; rows that SGLang adds to fill a graph have none."""
+        rids = forward_batch.rids or []
+        missing = [rid for rid in rids if rid not in self._requests]
+        if missing:
+            raise DgmarkError(
+                f"SGLang decodes request {missing[0]}, which it never showed to validate_request: this version of "
+                f"SGLang is not the one that {NAME} was made for"
+            )
+        return [self._requests[rid] for rid in rids] + [_UNMARKED] * (forward_batch.batch_size - len(rids))
+
+    def _draws(self, requests: list[_Request], states: list[Any], positions: Tensor) -> Tensor | None:
+        if self._rule.greedy and self._rule.strategy != "random":
+            return None
+        for state in states:
+            state[0] += 1
+        seeds, steps = (rows_of(numbers, positions) for numbers in ([r.seed for r in requests], [s[0] for s in states]))
+        return uniform_draws(seeds, steps, positions)
