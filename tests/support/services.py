@@ -1,4 +1,4 @@
-"""Services in this process, with one worker process each."""
+"""Services in this process, with one worker process each, and another one if they write texts."""
 
 import socket
 import threading

@@ -23,7 +23,7 @@ def access_add(
         list[str],
         typer.Option(
             help="What its holder may do: detect (the verdict and passages), detect:full (all numbers), "
-            "admin (/metrics); may be repeated.",
+            "generate (have texts written), admin (/metrics); may be repeated.",
         ),
     ] = ["detect:full"],  # noqa: B006 (typer reads it once)
 ) -> None:

@@ -1,20 +1,34 @@
 """`dgmark serve`: the service, on uvicorn."""
 
+import asyncio
 import ipaddress
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dgmark.cli.console import command_errors, needed_extra, stderr
-from dgmark.cli.options import DETECTION, KEY, MODEL, SPEED, AllowOpenKey
+from dgmark.cli.option_groups import option_groups
+from dgmark.cli.options import DECODING, DETECTION, KEY, MODEL, SPEED, AllowOpenKey, Loading, loading_options
+from dgmark.decode.settings_file import TunedSettings, read_settings_file
 from dgmark.detection.evidence import DEFAULT_FPR
 from dgmark.errors import SettingsError
 from dgmark.report.signing import SigningKey
 from dgmark.rows.workers import MOST_WORKERS
 
+if TYPE_CHECKING:
+    import uvicorn
+
+    from dgmark.service.settings import ModelSource
+
 
 @command_errors
+@option_groups
 def serve(
     keys: Annotated[
         Path, typer.Option(help="Folder of key files; requests name a key by its file's name.", rich_help_panel=KEY)
@@ -60,8 +74,40 @@ def serve(
     queue: Annotated[
         int, typer.Option(min=0, help="Requests that may wait; more are refused with 429.", rich_help_panel=SPEED)
     ] = 64,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Also write marked texts with this built-in model, checkpoint folder or hub id; may be repeated.",
+            show_default="none: check texts only",
+            rich_help_panel=MODEL,
+        ),
+    ] = None,
+    loading: Annotated[Loading, loading_options("device", "dtype", "quantization", "device_map")] = {},  # noqa: B006
+    generate_key: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --model: name of a key that texts are marked with; may be repeated.",
+            show_default="the only one that fits the model",
+            rich_help_panel=KEY,
+        ),
+    ] = None,
+    enforce: Annotated[
+        bool, typer.Option("--enforce", help="With --model: mark every text, whatever a request says.")
+    ] = False,
+    settings_file: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--settings",
+            help="With --model: settings file of `dgmark tune` for its marked texts; may be repeated.",
+            show_default=False,
+            rich_help_panel=DECODING,
+        ),
+    ] = None,
+    batch_size: Annotated[
+        int, typer.Option(min=1, help="With --model: texts that are written at once.", rich_help_panel=SPEED)
+    ] = 16,
 ) -> None:
-    """Check texts over HTTP, and in a browser on a page that needs no other server.
+    """Check texts over HTTP, and in a browser on a page that needs no other server; with --model also write them.
 
     Keys stay on this machine. The page is at /, the API under /v1, its description at /openapi.json.
     """
@@ -85,13 +131,54 @@ def serve(
         allow_open_keys=allow_open_key,
         audit=audit,
         queue=queue,
+        models=_sources(model or [], loading, [read_settings_file(file) for file in settings_file or []]),
+        generate_keys=tuple(generate_key or ()),
+        enforce=enforce,
+        rows=batch_size,
         **({} if workers is None else {"workers": workers}),
     )
     app = create_app(settings)
     stderr().print(f"dgmark serves on http://{_in_url(host)}:{port}/ (stop with Ctrl-C)", markup=False)
     # no name of the server in answers; a client that is silent for long loses its connection
-    uvicorn.run(app, host=host, port=port, log_level="warning", server_header=False, timeout_keep_alive=15)
+    config = uvicorn.Config(app, host=host, port=port, log_level="warning", server_header=False, timeout_keep_alive=15)
+    with suppress(KeyboardInterrupt):  # which uvicorn raises again once it has stopped
+        _server(config, app.state.house.stop_writing).run()
     stderr().print("stopped: what was accepted was answered", markup=False)
+
+
+def _server(config: "uvicorn.Config", stop_writing: Callable[[], None]) -> "uvicorn.Server":
+    """A server that gives up the texts that are being written when a signal tells it to stop."""
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            asyncio.get_running_loop().call_soon_threadsafe(stop_writing)
+            super().handle_exit(sig, frame)
+
+    return Server(config)
+
+
+def _sources(models: list[str], loading: Loading, tuned: list[TunedSettings]) -> tuple["ModelSource", ...]:
+    """The models that write texts, each with its settings file.
+
+    Raises:
+        MissingExtra: torch is not installed.
+        SettingsError: a settings file is for none of the models.
+    """
+    from dgmark.service.settings import ModelSource
+
+    with needed_extra("generate", "writing texts"):
+        if models and find_spec("torch") is None:
+            raise ImportError("no module named torch")
+    plain = {name: ModelSource({**loading, "name_or_path": name}) for name in models}
+    sources = {source.name: source for source in plain.values()}
+    for one in tuned:
+        if one.model not in plain and one.model not in sources:
+            raise SettingsError(f"the settings file for the model {one.model} is for none of --model {models}")
+        source = plain[one.model] if one.model in plain else sources[one.model]
+        marked = {name: value for name, value in one.decoding.items() if value is not None}
+        sources[source.name] = replace(source, marked=marked, tuned=one)
+    return tuple(sources.values())
 
 
 def _is_local(host: str) -> bool:

@@ -5,7 +5,7 @@ lines make marked and unmarked text. A step runs the forward on the canvases it 
 also that of the next step, so a lookahead of k costs k forwards a step.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -62,6 +62,7 @@ def decode_steps(
     steering: Steering | Matching,
     seeds: Sequence[int],
     round_trip: RoundTrip | None = None,
+    dropped: Collection[int] = (),
 ) -> Iterator[Commits]:
     """Decode a canvas and yield the commits of each step.
 
@@ -72,14 +73,24 @@ def decode_steps(
         steering: what the scheme does to a step, or which candidates match.
         seeds: one for each row.
         round_trip: the guard of texts that must read back; None for none, whatever the settings say.
+        dropped: rows that nobody wants any more; whoever has this collection may add to it between two steps. They get
+            no further commits, and the other rows go on as if nothing had happened.
 
     Raises:
         SettingsError: a setting is invalid for this steering.
         ModelFault: the model's logits have another shape, dtype or device than they should, or are NaN, +inf, or -inf
             for every id. Values are checked once a block, and before a row is finished.
     """
-    with torch.inference_mode():
-        yield from _Loop(model, canvas, config, Steering.of(steering), seeds, round_trip).run()
+    steps: Iterator[Commits] | None = None
+    while True:
+        # left at each step: several decodes may take turns, and none may leave its mode to whoever asks for the step
+        with torch.inference_mode():
+            if steps is None:
+                steps = _Loop(model, canvas, config, Steering.of(steering), seeds, round_trip).run(dropped)
+            commits = next(steps, None)
+        if commits is None:
+            return
+        yield commits
 
 
 @dataclass(frozen=True)
@@ -168,8 +179,8 @@ class _Loop:
         self.seat = self.row  # the row's place in the session's last `begin`
         self.steps = self.forwards = self.redrawn = 0
 
-    def run(self) -> Iterator[Commits]:
-        """Decode, and yield the commits of each step."""
+    def run(self, dropped: Collection[int] = ()) -> Iterator[Commits]:
+        """Decode, and yield the commits of each step; rows that are `dropped` by then get no more."""
         plan = self._plan()
         for block in plan:
             candidates = self._begin(block)
@@ -181,6 +192,8 @@ class _Loop:
                     self.watch.check()
                 alive[finished] = False
                 yield commits
+                if dropped:
+                    alive &= ~torch.isin(self.row, torch.tensor(sorted(dropped), device=self.row.device))
             self.watch.check()
             if not alive.any():
                 return

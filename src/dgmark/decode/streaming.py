@@ -88,15 +88,17 @@ def events_of(prepared: Prepared) -> Iterator[Event]:
     """Decode prepared prompts, event by event; see `stream`."""
     for rows in prepared.chunks():
         for batch in prepared.batches(rows):
-            for event in _row_events(prepared.steps(batch), batch.canvas, batch.rows, prepared.model.end_ids):
-                if isinstance(event, _Finished):
-                    yield RowFinished(event.row, generation_of(prepared, event.row, event.response))
-                else:
-                    yield event
+            events = BatchEvents(batch.canvas, batch.rows, prepared.model.end_ids)
+            for commits in prepared.steps(batch):
+                for event in events.of(commits):
+                    if isinstance(event, Completed):
+                        yield RowFinished(event.row, generation_of(prepared, event.row, event.response))
+                    else:
+                        yield event
 
 
 @dataclass(frozen=True)
-class _Finished:
+class Completed:
     """A complete row, before its text is decoded."""
 
     row: int
@@ -122,25 +124,35 @@ class _Row:
         return response_of([self.ids[position] for position in sorted(self.ids)], set(ends), self.trace)
 
 
-def _row_events(
-    steps: Iterator[Commits], canvas: Canvas, numbers: list[int], ends: tuple[int, ...]
-) -> Iterator[Committed | BlockFinished | _Finished]:
-    states = [_Row() for _ in numbers]
-    unfinished = set(range(len(numbers)))
-    block = 0
-    for commits in steps:
-        if commits.block != block:
-            yield BlockFinished([numbers[row] for row in sorted(unfinished)], block)
-            block = commits.block
-        for row, event in _by_row(commits, canvas, numbers):
-            states[row].add(event)
+class BatchEvents:
+    """Turns the commits of a batch into the events of its rows.
+
+    Args:
+        canvas: the canvas of the batch.
+        numbers: the number that events give each row.
+        ends: ids that end a response.
+    """
+
+    def __init__(self, canvas: Canvas, numbers: Sequence[int], ends: tuple[int, ...]) -> None:
+        self._canvas, self._numbers, self._ends = canvas, numbers, ends
+        self._states = [_Row() for _ in numbers]
+        self._unfinished = set(range(len(numbers)))
+        self._block = 0
+
+    def of(self, commits: Commits) -> Iterator[Committed | BlockFinished | Completed]:
+        """The events of one step; the commits of each step are given once, in order."""
+        if commits.block != self._block:
+            yield BlockFinished([self._numbers[row] for row in sorted(self._unfinished)], self._block)
+            self._block = commits.block
+        for row, event in _by_row(commits, self._canvas, self._numbers):
+            self._states[row].add(event)
             yield event
         for row in commits.finished.tolist():
-            unfinished.discard(row)
-            yield _Finished(numbers[row], states[row].response(ends))
+            self._unfinished.discard(row)
+            yield Completed(self._numbers[row], self._states[row].response(self._ends))
 
 
-def _by_row(commits: Commits, canvas: Canvas, numbers: list[int]) -> Iterator[tuple[int, Committed]]:
+def _by_row(commits: Commits, canvas: Canvas, numbers: Sequence[int]) -> Iterator[tuple[int, Committed]]:
     """One event for each row of a step."""
     rows = commits.row.tolist()
     columns = (canvas.position_of(commits.row, commits.place), commits.token, commits.reward, commits.matched)

@@ -22,7 +22,7 @@ from dgmark.errors import InputError, KeyFileNotFound, SettingsError
 from dgmark.rows.inputs import open_file
 from dgmark.rows.whole_files import write_whole
 
-Scope = Literal["detect", "detect:full", "admin"]
+Scope = Literal["detect", "detect:full", "generate", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 EVERYTHING = frozenset(SCOPES)
 PREFIX = "dgm_"  # tells people, and scanners of repositories, what they have found

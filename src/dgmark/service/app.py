@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from dgmark.service import detecting, pages
+from dgmark.service import detecting, generating, pages
 from dgmark.service.gate import Gate
 from dgmark.service.house import House
 from dgmark.service.problems import answer_errors
@@ -38,17 +38,21 @@ def create_app(settings: ServiceSettings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        pool = house.open_pool()
+        pool, writer = house.open_pool(), house.open_writer()
         try:
+            if writer is not None:
+                await writer.start()  # models are loaded meanwhile
             await pool.start()
             yield
         finally:
             pool.close()
+            if writer is not None:
+                writer.close()
             house.audit.close()
 
     app = FastAPI(
         title="dgmark",
-        summary="Checks texts for the watermark of diffusion language models.",
+        summary="Checks texts for the watermark of diffusion language models, and writes texts that carry it.",
         version=__version__,
         lifespan=lifespan,
         docs_url=None,
@@ -56,8 +60,11 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         responses=_ERRORS,
     )
     answer_errors(app)
+    app.state.house = house
     app.openapi = lambda: _described(app)  # type: ignore[method-assign] # as FastAPI's own pages do it
     app.include_router(detecting.routes(house))
+    if house.offers:
+        app.include_router(generating.routes(house))
     app.include_router(_operation(house))
     app.include_router(_well_known(house))
     app.include_router(pages.routes())
@@ -79,7 +86,7 @@ def _described(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
         app.openapi_schema = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
         schemas = app.openapi_schema["components"]["schemas"]
-        for name, schema in detecting.body_schemas().items():
+        for name, schema in (detecting.schemas() | generating.schemas()).items():
             schemas.setdefault(name, schema)
     return app.openapi_schema
 
@@ -92,10 +99,9 @@ def _operation(house: House) -> APIRouter:
     async def healthz() -> dict[str, str]:
         return {"status": "ok"}
 
-    @router.get("/readyz", summary="Whether it can check texts: 503 while it starts and stops")
+    @router.get("/readyz", summary="Whether it can do all its work: 503 while it starts, loads a model, and stops")
     async def readyz() -> JSONResponse:
-        ready = house.pool is not None and house.pool.ready
-        return JSONResponse({"status": "ready" if ready else "not ready"}, 200 if ready else 503)
+        return JSONResponse({"status": "ready" if house.ready else "not ready"}, 200 if house.ready else 503)
 
     @router.get("/metrics", summary="Counts for Prometheus", response_class=Response)
     async def metrics(request: Request) -> Response:

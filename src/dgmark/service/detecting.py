@@ -13,6 +13,7 @@ from dgmark.service import fields
 from dgmark.service.callers import Caller
 from dgmark.service.checking import Answer, Checker, Content, Extras, Options, Upload
 from dgmark.service.house import House
+from dgmark.service.policy import Offer
 from dgmark.service.problems import Refused, id_of
 from dgmark.version import __version__
 
@@ -50,6 +51,8 @@ def routes(house: House) -> APIRouter:
             max_chars=settings.max_chars,
             max_texts=settings.max_texts,
             body_bytes=settings.body_bytes,
+            models=[_model(house, offer) for offer in house.offers.values()],
+            may_generate=bool(house.offers) and "generate" in caller.scopes,
         )
 
     @router.post(
@@ -106,6 +109,19 @@ def routes(house: House) -> APIRouter:
         return Response(content, media_type=_KINDS[asked.format], headers=headers)
 
     return router
+
+
+def _model(house: House, offer: Offer) -> fields.ModelFields:
+    facts = house.writer.facts.get(offer.source.name) if house.writer else None
+    return fields.ModelFields(
+        name=offer.source.name,
+        ready=facts is not None,
+        context_length=facts and facts.context_length,
+        block_length=facts and facts.block_length,
+        chat=facts and facts.chat,
+        keys=list(offer.keys),
+        policy=offer.policy,
+    )
 
 
 def _report(checker: Checker, source: Content | Upload, options: Options, kind: Any, name: str, public: bool) -> Answer:

@@ -20,7 +20,9 @@ MOST_RATES = 24
 MOST_KEYS = 1000
 
 
-class _Request(BaseModel):
+class RequestFields(BaseModel):
+    """A request, or a part of one: unknown fields are errors."""
+
     model_config = ConfigDict(extra="forbid")
 
 
@@ -30,7 +32,7 @@ _BOTH_KEYS: JsonDict = {
 }
 
 
-class Options(_Request):
+class Options(RequestFields):
     """How texts are checked."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"not": _BOTH_KEYS})
@@ -78,7 +80,7 @@ class ReportRequest(OneText):
     format: Literal["html", "json"] = Field("html", description="A page, or JSON.")
 
 
-class Item(_Request):
+class Item(RequestFields):
     """One text of a batch."""
 
     model_config = ConfigDict(
@@ -108,11 +110,13 @@ class BatchRequest(Options):
     texts: list[Item] = Field([], description="The texts.", json_schema_extra={"minItems": 1})
 
 
-class _Answer(BaseModel):
+class AnswerFields(BaseModel):
+    """An answer, or a part of one."""
+
     model_config = ConfigDict(extra="forbid")
 
 
-class Passage(_Answer):
+class Passage(AnswerFields):
     """Characters (ids) start to end carry the mark by themselves; p_value and rarity only in the full form."""
 
     start: int
@@ -121,7 +125,7 @@ class Passage(_Answer):
     rarity: str | None = None
 
 
-class TextFields(_Answer):
+class TextFields(AnswerFields):
     """The text that was scored."""
 
     sha256: str
@@ -129,7 +133,7 @@ class TextFields(_Answer):
     content: str | list[int] | None = None
 
 
-class DocumentFields(_Answer):
+class DocumentFields(AnswerFields):
     """The document that the text was read from."""
 
     kind: str
@@ -137,7 +141,7 @@ class DocumentFields(_Answer):
     pages: int | None
 
 
-class Worded(_Answer):
+class Worded(AnswerFields):
     """A verdict at a rate, and what it says in words."""
 
     verdict: Verdict
@@ -213,20 +217,20 @@ class BatchRow(FullAnswer):
     id: str
 
 
-class BadRow(_Answer):
+class BadRow(AnswerFields):
     """A text of a batch that could not be checked."""
 
     id: str
     error: str
 
 
-class BatchAnswer(_Answer):
+class BatchAnswer(AnswerFields):
     """The texts of a batch in order."""
 
     results: list[BatchRow | BadRow]
 
 
-class KeyFields(_Answer):
+class KeyFields(AnswerFields):
     """The public contents of a key."""
 
     name: str
@@ -234,8 +238,23 @@ class KeyFields(_Answer):
     tokenizer: str
 
 
-class About(_Answer):
-    """What the service is and holds."""
+class ModelFields(AnswerFields):
+    """A model that writes texts here.
+
+    context_length, block_length and chat (whether it takes messages) are null until it is loaded.
+    """
+
+    name: str
+    ready: bool
+    context_length: int | None
+    block_length: int | None
+    chat: bool | None
+    keys: list[str]
+    policy: Literal["default", "enforced"]
+
+
+class About(AnswerFields):
+    """What the service is and holds; may_generate says whether you may have texts written."""
 
     dgmark: str
     keys: list[KeyFields]
@@ -245,16 +264,18 @@ class About(_Answer):
     max_chars: int
     max_texts: int
     body_bytes: int
+    models: list[ModelFields]
+    may_generate: bool
 
 
-class WrongField(_Answer):
+class WrongField(AnswerFields):
     """A field that is wrong, and why."""
 
     param: str
     message: str
 
 
-class Problem(_Answer):
+class Problem(AnswerFields):
     """An error (RFC 9457)."""
 
     type: str

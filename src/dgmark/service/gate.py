@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dgmark.service.problems import Refused, problem
+from dgmark.service.problems import Refused, complaint_of
 from dgmark.service.records import Audit, Metrics
 
 _ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
@@ -94,7 +94,7 @@ class Gate:
             refusal = self._refusal(headers, scope["method"])
             if refusal:
                 self._note(refusal, scope, request_id)
-                rejected = problem(request_id, refusal.status, refusal.detail, headers=refusal.headers)
+                rejected = complaint_of(refusal, request_id).response(scope["path"], request_id)
                 await rejected(scope, receive, answer)
             elif scope["method"] in _BODILESS:
                 await self.app(scope, receive, answer)

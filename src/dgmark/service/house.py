@@ -9,6 +9,8 @@ from dgmark.detection.keyring import named_keys
 from dgmark.documents.limits import MB, Limits
 from dgmark.service.callers import Callers
 from dgmark.service.checking import Answer, Checker
+from dgmark.service.model_process import ModelProcess
+from dgmark.service.policy import Offer, offers_of
 from dgmark.service.pool import WorkerPool
 from dgmark.service.records import Audit, Metrics
 from dgmark.service.settings import ServiceSettings
@@ -25,7 +27,9 @@ class House:
         metrics: its counts.
         audit: its log of decisions.
         callers: tells who asks.
+        offers: its models by name.
         pool: its workers, while it runs.
+        writer: its model worker, while it runs; None without models.
     """
 
     settings: ServiceSettings
@@ -33,7 +37,9 @@ class House:
     metrics: Metrics
     audit: Audit
     callers: Callers
+    offers: dict[str, Offer]
     pool: WorkerPool | None = None
+    writer: ModelProcess | None = None
 
     @classmethod
     def of(cls, settings: ServiceSettings) -> "House":
@@ -41,15 +47,15 @@ class House:
 
         Raises:
             KeyFileError: a key or the file of tokens cannot be used, or there is no key.
-            SettingsError: a key cannot be looked for.
-            ModelNotFound: a key's tokenizer is unavailable.
+            SettingsError: a key cannot be looked for, or a model has no key.
+            ModelNotFound: a model, or a key's tokenizer, is unavailable.
             InputError: the file of tokens is none, or the audit log cannot be written.
         """
         audit = Audit(settings.audit)
         keys = named_keys(settings.keys, allow_open=settings.allow_open_keys)
         for key in keys.values():
             Detector(key, tokenizer=settings.tokenizer).tokenizer  # noqa: B018 (an error now, not at each request)
-        return cls(settings, keys, Metrics(), audit, Callers(settings, audit))
+        return cls(settings, keys, Metrics(), audit, Callers(settings, audit), offers_of(settings, keys))
 
     def open_pool(self) -> WorkerPool:
         """Make the pool of workers, which is not started."""
@@ -89,6 +95,33 @@ class House:
         """
         assert self.pool is not None
         self.pool.check_room()
+
+    def open_writer(self) -> ModelProcess | None:
+        """Make the model worker, which is not started; None without models."""
+        settings = self.settings
+        if not self.offers:
+            return None
+        self.writer = ModelProcess(
+            {name: offer.source.loading for name, offer in self.offers.items()},
+            {name: key for offer in self.offers.values() for name, key in offer.keys.items()},
+            rows=settings.rows,
+            batches=settings.batches,
+            queue=settings.queue,
+            on_lost=self.metrics.lost.inc,
+        )
+        self.metrics.writing.set_function(lambda: self.writer.held if self.writer else 0)
+        return self.writer
+
+    @property
+    def ready(self) -> bool:
+        """Whether the service can do everything that it was started for."""
+        checks = self.pool is not None and self.pool.ready
+        return checks and (not self.offers or (self.writer is not None and self.writer.ready))
+
+    def stop_writing(self) -> None:
+        """Give up the texts that are being written: the service ends."""
+        if self.writer is not None:
+            self.writer.stop()
 
     async def check(self, work: Callable[..., Answer], *arguments: Any) -> Answer:
         """The answer of one of the workers; see `WorkerPool.run`."""

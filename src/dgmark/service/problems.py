@@ -1,6 +1,10 @@
-"""Errors as answers: problem+json (RFC 9457), with the request's id. No message names a path or a key file."""
+"""Errors as answers: problem+json (RFC 9457), with the request's id, and on OpenAI's paths in OpenAI's form.
+
+No message names a path or a key file.
+"""
 
 import logging
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
@@ -13,6 +17,7 @@ from starlette.responses import Response
 
 from dgmark.errors import DgmarkError, InputError, MissingExtra, SettingsError, VocabularyMismatch
 from dgmark.service.checking import Table, TooLong
+from dgmark.service.model_process import NotReady, Stopping
 from dgmark.service.pool import Busy, OutOfMemory, TooSlow, WorkerLost
 
 log = logging.getLogger("dgmark.service")
@@ -21,6 +26,8 @@ _FAULT = "this is a fault of the service; its operator finds it in the log under
 # the first kind that fits: the status, and whether the message is for whoever asked
 _KINDS: tuple[tuple[type[DgmarkError], int, bool], ...] = (
     (Busy, 429, True),
+    (NotReady, 503, True),
+    (Stopping, 503, True),
     (TooSlow, 503, True),
     (WorkerLost, 503, True),
     (OutOfMemory, 413, True),
@@ -42,34 +49,104 @@ class Refused(Exception):
         detail: what is wrong, and what to do.
         param: the field that is wrong.
         headers: further headers of the answer.
+        code: OpenAI's word for it.
     """
 
     def __init__(
-        self, status: int, detail: str, *, param: str | None = None, headers: dict[str, str] | None = None
+        self,
+        status: int,
+        detail: str,
+        *,
+        param: str | None = None,
+        headers: dict[str, str] | None = None,
+        code: str | None = None,
     ) -> None:
         super().__init__(detail)
         self.status, self.detail, self.param, self.headers = status, detail, param, headers or {}
+        self.code = code
 
 
-def problem(
-    request_id: str,
-    status: int,
-    detail: str,
-    *,
-    errors: list[dict[str, str]] | None = None,
-    headers: dict[str, str] | None = None,
-) -> Response:
-    """An error as an answer."""
-    fields: dict[str, Any] = {
-        "type": "about:blank",
-        "title": HTTPStatus(status).phrase,
-        "status": status,
-        "detail": detail,
-        "request_id": request_id,
-    }
-    if errors:
-        fields["errors"] = errors
-    return JSONResponse(fields, status, headers, media_type="application/problem+json")
+@dataclass(frozen=True)
+class Complaint:
+    """What is wrong with a request, or with the service.
+
+    Attributes:
+        status: the HTTP status.
+        detail: what is wrong, and what to do.
+        errors: the fields that are wrong, each as `param` and `message`.
+        headers: further headers of the answer.
+        code: OpenAI's word for it; None if it has none.
+    """
+
+    status: int
+    detail: str
+    errors: list[dict[str, str]] = field(default_factory=list)
+    headers: dict[str, str] = field(default_factory=dict)
+    code: str | None = None
+
+    def problem(self, request_id: str) -> dict[str, Any]:
+        """The problem document."""
+        fields: dict[str, Any] = {
+            "type": "about:blank",
+            "title": HTTPStatus(self.status).phrase,
+            "status": self.status,
+            "detail": self.detail,
+            "request_id": request_id,
+        }
+        return fields | {"errors": self.errors} if self.errors else fields
+
+    def openai(self) -> dict[str, Any]:
+        """The error as OpenAI's interface has it."""
+        fallback = "server_error" if self.status >= 500 else "invalid_request_error"
+        return {
+            "error": {
+                "message": self.detail,
+                "type": _OPENAI_TYPES.get(self.status, fallback),
+                "param": self.errors[0]["param"] if self.errors else None,
+                "code": self.code,
+            }
+        }
+
+    def response(self, path: str, request_id: str) -> Response:
+        """The error as an answer on this path."""
+        if path.startswith(OPENAI_PATHS):
+            return JSONResponse(self.openai(), self.status, self.headers)
+        return JSONResponse(self.problem(request_id), self.status, self.headers, media_type="application/problem+json")
+
+
+OPENAI_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models")
+_OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+
+
+def complaint_of(error: Exception, request_id: str) -> Complaint:
+    """What is said of an error; what is not for whoever asked goes to the log."""
+    if isinstance(error, Refused):
+        errors = [{"param": error.param, "message": error.detail}] if error.param else []
+        return Complaint(error.status, error.detail, errors, error.headers, error.code)
+    if isinstance(error, RequestValidationError | ValidationError):
+        return _invalid(error)
+    if isinstance(error, HTTPException):
+        reasons = {404: "there is nothing under this path", 405: "this path does not take this method"}
+        detail = reasons.get(error.status_code, str(error.detail))
+        return Complaint(error.status_code, detail, headers=dict(error.headers or {}))
+    if not isinstance(error, DgmarkError):
+        log.error("request %s failed: %s", request_id, type(error).__name__)
+        return Complaint(500, _FAULT)
+    status, told = next((status, told) for kind, status, told in _KINDS if isinstance(error, kind))
+    if not told:
+        log.error("request %s failed: %s", request_id, error)
+    detail = str(error) if told else "this document needs a reader that is not installed here"
+    headers = {"retry-after": str(error.retry_after)} if isinstance(error, Busy | NotReady) else {}
+    return Complaint(status, _FAULT if status == 500 else detail, headers=headers)
+
+
+def _invalid(error: RequestValidationError | ValidationError) -> Complaint:
+    # places and reasons only: the input may be somebody's text
+    errors = [
+        {"param": ".".join(map(str, one["loc"])) or "body", "message": str(one["msg"])} for one in error.errors()[:20]
+    ]
+    detail = "; ".join(f"{one['param']}: {one['message']}" for one in errors[:3])
+    return Complaint(400, f"the request is invalid: {detail}", errors)
 
 
 def id_of(request: Request) -> str:
@@ -78,42 +155,11 @@ def id_of(request: Request) -> str:
 
 
 def answer_errors(app: FastAPI) -> None:
-    """Let the application answer with problems."""
+    """Let the application answer errors."""
 
-    @app.exception_handler(Refused)
-    def _refused(request: Request, error: Refused) -> Response:
-        errors = [{"param": error.param, "message": error.detail}] if error.param else None
-        return problem(id_of(request), error.status, error.detail, errors=errors, headers=error.headers)
+    def answer(request: Request, error: Exception) -> Response:
+        request_id = id_of(request)
+        return complaint_of(error, request_id).response(request.url.path, request_id)
 
-    @app.exception_handler(RequestValidationError)
-    @app.exception_handler(ValidationError)
-    def _invalid(request: Request, error: RequestValidationError | ValidationError) -> Response:
-        # places and reasons only: the input may be somebody's text
-        errors = [
-            {"param": ".".join(map(str, one["loc"])) or "body", "message": str(one["msg"])}
-            for one in error.errors()[:20]
-        ]
-        detail = "; ".join(f"{one['param']}: {one['message']}" for one in errors[:3])
-        return problem(id_of(request), 400, f"the request is invalid: {detail}", errors=errors)
-
-    @app.exception_handler(DgmarkError)
-    def _failed(request: Request, error: DgmarkError) -> Response:
-        status, told = next((status, told) for kind, status, told in _KINDS if isinstance(error, kind))
-        if not told:
-            log.error("request %s failed: %s", id_of(request), error)
-        detail = str(error) if told else "this document needs a reader that is not installed here"
-        if status == 500:
-            detail = _FAULT
-        headers = {"retry-after": str(error.retry_after)} if isinstance(error, Busy) else None
-        return problem(id_of(request), status, detail, headers=headers)
-
-    @app.exception_handler(HTTPException)
-    def _http(request: Request, error: HTTPException) -> Response:
-        reasons = {404: "there is nothing under this path", 405: "this path does not take this method"}
-        detail = reasons.get(error.status_code, str(error.detail))
-        return problem(id_of(request), error.status_code, detail, headers=dict(error.headers or {}))
-
-    @app.exception_handler(Exception)
-    def _fault(request: Request, error: Exception) -> Response:
-        log.error("request %s failed: %s", id_of(request), type(error).__name__)
-        return problem(id_of(request), 500, _FAULT)
+    for kind in (Refused, RequestValidationError, ValidationError, DgmarkError, HTTPException, Exception):
+        app.add_exception_handler(kind, answer)

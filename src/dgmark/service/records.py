@@ -34,6 +34,14 @@ class Metrics:
         self.held = Gauge(
             "dgmark_requests_held", "Requests that are checked or wait for a worker.", registry=self.registry
         )
+        self.texts = Counter(
+            "dgmark_texts",
+            "Texts asked for, by model, whether marked, and outcome (finished, failed, cancelled).",
+            ("model", "marked", "outcome"),
+            registry=self.registry,
+        )
+        self.tokens = Counter("dgmark_tokens", "Tokens of finished texts.", ("model", "marked"), registry=self.registry)
+        self.writing = Gauge("dgmark_texts_held", "Texts that are written or wait to be.", registry=self.registry)
 
 
 class Audit:

@@ -1,9 +1,12 @@
 """What a service is started with, and the limits that it holds."""
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from dgmark.decode.settings_file import TunedSettings
 from dgmark.detection.evidence import DEFAULT_FPR, check_fpr
 from dgmark.errors import SettingsError
 from dgmark.report.signing import SigningKey
@@ -12,6 +15,34 @@ from dgmark.rows.workers import check_workers
 MB = 2**20
 # names under which a browser on this machine reaches a service that only this machine can reach
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A model that the service runs.
+
+    Attributes:
+        loading: the arguments of `load_model`.
+        marked: decoding settings of marked texts; those that a request names go before them.
+        unmarked: decoding settings of texts without a mark.
+        tuned: the settings file that `marked` comes from, which wants keys with its position code.
+    """
+
+    loading: Mapping[str, Any]
+    marked: Mapping[str, Any] = field(default_factory=dict)
+    unmarked: Mapping[str, Any] = field(default_factory=dict)
+    tuned: TunedSettings | None = None
+
+    @property
+    def location(self) -> str:
+        """Where the model is: its name, folder or hub id."""
+        return str(self.loading["name_or_path"])
+
+    @property
+    def name(self) -> str:
+        """What requests call it: its name or hub id, or the last part of its folder's path, which nobody else sees."""
+        folder = Path(self.location)
+        return folder.resolve().name if folder.is_dir() else self.location
 
 
 @dataclass(frozen=True)
@@ -29,7 +60,7 @@ class ServiceSettings:
         allow_open_keys: accept key files that every user of the machine can read.
         audit: file to which policy decisions are appended, as JSON Lines; None for none.
         workers: processes that check texts.
-        queue: requests that may wait for them; more are refused with 429.
+        queue: requests that may wait for them, and as many that may wait for a model; more are refused with 429.
         seconds: longest time that one request may keep a worker.
         tasks: requests after which a worker is replaced, so that no leak grows for ever.
         worker_bytes: memory of one worker, where the system can limit it.
@@ -40,6 +71,12 @@ class ServiceSettings:
         max_chars: characters of the texts of one request (ids, if ids are given).
         max_texts: texts of one batch.
         public_rate: requests of the public form that one token, and one address, may make.
+        models: the models that write texts; none for detection alone. The first is that of requests that name none.
+        generate_keys: names of the keys that texts may be marked with; for each model the first that fits it is that of
+            requests that name none. Empty: the only key that fits the model.
+        enforce: mark every text, whatever a request says.
+        rows: the most texts that are written at once.
+        batches: the most batches of them that take turns.
     """
 
     keys: Path
@@ -62,12 +99,24 @@ class ServiceSettings:
     max_chars: int = 1_000_000
     max_texts: int = 256
     public_rate: str = "30 per minute"
+    models: tuple[ModelSource, ...] = ()
+    generate_keys: tuple[str, ...] = ()
+    enforce: bool = False
+    rows: int = 16
+    batches: int = 4
 
     def __post_init__(self) -> None:
         check_fpr(self.fpr)
         check_workers(self.workers)
         if self.queue < 0:
             raise SettingsError(f"a queue of {self.queue} requests is negative")
+        if self.rows < 1 or self.batches < 1:
+            raise SettingsError("no text can be written: give at least 1 row and 1 batch")
+        names = [model.name for model in self.models]
+        if len(set(names)) < len(names):
+            raise SettingsError(
+                f"two models have the same name ({', '.join(names)}): requests could not tell them apart"
+            )
         from limits import parse
 
         try:

@@ -1,0 +1,151 @@
+"""The fields of requests for texts and of their answers."""
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from dgmark.decode.config import COMMITS, NOISES, STRATEGIES
+from dgmark.service.fields import AnswerFields, Name, RequestFields, TokenId
+from dgmark.service.policy import Wish
+
+assert STRATEGIES == ("random", "confidence", "entropy", "margin", "left_to_right")
+assert COMMITS == ("quota", "threshold", "factor")
+assert NOISES == ("redrawn", "kept")
+
+MOST_LOOKAHEAD = 8  # each costs a forward a step
+MOST_TOKENS = 1_000_000
+
+
+class Watermark(RequestFields):
+    """How a text is to be marked."""
+
+    enabled: bool = Field(True, description="Whether the text is marked.")
+    key_id: Name | None = Field(None, description="Name of the key; by default the model's first.")
+    subkey: int | None = Field(
+        None, ge=0, lt=2**16, description="Sub-key of a key that has several: the payload; by default a new one."
+    )
+
+
+class Message(RequestFields):
+    """A message of a conversation."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str
+
+
+class Sampling(RequestFields):
+    """How a text is written; what is left out follows the service's settings for the model."""
+
+    model: Name | None = Field(None, description="Name of the model; by default the service's first.")
+    max_tokens: int | None = Field(
+        None, ge=1, le=MOST_TOKENS, description="The most tokens of the text, in whole blocks; by default 256."
+    )
+    temperature: float | None = Field(None, ge=0, le=100, description="Sampling temperature; 0: the likeliest token.")
+    top_p: float | None = Field(None, gt=0, le=1, description="Sample from the likeliest tokens of this mass.")
+    top_k: int | None = Field(None, ge=1, description="Sample from so many likeliest tokens.")
+    seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="Seed; by default the system draws one.")
+    block_length: int | None = Field(None, ge=1, description="Tokens of a block; blocks go from left to right.")
+    num_denoising_steps: int | None = Field(None, ge=1, description="Steps of the text; by default one a token.")
+    strategy: Literal["random", "confidence", "entropy", "margin", "left_to_right"] | None = Field(
+        None, description="How a step ranks the masked positions."
+    )
+    commit: Literal["quota", "threshold", "factor"] | None = Field(
+        None, description="What sets the number of tokens that a step commits."
+    )
+    threshold: float | None = Field(None, gt=0, lt=1, description="With commit threshold: its confidence.")
+    factor: float | None = Field(None, gt=0, le=2, description="With commit factor: larger commits more.")
+    lookahead: int | None = Field(
+        None, ge=1, le=MOST_LOOKAHEAD, description="Choices that a step compares by looking ahead."
+    )
+    guard: float | None = Field(None, ge=0, le=1, description="Least reward of a match, as a share of the best.")
+    repetition_guard: bool | None = Field(None, description="Do not prefer a match that prolongs a loop.")
+    noise: Literal["redrawn", "kept"] | None = Field(None, description="Whether positions keep their random numbers.")
+    watermark: bool | Watermark | None = Field(None, description="Whether and how to mark the text; by default yes.")
+    watermarking: bool | Watermark | None = Field(None, description="Another name for watermark.")
+
+    @model_validator(mode="after")
+    def _one_watermark(self) -> "Sampling":
+        if self.watermark is not None and self.watermarking is not None:
+            raise ValueError("give watermark or watermarking, not both")
+        return self
+
+    @property
+    def wish(self) -> Wish:
+        """What the request says about the mark."""
+        param = "watermark" if self.watermarking is None else "watermarking"
+        said = self.watermark if self.watermarking is None else self.watermarking
+        if isinstance(said, Watermark):
+            return Wish(param, said.enabled, said.key_id, said.subkey)
+        return Wish(param, said)
+
+    def decoding(self) -> dict[str, Any]:
+        """The settings of `DecodeConfig` that the request names."""
+        names = {name: name for name in SETTINGS} | {"num_denoising_steps": "steps"}
+        settings = {ours: getattr(self, name) for name, ours in names.items() if getattr(self, name) is not None}
+        if settings.get("temperature") == 0 and settings.get("top_p") == 1:
+            del settings["top_p"]  # clients send it beside a temperature of 0, and it says nothing
+        return settings
+
+
+SETTINGS = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "block_length",
+    "strategy",
+    "commit",
+    "threshold",
+    "factor",
+    "lookahead",
+    "guard",
+    "repetition_guard",
+    "noise",
+)
+
+
+class GenerateRequest(Sampling):
+    """A text to write."""
+
+    prompt: str | list[TokenId] | None = Field(None, description="Text, or token ids, to continue.")
+    messages: list[Message] | None = Field(None, description="A user's message to a chat model, in place of a prompt.")
+    stream: bool = Field(False, description="Answer with an event for each step.")
+
+    @model_validator(mode="after")
+    def _one_prompt(self) -> "GenerateRequest":
+        if (self.prompt is None) == (self.messages is None):
+            raise ValueError("give prompt or messages, one of them")
+        return self
+
+
+class Usage(AnswerFields):
+    """Counts of tokens."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class WatermarkAnswer(AnswerFields):
+    """That and how a text is marked; subkey only if the request chose it."""
+
+    enabled: bool
+    key_id: str | None
+    key_fingerprint: str | None
+    policy: Literal["default", "enforced"]
+    subkey: int | None = None
+
+
+class Written(AnswerFields):
+    """A text, and how it was written."""
+
+    id: str
+    model: str
+    text: str
+    finish_reason: Literal["stop", "length"]
+    usage: Usage
+    num_denoising_steps: int
+    length: int
+    block_length: int
+    watermark: WatermarkAnswer
+    settings: dict[str, Any]
+    seed: int | None

@@ -1,0 +1,120 @@
+"""What the service and its model worker say to each other: jobs there, and what becomes of them back.
+
+Plain data, so that the process that serves needs no torch.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dgmark.errors import DgmarkError
+
+
+@dataclass(frozen=True)
+class Job:
+    """One text to write.
+
+    Attributes:
+        id: its id, which no other job has.
+        model: the name of the model.
+        prompt: a text, or token ids, to continue.
+        chat: put the prompt into the model's chat template.
+        key: the name of the key to mark with; None for no mark.
+        subkey: the number of the sub-key; None for a key without sub-keys.
+        seed: seed of the text.
+        max_tokens: the most tokens that it may have; None for the service's own limit.
+        settings: decoding settings; those that are left out are the model's own.
+    """
+
+    id: str
+    model: str
+    prompt: str | list[int] = field(repr=False)
+    chat: bool
+    key: str | None
+    subkey: int | None = field(repr=False)
+    seed: int = field(repr=False)
+    max_tokens: int | None
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """Nobody waits for this job any more."""
+
+    id: str
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What the service says about a model that is loaded.
+
+    Attributes:
+        context_length: tokens of prompt and response together.
+        block_length: tokens of a block, unless a request says otherwise.
+        chat: whether it has a chat template.
+    """
+
+    context_length: int
+    block_length: int
+    chat: bool
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """All models are loaded."""
+
+    models: Mapping[str, ModelFacts]
+
+
+@dataclass(frozen=True)
+class NotLoaded:
+    """A model cannot be loaded."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Started:
+    """A job is accepted; it may still have to wait."""
+
+    id: str
+    length: int
+    block_length: int
+    prompt_tokens: int
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """One step committed tokens of a job; `text` is all that is written from the beginning without a gap."""
+
+    id: str
+    step: int
+    block: int
+    positions: list[int]
+    tokens: list[int]
+    pieces: list[str]
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A job is done."""
+
+    id: str
+    text: str = field(repr=False)
+    ended: bool
+    tokens: int
+    steps: int
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A job is given up; `error` is None for a fault, whose traceback the worker has logged."""
+
+    id: str
+    error: DgmarkError | None
+
+
+FromWorker = Loaded | NotLoaded | Started | Stepped | Finished | Failed
+ToWorker = Job | Cancel

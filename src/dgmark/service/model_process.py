@@ -1,0 +1,246 @@
+"""The model worker as the service sees it: a process that is started, given jobs, watched, and started again.
+
+The event loop never waits for it: what it says is read, and what it is told is written, by threads. Needs no torch.
+"""
+
+import asyncio
+import logging
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any
+
+from dgmark.errors import DgmarkError
+from dgmark.service.jobs import Cancel, Failed, Finished, FromWorker, Job, Loaded, ModelFacts, NotLoaded, ToWorker
+from dgmark.service.pool import Busy, WorkerLost
+from dgmark.watermark.key import WatermarkKey
+
+try:
+    import resource
+except ModuleNotFoundError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+log = logging.getLogger("dgmark.service")
+_SMOOTHING = 0.1  # weight of the last job in the mean time of one
+_WAIT_FOR_LOADING = 5  # seconds
+
+
+class NotReady(DgmarkError):
+    """No model is loaded (yet).
+
+    Attributes:
+        retry_after: seconds after which to ask again.
+    """
+
+    retry_after = _WAIT_FOR_LOADING
+
+
+class Stopping(DgmarkError):
+    """The service ends."""
+
+
+class WriterFault(DgmarkError):
+    """The model worker could not do a job, for no reason that concerns whoever asked."""
+
+
+Answers = asyncio.Queue[FromWorker | DgmarkError]
+
+
+class ModelProcess:
+    """A process that writes texts.
+
+    Args:
+        models: by the name of each model, the arguments that load it.
+        keys: the keys by name.
+        rows: the most texts that are written at once.
+        batches: the most batches that take turns.
+        queue: how many jobs may wait.
+        on_lost: called when the process ends without being told to.
+
+    Attributes:
+        facts: what is known of each model; empty until they are loaded.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, Mapping[str, Any]],
+        keys: Mapping[str, WatermarkKey],
+        *,
+        rows: int,
+        batches: int,
+        queue: int,
+        on_lost: Callable[[], object],
+    ) -> None:
+        self._arguments = (dict(models), dict(keys), rows, batches)
+        self._rows, self._room, self._on_lost = rows, rows + queue, on_lost
+        self._answers: dict[str, Answers] = {}
+        self._teller = ThreadPoolExecutor(1, "dgmark-tell")
+        self._mean = 1.0
+        self._failure = _LOADING
+        self._stopping = False
+        self.facts: Mapping[str, ModelFacts] = {}
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can write."""
+        return bool(self.facts) and not self._stopping
+
+    @property
+    def held(self) -> int:
+        """The number of jobs that are under way or wait."""
+        return len(self._answers)
+
+    @property
+    def pid(self) -> int | None:
+        """The number of the process."""
+        return self._process.pid
+
+    async def start(self) -> None:
+        """Start the process; it loads the models after that."""
+        self._loop = asyncio.get_running_loop()
+        await asyncio.to_thread(self._spawn)
+
+    def _spawn(self) -> None:
+        context = get_context("spawn")
+        self._connection, there = context.Pipe()
+        # a daemon ends with this process; if that is killed, the connection breaks, which ends it too
+        self._process = context.Process(target=_work, args=(there, *self._arguments), daemon=True)
+        self._process.start()
+        there.close()
+        threading.Thread(target=self._listen, args=(self._connection,), name="dgmark-hear", daemon=True).start()
+
+    @asynccontextmanager
+    async def doing(self, job: Job) -> AsyncIterator[Answers]:
+        """Give the process a job, and yield what comes of it; whoever leaves before the end cancels the job.
+
+        Raises:
+            NotReady: no model is loaded.
+            Stopping: the service ends.
+            Busy: there is no room to wait.
+        """
+        if self._stopping:
+            raise Stopping(_STOPPING)
+        if not self.facts:
+            raise NotReady(self._failure)
+        if self.held >= self._room:
+            raise Busy(math.ceil(max(1.0, self.held * self._mean / self._rows)))
+        answers: Answers = asyncio.Queue()
+        self._answers[job.id] = answers
+        began = time.monotonic()
+        self._tell(job)
+        try:
+            yield answers
+        finally:
+            if self._answers.pop(job.id, None) is None:
+                self._mean += _SMOOTHING * (time.monotonic() - began - self._mean)
+            else:
+                self._tell(Cancel(job.id))
+
+    def stop(self) -> None:
+        """Take no more jobs, and give up those that are under way."""
+        self._stopping = True
+        self._give_up(Stopping(_STOPPING))
+
+    def close(self) -> None:
+        """End the process."""
+        self.stop()
+        if hasattr(self, "_process"):
+            with suppress(OSError):
+                self._process.kill()
+            self._process.join()
+            self._connection.close()
+        self._teller.shutdown(wait=False, cancel_futures=True)
+
+    def _tell(self, message: ToWorker) -> None:
+        connection = self._connection
+
+        def send() -> None:
+            with suppress(OSError, ValueError):  # it has ended: whoever waits is told by `_lost`
+                connection.send(message)
+
+        self._teller.submit(send)
+
+    def _listen(self, connection: Connection) -> None:
+        """Read what the process says, in a thread."""
+        try:
+            while True:
+                message = connection.recv()
+                self._loop.call_soon_threadsafe(self._hear, message)
+        except (EOFError, OSError, RuntimeError):  # it has ended, or the event loop has
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._lost)
+
+    def _hear(self, message: FromWorker) -> None:
+        if isinstance(message, Loaded):
+            self.facts = message.models
+            return
+        if isinstance(message, NotLoaded):
+            self._failure = _NOT_LOADED
+            log.error("the model could not be loaded: %s", message.why)
+            return
+        answers = self._answers.get(message.id)
+        if answers is None:  # cancelled
+            return
+        if isinstance(message, Finished | Failed):
+            del self._answers[message.id]
+        if isinstance(message, Failed):
+            answers.put_nowait(message.error or WriterFault(f"job {message.id} failed"))
+        else:
+            answers.put_nowait(message)
+
+    def _lost(self) -> None:
+        if self._stopping:
+            return
+        was_ready, self.facts = self.ready, {}
+        self._give_up(WorkerLost("the process that runs the model ended, so this text is not finished: ask again"))
+        if was_ready:
+            log.error("the process that runs the model ended; another one takes its place")
+            self._failure = _LOADING
+            self._on_lost()
+            self._restart = asyncio.create_task(self.start())
+        elif self._failure == _LOADING:
+            self._failure = _NOT_LOADED
+            log.error("the process that runs the model ended before the model was loaded")
+
+    def _give_up(self, error: DgmarkError) -> None:
+        held, self._answers = self._answers, {}
+        for answers in held.values():
+            answers.put_nowait(error)
+
+
+_LOADING = "the model is being loaded: try again in a few seconds"
+_NOT_LOADED = "the model could not be loaded; the operator finds the reason in the service's log"
+_STOPPING = "the service is being stopped, so this text is not finished: ask again"
+
+
+def _work(
+    connection: Connection,
+    models: Mapping[str, Mapping[str, Any]],
+    keys: Mapping[str, WatermarkKey],
+    rows: int,
+    batches: int,
+) -> None:
+    """The process: a thread listens, the main one writes texts."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
+    if resource is not None:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold the keys
+    inbox: SimpleQueue[ToWorker] = SimpleQueue()
+
+    def listen() -> None:
+        with suppress(EOFError, OSError):
+            while True:
+                inbox.put(connection.recv())
+        os._exit(0)  # the service has ended
+
+    threading.Thread(target=listen, daemon=True).start()
+    from dgmark.service.writing import serve_jobs  # torch, which the process that serves does not need
+
+    serve_jobs(inbox, connection.send, models, keys, rows, batches)

@@ -1,0 +1,177 @@
+"""Which texts are marked, and with what: the models' keys, and what a request may choose.
+
+Text is marked unless a request says otherwise, and with `enforce` whatever it says. Nothing else than a request that
+says so leaves a text without a mark. Knows nothing of HTTP but the errors.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dgmark.checkpoint.folder import find_checkpoint
+from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
+from dgmark.errors import KeyFileError, SettingsError
+from dgmark.service.problems import Refused
+from dgmark.service.settings import ModelSource, ServiceSettings
+from dgmark.watermark.key import WatermarkKey, subkey_of
+
+Policy = Literal["default", "enforced"]
+# with these a request could leave so little choice of order that hardly any mark is left
+WEAKENING = (
+    "block_length",
+    "num_denoising_steps",
+    "strategy",
+    "commit",
+    "threshold",
+    "factor",
+    "guard",
+    "repetition_guard",
+)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a request says about the mark.
+
+    Attributes:
+        param: the field that says it.
+        enabled: whether the text is to be marked; None if it does not say.
+        key: the name of the key to mark with.
+        subkey: the number of the sub-key, the payload.
+    """
+
+    param: str = "watermark"
+    enabled: bool | None = None
+    key: str | None = None
+    subkey: int | None = None
+
+
+@dataclass(frozen=True)
+class Marking:
+    """How a text is marked.
+
+    Attributes:
+        policy: "enforced" if no request can leave the mark out, else "default".
+        key: the name of the key; None for no mark.
+        fingerprint: the fingerprint of the key.
+        subkey: the number of the sub-key, if the key has any. It is told to nobody who did not choose it: it would
+            sort texts by the groups that they share, which is half the work of whoever steals a key.
+        chosen: whether the request chose the sub-key.
+    """
+
+    policy: Policy
+    key: str | None = None
+    fingerprint: str | None = None
+    subkey: int | None = None
+    chosen: bool = False
+
+    def told(self) -> dict[str, Any]:
+        """What an answer says of it."""
+        told = {
+            "enabled": self.key is not None,
+            "key_id": self.key,
+            "key_fingerprint": self.fingerprint,
+            "policy": self.policy,
+        }
+        return told | {"subkey": self.subkey} if self.chosen else told
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A model, with the keys that its texts are marked with.
+
+    Attributes:
+        source: the model.
+        keys: the keys by name; the first is that of requests that name none.
+        policy: what requests may choose.
+    """
+
+    source: ModelSource
+    keys: Mapping[str, WatermarkKey]
+    policy: Policy
+
+    def marking(self, wish: Wish, text_id: str) -> Marking:
+        """How a text is marked.
+
+        A sub-key that is not chosen follows from the text's id and the key (`dgmark.subkey_of`), so that whoever has
+        the key can tell it from the id at any time, and nobody else can.
+
+        Args:
+            wish: what the request says.
+            text_id: the id of the text, which the service drew at random.
+
+        Raises:
+            Refused: the request may not choose this, or there is no such key or sub-key.
+        """
+        if wish.enabled is False:
+            if wish.key is not None or wish.subkey is not None:
+                raise Refused(400, "a text without a mark has neither key_id nor subkey", param=wish.param)
+            if self.policy == "enforced":
+                raise Refused(400, "every text of this service is marked: a request cannot opt out", param=wish.param)
+            return Marking(self.policy)
+        name = wish.key if wish.key is not None else next(iter(self.keys))
+        if name not in self.keys:
+            names = ", ".join(self.keys)
+            detail = f"texts of {self.source.name} are not marked with a key {name!r}; its keys: {names}"
+            raise Refused(400, detail, param=f"{wish.param}.key_id")
+        key = self.keys[name]
+        subkey, last = wish.subkey, key.spec.subkeys - 1
+        if subkey is not None and not 0 <= subkey <= last:
+            detail = f"sub-key {subkey} is not in 0..{last}" if last else f"key {name!r} has no sub-keys"
+            raise Refused(400, detail, param=f"{wish.param}.subkey")
+        if subkey is None and last:
+            subkey = subkey_of(key, text_id)
+        return Marking(self.policy, name, key.fingerprint, subkey, chosen=wish.subkey is not None)
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What a key needs to know about a model that is not loaded."""
+
+    tokenizer: Tokenizer
+    vocab_size: int
+
+
+def offers_of(settings: ServiceSettings, keys: Mapping[str, WatermarkKey]) -> dict[str, Offer]:
+    """The models by name, each with the keys that fit it.
+
+    Raises:
+        SettingsError: a model has no key, or several and none is chosen; a named key does not exist, or has another
+            position code than the model's settings file.
+        ModelNotFound: there is no such model.
+        CheckpointFormat: a model's folder is damaged.
+    """
+    unknown = [name for name in settings.generate_keys if name not in keys]
+    if unknown:
+        raise SettingsError(f"the folder of keys has no {unknown[0]}.json to mark with; it has: {', '.join(keys)}")
+    policy: Policy = "enforced" if settings.enforce else "default"
+    return {
+        source.name: Offer(source, _fitting(source, keys, settings.generate_keys), policy) for source in settings.models
+    }
+
+
+def _fitting(source: ModelSource, keys: Mapping[str, WatermarkKey], chosen: tuple[str, ...]) -> dict[str, WatermarkKey]:
+    revision = source.loading.get("revision")
+    shape = _Shape(load_tokenizer(source.location, revision), find_checkpoint(source.location, revision).vocab_size)
+    fitting = {name: keys[name] for name in chosen or keys if _fits(keys[name], shape)}
+    if not fitting:
+        raise SettingsError(
+            f"no key that texts may be marked with fits {source.location}: make one with "
+            f"`dgmark keygen KEYS/main.json --model {source.location}`"
+        )
+    if len(fitting) > 1 and not chosen:
+        raise SettingsError(
+            f"several keys fit {source.location} ({', '.join(fitting)}): name those that may mark, with --generate-key"
+        )
+    for key in fitting.values():
+        if source.tuned is not None:
+            source.tuned.check_key(key)
+    return fitting
+
+
+def _fits(key: WatermarkKey, shape: _Shape) -> bool:
+    try:
+        key.check_model(shape)
+    except KeyFileError:
+        return False
+    return True

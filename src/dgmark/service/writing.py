@@ -1,0 +1,325 @@
+"""What the model worker does: load the models, batch the jobs that wait, and advance the batches step by step.
+
+A batch is made of jobs that wait when there is room for one; batches take turns, a step each, so that a new job does
+not wait for the end of the one before it. Runs in a process of its own, the only one of the service that needs torch.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from dgmark.decode.canvas import Canvas, Commits
+from dgmark.decode.config import DecodeConfig, Settings
+from dgmark.decode.loop import decode_steps
+from dgmark.decode.matching import KeyMatching
+from dgmark.decode.prompts import Prepared, Request, encode_prompt, key_of_text
+from dgmark.decode.round_trip import RoundTrip
+from dgmark.decode.steering import Steering
+from dgmark.decode.streaming import BatchEvents, Committed, Completed
+from dgmark.errors import BlockLengthError, DgmarkError, SettingsError
+from dgmark.models.chat import template_of
+from dgmark.models.denoiser import Denoiser
+from dgmark.models.load import load_model
+from dgmark.models.traits import traits_of
+from dgmark.service.jobs import (
+    Cancel,
+    Failed,
+    Finished,
+    FromWorker,
+    Job,
+    Loaded,
+    ModelFacts,
+    NotLoaded,
+    Started,
+    Stepped,
+    ToWorker,
+)
+from dgmark.watermark.key import WatermarkKey
+
+log = logging.getLogger("dgmark.service")
+Send = Callable[[FromWorker], None]
+
+
+class Writer:
+    """Writes the texts of jobs with loaded models.
+
+    Args:
+        models: the models by name.
+        keys: the keys by name.
+        send: is given what becomes of the jobs.
+        rows: the most texts that are written at once.
+        batches: the most batches that take turns.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, Denoiser],
+        keys: Mapping[str, WatermarkKey],
+        send: Send,
+        *,
+        rows: int,
+        batches: int,
+    ) -> None:
+        self._models, self._keys, self._send = models, keys, send
+        self._rows, self._batches = rows, batches
+        self._guards: dict[str, RoundTrip | None] = {}
+        self._waiting: deque[_Ready] = deque()
+        self._running: deque[_Running] = deque()
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self._waiting or self._running)
+
+    def take(self, message: ToWorker) -> None:
+        """Accept a job, or let one go."""
+        if isinstance(message, Cancel):
+            self._waiting = deque(ready for ready in self._waiting if ready.job.id != message.id)
+            for running in self._running:
+                running.drop([message.id])
+            return
+        try:
+            ready = self._prepared(message)
+        except Exception as error:
+            self._fail([message.id], error)
+            return
+        self._waiting.append(ready)
+        config = ready.config
+        self._send(Started(message.id, config.length, config.block_length, len(ready.request.prompt), config.to_dict()))
+
+    def advance(self) -> None:
+        """Begin a batch if there is room, and do one step of the batch whose turn it is."""
+        self._begin()
+        if not self._running:
+            return
+        running = self._running.popleft()
+        try:
+            for message in running.step():
+                self._send(message)
+        except Exception as error:
+            # the others go on: a decode shares nothing with the next one
+            self._fail(running.left, error)
+            return
+        if running.left:
+            self._running.append(running)
+
+    def _begin(self) -> None:
+        room = self._rows - sum(len(running.left) for running in self._running)
+        if not self._waiting or room < 1 or len(self._running) >= self._batches:
+            return
+        kind = self._waiting[0].kind
+        members = [ready for ready in self._waiting if ready.kind == kind][:room]
+        self._waiting = deque(ready for ready in self._waiting if ready not in members)
+        try:
+            self._running.append(_Running(members, self._guard(members[0])))
+        except Exception as error:
+            self._fail([ready.job.id for ready in members], error)
+
+    def _guard(self, ready: "_Ready") -> RoundTrip | None:
+        """The guard of a model's texts, whose checks are remembered from batch to batch."""
+        if not ready.config.round_trip_guard:
+            return None
+        name = ready.job.model
+        if name not in self._guards:
+            model = ready.model
+            self._guards[name] = RoundTrip.of(model.tokenizer, model.mask_id, model.end_ids)
+        return self._guards[name]
+
+    def _fail(self, jobs: Iterable[str], error: Exception) -> None:
+        known = error if isinstance(error, DgmarkError) else None
+        if known is None:
+            log.error("jobs %s failed", ", ".join(jobs), exc_info=error)
+        for job in jobs:
+            self._send(Failed(job, known))
+
+    def _prepared(self, job: Job) -> "_Ready":
+        """Check and encode a job.
+
+        Raises:
+            DgmarkError: it cannot be done.
+        """
+        model = self._models[job.model]
+        key = None if job.key is None else key_of_text(self._keys[job.key], job.subkey)
+        ids = encode_prompt(model, job.prompt, job.max_tokens or 1, chat=job.chat)
+        room = model.context_length - len(ids)
+        most = job.max_tokens or min(job.settings.get("length", DecodeConfig.length), room)
+        settings: Settings = {**job.settings, **_size(model, job, most)}  # type: ignore[typeddict-item]
+        if key is not None:
+            _check_order(settings)
+        prepared = Prepared.of(model, [Request(ids, job.seed, key)], DecodeConfig.of(model, **settings))
+        return _Ready(job, model, prepared.requests[0], prepared.config, prepared.canvases[0], prepared.pad)
+
+
+def _size(model: Denoiser, job: Job, most: int) -> dict[str, int]:
+    """The length and the block length of a response of at most so many tokens: whole blocks.
+
+    Raises:
+        BlockLengthError: the job asks for blocks that are longer than that.
+    """
+    traits = traits_of(model)
+    block = job.settings.get("block_length")
+    if block is None:
+        block = traits.defaults.get("block_length", DecodeConfig.block_length)
+        if block > most:
+            whole = traits.block_multiple or most
+            block = next(size for size in range(min(most, whole), 0, -1) if whole % size == 0)
+    elif block > most:
+        raise BlockLengthError(f"block length {block} is longer than the response of at most {most} tokens: reduce it")
+    return {"length": most // block * block, "block_length": block}
+
+
+def _check_order(settings: Mapping[str, Any]) -> None:
+    """Refuse settings under which every step has one choice only, so that its order could carry no mark.
+
+    Raises:
+        SettingsError: a block has one token, or is filled in one step.
+    """
+    length, block, steps = settings["length"], settings["block_length"], settings.get("steps")
+    if length > 1 and (block == 1 or (steps is not None and steps * block <= length)):
+        raise SettingsError(
+            "the mark lies in the order in which tokens are written, and these settings leave no choice of order: use "
+            "a block length above 1 and more steps than blocks, or turn the watermark off"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Ready:
+    """A job that can be decoded."""
+
+    job: Job
+    model: Denoiser
+    request: Request
+    config: DecodeConfig
+    canvas: Canvas
+    pad: bool
+
+    @property
+    def kind(self) -> Any:
+        """Jobs of one kind are decoded together."""
+        return self.job.model, self.config, self.canvas.layout, None if self.pad else self.canvas.start
+
+
+@dataclass
+class _Written:
+    """What is written of one job."""
+
+    ready: _Ready
+    tokens: dict[int, int] = field(default_factory=dict)
+    steps: int = 0
+    joined: list[int] = field(default_factory=list)
+    text: str = ""
+
+    def add(self, event: Committed) -> Stepped:
+        """Note the commits of one step."""
+        self.steps += 1
+        self.tokens.update(zip(event.positions, event.token_ids, strict=True))
+        tokenizer, ends, before = self.ready.model.tokenizer, self.ready.model.end_ids, len(self.joined)
+        while (token := self.tokens.get(len(self.joined))) is not None and token not in ends:
+            self.joined.append(token)
+        if len(self.joined) > before:
+            self.text = tokenizer.decode(self.joined)
+        return Stepped(
+            id=self.ready.job.id,
+            step=self.steps - 1,
+            block=min(event.positions) // self.ready.config.block_length,
+            positions=event.positions,
+            tokens=event.token_ids,
+            pieces=[tokenizer.decode([token]) for token in event.token_ids],
+            text=self.text,
+        )
+
+
+class _Running:
+    """A batch under way.
+
+    Args:
+        members: its jobs.
+        guard: the guard of texts that must read back.
+
+    Attributes:
+        left: the ids of the jobs that are not done.
+    """
+
+    def __init__(self, members: list[_Ready], guard: RoundTrip | None) -> None:
+        model, config = members[0].model, members[0].config
+        device = traits_of(model).device
+        canvas = Canvas.together([ready.canvas for ready in members], model.mask_id).to(device)
+        keys = [ready.request.key for ready in members]
+        steering = Steering(KeyMatching(keys, device)) if any(keys) else Steering()
+        self._dropped: set[int] = set()
+        seeds = [ready.request.seed for ready in members]
+        self._steps: Iterator[Commits] = decode_steps(model, canvas, config, steering, seeds, guard, self._dropped)
+        self._events = BatchEvents(canvas, range(len(members)), model.end_ids)
+        self._rows = {ready.job.id: row for row, ready in enumerate(members)}
+        self._written = [_Written(ready) for ready in members]
+
+    @property
+    def left(self) -> list[str]:
+        return [job for job, row in self._rows.items() if row not in self._dropped]
+
+    def drop(self, jobs: Iterable[str]) -> None:
+        """Write these jobs no further."""
+        self._dropped.update(self._rows[job] for job in jobs if job in self._rows)
+
+    def step(self) -> Iterator[FromWorker]:
+        """Do one step, and tell what came of it."""
+        if not self.left:
+            return
+        for event in self._events.of(next(self._steps)):
+            if isinstance(event, Committed):
+                yield self._written[event.row].add(event)
+            elif isinstance(event, Completed):
+                self._dropped.add(event.row)
+                yield self._finished(event)
+
+    def _finished(self, event: Completed) -> Finished:
+        written, ids = self._written[event.row], event.response.token_ids
+        text = written.ready.model.tokenizer.decode(ids)
+        return Finished(written.ready.job.id, text, event.response.ended, len(ids), written.steps)
+
+
+def serve_jobs(
+    inbox: "SimpleQueue[ToWorker]",
+    send: Send,
+    models: Mapping[str, Mapping[str, Any]],
+    keys: Mapping[str, WatermarkKey],
+    rows: int,
+    batches: int,
+) -> None:
+    """Load the models, and do jobs for ever.
+
+    Args:
+        inbox: jobs as they come.
+        send: is given what becomes of them.
+        models: by the name of each model, the arguments that load it.
+        keys: the keys by name.
+        rows: see `Writer`.
+        batches: see `Writer`.
+    """
+    try:
+        loaded = {name: load_model(**arguments) for name, arguments in models.items()}
+    except Exception as error:
+        send(NotLoaded(str(error) if isinstance(error, DgmarkError) else f"{type(error).__name__}: {error}"))
+        return
+    send(Loaded({name: _facts(model) for name, model in loaded.items()}))
+    writer = Writer(loaded, keys, send, rows=rows, batches=batches)
+    while True:
+        if not writer.busy:
+            writer.take(inbox.get())
+        try:
+            while True:
+                writer.take(inbox.get_nowait())
+        except Empty:
+            writer.advance()
+
+
+def _facts(model: Denoiser) -> ModelFacts:
+    try:
+        chat = bool(template_of(model))
+    except SettingsError:
+        chat = False
+    block = traits_of(model).defaults.get("block_length", DecodeConfig.block_length)
+    return ModelFacts(model.context_length, block, chat)

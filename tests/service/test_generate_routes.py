@@ -1,0 +1,223 @@
+"""Texts over HTTP, from a real server with a tiny model in a process of its own."""
+
+import http.client
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2 as httpx
+import pytest
+import torch
+
+import dgmark
+from dgmark.models.load import load_model
+from dgmark.service.app import create_app
+from dgmark.service.generation_fields import Written
+from dgmark.service.settings import ModelSource, ServiceSettings
+from support import tiny_checkpoints
+from support.services import listening
+
+pytestmark = pytest.mark.slow
+SHORT = {"prompt": "w1 w2", "max_tokens": 24, "block_length": 8}
+LONG = {"prompt": "w1 w2", "max_tokens": 480}
+
+
+class Service:
+    """A running service, and requests to it."""
+
+    def __init__(self, url: str, app: Any, keys: dict[str, dgmark.WatermarkKey], model: Any) -> None:
+        self.url, self.house, self.keys, self.model = url, app.state.house, keys, model
+        self.client = httpx.Client(base_url=url, timeout=60)
+
+    def ask(self, body: Any) -> httpx.Response:
+        return self.client.post("/v1/generate", json=body)
+
+    @contextmanager
+    def events(self, body: Any) -> Iterator[Iterator[tuple[str, Any]]]:
+        """The events of a stream, which is left at the end of the block."""
+        with self.client.stream("POST", "/v1/generate", json={**body, "stream": True}) as answer:
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            yield _events(answer)
+
+    def counted(self, outcome: str) -> float:
+        lines = [
+            line
+            for line in self.client.get("/metrics").text.splitlines()
+            if f'outcome="{outcome}"' in line and "dgmark_texts_total" in line
+        ]
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    folder = tmp_path_factory.mktemp("generate")
+    state = tiny_checkpoints.write(folder / "tiny", "llada")
+    broken = {name: torch.full_like(tensor, torch.nan) for name, tensor in state.items()}
+    tiny_checkpoints.write(folder / "broken", "llada", broken)
+    (folder / "keys").mkdir()
+    model = load_model(str(folder / "tiny"))
+    keys = {"main": dgmark.WatermarkKey.generate(model), "many": dgmark.WatermarkKey.generate(model, subkeys=16)}
+    for name, key in keys.items():
+        key.save(folder / "keys" / f"{name}.json")
+    settings = ServiceSettings(
+        folder / "keys",
+        tokenizer=str(folder / "tiny"),
+        models=tuple(ModelSource({"name_or_path": str(folder / name)}) for name in ("tiny", "broken")),
+        generate_keys=("main", "many"),
+        workers=1,
+        queue=1,
+        rows=2,
+    )
+    app = create_app(settings)
+    with listening(app) as url:
+        running = Service(url, app, keys, model)
+        wait_for(lambda: running.house.ready)
+        yield running
+        running.client.close()
+
+
+def _events(answer: httpx.Response) -> Iterator[tuple[str, Any]]:
+    name = ""
+    for line in answer.iter_lines():
+        if line.startswith("event: "):
+            name = line[7:]
+        elif line.startswith("data: "):
+            yield name, json.loads(line[6:])
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    for _ in range(1200):
+        if what():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it did not happen")
+
+
+def test_the_answer_is_the_text_of_generate_and_says_how_it_is_marked(service: Service) -> None:
+    for watermark, key in ((None, service.keys["main"]), (False, None)):
+        written = service.ask({**SHORT, "seed": 5, "watermark": watermark}).raise_for_status().json()
+        Written.model_validate(written)
+        (alone,) = dgmark.generate(service.model, "w1 w2", key=key, seed=5, length=24, block_length=8)
+        assert written["text"] == alone.text
+        assert written["watermark"] == {
+            "enabled": key is not None,
+            "key_id": "main" if key else None,
+            "key_fingerprint": key.fingerprint if key else None,
+            "policy": "default",
+        }
+        assert written["usage"]["prompt_tokens"] == 2
+        assert written["usage"]["completion_tokens"] == len(alone.token_ids)
+        assert written["finish_reason"] == ("stop" if alone.ended else "length")
+        assert written["num_denoising_steps"] == len(alone.trace.step)
+        assert (written["seed"], written["model"]) == (5, "tiny")
+
+
+def test_the_events_are_the_commits_in_order(service: Service) -> None:
+    with service.events({**SHORT, "seed": 5}) as stream:
+        told = list(stream)
+    (alone,) = dgmark.generate(service.model, "w1 w2", key=service.keys["main"], seed=5, length=24, block_length=8)
+    names = [name for name, _ in told]
+    assert names == ["start", *["step"] * len(alone.trace.step), "done"]
+    start, steps, done = told[0][1], [fields for _, fields in told[1:-1]], told[-1][1]
+    assert (start["length"], start["block_length"], start["model"]) == (24, 8, "tiny")
+    assert start["id"] == done["id"]
+    assert [step["positions"] for step in steps] == [[position] for position in alone.trace.position]
+    assert [step["tokens"] for step in steps] == [[token] for token in alone.trace.token_id]
+    assert [step["block"] for step in steps] == [position // 8 for position in alone.trace.position]
+    assert steps[0]["pieces"] == [service.model.tokenizer.decode([alone.trace.token_id[0]])]
+    assert done["text"] == alone.text
+    assert not {"matched", "reward", "rewards"} & {name for step in steps for name in step}
+    Written.model_validate(done)
+
+
+def test_a_subkey_of_the_texts_id_or_of_the_request(service: Service) -> None:
+    key = service.keys["many"]
+    drawn = service.ask({**SHORT, "seed": 1, "watermark": {"key_id": "many"}}).json()
+    chosen = service.ask({**SHORT, "seed": 1, "watermarking": {"key_id": "many", "subkey": 3}}).json()
+    assert "subkey" not in drawn["watermark"]
+    assert chosen["watermark"]["subkey"] == 3
+    for written, subkey in ((drawn, dgmark.subkey_of(key, drawn["id"])), (chosen, 3)):
+        (alone,) = dgmark.generate(service.model, "w1 w2", key=key, subkey=subkey, seed=1, length=24, block_length=8)
+        assert written["text"] == alone.text
+
+
+def test_a_message_is_put_into_the_template(service: Service) -> None:
+    body = {"messages": [{"role": "user", "content": "w3 w4"}], "seed": 2, "max_tokens": 24, "block_length": 8}
+    key = service.keys["main"]
+    (alone,) = dgmark.generate(service.model, "w3 w4", key=key, chat=True, seed=2, length=24, block_length=8)
+    assert service.ask(body).json()["text"] == alone.text
+    assert service.client.get("/v1/about").json()["models"][0] == {
+        "name": "tiny",
+        "ready": True,
+        "context_length": 512,
+        "block_length": 32,
+        "chat": True,
+        "keys": ["main", "many"],
+        "policy": "default",
+    }
+
+
+def test_a_failing_model_is_a_500_and_the_worker_goes_on(service: Service) -> None:
+    answer = service.ask({**SHORT, "model": "broken"})
+    assert answer.status_code == 500
+    assert "fault of the service" in answer.json()["detail"]
+    with service.events({**SHORT, "model": "broken"}) as stream:
+        told = list(stream)
+    assert [name for name, _ in told] == ["start", "error"]
+    assert told[-1][1]["status"] == 500
+    assert service.ask(SHORT).status_code == 200
+
+
+def test_a_wrong_setting_is_refused_before_the_stream(service: Service) -> None:
+    answer = service.ask({**SHORT, "max_tokens": 4, "stream": True})
+    assert answer.status_code == 400
+    assert "block length" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_whoever_leaves_frees_the_place(service: Service, stream: bool) -> None:
+    before, finished = service.counted("cancelled"), service.counted("finished")
+    connections = []
+    for _ in range(3):  # two are written, one waits
+        connection = http.client.HTTPConnection(urlsplit(service.url).netloc, timeout=60)
+        body = json.dumps({**LONG, "stream": stream})
+        connection.request("POST", "/v1/generate", body, {"content-type": "application/json"})
+        connections.append(connection)
+    wait_for(lambda: service.house.writer.held == 3)
+    refused = service.ask(SHORT)
+    assert refused.status_code == 429
+    assert int(refused.headers["retry-after"]) >= 1
+    for connection in connections:
+        connection.close()
+    wait_for(lambda: service.house.writer.held == 0)
+    assert service.ask(SHORT).status_code == 200
+    assert service.counted("cancelled") == before + 3
+    assert service.counted("finished") == finished + 1
+
+
+def test_a_killed_worker_is_replaced_and_its_texts_say_so(service: Service) -> None:
+    with service.events(LONG) as stream:
+        assert next(stream)[0] == "start"
+        os.kill(service.house.writer.pid, signal.SIGKILL)
+        name, problem = list(stream)[-1]
+    assert (name, problem["status"]) == ("error", 503)
+    assert service.client.get("/readyz").status_code == 503
+    waiting = service.ask(SHORT)
+    assert (waiting.status_code, waiting.headers["retry-after"]) == (503, "5")
+    wait_for(lambda: service.client.get("/readyz").status_code == 200)
+    assert service.ask(SHORT).status_code == 200
+
+
+def test_stopping_ends_streams_with_an_error(service: Service) -> None:
+    with service.events(LONG) as stream:
+        assert next(stream)[0] == "start"
+        service.house.writer._loop.call_soon_threadsafe(service.house.stop_writing)
+        name, problem = list(stream)[-1]
+    assert (name, problem["status"]) == ("error", 503)
+    assert "stopped" in problem["detail"]
+    assert service.ask(SHORT).status_code == 503

@@ -1,0 +1,180 @@
+"""Which texts are marked: the default, what a request may choose, and who may ask at all."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+import dgmark
+from dgmark.checkpoint.folder import BUILTIN
+from dgmark.decode.settings_file import TunedSettings
+from dgmark.errors import SettingsError
+from dgmark.service.app import create_app
+from dgmark.service.policy import Marking, Offer, Wish, offers_of
+from dgmark.service.problems import Refused
+from dgmark.service.settings import ModelSource, ServiceSettings
+from support.known_keys import known_key
+from support.services import bearer, key_folder
+
+KEYS = {"one": known_key("one"), "many": known_key("many", subkeys=64)}
+STORYTELLER = ModelSource({"name_or_path": BUILTIN})
+
+
+@cache
+def offer(*, enforce: bool = False) -> Offer:
+    one = ServiceSettings(Path("keys"), models=(STORYTELLER,), generate_keys=("one", "many"), enforce=enforce)
+    return offers_of(one, KEYS)[BUILTIN]
+
+
+@pytest.mark.parametrize(
+    ("wish", "key"),
+    [
+        (Wish(), "one"),
+        (Wish(enabled=True), "one"),
+        (Wish(key="many"), "many"),
+        (Wish(enabled=False), None),
+    ],
+)
+def test_a_text_is_marked_unless_the_request_says_no(wish: Wish, key: str | None) -> None:
+    marking = offer().marking(wish, "gen-1")
+    assert marking.key == key
+    assert marking.told()["enabled"] == (key is not None)
+    assert marking.told()["policy"] == "default"
+
+
+@pytest.mark.parametrize("param", ["watermark", "watermarking"])
+def test_an_enforced_mark_cannot_be_left_out(param: str) -> None:
+    with pytest.raises(Refused, match="cannot opt out") as refused:
+        offer(enforce=True).marking(Wish(param, enabled=False), "gen-1")
+    assert (refused.value.status, refused.value.param) == (400, param)
+    assert offer(enforce=True).marking(Wish(), "gen-1").told()["policy"] == "enforced"
+
+
+@pytest.mark.parametrize(
+    ("wish", "param"),
+    [
+        (Wish(key="nobody"), "watermark.key_id"),
+        (Wish(subkey=1), "watermark.subkey"),
+        (Wish(key="many", subkey=64), "watermark.subkey"),
+        (Wish(enabled=False, key="one"), "watermark"),
+        (Wish(enabled=False, subkey=1), "watermark"),
+    ],
+)
+def test_a_wish_that_cannot_be_met_is_refused(wish: Wish, param: str) -> None:
+    with pytest.raises(Refused) as refused:
+        offer().marking(wish, "gen-1")
+    assert refused.value.param == param
+
+
+def test_the_subkey_follows_from_the_texts_id_and_is_told_to_whoever_chose_it_only() -> None:
+    wish = Wish(key="many")
+    drawn = [offer().marking(wish, f"gen-{n}") for n in range(40)]
+    assert [one.subkey for one in drawn] == [dgmark.subkey_of(KEYS["many"], f"gen-{n}") for n in range(40)]
+    assert len({one.subkey for one in drawn}) > 20
+    assert all("subkey" not in one.told() for one in drawn)
+    chosen = offer().marking(Wish(key="many", subkey=7), "gen-1")
+    assert chosen == Marking("default", "many", KEYS["many"].fingerprint, 7, chosen=True)
+    assert chosen.told()["subkey"] == 7
+    assert offer().marking(Wish(), "gen-1").subkey is None
+
+
+def test_a_model_needs_one_key_that_fits_or_a_choice() -> None:
+    other = dgmark.WatermarkKey(known_key("one").spec.__class__(table_size=500, tokenizer="x"), "x", bytes(32))
+    one = ServiceSettings(Path("keys"), models=(STORYTELLER,))
+    assert list(offers_of(one, {"one": KEYS["one"], "other": other})[BUILTIN].keys) == ["one"]
+    for keys, wrong in (({"other": other}, "no key"), (KEYS, "--generate-key")):
+        with pytest.raises(SettingsError, match=wrong):
+            offers_of(one, keys)
+    with pytest.raises(SettingsError, match="has no nobody"):
+        offers_of(ServiceSettings(Path("keys"), models=(STORYTELLER,), generate_keys=("nobody",)), KEYS)
+    tuned = TunedSettings(model=BUILTIN, code_length=16, decoding={"temperature": 0.6})
+    source = ModelSource({"name_or_path": BUILTIN}, marked={"temperature": 0.6}, tuned=tuned)
+    with pytest.raises(SettingsError, match="--code-length 16"):
+        offers_of(ServiceSettings(Path("keys"), models=(source,)), {"one": KEYS["one"]})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("policy")
+
+
+@pytest.fixture(scope="module")
+def client(folder: Path) -> TestClient:
+    """A service that is never started: what the policy refuses is refused before a model is needed."""
+    settings = ServiceSettings(
+        key_folder(folder, "one"),
+        tokens=folder / "tokens.json",
+        models=(STORYTELLER,),
+        enforce=True,
+        audit=folder / "audit.jsonl",
+    )
+    bearer(folder / "tokens.json", "first", "admin")
+    return TestClient(create_app(settings), "http://localhost", raise_server_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def writer(folder: Path, client: TestClient) -> dict[str, str]:
+    return bearer(folder / "tokens.json", "writer", "generate")
+
+
+def test_writing_needs_the_scope(client: TestClient, folder: Path) -> None:
+    body = {"prompt": "a", "watermark": False}
+    assert client.post("/v1/generate", json=body).status_code == 401
+    reader = bearer(folder / "tokens.json", "reader", "detect:full")
+    assert client.post("/v1/generate", json=body, headers=reader).status_code == 403
+    assert client.get("/v1/about", headers=reader).json()["may_generate"] is False
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "param"),
+    [
+        ({"watermark": False}, 400, "watermark"),
+        ({"watermarking": {"enabled": False}}, 400, "watermarking"),
+        ({"block_length": 1}, 400, "block_length"),
+        ({"num_denoising_steps": 1}, 400, "num_denoising_steps"),
+        ({"strategy": "left_to_right"}, 400, "strategy"),
+        ({"model": "gpt"}, 404, "model"),
+        ({"colour": "red"}, 400, "colour"),
+        ({"temperature": -1}, 400, "temperature"),
+        ({"temperature": "0.5"}, 400, "temperature"),
+        ({"watermark": {"key": "one"}}, 400, None),
+        ({"watermark": True, "watermarking": True}, 400, "body"),
+        ({"messages": []}, 400, "body"),
+        ({"lookahead": 1000}, 400, "lookahead"),
+    ],
+)
+def test_what_the_policy_or_the_fields_forbid_is_refused_by_name(
+    client: TestClient, writer: dict[str, str], fields: dict[str, Any], status: int, param: str | None
+) -> None:
+    answer = client.post("/v1/generate", json={"prompt": "a", **fields}, headers=writer)
+    assert answer.status_code == status
+    assert param in (None, answer.json()["errors"][0]["param"])
+
+
+def test_a_conversation_is_refused_not_cut(client: TestClient, writer: dict[str, str]) -> None:
+    for roles in (["system", "user"], ["user", "assistant", "user"], ["assistant"], []):
+        messages = [{"role": role, "content": "a"} for role in roles]
+        answer = client.post("/v1/generate", json={"messages": messages}, headers=writer)
+        assert answer.status_code == 400
+        assert answer.json()["errors"][0]["param"] == "messages"
+
+
+def test_the_log_tells_what_was_decided_without_prompt_or_secret(
+    client: TestClient, writer: dict[str, str], folder: Path
+) -> None:
+    body = {"prompt": "Nobody shall read this.", "watermark": False}
+    client.post("/v1/generate", json=body, headers={**writer, "x-request-id": "opt-out"})
+    text = (folder / "audit.jsonl").read_text()
+    rows = {row["request"]: row for row in map(json.loads, text.splitlines())}
+    row = rows["opt-out"]
+    assert (row["decision"], row["asked"], row["policy"]) == ("generate refused", False, "enforced")
+    assert (row["token"], row["model"], row["param"]) == ("writer", BUILTIN, "watermark")
+    assert "Nobody" not in text
+
+
+def test_until_the_model_is_loaded_the_answer_is_try_again(client: TestClient, writer: dict[str, str]) -> None:
+    assert client.get("/readyz").status_code == 503
+    assert client.get("/v1/about", headers=writer).status_code == 403  # generate is not detect

@@ -1,0 +1,191 @@
+"""The model worker's work, in this process: batches of strangers, turns, cancelled and failed jobs, sizes."""
+
+import secrets
+from typing import Any
+
+import pytest
+import torch
+
+import dgmark
+from dgmark.models.denoiser import Denoiser
+from dgmark.models.toy import ToyDenoiser
+from dgmark.service.jobs import Cancel, Failed, Finished, FromWorker, Job, Started, Stepped
+from dgmark.service.writing import Writer
+
+TOY = ToyDenoiser(end_bias=0.4)
+KEYS = {
+    "plain": dgmark.WatermarkKey.generate(TOY),
+    "many": dgmark.WatermarkKey.generate(TOY, subkeys=16, code_length=8),
+}
+SHORT = {"block_length": 4, "temperature": 0.8}
+
+
+class _Broken(ToyDenoiser):
+    """A model that gives no logits."""
+
+    def __call__(self, ids: torch.Tensor) -> torch.Tensor:
+        return torch.full((*ids.shape, self.vocab_size), torch.nan)
+
+
+class _Raising(ToyDenoiser):
+    """A model with a fault of its own."""
+
+    def __call__(self, ids: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError(f"no memory for {ids.shape}")
+
+
+def job(prompt: str | list[int] = "w1 w2", *, settings: dict[str, Any] = SHORT, **fields: Any) -> Job:
+    given: dict[str, Any] = {
+        "model": "toy",
+        "chat": False,
+        "key": None,
+        "subkey": None,
+        "seed": 3,
+        "max_tokens": 12,
+    } | fields
+    return Job(id=given.pop("id", secrets.token_hex(4)), prompt=prompt, settings=settings, **given)
+
+
+class Told(list[FromWorker]):
+    """What a worker said."""
+
+    def of(self, kind: type, one: Job | None = None) -> list[Any]:
+        return [m for m in self if isinstance(m, kind) and (one is None or getattr(m, "id", None) == one.id)]
+
+
+def writer(told: Told, *, rows: int = 16, batches: int = 4, **models: Denoiser) -> Writer:
+    return Writer({"toy": TOY, **models}, KEYS, told.append, rows=rows, batches=batches)
+
+
+def done(*jobs: Job, **models: Any) -> Told:
+    """What comes of jobs that all wait when the worker begins."""
+    told = Told()
+    one = writer(told, **models)
+    for each in jobs:
+        one.take(each)
+    while one.busy:
+        one.advance()
+    return told
+
+
+STRANGERS = [
+    job("w1 w2", seed=1, key="plain"),
+    job("w3 w4", seed=2),
+    job("w5 w6", seed=1, key="many", subkey=3),
+    job("w5 w6", seed=1, key="many", subkey=9),
+    job("w7", seed=4, key="plain"),
+    job("w1 w2", seed=1, key="plain", max_tokens=8),
+]
+
+
+@pytest.mark.parametrize(("rows", "batches"), [(16, 1), (16, 4), (2, 4), (1, 1)])
+def test_a_text_in_a_batch_of_strangers_is_the_text_alone(rows: int, batches: int) -> None:
+    told = done(*STRANGERS, rows=rows, batches=batches)
+    for one in STRANGERS:
+        key = None if one.key is None else KEYS[one.key].for_text(one.subkey)
+        settings: Any = {**SHORT, "length": one.max_tokens}
+        (alone,) = dgmark.generate(TOY, [one.prompt], key=key, seed=one.seed, **settings)
+        (finished,) = told.of(Finished, one)
+        assert finished.text == alone.text
+        assert finished.ended == alone.ended
+        assert finished.tokens == len(alone.token_ids)
+        steps = told.of(Stepped, one)
+        assert [token for step in steps for token in step.tokens] == alone.trace.token_id
+        assert [place for step in steps for place in step.positions] == alone.trace.position
+        assert finished.steps == len(steps) == len(set(alone.trace.step))
+        assert steps[-1].text == alone.text
+        assert all(alone.text.startswith(step.text) for step in steps)
+
+
+def test_like_jobs_share_their_forwards() -> None:
+    class Counting(ToyDenoiser):
+        calls = 0
+
+        def __call__(self, ids: torch.Tensor) -> torch.Tensor:
+            Counting.calls += 1
+            return super().__call__(ids)
+
+    alike = [job(f"w{n} w{n + 1}", seed=n, model="counting", settings={"block_length": 4}) for n in range(6)]
+    done(*alike, counting=Counting(end_ids=()))
+    assert Counting.calls == 12
+
+
+def test_a_job_that_comes_later_does_not_wait_for_the_end() -> None:
+    told = Told()
+    one, first, second = writer(told), job(max_tokens=200), job(max_tokens=4)
+    one.take(first)
+    one.advance()
+    one.take(second)
+    while not told.of(Finished, second):
+        one.advance()
+    assert not told.of(Finished, first)
+
+
+def test_a_cancelled_job_frees_its_place_and_the_others_go_on() -> None:
+    told = Told()
+    one = writer(told, rows=2)
+    stays, leaves, waits, never = (job(seed=n, model="endless") for n in range(4))
+    one = writer(told, rows=2, endless=ToyDenoiser(end_ids=()))
+    for each in (stays, leaves, waits, never):
+        one.take(each)
+    one.advance()
+    one.advance()
+    one.take(Cancel(leaves.id))
+    one.take(Cancel(never.id))
+    written = len(told.of(Stepped, leaves))
+    while one.busy:
+        one.advance()
+    assert len(told.of(Stepped, leaves)) <= written + 1
+    assert [len(told.of(Finished, each)) for each in (stays, leaves, waits, never)] == [1, 0, 1, 0]
+    model = ToyDenoiser(end_ids=())
+    settings: Any = {**SHORT, "length": 12}
+    assert told.of(Finished, stays)[0].text == dgmark.generate(model, "w1 w2", key=None, seed=0, **settings)[0].text
+
+
+@pytest.mark.parametrize(("model", "known"), [(_Broken(), True), (_Raising(), False)])
+def test_a_batch_that_fails_takes_no_other_with_it(model: Denoiser, known: bool) -> None:
+    good, bad, worse = job(), job(model="bad"), job(model="bad", seed=9)
+    told = done(bad, good, worse, bad=model)
+    assert len(told.of(Finished, good)) == 1
+    for one in (bad, worse):
+        (failed,) = told.of(Failed, one)
+        assert (failed.error is not None) == known
+        assert not told.of(Finished, one)
+
+
+@pytest.mark.parametrize(
+    ("asked", "length", "block"),
+    [
+        ({"max_tokens": 100}, 96, 32),
+        ({"max_tokens": 7}, 7, 7),
+        ({"max_tokens": 30, "settings": {"block_length": 8}}, 24, 8),
+        ({"max_tokens": None}, 256, 32),
+        ({"max_tokens": None, "prompt": [4] * 300}, 192, 32),
+    ],
+)
+def test_a_text_has_whole_blocks_and_no_more_than_was_asked_for(asked: dict[str, Any], length: int, block: int) -> None:
+    told = Told()
+    writer(told).take(job(**{"settings": {}, **asked}))
+    (started,) = told.of(Started)
+    assert (started.length, started.block_length) == (length, block)
+    assert started.settings["length"] == length
+
+
+@pytest.mark.parametrize(
+    ("asked", "wrong"),
+    [
+        ({"max_tokens": 8, "settings": {"block_length": 16}}, "reduce it"),
+        ({"prompt": ""}, "empty"),
+        ({"prompt": [99]}, "99"),
+        ({"max_tokens": 600}, "holds 512"),
+        ({"settings": {"temperature": 0.0, "top_k": 3}}, "no meaning"),
+        ({"key": "plain", "settings": {"block_length": 1}}, "choice of order"),
+        ({"key": "plain", "settings": {"block_length": 4, "steps": 3}}, "choice of order"),
+        ({"chat": True}, "chat template"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_at_once(asked: dict[str, Any], wrong: str) -> None:
+    told = done(job(**asked))
+    (failed,) = told.of(Failed)
+    assert wrong in str(failed.error)
+    assert len(told) == 1
