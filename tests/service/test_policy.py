@@ -1,6 +1,7 @@
 """Which texts are marked: the default, what a request may choose, and who may ask at all."""
 
 import json
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -178,3 +179,12 @@ def test_the_log_tells_what_was_decided_without_prompt_or_secret(
 def test_until_the_model_is_loaded_the_answer_is_try_again(client: TestClient, writer: dict[str, str]) -> None:
     assert client.get("/readyz").status_code == 503
     assert client.get("/v1/about", headers=writer).status_code == 403  # generate is not detect
+
+
+def test_the_description_has_the_route_and_what_it_refers_to(client: TestClient) -> None:
+    text = client.get("/openapi.json").text
+    document = json.loads(text)
+    operation = document["paths"]["/v1/generate"]["post"]
+    assert set(operation["responses"]["200"]["content"]) == {"application/json", "text/event-stream"}
+    referred = set(re.findall(r"#/components/schemas/([\w-]+)", text))
+    assert {"Watermark", "Written"} <= referred <= set(document["components"]["schemas"])

@@ -86,7 +86,7 @@ def _described(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
         app.openapi_schema = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
         schemas = app.openapi_schema["components"]["schemas"]
-        for name, schema in (detecting.schemas() | generating.schemas()).items():
+        for name, schema in (detecting.body_schemas() | generating.body_schemas()).items():
             schemas.setdefault(name, schema)
     return app.openapi_schema
 

@@ -29,6 +29,9 @@ R = TypeVar("R", bound=BaseModel)
 MASK = "░"
 _BEAT = 15.0  # seconds after which a silent stream says that it lives
 _GONE = 499  # nobody reads this status
+EVENTS: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {}}, "description": "The text, or events if stream is set."}
+}
 
 
 def routes(house: House) -> APIRouter:
@@ -43,6 +46,7 @@ def routes(house: House) -> APIRouter:
         "/v1/generate",
         summary="Write a text, marked unless you say otherwise; with stream, an event for each step",
         response_model=fields.Written,
+        responses=EVENTS,
         openapi_extra=json_body(fields.GenerateRequest),
     )
     async def generate(request: Request) -> Response:
@@ -387,7 +391,7 @@ def json_body(model: type[BaseModel]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-def schemas() -> dict[str, Any]:
+def body_schemas() -> dict[str, Any]:
     """The schemas that the descriptions of the bodies refer to, by name."""
     schema = fields.GenerateRequest.model_json_schema(ref_template="#/components/schemas/{model}")
     return dict(schema["$defs"])
