@@ -58,7 +58,7 @@ def mark(
     candidates: Int[Tensor, "batch block"],
     positions: Int[Tensor, "batch block"],
     keys: Keys,
-    quota: Int[Tensor, " batch"] | None = None,
+    quota: Int[Tensor, " batch"] | int = 1,
     *,
     config: DecodeConfig,
     readable: Bool[Tensor, "batch block"] | None = None,
@@ -72,8 +72,8 @@ def mark(
         candidates: the tokens v_j that would be committed.
         positions: 0-based, counted from the row's first generated token; in the prompt they are negative.
         keys: the keys of the rows.
-        quota: how many positions each row commits under commit "quota"; None for one each. A row with fewer masked
-            positions commits them all. Commit "threshold" and "factor" find their own number, at least one.
+        quota: how many positions each row commits under commit "quota". A row with fewer masked positions commits them
+            all. Commit "threshold" and "factor" find their own number, at least one.
         config: the rule: `commit`, `threshold`, `factor`, `guard` and `strategy` are read.
         readable: whether the text reads back with the candidate (`RoundTrip`); None if no candidate goes last.
 
@@ -85,7 +85,7 @@ def mark(
     preferred = preferred | (keys.rows < 0)[:, None]  # a guard of the mark has nothing to say in rows without one
     if config.commit != "quota":
         quota = confident_count(confidence, pool, preferred, config).clamp(min=1)
-    return select(confidence, masked, preferred, 1 if quota is None else quota, readable)
+    return select(confidence, masked, preferred, quota, readable)
 
 
 def propose_block(
@@ -101,8 +101,8 @@ def propose_block(
     Args:
         logits: the model's logits; not written to.
         forbidden: ids that no position may take: the mask id, and rows of padding.
-        config: `strategy`, `temperature` and `top_k` are read; top-p would wait for the device, and is refused by
-            whoever reads the settings.
+        config: `strategy`, `temperature`, `top_k` and `top_p` are read. Top-p waits for the device, so it is for loops
+            that may.
         uniforms: numbers in [0, 1) (`uniform_draws`); None is enough at temperature 0, unless the strategy is random.
         tempered: take the reward from the sampled distribution (Dream, LLaDA 2) instead of the model's own (LLaDA).
 
