@@ -20,7 +20,7 @@ from dgmark.service.app import create_app
 from dgmark.service.generation_fields import Written
 from dgmark.service.settings import ModelSource, ServiceSettings
 from support import tiny_checkpoints
-from support.services import listening
+from support.services import listening, until_ready
 
 pytestmark = pytest.mark.slow
 SHORT = {"prompt": "w1 w2", "max_tokens": 24, "block_length": 8}
@@ -76,7 +76,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     app = create_app(settings)
     with listening(app) as url:
         running = Service(url, app, keys, model)
-        wait_for(lambda: running.house.ready)
+        until_ready(app)
         yield running
         running.client.close()
 

@@ -55,3 +55,12 @@ def listening(app: FastAPI) -> Iterator[str]:
 def bearer(tokens: Path, name: str, *scopes: str) -> dict[str, str]:
     """The header of a new token."""
     return {"authorization": f"Bearer {TokenFile(tokens).add(name, scopes)}"}
+
+
+def until_ready(app: FastAPI) -> None:
+    """Wait until a service has loaded its models."""
+    for _ in range(1200):
+        if app.state.house.ready:
+            return
+        time.sleep(0.05)
+    raise AssertionError("the service did not become ready")

@@ -1,7 +1,13 @@
 """`dgmark serve`: the service, on uvicorn."""
 
 import asyncio
+import atexit
 import ipaddress
+import os
+import socket
+import sys
+import tempfile
+import webbrowser
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -12,7 +18,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dgmark.checkpoint.folder import BUILTIN
 from dgmark.cli.console import command_errors, needed_extra, stderr
+from dgmark.cli.demo import CODE_LENGTH, SHOWS
 from dgmark.cli.option_groups import option_groups
 from dgmark.cli.options import DECODING, DETECTION, KEY, MODEL, SPEED, AllowOpenKey, Loading, loading_options
 from dgmark.decode.settings_file import TunedSettings, read_settings_file
@@ -20,6 +28,7 @@ from dgmark.detection.evidence import DEFAULT_FPR
 from dgmark.errors import SettingsError
 from dgmark.report.signing import SigningKey
 from dgmark.rows.workers import MOST_WORKERS
+from dgmark.watermark.key import WatermarkKey
 
 if TYPE_CHECKING:
     import uvicorn
@@ -31,8 +40,19 @@ if TYPE_CHECKING:
 @option_groups
 def serve(
     keys: Annotated[
-        Path, typer.Option(help="Folder of key files; requests name a key by its file's name.", rich_help_panel=KEY)
-    ],
+        Path | None,
+        typer.Option(
+            help="Folder of key files; requests name a key by its file's name. Needed unless --demo is given.",
+            show_default=False,
+            rich_help_panel=KEY,
+        ),
+    ] = None,
+    demo: Annotated[
+        bool,
+        typer.Option(
+            "--demo", help="Run the built-in storyteller with a key that is thrown away at the end, and open the page."
+        ),
+    ] = False,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")] = 8321,
     tokens: Annotated[
@@ -120,6 +140,13 @@ def serve(
 
         from dgmark.service.app import create_app
         from dgmark.service.settings import ServiceSettings
+    sources = _sources(model or [], loading, [read_settings_file(file) for file in settings_file or []])
+    if demo:
+        if keys is not None or sources:
+            raise SettingsError("--demo brings its own key and model: leave --keys and --model out")
+        keys, sources = _throw_away_key(), (_demo_source(loading),)
+    if keys is None:
+        raise SettingsError("give --keys FOLDER, a folder of key files (`dgmark keygen` makes one), or --demo")
     settings = ServiceSettings(
         keys=keys,
         tokens=tokens,
@@ -131,26 +158,38 @@ def serve(
         allow_open_keys=allow_open_key,
         audit=audit,
         queue=queue,
-        models=_sources(model or [], loading, [read_settings_file(file) for file in settings_file or []]),
+        models=sources,
         generate_keys=tuple(generate_key or ()),
         enforce=enforce,
         rows=batch_size,
         **({} if workers is None else {"workers": workers}),
     )
     app = create_app(settings)
-    stderr().print(f"dgmark serves on http://{_in_url(host)}:{port}/ (stop with Ctrl-C)", markup=False)
+    url = f"http://{_in_url(host)}:{port}/"
+    stderr().print(f"dgmark serves on {url} (stop with Ctrl-C)", markup=False)
     # no name of the server in answers; a client that is silent for long loses its connection
     config = uvicorn.Config(app, host=host, port=port, log_level="warning", server_header=False, timeout_keep_alive=15)
     with suppress(KeyboardInterrupt):  # which uvicorn raises again once it has stopped
-        _server(config, app.state.house.stop_writing).run()
+        _server(config, app.state.house.stop_writing, page=url if demo else None).run()
     stderr().print("stopped: what was accepted was answered", markup=False)
 
 
-def _server(config: "uvicorn.Config", stop_writing: Callable[[], None]) -> "uvicorn.Server":
-    """A server that gives up the texts that are being written when a signal tells it to stop."""
+def _server(config: "uvicorn.Config", stop_writing: Callable[[], None], page: str | None) -> "uvicorn.Server":
+    """A server that gives up the texts that are being written when a signal tells it to stop.
+
+    Args:
+        config: how it serves.
+        stop_writing: gives up the texts.
+        page: opened in a browser as soon as it serves, if there is one.
+    """
     import uvicorn
 
     class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if self.started and page is not None and _has_screen():
+                await asyncio.to_thread(webbrowser.open, page)
+
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             asyncio.get_running_loop().call_soon_threadsafe(stop_writing)
             super().handle_exit(sig, frame)
@@ -179,6 +218,27 @@ def _sources(models: list[str], loading: Loading, tuned: list[TunedSettings]) ->
         marked = {name: value for name, value in one.decoding.items() if value is not None}
         sources[source.name] = replace(source, marked=marked, tuned=one)
     return tuple(sources.values())
+
+
+def _throw_away_key() -> Path:
+    """A folder with a new key of the storyteller, which is removed when the process ends."""
+    folder = tempfile.TemporaryDirectory(prefix="dgmark-")
+    atexit.register(folder.cleanup)
+    WatermarkKey.generate(BUILTIN, code_length=CODE_LENGTH).save(Path(folder.name) / "demo.json")
+    return Path(folder.name)
+
+
+def _demo_source(loading: Loading) -> "ModelSource":
+    """The storyteller, with the settings of `dgmark demo`."""
+    show = SHOWS[BUILTIN]
+    (source,) = _sources([BUILTIN], loading, [])
+    size = {"length": show.length}
+    return replace(source, marked={**size, **show.marked}, unmarked={**size, **show.unmarked})
+
+
+def _has_screen() -> bool:
+    """Whether a browser would open a window; without one, Python's webbrowser takes the terminal."""
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def _is_local(host: str) -> bool:

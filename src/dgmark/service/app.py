@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from dgmark.service import detecting, generating, pages
+from dgmark.service import detecting, generating, openai_routes, pages
 from dgmark.service.gate import Gate
 from dgmark.service.house import House
 from dgmark.service.problems import answer_errors
@@ -65,6 +65,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     app.include_router(detecting.routes(house))
     if house.offers:
         app.include_router(generating.routes(house))
+        app.include_router(openai_routes.routes(house))
     app.include_router(_operation(house))
     app.include_router(_well_known(house))
     app.include_router(pages.routes())

@@ -3,9 +3,9 @@
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
@@ -102,13 +102,23 @@ class Text:
         job: what the model worker is told.
         marking: how the text is marked.
         seed: the seed that the request chose.
+        stops: what ends the text where it would first stand in it.
         started: the worker's first answer.
         finished: its last.
     """
 
-    def __init__(self, house: House, request: Request, job: Job, marking: Marking, seed: int | None) -> None:
+    def __init__(
+        self,
+        house: House,
+        request: Request,
+        job: Job,
+        marking: Marking,
+        *,
+        seed: int | None,
+        stops: Sequence[str] = (),
+    ) -> None:
         self._house, self._request = house, request
-        self.job, self.marking, self.seed = job, marking, seed
+        self.job, self.marking, self.seed, self.stops = job, marking, seed, stops
         self.started: Started | None = None
         self.finished: Finished | None = None
         self._outcome = "cancelled"
@@ -195,10 +205,21 @@ class Text:
             if isinstance(message, DgmarkError):
                 self._outcome = "failed"
                 raise message
-            if isinstance(message, Finished):
-                self._outcome, self.finished = "finished", message
-            elif isinstance(message, Stepped):
+            if isinstance(message, Stepped):
                 yield message
+                text, steps = message.text, message.step + 1
+                if (end := self._end(text)) is not None:  # the rest is not written
+                    self._finish(Finished(message.id, text[:end], True, message.joined, steps))
+            elif isinstance(message, Finished):
+                end = self._end(message.text)
+                self._finish(message if end is None else replace(message, text=message.text[:end], ended=True))
+
+    def _end(self, text: str) -> int | None:
+        """Where the text is to end because of what it says; None for nowhere."""
+        return min((place for stop in self.stops if (place := text.find(stop)) >= 0), default=None)
+
+    def _finish(self, finished: Finished) -> None:
+        self._outcome, self.finished = "finished", finished
 
     def complaint(self, error: Exception) -> Complaint:
         """What is said of an error."""
@@ -232,7 +253,16 @@ Answering = Callable[[], Response]
 Events = Callable[[Text, AsyncIterator[Stepped | None]], AsyncIterator[bytes]]
 
 
-def begin(house: House, request: Request, caller: Caller, asked: fields.Sampling, *, prompt: Prompt, name: str) -> Text:
+def begin(
+    house: House,
+    request: Request,
+    caller: Caller,
+    asked: fields.Sampling,
+    *,
+    prompt: Prompt,
+    name: str,
+    stops: Sequence[str] = (),
+) -> Text:
     """The text that a request asks for, and how it is to be marked; nothing is begun yet.
 
     Args:
@@ -242,6 +272,7 @@ def begin(house: House, request: Request, caller: Caller, asked: fields.Sampling
         asked: how the text is to be written.
         prompt: what it continues.
         name: what its id begins with.
+        stops: what ends the text where it would first stand in it.
 
     Raises:
         Refused: the model is unknown, the prompt is too long, or the policy does not allow what is asked for.
@@ -269,7 +300,7 @@ def begin(house: House, request: Request, caller: Caller, asked: fields.Sampling
         settings={**settings, **asked.decoding()},
     )
     _note(house, request, caller, "generate", offer, asked, text=text_id, key=marking.key, subkey_chosen=marking.chosen)
-    return Text(house, request, job, marking, asked.seed)
+    return Text(house, request, job, marking, seed=asked.seed, stops=stops)
 
 
 def offer_of(house: House, name: str | None) -> Offer:
@@ -393,5 +424,7 @@ def json_body(model: type[BaseModel]) -> dict[str, Any]:
 
 def body_schemas() -> dict[str, Any]:
     """The schemas that the descriptions of the bodies refer to, by name."""
-    schema = fields.GenerateRequest.model_json_schema(ref_template="#/components/schemas/{model}")
-    return dict(schema["$defs"])
+    found: dict[str, Any] = {}
+    for model in (fields.GenerateRequest, fields.ChatRequest):
+        found |= model.model_json_schema(ref_template="#/components/schemas/{model}")["$defs"]
+    return found

@@ -149,3 +149,154 @@ class Written(AnswerFields):
     watermark: WatermarkAnswer
     settings: dict[str, Any]
     seed: int | None
+
+
+# --- OpenAI's interface
+
+
+class StreamOptions(RequestFields):
+    """What a stream says beside the text."""
+
+    include_usage: bool = Field(False, description="Count the tokens in a last chunk.")
+
+
+class _OpenAI(Sampling):
+    """What chat and plain completions share.
+
+    Fields that would change the answer, and that diffusion models or this service cannot honour, may have their default
+    only; others are unknown.
+    """
+
+    stream: bool = Field(False, description="Answer with chunks of the text, from its beginning on.")
+    stream_options: StreamOptions | None = None
+    stop: str | list[str] | None = Field(None, description="What ends the text where it would first stand in it.")
+    n: Literal[1] | None = None
+    presence_penalty: Literal[0] | None = None
+    frequency_penalty: Literal[0] | None = None
+    user: str | None = Field(None, description="Whom the text is for; not used.")
+
+    @model_validator(mode="after")
+    def _options_of_a_stream(self) -> "_OpenAI":
+        if self.stream_options is not None and not self.stream:
+            raise ValueError("stream_options needs stream")
+        if "" in self.stops:
+            raise ValueError("stop cannot be empty")
+        return self
+
+    @property
+    def stops(self) -> list[str]:
+        """What ends the text."""
+        return [self.stop] if isinstance(self.stop, str) else self.stop or []
+
+
+class CompletionRequest(_OpenAI):
+    """A text to continue."""
+
+    prompt: str | list[TokenId] = Field(description="Text, or token ids, to continue.")
+    best_of: Literal[1] | None = None
+    echo: Literal[False] | None = None
+    logprobs: None = None
+    suffix: None = None
+
+
+class TextPart(RequestFields):
+    """A part of a message."""
+
+    type: Literal["text"]
+    text: str
+
+
+class ChatMessage(RequestFields):
+    """A message of a conversation."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart]
+
+    @property
+    def plain(self) -> Message:
+        """The message with its parts joined."""
+        content = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+        return Message(role=self.role, content=content)
+
+
+class ChatRequest(_OpenAI):
+    """A message to answer."""
+
+    messages: list[ChatMessage] = Field(description="One message, of a user.")
+    max_completion_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS, description="Another name for max_tokens.")
+    logprobs: Literal[False] | None = None
+
+    @model_validator(mode="after")
+    def _one_limit(self) -> "ChatRequest":
+        if self.max_completion_tokens is not None:
+            if self.max_tokens is not None:
+                raise ValueError("give max_tokens or max_completion_tokens, not both")
+            self.max_tokens = self.max_completion_tokens
+        return self
+
+
+class _Completion(AnswerFields):
+    id: str
+    created: int
+    model: str
+    usage: Usage
+    num_denoising_steps: int
+    block_length: int
+    watermark: WatermarkAnswer
+
+
+class TextChoice(AnswerFields):
+    """A text."""
+
+    index: int
+    text: str
+    finish_reason: Literal["stop", "length"]
+    logprobs: None
+
+
+class Completion(_Completion):
+    """A text, in OpenAI's form; num_denoising_steps, block_length and watermark are ours."""
+
+    object: Literal["text_completion"]
+    choices: list[TextChoice]
+
+
+class AnswerMessage(AnswerFields):
+    """What the model says."""
+
+    role: Literal["assistant"]
+    content: str
+
+
+class ChatChoice(AnswerFields):
+    """An answer."""
+
+    index: int
+    message: AnswerMessage
+    finish_reason: Literal["stop", "length"]
+    logprobs: None
+
+
+class ChatCompletion(_Completion):
+    """An answer, in OpenAI's form; num_denoising_steps, block_length and watermark are ours."""
+
+    object: Literal["chat.completion"]
+    choices: list[ChatChoice]
+
+
+class Model(AnswerFields):
+    """A model, in OpenAI's form; policy and keys are ours."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    policy: Literal["default", "enforced"]
+    keys: list[str]
+
+
+class Models(AnswerFields):
+    """All models."""
+
+    object: Literal["list"]
+    data: list[Model]

@@ -86,7 +86,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Stepped:
-    """One step committed tokens of a job; `text` is all that is written from the beginning without a gap."""
+    """One step committed tokens of a job; `text`, of `joined` tokens, is written from the beginning without a gap."""
 
     id: str
     step: int
@@ -95,6 +95,7 @@ class Stepped:
     tokens: list[int]
     pieces: list[str]
     text: str = field(repr=False)
+    joined: int
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ No message names a path or a key file.
 """
 
 import logging
+import re
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -114,6 +115,7 @@ class Complaint:
         return JSONResponse(self.problem(request_id), self.status, self.headers, media_type="application/problem+json")
 
 
+_TYPES = ("str", "bool", "int", "float", "list", "dict")
 OPENAI_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models")
 _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 
@@ -143,10 +145,16 @@ def complaint_of(error: Exception, request_id: str) -> Complaint:
 def _invalid(error: RequestValidationError | ValidationError) -> Complaint:
     # places and reasons only: the input may be somebody's text
     errors = [
-        {"param": ".".join(map(str, one["loc"])) or "body", "message": str(one["msg"])} for one in error.errors()[:20]
+        {"param": ".".join(filter(_is_field, map(str, one["loc"]))) or "body", "message": str(one["msg"])}
+        for one in error.errors()[:20]
     ]
     detail = "; ".join(f"{one['param']}: {one['message']}" for one in errors[:3])
     return Complaint(400, f"the request is invalid: {detail}", errors)
+
+
+def _is_field(place: str) -> bool:
+    """Whether this part of a place is a field or a number in a list, not the name of one of several types."""
+    return re.fullmatch(r"[a-z0-9_]+", place) is not None and place not in _TYPES
 
 
 def id_of(request: Request) -> str:

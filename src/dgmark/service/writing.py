@@ -229,6 +229,7 @@ class _Written:
             tokens=event.token_ids,
             pieces=[tokenizer.decode([token]) for token in event.token_ids],
             text=self.text,
+            joined=len(self.joined),
         )
 
 

@@ -1,0 +1,213 @@
+"""OpenAI's interface to the same texts: chat and plain completions, whole or in chunks, and the list of models.
+
+A diffusion model writes out of order; a chunk has what became readable from the beginning on without a gap.
+"""
+
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from dgmark.errors import DgmarkError
+from dgmark.service import generation_fields as fields
+from dgmark.service.generating import (
+    EVENTS,
+    HEARTBEAT,
+    Events,
+    Prompt,
+    Text,
+    begin,
+    event,
+    json_body,
+    offer_of,
+    prompt_of,
+    read,
+)
+from dgmark.service.house import House
+from dgmark.service.jobs import Stepped
+from dgmark.service.policy import Offer
+
+_DONE = "[DONE]"
+# of a character that is not whole yet
+_UNFINISHED = "\ufffd"
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What differs between chat and plain completions.
+
+    Attributes:
+        name: what ids begin with.
+        whole: the name of a whole answer.
+        chunk: the name of a chunk.
+        opening: the first chunk's delta; None if there is no such chunk.
+        content: the text as a field of a choice.
+        delta: a piece of the text as a field of a chunk's choice.
+    """
+
+    name: str
+    whole: str
+    chunk: str
+    opening: dict[str, Any] | None
+    content: Callable[[str], dict[str, Any]]
+    delta: Callable[[str], dict[str, Any]]
+
+
+_CHAT = _Kind(
+    name="chatcmpl",
+    whole="chat.completion",
+    chunk="chat.completion.chunk",
+    opening={"delta": {"role": "assistant", "content": ""}},
+    content=lambda text: {"message": {"role": "assistant", "content": text}},
+    delta=lambda piece: {"delta": {"content": piece} if piece else {}},
+)
+_PLAIN = _Kind(
+    name="cmpl",
+    whole="text_completion",
+    chunk="text_completion",
+    opening=None,
+    content=lambda text: {"text": text},
+    delta=lambda piece: {"text": piece},
+)
+
+
+def routes(house: House) -> APIRouter:
+    """The routes of OpenAI's interface.
+
+    Args:
+        house: what the routes of one service share.
+    """
+    router = APIRouter(tags=["OpenAI's interface"])
+    began = int(time.time())
+
+    @router.post(
+        "/v1/chat/completions",
+        summary="Answer a message, in OpenAI's form",
+        response_model=fields.ChatCompletion,
+        responses=EVENTS,
+        openapi_extra=json_body(fields.ChatRequest),
+    )
+    async def chat(request: Request) -> Response:
+        caller = house.callers.with_scope(request, "generate")
+        asked = await read(request, fields.ChatRequest)
+        prompt = prompt_of(None, [message.plain for message in asked.messages])
+        text = begin(house, request, caller, asked, prompt=prompt, name=_CHAT.name, stops=asked.stops)
+        return await _answer(text, asked, _CHAT)
+
+    @router.post(
+        "/v1/completions",
+        summary="Continue a text, in OpenAI's form",
+        response_model=fields.Completion,
+        responses=EVENTS,
+        openapi_extra=json_body(fields.CompletionRequest),
+    )
+    async def completions(request: Request) -> Response:
+        caller = house.callers.with_scope(request, "generate")
+        asked = await read(request, fields.CompletionRequest)
+        prompt = Prompt(asked.prompt)
+        text = begin(house, request, caller, asked, prompt=prompt, name=_PLAIN.name, stops=asked.stops)
+        return await _answer(text, asked, _PLAIN)
+
+    @router.get("/v1/models", summary="The models that write texts")
+    async def models(request: Request) -> fields.Models:
+        house.callers.with_scope(request, "generate")
+        return fields.Models(object="list", data=[_model(offer, began) for offer in house.offers.values()])
+
+    @router.get("/v1/models/{name:path}", summary="One model")
+    async def model(request: Request, name: str) -> fields.Model:
+        house.callers.with_scope(request, "generate")
+        return _model(offer_of(house, name), began)
+
+    return router
+
+
+def _model(offer: Offer, began: int) -> fields.Model:
+    return fields.Model(
+        id=offer.source.name,
+        object="model",
+        created=began,
+        owned_by="dgmark",
+        policy=offer.policy,
+        keys=list(offer.keys),
+    )
+
+
+async def _answer(text: Text, asked: "fields.ChatRequest | fields.CompletionRequest", kind: _Kind) -> Response:
+    created = int(time.time())
+    if not asked.stream:
+        return await text.whole(lambda: JSONResponse(_whole(text, kind, created)))
+    with_usage = asked.stream_options is not None and asked.stream_options.include_usage
+    return await text.stream(_chunks(kind, created, with_usage=with_usage))
+
+
+def _whole(text: Text, kind: _Kind, created: int) -> dict[str, Any]:
+    assert text.finished is not None
+    choice = {"index": 0, **kind.content(text.finished.text), "finish_reason": text.finish_reason, "logprobs": None}
+    return {
+        "id": text.job.id,
+        "object": kind.whole,
+        "created": created,
+        "model": text.job.model,
+        "choices": [choice],
+        "usage": text.usage(),
+        **_own(text),
+    }
+
+
+def _own(text: Text) -> dict[str, Any]:
+    """The fields that OpenAI's form does not have."""
+    assert text.started is not None
+    assert text.finished is not None
+    return {
+        "num_denoising_steps": text.finished.steps,
+        "block_length": text.started.block_length,
+        "watermark": text.marking.told(),
+    }
+
+
+def _chunks(kind: _Kind, created: int, *, with_usage: bool) -> Events:
+    """The events of a stream: chunks, one with the reason of the end, maybe one with the counts, and the end."""
+
+    async def chunks(text: Text, steps: AsyncIterator[Stepped | None]) -> AsyncIterator[bytes]:
+        def chunk(choices: list[dict[str, Any]], **more: Any) -> bytes:
+            head = {"id": text.job.id, "object": kind.chunk, "created": created, "model": text.job.model}
+            usage = {"usage": None} if with_usage else {}
+            return event(None, {**head, "choices": choices, **usage, **more})
+
+        def choice(fields_: dict[str, Any], reason: str | None = None) -> list[dict[str, Any]]:
+            return [{"index": 0, **fields_, "finish_reason": reason, "logprobs": None}]
+
+        if kind.opening is not None:
+            yield chunk(choice(kind.opening), watermark=text.marking.told())
+        sent = ""
+        try:
+            async for step in steps:
+                if step is None:
+                    yield HEARTBEAT
+                elif piece := _readable(step.text, text.stops, sent):
+                    sent += piece
+                    yield chunk(choice(kind.delta(piece)))
+            assert text.finished is not None
+            if rest := text.finished.text.removeprefix(sent):
+                yield chunk(choice(kind.delta(rest)))
+            yield chunk(choice(kind.delta(""), text.finish_reason), **_own(text))
+            if with_usage:
+                yield chunk([], usage=text.usage())
+            yield event(None, _DONE)
+        except DgmarkError as error:
+            yield event(None, text.complaint(error).openai())
+
+    return chunks
+
+
+def _readable(text: str, stops: Sequence[str], sent: str) -> str:
+    """What can be sent of the text after what was sent: whole characters that are no beginning of what ends it."""
+    text = text.rstrip(_UNFINISHED)
+    end = min((place for stop in stops if (place := text.find(stop)) >= 0), default=len(text))
+    if end == len(text):
+        beginnings = (stop[:size] for stop in stops for size in range(1, len(stop)))
+        end -= max((len(one) for one in beginnings if text.endswith(one)), default=0)
+    return text[len(sent) : end] if text.startswith(sent) else ""

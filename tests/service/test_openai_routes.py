@@ -1,0 +1,164 @@
+"""OpenAI's interface, asked by OpenAI's own client, on a real server with a tiny model."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+import dgmark
+from dgmark.models.load import load_model
+from dgmark.models.network import NetworkDenoiser
+from dgmark.service.app import create_app
+from dgmark.service.generation_fields import ChatCompletion, Completion
+from dgmark.service.openai_routes import _readable
+from dgmark.service.settings import ModelSource, ServiceSettings
+from support import tiny_checkpoints
+from support.services import bearer, listening, until_ready
+
+pytestmark = pytest.mark.slow
+SHORT: dict[str, Any] = {"model": "tiny", "max_tokens": 24, "seed": 5, "extra_body": {"block_length": 8}}
+USER: Any = [{"role": "user", "content": "w3 w4"}]
+SETTINGS: Any = {"length": 24, "block_length": 8, "seed": 5}
+
+
+class Served:
+    """A running service and its client, with the same model and key here."""
+
+    def __init__(self, client: openai.OpenAI, model: NetworkDenoiser, key: dgmark.WatermarkKey) -> None:
+        self.client, self.model, self.key = client, model, key
+
+    def alone(self, prompt: str, *, marked: bool = True, **more: Any) -> Any:
+        key = self.key if marked else None
+        return dgmark.generate(self.model, prompt, key=key, **{**SETTINGS, **more})[0]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("openai")
+    tiny_checkpoints.write(folder / "tiny", "llada")
+    (folder / "keys").mkdir()
+    model = load_model(str(folder / "tiny"))
+    key = dgmark.WatermarkKey.generate(model)
+    key.save(folder / "keys" / "main.json")
+    tokens = folder / "tokens.json"
+    token = bearer(tokens, "client", "generate")["authorization"].removeprefix("Bearer ")
+    source = ModelSource({"name_or_path": str(folder / "tiny")})
+    settings = ServiceSettings(
+        folder / "keys", tokens=tokens, tokenizer=str(folder / "tiny"), models=(source,), workers=1
+    )
+    app = create_app(settings)
+    with listening(app) as url, openai.OpenAI(base_url=f"{url}/v1", api_key=token, max_retries=0) as client:
+        until_ready(app)
+        yield Served(client, model, key)
+
+
+def test_a_chat_completion(served: Served) -> None:
+    answer = served.client.chat.completions.create(messages=USER, **SHORT)
+    alone = served.alone("w3 w4", chat=True)
+    assert answer.choices[0].message.content == alone.text
+    assert answer.choices[0].finish_reason == ("stop" if alone.ended else "length")
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == len(alone.token_ids)
+    fields = ChatCompletion.model_validate(answer.model_dump(exclude_unset=True))
+    assert (fields.num_denoising_steps, fields.block_length) == (len(alone.trace.step), 8)
+    assert fields.watermark.enabled
+    assert fields.watermark.key_fingerprint == served.key.fingerprint
+
+
+def test_a_completion_without_the_mark(served: Served) -> None:
+    body = {"block_length": 8, "watermark": False}
+    answer = served.client.completions.create(prompt="w1 w2", **{**SHORT, "extra_body": body})
+    assert answer.choices[0].text == served.alone("w1 w2", marked=False).text
+    assert not Completion.model_validate(answer.model_dump(exclude_unset=True)).watermark.enabled
+
+
+def test_chunks_add_up_to_the_answer(served: Served) -> None:
+    counted = {"include_usage": True}
+    chunks = list(
+        served.client.chat.completions.create(messages=USER, stream=True, stream_options=counted, **SHORT)  # type: ignore[call-overload]
+    )
+    alone = served.alone("w3 w4", chat=True)
+    assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == alone.text
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices].count(None) == len(chunks) - 2
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage.completion_tokens == len(alone.token_ids)
+    assert all(chunk.usage is None for chunk in chunks[:-1])
+    assert chunks[-2].watermark["enabled"] is True
+    plain = list(served.client.completions.create(prompt="w1 w2", stream=True, **SHORT))
+    assert "".join(chunk.choices[0].text for chunk in plain) == served.alone("w1 w2").text
+    assert len(plain) > 3
+    assert all("usage" not in chunk.model_fields_set for chunk in plain)
+
+
+def test_stop_ends_the_text_before_it(served: Served) -> None:
+    whole = served.alone("w1 w2").text
+    stop = whole.split()[3]
+    for stops in (stop, ["nowhere", stop]):
+        answer = served.client.completions.create(prompt="w1 w2", stop=stops, **SHORT)
+        chunks = list(served.client.completions.create(prompt="w1 w2", stop=stops, stream=True, **SHORT))
+        assert answer.choices[0].text == whole[: whole.index(stop)]
+        assert "".join(chunk.choices[0].text for chunk in chunks) == whole[: whole.index(stop)]
+        assert answer.choices[0].finish_reason == chunks[-1].choices[0].finish_reason == "stop"
+
+
+def test_the_beginning_of_a_stop_is_held_back() -> None:
+    assert _readable("one two EN", ["END"], "one") == " two "
+    assert _readable("one END two", ["END"], "") == "one "
+    assert _readable("one caf\ufffd", [], "one") == " caf"
+    assert _readable("other", [], "one") == ""
+
+
+def test_the_models_are_listed(served: Served) -> None:
+    assert [model.id for model in served.client.models.list()] == ["tiny"]
+    assert served.client.models.retrieve("tiny").object == "model"
+    with pytest.raises(openai.NotFoundError) as missing:
+        served.client.models.retrieve("org/gpt")
+    assert missing.value.code == "model_not_found"
+
+
+@pytest.mark.parametrize(
+    ("changed", "param"),
+    [
+        ({"n": 2}, "n"),
+        ({"logprobs": True}, "logprobs"),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+        ({"frequency_penalty": 0.5}, "frequency_penalty"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"temperature": -1}, "temperature"),
+        ({"extra_body": {"watermark": {"key_id": "nobody"}}}, "watermark.key_id"),
+        ({"messages": [{"role": "system", "content": "a"}, *USER]}, "messages"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a"}}]}]}, None),
+    ],
+)
+def test_what_cannot_be_done_is_refused_by_name(served: Served, changed: dict[str, Any], param: str | None) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        served.client.chat.completions.create(**{"messages": USER, **SHORT, **changed})
+    assert refused.value.type == "invalid_request_error"
+    assert param in (None, refused.value.param)
+
+
+def test_errors_have_openais_form(served: Served) -> None:
+    with pytest.raises(openai.AuthenticationError):
+        served.client.with_options(api_key="dgm_wrong").completions.create(prompt="a", **SHORT)
+    with pytest.raises(openai.NotFoundError) as missing:
+        served.client.completions.create(prompt="a", **{**SHORT, "model": "gpt"})
+    assert (missing.value.code, missing.value.param) == ("model_not_found", "model")
+
+
+def test_the_demo_brings_its_own_key(tmp_path: Path) -> None:
+    from dgmark.checkpoint.folder import BUILTIN
+    from dgmark.cli.serve import _demo_source, _throw_away_key
+    from dgmark.service.policy import offers_of
+    from support.command_line import run
+
+    folder = _throw_away_key()
+    keys = {"demo": dgmark.WatermarkKey.load(folder / "demo.json")}
+    (offer,) = offers_of(ServiceSettings(folder, models=(_demo_source({}),)), keys).values()
+    assert list(offer.keys) == ["demo"]
+    assert offer.source.marked["temperature"] < offer.source.unmarked["temperature"]
+    assert offer.source.name == BUILTIN
+    assert run("serve", "--demo", "--keys", str(tmp_path)).exit_code == 2
+    assert run("serve").exit_code == 2
