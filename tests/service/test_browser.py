@@ -1,7 +1,6 @@
 """The page in a browser: check, move the slider, drop a document, download the report; skipped where there is none."""
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,13 @@ import pytest
 from dgmark.report import SigningKey, verify_report
 from dgmark.service.app import create_app
 from dgmark.service.settings import ServiceSettings
+from support.browsers import chromium, serious_faults, watched_page
 from support.known_keys import known_key
 from support.marked_texts import marked_text
 from support.services import key_folder, listening
 from support.unmarked_texts import PROSE
 
-sync_api = pytest.importorskip("playwright.sync_api")
-axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here"), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 PLAIN = (PROSE / "willows.txt").read_text()[:900]
 MARKED = marked_text(known_key("one"), 150)
@@ -36,28 +33,15 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
 def page(browser: Any, address: str) -> Iterator[Any]:
-    """The page; its requests go nowhere else, and nothing goes wrong in it unnoticed."""
-    context = browser.new_context(accept_downloads=True)
-    page = context.new_page()
-    faults: list[str] = []
-    asked: list[str] = []
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
-    page.on("request", lambda request: asked.append(request.url))
-    page.asked, page.faults = asked, faults
-    page.goto(address)
-    yield page
-    context.close()
-    assert not faults
-    assert all(url.startswith((address, "blob:")) for url in asked)
+    with watched_page(browser, address) as page:
+        page.goto(address)
+        yield page
 
 
 def check(page: Any, text: str) -> None:
@@ -164,9 +148,3 @@ def test_axe_finds_no_serious_fault(page: Any, scheme: str, width: int) -> None:
     assert serious_faults(page) == []
     page.goto(f"{page.url}about")
     assert serious_faults(page) == []
-
-
-def serious_faults(page: Any) -> list[str]:
-    """What axe-core calls serious or critical, with the element."""
-    found = axe.Axe().run(page).response["violations"]
-    return [f"{one['id']}: {one['nodes'][0]['html']}" for one in found if one["impact"] in ("serious", "critical")]

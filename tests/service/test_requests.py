@@ -1,6 +1,7 @@
 """Requests that are wrong, too long, too slow or from elsewhere: each has its answer, and none is a verdict."""
 
 import asyncio
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -128,6 +129,13 @@ def test_unknown_paths_and_methods_are_problems(client: TestClient) -> None:
     for answer, status in ((client.get("/v1/nothing"), 404), (client.get("/v1/detect"), 405)):
         assert answer.status_code == status
         Problem.model_validate(answer.json())
+
+
+def test_a_service_that_only_checks_has_no_pages_for_writing(client: TestClient) -> None:
+    assert [client.get(path).status_code for path in ("/write", "/guess", "/write.js")] == [404] * 3
+    for path, other in (("/", "/about"), ("/about", "/")):
+        links = re.findall(r'<a href="(/\w*)"( aria-current="page")?>', client.get(path).text)
+        assert links == sorted([(path, ' aria-current="page"'), (other, "")])
 
 
 def test_every_answer_has_an_id_and_closed_doors(client: TestClient) -> None:

@@ -68,7 +68,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         app.include_router(openai_routes.routes(house))
     app.include_router(_operation(house))
     app.include_router(_well_known(house))
-    app.include_router(pages.routes())
+    app.include_router(pages.routes(writes=bool(house.offers)))
     app.add_middleware(
         Gate,
         metrics=house.metrics,

@@ -4,52 +4,12 @@
 const DECADES = 12; // the scale of rarities: its right end is 10^-12
 const LOOSEST = 2;
 const RATES = Array.from({ length: DECADES - LOOSEST + 1 }, (_, step) => Number(`1e-${step + LOOSEST}`));
-const TOKEN = "dgmark-token";
-
-const $ = (id) => document.getElementById(id);
-const number = (value) => value.toLocaleString("en");
 
 let service = null; // what the service says of itself
 let file = null; // the chosen document
 let shown = null; // {answer, source, characters}: the check whose result is shown
 
-function make(tag, className, ...children) {
-  const element = document.createElement(tag);
-  if (className) element.className = className;
-  element.append(...children);
-  return element;
-}
-
 // --- asking the service ---
-
-async function ask(path, body) {
-  const headers = {};
-  const token = $("token").value.trim();
-  if (token) headers.authorization = `Bearer ${token}`;
-  if (typeof body === "string") headers["content-type"] = "application/json";
-  let response;
-  try {
-    response = await fetch(path, body === undefined ? { headers } : { method: "POST", headers, body });
-  } catch {
-    throw new Error("The service cannot be reached. Is it running?");
-  }
-  if (response.ok) return response;
-  let problem = {};
-  try {
-    problem = await response.json();
-  } catch {
-    // not an answer of the service, but of something before it
-  }
-  const error = new Error(sentence(problem.detail ?? `The service answered with status ${response.status}.`));
-  error.status = response.status;
-  error.request = problem.request_id;
-  throw error;
-}
-
-function sentence(text) {
-  const word = /^[a-z]+ /.test(text); // and not the name of a file
-  return (word ? text.charAt(0).toUpperCase() + text.slice(1) : text) + (/[.!?]$/.test(text) ? "" : ".");
-}
 
 function bodyOf(source, fields) {
   if (!source.file) return JSON.stringify({ ...fields, text: source.text });
@@ -62,13 +22,8 @@ function bodyOf(source, fields) {
 }
 
 async function meet() {
-  try {
-    service = await (await ask("/v1/about")).json();
-  } catch (error) {
-    if (error.status !== 401) throw error;
-    $("token-field").hidden = false;
-    return;
-  }
+  service = await about();
+  if (!service) return;
   const keys = service.keys.map((key) => key.name);
   if (keys.length > 1) {
     $("key").replaceChildren(new Option("any key", ""), ...keys.map((name) => new Option(name, name)));
@@ -90,7 +45,6 @@ async function check(event) {
   try {
     if (!service) await meet();
     if (!service) throw new Error("This service answers those who have an access token. Enter yours above.");
-    if ($("token").value.trim()) sessionStorage.setItem(TOKEN, $("token").value.trim());
     const fields = { passages: true, include_text: true };
     if ($("key").value) fields.key = $("key").value;
     if (service.form === "full") fields.rates = RATES;
@@ -100,8 +54,7 @@ async function check(event) {
   } catch (error) {
     if (error.status === 401) {
       service = null;
-      sessionStorage.removeItem(TOKEN);
-      $("token-field").hidden = false;
+      forgetToken();
     }
     fail(error);
   } finally {
@@ -119,9 +72,7 @@ function fail(error) {
   // an old verdict beside a failure would be taken for the answer
   $("result").hidden = true;
   shown = null;
-  const where = error.request ? make("small", "hint", ` Request ${error.request}.`) : "";
-  $("problem").replaceChildren(make("strong", "", "There is no answer"), error.message, where);
-  $("problem").hidden = false;
+  showProblem("There is no answer", error);
 }
 
 // --- showing the answer ---
@@ -298,5 +249,9 @@ $("rate").addEventListener("input", render);
 for (const button of document.querySelectorAll("[data-format]")) {
   button.addEventListener("click", () => download(button.dataset.format));
 }
-$("token").value = sessionStorage.getItem(TOKEN) ?? "";
-meet().catch(fail);
+
+// a text that another page handed over is checked at once
+const handed = sessionStorage.getItem(HANDED);
+sessionStorage.removeItem(HANDED);
+if (handed !== null) $("text").value = handed;
+meet().then(() => handed !== null && service && $("form").requestSubmit(), fail);

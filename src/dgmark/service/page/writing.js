@@ -1,0 +1,129 @@
+// Having a text written, event by event, and the canvas that shows it: blanks that fill in the order of decoding.
+"use strict";
+
+/** Ask for a text. `on` has a function for each event: start, step, done. Throws what the service says is wrong. */
+async function write(fields, on, signal) {
+  const response = await ask("/v1/generate", JSON.stringify({ ...fields, stream: true }), signal);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) throw new Error("The connection ended before the text did. Try again.");
+    const blocks = (rest + value).split("\n\n");
+    rest = blocks.pop();
+    for (const block of blocks) {
+      const lines = block.split("\n");
+      const name = lines.find((line) => line.startsWith("event: "))?.slice(7);
+      const data = lines.find((line) => line.startsWith("data: "))?.slice(6);
+      if (!name) continue; // a sign of life
+      const event = JSON.parse(data);
+      if (name === "error") throw errorOf(event, 500);
+      on[name]?.(event);
+      if (name === "done") return event;
+    }
+  }
+}
+
+/** A prompt, or a message for a model that answers messages. */
+function asking(model, text) {
+  return { model: model.name, ...(model.chat ? { messages: [{ role: "user", content: text }] } : { prompt: text }) };
+}
+
+/** Wait until a model is loaded, and say so meanwhile; the model as the service then describes it. */
+async function loaded(model, status) {
+  if (!model.ready) status.textContent = "The model is being loaded …";
+  while (!model.ready) {
+    await new Promise((later) => setTimeout(later, 1500));
+    const service = await about();
+    if (!service) throw new Error("This service answers those who have an access token. Enter yours above.");
+    model = service.models.find((one) => one.name === model.name);
+  }
+  return model;
+}
+
+class Canvas {
+  /** @param element shows the text. */
+  constructor(element) {
+    this.element = element;
+    this.clear();
+  }
+
+  clear() {
+    this.cells = [];
+    this.steps = 0;
+    this.filled = 0;
+    this.element.replaceChildren();
+    this.element.classList.remove("finished");
+  }
+
+  /** Show so many blanks, after the words that the text continues. */
+  begin(length, given) {
+    this.clear();
+    this.given = make("span", "given", given);
+    this.cells = Array.from({ length }, () => ({ space: document.createTextNode(""), word: make("span", "cell blank") }));
+    this.element.replaceChildren(this.given, ...this.cells.flatMap((cell) => [cell.space, cell.word]));
+  }
+
+  /** Fill the blanks of one step. */
+  commit({ step, positions, pieces }) {
+    for (const cell of this.newest ?? []) cell.word.classList.remove("new");
+    this.newest = positions.map((position, index) => {
+      const cell = this.cells[position];
+      cell.step = step;
+      this.put(cell, pieces[index]);
+      cell.word.className = cell.word.textContent ? "cell new" : "cell";
+      return cell;
+    });
+    this.steps = step + 1;
+    this.filled += positions.length;
+  }
+
+  put(cell, piece) {
+    const word = piece.trimStart();
+    cell.piece = piece;
+    cell.space.data = piece.slice(0, piece.length - word.length);
+    cell.word.textContent = word;
+  }
+
+  /** The text is done: what follows its end goes, and each word gets the colour of its step. */
+  finish(text, tokens) {
+    for (const cell of this.cells.splice(tokens)) {
+      cell.space.remove();
+      cell.word.remove();
+    }
+    this.newest = [];
+    this.spell(text);
+    const last = Math.max(1, this.steps - 1);
+    for (const cell of this.cells) cell.word.style.setProperty("--age", (1 - (cell.step ?? last) / last).toFixed(3));
+    this.element.classList.add("finished");
+    this.at(this.steps);
+  }
+
+  /** Correct the pieces, which were decoded one by one, by the whole text. */
+  spell(text) {
+    if (this.cells.map((cell) => cell.piece).join("") === text) return;
+    let place = 0;
+    const exact = this.cells.map(({ piece }) => {
+      const found = text.indexOf(piece.trimStart(), place);
+      if (found < 0 || text.slice(place, found).trim()) return null;
+      const whole = text.slice(place, found + piece.trimStart().length);
+      place = found + piece.trimStart().length;
+      return whole;
+    });
+    if (exact.includes(null) || text.slice(place).trim()) {
+      // letters that are made of several tokens: the whole text, in the order of its last token
+      this.cells = [{ ...this.cells[0], step: this.steps - 1, piece: text }];
+      this.element.replaceChildren(this.given, this.cells[0].space, this.cells[0].word);
+      this.put(this.cells[0], text);
+    } else {
+      this.cells.forEach((cell, index) => this.put(cell, exact[index]));
+    }
+  }
+
+  /** Show the text as it was after so many steps. */
+  at(steps) {
+    for (const { word, step } of this.cells) {
+      word.className = step < steps ? (step === steps - 1 && steps < this.steps ? "cell new" : "cell") : "cell blank";
+    }
+  }
+}

@@ -1,0 +1,247 @@
+"""The pages Write and Guess in a browser: live, again, stopped, failed, on a phone; skipped where there is none."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import httpx2
+import pytest
+
+from dgmark.service.app import create_app
+from dgmark.service.settings import ModelSource, ServiceSettings
+from support.browsers import chromium, serious_faults, watched_page
+from support.known_keys import known_key
+from support.marked_texts import marked_text
+from support.services import key_folder, listening
+from support.unmarked_texts import PROSE
+
+pytestmark = pytest.mark.slow
+PLAIN = (PROSE / "willows.txt").read_text()[:900]
+EVENTS = {"content-type": "text/event-stream"}
+COUNT = "() => document.querySelectorAll('#marked .cell:not(.blank)').length"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    keys = key_folder(tmp_path_factory.mktemp("writing"), "one")
+    model = ModelSource({"name_or_path": "storyteller", "device": "cpu"})
+    with listening(create_app(ServiceSettings(keys=keys, workers=1, models=(model,)))) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(browser: Any, address: str) -> Iterator[Any]:
+    with watched_page(browser, address) as page:
+        page.set_default_timeout(60_000)
+        page.goto(f"{address}/write")
+        yield page
+
+
+def event(name: str, **fields: Any) -> str:
+    return f"event: {name}\ndata: {json.dumps(fields)}\n\n"
+
+
+def steps(pieces: Sequence[str], order: Sequence[int]) -> str:
+    """The events of a text whose pieces are committed one by one."""
+    length = max(len(pieces), len(order))
+    start = event("start", length=length, block_length=length)
+    return start + "".join(
+        event("step", step=step, block=0, positions=[place], tokens=[place], pieces=[(*pieces, *[""] * 9)[place]])
+        for step, place in enumerate(order)
+    )
+
+
+def done(pieces: Sequence[str], text: str) -> str:
+    mark = {"enabled": True, "key_id": "one"}
+    usage = {"completion_tokens": len(pieces)}
+    return event("done", text=text, usage=usage, num_denoising_steps=len(pieces), watermark=mark)
+
+
+def answer_with(page: Any, body: str, status: int = 200, headers: dict[str, str] = EVENTS) -> None:
+    """Let the next texts be these events, whatever is asked for."""
+    page.unroute_all()
+    page.route("**/v1/generate", lambda route: route.fulfill(status=status, headers=headers, body=body))
+
+
+def write(page: Any) -> None:
+    page.focus("#prompt")
+    page.keyboard.press("Control+Enter")
+
+
+def filled(page: Any, step: int) -> list[int]:
+    """The places that are filled in the marked text after a step of the replay."""
+    page.evaluate(
+        """step => { const slider = document.getElementById("step"); slider.value = step;
+            slider.dispatchEvent(new Event("input")); }""",
+        step,
+    )
+    script = "all => all.flatMap((one, place) => one.classList.contains('blank') ? [] : [place])"
+    return list(page.eval_on_selector_all("#marked .cell", script))
+
+
+def test_two_texts_fill_in_the_order_of_decoding_and_one_is_checked(page: Any) -> None:
+    page.select_option("#length", "64")
+    page.evaluate(
+        """() => { window.heard = [];
+            new MutationObserver(() => heard.push(document.getElementById("status").textContent))
+                .observe(document.getElementById("status"), {childList: true}); }"""
+    )
+    write(page)
+    page.wait_for_function(f"() => {{ const n = ({COUNT})(); return n > 3 && n < 61; }}")  # it is shown live
+    page.wait_for_selector("#replay:not([hidden])")
+    assert page.evaluate(COUNT) == 64
+    assert len(page.evaluate("heard")) <= 7  # a screen reader hears quarters, not words
+    assert page.evaluate("document.querySelectorAll('.canvas[aria-live], [aria-live] .canvas').length") == 0
+    tokens = r"64 tokens in 64 steps and [\d.]+ seconds, "
+    assert re.fullmatch(tokens + "marked with the key one", page.inner_text("#marked .facts-line"))
+    assert re.fullmatch(tokens + "not marked", page.inner_text("#unmarked .facts-line"))
+
+    early, late = filled(page, 8), filled(page, 16)
+    assert (len(early), len(late), len(filled(page, 64))) == (8, 16, 64)
+    assert set(early) < set(late)
+    assert late != list(range(16))  # not from left to right
+    assert page.get_attribute("#step", "aria-valuetext") == "step 64 of 64"
+    whole = page.text_content("#marked .canvas")
+    page.keyboard.press("Tab")
+    page.focus("#play")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => document.getElementById('step-words').textContent === 'step 3 of 64'")
+    page.keyboard.press("Enter")
+    assert page.inner_text("#play") == "Play"
+
+    page.click("#marked .check")
+    page.wait_for_selector("#result:not([hidden])")
+    assert page.inner_text("#heading") == "Watermark found"
+    prompt = "Once upon a time there was a little fox who"
+    assert whole == prompt + page.text_content("#scored").removeprefix("start of marked 1").replace(
+        " end of marked 1 ", ""
+    )
+
+
+def test_stop_leaves_what_is_written_and_frees_the_place(page: Any, address: str) -> None:
+    page.select_option("#length", "256")
+    write(page)
+    page.wait_for_function(f"() => ({COUNT})() > 5")
+    page.focus("#stop")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => document.getElementById('status').textContent === 'Stopped.'")
+    assert 5 < page.evaluate(COUNT) < 250
+    assert page.evaluate("document.activeElement.id") == "submit"
+    assert page.is_hidden("#replay")
+    assert page.is_hidden("#marked .check")
+    for _ in range(100):
+        if re.search(r"^dgmark_texts_held 0", held := httpx2.get(f"{address}/metrics").text, re.MULTILINE):
+            break
+        page.wait_for_timeout(50)
+    else:
+        pytest.fail(held)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_guessing_is_answered_by_the_detector_and_counted(page: Any, address: str, right: bool) -> None:
+    page.goto(f"{address}/guess")
+    written = {True: marked_text(known_key("one"), 150), False: PLAIN}
+
+    def answer(route: Any) -> None:
+        text = written[route.request.post_data_json["watermark"]]
+        route.fulfill(headers=EVENTS, body=steps([text], [0]) + done([text], text))
+
+    page.route("**/v1/generate", answer)
+    page.click("#submit")
+    page.wait_for_selector("#result:not([hidden])")
+    shown = {side: page.text_content(f"#{side} .text") for side in ("left", "right")}
+    assert sorted(shown.values()) == sorted(map(str.strip, written.values()))
+    (marked,) = (side for side, text in shown.items() if text == written[True].strip())
+    other = "right" if marked == "left" else "left"
+    page.click(f"#{marked if right else other} .pick-one")
+    page.wait_for_selector("#verdict:not([hidden])")
+    letter = {"left": "A", "right": "B"}[marked]
+    assert page.inner_text("#heading") == f"{'Right' if right else 'No'}, it was {letter}"
+    assert "The detector says: watermark found." in page.inner_text(f"#{marked} .answer")
+    assert "Without the watermark" in page.inner_text(f"#{other} .answer")
+    assert page.inner_text("#rows").split("\n")[:1] == [f"You\t{int(right)} of 1 right"]
+    assert page.evaluate("document.activeElement.id") == "verdict"
+    assert serious_faults(page) == []
+    page.set_viewport_size({"width": 320, "height": 700})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
+
+
+@pytest.mark.parametrize("path", ["/write", "/guess"])
+def test_a_failure_before_the_first_word_is_told_in_one_place(page: Any, address: str, path: str) -> None:
+    page.goto(address + path)
+    problem = {"detail": "the service has more to do than it can: try again in 3 seconds", "request_id": "abc"}
+    answer_with(page, json.dumps(problem), 429, {"content-type": "application/problem+json"})
+    page.click("#submit")
+    page.wait_for_selector("#problem:not([hidden])")
+    assert "The service has more to do than it can: try again in 3 seconds." in page.inner_text("#problem")
+    assert "Request abc" in page.inner_text("#problem")
+    assert page.is_hidden("#result")
+    assert page.get_attribute("#submit", "aria-disabled") == "false"
+    answer_with(page, json.dumps({"detail": "an access token is needed"}), 401, {})
+    page.click("#submit")
+    page.wait_for_selector("#token-field:not([hidden])")
+    page.unroute_all()
+    page.route("**/v1/generate", lambda route: route.abort())
+    page.click("#submit")
+    page.wait_for_function("() => document.getElementById('problem').textContent.includes('cannot be reached')")
+    page.faults.clear()  # the browser reports the failed requests
+
+
+def test_a_failure_in_the_middle_is_told_beside_what_is_written(page: Any) -> None:
+    begun = steps([" one", " two", " three"], [1])
+    for rest, told in (
+        (event("error", detail="the model worker ended", status=503), "The model worker ended."),
+        ("", "The connection ended before the text did."),
+    ):
+        answer_with(page, begun + rest)
+        write(page)
+        page.wait_for_selector("#marked .problem:not([hidden])")
+        assert told in page.inner_text("#marked .problem")
+        assert page.evaluate(COUNT) == 1
+        assert page.is_hidden("#marked .check")
+        assert page.is_hidden("#replay")
+    page.fill("#prompt", " ")
+    write(page)
+    assert "nothing to continue" in page.inner_text("#problem")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "text"),
+    [
+        (["The", " fox", " ran"], "The fox ran"),
+        (["The", "fox", "ran"], "The fox ran"),  # tokenizers that write the space at the front of a text only
+        (["Caf", "�", "�"], "Café"),  # a letter of two tokens
+        (["a", "\n\n", "<b>b</b>"], "a\n\n<b>b</b>"),
+    ],
+)
+def test_the_finished_text_is_the_services_own(page: Any, pieces: list[str], text: str) -> None:
+    answer_with(page, steps(pieces, [2, 0, 1, 4, 3]) + done(pieces, text))  # two tokens lie behind the end
+    write(page)
+    page.wait_for_selector("#replay:not([hidden])")
+    assert page.text_content("#marked .canvas") == "Once upon a time there was a little fox who" + text
+    assert page.query_selector("#marked b") is None
+    filled(page, 0)
+    assert page.evaluate(COUNT) == 0
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 320)])
+def test_axe_finds_no_serious_fault_and_a_phone_scrolls_in_one_direction(page: Any, scheme: str, width: int) -> None:
+    page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+    page.set_viewport_size({"width": width, "height": 800})
+    pieces = [f" word{number}" for number in range(40)]
+    answer_with(page, steps(pieces, [*range(20, 40), *range(20)]) + done(pieces, "".join(pieces)))
+    write(page)
+    page.wait_for_selector("#replay:not([hidden])")
+    assert serious_faults(page) == []
+    filled(page, 20)
+    assert serious_faults(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    style = "getComputedStyle(document.querySelector('#marked .cell.new')).transitionDuration"
+    assert page.evaluate(style) == "0s"
