@@ -51,11 +51,11 @@ def main() -> None:
     ]
     with tempfile.TemporaryDirectory() as folder:
         WatermarkKey.generate().save(Path(folder) / "main.json")
-        port = _free_port()
+        port = free_port()
         command = ["serve", "--keys", folder, "--port", str(port), "--workers", str(options.workers)]
         server = subprocess.Popen([sys.executable, "-m", "dgmark", *command], stderr=subprocess.DEVNULL)
         try:
-            _wait_for(port)
+            wait_for(port)
             _clients(port, bodies, 4, 2.0)
             print(f"{options.workers} workers, {options.characters} characters, {os.cpu_count()} processors")
             if options.at_once:
@@ -64,7 +64,7 @@ def main() -> None:
                 _soak(port, bodies, options.soak, server.pid)
             else:
                 _table(port, bodies, options.seconds)
-            print(f"memory of the service and its workers: {_memory(server.pid) >> 20} MB")
+            print(f"memory of the service and its workers: {memory(server.pid) >> 20} MB")
         finally:
             server.send_signal(signal.SIGTERM)
             server.wait(30)
@@ -107,11 +107,11 @@ def _together(port: int, bodies: list[str], number: int) -> None:
 def _soak(port: int, bodies: list[str], seconds: float, process: int) -> None:
     """Work with 8 clients, and print the memory after each tenth of the time."""
     print("| seconds | detections | memory, MB |\n|---|---|---|")
-    print(f"| 0 | 0 | {_memory(process) >> 20} |")
+    print(f"| 0 | 0 | {memory(process) >> 20} |")
     done = 0
     for part in range(1, 11):
         done += len(_clients(port, bodies, 8, seconds / 10).seconds)
-        print(f"| {part * seconds / 10:.0f} | {done} | {_memory(process) >> 20} |", flush=True)
+        print(f"| {part * seconds / 10:.0f} | {done} | {memory(process) >> 20} |", flush=True)
 
 
 def _clients(port: int, bodies: list[str], clients: int, seconds: float) -> Figures:
@@ -142,13 +142,15 @@ def _client(port: int, bodies: list[str], ends: float, figures: Figures) -> None
         number += 1
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
 
 
-def _wait_for(port: int) -> None:
+def wait_for(port: int) -> None:
+    """Wait until a service is ready."""
     for _ in range(600):
         try:
             connection = http.client.HTTPConnection("127.0.0.1", port)
@@ -161,7 +163,7 @@ def _wait_for(port: int) -> None:
     raise SystemExit("the service did not start")
 
 
-def _memory(process: int) -> int:
+def memory(process: int) -> int:
     """Resident bytes of a process and of those that it started (Linux)."""
     page, total = os.sysconf("SC_PAGE_SIZE"), 0
     for status in Path("/proc").glob("[0-9]*/stat"):

@@ -17,7 +17,7 @@ import torch
 import dgmark
 from dgmark.models.load import load_model
 from dgmark.service.app import create_app
-from dgmark.service.generation_fields import Written
+from dgmark.service.generation_fields import Infilled, Written
 from dgmark.service.settings import ModelSource, ServiceSettings
 from support import tiny_checkpoints
 from support.services import listening, until_ready
@@ -160,6 +160,19 @@ def test_a_message_is_put_into_the_template(service: Service) -> None:
         "keys": ["main", "many"],
         "policy": "default",
     }
+
+
+def test_holes_are_filled(service: Service) -> None:
+    key = service.keys["main"]
+    (alone,) = dgmark.infill(service.model, [["w1 w2 ", 8, " w3"]], key=key, seed=4, block_length=8)
+    for text in ({"text": "w1 w2 [mask:8] w3"}, {"parts": ["w1 w2 ", 8, " w3"]}):
+        answer = service.client.post("/v1/infill", json={**text, "seed": 4, "block_length": 8})
+        filled = Infilled.model_validate_json(answer.text)
+        assert (filled.text, filled.spans) == (alone.text, alone.spans)
+        assert filled.usage.completion_tokens == 8
+        assert filled.watermark.enabled
+    refused = service.client.post("/v1/infill", json={"text": "w1 [mask:4]", "max_tokens": 3})
+    assert refused.json()["errors"][0]["param"] == "max_tokens"
 
 
 def test_a_failing_model_is_a_500_and_the_worker_goes_on(service: Service) -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import dgmark
+from dgmark.decode.infilling import holes_in
 from dgmark.models.denoiser import Denoiser
 from dgmark.models.toy import ToyDenoiser
 from dgmark.service.jobs import Cancel, Failed, Finished, FromWorker, Job, Started, Stepped
@@ -84,7 +85,8 @@ def test_a_text_in_a_batch_of_strangers_is_the_text_alone(rows: int, batches: in
     for one in STRANGERS:
         key = None if one.key is None else KEYS[one.key].for_text(one.subkey)
         settings: Any = {**SHORT, "length": one.max_tokens}
-        (alone,) = dgmark.generate(TOY, [one.prompt], key=key, seed=one.seed, **settings)
+        prompt: Any = one.prompt
+        (alone,) = dgmark.generate(TOY, [prompt], key=key, seed=one.seed, **settings)
         (finished,) = told.of(Finished, one)
         assert finished.text == alone.text
         assert finished.ended == alone.ended
@@ -182,6 +184,9 @@ def test_a_text_has_whole_blocks_and_no_more_than_was_asked_for(asked: dict[str,
         ({"key": "plain", "settings": {"block_length": 1}}, "choice of order"),
         ({"key": "plain", "settings": {"block_length": 4, "steps": 3}}, "choice of order"),
         ({"chat": True}, "chat template"),
+        ({"prompt": "w1 w2", "fill_from": "text"}, "no hole"),
+        ({"prompt": "w1 [mask:600]", "fill_from": "text"}, "holds 512"),
+        ({"prompt": "w1 [mask:6]", "fill_from": "text", "key": "plain", "settings": {"block_length": 1}}, "choice of"),
     ],
 )
 def test_what_cannot_be_written_is_refused_at_once(asked: dict[str, Any], wrong: str) -> None:
@@ -189,3 +194,19 @@ def test_what_cannot_be_written_is_refused_at_once(asked: dict[str, Any], wrong:
     (failed,) = told.of(Failed)
     assert wrong in str(failed.error)
     assert len(told) == 1
+
+
+@pytest.mark.parametrize("origin", ["text", "hole"])
+def test_holes_are_filled_as_infill_fills_them(origin: Any) -> None:
+    text = "w1 w2 [mask:6] w3 [mask:5] w4"
+    jobs = [job(text, key=key, seed=n, fill_from=origin, max_tokens=None) for n, key in enumerate(("plain", None))]
+    told = done(*jobs)
+    for one in jobs:
+        settings: Any = dict(one.settings)
+        key = None if one.key is None else KEYS[one.key]
+        (alone,) = dgmark.infill(TOY, [holes_in(text)], key=key, seed=one.seed, count_from=origin, **settings)
+        (finished,) = told.of(Finished, one)
+        assert (finished.text, finished.spans, finished.tokens) == (alone.text, alone.spans, 11)
+        assert (finished.ended, finished.steps) == (False, len(set(alone.trace.step)))
+        (started,) = told.of(Started, one)
+        assert started.prompt_tokens == 4

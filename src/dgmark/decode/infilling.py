@@ -7,6 +7,7 @@ from typing import Any, Literal, Unpack
 
 import torch
 
+from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.decode.canvas import Canvas, Progress, Trace, collect
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.prompts import Prepared, Request, check_seed, key_of_text
@@ -121,7 +122,7 @@ def infill(
         if settings.get(name) is not None:
             raise SettingsError(f"infilling takes no {name}, because the holes set the number of tokens: leave it out")
     config = config_of_holes(model, settings)
-    encoded = [_encode(model, parts) for parts in texts]
+    encoded = [holed_text(model, parts) for parts in texts]
     requests = [Request(text, seed + index, key_of_text(key, subkey)) for index, text in enumerate(encoded)]
     prepared = Prepared.of(model, requests, config, encode=lambda text: text.canvas(model.mask_id, count_from))
     return [_fill(prepared, row, count_from, progress) for row in range(len(requests))]
@@ -150,17 +151,17 @@ def shared_fields(
 
 
 def _fill(prepared: Prepared, row: int, count_from: CountFrom, progress: Progress | None) -> Infilling:
-    request, canvas = prepared.requests[row], prepared.canvases[row]
-    text, tokenizer = request.prompt, prepared.model.tokenizer
+    request = prepared.requests[row]
+    text: HoledText = request.prompt
     (batch,) = prepared.batches([row])
     (response,) = collect(prepared.model, batch.canvas, prepared.steps(batch), progress)
-    whole = text.ids[: canvas.start] + response.token_ids + text.ids[canvas.start + len(canvas.masked) :]
+    filled = text.filled(prepared.model.tokenizer, response.token_ids)
     return Infilling(
         parts=text.parts,
-        text=tokenizer.decode(whole),
-        token_ids=whole,
+        text=filled.text,
+        token_ids=filled.token_ids,
         holes=text.holes,
-        spans=[(len(tokenizer.decode(whole[:start])), len(tokenizer.decode(whole[:end]))) for start, end in text.holes],
+        spans=filled.spans,
         seed=request.seed,
         trace=response.trace,
         subkey=request.subkey,
@@ -182,7 +183,16 @@ def _shared_fields(
 
 
 @dataclass(frozen=True)
-class _Text:
+class Filled:
+    """A whole text, its ids, and the characters [start, end) of its holes."""
+
+    text: str
+    token_ids: list[int]
+    spans: list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class HoledText:
     """A text with holes: its parts, its ids with masks in the holes, and where the holes are."""
 
     parts: list[str | int]
@@ -190,14 +200,29 @@ class _Text:
     holes: list[tuple[int, int]]
 
     def canvas(self, mask_id: int, count_from: CountFrom) -> Canvas:
+        """The canvas in which the holes are filled."""
         canvas = Canvas.with_holes(self.ids, [i for hole in self.holes for i in range(*hole)], mask_id)
         if count_from == "hole":
             for low, high in self.holes:
                 canvas.positions[low - canvas.start : high - canvas.start] = torch.arange(high - low)
         return canvas
 
+    def filled(self, tokenizer: Tokenizer, region: list[int]) -> Filled:
+        """The text with these ids from its first hole to the end of its last."""
+        whole = self.ids[: self.holes[0][0]] + region + self.ids[self.holes[-1][1] :]
+        spans = [
+            (len(tokenizer.decode(whole[:start])), len(tokenizer.decode(whole[:end]))) for start, end in self.holes
+        ]
+        return Filled(tokenizer.decode(whole), whole, spans)
 
-def _encode(model: Denoiser, parts: Parts) -> _Text:
+
+def holed_text(model: Denoiser, parts: Parts) -> HoledText:
+    """Encode a text with holes.
+
+    Raises:
+        InputError: it has no hole, or nothing around its holes, or a part is none.
+        PromptTooLong: it does not fit the context.
+    """
     if isinstance(parts, str) or not isinstance(parts, Sequence):
         raise InputError(
             f"a text to fill is a list of strings and hole lengths, not {parts!r}: give a list of such lists, like "
@@ -222,4 +247,4 @@ def _encode(model: Denoiser, parts: Parts) -> _Text:
             f"text and holes have {len(ids)} tokens, but {traits_of(model).name} holds {model.context_length}: "
             "shorten them"
         )
-    return _Text(list(parts), ids, holes)
+    return HoledText(list(parts), ids, holes)

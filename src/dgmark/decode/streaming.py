@@ -109,19 +109,14 @@ class Completed:
 class _Row:
     """The commits of a row so far."""
 
-    ids: dict[int, int] = field(default_factory=dict)
     trace: Trace = field(default_factory=lambda: Trace([], [], [], [], []))
 
     def add(self, event: Committed) -> None:
-        self.ids.update(zip(event.positions, event.token_ids, strict=True))
         self.trace.step.extend([event.step] * len(event.positions))
         self.trace.position.extend(event.positions)
         self.trace.token_id.extend(event.token_ids)
         self.trace.reward.extend(event.rewards)
         self.trace.matched.extend(event.matched)
-
-    def response(self, ends: tuple[int, ...]) -> Response:
-        return response_of([self.ids[position] for position in sorted(self.ids)], set(ends), self.trace)
 
 
 class BatchEvents:
@@ -134,7 +129,8 @@ class BatchEvents:
     """
 
     def __init__(self, canvas: Canvas, numbers: Sequence[int], ends: tuple[int, ...]) -> None:
-        self._canvas, self._numbers, self._ends = canvas, numbers, ends
+        self._canvas, self._numbers, self._ends = canvas, numbers, set(ends) if canvas.stops else set()
+        self._region = canvas.ids[:, canvas.start : canvas.start + len(canvas.masked)].clone()
         self._states = [_Row() for _ in numbers]
         self._unfinished = set(range(len(numbers)))
         self._block = 0
@@ -144,12 +140,14 @@ class BatchEvents:
         if commits.block != self._block:
             yield BlockFinished([self._numbers[row] for row in sorted(self._unfinished)], self._block)
             self._block = commits.block
+        self._region[commits.row, commits.place] = commits.token
         for row, event in _by_row(commits, self._canvas, self._numbers):
             self._states[row].add(event)
             yield event
         for row in commits.finished.tolist():
             self._unfinished.discard(row)
-            yield Completed(self._numbers[row], self._states[row].response(self._ends))
+            response = response_of(self._region[row].tolist(), self._ends, self._states[row].trace)
+            yield Completed(self._numbers[row], response)
 
 
 def _by_row(commits: Commits, canvas: Canvas, numbers: Sequence[int]) -> Iterator[tuple[int, Committed]]:

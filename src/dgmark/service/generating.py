@@ -6,7 +6,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
@@ -57,7 +57,32 @@ def routes(house: House) -> APIRouter:
             return await text.stream(_events)
         return await text.whole(lambda: JSONResponse(text.fields()))
 
+    @router.post(
+        "/v1/infill",
+        summary="Fill the holes of a text; what stands around them stays as it is",
+        response_model=fields.Infilled,
+        openapi_extra=json_body(fields.InfillRequest),
+    )
+    async def infill(request: Request) -> Response:
+        caller = house.callers.with_scope(request, "generate")
+        asked = await read(request, fields.InfillRequest)
+        content = asked.parts if asked.text is None else asked.text
+        assert content is not None
+        prompt = Prompt(content, fill_from=asked.count_from)
+        text = begin(house, request, caller, asked, prompt=prompt, name="fill")
+        return await text.whole(lambda: JSONResponse(_infilled(text)))
+
     return router
+
+
+def _infilled(text: "Text") -> dict[str, Any]:
+    """The fields of `Infilled`."""
+    assert text.finished is not None
+    whole = text.fields()
+    for name in ("length", "finish_reason"):
+        del whole[name]
+    settings = {name: value for name, value in whole["settings"].items() if name not in ("length", "steps")}
+    return {**whole, "settings": settings, "spans": text.finished.spans, "count_from": text.job.fill_from}
 
 
 async def read(request: Request, model: type[R]) -> R:
@@ -74,10 +99,20 @@ async def read(request: Request, model: type[R]) -> R:
 
 @dataclass(frozen=True)
 class Prompt:
-    """What is to be continued, and whether it is a message to a chat model."""
+    """What is to be continued, and whether it is a message to a chat model; or a text with holes.
 
-    content: str | list[int]
+    `fill_from` tells where the positions of holes are counted from; None continues the prompt.
+    """
+
+    content: str | list[int] | list[str | int]
     chat: bool = False
+    fill_from: Literal["text", "hole"] | None = None
+
+    @property
+    def size(self) -> int:
+        """Its characters, or its ids."""
+        parts = self.content if isinstance(self.content, list) else [self.content]
+        return sum(len(part) if isinstance(part, str) else 1 for part in parts)
 
 
 def prompt_of(prompt: str | list[int] | None, messages: list[fields.Message] | None) -> Prompt:
@@ -257,7 +292,7 @@ def begin(
     house: House,
     request: Request,
     caller: Caller,
-    asked: fields.Sampling,
+    asked: fields.Decoding,
     *,
     prompt: Prompt,
     name: str,
@@ -279,7 +314,7 @@ def begin(
     """
     offer = offer_of(house, asked.model)
     text_id = f"{name}-{secrets.token_hex(16)}"
-    if len(prompt.content) > house.settings.max_chars:
+    if prompt.size > house.settings.max_chars:
         raise Refused(413, f"the prompt has more than {house.settings.max_chars:,} characters", param="prompt")
     try:
         marking = offer.marking(asked.wish, text_id)
@@ -296,8 +331,9 @@ def begin(
         key=marking.key,
         subkey=marking.subkey,
         seed=secrets.randbits(63) if asked.seed is None else asked.seed,
-        max_tokens=asked.max_tokens,
+        max_tokens=getattr(asked, "max_tokens", None),
         settings={**settings, **asked.decoding()},
+        fill_from=prompt.fill_from,
     )
     _note(house, request, caller, "generate", offer, asked, text=text_id, key=marking.key, subkey_chosen=marking.chosen)
     return Text(house, request, job, marking, seed=asked.seed, stops=stops)
@@ -317,7 +353,7 @@ def offer_of(house: House, name: str | None) -> Offer:
     return house.offers[name]
 
 
-def _check_strength(offer: Offer, asked: fields.Sampling) -> None:
+def _check_strength(offer: Offer, asked: fields.Decoding) -> None:
     """Refuse what could leave hardly any mark, where every text must be marked.
 
     Raises:
@@ -325,7 +361,7 @@ def _check_strength(offer: Offer, asked: fields.Sampling) -> None:
     """
     if offer.policy == "default":
         return
-    named = [name for name in WEAKENING if getattr(asked, name) is not None]
+    named = [name for name in WEAKENING if getattr(asked, name, None) is not None]
     if named:
         detail = f"every text of this service is marked, and {named[0]} could weaken the mark: leave it out"
         raise Refused(400, detail, param=named[0])
@@ -337,7 +373,7 @@ def _note(
     caller: Caller,
     decision: str,
     offer: Offer,
-    asked: fields.Sampling,
+    asked: fields.Decoding,
     **more: Any,
 ) -> None:
     house.audit.note(
@@ -425,6 +461,6 @@ def json_body(model: type[BaseModel]) -> dict[str, Any]:
 def body_schemas() -> dict[str, Any]:
     """The schemas that the descriptions of the bodies refer to, by name."""
     found: dict[str, Any] = {}
-    for model in (fields.GenerateRequest, fields.ChatRequest):
+    for model in (fields.GenerateRequest, fields.InfillRequest, fields.ChatRequest):
         found |= model.model_json_schema(ref_template="#/components/schemas/{model}")["$defs"]
     return found

@@ -1,6 +1,6 @@
 """The fields of requests for texts and of their answers."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -33,19 +33,15 @@ class Message(RequestFields):
     content: str
 
 
-class Sampling(RequestFields):
-    """How a text is written; what is left out follows the service's settings for the model."""
+class Decoding(RequestFields):
+    """How tokens are written; what is left out follows the service's settings for the model."""
 
     model: Name | None = Field(None, description="Name of the model; by default the service's first.")
-    max_tokens: int | None = Field(
-        None, ge=1, le=MOST_TOKENS, description="The most tokens of the text, in whole blocks; by default 256."
-    )
     temperature: float | None = Field(None, ge=0, le=100, description="Sampling temperature; 0: the likeliest token.")
     top_p: float | None = Field(None, gt=0, le=1, description="Sample from the likeliest tokens of this mass.")
     top_k: int | None = Field(None, ge=1, description="Sample from so many likeliest tokens.")
     seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="Seed; by default the system draws one.")
     block_length: int | None = Field(None, ge=1, description="Tokens of a block; blocks go from left to right.")
-    num_denoising_steps: int | None = Field(None, ge=1, description="Steps of the text; by default one a token.")
     strategy: Literal["random", "confidence", "entropy", "margin", "left_to_right"] | None = Field(
         None, description="How a step ranks the masked positions."
     )
@@ -64,7 +60,7 @@ class Sampling(RequestFields):
     watermarking: bool | Watermark | None = Field(None, description="Another name for watermark.")
 
     @model_validator(mode="after")
-    def _one_watermark(self) -> "Sampling":
+    def _one_watermark(self) -> "Decoding":
         if self.watermark is not None and self.watermarking is not None:
             raise ValueError("give watermark or watermarking, not both")
         return self
@@ -80,8 +76,7 @@ class Sampling(RequestFields):
 
     def decoding(self) -> dict[str, Any]:
         """The settings of `DecodeConfig` that the request names."""
-        names = {name: name for name in SETTINGS} | {"num_denoising_steps": "steps"}
-        settings = {ours: getattr(self, name) for name, ours in names.items() if getattr(self, name) is not None}
+        settings = {name: getattr(self, name) for name in SETTINGS if getattr(self, name) is not None}
         if settings.get("temperature") == 0 and settings.get("top_p") == 1:
             del settings["top_p"]  # clients send it beside a temperature of 0, and it says nothing
         return settings
@@ -101,6 +96,38 @@ SETTINGS = (
     "repetition_guard",
     "noise",
 )
+
+
+class Sampling(Decoding):
+    """How a text of its own length is written."""
+
+    max_tokens: int | None = Field(
+        None, ge=1, le=MOST_TOKENS, description="The most tokens of the text, in whole blocks; by default 256."
+    )
+    num_denoising_steps: int | None = Field(None, ge=1, description="Steps of the text; by default one a token.")
+
+    def decoding(self) -> dict[str, Any]:
+        """The settings of `DecodeConfig` that the request names."""
+        steps = {} if self.num_denoising_steps is None else {"steps": self.num_denoising_steps}
+        return super().decoding() | steps
+
+
+class InfillRequest(Decoding):
+    """A text whose holes are to be filled."""
+
+    text: str | None = Field(None, description="Text in which [mask:N] is a hole of N tokens.")
+    parts: list[str | Annotated[int, Field(ge=1, le=MOST_TOKENS)]] | None = Field(
+        None, description="In place of text: its pieces, and between them the lengths of its holes in tokens."
+    )
+    count_from: Literal["text", "hole"] = Field(
+        "text", description="How positions are counted: on through all holes, or anew in each hole."
+    )
+
+    @model_validator(mode="after")
+    def _one_text(self) -> "InfillRequest":
+        if (self.text is None) == (self.parts is None):
+            raise ValueError("give text or parts, one of them")
+        return self
 
 
 class GenerateRequest(Sampling):
@@ -145,6 +172,22 @@ class Written(AnswerFields):
     usage: Usage
     num_denoising_steps: int
     length: int
+    block_length: int
+    watermark: WatermarkAnswer
+    settings: dict[str, Any]
+    seed: int | None
+
+
+class Infilled(AnswerFields):
+    """A text with its holes filled; spans are the characters [start, end) of the holes."""
+
+    id: str
+    model: str
+    text: str
+    spans: list[tuple[int, int]]
+    count_from: Literal["text", "hole"]
+    usage: Usage
+    num_denoising_steps: int
     block_length: int
     watermark: WatermarkAnswer
     settings: dict[str, Any]

@@ -5,7 +5,7 @@ Plain data, so that the process that serves needs no torch.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from dgmark.errors import DgmarkError
 
@@ -17,24 +17,26 @@ class Job:
     Attributes:
         id: its id, which no other job has.
         model: the name of the model.
-        prompt: a text, or token ids, to continue.
+        prompt: a text, or token ids, to continue; for an infilling, a text with [mask:N] in it, or its parts.
         chat: put the prompt into the model's chat template.
         key: the name of the key to mark with; None for no mark.
         subkey: the number of the sub-key; None for a key without sub-keys.
         seed: seed of the text.
         max_tokens: the most tokens that it may have; None for the service's own limit.
         settings: decoding settings; those that are left out are the model's own.
+        fill_from: for an infilling, where positions are counted from; None to continue the prompt.
     """
 
     id: str
     model: str
-    prompt: str | list[int] = field(repr=False)
+    prompt: str | list[int] | list[str | int] = field(repr=False)
     chat: bool
     key: str | None
     subkey: int | None = field(repr=False)
     seed: int = field(repr=False)
     max_tokens: int | None
     settings: Mapping[str, Any]
+    fill_from: Literal["text", "hole"] | None = None
 
 
 @dataclass(frozen=True)
@@ -100,13 +102,14 @@ class Stepped:
 
 @dataclass(frozen=True)
 class Finished:
-    """A job is done."""
+    """A job is done; an infilling has the characters [start, end) of its holes."""
 
     id: str
     text: str = field(repr=False)
     ended: bool
     tokens: int
     steps: int
+    spans: list[tuple[int, int]] | None = None
 
 
 @dataclass(frozen=True)

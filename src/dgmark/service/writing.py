@@ -12,7 +12,8 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from dgmark.decode.canvas import Canvas, Commits
-from dgmark.decode.config import DecodeConfig, Settings
+from dgmark.decode.config import DecodeConfig
+from dgmark.decode.infilling import config_of_holes, holed_text, holes_in
 from dgmark.decode.loop import decode_steps
 from dgmark.decode.matching import KeyMatching
 from dgmark.decode.prompts import Prepared, Request, encode_prompt, key_of_text
@@ -65,7 +66,7 @@ class Writer:
     ) -> None:
         self._models, self._keys, self._send = models, keys, send
         self._rows, self._batches = rows, batches
-        self._guards: dict[str, RoundTrip | None] = {}
+        self._guards: dict[tuple[str, bool], RoundTrip | None] = {}
         self._waiting: deque[_Ready] = deque()
         self._running: deque[_Running] = deque()
 
@@ -88,7 +89,7 @@ class Writer:
             return
         self._waiting.append(ready)
         config = ready.config
-        self._send(Started(message.id, config.length, config.block_length, len(ready.request.prompt), config.to_dict()))
+        self._send(Started(message.id, config.length, config.block_length, ready.tokens, config.to_dict()))
 
     def advance(self) -> None:
         """Begin a batch if there is room, and do one step of the batch whose turn it is."""
@@ -122,11 +123,11 @@ class Writer:
         """The guard of a model's texts, whose checks are remembered from batch to batch."""
         if not ready.config.round_trip_guard:
             return None
-        name = ready.job.model
-        if name not in self._guards:
-            model = ready.model
-            self._guards[name] = RoundTrip.of(model.tokenizer, model.mask_id, model.end_ids)
-        return self._guards[name]
+        model, kind = ready.model, (ready.job.model, ready.canvas.stops)
+        if kind not in self._guards:
+            ends = model.end_ids if ready.canvas.stops else ()
+            self._guards[kind] = RoundTrip.of(model.tokenizer, model.mask_id, ends)
+        return self._guards[kind]
 
     def _fail(self, jobs: Iterable[str], error: Exception) -> None:
         known = error if isinstance(error, DgmarkError) else None
@@ -143,14 +144,30 @@ class Writer:
         """
         model = self._models[job.model]
         key = None if job.key is None else key_of_text(self._keys[job.key], job.subkey)
-        ids = encode_prompt(model, job.prompt, job.max_tokens or 1, chat=job.chat)
+        if job.fill_from is not None:
+            return _with_holes(model, job, key)
+        assert not isinstance(job.prompt, list) or all(isinstance(token, int) for token in job.prompt)
+        ids = encode_prompt(model, job.prompt, job.max_tokens or 1, chat=job.chat)  # type: ignore[arg-type]
         room = model.context_length - len(ids)
         most = job.max_tokens or min(job.settings.get("length", DecodeConfig.length), room)
-        settings: Settings = {**job.settings, **_size(model, job, most)}  # type: ignore[typeddict-item]
+        config = DecodeConfig.of(model, **{**job.settings, **_size(model, job, most)})
         if key is not None:
-            _check_order(settings)
-        prepared = Prepared.of(model, [Request(ids, job.seed, key)], DecodeConfig.of(model, **settings))
-        return _Ready(job, model, prepared.requests[0], prepared.config, prepared.canvases[0], prepared.pad)
+            _check_order(config.length, config)
+        prepared = Prepared.of(model, [Request(ids, job.seed, key)], config)
+        return _Ready(job, model, prepared, tokens=len(ids))
+
+
+def _with_holes(model: Denoiser, job: Job, key: WatermarkKey | None) -> "_Ready":
+    origin = job.fill_from
+    assert origin is not None
+    text = holed_text(model, holes_in(job.prompt) if isinstance(job.prompt, str) else job.prompt)
+    config = config_of_holes(model, {name: value for name, value in job.settings.items() if name != "length"})
+    holes = sum(end - start for start, end in text.holes)
+    if key is not None:
+        _check_order(holes, config)
+    request = Request(text, job.seed, key)
+    prepared = Prepared.of(model, [request], config, encode=lambda one: one.canvas(model.mask_id, origin))
+    return _Ready(job, model, prepared, tokens=len(text.ids) - holes)
 
 
 def _size(model: Denoiser, job: Job, most: int) -> dict[str, int]:
@@ -171,13 +188,13 @@ def _size(model: Denoiser, job: Job, most: int) -> dict[str, int]:
     return {"length": most // block * block, "block_length": block}
 
 
-def _check_order(settings: Mapping[str, Any]) -> None:
+def _check_order(length: int, config: DecodeConfig) -> None:
     """Refuse settings under which every step has one choice only, so that its order could carry no mark.
 
     Raises:
         SettingsError: a block has one token, or is filled in one step.
     """
-    length, block, steps = settings["length"], settings["block_length"], settings.get("steps")
+    block, steps = config.block_length, config.steps
     if length > 1 and (block == 1 or (steps is not None and steps * block <= length)):
         raise SettingsError(
             "the mark lies in the order in which tokens are written, and these settings leave no choice of order: use "
@@ -187,19 +204,33 @@ def _check_order(settings: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Ready:
-    """A job that can be decoded."""
+    """A job that can be decoded: one prepared request, whose prompt has so many tokens."""
 
     job: Job
     model: Denoiser
-    request: Request
-    config: DecodeConfig
-    canvas: Canvas
-    pad: bool
+    prepared: Prepared
+    tokens: int
+
+    @property
+    def config(self) -> DecodeConfig:
+        """Its decoding settings."""
+        return self.prepared.config
+
+    @property
+    def request(self) -> Request:
+        """What is decoded."""
+        return self.prepared.requests[0]
+
+    @property
+    def canvas(self) -> Canvas:
+        """Where it is decoded."""
+        return self.prepared.canvases[0]
 
     @property
     def kind(self) -> Any:
         """Jobs of one kind are decoded together."""
-        return self.job.model, self.config, self.canvas.layout, None if self.pad else self.canvas.start
+        start = None if self.prepared.pad else self.canvas.start
+        return self.job.model, self.config, self.canvas.layout, start
 
 
 @dataclass
@@ -278,8 +309,12 @@ class _Running:
 
     def _finished(self, event: Completed) -> Finished:
         written, ids = self._written[event.row], event.response.token_ids
-        text = written.ready.model.tokenizer.decode(ids)
-        return Finished(written.ready.job.id, text, event.response.ended, len(ids), written.steps)
+        ready, tokenizer = written.ready, written.ready.model.tokenizer
+        if ready.job.fill_from is not None:
+            filled = ready.request.prompt.filled(tokenizer, ids)
+            count = len(event.response.trace.token_id)
+            return Finished(ready.job.id, filled.text, False, count, written.steps, filled.spans)
+        return Finished(ready.job.id, tokenizer.decode(ids), event.response.ended, len(ids), written.steps)
 
 
 def serve_jobs(
