@@ -43,8 +43,8 @@ def cost() -> None:
         marked = simulated(key.for_text(None if number == 1 else 7), 256, 0.8, rng)
         cut = marked[rng.random(256) >= 0.05]
         took = [
-            *(_milliseconds(key, "intact", ids) for ids in (plain, marked)),
-            *(_milliseconds(key, "auto", ids) for ids in (plain, cut)),
+            *(milliseconds(key, "intact", ids) for ids in (plain, marked)),
+            *(milliseconds(key, "auto", ids) for ids in (plain, cut)),
         ]
         print(
             f"| {number:,} | "
@@ -54,7 +54,8 @@ def cost() -> None:
         )
 
 
-def _milliseconds(key: WatermarkKey, mode: Mode, ids: Int[np.ndarray, " n"]) -> float:
+def milliseconds(key: WatermarkKey, mode: Mode, ids: Int[np.ndarray, " n"]) -> float:
+    """Processor time of one text and one key, the median of several rounds."""
     tokens, times = ScoredIds(ids, np.arange(len(ids))), []
     for _ in range(ROUNDS):
         begin = time.process_time()

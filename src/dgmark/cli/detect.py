@@ -6,14 +6,14 @@ from contextlib import redirect_stdout
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from dgmark.cli.console import command_errors, stderr
+from dgmark.cli.console import command_errors, needed_extra, stderr
 from dgmark.cli.detect_options import DetectingOptions, DetectOptions
 from dgmark.cli.option_groups import option_groups
-from dgmark.cli.options import DETECTION, OUTPUT, SPEED
+from dgmark.cli.options import DETECTION, OUTPUT, SPEED, Ray, address_of
 from dgmark.cli.results import WRITERS, draw
 from dgmark.detection.detector import Detector
 from dgmark.detection.many import Extras, Tally, detect_file, read_sources, score
@@ -58,8 +58,16 @@ def detect(
         ),
     ] = MAX_CHARS,
     workers: Annotated[
-        int, typer.Option(min=1, max=MOST_WORKERS, help="Number of processes.", rich_help_panel=SPEED)
-    ] = 1,
+        int | None,
+        typer.Option(
+            min=1,
+            max=MOST_WORKERS,
+            help="Number of processes.",
+            show_default="1; with --ray as many as fit",
+            rich_help_panel=SPEED,
+        ),
+    ] = None,
+    ray: Ray = None,
     check: Annotated[
         bool, typer.Option("--check", help="Exit 0 if watermarked, 1 if not, 3 if uncertain.", rich_help_panel=OUTPUT)
     ] = False,
@@ -73,6 +81,10 @@ def detect(
     if not inputs and sys.stdin.isatty():
         raise SettingsError("give texts to score: files, folders, or - for standard input")
     sources = inputs or [STDIN]
+    if ray is not None:
+        reading = {"ids": ids, "text_column": text_column, "max_chars": max_chars}
+        _check_exit(_on_cluster(options, scorer, sources, ray, workers, **reading), check)
+        return
     for written in (options.plot, options.extract, *options.reports):
         if written != Path(STDIN):
             check_apart(written, sources)
@@ -81,7 +93,7 @@ def detect(
             scorer,
             sources,
             options.out,
-            workers=workers,
+            workers=workers or 1,
             ids=ids,
             only=options.only,
             spans=options.spans,
@@ -96,9 +108,39 @@ def detect(
         items = read_sources(
             sources, prefer_ids=ids, text_column=text_column, max_chars=max_chars, on_skip=tally.skipped.append
         )
-        _show(options, scorer, _with_notes(items), workers, tally)
+        _show(options, scorer, _with_notes(items), workers or 1, tally)
     _report_skipped(tally.skipped)
     _check_exit(tally, check)
+
+
+def _on_cluster(
+    options: DetectOptions, scorer: Scorer, sources: list[str], address: str, workers: int | None, **reading: Any
+) -> Tally:
+    """Score files of rows on a Ray cluster into a folder.
+
+    Raises:
+        SettingsError: an option does not go with a cluster.
+        MissingExtra: Ray is not installed.
+    """
+    if options.out is None or options.only or STDIN in sources:
+        raise SettingsError(
+            "--ray reads files of rows into a folder: give IN... and --out FOLDER, and leave --only out"
+        )
+    with needed_extra("scale", "a run on a cluster", "ray"):
+        from dgmark.scale import detect_files
+    tally = detect_files(
+        scorer,
+        sources,
+        address_of(options.out),
+        address=address,
+        workers=workers,
+        spans=options.spans,
+        payload=options.payload,
+        on_resume=partial(_report_resumed, options.out),
+        **reading,
+    )
+    stderr().print(_file_summary(tally, options.out), markup=False)
+    return tally
 
 
 def _show(options: DetectOptions, scorer: Scorer, items: Iterable[Item | BadRow], workers: int, tally: Tally) -> None:

@@ -5,19 +5,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dgmark.cli import options as opt
-from dgmark.cli.console import command_errors, needed_extra
+from dgmark.cli.console import command_errors, needed_extra, stderr
 from dgmark.cli.live import show_stream
 from dgmark.cli.option_groups import OptionGroup, option, option_groups
 from dgmark.cli.row_output import RowOutput, make_rows
 from dgmark.cli.schemes import SchemeToMark
 from dgmark.decode.config import Settings
 from dgmark.decode.settings_file import read_settings
-from dgmark.errors import DgmarkError, ModelFault, SettingsError
+from dgmark.errors import DgmarkError, SettingsError
 from dgmark.rows.apart import check_apart
 from dgmark.rows.inputs import LARGEST_LINE, STDIN, STDIN_NAME, checked_size, decode, open_input
 from dgmark.rows.jsonl import BadRow, Row, read_rows, rows_or_text
@@ -107,6 +107,7 @@ def generate(
     seed: opt.Seed = 0,
     batch_size: opt.BatchSize = 8,
     pad: opt.Pad = None,
+    ray: opt.Ray = None,
     out: opt.RowsOut = None,
     live: Annotated[
         bool,
@@ -124,9 +125,18 @@ def generate(
     Give --key FILE to mark the text, or --no-watermark to generate in the same way without a mark. --scheme marks with
     another watermark than dgMARK, in the same decoding loop and with the same key.
     """
-    check_apart(out, [prompts.source])
     if settings_file is not None:
         settings = {**read_settings(settings_file, key=key), **settings}
+    if ray is not None:
+        if out is None or prompts.source in (None, STDIN) or scheme is not None or live or as_json:
+            raise SettingsError(
+                "--ray reads files of prompts into a folder: give --prompts and --out FOLDER, and leave --scheme, "
+                "--stream and --json out"
+            )
+        more = {"subkey": subkey, "seed": seed, "chat": chat, "batch_size": batch_size, **settings}
+        _on_cluster(key, str(prompts.source), out, ray, loading, **more)
+        return
+    check_apart(out, [prompts.source])
     tasks = tasks_of(prompts.rows, partial(_task, subkey=subkey), seed=seed, purpose="prompt to continue")
     if live and (len(tasks) != 1 or out is not None):
         raise SettingsError("--stream shows one text: give a single prompt, and leave --out out")
@@ -148,6 +158,23 @@ def generate(
         output.print([generation.to_row(task.row_id, with_trace=trace)], single=True)
     else:
         make_rows(tasks, generator.rows, output, batch_size=batch_size, tokens_each=generator.prepared.config.length)
+
+
+def _on_cluster(
+    key: WatermarkKey | None, source: str, out: Path, address: str, loading: opt.Loading, **more: Any
+) -> None:
+    """Make the texts of files of prompts on a Ray cluster, into a folder.
+
+    Raises:
+        MissingExtra: Ray is not installed.
+    """
+    with needed_extra("scale", "a run on a cluster", "ray"):
+        from dgmark.scale import generate_files
+    tally = generate_files(key, source, opt.address_of(out), address=address, loading=loading, **more)
+    stderr().print(f"{out}: {tally.scored} texts, {tally.unusable} prompts cannot be used", markup=False)
+    first = tally.first_unusable
+    if first and not tally.scored:
+        raise first.kind(f"{first.row_id}: {first.error}")
 
 
 def _task(row: Row, seed: int, subkey: int | None) -> Task[Prompted] | BadRow:
@@ -192,25 +219,14 @@ class Generator:
         }
 
     def rows(self, tasks: list[Task[Prompted]], progress: Callable[[int], None]) -> list[Row | DgmarkError]:
-        """Decode prompts together; return a row for each, or an error for a prompt that cannot be decoded.
-
-        Prompts at which the model fails are left out, and the others decoded again without them.
-        """
-        from dgmark.decode.generation import generations
+        """Decode prompts together; return a row for each, or an error for a prompt that cannot be decoded."""
+        from dgmark.decode.generation import generations_or_errors
 
         places = [self.numbers[task.row_id] for task in tasks]
-        failed: dict[int, DgmarkError] = dict(self.prepared.refused)
-        while True:
-            try:
-                texts = iter(generations(self.prepared, [place for place in places if place not in failed], progress))
-                break
-            except ModelFault as fault:
-                if not set(fault.rows) - failed.keys():
-                    raise
-                failed |= dict.fromkeys(fault.rows, fault)
+        made = generations_or_errors(self.prepared, places, progress)
         return [
-            failed[place] if place in failed else next(texts).to_row(task.row_id, with_trace=self.trace)
-            for task, place in zip(tasks, places, strict=True)
+            text if isinstance(text, DgmarkError) else text.to_row(task.row_id, with_trace=self.trace)
+            for task, text in zip(tasks, made, strict=True)
         ]
 
     def events(self) -> "Iterator[Event]":

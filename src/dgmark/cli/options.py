@@ -4,6 +4,7 @@ The decoding options are built from the fields of `DecodeConfig`, so that each s
 """
 
 import inspect
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -126,6 +127,11 @@ _MODEL = option(
 ModelOptions = Annotated[Loading, OptionGroup((_MODEL, *_LOADING), _with_name)]
 
 
+def address_of(path: Path) -> str:
+    """A path, or an address such as s3://bucket/folder, of which a `Path` keeps only one slash."""
+    return re.sub(r"^(\w{2,}):/(?!/)", r"\1://", str(path))
+
+
 # --- the decoding
 def decoding_options(without: Collection[str] = (), defaults: Mapping[str, str] | None = None) -> OptionGroup:
     """The fields of `DecodeConfig` as options.
@@ -180,6 +186,17 @@ AsRows = Annotated[
 ]
 OneObject = Annotated[
     bool, typer.Option("--json", help="Print one JSON object instead of text.", rich_help_panel=OUTPUT)
+]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS",
+        help="Work on a Ray cluster: local (this machine), auto, or host:port. Reads files and folders of .jsonl and "
+        ".parquet, also at addresses such as s3://..., and --out names a folder of Parquet files.",
+        show_default=False,
+        rich_help_panel=SPEED,
+    ),
 ]
 RowsOut = Annotated[
     Path | None,

@@ -8,6 +8,7 @@ from dgmark.decode.canvas import Progress, Response, Trace, collect
 from dgmark.decode.config import Settings
 from dgmark.decode.prompts import Prepared, Prompt, requests_of
 from dgmark.decode.scheme import Scheme, is_dgmark
+from dgmark.errors import DgmarkError, ModelFault
 from dgmark.models.denoiser import Denoiser
 from dgmark.models.traits import traits_of
 from dgmark.watermark.key import WatermarkKey
@@ -130,6 +131,24 @@ def generations(prepared: Prepared, rows: Sequence[int], progress: Progress | No
             zip(batch.rows, collect(prepared.model, batch.canvas, prepared.steps(batch), progress), strict=True)
         )
     return [generation_of(prepared, row, responses[row]) for row in rows if row in responses]
+
+
+def generations_or_errors(
+    prepared: Prepared, rows: Sequence[int], progress: Progress | None = None
+) -> list[Generation | DgmarkError]:
+    """Decode these of the prepared requests, in this order; in place of one that cannot be decoded, its error.
+
+    Requests at which the model fails are left out, and the others decoded again without them.
+    """
+    failed: dict[int, DgmarkError] = dict(prepared.refused)
+    while True:
+        try:
+            made = iter(generations(prepared, [row for row in rows if row not in failed], progress))
+            return [failed[row] if row in failed else next(made) for row in rows]
+        except ModelFault as fault:
+            if not set(fault.rows) - failed.keys():
+                raise
+            failed |= dict.fromkeys(fault.rows, fault)
 
 
 def generation_of(prepared: Prepared, row: int, response: Response) -> Generation:

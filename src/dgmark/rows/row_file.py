@@ -59,7 +59,7 @@ class RowFile:
         self._same = same
         self._file = _opened(path)
         try:
-            _lock(self._file, path)
+            lock(self._file, path)
             self._keep = self._length_to_keep(must_agree)  # bytes
         except BaseException:
             self._file.close()
@@ -201,11 +201,15 @@ def _opened(path: Path) -> IO[bytes]:
     return file
 
 
-def _lock(file: IO[bytes], path: Path) -> None:
+def lock(file: IO[bytes], path: Path) -> None:
     """Lock the file against other processes until it is closed.
 
     The lock is on the file itself: it needs no second file, holds under every name of the file, and ends with the
     process.
+
+    Raises:
+        FileInUse: another process has locked the file.
+        InputError: the file system cannot lock files.
     """
     import portalocker  # here, as it is slow to import
 

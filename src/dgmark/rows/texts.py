@@ -19,6 +19,7 @@ from dgmark.rows.inputs import STDIN, Bytes, open_input
 from dgmark.rows.jsonl import BadRow, Row, read_rows, rows_or_text
 
 if TYPE_CHECKING:
+    from pyarrow import NativeFile
     from pyarrow.parquet import RowGroupMetaData
 
 TEXT_SUFFIXES = (*SUFFIXES, ".jsonl", ".parquet")
@@ -79,10 +80,10 @@ def read_texts(
                 yield unreadable(file, error)
     elif suffix == ".jsonl":
         for row in read_rows(source, largest_line(max_chars)):
-            yield _item(row, prefer_ids, text_column, max_chars)
+            yield item_of(row, prefer_ids, text_column, max_chars)
     elif suffix == ".parquet":
         for row in read_parquet(source, text_column):
-            yield _item(row, prefer_ids, text_column, max_chars)
+            yield item_of(row, prefer_ids, text_column, max_chars)
     elif source == STDIN:
         yield from _from_stdin(prefer_ids, text_column, max_chars)
     else:
@@ -110,7 +111,7 @@ def _from_stdin(prefer_ids: bool, text_column: str, max_chars: int) -> Iterator[
         found = rows_or_text(file, "stdin", limits.file_bytes, largest_line(max_chars))
         if not isinstance(found, bytes):
             for row in found:
-                yield _item(row, prefer_ids, text_column, max_chars)
+                yield item_of(row, prefer_ids, text_column, max_chars)
             return
     with _spooled(found) as copy:
         document = read_opened(copy, "stdin", text_column=text_column, limits=limits)
@@ -160,9 +161,26 @@ def largest_line(max_chars: int) -> int:
 
 
 def read_parquet(path: str, text_column: str = TEXT_COLUMN) -> Iterator[Row | BadRow]:
+    """Read the rows of a Parquet file, see `parquet_rows`.
+
+    Raises:
+        NoTexts: the file cannot be read as Parquet, or has no column of texts.
+        MissingExtra: pyarrow is not installed.
+    """
+    with open_input(path, "a Parquet file"):
+        pass  # no device, and no pipe that blocks
+    yield from parquet_rows(path, path, text_column)
+
+
+def parquet_rows(opened: "str | NativeFile", path: str, text_column: str = TEXT_COLUMN) -> Iterator[Row | BadRow]:
     """Read the ids, texts and token_ids of a Parquet file, row by row; a batch is in memory at a time.
 
     A row group that would unpack to far more than it holds in the file is one bad row.
+
+    Args:
+        opened: the file, or its path.
+        path: its name in messages and ids.
+        text_column: the column of texts.
 
     Raises:
         NoTexts: the file cannot be read as Parquet, from its start or from some row on, or it has neither a column
@@ -174,13 +192,11 @@ def read_parquet(path: str, text_column: str = TEXT_COLUMN) -> Iterator[Row | Ba
         import pyarrow.parquet as parquet
     except ModuleNotFoundError as error:
         raise MissingExtra(f"Parquet files need pyarrow: {install_hint('parquet')}") from error
-    with open_input(path, "a Parquet file"):
-        pass  # no device, and no pipe that blocks
     try:
-        metadata = parquet.read_metadata(path)
+        metadata = parquet.read_metadata(opened)
         shared = [name for name in (text_column,) if name in metadata.schema.names]
         # a text that many rows share is unpacked once
-        file = parquet.ParquetFile(path, read_dictionary=shared, metadata=metadata)
+        file = parquet.ParquetFile(opened, read_dictionary=shared, metadata=metadata)
     except (OSError, arrow.ArrowException) as error:
         raise NoTexts(f"{path} cannot be read as Parquet: {error}") from error
     with file:
@@ -239,8 +255,8 @@ def _too_long(name: str, what: str) -> BadRow:
     return BadRow(name, f"{what}: cut it into parts, or allow more (max_chars, --max-chars)")
 
 
-def _item(row: Row | BadRow, prefer_ids: bool, text_column: str, max_chars: int) -> Item | BadRow:
-    """The text or the ids of a row."""
+def item_of(row: Row | BadRow, prefer_ids: bool, text_column: str, max_chars: int) -> Item | BadRow:
+    """The text or the ids of a row, see `read_texts`."""
     if isinstance(row, BadRow):
         return row
     text, ids = row.get(text_column), row.get("token_ids")

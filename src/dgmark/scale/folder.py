@@ -1,0 +1,272 @@
+"""The folder that a run on a cluster writes: its rows, its errors, and which rows are finished.
+
+    OUT/run.json              what the run is; another run in the same folder is refused
+    OUT/rows/kind=done/       finished rows, as Parquet
+    OUT/rows/kind=error/      rows that could not be read, scored or made
+    OUT/finished/             Ray's checkpoint: the rows that a later run skips
+
+Ray writes each part in two phases, so that a part is either whole and in the checkpoint, or made again.
+"""
+
+import json
+import logging
+import os
+import re
+import socket
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as arrow
+import pyarrow.dataset as parquet_files
+import ray
+from pyarrow import fs
+from ray.data import ActorPoolStrategy, DataContext, Dataset
+from ray.data.checkpoint import CheckpointConfig
+from ray.exceptions import RayError
+
+from dgmark import errors
+from dgmark.errors import DgmarkError, InputError, ResumeMismatch, SettingsError
+from dgmark.rows.jsonl import BadRow
+from dgmark.rows.row_file import lock
+from dgmark.scale.source import located
+
+RUN_VERSION = 1
+KIND, DONE, ERROR = "kind", "done", "error"
+ROW = "row"
+# processors that a run takes besides its workers: to read, to skip finished rows, and to write
+_BESIDE = 3
+_PATIENCE = 10.0  # seconds
+
+
+class Folder:
+    """The output folder of one run.
+
+    Attributes:
+        name: the folder as given: a path that all nodes see, or an address such as `s3://bucket/folder`.
+    """
+
+    def __init__(self, name: str, run: dict[str, Any]) -> None:
+        """Take a folder up for a run, new or begun.
+
+        Args:
+            name: the folder.
+            run: what the run is: plain JSON values that its rows depend on.
+
+        Raises:
+            ResumeMismatch: the folder holds another run.
+            InputError: the folder cannot be written.
+        """
+        self.name = name.rstrip("/")
+        self._system, self._path = located(self.name)
+        self._run = {"version": RUN_VERSION, **run}
+        try:
+            self._take_up()
+        except (OSError, arrow.ArrowException) as error:
+            raise InputError(f"{self.name} cannot be written: {error}; choose another --out") from error
+
+    def _take_up(self) -> None:
+        about = self._system.get_file_info(f"{self._path}/run.json")
+        if about.type == fs.FileType.NotFound:
+            inside = fs.FileSelector(self._path, allow_not_found=True)
+            if self._system.get_file_info(inside):
+                raise ResumeMismatch(f"{self.name} holds files, but no run of dgmark: choose another --out")
+            self._system.create_dir(self._path, recursive=True)
+            with self._system.open_output_stream(f"{self._path}/run.json") as file:
+                file.write(json.dumps(self._run, indent=2).encode() + b"\n")
+            return
+        with self._system.open_input_stream(f"{self._path}/run.json") as file:
+            held = self._parsed(file.read())
+        different = sorted(name for name in {*held, *self._run} if held.get(name) != self._run.get(name))
+        if different:
+            raise ResumeMismatch(
+                f"{self.name} holds another run, which differs in {', '.join(different)}; "
+                "choose another --out, or delete the folder to start again"
+            )
+
+    def _parsed(self, content: bytes) -> dict[str, Any]:
+        try:
+            held = json.loads(content)
+        except ValueError:
+            held = None
+        if not isinstance(held, dict):
+            raise ResumeMismatch(f"{self.name}/run.json is no file of dgmark: choose another --out")
+        return held
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other runs of this machine, or of machines that share the file system, out of the folder.
+
+        Raises:
+            FileInUse: another run is writing the folder.
+        """
+        if not isinstance(self._system, fs.LocalFileSystem):
+            yield  # object stores cannot lock
+            return
+        path = Path(self._path) / "run.json"
+        with open(path, "r+b", buffering=0) as file:
+            lock(file, path)
+            yield
+
+    def write(self, rows: Dataset) -> None:
+        """Run the dataset and write its rows; it has the columns `row` and `kind`, and was read under `checkpoint`.
+
+        Raises:
+            DgmarkError: the work raised it.
+            InputError: Ray gave up for another reason.
+        """
+        try:
+            rows.write_parquet(f"{self._path}/rows", filesystem=self._system, partition_cols=[KIND])
+        except (RayError, OSError, arrow.ArrowException) as error:
+            raise _told(error) from None
+
+    def checkpoint(self) -> CheckpointConfig:
+        """Where Ray keeps which rows are finished."""
+        return CheckpointConfig(
+            ROW,
+            f"{self._path}/finished",
+            delete_checkpoint_on_success=False,
+            override_filesystem=self._system,
+        )
+
+    def rows(self) -> int:
+        """The number of rows that the folder holds."""
+        return self._dataset().count_rows() if self._holds_rows() else 0
+
+    def counts(self, column: str) -> tuple[Counter[str], int, BadRow | None]:
+        """Count the finished rows by a column's values, and the errors; the last is one of the errors."""
+        values: Counter[str] = Counter()
+        errors, first = 0, None
+        if self._holds_rows():
+            for batch in self._dataset().scanner(columns=[column, "id", ERROR]).to_batches():
+                for value in batch.column(0).drop_null().value_counts():
+                    values[str(value["values"])] += value["counts"].as_py()
+                bad = batch.filter(batch.column(2).is_valid())
+                errors += len(bad)
+                if first is None and len(bad):
+                    first = BadRow(bad.column(1)[0].as_py(), bad.column(2)[0].as_py())
+        return values, errors, first
+
+    def _holds_rows(self) -> bool:
+        files = self._system.get_file_info(fs.FileSelector(f"{self._path}/rows", allow_not_found=True, recursive=True))
+        return any(file.is_file for file in files)
+
+    def _dataset(self) -> parquet_files.Dataset:
+        return parquet_files.dataset(
+            f"{self._path}/rows", filesystem=self._system, format="parquet", partitioning="hive"
+        )
+
+
+def _told(error: Exception) -> DgmarkError:
+    """The error of dgmark in a worker, of which Ray keeps the traceback as text; else one that says what Ray said."""
+    found = re.findall(r"^dgmark\.errors\.(\w+): (.*)$", str(error), re.MULTILINE)
+    if found:
+        name, message = found[-1]
+        return cast(DgmarkError, getattr(errors, name)(message))
+    return InputError(f"the run ended early: {error}; the rows written so far are kept: run the same command again")
+
+
+@contextmanager
+def cluster(address: str, checkpoint: CheckpointConfig) -> Iterator[None]:
+    """Connect to a cluster, or start Ray on this machine, with checkpoints; leave Ray as it was.
+
+    Args:
+        address: "local" for this machine alone, "auto" for the cluster that this machine is a node of, or the address
+            of a cluster, `host:port` or `ray://host:port`.
+        checkpoint: where finished rows are kept.
+
+    Raises:
+        SettingsError: there is no such cluster, or it has too few processors.
+    """
+    started = not ray.is_initialized()
+    if started:
+        _connect(address)
+    context = DataContext.get_current()
+    before = context.checkpoint_config, context.enable_progress_bars
+    context.checkpoint_config = checkpoint
+    context.enable_progress_bars = context.enable_progress_bars and sys.stderr.isatty()
+    try:
+        most_workers()
+        yield
+    finally:
+        context.checkpoint_config, context.enable_progress_bars = before
+        if started:
+            ray.shutdown()
+
+
+def _connect(address: str) -> None:
+    check_answers(address)
+    for quiet in ("ray", "ray.data"):
+        logging.getLogger(quiet).setLevel(logging.CRITICAL)  # what ends a run is raised here, in our words
+    # on one machine reading, skipping and writing take places of their own, as they hardly use a processor
+    places = (os.cpu_count() or 1) + _BESIDE if address == "local" else None
+    # Ray's native code writes an error to stderr for a possible loss of arguments that this process holds
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    try:
+        ray.init(
+            address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False, num_cpus=places
+        )
+    except Exception as error:  # Ray raises all kinds, Exception itself among them
+        raise _no_cluster(address, error) from error
+
+
+def check_answers(address: str) -> None:
+    """Look whether anybody answers at an address; Ray itself would try for minutes.
+
+    Raises:
+        SettingsError: nobody does.
+    """
+    if address in ("local", "auto"):
+        return
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise _no_cluster(address, error) from error
+
+
+def _no_cluster(address: str, error: Exception) -> SettingsError:
+    return SettingsError(
+        f"no Ray cluster answers at {address!r} ({error}): give its address, or local for this machine alone"
+    )
+
+
+def most_workers() -> int:
+    """How many processes of the cluster can work while others read, skip finished rows, and write.
+
+    Raises:
+        SettingsError: none.
+    """
+    processors = int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
+    if processors <= _BESIDE:
+        raise SettingsError(
+            f"the Ray cluster has {processors} processors, and a run needs {_BESIDE + 1}, because it reads, skips "
+            "finished rows, works and writes at the same time: add nodes, or state more with `ray start --num-cpus`"
+        )
+    return processors - _BESIDE
+
+
+def workers_of(workers: int | None, gpus: float = 0) -> ActorPoolStrategy:
+    """So many processes, or as many as the cluster has room for.
+
+    Args:
+        workers: the number of processes.
+        gpus: GPUs of each.
+
+    Raises:
+        SettingsError: the cluster has not so many.
+    """
+    most = most_workers()
+    if gpus:
+        most = min(most, int(ray.cluster_resources().get("GPU", 0) / gpus))  # type: ignore[no-untyped-call]
+    if not 1 <= (workers or 1) <= most:
+        raise SettingsError(f"{workers or 1} workers are not in 1..{most}, for which the Ray cluster has room")
+    return ActorPoolStrategy(size=workers) if workers else ActorPoolStrategy(min_size=1, max_size=most)
+
+
+def gpus_of_cluster() -> float:
+    """One GPU for each process if the cluster has any, else none."""
+    return 1.0 if ray.cluster_resources().get("GPU", 0) >= 1 else 0.0  # type: ignore[no-untyped-call]

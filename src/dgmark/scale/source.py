@@ -1,0 +1,237 @@
+"""Files of rows as a Ray dataset: JSON Lines and Parquet, on any file system that pyarrow reads.
+
+A line or file that cannot be read becomes a row with an `error`, so that one bad file does not end a run over many.
+"""
+
+import hashlib
+import io
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as arrow
+from pyarrow import fs
+from ray.data import DataContext
+from ray.data.block import BlockMetadata
+from ray.data.datasource import Datasource, ReadTask
+
+from dgmark.errors import EmptyInput, InputError, NoTexts, SettingsError
+from dgmark.rows.inputs import bounded_lines
+from dgmark.rows.jsonl import BadRow, Row, parse_rows, sha256_of
+from dgmark.rows.texts import Item, largest_line, parquet_rows, unreadable
+
+SUFFIXES = (".jsonl", ".parquet")
+# what a dataset of texts or prompts holds: `row` names a row of this run, `place` counts the rows of a file from 0
+ITEMS = arrow.schema(
+    [
+        ("row", arrow.string()),
+        ("id", arrow.string()),
+        ("place", arrow.int64()),
+        ("text", arrow.large_string()),
+        ("token_ids", arrow.large_list(arrow.int64())),
+        ("error", arrow.string()),
+    ]
+)
+_ROWS, _BLOCK_BYTES = 512, 2**24
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of rows: its name in messages and ids, and where pyarrow finds it."""
+
+    name: str
+    path: str
+    system: fs.FileSystem
+
+
+def sources_of(names: Iterable[str]) -> list[Source]:
+    """Find the files of rows: files, folders with those in them, and addresses such as `s3://bucket/folder`.
+
+    Raises:
+        InputError: a name leads nowhere, or to a folder without such files.
+        SettingsError: a file is of another kind, or is named twice.
+    """
+    found = [source for name in names for source in _sources_in(name)]
+    if not found:
+        raise EmptyInput("there is no input: give files or folders")
+    seen: set[str] = set()
+    for source in found:
+        if source.path in seen:
+            raise SettingsError(f"{source.name} is given twice, so that its rows would be too: name it once")
+        seen.add(source.path)
+    return found
+
+
+def located(name: str) -> tuple[fs.FileSystem, str]:
+    """The file system of a path or an address, and the path in it.
+
+    Raises:
+        InputError: pyarrow knows no such file system, or it cannot be reached.
+    """
+    try:
+        system, path = fs.FileSystem.from_uri(name if "://" in name else Path(os.path.abspath(name)).as_uri())
+    except (OSError, arrow.ArrowException) as error:
+        raise InputError(f"{name} cannot be reached: {error}") from error
+    return system, path
+
+
+def _sources_in(name: str) -> Iterator[Source]:
+    system, path = located(name)
+    try:
+        about = system.get_file_info(path)
+        inside = (
+            system.get_file_info(fs.FileSelector(path, recursive=True)) if about.type == fs.FileType.Directory else []
+        )
+    except (OSError, arrow.ArrowException) as error:
+        raise InputError(f"{name} cannot be looked up: {error}") from error
+    if about.type == fs.FileType.NotFound:
+        raise NoTexts(f"{name} does not exist")
+    if about.type != fs.FileType.Directory:
+        if not path.lower().endswith(SUFFIXES):
+            raise SettingsError(
+                f"{name} is neither a .jsonl nor a .parquet file, which a run on a cluster reads: "
+                "leave --ray out for documents"
+            )
+        yield Source(name, path, system)
+        return
+    files = sorted(one.path for one in inside if one.is_file and one.path.lower().endswith(SUFFIXES))
+    if not files:
+        raise NoTexts(f"the folder {name} holds no {' or '.join(SUFFIXES)} file")
+    for file in files:
+        yield Source(name.rstrip("/") + file[len(path.rstrip("/")) :], file, system)
+
+
+class Texts(Datasource):
+    """The rows of files, one task a file; see `ITEMS`."""
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        item: Callable[[Row | BadRow], Item | BadRow],
+        *,
+        settings: str,
+        column: str,
+        max_chars: int,
+    ) -> None:
+        """Say what to read.
+
+        Args:
+            sources: the files.
+            item: the text, or ids, of a row.
+            settings: hash of the run's settings, a part of `row`.
+            column: the column that holds the texts.
+            max_chars: characters of the longest text.
+        """
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._sources = list(sources)
+        self._read = partial(_tables, item=item, settings=settings, column=column, max_chars=max_chars)
+
+    def get_name(self) -> str:
+        """The name of the operation in Ray's bars and logs."""
+        return "Texts"
+
+    def estimate_inmemory_data_size(self) -> int | None:
+        """Unknown before the files are read."""
+        return None
+
+    def get_read_tasks(
+        self,
+        parallelism: int,  # noqa: ARG002 (Ray's interface)
+        per_task_row_limit: int | None = None,
+        data_context: DataContext | None = None,  # noqa: ARG002
+    ) -> list[Any]:
+        """One `ReadTask` a file."""
+        return [
+            ReadTask(
+                partial(self._read, source),
+                BlockMetadata(num_rows=None, size_bytes=None, input_files=(source.name,), exec_stats=None),
+                schema=ITEMS,
+                per_task_row_limit=per_task_row_limit,
+            )
+            for source in self._sources
+        ]
+
+
+def _tables(
+    source: Source, *, item: Callable[[Row | BadRow], Item | BadRow], settings: str, column: str, max_chars: int
+) -> Iterator[arrow.Table]:
+    """The rows of one file as tables of some hundred rows, or fewer if they are long."""
+    items = enumerate(_items(source, item, column, max_chars))
+    while rows := list(_up_to(islice(items, _ROWS), source.name, settings)):
+        yield arrow.Table.from_pylist(rows, schema=ITEMS)
+
+
+def _up_to(items: Iterable[tuple[int, Item | BadRow]], name: str, settings: str) -> Iterator[Row]:
+    size = 0
+    for place, item in items:
+        row = _row(name, place, item, settings)
+        yield row
+        size += len(row["text"] or ()) + 8 * len(row["token_ids"] or ())
+        if size > _BLOCK_BYTES:
+            return
+
+
+def _row(name: str, place: int, item: Item | BadRow, settings: str) -> Row:
+    if isinstance(item, Item) and isinstance(item.content, str) and not _is_unicode(item.content):
+        item = BadRow(
+            item.row_id, "the text holds half of a surrogate pair, which Arrow's tables cannot: mend the text"
+        )
+    content = item.content if isinstance(item, Item) else None
+    told = ["" if content is None else sha256_of(content), item.row_id, settings, name, str(place)]
+    return {
+        # the same row of the same file with the same text under the same settings, in each run
+        "row": hashlib.sha256("\0".join(told).encode("utf-8", "surrogatepass")).hexdigest()[:32],
+        "id": _printable(item.row_id),
+        "place": place,
+        "text": content if isinstance(content, str) else None,
+        "token_ids": content if isinstance(content, list) else None,
+        "error": _printable(item.error) if isinstance(item, BadRow) else None,
+    }
+
+
+def _printable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _items(
+    source: Source, item: Callable[[Row | BadRow], Item | BadRow], column: str, max_chars: int
+) -> Iterator[Item | BadRow]:
+    try:
+        for row in _rows(source, column, max_chars):
+            yield item(row)
+    except InputError as error:
+        yield unreadable(source.name, error)
+    except (OSError, arrow.ArrowException) as error:
+        yield BadRow(source.name, f"cannot be read: {error}")
+
+
+def _rows(source: Source, column: str, max_chars: int) -> Iterator[Row | BadRow]:
+    if source.path.lower().endswith(".parquet"):
+        with source.system.open_input_file(source.path) as file:
+            yield from parquet_rows(file, source.name, column)
+        return
+    with source.system.open_input_stream(source.path, compression=None) as file:
+        yield from parse_rows(bounded_lines(io.BufferedReader(file), largest_line(max_chars)), source.name)
+
+
+def from_dataset(row: Row, column: str = "text") -> Item | BadRow:
+    """The text or ids of a row of a dataset: its `id`, and its `column` or `token_ids`, or its `error`."""
+    row_id = str(row["id"])
+    if row.get("error") is not None:
+        return BadRow(row_id, row["error"])
+    content = row[column] if row.get(column) is not None else row.get("token_ids")
+    if not isinstance(content, str | list):
+        return BadRow(row_id, f'no "{column}" and no "token_ids"')
+    return Item(row_id, content)

@@ -1,0 +1,212 @@
+"""Ray runs on a cluster of several nodes on this machine."""
+
+import json
+import threading
+import time
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.dataset
+import pyarrow.parquet
+import pytest
+
+import dgmark
+from dgmark.detection.many import Tally
+from dgmark.errors import BlockLengthError, FileInUse, InputError, NoTexts, ResumeMismatch, SettingsError
+from dgmark.rows.jsonl import Row
+from dgmark.rows.row_file import lock
+from dgmark.scale.detecting import columns_of, detect, detect_files
+from dgmark.scale.folder import check_answers
+from dgmark.scale.generating import generate_files
+from support.known_keys import known_key
+
+ray = pytest.importorskip("ray")
+Cluster = pytest.importorskip("ray.cluster_utils").Cluster
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+KEY = known_key("cluster")
+SENTENCE = "the sea was calm and a small ship went out to look for an island where nobody had ever been before"
+WORDS = SENTENCE.split()
+
+
+def text(number: int) -> str:
+    turned = WORDS[number % len(WORDS) :] + WORDS[: number % len(WORDS)]
+    return f"Text {number}: {' '.join(turned)}."
+
+
+def write_rows(path: Path, numbers: range, *more: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    lines = [json.dumps({"id": f"row-{number}", "text": text(number)}) for number in numbers]
+    path.write_text("\n".join([*lines, *more]) + "\n")
+
+
+def rows_in(folder: Path) -> list[Row]:
+    rows: list[Row] = pyarrow.dataset.dataset(folder / "rows", partitioning="hive").to_table().to_pylist()
+    return rows
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Any]:
+    """A cluster with one node; nodes that a test adds go with it."""
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 5, "object_store_memory": 10**8})
+    ray.init(address=made.address, log_to_driver=False)
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+def local(tmp_path: Path, inputs: list[Path], **options: Any) -> dict[str, Row]:
+    out = tmp_path / "local.jsonl"
+    dgmark.detect_file(KEY, inputs, out, **options)
+    return {row["id"]: row for row in map(json.loads, out.read_text().splitlines())}
+
+
+def test_rows_equal_those_of_one_process(nodes: Any, tmp_path: Path) -> None:
+    write_rows(
+        tmp_path / "in" / "a.jsonl", range(20), "not JSON", '{"id": "no text"}', '{"id": "half", "text": "\\ud800"}'
+    )
+    table = pyarrow.table({"id": ["p0", "p1"], "text": [text(30), None], "token_ids": [None, [5, 6, 7, 8]]})
+    pyarrow.parquet.write_table(table, tmp_path / "in" / "b.parquet")
+    (tmp_path / "in" / "c.parquet").write_bytes(b"not Parquet")
+    tally = detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"), spans=True)
+    expected = local(tmp_path, [tmp_path / "in"], spans=True)
+    found = {row["id"]: row for row in rows_in(tmp_path / "out")}
+    assert found.keys() == expected.keys()
+    for row_id, row in found.items():
+        assert row["kind"] == ("error" if row["error"] else "done")
+        if row_id == "half":
+            assert "half of a surrogate pair" in row["error"]
+        elif "error" in expected[row_id]:
+            assert row["error"] == expected[row_id]["error"]
+        else:
+            assert {name: row[name] for name in expected[row_id]} == expected[row_id]
+    assert tally.scored == len([row for row in found.values() if not row["error"]])
+    assert (tally.unusable, tally.resumed) == (len(found) - tally.scored, 0)
+
+
+def test_a_second_run_scores_what_is_missing(nodes: Any, tmp_path: Path) -> None:
+    write_rows(tmp_path / "in" / "a.jsonl", range(10))
+    detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"))
+    before = {row["id"]: row["row"] for row in rows_in(tmp_path / "out")}
+    write_rows(tmp_path / "in" / "b.jsonl", range(10, 15))
+    resumed: list[int] = []
+    tally = detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"), on_resume=resumed.append)
+    after = {row["id"]: row["row"] for row in rows_in(tmp_path / "out")}
+    assert (resumed, tally.scored, len(rows_in(tmp_path / "out"))) == ([10], 15, 15)
+    assert before.items() <= after.items()
+
+
+def test_a_lost_node_loses_and_doubles_no_row(nodes: Any, tmp_path: Path) -> None:
+    for part in range(8):
+        write_rows(tmp_path / "in" / f"{part}.jsonl", range(part * 400, part * 400 + 400))
+    lost = nodes.add_node(num_cpus=4)
+    nodes.wait_for_nodes()
+    tallies: list[Tally] = []
+    run = threading.Thread(
+        target=lambda: tallies.append(detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"), workers=4))
+    )
+    run.start()
+    deadline = time.monotonic() + 120
+    while run.is_alive() and time.monotonic() < deadline and not [*(tmp_path / "out").glob("finished/*")]:
+        time.sleep(0.02)
+    assert run.is_alive()
+    nodes.remove_node(lost, allow_graceful=False)
+    run.join(300)
+    assert not run.is_alive()
+    counts = Counter(row["id"] for row in rows_in(tmp_path / "out"))
+    assert counts == {f"row-{number}": 1 for number in range(3200)}
+    assert tallies[0].scored == 3200
+
+
+def test_texts_equal_those_of_one_process(nodes: Any, tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    rows = [{"id": "a", "prompt": "Once upon a time"}, {"id": "b", "prompt": "The old ship"}, {"id": "c"}]
+    prompts.write_text("\n".join(map(json.dumps, rows)))
+    settings: dict[str, Any] = {"length": 16, "block_length": 16}
+    tally = generate_files(KEY, str(prompts), str(tmp_path / "out"), seed=7, workers=1, **settings)
+    made = {row["id"]: row for row in rows_in(tmp_path / "out")}
+    expected = dgmark.generate(dgmark.load_model(), ["Once upon a time", "The old ship"], key=KEY, seed=7, **settings)
+    assert [made[name]["token_ids"] for name in "ab"] == [row.token_ids for row in expected]
+    assert (made["b"]["seed"], made["b"]["key_fingerprint"], made["b"]["kind"]) == (8, KEY.fingerprint, "done")
+    assert json.loads(made["a"]["settings"]) == expected[0].settings
+    assert 'no "prompt"' in made["c"]["error"]
+    assert (tally.scored, tally.unusable) == (2, 1)
+    with pytest.raises(ResumeMismatch, match="differs in seed"):
+        generate_files(KEY, str(prompts), str(tmp_path / "out"), seed=8, **settings)
+    with pytest.raises(BlockLengthError):
+        generate_files(KEY, str(prompts), str(tmp_path / "other"), workers=1, length=17, block_length=16)
+
+
+def test_datasets_of_ones_own(nodes: Any) -> None:
+    import ray.data
+
+    dataset = ray.data.from_items([{"id": number, "text": text(number)} for number in range(3)])
+    found = {row["id"]: row["p_value"] for row in detect(dataset, KEY, workers=1).take_all()}
+    assert found == {str(n): dgmark.detect(text(n), KEY).p_value for n in range(3)}
+
+
+def test_no_log_holds_a_secret(nodes: Any, tmp_path: Path) -> None:
+    write_rows(tmp_path / "in" / "a.jsonl", range(3))
+    detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"), workers=1)
+    assert KEY.secret is not None
+    forms = (KEY.secret, KEY.secret.hex().encode(), repr(KEY.secret).encode(), b64encode(KEY.secret))
+    session = Path(nodes.head_node.get_session_dir_path())
+    files = [file for folder in (session, tmp_path / "out") for file in folder.rglob("*") if file.is_file()]
+    assert len(files) > 10
+    for file in files:
+        content = file.read_bytes()
+        assert not any(form in content for form in forms), file
+
+
+def test_folders_of_others_are_refused(nodes: Any, tmp_path: Path) -> None:
+    write_rows(tmp_path / "in" / "a.jsonl", range(3))
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "letter.txt").write_text("mine")
+    with pytest.raises(ResumeMismatch, match="no run of dgmark"):
+        detect_files(KEY, str(tmp_path / "in"), str(foreign))
+    assert [file.name for file in foreign.iterdir()] == ["letter.txt"]
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError):
+        detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "file" / "out"))
+    detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"), workers=1)
+    with pytest.raises(ResumeMismatch, match="differs in settings"):
+        detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"), spans=True)
+    with open(tmp_path / "out" / "run.json", "r+b", buffering=0) as file:
+        lock(file, tmp_path / "out" / "run.json")
+        with pytest.raises(FileInUse):
+            detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"))
+
+
+def test_bad_inputs(nodes: Any, tmp_path: Path) -> None:
+    with pytest.raises(NoTexts, match="does not exist"):
+        detect_files(KEY, str(tmp_path / "none.jsonl"), str(tmp_path / "out"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NoTexts, match="holds no"):
+        detect_files(KEY, str(tmp_path / "empty"), str(tmp_path / "out"))
+    (tmp_path / "a.docx").write_bytes(b"")
+    with pytest.raises(SettingsError, match="which a run on a cluster reads"):
+        detect_files(KEY, str(tmp_path / "a.docx"), str(tmp_path / "out"))
+    write_rows(tmp_path / "in" / "a.jsonl", range(3))
+    with pytest.raises(SettingsError, match="given twice"):
+        detect_files(KEY, [str(tmp_path / "in"), str(tmp_path / "in" / "a.jsonl")], str(tmp_path / "out"))
+    with pytest.raises(InputError, match="cannot be reached"):
+        detect_files(KEY, "nothing://bucket/a.jsonl", str(tmp_path / "out"))
+    with pytest.raises(SettingsError, match="9 workers"):
+        detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"), workers=9)
+    assert not (tmp_path / "out" / "rows").exists()
+
+
+def test_columns_are_the_fields_of_a_row() -> None:
+    row = dgmark.Detector(KEY).detect("A text.").to_row("a")
+    assert {*row, "source_sha256", "settings", "subkeys_tested"} == {*columns_of().names} - {"row", "kind", "error"}
+    assert {*columns_of(payload=True).names} - {*columns_of().names} == {"subkey", "subkey_confidence"}
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "no such:place"])
+def test_a_wrong_address_is_an_error(address: str) -> None:
+    with pytest.raises(SettingsError, match="no Ray cluster answers"):
+        check_answers(address)
