@@ -201,6 +201,19 @@ def test_draws_are_uniform_and_independent_of_each_other() -> None:
     assert 155 < chi2 < 378  # 255 degrees of freedom
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_batch_read_in_parts_gives_the_same(temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    logits = torch.from_numpy(np.random.default_rng(1).normal(size=(7, 4, SIZE)))
+    uniforms = uniform_draws(torch.arange(7), torch.arange(7), torch.arange(4).expand(7, 4))
+    given = (logits, torch.tensor([0]), DecodeConfig(temperature=temperature), uniforms)
+    whole = propose_block(*given)
+    monkeypatch.setattr("dgmark.engines.core._LOGITS_AT_ONCE", 3 * 4 * SIZE)
+    parts = propose_block(*given)
+    assert [one.tolist() for one in whole] == [one.tolist() for one in parts]
+    rows = [propose_block(logits[row : row + 1], *given[1:3], uniforms[row : row + 1]) for row in range(7)]
+    assert whole[0].tolist() == [row[0][0].tolist() for row in rows]
+
+
 def test_sampling_draws_each_token_at_its_probability() -> None:
     """64 rows of 64 places; each share lies within 5.5 standard deviations."""
     logits = torch.log(torch.tensor([0.0, 0.5, 0.3, 0.2])).expand(64, 64, 4)

@@ -19,6 +19,8 @@ from dgmark.decode.selection import select
 # SplitMix64 (Steele, Lea and Flood 2014), its constants as signed 64-bit integers
 _STEP, _FIRST, _SECOND = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
 _MANTISSA = 53
+# logits that are read in float32 at a time: they take this memory twice (0.5 GB), however large the batch
+_LOGITS_AT_ONCE = 2**26
 
 
 class Keys(NamedTuple):
@@ -109,15 +111,19 @@ def propose_block(
     Returns:
         The candidates, and their rewards in float32 or better.
     """
-    batch, block, _ = logits.shape
+    batch, block, vocab = logits.shape
     if uniforms is None:
         uniforms = torch.zeros(batch, block, 2, device=logits.device)
-    if config.greedy:
-        whole = propose(logits.flatten(0, 1), uniforms.flatten(0, 1), forbidden, config, tempered=tempered)
-        return whole.tokens.view(batch, block), whole.rewards.view(batch, block)
-    # row by row: a draw takes twelve times the memory of its logits in bf16
-    rows = [propose(logits[row], uniforms[row], forbidden, config, tempered=tempered) for row in range(batch)]
-    return torch.stack([row.tokens for row in rows]), torch.stack([row.rewards for row in rows])
+    # a draw takes twelve times the memory of its logits in bf16: row by row
+    at_once = max(1, _LOGITS_AT_ONCE // (block * vocab)) if config.greedy else 1
+    tokens, rewards = [], []
+    for low in range(0, batch, at_once):
+        some = slice(low, low + at_once)
+        flat = logits[some].flatten(0, 1), uniforms[some].flatten(0, 1)
+        proposals = propose(*flat, forbidden, config, tempered=tempered)
+        tokens.append(proposals.tokens)
+        rewards.append(proposals.rewards)
+    return torch.cat(tokens).view(batch, block), torch.cat(rewards).view(batch, block)
 
 
 def uniform_draws(
