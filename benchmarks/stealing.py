@@ -52,18 +52,18 @@ def main() -> None:
     key, tokenizer = WatermarkKey.load(args.key), load_tokenizer()
     first, *more = (_texts(path, tokenizer) for path in args.marked)
     unmarked = _texts(args.unmarked, tokenizer)
-    human = _human(args.human, tokenizer)
+    human = human_texts(args.human, tokenizer)
     # the first file's last prompts are in no other file
     train, test = first[: -args.tests] + [text for texts in more for text in texts], first[-args.tests :]
     train = [train[i] for i in np.random.default_rng(0).permutation(len(train))]
-    own_law, law = _law(unmarked), _law(human[1::2])
+    own_law, law = law_of(unmarked), law_of(human[1::2])
     hosts = [ids[:LENGTH] for ids in human[::2] if len(ids) >= LENGTH][: args.tests]
     print(f"{len(train)} real marked texts to learn from, {len(test)} to scrub, {len(hosts)} human texts to forge on\n")
     tables = args.table or TABLES
     if "real" in tables:
         real_table(key, tokenizer, train, test, hosts, unmarked, own_law, law)
     if "recovery" in tables:
-        recovery_table(key.spec, law, _law(human[::2]))
+        recovery_table(key.spec, law, law_of(human[::2]))
     for match in (0.94, 0.75) if "simulated" in tables else ():
         simulated_table(key.spec, law, hosts, match)
     if args.steer and "steered" in tables:
@@ -77,13 +77,15 @@ def _texts(path: Path, tokenizer: Tokenizer) -> list[Ids]:
     return [np.array(ids[:LENGTH]) for ids in encoded if len(ids) >= LEAST]
 
 
-def _human(path: Path, tokenizer: Tokenizer) -> list[Ids]:
+def human_texts(path: Path, tokenizer: Tokenizer) -> list[Ids]:
+    """Read the longer English passages of a file of human text, encoded."""
     rows = (json.loads(line) for line in path.read_bytes().splitlines())
     passages = [row["text"] for row in rows if row["lang"] == "en" and len(row["text"]) > 1000]
     return [np.array(ids) for ids in tokenizer.encode_batch(passages[:2000])]
 
 
-def _law(texts: Sequence[Ids]) -> Law:
+def law_of(texts: Sequence[Ids]) -> Law:
+    """Return the share of each ordinary token in texts."""
     counts = np.bincount(np.concatenate(list(texts)), minlength=8192).astype(float)
     special = np.ones(8192, dtype=bool)
     special[ordinary_ids(load_tokenizer())] = False
@@ -113,10 +115,10 @@ def real_table(
     detects = partial(_is_detected, detector, tokenizer)
     words = _whole_words(tokenizer)
     table = key.tables.table()[None]
-    _header("texts", ["mass", "mass, cut", *_titles("forged", FORGED), *_titles("scrubbed", SCRUBBED)])
-    anything = partial(_random, law=law)
+    header("texts", ["mass", "mass, cut", *_titles("forged", FORGED), *_titles("scrubbed", SCRUBBED)])
+    anything = partial(_replace_any, law=law)
     forged = _rates(detects, [anything], hosts, FORGED, True)
-    print(_row("random edits", ["", "", *forged, *_rates(detects, [anything], test, SCRUBBED, False)]), flush=True)
+    print(table_row("random edits", ["", "", *forged, *_rates(detects, [anything], test, SCRUBBED, False)]), flush=True)
     joinable = _joinable(tokenizer)
     for number in (*REAL, len(train)):
         known, blind = [], []
@@ -129,10 +131,10 @@ def real_table(
         forged = _rates(detects, [partial(_forge, each, law * words, joinable) for each in blind], hosts, FORGED, True)
         scrubbed = _rates(detects, [partial(_scrub, each, law) for each in blind], test, SCRUBBED, False)
         masses = [np.mean([recovered_mass(each, table, own_law) for each in estimates]) for estimates in (known, blind)]
-        print(_row(f"{number:,}", [*(f"{mass:.3f}" for mass in masses), *forged, *scrubbed]), flush=True)
+        print(table_row(f"{number:,}", [*(f"{mass:.3f}" for mass in masses), *forged, *scrubbed]), flush=True)
     keys = [_key(key.spec, 0, 0, seed).tables.table()[None] for seed in range(50)]
     control = steal(unmarked[::2], key.spec.table_size)
-    controls = [recovered_mass(control, other, _law(unmarked[1::2])) for other in keys]
+    controls = [recovered_mass(control, other, law_of(unmarked[1::2])) for other in keys]
     shown = f"mass {np.mean(controls):.3f}, standard deviation {np.std(controls):.3f}"
     print(f"\n{len(unmarked[::2])} unmarked texts instead, 50 random keys: {shown}\n")
 
@@ -141,7 +143,7 @@ def _is_detected(detector: Detector, tokenizer: Tokenizer, ids: Ids) -> bool:
     return detector.detect(decode(tokenizer, ids.tolist())).verdict == "watermarked"
 
 
-def _random(ids: Ids, budget: float, rng: Dice, law: Law) -> Ids:
+def _replace_any(ids: Ids, budget: float, rng: Dice, law: Law) -> Ids:
     pool = rng.choice(len(law), 4096, p=law).tolist()
     return np.array(edits.substitute(ids.tolist(), budget, pool, rng))
 
@@ -193,7 +195,7 @@ def recovery_table(spec: WatermarkSpec, law: Law, held_out: Law) -> None:
         (f"code {CODE}", 0, CODE),
     ]
     print(f"SIMULATED, {LENGTH} tokens a text, mean of 3 keys; code: in brackets, share of the code's residues found\n")
-    _header("texts", [f"{name}, q = {match}" for match in (0.94, 0.75) for name, _, _ in kinds])
+    header("texts", [f"{name}, q = {match}" for match in (0.94, 0.75) for name, _, _ in kinds])
     for number in SIMULATED:
         cells = []
         for match in (0.94, 0.75):
@@ -203,7 +205,7 @@ def recovery_table(spec: WatermarkSpec, law: Law, held_out: Law) -> None:
                 results = [_recovery(key, law, held_out, number, match, ignore) for key in keys]
                 shown = f"{np.mean([mass for mass, _ in results]):.3f}"
                 cells.append(shown + (f" ({np.mean([share for _, share in results]):.2f})" if code else ""))
-        print(_row(f"{number:,}", cells), flush=True)
+        print(table_row(f"{number:,}", cells), flush=True)
     print()
 
 
@@ -251,7 +253,7 @@ def simulated_table(
     """Print forging on human texts and scrubbing of simulated ones, with and without rotation; scored as ids."""
     hosts = hosts[:20]
     print(f"SIMULATED, q = {match}: {len(hosts)} human texts to forge on, as many simulated to scrub; scored as ids\n")
-    _header("texts", ["key", *_titles("forged", FORGED[::2]), *_titles("scrubbed", SCRUBBED[::2])])
+    header("texts", ["key", *_titles("forged", FORGED[::2]), *_titles("scrubbed", SCRUBBED[::2])])
     for rotation in rotations:
         key = _key(spec, rotation, 0, 0)
         # tokens are only replaced; without rotation a forger takes the closest phase
@@ -262,16 +264,16 @@ def simulated_table(
         def detects(ids: Ids, detector: Detector = detector) -> bool:
             return detector.detect(ids).verdict == "watermarked"
 
-        anything = [partial(_random, law=law)]
+        anything = [partial(_replace_any, law=law)]
         forged = _rates(detects, anything, hosts, FORGED[::2], True)
-        print(_row("random edits", [kind, *forged, *_rates(detects, anything, test, SCRUBBED[::2], False)]))
+        print(table_row("random edits", [kind, *forged, *_rates(detects, anything, test, SCRUBBED[::2], False)]))
         for number in SIMULATED[2:-1]:
             at = simulate_counts(key, law, number, LENGTH, match, np.random.default_rng([3, number]))
             estimate = _estimate(key, at, rotation)
             forging: list[Edit] = [partial(_forge, estimate, law, _everywhere)]
             forged = _rates(detects, forging, hosts, FORGED[::2], True)
             scrubbed = _rates(detects, [partial(_scrub, estimate, law)], test, SCRUBBED[::2], False)
-            print(_row(f"{number:,}", [kind, *forged, *scrubbed]), flush=True)
+            print(table_row(f"{number:,}", [kind, *forged, *scrubbed]), flush=True)
     print()
 
 
@@ -298,7 +300,7 @@ def steered_table(key: WatermarkKey, train: list[Ids], texts: int) -> None:
     batch = torch.tensor([each for each in ids if len(each) == 16][:texts])
     config = DecodeConfig.of(model, length=LENGTH, cache="dual")
     detector = Detector(key)
-    _header("texts", ["match ratio", "watermarked"])
+    header("texts", ["match ratio", "watermarked"])
     for number in (1, 10, 100):
         estimate = steal(train[:number], key.spec.table_size)
         even = torch.tensor(estimate.belief[0].argmax(axis=-1))
@@ -311,18 +313,20 @@ def steered_table(key: WatermarkKey, train: list[Ids], texts: int) -> None:
         detections = [detector.detect(model.tokenizer.decode(response.token_ids)) for response in responses]
         ratio = np.mean([each.green_fraction for each in detections])
         passed = sum(each.verdict == "watermarked" for each in detections)
-        print(_row(f"{number}", [f"{ratio:.3f}", f"{passed} of {len(detections)}"]), flush=True)
+        print(table_row(f"{number}", [f"{ratio:.3f}", f"{passed} of {len(detections)}"]), flush=True)
 
 
 def _titles(name: str, budgets: Sequence[float]) -> list[str]:
     return [f"{name} {budget:g}" for budget in budgets]
 
 
-def _header(first: str, titles: list[str]) -> None:
+def header(first: str, titles: list[str]) -> None:
+    """Print the head of a table."""
     print(f"| {first} | " + " | ".join(titles) + " |\n|---|" + "---|" * len(titles))
 
 
-def _row(first: str, cells: list[str]) -> str:
+def table_row(first: str, cells: list[str]) -> str:
+    """Return a row of a table."""
     return f"| {first} | " + " | ".join(cells) + " |"
 
 

@@ -1,13 +1,15 @@
 """Measure what sub-keys cost: processor time and memory of a scan, and the marks of simulated texts still found.
 
-Run `python benchmarks/subkeys.py`, or with the word `cost` or `power` for one of the tables. One core. Texts are those
+Run `python benchmarks/subkeys.py`, or with `cost`, `power` or `choice` for one of the tables. One core. Texts are those
 of `simulated.py`; each has its own key and sub-key. N = 1 is one sub-key, tested alone.
 """
 
 import sys
 import time
 import tracemalloc
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from statistics import median
 
 import numpy as np
@@ -17,14 +19,17 @@ from corpus import bench_key
 from dgmark.detection.evidence import KeyTest
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.result import Mode
+from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
 from scoring import random_key
 from simulated import simulated
 
-SUBKEYS = (1, 256, 1024, 4096)
+SUBKEYS = (1, 16, 64, 256, 1024, 4096)
 TEXTS = 60
 RATE = 1e-4
 LENGTHS, MATCH_RATES = (100, 200, 256, 400), (0.74, 0.94)
+# for the choice of N: how many texts of how many tokens at which match rate, unedited
+CHOICE, CHOICES = (1000, 200, 0.74), (1, 2, 4, 8, 16, 32, 64, 256, 1024, 4096)
 # share of the tokens deleted, share replaced
 EDITS = ((0.0, 0.0), (0.1, 0.0), (0.0, 0.2))
 # a vocabulary of the size of LLaDA's, for time and memory
@@ -80,13 +85,33 @@ def power() -> None:
     for match_rate in MATCH_RATES:
         for deleted, replaced in EDITS:
             for tokens in LENGTHS:
-                each = np.array([_found(number, tokens, match_rate, deleted, replaced) for number in range(TEXTS)])
+                each = np.array(
+                    [_found(number, tokens, match_rate, SUBKEYS, deleted, replaced) for number in range(TEXTS)]
+                )
                 shares = " | ".join(f"{share:.2f}" for share in each[:, :-1].mean(axis=0))
                 payload = f"{each[:, -1].sum()} of {each[:, -2].sum()}"
                 print(f"| {tokens} | {match_rate} | {deleted:g} | {replaced:g} | {shares} | {payload} |", flush=True)
 
 
-def _found(number: int, tokens: int, match_rate: float, deleted: float, replaced: float) -> list[bool]:
+def choice() -> None:
+    """Print the share of unedited marks found over more texts, each less that of one."""
+    texts, tokens, match_rate = CHOICE
+    each = np.array([_found(number, tokens, match_rate, CHOICES) for number in range(texts)])[:, :-1]
+    print("| sub-keys | found | less than one sub-key finds |\n|---|---|---|")
+    for number, found in zip(CHOICES, each.T, strict=True):
+        missed = each[:, 0] & ~found
+        error = missed.std() / np.sqrt(texts)
+        print(f"| {number} | {found.mean():.3f} | {(each[:, 0].mean() - found.mean()):.3f} +- {error:.3f} |")
+
+
+def _found(
+    number: int,
+    tokens: int,
+    match_rate: float,
+    numbers: Sequence[int],
+    deleted: float = 0.0,
+    replaced: float = 0.0,
+) -> list[bool]:
     """Whether the mark of one text is found among each number of sub-keys, and its payload among the most.
 
     The first sub-keys of a key are those of the same key with fewer. So a sub-key that the scan of all ranks first is
@@ -94,20 +119,25 @@ def _found(number: int, tokens: int, match_rate: float, deleted: float, replaced
     by themselves.
     """
     rng = np.random.default_rng([5, number, tokens])
-    keys = [random_key(replace(bench_key().spec, subkeys=subkeys), number) for subkeys in SUBKEYS[1:]]
-    subkey = int(rng.integers(SUBKEYS[1]))
+    keys = [random_key(replace(_spec(), subkeys=subkeys), number) for subkeys in numbers[1:]]
+    subkey = int(rng.integers(numbers[1]))
     ids = simulated(keys[-1].subkey(subkey), tokens, match_rate, rng)
     ids = np.where(rng.random(tokens) < replaced, rng.integers(300, 8000, tokens), ids)
     ids = ids[rng.random(tokens) >= deleted]
     scored = ScoredIds(ids, np.arange(len(ids)))
     most = KeyTest(keys[-1], fpr=RATE).evidence(scored)
     if most.key.number == subkey:
-        return [*(most.p_value * subkeys <= RATE for subkeys in SUBKEYS), most.p_value * SUBKEYS[-1] <= RATE]
+        return [*(most.p_value * subkeys <= RATE for subkeys in numbers), most.p_value * numbers[-1] <= RATE]
     tests = [KeyTest(keys[-1].subkey(subkey)), *(KeyTest(key) for key in keys)]
     return [*(test.evidence(scored).p_value * test.tried <= RATE for test in tests), False]
 
 
+@cache
+def _spec() -> WatermarkSpec:
+    return bench_key().spec
+
+
 if __name__ == "__main__":
-    for table in sys.argv[1:] or ("cost", "power"):
-        {"cost": cost, "power": power}[table]()
+    for table in sys.argv[1:] or ("cost", "power", "choice"):
+        {"cost": cost, "power": power, "choice": choice}[table]()
         print()

@@ -1,0 +1,174 @@
+"""Measure forging under a key with sub-keys: the built-in model writes with groups stolen from texts of its own.
+
+Run `python benchmarks/subkey_forging.py texts 100`, which makes so many of the responses to steal from and resumes
+where it stopped, then `forge`, or `forge` with 100, 1000, `together` or `told` for one row; `found` prints how often
+the marks of these responses are found. Of 1,000 responses under 4,096 sub-keys only some of those are made whose
+sub-key was drawn more than once: from the others a thief learns no more than from any one response, and he can only
+confuse them with these.
+"""
+
+import json
+import sys
+from collections import Counter
+
+import numpy as np
+from jaxtyping import Int
+
+from corpus import RUNS
+from dgmark.detection.detector import Detector
+from dgmark.detection.evidence import DEFAULT_FPR, KeyTest
+from dgmark.detection.reader import ScoredIds
+from dgmark.lab.attacks.clustering import Thief, leanings
+from dgmark.lab.attacks.stealing import Estimate, steal
+from dgmark.lab.experiments.prompt_sets import BUILTIN_PROMPTS
+from dgmark.watermark.groups import SECRET_BYTES
+from dgmark.watermark.key import WatermarkKey
+from stealing import header, table_row
+
+SIZE = 8192
+SUBKEYS, DRAWN, FIRST = 4096, 1000, 100
+STOLEN_LENGTH, FORGED_LENGTH = 128, 256
+BATCH, FORGED, TARGETS = 32, 16, 4
+FEWER, SCORED = (1, 16, 256, 1024), (16, 32, 48, 64, 96, 128)
+STORE = RUNS / "subkey-texts.jsonl"
+Ids = Int[np.ndarray, " _"]
+
+
+def main() -> None:
+    """Do what the first word on the command line says."""
+    if sys.argv[1] == "texts":
+        make_texts(int(sys.argv[2]))
+    elif sys.argv[1] == "found":
+        found_table()
+    else:
+        forging_table(sys.argv[2:] or [str(FIRST), str(DRAWN), "together", "told"])
+
+
+def the_key() -> WatermarkKey:
+    """The key, from a public seed: it protects nothing."""
+    spec = WatermarkKey.generate("storyteller", subkeys=SUBKEYS).spec
+    return WatermarkKey(spec, "forging", np.random.default_rng([20, 1]).bytes(SECRET_BYTES))
+
+
+def drawn() -> list[int]:
+    """The sub-keys of the responses."""
+    return [int(number) for number in np.random.default_rng([20, 0]).integers(0, SUBKEYS, DRAWN)]
+
+
+def wanted() -> list[int]:
+    """The responses to make: those of repeated sub-keys; first those repeated early, then the commonest."""
+    subkeys = drawn()
+    times, early = Counter(subkeys), Counter(subkeys[:FIRST])
+    repeated = [n for n in range(DRAWN) if times[subkeys[n]] > 1]
+    return sorted(repeated, key=lambda n: (early[subkeys[n]] < 2, -times[subkeys[n]], subkeys[n], n))
+
+
+def stored() -> dict[int, Ids]:
+    """The responses made so far, as token ids read back from their text."""
+    from dgmark.checkpoint.tokenizer import load_tokenizer
+
+    if not STORE.exists():
+        return {}
+    rows = [json.loads(line) for line in STORE.read_text().splitlines()]
+    tokenizer = load_tokenizer()
+    return {row["response"]: np.array(tokenizer.encode(row["text"])[:STOLEN_LENGTH]) for row in rows}
+
+
+def make_texts(most: int) -> None:
+    """Make the responses that are missing, at the model's default settings but for the cache."""
+    import dgmark
+    from dgmark.decode import DecodeConfig
+    from dgmark.decode.generation import generations
+    from dgmark.decode.prompts import Prepared, Request
+
+    model, key, subkeys = dgmark.load_model("storyteller"), the_key(), drawn()
+    prompts = [json.loads(line)["prompt"] for line in BUILTIN_PROMPTS.read_text().splitlines()]
+    missing = [n for n in wanted()[:most] if n not in stored()]
+    RUNS.mkdir(exist_ok=True)
+    for begin in range(0, len(missing), BATCH):
+        some = missing[begin : begin + BATCH]
+        requests = [Request(prompts[n % len(prompts)], n, key.subkey(subkeys[n])) for n in some]
+        config = DecodeConfig.of(model, length=STOLEN_LENGTH, cache="dual")
+        prepared = Prepared.of(model, requests, config, pad=True, batch_size=BATCH)
+        with STORE.open("a") as file:
+            for n, made in zip(some, generations(prepared, range(len(some))), strict=True):
+                file.write(json.dumps({"response": n, "subkey": subkeys[n], "text": made.text}) + "\n")
+        print(f"{begin + len(some)} of {len(missing)}", flush=True)
+
+
+def forging_table(rows: list[str]) -> None:
+    """Print whether texts that the model decodes with stolen groups pass as the key's, by what the thief saw."""
+    texts, subkeys = stored(), drawn()
+    header("responses", ["thief", "his groups", "match ratio", "called watermarked"])
+    for row in rows:
+        kind, groups = groups_of(row, texts)
+        right = sum(len({subkeys[n] for n in group}) == 1 for group in groups)
+        sizes = f"{', '.join(str(len(group)) for group in groups)} ({right} of one sub-key)"
+        estimates = [steal([texts[n] for n in group], SIZE) for group in groups]
+        print(table_row(row, [kind, sizes, *forged(estimates)]), flush=True)
+
+
+def groups_of(row: str, texts: dict[int, Ids]) -> tuple[str, list[list[int]]]:
+    """The thief of a row of the table, and the groups of responses that he learns from, the largest first."""
+    subkeys = drawn()
+    if row == "together":
+        one_of_each = {subkeys[n]: n for n in texts}
+        return "does not cluster", [list(one_of_each.values())[:FIRST]]
+    if row == "told":
+        early = [n for n in texts if n < FIRST]
+        same = [[n for n in early if subkeys[n] == number] for number in dict.fromkeys(subkeys[n] for n in early)]
+        return f"told the pairs among {FIRST}", [group for group in same if len(group) > 1]
+    some = [n for n in texts if n < int(row)]
+    thief = Thief(leanings([texts[n] for n in some], SIZE), SUBKEYS)
+    return "clusters", [[some[place] for place in group] for group in thief.groups()[:TARGETS]]
+
+
+def found_table() -> None:
+    """Print the share of the responses found, by how many of their tokens are scored, for fewer sub-keys too.
+
+    For fewer sub-keys the p-value of the response's own one is multiplied by their number.
+    """
+    key, texts, subkeys = the_key(), stored(), drawn()
+    header("tokens", [f"N = {number:,}" for number in FEWER] + [f"N = {SUBKEYS:,}", "payload right"])
+    for tokens in SCORED:
+        some = {n: ScoredIds(ids[:tokens], np.arange(tokens)) for n, ids in texts.items() if len(ids) >= tokens}
+        alone = np.array([KeyTest(key.subkey(subkeys[n])).evidence(scored).p_value for n, scored in some.items()])
+        scanned = {n: KeyTest(key).detect(scored) for n, scored in some.items()}
+        marked = {n: one for n, one in scanned.items() if one.verdict == "watermarked"}
+        right = sum(one.subkey == subkeys[n] for n, one in marked.items())
+        shares = [f"{np.mean(alone * number <= DEFAULT_FPR):.2f}" for number in FEWER]
+        cells = [*shares, f"{len(marked) / len(some):.2f}", f"{right} of {len(marked)}"]
+        print(table_row(f"{tokens} ({len(some)} texts)", cells), flush=True)
+
+
+def forged(estimates: list[Estimate]) -> list[str]:
+    """Match ratio and verdicts of texts that the model writes with these estimates in turn, scored from text."""
+    import torch
+    from torch import Tensor
+
+    import dgmark
+    from dgmark.decode import DecodeConfig
+    from dgmark.decode import decode as run
+
+    model = dgmark.load_model("storyteller")
+    prompts = [json.loads(line)["prompt"] for line in BUILTIN_PROMPTS.read_text().splitlines()]
+    ids = [model.tokenizer.encode(prompt)[-16:] for prompt in prompts]
+    batch = torch.tensor([each for each in ids if len(each) == 16][:FORGED])
+    config = DecodeConfig.of(model, length=FORGED_LENGTH, cache="dual")
+    detector, found = Detector(the_key()), []
+    for place, estimate in enumerate(estimates):
+        likelier = torch.tensor(estimate.belief[0].argmax(axis=-1))
+        sure = torch.tensor(estimate.belief[0].max(axis=-1) > 0.5 + 1e-6)
+
+        def stolen(tokens: Tensor, at: Tensor, likelier: Tensor = likelier, sure: Tensor = sure) -> Tensor:
+            return (likelier[tokens] == at % 2) & sure[tokens]
+
+        rows = list(range(place, FORGED, len(estimates)))
+        responses = run(model, batch[rows], config, stolen, rows)
+        found += [detector.detect(model.tokenizer.decode(response.token_ids)) for response in responses]
+    passed = sum(each.verdict == "watermarked" for each in found)
+    return [f"{np.mean([each.green_fraction for each in found]):.3f}", f"{passed} of {len(found)}"]
+
+
+if __name__ == "__main__":
+    main()
