@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,7 @@ def test_the_python_in_a_page_imports_names_that_are_there(page: Path) -> None:
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "dgmark":
                 module = importlib.import_module(node.module)
-                assert all(hasattr(module, name.name) for name in node.names), ast.unparse(node)
+                for name in node.names:
+                    assert hasattr(module, name.name) or find_spec(f"{node.module}.{name.name}"), ast.unparse(node)
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "dgmark":
                 assert hasattr(importlib.import_module("dgmark"), node.attr), f"{page.name}: dgmark.{node.attr}"
