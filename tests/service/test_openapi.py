@@ -2,13 +2,17 @@
 
 from collections.abc import Iterator
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from pydantic import BaseModel
+from starlette.testclient import TestClient
 
+from dgmark.service import fields
 from dgmark.service.app import create_app
-from dgmark.service.settings import ServiceSettings
+from dgmark.service.settings import ModelSource, ServiceSettings
 from support.services import key_folder, listening
 
 schemathesis = pytest.importorskip("schemathesis")
@@ -71,3 +75,21 @@ def test_answers_are_as_described(served: tuple[str, dict[str, Any]], forms: boo
             few(given(case=operation.as_strategy(generation_mode=mode))(holds))()
     assert len(operations) >= 3
     assert asked >= 3 * examples
+
+
+def test_wrong_requests_for_texts_are_answered_as_described(tmp_path: Path) -> None:
+    source = ModelSource({"name_or_path": "storyteller", "device": "cpu"})
+    app = create_app(ServiceSettings(keys=key_folder(tmp_path, "one"), workers=1, models=(source,)))
+    document = app.openapi()
+    # not started, so that what is not refused as wrong is refused as not ready
+    client = TestClient(app, "http://localhost", raise_server_exceptions=False)
+    for path, methods in document["paths"].items():
+        if "post" in methods and not path.startswith(("/v1/detect", "/v1/report")):
+            answer = client.post(path, content=b"{", headers={"content-type": "application/json"})
+            described = methods["post"]["responses"]["4XX"]["content"]
+            assert answer.status_code == 400
+            assert list(described) == [answer.headers["content-type"]]
+            (schema,) = described.values()
+            name = schema["schema"]["$ref"].rpartition("/")[2]
+            models: dict[str, type[BaseModel]] = {"Problem": fields.Problem, "OpenAIProblem": fields.OpenAIProblem}
+            models[name].model_validate(answer.json())

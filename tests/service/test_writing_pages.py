@@ -87,6 +87,7 @@ def filled(page: Any, step: int) -> list[int]:
 
 
 def test_two_texts_fill_in_the_order_of_decoding_and_one_is_checked(page: Any) -> None:
+    page.wait_for_selector("#small-model:not([hidden])")
     page.select_option("#length", "64")
     page.evaluate(
         """() => { window.heard = [];
@@ -210,6 +211,48 @@ def test_a_failure_in_the_middle_is_told_beside_what_is_written(page: Any) -> No
     page.fill("#prompt", " ")
     write(page)
     assert "nothing to continue" in page.inner_text("#problem")
+
+
+def describe(page: Any, **changes: Any) -> None:
+    """Let the service say this of its model, and of whoever asks."""
+    allowed = changes.pop("may_generate", True)
+    model = {"name": "other", "ready": True, "context_length": 300, "chat": False, "policy": "default", **changes}
+    page.unroute_all()
+    page.route("**/v1/about", lambda route: route.fulfill(json={"models": [model], "may_generate": allowed}))
+
+
+def test_where_every_text_is_marked_none_is_written_without(page: Any, address: str) -> None:
+    describe(page, policy="enforced", chat=True)
+    asked: list[Any] = []
+    events = steps([" a", " b"], [1, 0]) + done([" a", " b"], " a b")
+
+    def answer(route: Any) -> None:
+        asked.append(route.request.post_data_json)
+        route.fulfill(headers=EVENTS, body=events)
+
+    page.route("**/v1/generate", answer)
+    page.goto(f"{address}/write")
+    page.wait_for_selector("#twin-field", state="hidden")
+    write(page)
+    page.wait_for_selector("#replay:not([hidden])")
+    (body,) = asked
+    assert body["watermark"] is True
+    assert "seed" not in body
+    assert [message["role"] for message in body["messages"]] == ["user"]  # the model answers messages
+    assert page.is_hidden("#unmarked")
+    assert page.is_hidden("#small-model")
+    assert page.text_content("#marked .canvas") == " a b"
+    page.goto(f"{address}/guess")
+    page.wait_for_selector("#problem:not([hidden])")
+    assert "nothing to guess" in page.inner_text("#problem")
+
+
+@pytest.mark.parametrize("path", ["/write", "/guess"])
+def test_who_may_not_write_is_asked_for_a_token(page: Any, address: str, path: str) -> None:
+    describe(page, may_generate=False)
+    page.goto(address + path)
+    page.wait_for_selector("#token-field:not([hidden])")
+    assert "scope generate" in page.inner_text("#problem")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from dgmark.service import detecting, generating, openai_routes, pages
+from dgmark.service.fields import OpenAIProblem
 from dgmark.service.gate import Gate
 from dgmark.service.house import House
 from dgmark.service.problems import answer_errors
@@ -21,6 +22,9 @@ _PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schema
 _ERRORS: dict[int | str, dict[str, Any]] = {
     "4XX": {"content": _PROBLEM, "description": "What is wrong."},
     "5XX": {"content": _PROBLEM, "description": "Fault."},
+}
+_OPENAI_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": OpenAIProblem, "description": one["description"]} for status, one in _ERRORS.items()
 }
 
 
@@ -65,7 +69,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     app.include_router(detecting.routes(house))
     if house.offers:
         app.include_router(generating.routes(house))
-        app.include_router(openai_routes.routes(house))
+        app.include_router(openai_routes.routes(house), responses=_OPENAI_ERRORS)
     app.include_router(_operation(house))
     app.include_router(_well_known(house))
     app.include_router(pages.routes(writes=bool(house.offers)))

@@ -284,3 +284,18 @@ class Problem(AnswerFields):
     detail: str
     request_id: str
     errors: list[WrongField] | None = None
+
+
+class OpenAIError(AnswerFields):
+    """What OpenAI's interface says of an error."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class OpenAIProblem(AnswerFields):
+    """An error on OpenAI's paths."""
+
+    error: OpenAIError

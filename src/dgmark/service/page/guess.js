@@ -28,6 +28,7 @@ async function meet() {
   if (!service) return;
   const problem = unable();
   if (problem) throw problem;
+  introduce(open());
 }
 
 function open() {

@@ -91,6 +91,7 @@ function chooseModel() {
   $("prompt-label").textContent = model().chat ? "What do you want to read?" : "How the text begins";
   if (model().chat && $("prompt").value === $("prompt").defaultValue) $("prompt").value = "Tell me a story about a little fox.";
   $("twin-field").hidden = model().policy === "enforced";
+  introduce(model());
 }
 
 async function writeBoth(event) {

@@ -29,6 +29,11 @@ function asking(model, text) {
   return { model: model.name, ...(model.chat ? { messages: [{ role: "user", content: text }] } : { prompt: text }) };
 }
 
+/** Say of the built-in model what to expect of it. */
+function introduce(model) {
+  $("small-model").hidden = model.name !== "storyteller";
+}
+
 /** Wait until a model is loaded, and say so meanwhile; the model as the service then describes it. */
 async function loaded(model, status) {
   if (!model.ready) status.textContent = "The model is being loaded …";
