@@ -1,7 +1,8 @@
 """Speed of the service when it writes: tokens a second with and without the mark, and the wait for the first block.
 
 Each client sends its next request when it has the answer to the last one. Texts are written with the built-in
-storyteller; phases with and without the mark take turns, so that a busy machine slows both.
+storyteller; phases with and without the mark take turns, so that a busy machine slows both. The processor time of the
+service says what a token costs, whatever else the machine does.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dgmark.watermark.key import WatermarkKey
-from service import free_port, memory, wait_for
+from service import cpu_seconds, free_port, memory, wait_for
 
 
 def main() -> None:
@@ -37,7 +38,7 @@ def main() -> None:
         server = subprocess.Popen([sys.executable, "-m", "dgmark", *command], stderr=subprocess.DEVNULL)
         try:
             wait_for(port)
-            _table(port, options.tokens, options.seconds, options.rounds)
+            _table(port, server.pid, options.tokens, options.seconds, options.rounds)
             print(f"memory of the service and its workers: {memory(server.pid) >> 20} MB")
         finally:
             server.send_signal(signal.SIGTERM)
@@ -52,26 +53,30 @@ class Written:
     first_block: list[float] = field(default_factory=list)
 
 
-def _table(port: int, tokens: int, seconds: float, rounds: int) -> None:
+def _table(port: int, process: int, tokens: int, seconds: float, rounds: int) -> None:
     """Print the speed of generation."""
     _written(port, 1, 3.0, marked=True, tokens=tokens, lengths=1)
     print(f"texts of {tokens} tokens, {rounds} phases of {seconds:g} s each, {os.cpu_count()} processors")
-    print(
-        "| clients | prompts | marked, tokens/s | unmarked, tokens/s | ratio | first block, p50, s |\n"
-        + "|---" * 6
-        + "|"
-    )
+    print("| clients | prompts | tokens/s | ratio | tokens/processor second | ratio | first block, p50, s |")
+    print("|---" * 7 + "|", flush=True)
     for clients, lengths in ((1, 1), (4, 1), (16, 1), (16, 16)):
-        both: dict[bool, list[Written]] = {True: [], False: []}
+        phases: dict[bool, list[Written]] = {True: [], False: []}
+        costs = {True: 0.0, False: 0.0}
         for _ in range(rounds):
-            for marked in both:
-                both[marked].append(_written(port, clients, seconds, marked=marked, tokens=tokens, lengths=lengths))
-        speed = {marked: sum(one.tokens for one in phases) / rounds / seconds for marked, phases in both.items()}
-        waits = [wait for phases in both.values() for one in phases for wait in one.first_block]
-        prompts = "of one length" if lengths == 1 else "of 16 lengths"
+            for marked in phases:
+                before = cpu_seconds(process)
+                one = _written(port, clients, seconds, marked=marked, tokens=tokens, lengths=lengths)
+                costs[marked] += cpu_seconds(process) - before
+                phases[marked].append(one)
+        count = {marked: sum(one.tokens for one in several) for marked, several in phases.items()}
+        speed = {marked: count[marked] / rounds / seconds for marked in phases}
+        thrift = {marked: count[marked] / costs[marked] for marked in phases}
+        waits = [wait for several in phases.values() for one in several for wait in one.first_block]
+        prompts = "of one length" if lengths == 1 else f"of {lengths} lengths"
         print(
-            f"| {clients} | {prompts} | {speed[True]:.0f} | {speed[False]:.0f} | {speed[True] / speed[False]:.2f} "
-            f"| {statistics.median(waits or [float('nan')]):.2f} |"
+            f"| {clients} | {prompts} | {speed[True]:.0f} | {speed[True] / speed[False]:.2f} | {thrift[True]:.0f} "
+            f"| {thrift[True] / thrift[False]:.2f} | {statistics.median(waits or [float('nan')]):.2f} |",
+            flush=True,
         )
 
 
@@ -112,3 +117,7 @@ def _writer(
             if time.monotonic() >= ends:
                 break
         connection.close()
+
+
+if __name__ == "__main__":
+    main()

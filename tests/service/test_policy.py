@@ -17,6 +17,7 @@ from dgmark.service.app import create_app
 from dgmark.service.policy import Marking, Offer, Wish, offers_of
 from dgmark.service.problems import Refused
 from dgmark.service.settings import ModelSource, ServiceSettings
+from support.fresh_process import run_fresh
 from support.known_keys import known_key
 from support.services import bearer, key_folder
 
@@ -188,3 +189,15 @@ def test_the_description_has_the_route_and_what_it_refers_to(client: TestClient)
     assert set(operation["responses"]["200"]["content"]) == {"application/json", "text/event-stream"}
     referred = set(re.findall(r"#/components/schemas/([\w-]+)", text))
     assert {"Watermark", "Written"} <= referred <= set(document["components"]["schemas"])
+
+
+def test_the_process_that_serves_needs_no_torch(folder: Path, client: TestClient) -> None:
+    code = f"""
+import sys
+from dgmark.service.app import create_app
+from dgmark.service.settings import ModelSource, ServiceSettings
+from pathlib import Path
+create_app(ServiceSettings(Path({str(folder / "keys")!r}), models=(ModelSource({{"name_or_path": "storyteller"}}),)))
+print("torch" in sys.modules, "transformers" in sys.modules)
+"""
+    assert run_fresh(code).split() == ["False", "False"]
