@@ -72,7 +72,7 @@ def test_a_text_does_not_depend_on_the_others() -> None:
         ([8], InputError, "no text around"),
         (["w1", 0], InputError, "not 0"),
         (["w1", True], InputError, "not True"),
-        (["w1", 600], PromptTooLong, "601 tokens"),
+        (["w1", 600], PromptTooLong, "600 tokens or more"),
     ],
 )
 def test_what_cannot_be_filled_is_refused(parts: list[Any], error: type[Exception], message: str) -> None:

@@ -69,6 +69,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         tokenizer=str(folder / "tiny"),
         models=tuple(ModelSource({"name_or_path": str(folder / name)}) for name in ("tiny", "broken")),
         generate_keys=("main", "many"),
+        payloads=True,
         workers=1,
         queue=1,
         rows=2,
@@ -109,6 +110,7 @@ def test_the_answer_is_the_text_of_generate_and_says_how_it_is_marked(service: S
             "key_id": "main" if key else None,
             "key_fingerprint": key.fingerprint if key else None,
             "policy": "default",
+            **({"weakened": ["block_length", "max_tokens"]} if key else {}),
         }
         assert written["usage"]["prompt_tokens"] == 2
         assert written["usage"]["completion_tokens"] == len(alone.token_ids)
@@ -186,9 +188,11 @@ def test_a_failing_model_is_a_500_and_the_worker_goes_on(service: Service) -> No
 
 
 def test_a_wrong_setting_is_refused_before_the_stream(service: Service) -> None:
+    refused = service.counted("refused")
     answer = service.ask({**SHORT, "max_tokens": 4, "stream": True})
     assert answer.status_code == 400
-    assert "block length" in answer.json()["detail"]
+    assert answer.json()["errors"][0]["param"] == "block_length"
+    assert service.counted("refused") == refused + 1
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -26,8 +26,9 @@ STORYTELLER = ModelSource({"name_or_path": BUILTIN})
 
 
 @cache
-def offer(*, enforce: bool = False) -> Offer:
-    one = ServiceSettings(Path("keys"), models=(STORYTELLER,), generate_keys=("one", "many"), enforce=enforce)
+def offer(*, enforce: bool = False, payloads: bool = True) -> Offer:
+    settings: Any = {"generate_keys": ("one", "many"), "enforce": enforce, "payloads": payloads}
+    one = ServiceSettings(Path("keys"), models=(STORYTELLER,), **settings)
     return offers_of(one, KEYS)[BUILTIN]
 
 
@@ -69,6 +70,13 @@ def test_a_wish_that_cannot_be_met_is_refused(wish: Wish, param: str) -> None:
     with pytest.raises(Refused) as refused:
         offer().marking(wish, "gen-1")
     assert refused.value.param == param
+
+
+def test_a_subkey_is_chosen_only_where_the_operator_lets_requests_choose() -> None:
+    with pytest.raises(Refused, match="draws the sub-key") as refused:
+        offer(payloads=False).marking(Wish(key="many", subkey=7), "gen-1")
+    assert (refused.value.status, refused.value.param) == (403, "watermark.subkey")
+    assert offer(payloads=False).marking(Wish(key="many"), "gen-1").subkey is not None
 
 
 def test_the_subkey_follows_from_the_texts_id_and_is_told_to_whoever_chose_it_only() -> None:
@@ -142,18 +150,22 @@ def test_writing_needs_the_scope(client: TestClient, folder: Path) -> None:
         ({"colour": "red"}, 400, "colour"),
         ({"temperature": -1}, 400, "temperature"),
         ({"temperature": "0.5"}, 400, "temperature"),
-        ({"watermark": {"key": "one"}}, 400, None),
+        ({"watermark": {"key": "one"}}, 400, "watermark"),
         ({"watermark": True, "watermarking": True}, 400, "body"),
         ({"messages": []}, 400, "body"),
         ({"lookahead": 1000}, 400, "lookahead"),
+        ({"lookahead": 2}, 400, "lookahead"),
+        ({"noise": "kept"}, 400, "noise"),
+        ({"threshold": 0.5}, 400, "threshold"),
+        ({"commit": "threshold", "factor": 1.0}, 400, "factor"),
     ],
 )
 def test_what_the_policy_or_the_fields_forbid_is_refused_by_name(
-    client: TestClient, writer: dict[str, str], fields: dict[str, Any], status: int, param: str | None
+    client: TestClient, writer: dict[str, str], fields: dict[str, Any], status: int, param: str
 ) -> None:
     answer = client.post("/v1/generate", json={"prompt": "a", **fields}, headers=writer)
     assert answer.status_code == status
-    assert param in (None, answer.json()["errors"][0]["param"])
+    assert answer.json()["errors"][0]["param"] == param
 
 
 def test_a_conversation_is_refused_not_cut(client: TestClient, writer: dict[str, str]) -> None:
@@ -179,6 +191,9 @@ def test_the_log_tells_what_was_decided_without_prompt_or_secret(
 
 def test_until_the_model_is_loaded_the_answer_is_try_again(client: TestClient, writer: dict[str, str]) -> None:
     assert client.get("/readyz").status_code == 503
+    for stream in (False, True):
+        answer = client.post("/v1/generate", json={"prompt": "a", "stream": stream}, headers=writer)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
     assert client.get("/v1/about", headers=writer).status_code == 403  # generate is not detect
 
 

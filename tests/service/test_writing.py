@@ -1,5 +1,6 @@
 """The model worker's work, in this process: batches of strangers, turns, cancelled and failed jobs, sizes."""
 
+import pickle
 import secrets
 from typing import Any
 
@@ -125,7 +126,6 @@ def test_a_job_that_comes_later_does_not_wait_for_the_end() -> None:
 
 def test_a_cancelled_job_frees_its_place_and_the_others_go_on() -> None:
     told = Told()
-    one = writer(told, rows=2)
     stays, leaves, waits, never = (job(seed=n, model="endless") for n in range(4))
     one = writer(told, rows=2, endless=ToyDenoiser(end_ids=()))
     for each in (stays, leaves, waits, never):
@@ -179,13 +179,14 @@ def test_a_text_has_whole_blocks_and_no_more_than_was_asked_for(asked: dict[str,
         ({"max_tokens": 8, "settings": {"block_length": 16}}, "reduce it"),
         ({"prompt": ""}, "empty"),
         ({"prompt": [99]}, "99"),
-        ({"max_tokens": 600}, "holds 512"),
+        ({"max_tokens": 600}, "more than 512"),
         ({"settings": {"temperature": 0.0, "top_k": 3}}, "no meaning"),
         ({"key": "plain", "settings": {"block_length": 1}}, "choice of order"),
         ({"key": "plain", "settings": {"block_length": 4, "steps": 3}}, "choice of order"),
         ({"chat": True}, "chat template"),
         ({"prompt": "w1 w2", "fill_from": "text"}, "no hole"),
-        ({"prompt": "w1 [mask:600]", "fill_from": "text"}, "holds 512"),
+        ({"prompt": "w1 [mask:600]", "fill_from": "text"}, "more than 512"),
+        ({"prompt": ["w1", 10**12], "fill_from": "text"}, "more than 512"),
         ({"prompt": "w1 [mask:6]", "fill_from": "text", "key": "plain", "settings": {"block_length": 1}}, "choice of"),
     ],
 )
@@ -194,6 +195,77 @@ def test_what_cannot_be_written_is_refused_at_once(asked: dict[str, Any], wrong:
     (failed,) = told.of(Failed)
     assert wrong in str(failed.error)
     assert len(told) == 1
+
+
+LENGTH = {"max_tokens": 8, "settings": {}, "key": "plain", "enforced": True}
+HOLES = {"prompt": "w1 [mask:4] w2 [mask:3]", "fill_from": "text", "max_tokens": None}
+
+
+@pytest.mark.parametrize(
+    ("asked", "param", "code"),
+    [
+        ({"max_tokens": 600}, "prompt", "context_length_exceeded"),
+        ({"max_tokens": None, "prompt": [4] * 600}, "prompt", "context_length_exceeded"),
+        ({"max_tokens": 3, "settings": {"block_length": 4}}, "block_length", None),
+        ({**LENGTH, "max_tokens": 1}, "max_tokens", None),
+        ({**LENGTH, "prompt": [4] * 505, "max_tokens": None}, "prompt", None),
+        ({**LENGTH, **HOLES}, "text", None),
+        ({**LENGTH, **HOLES, "prompt": ["w1", 1, "w2"]}, "parts", None),
+    ],
+)
+def test_a_wrong_field_is_named(asked: dict[str, Any], param: str, code: str | None) -> None:
+    (failed,) = done(job(**asked)).of(Failed)
+    assert (failed.error.param, failed.error.code) == (param, code)
+    assert "--" not in str(failed.error)
+    again = pickle.loads(pickle.dumps(failed.error))
+    assert (again.param, again.code, str(again)) == (param, code, str(failed.error))
+
+
+def started(**asked: Any) -> Started:
+    told = Told()
+    writer(told).take(job(**asked))
+    (one,) = told.of(Started)
+    assert isinstance(one, Started)
+    return one
+
+
+@pytest.mark.parametrize(
+    ("asked", "weakened"),
+    [
+        ({"max_tokens": 32}, []),
+        ({"max_tokens": 32, "settings": {"temperature": 1.5, "guard": 0.0, "steps": 32, "block_length": 32}}, []),
+        (
+            {"max_tokens": 32, "settings": {"guard": 1.0, "block_length": 2, "top_k": 1}},
+            ["guard", "block_length", "top_k"],
+        ),
+        ({"max_tokens": 32, "settings": {"steps": 8, "temperature": 0.5}}, ["num_denoising_steps", "temperature"]),
+        ({"max_tokens": 32, "settings": {"temperature": 0.7}, "own": {"temperature": 0.6}}, []),
+        ({"max_tokens": 1}, ["max_tokens"]),
+        (HOLES, ["text"]),
+        ({"max_tokens": 1, "key": None}, []),
+    ],
+)
+def test_what_weakens_a_mark_is_told(asked: dict[str, Any], weakened: list[str]) -> None:
+    assert started(**{"key": "plain", "settings": {}, **asked}).weakened == weakened
+
+
+@pytest.mark.parametrize(
+    ("asked", "own", "settings"),
+    [
+        ({"max_tokens": 12}, {"block_length": 16}, {"length": 12, "block_length": 12}),
+        ({"max_tokens": 64}, {"steps": 128}, {"length": 64, "steps": 32}),
+        ({"max_tokens": 12}, {"length": 64, "block_length": 16, "steps": 4}, {"length": 12, "steps": 2}),
+        ({"settings": {"temperature": 0.0}}, {"top_p": 0.9, "top_k": 5}, {"top_p": None, "top_k": None}),
+        ({"settings": {"commit": "threshold"}}, {"steps": 128}, {"steps": None, "commit": "threshold"}),
+        ({"settings": {"strategy": "random"}}, {"guard": 0.5}, {"strategy": "random", "guard": 0.0}),
+        (HOLES, {"steps": 128, "length": 256, "temperature": 0.5}, {"steps": None, "temperature": 0.5}),
+    ],
+)
+def test_the_services_own_settings_give_way_to_a_request(
+    asked: dict[str, Any], own: dict[str, Any], settings: dict[str, Any]
+) -> None:
+    one = started(**{"key": "plain", "settings": {}, **asked, "own": own})
+    assert {name: one.settings[name] for name in settings} == settings
 
 
 @pytest.mark.parametrize("origin", ["text", "hole"])

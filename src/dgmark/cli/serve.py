@@ -114,6 +114,10 @@ def serve(
     enforce: Annotated[
         bool, typer.Option("--enforce", help="With --model: mark every text, whatever a request says.")
     ] = False,
+    payloads: Annotated[
+        bool,
+        typer.Option("--payloads", help="With --model: let requests choose the sub-key of a text."),
+    ] = False,
     settings_file: Annotated[
         list[Path] | None,
         typer.Option(
@@ -124,8 +128,11 @@ def serve(
         ),
     ] = None,
     batch_size: Annotated[
-        int, typer.Option(min=1, help="With --model: texts that are written at once.", rich_help_panel=SPEED)
-    ] = 16,
+        int | None,
+        typer.Option(
+            min=1, help="With --model: texts that are written at once.", show_default="16", rich_help_panel=SPEED
+        ),
+    ] = None,
 ) -> None:
     """Check texts over HTTP, and in a browser on a page that needs no other server; with --model also write them.
 
@@ -140,6 +147,19 @@ def serve(
 
         from dgmark.service.app import create_app
         from dgmark.service.settings import ServiceSettings
+    given = {
+        "--generate-key": generate_key,
+        "--enforce": enforce,
+        "--payloads": payloads,
+        "--settings": settings_file,
+        "--batch-size": batch_size,
+        **{f"--{name.replace('_', '-')}": value for name, value in loading.items()},
+    }
+    useless = [name for name, value in given.items() if value]
+    if useless and not (model or demo):
+        raise SettingsError(
+            f"{', '.join(useless)} is for writing texts, which needs a model: give --model, or leave it out"
+        )
     sources = _sources(model or [], loading, [read_settings_file(file) for file in settings_file or []])
     if demo:
         if keys is not None or sources:
@@ -161,8 +181,9 @@ def serve(
         models=sources,
         generate_keys=tuple(generate_key or ()),
         enforce=enforce,
-        rows=batch_size,
-        **({} if workers is None else {"workers": workers}),
+        payloads=payloads,
+        rows=16 if batch_size is None else batch_size,
+        workers=ServiceSettings.workers if workers is None else workers,
     )
     app = create_app(settings)
     url = f"http://{_in_url(host)}:{port}/"

@@ -230,6 +230,8 @@ def holed_text(model: Denoiser, parts: Parts) -> HoledText:
         )
     ids: list[int] = []
     holes: list[tuple[int, int]] = []
+    # before a list of this length is made
+    _check_room(model, sum(part for part in parts if isinstance(part, int) and part > 0))
     for part in parts:
         if isinstance(part, str):
             ids += model.tokenizer.encode(part)
@@ -242,9 +244,13 @@ def holed_text(model: Denoiser, parts: Parts) -> HoledText:
         raise InputError("there is no hole to fill: give a number of tokens between the strings, or [mask:N]")
     if len(ids) == sum(end - start for start, end in holes):
         raise InputError("there is no text around the holes: give the model at least one token to start from")
-    if len(ids) > model.context_length:
+    _check_room(model, len(ids))
+    return HoledText(list(parts), ids, holes)
+
+
+def _check_room(model: Denoiser, tokens: int) -> None:
+    if tokens > model.context_length:
         raise PromptTooLong(
-            f"text and holes have {len(ids)} tokens, but {traits_of(model).name} holds {model.context_length}: "
+            f"text and holes have {tokens} tokens or more, but {traits_of(model).name} holds {model.context_length}: "
             "shorten them"
         )
-    return HoledText(list(parts), ids, holes)

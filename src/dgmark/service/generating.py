@@ -19,9 +19,9 @@ from dgmark.service import generation_fields as fields
 from dgmark.service.callers import Caller
 from dgmark.service.house import House
 from dgmark.service.jobs import Finished, Job, Started, Stepped
-from dgmark.service.model_process import Answers
+from dgmark.service.model_process import LOADING, Answers, NotReady
 from dgmark.service.policy import WEAKENING, Marking, Offer
-from dgmark.service.problems import Complaint, Refused, complaint_of, id_of
+from dgmark.service.problems import Complaint, Refused, complaint_of, id_of, is_refusal
 
 T = TypeVar("T")
 R = TypeVar("R", bound=BaseModel)
@@ -110,9 +110,10 @@ class Prompt:
 
     @property
     def size(self) -> int:
-        """Its characters, or its ids."""
+        """Its characters, or its ids and the tokens of its holes."""
         parts = self.content if isinstance(self.content, list) else [self.content]
-        return sum(len(part) if isinstance(part, str) else 1 for part in parts)
+        holes = self.fill_from is not None
+        return sum(len(part) if isinstance(part, str) else part if holes else 1 for part in parts)
 
 
 def prompt_of(prompt: str | list[int] | None, messages: list[fields.Message] | None) -> Prompt:
@@ -151,8 +152,9 @@ class Text:
         *,
         seed: int | None,
         stops: Sequence[str] = (),
+        on_start: Callable[[], object] = lambda: None,
     ) -> None:
-        self._house, self._request = house, request
+        self._house, self._request, self._on_start = house, request, on_start
         self.job, self.marking, self.seed, self.stops = job, marking, seed, stops
         self.started: Started | None = None
         self.finished: Finished | None = None
@@ -167,10 +169,16 @@ class Text:
             "model": self.job.model,
             "length": self.started.length,
             "block_length": self.started.block_length,
-            "watermark": self.marking.told(),
+            "watermark": self.watermark(),
             "settings": self.started.settings,
             "seed": self.seed,
         }
+
+    def watermark(self) -> dict[str, Any]:
+        """How the text is marked, and which fields of its request weaken the mark, if any do."""
+        assert self.started is not None
+        weak = {"weakened": self.started.weakened} if self.started.weakened else {}
+        return self.marking.told() | weak
 
     def usage(self) -> dict[str, int]:
         """Counts of tokens."""
@@ -219,10 +227,14 @@ class Text:
             DgmarkError: it did not.
         """
         try:
-            answers = await self._start()
+            # whoever leaves before the worker has accepted the text frees the place, too
+            answers = await _unless_gone(self._request, self._start())
         except BaseException:
             await self._stack.aclose()
             raise
+        if answers is None:
+            await self._stack.aclose()
+            return Response(status_code=_GONE)
         return _EventStream(events(self, self.answers(answers)), self._stack)
 
     async def answers(self, answers: Answers) -> AsyncIterator[Stepped | None]:
@@ -238,7 +250,7 @@ class Text:
                 yield None
                 continue
             if isinstance(message, DgmarkError):
-                self._outcome = "failed"
+                self._outcome = "refused" if is_refusal(message) else "failed"
                 raise message
             if isinstance(message, Stepped):
                 yield message
@@ -266,15 +278,17 @@ class Text:
         return id_of(self._request)
 
     async def _start(self) -> Answers:
-        assert self._house.writer is not None
+        if self._house.writer is None:
+            raise NotReady(LOADING)
         answers = await self._stack.enter_async_context(self._house.writer.doing(self.job))
         self._stack.callback(self._count)
         message = await answers.get()
         if not isinstance(message, Started):
             assert isinstance(message, DgmarkError)
-            self._outcome = "failed"
+            self._outcome = "refused" if is_refusal(message) else "failed"
             raise message
         self.started = message
+        self._on_start()
         return answers
 
     def _count(self) -> None:
@@ -314,6 +328,10 @@ def begin(
     """
     offer = offer_of(house, asked.model)
     text_id = f"{name}-{secrets.token_hex(16)}"
+    writer = house.writer
+    facts = None if writer is None else writer.facts.get(offer.source.name)
+    if prompt.chat and facts is not None and not facts.chat:
+        raise Refused(400, f"{offer.source.name} has no chat template: send a prompt", param="messages")
     if prompt.size > house.settings.max_chars:
         raise Refused(413, f"the prompt has more than {house.settings.max_chars:,} characters", param="prompt")
     try:
@@ -332,11 +350,17 @@ def begin(
         subkey=marking.subkey,
         seed=secrets.randbits(63) if asked.seed is None else asked.seed,
         max_tokens=getattr(asked, "max_tokens", None),
-        settings={**settings, **asked.decoding()},
+        settings=asked.decoding(),
+        own=settings,
+        enforced=offer.policy == "enforced",
         fill_from=prompt.fill_from,
     )
-    _note(house, request, caller, "generate", offer, asked, text=text_id, key=marking.key, subkey_chosen=marking.chosen)
-    return Text(house, request, job, marking, seed=asked.seed, stops=stops)
+
+    def note() -> None:
+        more = {"text": text_id, "key": marking.key, "subkey_chosen": marking.chosen}
+        _note(house, request, caller, "generate", offer, asked, **more)
+
+    return Text(house, request, job, marking, seed=asked.seed, stops=stops, on_start=note)
 
 
 def offer_of(house: House, name: str | None) -> Offer:

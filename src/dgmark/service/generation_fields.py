@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from dgmark.decode.config import COMMITS, NOISES, STRATEGIES
 from dgmark.service.fields import AnswerFields, Name, RequestFields, TokenId
@@ -14,6 +14,8 @@ assert NOISES == ("redrawn", "kept")
 
 MOST_LOOKAHEAD = 8  # each costs a forward a step
 MOST_TOKENS = 1_000_000
+MOST_STOPS = 4
+Stop = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class Watermark(RequestFields):
@@ -22,7 +24,7 @@ class Watermark(RequestFields):
     enabled: bool = Field(True, description="Whether the text is marked.")
     key_id: Name | None = Field(None, description="Name of the key; by default the model's first.")
     subkey: int | None = Field(
-        None, ge=0, lt=2**16, description="Sub-key of a key that has several: the payload; by default a new one."
+        None, ge=0, lt=2**16, description="Sub-key of a key that has several, if requests may choose it: the payload."
     )
 
 
@@ -64,6 +66,13 @@ class Decoding(RequestFields):
         if self.watermark is not None and self.watermarking is not None:
             raise ValueError("give watermark or watermarking, not both")
         return self
+
+    @field_validator("threshold", "factor")
+    @classmethod
+    def _used(cls, value: float | None, info: Any) -> float | None:
+        if value is not None and info.data.get("commit") != info.field_name:
+            raise ValueError(f"needs commit {info.field_name}")
+        return value
 
     @property
     def wish(self) -> Wish:
@@ -153,13 +162,14 @@ class Usage(AnswerFields):
 
 
 class WatermarkAnswer(AnswerFields):
-    """That and how a text is marked; subkey only if the request chose it."""
+    """That and how a text is marked; subkey only if the request chose it, weakened only if it weakens the mark."""
 
     enabled: bool
     key_id: str | None
     key_fingerprint: str | None
     policy: Literal["default", "enforced"]
     subkey: int | None = None
+    weakened: list[str] | None = None
 
 
 class Written(AnswerFields):
@@ -212,18 +222,37 @@ class _OpenAI(Sampling):
 
     stream: bool = Field(False, description="Answer with chunks of the text, from its beginning on.")
     stream_options: StreamOptions | None = None
-    stop: str | list[str] | None = Field(None, description="What ends the text where it would first stand in it.")
+    stop: Stop | Annotated[list[Stop], Field(max_length=MOST_STOPS)] | None = Field(
+        None, description="What ends the text where it would first stand in it."
+    )
     n: Literal[1] | None = None
     presence_penalty: Literal[0] | None = None
     frequency_penalty: Literal[0] | None = None
     user: str | None = Field(None, description="Whom the text is for; not used.")
+    store: Literal[False] | None = None
+    parallel_tool_calls: bool | None = None
+    tools: None = None
+    logit_bias: dict[str, float] | None = None
+    response_format: dict[str, Any] | None = None
+
+    @field_validator("logit_bias")
+    @classmethod
+    def _no_bias(cls, value: dict[str, float] | None) -> dict[str, float] | None:
+        if value:
+            raise ValueError("no token can be made more or less likely: leave it out")
+        return value
+
+    @field_validator("response_format")
+    @classmethod
+    def _plain_text(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        if value not in (None, {"type": "text"}):
+            raise ValueError("answers are plain text: leave it out")
+        return value
 
     @model_validator(mode="after")
     def _options_of_a_stream(self) -> "_OpenAI":
         if self.stream_options is not None and not self.stream:
             raise ValueError("stream_options needs stream")
-        if "" in self.stops:
-            raise ValueError("stop cannot be empty")
         return self
 
     @property

@@ -7,7 +7,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from dgmark.errors import DgmarkError
+from dgmark.errors import DgmarkError, SettingsError
+
+
+class WrongField(SettingsError):
+    """A field of a request cannot be as it is.
+
+    Args:
+        detail: what is wrong, and what to do.
+        param: the field.
+        code: OpenAI's word for it; None if it has none.
+    """
+
+    # a process that receives it calls it with the message alone
+    def __init__(self, detail: str, param: str = "", code: str | None = None) -> None:
+        super().__init__(detail)
+        self.param, self.code = param, code
 
 
 @dataclass(frozen=True)
@@ -23,7 +38,9 @@ class Job:
         subkey: the number of the sub-key; None for a key without sub-keys.
         seed: seed of the text.
         max_tokens: the most tokens that it may have; None for the service's own limit.
-        settings: decoding settings; those that are left out are the model's own.
+        settings: decoding settings that the request names.
+        own: the service's own, for those that it does not name; what is in neither is the model's.
+        enforced: whether it must be long enough for a mark.
         fill_from: for an infilling, where positions are counted from; None to continue the prompt.
     """
 
@@ -36,6 +53,8 @@ class Job:
     seed: int = field(repr=False)
     max_tokens: int | None
     settings: Mapping[str, Any]
+    own: Mapping[str, Any] = field(default_factory=dict)
+    enforced: bool = False
     fill_from: Literal["text", "hole"] | None = None
 
 
@@ -77,13 +96,14 @@ class NotLoaded:
 
 @dataclass(frozen=True)
 class Started:
-    """A job is accepted; it may still have to wait."""
+    """A job is accepted; it may still have to wait. `weakened`: fields of the request that weaken the mark."""
 
     id: str
     length: int
     block_length: int
     prompt_tokens: int
     settings: Mapping[str, Any]
+    weakened: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

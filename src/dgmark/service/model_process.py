@@ -84,7 +84,7 @@ class ModelProcess:
         self._answers: dict[str, Answers] = {}
         self._teller = ThreadPoolExecutor(1, "dgmark-tell")
         self._mean = 1.0
-        self._failure = _LOADING
+        self._failure = LOADING
         self._stopping = False
         self.facts: Mapping[str, ModelFacts] = {}
 
@@ -203,10 +203,10 @@ class ModelProcess:
         self._give_up(WorkerLost("the process that runs the model ended, so this text is not finished: ask again"))
         if was_ready:
             log.error("the process that runs the model ended; another one takes its place")
-            self._failure = _LOADING
+            self._failure = LOADING
             self._on_lost()
             self._restart = asyncio.create_task(self.start())
-        elif self._failure == _LOADING:
+        elif self._failure == LOADING:
             self._failure = _NOT_LOADED
             log.error("the process that runs the model ended before the model was loaded")
 
@@ -216,7 +216,7 @@ class ModelProcess:
             answers.put_nowait(error)
 
 
-_LOADING = "the model is being loaded: try again in a few seconds"
+LOADING = "the model is being loaded: try again in a few seconds"
 _NOT_LOADED = "the model could not be loaded; the operator finds the reason in the service's log"
 _STOPPING = "the service is being stopped, so this text is not finished: ask again"
 

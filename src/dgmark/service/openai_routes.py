@@ -164,7 +164,7 @@ def _own(text: Text) -> dict[str, Any]:
     return {
         "num_denoising_steps": text.finished.steps,
         "block_length": text.started.block_length,
-        "watermark": text.marking.told(),
+        "watermark": text.watermark(),
     }
 
 
@@ -181,7 +181,7 @@ def _chunks(kind: _Kind, created: int, *, with_usage: bool) -> Events:
             return [{"index": 0, **fields_, "finish_reason": reason, "logprobs": None}]
 
         if kind.opening is not None:
-            yield chunk(choice(kind.opening), watermark=text.marking.told())
+            yield chunk(choice(kind.opening), watermark=text.watermark())
         sent = ""
         try:
             async for step in steps:
@@ -206,8 +206,10 @@ def _chunks(kind: _Kind, created: int, *, with_usage: bool) -> Events:
 def _readable(text: str, stops: Sequence[str], sent: str) -> str:
     """What can be sent of the text after what was sent: whole characters that are no beginning of what ends it."""
     text = text.rstrip(_UNFINISHED)
-    end = min((place for stop in stops if (place := text.find(stop)) >= 0), default=len(text))
+    # what was sent has no stop in it
+    end = min((place for stop in stops if (place := text.find(stop, len(sent))) >= 0), default=len(text))
     if end == len(text):
-        beginnings = (stop[:size] for stop in stops for size in range(1, len(stop)))
+        unsent = len(text) - len(sent)
+        beginnings = (stop[:size] for stop in stops for size in range(1, min(len(stop), unsent + 1)))
         end -= max((len(one) for one in beginnings if text.endswith(one)), default=0)
     return text[len(sent) : end] if text.startswith(sent) else ""

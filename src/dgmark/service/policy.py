@@ -1,7 +1,7 @@
 """Which texts are marked, and with what: the models' keys, and what a request may choose.
 
-Text is marked unless a request says otherwise, and with `enforce` whatever it says. Nothing else than a request that
-says so leaves a text without a mark. Knows nothing of HTTP but the errors.
+Text is marked unless a request says otherwise, and with `enforce` whatever it says. Knows nothing of HTTP but the
+errors.
 """
 
 from collections.abc import Mapping
@@ -26,6 +26,8 @@ WEAKENING = (
     "factor",
     "guard",
     "repetition_guard",
+    "lookahead",
+    "noise",
 )
 
 
@@ -84,11 +86,13 @@ class Offer:
         source: the model.
         keys: the keys by name; the first is that of requests that name none.
         policy: what requests may choose.
+        payloads: whether they may choose the sub-key.
     """
 
     source: ModelSource
     keys: Mapping[str, WatermarkKey]
     policy: Policy
+    payloads: bool = False
 
     def marking(self, wish: Wish, text_id: str) -> Marking:
         """How a text is marked.
@@ -119,6 +123,10 @@ class Offer:
         if subkey is not None and not 0 <= subkey <= last:
             detail = f"sub-key {subkey} is not in 0..{last}" if last else f"key {name!r} has no sub-keys"
             raise Refused(400, detail, param=f"{wish.param}.subkey")
+        if subkey is not None and not self.payloads:
+            # texts that all have one sub-key are half the work of whoever steals a key
+            detail = "this service draws the sub-key of each text itself: leave subkey out"
+            raise Refused(403, detail, param=f"{wish.param}.subkey")
         if subkey is None and last:
             subkey = subkey_of(key, text_id)
         return Marking(self.policy, name, key.fingerprint, subkey, chosen=wish.subkey is not None)
@@ -146,7 +154,8 @@ def offers_of(settings: ServiceSettings, keys: Mapping[str, WatermarkKey]) -> di
         raise SettingsError(f"the folder of keys has no {unknown[0]}.json to mark with; it has: {', '.join(keys)}")
     policy: Policy = "enforced" if settings.enforce else "default"
     return {
-        source.name: Offer(source, _fitting(source, keys, settings.generate_keys), policy) for source in settings.models
+        source.name: Offer(source, _fitting(source, keys, settings.generate_keys), policy, settings.payloads)
+        for source in settings.models
     }
 
 

@@ -18,6 +18,7 @@ from starlette.responses import Response
 
 from dgmark.errors import DgmarkError, InputError, MissingExtra, SettingsError, VocabularyMismatch
 from dgmark.service.checking import Table, TooLong
+from dgmark.service.jobs import WrongField
 from dgmark.service.model_process import NotReady, Stopping
 from dgmark.service.pool import Busy, OutOfMemory, TooSlow, WorkerLost
 
@@ -139,7 +140,15 @@ def complaint_of(error: Exception, request_id: str) -> Complaint:
         log.error("request %s failed: %s", request_id, error)
     detail = str(error) if told else "this document needs a reader that is not installed here"
     headers = {"retry-after": str(error.retry_after)} if isinstance(error, Busy | NotReady) else {}
+    if isinstance(error, WrongField):
+        return Complaint(status, detail, [{"param": error.param, "message": detail}], code=error.code)
     return Complaint(status, _FAULT if status == 500 else detail, headers=headers)
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether an error lies with whoever asked."""
+    status = next((status for kind, status, _ in _KINDS if isinstance(error, kind)), 500)
+    return status < 500
 
 
 def _invalid(error: RequestValidationError | ValidationError) -> Complaint:

@@ -36,7 +36,7 @@ class Metrics:
         )
         self.texts = Counter(
             "dgmark_texts",
-            "Texts asked for, by model, whether marked, and outcome (finished, failed, cancelled).",
+            "Texts asked for, by model, whether marked, and outcome (finished, refused, failed, cancelled).",
             ("model", "marked", "outcome"),
             registry=self.registry,
         )

@@ -75,6 +75,7 @@ class ServiceSettings:
         generate_keys: names of the keys that texts may be marked with; for each model the first that fits it is that of
             requests that name none. Empty: the only key that fits the model.
         enforce: mark every text, whatever a request says.
+        payloads: let requests choose the sub-key of a text.
         rows: the most texts that are written at once.
         batches: the most batches of them that take turns.
     """
@@ -102,6 +103,7 @@ class ServiceSettings:
     models: tuple[ModelSource, ...] = ()
     generate_keys: tuple[str, ...] = ()
     enforce: bool = False
+    payloads: bool = False
     rows: int = 16
     batches: int = 4
 

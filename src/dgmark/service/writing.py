@@ -13,18 +13,19 @@ from typing import Any
 
 from dgmark.decode.canvas import Canvas, Commits
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.infilling import config_of_holes, holed_text, holes_in
+from dgmark.decode.infilling import holed_text, holes_in
 from dgmark.decode.loop import decode_steps
 from dgmark.decode.matching import KeyMatching
 from dgmark.decode.prompts import Prepared, Request, encode_prompt, key_of_text
 from dgmark.decode.round_trip import RoundTrip
 from dgmark.decode.steering import Steering
 from dgmark.decode.streaming import BatchEvents, Committed, Completed
-from dgmark.errors import BlockLengthError, DgmarkError, SettingsError
+from dgmark.errors import DgmarkError, PromptTooLong, SettingsError
 from dgmark.models.chat import template_of
 from dgmark.models.denoiser import Denoiser
 from dgmark.models.load import load_model
 from dgmark.models.traits import traits_of
+from dgmark.service.job_settings import check_marked, config_of_filling, config_of_text, prompt_param, weakened
 from dgmark.service.jobs import (
     Cancel,
     Failed,
@@ -37,6 +38,7 @@ from dgmark.service.jobs import (
     Started,
     Stepped,
     ToWorker,
+    WrongField,
 )
 from dgmark.watermark.key import WatermarkKey
 
@@ -84,12 +86,18 @@ class Writer:
             return
         try:
             ready = self._prepared(message)
+        except PromptTooLong:
+            most = self._models[message.model].context_length
+            detail = f"the text and what is to be written have more than {most} tokens in all, which is all that the "
+            detail += "model holds: shorten the text, or ask for less"
+            self._fail([message.id], WrongField(detail, prompt_param(message), "context_length_exceeded"))
+            return
         except Exception as error:
             self._fail([message.id], error)
             return
         self._waiting.append(ready)
-        config = ready.config
-        self._send(Started(message.id, config.length, config.block_length, ready.tokens, config.to_dict()))
+        config, weak = ready.config, ready.weakened
+        self._send(Started(message.id, config.length, config.block_length, ready.tokens, config.to_dict(), weak))
 
     def advance(self) -> None:
         """Begin a batch if there is room, and do one step of the batch whose turn it is."""
@@ -148,68 +156,40 @@ class Writer:
             return _with_holes(model, job, key)
         assert not isinstance(job.prompt, list) or all(isinstance(token, int) for token in job.prompt)
         ids = encode_prompt(model, job.prompt, job.max_tokens or 1, chat=job.chat)  # type: ignore[arg-type]
-        room = model.context_length - len(ids)
-        most = job.max_tokens or min(job.settings.get("length", DecodeConfig.length), room)
-        config = DecodeConfig.of(model, **{**job.settings, **_size(model, job, most)})
-        if key is not None:
-            _check_order(config.length, config)
+        config = config_of_text(model, job, model.context_length - len(ids))
         prepared = Prepared.of(model, [Request(ids, job.seed, key)], config)
-        return _Ready(job, model, prepared, tokens=len(ids))
+        return _Ready(job, model, prepared, len(ids), _checked(model, job, config, config.length))
+
+
+def _checked(model: Denoiser, job: Job, config: DecodeConfig, tokens: int) -> list[str]:
+    """The fields that weaken the mark of a text, once it is known that it can carry one."""
+    if job.key is None:
+        return []
+    check_marked(model, job, config, tokens)
+    return weakened(model, job, tokens)
 
 
 def _with_holes(model: Denoiser, job: Job, key: WatermarkKey | None) -> "_Ready":
     origin = job.fill_from
     assert origin is not None
     text = holed_text(model, holes_in(job.prompt) if isinstance(job.prompt, str) else job.prompt)
-    config = config_of_holes(model, {name: value for name, value in job.settings.items() if name != "length"})
+    config = config_of_filling(model, job)
     holes = sum(end - start for start, end in text.holes)
-    if key is not None:
-        _check_order(holes, config)
+    weak = _checked(model, job, config, holes)
     request = Request(text, job.seed, key)
     prepared = Prepared.of(model, [request], config, encode=lambda one: one.canvas(model.mask_id, origin))
-    return _Ready(job, model, prepared, tokens=len(text.ids) - holes)
-
-
-def _size(model: Denoiser, job: Job, most: int) -> dict[str, int]:
-    """The length and the block length of a response of at most so many tokens: whole blocks.
-
-    Raises:
-        BlockLengthError: the job asks for blocks that are longer than that.
-    """
-    traits = traits_of(model)
-    block = job.settings.get("block_length")
-    if block is None:
-        block = traits.defaults.get("block_length", DecodeConfig.block_length)
-        if block > most:
-            whole = traits.block_multiple or most
-            block = next(size for size in range(min(most, whole), 0, -1) if whole % size == 0)
-    elif block > most:
-        raise BlockLengthError(f"block length {block} is longer than the response of at most {most} tokens: reduce it")
-    return {"length": most // block * block, "block_length": block}
-
-
-def _check_order(length: int, config: DecodeConfig) -> None:
-    """Refuse settings under which every step has one choice only, so that its order could carry no mark.
-
-    Raises:
-        SettingsError: a block has one token, or is filled in one step.
-    """
-    block, steps = config.block_length, config.steps
-    if length > 1 and (block == 1 or (steps is not None and steps * block <= length)):
-        raise SettingsError(
-            "the mark lies in the order in which tokens are written, and these settings leave no choice of order: use "
-            "a block length above 1 and more steps than blocks, or turn the watermark off"
-        )
+    return _Ready(job, model, prepared, len(text.ids) - holes, weak)
 
 
 @dataclass(frozen=True, eq=False)
 class _Ready:
-    """A job that can be decoded: one prepared request, whose prompt has so many tokens."""
+    """A job that can be decoded: one prepared request, whose prompt has so many tokens; the fields that weaken it."""
 
     job: Job
     model: Denoiser
     prepared: Prepared
     tokens: int
+    weakened: list[str]
 
     @property
     def config(self) -> DecodeConfig:
