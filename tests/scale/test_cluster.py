@@ -6,6 +6,7 @@ import time
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,17 @@ import pyarrow.parquet
 import pytest
 
 import dgmark
+from dgmark.cli.options import address_of
 from dgmark.detection.many import Tally
 from dgmark.errors import BlockLengthError, FileInUse, InputError, NoTexts, ResumeMismatch, SettingsError
 from dgmark.rows.jsonl import Row
 from dgmark.rows.row_file import lock
-from dgmark.scale.detecting import columns_of, detect, detect_files
-from dgmark.scale.folder import check_answers
+from dgmark.rows.texts import item_of
+from dgmark.scale.detecting import BLOCK_BYTES, columns_of, detect, detect_files
+from dgmark.scale.folder import Folder, check_answers, cluster
 from dgmark.scale.generating import generate_files
+from dgmark.scale.source import Texts, sources_of
+from support.command_line import run as command
 from support.known_keys import known_key
 
 ray = pytest.importorskip("ray")
@@ -87,26 +92,51 @@ def test_rows_equal_those_of_one_process(nodes: Any, tmp_path: Path) -> None:
     assert (tally.unusable, tally.resumed) == (len(found) - tally.scored, 0)
 
 
-def test_a_second_run_scores_what_is_missing(nodes: Any, tmp_path: Path) -> None:
+def test_a_second_run_scores_what_is_missing(nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_rows(tmp_path / "in" / "a.jsonl", range(10))
     detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"))
     before = {row["id"]: row["row"] for row in rows_in(tmp_path / "out")}
     write_rows(tmp_path / "in" / "b.jsonl", range(10, 15))
     resumed: list[int] = []
-    tally = detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"), on_resume=resumed.append)
+    monkeypatch.chdir(tmp_path)  # the same folder under another name
+    tally = detect_files(KEY, "in", str(tmp_path / "out"), on_resume=resumed.append)
     after = {row["id"]: row["row"] for row in rows_in(tmp_path / "out")}
     assert (resumed, tally.scored, len(rows_in(tmp_path / "out"))) == ([10], 15, 15)
     assert before.items() <= after.items()
 
 
+def test_rows_with_errors_are_made_again(nodes: Any, tmp_path: Path) -> None:
+    write_rows(tmp_path / "in" / "a.jsonl", range(4), "not JSON")
+    (tmp_path / "in" / "notes.txt").write_text("mine")
+    first = detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"), max_chars=len(text(0)) - 1)
+    assert (first.scored, first.unusable, first.skipped) == (0, 5, [str(tmp_path / "in" / "notes.txt")])
+    second = detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"))
+    assert (second.scored, second.unusable) == (4, 1)
+    counts = Counter((row["id"], row["kind"]) for row in rows_in(tmp_path / "out"))
+    bad = str(tmp_path / "in" / "a.jsonl") + ":5"
+    assert counts == {(bad, "error"): 1} | {(f"row-{number}", "done"): 1 for number in range(4)}
+
+
+def test_one_file_is_spread_over_workers(nodes: Any, tmp_path: Path) -> None:
+    import ray.data
+
+    write_rows(tmp_path / "in" / "a.jsonl", range(3000))
+    sources = sources_of([str(tmp_path / "in")], str(tmp_path / "out"), print)
+    item = partial(item_of, prefer_ids=False, text_column="text", max_chars=999)
+    checkpoint = Folder(str(tmp_path / "out"), {}).checkpoint()
+    with cluster("auto", checkpoint, BLOCK_BYTES):
+        texts = Texts(sources, item, settings="", column="text", max_chars=999)
+        assert ray.data.read_datasource(texts).materialize().num_blocks() >= 3
+
+
 def test_a_lost_node_loses_and_doubles_no_row(nodes: Any, tmp_path: Path) -> None:
     for part in range(8):
         write_rows(tmp_path / "in" / f"{part}.jsonl", range(part * 400, part * 400 + 400))
-    lost = nodes.add_node(num_cpus=4)
+    lost = nodes.add_node(num_cpus=4)  # the head has room for five processes, and eight are needed
     nodes.wait_for_nodes()
     tallies: list[Tally] = []
     run = threading.Thread(
-        target=lambda: tallies.append(detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"), workers=4))
+        target=lambda: tallies.append(detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"), workers=5))
     )
     run.start()
     deadline = time.monotonic() + 120
@@ -123,7 +153,8 @@ def test_a_lost_node_loses_and_doubles_no_row(nodes: Any, tmp_path: Path) -> Non
 
 def test_texts_equal_those_of_one_process(nodes: Any, tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.jsonl"
-    rows = [{"id": "a", "prompt": "Once upon a time"}, {"id": "b", "prompt": "The old ship"}, {"id": "c"}]
+    rows: list[Row] = [{"id": "a", "prompt": "Once upon a time"}, {"id": "b", "prompt": "The old ship"}, {"id": "c"}]
+    rows.append({"id": "d", "prompt": [10**20]})
     prompts.write_text("\n".join(map(json.dumps, rows)))
     settings: dict[str, Any] = {"length": 16, "block_length": 16}
     tally = generate_files(KEY, str(prompts), str(tmp_path / "out"), seed=7, workers=1, **settings)
@@ -133,7 +164,7 @@ def test_texts_equal_those_of_one_process(nodes: Any, tmp_path: Path) -> None:
     assert (made["b"]["seed"], made["b"]["key_fingerprint"], made["b"]["kind"]) == (8, KEY.fingerprint, "done")
     assert json.loads(made["a"]["settings"]) == expected[0].settings
     assert 'no "prompt"' in made["c"]["error"]
-    assert (tally.scored, tally.unusable) == (2, 1)
+    assert (tally.scored, tally.unusable) == (2, 2)
     with pytest.raises(ResumeMismatch, match="differs in seed"):
         generate_files(KEY, str(prompts), str(tmp_path / "out"), seed=8, **settings)
     with pytest.raises(BlockLengthError):
@@ -197,7 +228,14 @@ def test_bad_inputs(nodes: Any, tmp_path: Path) -> None:
         detect_files(KEY, "nothing://bucket/a.jsonl", str(tmp_path / "out"))
     with pytest.raises(SettingsError, match="9 workers"):
         detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"), workers=9)
+    for apart in (tmp_path / "in" / "out", tmp_path / "in", tmp_path):
+        with pytest.raises(SettingsError, match="are not apart"):
+            detect_files(
+                KEY, str(tmp_path / "in" / "a.jsonl") if apart == tmp_path else str(tmp_path / "in"), str(apart)
+            )
     assert not (tmp_path / "out" / "rows").exists()
+    # a run that came to nothing does not hold the folder
+    detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"), workers=1, spans=True)
 
 
 def test_columns_are_the_fields_of_a_row() -> None:
@@ -210,3 +248,29 @@ def test_columns_are_the_fields_of_a_row() -> None:
 def test_a_wrong_address_is_an_error(address: str) -> None:
     with pytest.raises(SettingsError, match="no Ray cluster answers"):
         check_answers(address)
+
+
+def test_the_commands(nodes: Any, tmp_path: Path) -> None:
+    KEY.save(tmp_path / "key.json")
+    write_rows(tmp_path / "in" / "a.jsonl", range(3), "not JSON")
+    (tmp_path / "in" / "notes.txt").write_text("mine")
+    (tmp_path / "prompts.jsonl").write_text('{"id": "a", "prompt": "Once"}\n')
+    key, out = ["--key", tmp_path / "key.json"], tmp_path / "found"
+    found = command("detect", "--ray", "auto", *key, tmp_path / "in", "--out", out, "--workers", 1, "--check")
+    assert found.exit_code == InputError.exit_code
+    assert "3 scored" in found.stderr
+    assert "1 files were not read" in found.stderr
+    made = command(
+        *("generate", "--ray", "auto", *key, "--prompts", tmp_path / "prompts.jsonl", "--out", tmp_path / "made"),
+        *("--length", 8, "--block-length", 8),
+    )
+    assert (made.exit_code, f"{tmp_path / 'made'}: 1 texts" in made.stderr) == (0, True)
+    for refused in (["detect", tmp_path / "in"], ["detect", "--only", "0:5", "--out", out, tmp_path / "in"]):
+        assert command(*refused, "--ray", "auto", *key).exit_code == SettingsError.exit_code
+    for refused in (["--prompt", "Once"], ["--prompts", tmp_path / "prompts.jsonl"]):
+        assert command("generate", "--ray", "auto", *key, *refused).exit_code == SettingsError.exit_code
+
+
+@pytest.mark.parametrize("address", ["s3://bucket/folder", "gs://bucket", "/a/folder", "a/folder", "C:/folder"])
+def test_an_address_survives_a_path(address: str) -> None:
+    assert address_of(Path(address)) == address

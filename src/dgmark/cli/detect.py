@@ -15,6 +15,7 @@ from dgmark.cli.detect_options import DetectingOptions, DetectOptions
 from dgmark.cli.option_groups import option_groups
 from dgmark.cli.options import DETECTION, OUTPUT, SPEED, Ray, address_of
 from dgmark.cli.results import WRITERS, draw
+from dgmark.cli.row_output import report_resumed, report_skipped
 from dgmark.detection.detector import Detector
 from dgmark.detection.many import Extras, Tally, detect_file, read_sources, score
 from dgmark.detection.result import Detection
@@ -29,8 +30,6 @@ from dgmark.rows.jsonl import BadRow
 from dgmark.rows.texts import MAX_CHARS, MOST_CHARS, Item
 from dgmark.rows.whole_files import write_whole
 from dgmark.rows.workers import MOST_WORKERS
-
-_NAMED = 20  # skipped files that are named
 
 
 @command_errors
@@ -100,7 +99,7 @@ def detect(
             payload=options.payload,
             text_column=text_column,
             max_chars=max_chars,
-            on_resume=partial(_report_resumed, options.out),
+            on_resume=partial(report_resumed, options.out),
         )
         stderr().print(_file_summary(tally, options.out), markup=False)
     else:
@@ -109,7 +108,7 @@ def detect(
             sources, prefer_ids=ids, text_column=text_column, max_chars=max_chars, on_skip=tally.skipped.append
         )
         _show(options, scorer, _with_notes(items), workers or 1, tally)
-    _report_skipped(tally.skipped)
+    report_skipped(tally.skipped)
     _check_exit(tally, check)
 
 
@@ -128,18 +127,20 @@ def _on_cluster(
         )
     with needed_extra("scale", "a run on a cluster", "ray"):
         from dgmark.scale import detect_files
+    folder = address_of(options.out)
     tally = detect_files(
         scorer,
         sources,
-        address_of(options.out),
+        folder,
         address=address,
         workers=workers,
         spans=options.spans,
         payload=options.payload,
-        on_resume=partial(_report_resumed, options.out),
+        on_resume=partial(report_resumed, folder),
         **reading,
     )
-    stderr().print(_file_summary(tally, options.out), markup=False)
+    stderr().print(_file_summary(tally, folder), markup=False)
+    report_skipped(tally.skipped)
     return tally
 
 
@@ -206,24 +207,7 @@ def _with_notes(items: Iterable[Item | BadRow]) -> Iterator[Item | BadRow]:
         yield item
 
 
-def _report_skipped(files: list[str]) -> None:
-    """Count and name the files of folders that were not read."""
-    if files:
-        more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
-        stderr().print(
-            f"{len(files)} files were not read, as their endings are those of no document: "
-            f"{', '.join(files[:_NAMED])}{more}",
-            markup=False,
-        )
-
-
-def _report_resumed(out: Path, rows: int) -> None:
-    """Report how many rows the file held before this run."""
-    if rows:
-        stderr().print(f"{rows} rows are already in {out}", markup=False)
-
-
-def _file_summary(tally: Tally, out: Path) -> str:
+def _file_summary(tally: Tally, out: Path | str) -> str:
     """The counts of the file's rows, in one line."""
     counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(tally.verdicts.items()))
     return f"{out}: {tally.scored} scored ({counts or 'none'}), {tally.unusable} cannot be used"

@@ -13,7 +13,7 @@ from dgmark.cli import options as opt
 from dgmark.cli.console import command_errors, needed_extra, stderr
 from dgmark.cli.live import show_stream
 from dgmark.cli.option_groups import OptionGroup, option, option_groups
-from dgmark.cli.row_output import RowOutput, make_rows
+from dgmark.cli.row_output import RowOutput, make_rows, report_resumed, report_skipped
 from dgmark.cli.schemes import SchemeToMark
 from dgmark.decode.config import Settings
 from dgmark.decode.settings_file import read_settings
@@ -22,6 +22,7 @@ from dgmark.rows.apart import check_apart
 from dgmark.rows.inputs import LARGEST_LINE, STDIN, STDIN_NAME, checked_size, decode, open_input
 from dgmark.rows.jsonl import BadRow, Row, read_rows, rows_or_text
 from dgmark.rows.runner import Task, tasks_of
+from dgmark.rows.texts import prompt_of
 from dgmark.watermark.key import WatermarkKey
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def generate(
                 "--ray reads files of prompts into a folder: give --prompts and --out FOLDER, and leave --scheme, "
                 "--stream and --json out"
             )
-        more = {"subkey": subkey, "seed": seed, "chat": chat, "batch_size": batch_size, **settings}
+        more = {"subkey": subkey, "seed": seed, "chat": chat, "batch_size": batch_size, "pad": pad, **settings}
         _on_cluster(key, str(prompts.source), out, ray, loading, **more)
         return
     check_apart(out, [prompts.source])
@@ -170,18 +171,22 @@ def _on_cluster(
     """
     with needed_extra("scale", "a run on a cluster", "ray"):
         from dgmark.scale import generate_files
-    tally = generate_files(key, source, opt.address_of(out), address=address, loading=loading, **more)
-    stderr().print(f"{out}: {tally.scored} texts, {tally.unusable} prompts cannot be used", markup=False)
+    folder = opt.address_of(out)
+    tally = generate_files(
+        key, source, folder, address=address, loading=loading, on_resume=partial(report_resumed, folder), **more
+    )
+    stderr().print(f"{folder}: {tally.scored} texts, {tally.unusable} prompts cannot be used", markup=False)
+    report_skipped(tally.skipped)
     first = tally.first_unusable
     if first and not tally.scored:
         raise first.kind(f"{first.row_id}: {first.error}")
 
 
 def _task(row: Row, seed: int, subkey: int | None) -> Task[Prompted] | BadRow:
-    prompt = row.get("prompt")
-    if isinstance(prompt, str) or (isinstance(prompt, list) and all(type(i) is int for i in prompt)):
-        return Task(row["id"], (prompt, seed), same={"prompt": prompt, "seed": seed, **opt.same_subkey(subkey)})
-    return BadRow(row["id"], 'no "prompt": give a text, or a list of token ids')
+    prompt = prompt_of(row)
+    if isinstance(prompt, BadRow):
+        return prompt
+    return Task(row["id"], (prompt, seed), same={"prompt": prompt, "seed": seed, **opt.same_subkey(subkey)})
 
 
 @dataclass(frozen=True)

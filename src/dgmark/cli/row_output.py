@@ -13,6 +13,7 @@ from dgmark.rows.jsonl import BadRow, Row, to_line
 from dgmark.rows.row_file import RowFile
 from dgmark.rows.runner import RowRun, Task
 
+_NAMED = 20  # skipped files that are named
 Content = TypeVar("Content")
 # makes a row or an error for each task of a batch; calls its second argument with the number of new tokens
 Work = Callable[[list[Task[Content]], Callable[[int], None]], Sequence[Row | DgmarkError]]
@@ -109,3 +110,20 @@ def make_rows(
     if run.errors:
         stderr().print(f"{len(run.errors)} of {len(run.open)} rows have errors")
     return before
+
+
+def report_skipped(files: list[str]) -> None:
+    """Count and name the files of folders that were not read."""
+    if files:
+        more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
+        stderr().print(
+            f"{len(files)} files were not read, as nothing is read that ends like them: "
+            f"{', '.join(files[:_NAMED])}{more}",
+            markup=False,
+        )
+
+
+def report_resumed(out: Path | str, rows: int) -> None:
+    """Report how many rows the file held before this run."""
+    if rows:
+        stderr().print(f"{rows} rows are already in {out}", markup=False)

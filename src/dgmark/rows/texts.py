@@ -202,9 +202,8 @@ def parquet_rows(opened: "str | NativeFile", path: str, text_column: str = TEXT_
     with file:
         columns = [name for name in ("id", text_column, "token_ids") if name in file.schema_arrow.names]
         if not {text_column, "token_ids"} & set(columns):
-            raise NoTexts(
-                f'{path} has neither a column "{text_column}" nor a column "token_ids": give --text-column NAME'
-            )
+            hint = ": give --text-column NAME" if text_column == TEXT_COLUMN else ""
+            raise NoTexts(f'{path} has neither a column "{text_column}" nor a column "token_ids"{hint}')
         number = 0
         for place in range(file.num_row_groups):
             group = file.metadata.row_group(place)
@@ -263,9 +262,21 @@ def item_of(row: Row | BadRow, prefer_ids: bool, text_column: str, max_chars: in
     if isinstance(ids, list) and (prefer_ids or text is None):
         if len(ids) > max_chars:
             return _too_long(row["id"], f"the row has {len(ids)} token ids, and {max_chars} are allowed")
-        if not all(type(i) is int and abs(i) < 2**31 for i in ids):
+        if not _are_ids(ids):
             return BadRow(row["id"], '"token_ids" are not all whole numbers')
         return Item(row["id"], ids) if ids else BadRow(row["id"], _EMPTY, EmptyInput)
     if not isinstance(text, str):
         return BadRow(row["id"], str(row.get("error") or f'no "{text_column}" and no "token_ids"'))
     return _text(row["id"], text, max_chars)
+
+
+def prompt_of(row: Row) -> str | list[int] | BadRow:
+    """The prompt of a row: a text, or token ids."""
+    prompt = row.get("prompt")
+    if isinstance(prompt, str) or (isinstance(prompt, list) and _are_ids(prompt)):
+        return prompt
+    return BadRow(row["id"], 'no "prompt": give a text, or a list of token ids')
+
+
+def _are_ids(ids: list[object]) -> bool:
+    return all(type(i) is int and abs(i) < 2**31 for i in ids)

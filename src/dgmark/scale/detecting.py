@@ -17,6 +17,8 @@ from dgmark.scale.folder import DONE, ERROR, KIND, ROW, Folder, cluster, workers
 from dgmark.scale.source import Texts, from_dataset, sources_of
 from dgmark.watermark.key import WatermarkKey, check_key
 
+# some hundred texts for a worker at a time, some thousand rows for a file
+BLOCK_BYTES, FILE_ROWS = 2**17, 4096
 _TEXT, _WHOLE, _NUMBER = arrow.string(), arrow.int64(), arrow.float64()
 _FIELDS = {
     "verdict": _TEXT,
@@ -138,7 +140,8 @@ def detect_files(
         inputs: .jsonl and .parquet files (columns id, text, token_ids), and folders of these: paths that all nodes
             see, or addresses such as `s3://bucket/folder`.
         out: the folder to write, a path or an address; see `dgmark.scale.folder`.
-        address: "local" for this machine alone, "auto", or the address of a Ray cluster.
+        address: "local" for this machine alone, "auto", or the address of a Ray cluster. Where Ray is connected
+            already, that cluster is used.
         workers: number of processes; by default as many as the cluster has processors for.
         ids: score the "token_ids" of rows that also hold "text".
         spans: also find the spans that carry the mark.
@@ -160,21 +163,22 @@ def detect_files(
     names = (
         [inputs] if isinstance(inputs, str) else [str(as_path(one, "an input")) for one in several(inputs, "inputs")]
     )
-    sources = sources_of(names)
+    tally = Tally()
+    sources = sources_of(names, out, tally.skipped.append)
     settings = settings_hash(scorer, extras, ids=bool(ids))
     folder = Folder(
         out, {"command": "detect", "settings": settings, "text_column": text_column, **scorer.shared_fields}
     )
     item = partial(item_of, prefer_ids=bool(ids), text_column=text_column, max_chars=max_chars)
-    with folder.alone(), cluster(address, folder.checkpoint()):
-        tally = Tally(resumed=folder.rows())
+    with cluster(address, folder.checkpoint(), BLOCK_BYTES), folder.taken():
+        tally.resumed = folder.rows()
         if on_resume:
             on_resume(tally.resumed)
         texts = ray.data.read_datasource(
             Texts(sources, item, settings=settings, column=text_column, max_chars=max_chars),
             override_num_blocks=len(sources),
         )
-        folder.write(_detect(texts, scorer, extras, settings, workers, 64))
+        folder.write(_detect(texts, scorer, extras, settings, workers, 64), FILE_ROWS)
     tally.verdicts, tally.unusable, tally.first_unusable = folder.counts("verdict")
     return tally
 

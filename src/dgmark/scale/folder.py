@@ -16,14 +16,14 @@ import socket
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as arrow
 import pyarrow.dataset as parquet_files
 import ray
-from pyarrow import fs
+from pyarrow import compute, fs, parquet
 from ray.data import ActorPoolStrategy, DataContext, Dataset
 from ray.data.checkpoint import CheckpointConfig
 from ray.exceptions import RayError
@@ -50,42 +50,83 @@ class Folder:
     """
 
     def __init__(self, name: str, run: dict[str, Any]) -> None:
-        """Take a folder up for a run, new or begun.
+        """Name a folder and what is to be in it.
 
         Args:
             name: the folder.
             run: what the run is: plain JSON values that its rows depend on.
 
         Raises:
-            ResumeMismatch: the folder holds another run.
-            InputError: the folder cannot be written.
+            InputError: there is no such file system.
         """
         self.name = name.rstrip("/")
         self._system, self._path = located(self.name)
         self._run = {"version": RUN_VERSION, **run}
-        try:
-            self._take_up()
-        except (OSError, arrow.ArrowException) as error:
-            raise InputError(f"{self.name} cannot be written: {error}; choose another --out") from error
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Take the folder up, new or begun, and keep other runs out of it as long as the block runs.
+
+        Object stores cannot lock, so there other runs are kept out only if they are of other settings.
+
+        Raises:
+            ResumeMismatch: the folder holds another run, or files of others.
+            FileInUse: another run is writing the folder.
+            InputError: the folder cannot be written.
+        """
+        with ExitStack() as locks:
+            try:
+                self._check_own()
+                self._system.create_dir(self._path, recursive=True)
+                if isinstance(self._system, fs.LocalFileSystem):
+                    path = Path(self._path) / "run.json"
+                    lock(locks.enter_context(open(path, "a+b", buffering=0)), path)
+                self._take_up()
+            except (OSError, arrow.ArrowException) as error:
+                raise InputError(f"{self.name} cannot be written: {error}; choose another --out") from error
+            yield
+
+    def _check_own(self) -> None:
+        inside = {file.base_name for file in self._files("")}
+        if inside and "run.json" not in inside:
+            raise ResumeMismatch(f"{self.name} holds files, but no run of dgmark: choose another --out")
 
     def _take_up(self) -> None:
-        about = self._system.get_file_info(f"{self._path}/run.json")
-        if about.type == fs.FileType.NotFound:
-            inside = fs.FileSelector(self._path, allow_not_found=True)
-            if self._system.get_file_info(inside):
-                raise ResumeMismatch(f"{self.name} holds files, but no run of dgmark: choose another --out")
-            self._system.create_dir(self._path, recursive=True)
+        """Check that the rows are of this run; a run that has no rows yet gives way."""
+        if self._files("rows"):
+            with self._system.open_input_stream(f"{self._path}/run.json") as file:
+                held = self._parsed(file.read())
+            different = sorted(name for name in {*held, *self._run} if held.get(name) != self._run.get(name))
+            if different:
+                raise ResumeMismatch(
+                    f"{self.name} holds another run, which differs in {', '.join(different)}; "
+                    "choose another --out, or delete the folder to start again"
+                )
+            self._forget_errors()
+        else:
             with self._system.open_output_stream(f"{self._path}/run.json") as file:
                 file.write(json.dumps(self._run, indent=2).encode() + b"\n")
+
+    def _forget_errors(self) -> None:
+        """Remove the rows with errors, and their ids from the finished ones, so that they are made again."""
+        errors = [file.path for file in self._files(f"rows/{KIND}={ERROR}", recursive=True) if file.is_file]
+        if not errors:
             return
-        with self._system.open_input_stream(f"{self._path}/run.json") as file:
-            held = self._parsed(file.read())
-        different = sorted(name for name in {*held, *self._run} if held.get(name) != self._run.get(name))
-        if different:
-            raise ResumeMismatch(
-                f"{self.name} holds another run, which differs in {', '.join(different)}; "
-                "choose another --out, or delete the folder to start again"
-            )
+        again = parquet_files.dataset(errors, filesystem=self._system).to_table(columns=[ROW]).column(ROW)
+        for file in self._files("finished"):
+            finished = parquet.read_table(file.path, filesystem=self._system)
+            kept = finished.filter(compute.invert(compute.is_in(finished.column(ROW), value_set=again)))
+            if len(kept) < len(finished):
+                # Ray takes every file in the folder for ids, so the new one is written beside it
+                parquet.write_table(kept, f"{self._path}/finished.tmp", filesystem=self._system)
+                self._system.move(f"{self._path}/finished.tmp", file.path)
+        for path in errors:
+            self._system.delete_file(path)
+
+    def _files(self, inside: str, *, recursive: bool = False) -> list[fs.FileInfo]:
+        selector = fs.FileSelector(f"{self._path}/{inside}".rstrip("/"), allow_not_found=True, recursive=recursive)
+        found: list[fs.FileInfo] = self._system.get_file_info(selector)
+        return found
 
     def _parsed(self, content: bytes) -> dict[str, Any]:
         try:
@@ -96,30 +137,21 @@ class Folder:
             raise ResumeMismatch(f"{self.name}/run.json is no file of dgmark: choose another --out")
         return held
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Keep other runs of this machine, or of machines that share the file system, out of the folder.
-
-        Raises:
-            FileInUse: another run is writing the folder.
-        """
-        if not isinstance(self._system, fs.LocalFileSystem):
-            yield  # object stores cannot lock
-            return
-        path = Path(self._path) / "run.json"
-        with open(path, "r+b", buffering=0) as file:
-            lock(file, path)
-            yield
-
-    def write(self, rows: Dataset) -> None:
+    def write(self, rows: Dataset, file_rows: int) -> None:
         """Run the dataset and write its rows; it has the columns `row` and `kind`, and was read under `checkpoint`.
+
+        Args:
+            rows: the dataset.
+            file_rows: rows of a file, of which a crash loses one for each writer.
 
         Raises:
             DgmarkError: the work raised it.
             InputError: Ray gave up for another reason.
         """
         try:
-            rows.write_parquet(f"{self._path}/rows", filesystem=self._system, partition_cols=[KIND])
+            rows.write_parquet(
+                f"{self._path}/rows", filesystem=self._system, partition_cols=[KIND], min_rows_per_file=file_rows
+            )
         except (RayError, OSError, arrow.ArrowException) as error:
             raise _told(error) from None
 
@@ -151,8 +183,7 @@ class Folder:
         return values, errors, first
 
     def _holds_rows(self) -> bool:
-        files = self._system.get_file_info(fs.FileSelector(f"{self._path}/rows", allow_not_found=True, recursive=True))
-        return any(file.is_file for file in files)
+        return any(file.is_file for file in self._files("rows", recursive=True))
 
     def _dataset(self) -> parquet_files.Dataset:
         return parquet_files.dataset(
@@ -162,21 +193,25 @@ class Folder:
 
 def _told(error: Exception) -> DgmarkError:
     """The error of dgmark in a worker, of which Ray keeps the traceback as text; else one that says what Ray said."""
-    found = re.findall(r"^dgmark\.errors\.(\w+): (.*)$", str(error), re.MULTILINE)
+    lines = [line.strip() for line in re.sub("\x1b\\[[0-9;]*m", "", str(error)).splitlines() if line.strip()]
+    found = [match for line in lines if (match := re.match(r"dgmark\.errors\.(\w+): (.*)", line))]
     if found:
-        name, message = found[-1]
-        return cast(DgmarkError, getattr(errors, name)(message))
-    return InputError(f"the run ended early: {error}; the rows written so far are kept: run the same command again")
+        return cast(DgmarkError, getattr(errors, found[-1][1])(found[-1][2]))
+    what = next((line for line in reversed(lines) if re.match(r"[\w.]+: ", line)), lines[-1] if lines else repr(error))
+    return InputError(
+        f"the run ended early ({what}); the rows written so far are kept, and the same command goes on from there"
+    )
 
 
 @contextmanager
-def cluster(address: str, checkpoint: CheckpointConfig) -> Iterator[None]:
+def cluster(address: str, checkpoint: CheckpointConfig, block_bytes: int) -> Iterator[None]:
     """Connect to a cluster, or start Ray on this machine, with checkpoints; leave Ray as it was.
 
     Args:
         address: "local" for this machine alone, "auto" for the cluster that this machine is a node of, or the address
-            of a cluster, `host:port` or `ray://host:port`.
+            of a cluster, `host:port` or `ray://host:port`. Where Ray is connected already, that cluster is used.
         checkpoint: where finished rows are kept.
+        block_bytes: what one worker gets at a time; smaller blocks spread a file over more workers.
 
     Raises:
         SettingsError: there is no such cluster, or it has too few processors.
@@ -185,14 +220,14 @@ def cluster(address: str, checkpoint: CheckpointConfig) -> Iterator[None]:
     if started:
         _connect(address)
     context = DataContext.get_current()
-    before = context.checkpoint_config, context.enable_progress_bars
-    context.checkpoint_config = checkpoint
+    before = context.checkpoint_config, context.enable_progress_bars, context.target_max_block_size
+    context.checkpoint_config, context.target_max_block_size = checkpoint, block_bytes
     context.enable_progress_bars = context.enable_progress_bars and sys.stderr.isatty()
     try:
         most_workers()
         yield
     finally:
-        context.checkpoint_config, context.enable_progress_bars = before
+        context.checkpoint_config, context.enable_progress_bars, context.target_max_block_size = before
         if started:
             ray.shutdown()
 

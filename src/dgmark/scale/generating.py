@@ -13,7 +13,7 @@ from ray.data import Dataset
 from dgmark.detection.many import Tally
 from dgmark.errors import DgmarkError, SettingsError, as_path, several
 from dgmark.rows.jsonl import BadRow, Row
-from dgmark.rows.texts import MAX_CHARS, Item
+from dgmark.rows.texts import MAX_CHARS, Item, prompt_of
 from dgmark.scale.folder import DONE, ERROR, KIND, ROW, Folder, cluster, gpus_of_cluster, workers_of
 from dgmark.scale.source import Texts, from_dataset, sources_of
 from dgmark.watermark.key import WatermarkKey, check_key
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from dgmark.decode.config import Settings
     from dgmark.models.denoiser import Denoiser
 
+# some dozen prompts for a worker at a time, and rows for a file
+BLOCK_BYTES, FILE_ROWS = 2**13, 64
 _IDS = arrow.list_(arrow.int64())
 # those of the rows of `dgmark generate --out` without the trace; `settings` are JSON
 COLUMNS = arrow.schema(
@@ -58,13 +60,15 @@ class Generate:
         *,
         seed: int,
         chat: bool,
+        pad: bool | None,
         subkey: int | None,
         column: str,
     ) -> None:
         """Fetch the key from Ray's store of objects."""
         self._key: WatermarkKey | None = ray.get(key)
         self._loading, self._settings = dict(loading), cast("Settings", dict(settings))
-        self._seed, self._chat, self._subkey, self._column = seed, chat, subkey, column
+        self._seed, self._chat, self._pad = seed, chat, pad
+        self._subkey, self._column = subkey, column
 
     @cached_property
     def _model(self) -> "Denoiser":
@@ -97,7 +101,13 @@ class Generate:
         if not requests:
             return []
         prepared = Prepared.of(
-            self._model, requests, self._settings, chat=self._chat, batch_size=len(requests), strict=False
+            self._model,
+            requests,
+            self._settings,
+            chat=self._chat,
+            pad=self._pad,
+            batch_size=len(requests),
+            strict=False,
         )
         return generations_or_errors(prepared, range(len(requests)))
 
@@ -112,7 +122,7 @@ class Generate:
     @staticmethod
     def _row(source: Row, made: Any) -> Row:
         if isinstance(made, str | DgmarkError):
-            return {ROW: source.get(ROW), "id": str(source["id"]), KIND: ERROR, ERROR: str(made)}
+            return {ROW: source.get(ROW), "id": str(source.get("id") or ""), KIND: ERROR, ERROR: str(made)}
         row = made.to_row(str(source["id"]), with_trace=False)
         prompt = row.pop("prompt")
         field = "prompt" if isinstance(prompt, str) else "prompt_ids"
@@ -133,6 +143,7 @@ def generate(
     subkey: int | None = None,
     seed: int = 0,
     chat: bool = False,
+    pad: bool | None = None,
     workers: int | None = None,
     gpus: float | None = None,
     batch_size: int = 8,
@@ -150,6 +161,7 @@ def generate(
         subkey: the sub-key to mark all rows with; by default the system draws one for each row.
         seed: see `dataset`.
         chat: put each prompt into the model's chat template.
+        pad: decode prompts of different lengths together, padded; by default on accelerators, if the model can.
         workers: number of processes, each with a model; by default as many as the cluster has processors for.
         gpus: GPUs of each process; by default one if the cluster has any.
         batch_size: rows decoded together.
@@ -162,7 +174,7 @@ def generate(
     Raises:
         SettingsError: the key is none, or has no such sub-key.
     """
-    work = _work(key, loading, settings, seed=seed, chat=chat, subkey=subkey, column="prompt")
+    work = _work(key, loading, settings, seed=seed, chat=chat, pad=pad, subkey=subkey, column="prompt")
     return _generate(dataset, work, workers, gpus, batch_size)
 
 
@@ -176,6 +188,7 @@ def generate_files(
     subkey: int | None = None,
     seed: int = 0,
     chat: bool = False,
+    pad: bool | None = None,
     workers: int | None = None,
     gpus: float | None = None,
     batch_size: int = 8,
@@ -192,11 +205,13 @@ def generate_files(
         inputs: .jsonl and .parquet files with columns `id` and `prompt`, and folders of these: paths that all nodes
             see, or addresses such as `s3://bucket/folder`.
         out: the folder to write, a path or an address; see `dgmark.scale.folder`.
-        address: "local" for this machine alone, "auto", or the address of a Ray cluster.
+        address: "local" for this machine alone, "auto", or the address of a Ray cluster. Where Ray is connected
+            already, that cluster is used.
         loading: arguments of `load_model`; the built-in model by default.
         subkey: the sub-key to mark all rows with; by default the system draws one for each row.
         seed: seed of the first row of each file.
         chat: put each prompt into the model's chat template.
+        pad: decode prompts of different lengths together, padded; by default on accelerators, if the model can.
         workers: number of processes, each with a model; by default as many as the cluster has processors for.
         gpus: GPUs of each process; by default one if the cluster has any.
         batch_size: rows decoded together.
@@ -212,11 +227,12 @@ def generate_files(
         ResumeMismatch: the folder holds another run.
         FileInUse: another run is writing the folder.
     """
-    work = _work(key, loading, settings, seed=seed, chat=chat, subkey=subkey, column="text")
+    work = _work(key, loading, settings, seed=seed, chat=chat, pad=pad, subkey=subkey, column="text")
     names = (
         [inputs] if isinstance(inputs, str) else [str(as_path(one, "an input")) for one in several(inputs, "inputs")]
     )
-    sources = sources_of(names)
+    tally = Tally()
+    sources = sources_of(names, out, tally.skipped.append)
     run = {
         "command": "generate",
         "key_fingerprint": None if key is None else key.fingerprint,
@@ -226,15 +242,15 @@ def generate_files(
     }
     folder = Folder(out, run)
     told = hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()[:16]
-    with folder.alone(), cluster(address, folder.checkpoint()):
-        tally = Tally(resumed=folder.rows())
+    with cluster(address, folder.checkpoint(), BLOCK_BYTES), folder.taken():
+        tally.resumed = folder.rows()
         if on_resume:
             on_resume(tally.resumed)
         prompts = ray.data.read_datasource(
             Texts(sources, _prompt_of, settings=told, column="prompt", max_chars=MAX_CHARS),
             override_num_blocks=len(sources),
         )
-        folder.write(_generate(prompts, work, workers, gpus, batch_size))
+        folder.write(_generate(prompts, work, workers, gpus, batch_size), FILE_ROWS)
     tally.verdicts, tally.unusable, tally.first_unusable = folder.counts("model")
     return tally
 
@@ -242,10 +258,8 @@ def generate_files(
 def _prompt_of(row: Row | BadRow) -> Item | BadRow:
     if isinstance(row, BadRow):
         return row
-    prompt = row.get("prompt") if row.get("prompt") is not None else row.get("token_ids")
-    if isinstance(prompt, str) or (isinstance(prompt, list) and all(type(i) is int for i in prompt)):
-        return Item(row["id"], prompt)
-    return BadRow(row["id"], 'no "prompt": give a text, or a list of token ids')
+    prompt = prompt_of(row)
+    return prompt if isinstance(prompt, BadRow) else Item(row["id"], prompt)
 
 
 def _work(

@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as arrow
 from pyarrow import fs
 from ray.data import DataContext
@@ -36,7 +37,7 @@ ITEMS = arrow.schema(
         ("error", arrow.string()),
     ]
 )
-_ROWS, _BLOCK_BYTES = 512, 2**24
+_ROWS, _BLOCK_BYTES = 64, 2**24
 
 
 @dataclass(frozen=True)
@@ -47,23 +48,52 @@ class Source:
     path: str
     system: fs.FileSystem
 
+    @property
+    def place(self) -> str:
+        """Where the file is, however it was named."""
+        return f"{self.system.type_name}:{self.path}"
 
-def sources_of(names: Iterable[str]) -> list[Source]:
+
+def sources_of(names: Iterable[str], out: str, on_skip: Callable[[str], object]) -> list[Source]:
     """Find the files of rows: files, folders with those in them, and addresses such as `s3://bucket/folder`.
+
+    Args:
+        names: files, folders and addresses.
+        out: the output folder, which must not hold an input nor lie in one.
+        on_skip: called with each file of a folder that is of another kind.
 
     Raises:
         InputError: a name leads nowhere, or to a folder without such files.
-        SettingsError: a file is of another kind, or is named twice.
+        SettingsError: a file is of another kind or is named twice, or inputs and output are not apart.
     """
-    found = [source for name in names for source in _sources_in(name)]
+    names = list(names)
+    _check_apart(names, out)
+    found = [source for name in names for source in _sources_in(name, on_skip)]
     if not found:
         raise EmptyInput("there is no input: give files or folders")
     seen: set[str] = set()
     for source in found:
-        if source.path in seen:
+        if source.place in seen:
             raise SettingsError(f"{source.name} is given twice, so that its rows would be too: name it once")
-        seen.add(source.path)
+        seen.add(source.place)
     return found
+
+
+def _check_apart(names: Iterable[str], out: str) -> None:
+    system, folder = located(out)
+    written = f"{system.type_name}:{os.path.realpath(folder) if _is_local(system) else folder.rstrip('/')}/"
+    for name in names:
+        system, path = located(name)
+        read = f"{system.type_name}:{os.path.realpath(path) if _is_local(system) else path.rstrip('/')}/"
+        if written.startswith(read) or read.startswith(written):
+            raise SettingsError(
+                f"the output {out} and the input {name} are not apart, so that a run would read its own rows: "
+                "choose another --out"
+            )
+
+
+def _is_local(system: fs.FileSystem) -> bool:
+    return isinstance(system, fs.LocalFileSystem)
 
 
 def located(name: str) -> tuple[fs.FileSystem, str]:
@@ -79,7 +109,7 @@ def located(name: str) -> tuple[fs.FileSystem, str]:
     return system, path
 
 
-def _sources_in(name: str) -> Iterator[Source]:
+def _sources_in(name: str, on_skip: Callable[[str], object]) -> Iterator[Source]:
     system, path = located(name)
     try:
         about = system.get_file_info(path)
@@ -98,11 +128,15 @@ def _sources_in(name: str) -> Iterator[Source]:
             )
         yield Source(name, path, system)
         return
-    files = sorted(one.path for one in inside if one.is_file and one.path.lower().endswith(SUFFIXES))
-    if not files:
+    files = sorted(one.path for one in inside if one.is_file)
+    named = {file: name.rstrip("/") + file[len(path.rstrip("/")) :] for file in files}
+    read = [file for file in files if file.lower().endswith(SUFFIXES)]
+    if not read:
         raise NoTexts(f"the folder {name} holds no {' or '.join(SUFFIXES)} file")
-    for file in files:
-        yield Source(name.rstrip("/") + file[len(path.rstrip("/")) :], file, system)
+    for file in sorted({*files} - {*read}):
+        on_skip(named[file])
+    for file in read:
+        yield Source(named[file], file, system)
 
 
 class Texts(Datasource):
@@ -161,27 +195,27 @@ def _tables(
 ) -> Iterator[arrow.Table]:
     """The rows of one file as tables of some hundred rows, or fewer if they are long."""
     items = enumerate(_items(source, item, column, max_chars))
-    while rows := list(_up_to(islice(items, _ROWS), source.name, settings)):
+    while rows := list(_up_to(islice(items, _ROWS), source.place, settings)):
         yield arrow.Table.from_pylist(rows, schema=ITEMS)
 
 
-def _up_to(items: Iterable[tuple[int, Item | BadRow]], name: str, settings: str) -> Iterator[Row]:
+def _up_to(items: Iterable[tuple[int, Item | BadRow]], file: str, settings: str) -> Iterator[Row]:
     size = 0
     for place, item in items:
-        row = _row(name, place, item, settings)
+        row = _row(file, place, item, settings)
         yield row
         size += len(row["text"] or ()) + 8 * len(row["token_ids"] or ())
         if size > _BLOCK_BYTES:
             return
 
 
-def _row(name: str, place: int, item: Item | BadRow, settings: str) -> Row:
+def _row(file: str, place: int, item: Item | BadRow, settings: str) -> Row:
     if isinstance(item, Item) and isinstance(item.content, str) and not _is_unicode(item.content):
         item = BadRow(
             item.row_id, "the text holds half of a surrogate pair, which Arrow's tables cannot: mend the text"
         )
     content = item.content if isinstance(item, Item) else None
-    told = ["" if content is None else sha256_of(content), item.row_id, settings, name, str(place)]
+    told = ["" if content is None else sha256_of(content), settings, file, str(place)]
     return {
         # the same row of the same file with the same text under the same settings, in each run
         "row": hashlib.sha256("\0".join(told).encode("utf-8", "surrogatepass")).hexdigest()[:32],
@@ -228,10 +262,14 @@ def _rows(source: Source, column: str, max_chars: int) -> Iterator[Row | BadRow]
 
 def from_dataset(row: Row, column: str = "text") -> Item | BadRow:
     """The text or ids of a row of a dataset: its `id`, and its `column` or `token_ids`, or its `error`."""
+    if row.get("id") is None:
+        return BadRow("", 'no "id", by which its result could be known')
     row_id = str(row["id"])
     if row.get("error") is not None:
         return BadRow(row_id, row["error"])
-    content = row[column] if row.get(column) is not None else row.get("token_ids")
+    content: Any = row[column] if row.get(column) is not None else row.get("token_ids")
+    if isinstance(content, np.ndarray):  # Arrow's tensors
+        content = content.tolist()
     if not isinstance(content, str | list):
         return BadRow(row_id, f'no "{column}" and no "token_ids"')
     return Item(row_id, content)
