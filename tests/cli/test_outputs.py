@@ -69,7 +69,7 @@ def finished(started: "subprocess.Popen[str]") -> tuple[int, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "number"), [("generate", 24), ("detect", 6_000), ("attack", 3_000)])
+@pytest.mark.parametrize(("name", "number"), [("generate", 12), ("detect", 2_000), ("attack", 1_500)])
 def test_of_two_runs_on_one_file_one_is_refused_and_the_file_is_whole(
     name: str, number: int, key_file: Path, tmp_path: Path
 ) -> None:

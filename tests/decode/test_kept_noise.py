@@ -123,7 +123,7 @@ def test_a_candidate_changes_only_if_the_logits_do(noise: Any, changes: bool, mo
 def test_positions_and_blocks_draw_independently_from_the_softmax() -> None:
     """Pearson's chi-square test of 4,500 draws; a true sampler fails it with probability 1e-6 over seeds (fixed)."""
     model = Still(words=6, padding=2, end_ids=(), spread=3.0)
-    config = replace(KEPT, temperature=1.3, length=1500)
+    config = replace(KEPT, temperature=1.3, length=1500, steps=500)
     rows = decode(model, torch.tensor([[3], [3], [3]]), config, everything, [1, 2, 3])
     pairs, expected = torch.zeros(8, 8), torch.zeros(8, 8, dtype=torch.float64)
     weights = torch.softmax(model(torch.zeros(1, 1501, dtype=torch.long))[0, 1:, 1:8] / 1.3, -1)
