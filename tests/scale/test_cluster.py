@@ -265,10 +265,13 @@ def test_the_commands(nodes: Any, tmp_path: Path) -> None:
         *("--length", 8, "--block-length", 8),
     )
     assert (made.exit_code, f"{tmp_path / 'made'}: 1 texts" in made.stderr) == (0, True)
-    for refused in (["detect", tmp_path / "in"], ["detect", "--only", "0:5", "--out", out, tmp_path / "in"]):
-        assert command(*refused, "--ray", "auto", *key).exit_code == SettingsError.exit_code
-    for refused in (["--prompt", "Once"], ["--prompts", tmp_path / "prompts.jsonl"]):
-        assert command("generate", "--ray", "auto", *key, *refused).exit_code == SettingsError.exit_code
+    detecting: list[list[object]] = [[], ["--only", "0:5", "--out", out]]
+    for options in detecting:
+        refused = command("detect", tmp_path / "in", *options, "--ray", "auto", *key)
+        assert refused.exit_code == SettingsError.exit_code
+    generating: list[list[object]] = [["--prompt", "Once"], ["--prompts", tmp_path / "prompts.jsonl"]]
+    for options in generating:
+        assert command("generate", "--ray", "auto", *key, *options).exit_code == SettingsError.exit_code
 
 
 @pytest.mark.parametrize("address", ["s3://bucket/folder", "gs://bucket", "/a/folder", "a/folder", "C:/folder"])

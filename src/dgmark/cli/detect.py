@@ -140,7 +140,7 @@ def _on_cluster(
         **reading,
     )
     stderr().print(_file_summary(tally, folder), markup=False)
-    report_skipped(tally.skipped)
+    report_skipped(tally.skipped, "file of rows")
     return tally
 
 

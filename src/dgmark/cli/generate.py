@@ -176,7 +176,7 @@ def _on_cluster(
         key, source, folder, address=address, loading=loading, on_resume=partial(report_resumed, folder), **more
     )
     stderr().print(f"{folder}: {tally.scored} texts, {tally.unusable} prompts cannot be used", markup=False)
-    report_skipped(tally.skipped)
+    report_skipped(tally.skipped, "file of rows")
     first = tally.first_unusable
     if first and not tally.scored:
         raise first.kind(f"{first.row_id}: {first.error}")

@@ -112,12 +112,12 @@ def make_rows(
     return before
 
 
-def report_skipped(files: list[str]) -> None:
-    """Count and name the files of folders that were not read."""
+def report_skipped(files: list[str], wanted: str = "document") -> None:
+    """Count and name the files of folders that were not read, as they are not what is wanted."""
     if files:
         more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
         stderr().print(
-            f"{len(files)} files were not read, as nothing is read that ends like them: "
+            f"{len(files)} files were not read, as their endings are those of no {wanted}: "
             f"{', '.join(files[:_NAMED])}{more}",
             markup=False,
         )
