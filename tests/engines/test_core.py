@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from dgmark.decode import DecodeConfig, KeyMatching, decode, select
 from dgmark.decode.schedule import quotas
@@ -237,11 +238,31 @@ def test_the_store_gives_up_the_key_that_was_not_used_for_longest() -> None:
         assert matching(tokens, positions, store.of(batch)).tolist() == expected.tolist()
 
 
-def test_the_tensors_of_a_store_stay_where_they_are() -> None:
+def test_what_was_captured_once_serves_keys_that_come_and_go() -> None:
+    """As a graph is captured: with one set of tensors, whose values alone change before each replay."""
+    store = KeyStore(SIZE, CPU, slots=2)
+    captured = store.of([])._replace(rows=torch.full((3,), -1))
+    tokens, positions = torch.arange(SIZE)[None].expand(3, SIZE), torch.arange(SIZE)[None].expand(3, SIZE)
+    traced = make_fx(lambda: matching(tokens, positions, captured))()
+    first, second, third = key_of(1), key_of(2, modulus=3, code_length=9), key_of(3, modulus=4)
+    for batch in ([first, second, None], [None, third, first], [third, third, second], [None, None, None]):
+        captured.rows.copy_(store.of(batch).rows)
+        assert traced().tolist() == KeyMatching(batch, CPU)(tokens, positions).tolist()
+
+
+def test_the_tables_stay_where_they_are_and_the_rows_do_not() -> None:
     store = KeyStore(SIZE, CPU, slots=2)
     before = store.of([key_of(1), None])
     after = store.of([key_of(2), key_of(3)])
     assert [before[n].data_ptr() for n in range(3)] == [after[n].data_ptr() for n in range(3)]
+    assert before.rows.tolist() == [0, -1]  # a batch that is still under way keeps its own
+    assert after.rows.data_ptr() != before.rows.data_ptr()
+
+
+@pytest.mark.parametrize("slots", [0, -1, True])
+def test_a_store_has_at_least_one_slot(slots: int) -> None:
+    with pytest.raises(SettingsError, match="not a whole number of at least 1"):
+        KeyStore(SIZE, CPU, slots=slots)
 
 
 def test_the_store_refuses_keys_that_it_cannot_hold() -> None:
@@ -275,6 +296,25 @@ def test_a_step_is_traced_without_looking_at_a_value() -> None:
         expected = step(*inputs(seed))
         assert traced(*inputs(seed)).tolist() == expected.tolist()
         assert (expected != inputs(seed)[1]).any()
+
+
+def test_top_p_alone_looks_at_values() -> None:
+    """So a graph cannot hold it: how many weights are sorted depends on them."""
+    logits = torch.from_numpy(np.random.default_rng(1).normal(size=(2, 4, 400)))
+    uniforms = uniform_draws(torch.arange(2), torch.arange(2), torch.arange(4).expand(2, 4))
+
+    def trace(**filters: Any) -> None:
+        config = DecodeConfig(temperature=0.7, **filters)
+
+        def proposed(logits: Tensor, uniforms: Tensor) -> Tensor:
+            return propose_block(logits, torch.tensor([0]), config, uniforms)[0]
+
+        make_fx(proposed, tracing_mode="fake", _allow_non_fake_inputs=True)(logits, uniforms)
+
+    trace()
+    trace(top_k=5)
+    with pytest.raises(GuardOnDataDependentSymNode):
+        trace(top_p=0.9)
 
 
 @pytest.mark.slow

@@ -67,12 +67,36 @@ def test_a_padded_batch_commits_what_our_loop_commits(keys: Path) -> None:
 def test_what_cannot_be_met_is_a_400(keys: Path) -> None:
     with dlmserve_stub.installed() as modules:
         install({"keys": str(keys), "key": "many", "policy": "enforce"})
-        for headers in ({"dgmark": "false"}, {"dgmark": "perhaps"}, {"dgmark_payload": "64"}, {"dgmark_other": "1"}):
+        refused = ({"dgmark": "false"}, {"dgmark": "perhaps"}, {"dgmark_other": "1"})
+        payloads = ({"dgmark_payload": text} for text in ("64", "7" * 21, "7" * 5000, "-1", "\u00b2", ""))
+        for headers in (*refused, *payloads):
             with pytest.raises(Exception, match=r"dgmark|sub-key|marks every answer") as found:
                 start(modules, "a", [2], **headers)
             assert found.value.status_code == 400  # type: ignore[attr-defined]
-    with pytest.raises(SettingsError, match="temperature from each request"):
-        install({"keys": str(keys), "temperature": 0})
+            assert len(found.value.detail) < 200  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"temperature": 0}, "temperature from each request"),
+        ({"commit": "threshold"}, "would leave masks in the answer: leave commit out"),
+        ({"commit": "factor", "factor": 0.5}, "leave commit, factor out"),
+        ({"threshold": 0.9}, "leave threshold out"),
+    ],
+)
+def test_what_dlmserve_decides_itself_is_refused(keys: Path, settings: dict[str, Any], problem: str) -> None:
+    with dlmserve_stub.installed() as modules, pytest.raises(SettingsError, match=problem):
+        install({"keys": str(keys), "key": "many", **settings})
+    assert modules.engine.step_batch is dlmserve_stub.step_batch
+
+
+def test_top_k_of_the_settings_lets_greedy_requests_through(keys: Path) -> None:
+    with dlmserve_stub.installed() as modules:
+        install({"keys": str(keys), "key": "many", "top_k": 5})
+        state = start(modules, "a", [2, 7, 5])
+        modules.engine.step_batch(TOY, [state], mask_id=0, pad_token_id=5)
+    assert (state.seq[0, 3:] != 0).sum() == 1
 
 
 # --- dlmserve itself ---

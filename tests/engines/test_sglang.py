@@ -173,7 +173,9 @@ def test_a_request_that_cannot_be_met_is_refused(
     ("settings", "problem"),
     [
         ({"key": "other"}, "there is no key 'other'"),
-        ({"key": None}, "say with `key` which one"),
+        ({"key": None}, "not the name of a key file"),
+        ({"strategy": "margin", "threshold": 0.9}, "meaning under commit threshold only, and the commit is quota"),
+        ({"factor": 0.5}, "meaning under commit factor only, and the commit is threshold"),
         ({"policy": "sometimes"}, "not one of: default, enforce"),
         ({"edit_threshold": 0.5}, "changes tokens that were committed"),
         ({"top_p": 0.9}, "top_p waits for the device"),

@@ -1,7 +1,8 @@
 """One step of the mark on the device: from logits to the positions to commit, for rows with keys of their own.
 
-Every function here has fixed shapes and never waits for the device, so an engine may capture it in a CUDA graph or
-compile it. It knows no engine, no request and no key file; the rules are those of the decoding loop (`decode/`).
+Every function here has fixed shapes and never waits for the device (but `propose_block` does with top-p), so an engine
+may capture it in a CUDA graph or compile it. It knows no engine, no request and no key file; the rules are those of the
+decoding loop (`decode/`).
 """
 
 from typing import NamedTuple

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
 from dgmark.engines.core import mark, propose_block, uniform_draws
-from dgmark.engines.policy import MARK, PAYLOAD, Marker, Policy, rows_of, seed_of
+from dgmark.engines.policy import MARK, PAYLOAD, Marker, Policy, number_of, refuse, rows_of, seed_of
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
 
@@ -43,15 +43,20 @@ def install(settings: Mapping[str, Any]) -> None:
     """Mark what dlmserve writes in this process; call it once, before its server starts.
 
     Args:
-        settings: see `Policy.of`. The temperature is that of each request; without `commit` a step commits as many
-            tokens as dlmserve's schedule says.
+        settings: see `Policy.of`. The temperature is that of each request, and a step commits as many tokens as
+            dlmserve's schedule says, so `temperature`, `commit`, `threshold` and `factor` are refused.
 
     Raises:
-        SettingsError: a setting is invalid.
+        SettingsError: a setting is invalid, or has no meaning here.
         KeyFileError: a key file cannot be read.
     """
-    if "temperature" in settings:
-        raise SettingsError("dlmserve takes the temperature from each request: leave it out")
+    refuse(settings, ["temperature"], "dlmserve takes the {} from each request: leave it out")
+    refuse(
+        settings,
+        ["commit", "threshold", "factor"],
+        "dlmserve gives each block a fixed number of steps, and a rule that finds its own number of tokens would leave "
+        "masks in the answer: leave {} out, and set num_denoising_steps in the request",
+    )
     marked = _Marked(Policy.of(settings))
     from dlmserve import denoise_loop, engine
     from dlmserve.api import server
@@ -106,7 +111,10 @@ class _Marked:
         return _Request(request.key, seed_of("", params.seed))
 
     def _rule(self, temperature: float) -> DecodeConfig:
-        return DecodeConfig(**{**self._policy.config.to_dict(), "temperature": temperature})
+        rule = {**self._policy.config.to_dict(), "temperature": temperature}
+        if temperature == 0:
+            rule["top_k"] = None  # it is for the requests that sample
+        return DecodeConfig(**rule)
 
     def commit(
         self,
@@ -145,8 +153,8 @@ def _fields(headers: Mapping[str, str]) -> dict[str, Any]:
         fields[field] = text
         if field == MARK and text.lower() in (*_TRUE, *_FALSE):
             fields[field] = text.lower() in _TRUE
-        if field == PAYLOAD and text.isdecimal():
-            fields[field] = int(text)
+        if field == PAYLOAD:
+            fields[field] = number_of(text)
     return fields
 
 

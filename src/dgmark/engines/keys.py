@@ -1,6 +1,7 @@
 """The group tables of many keys in one tensor on the device, so that rows name their keys by number.
 
-The tensors stay where they are for as long as the store lives, as a captured CUDA graph needs it.
+The tables stay where they are for as long as the store lives, as a captured CUDA graph needs it; the numbers of the
+rows are a new tensor for each batch, so a graph has a buffer of its own for them.
 """
 
 from collections import OrderedDict
@@ -24,9 +25,13 @@ class KeyStore:
         table_size: the model's padded vocabulary.
         device: the device of candidates and positions.
         slots: how many keys are held at once; more than there are rows in a batch.
+
+    Raises:
+        SettingsError: `slots` is not a whole number of at least 1.
     """
 
     def __init__(self, table_size: int, device: torch.device | str, slots: int = SLOTS) -> None:
+        check_slots(slots)
         self.table_size = table_size
         self._tables = torch.zeros(slots, table_size, dtype=torch.uint8, device=device)
         self._codes = torch.zeros(slots, LONGEST_CODE, dtype=torch.uint8, device=device)
@@ -36,6 +41,10 @@ class KeyStore:
 
     def of(self, rows: Sequence[WatermarkKey | None]) -> Keys:
         """The keys of a batch; those that are not held yet are copied to the device, in the order of its stream.
+
+        They hold until the next call, which may give the slot of a key to another one.
+        The first three tensors are always the same ones. `rows` is not: copy it into the tensor that a graph was
+        captured with.
 
         Args:
             rows: the key or sub-key of each row; None for a row without a mark.
@@ -71,6 +80,16 @@ class KeyStore:
             f"this batch has more than {len(self._tables)} keys, which is all that the store holds: "
             "make it with more slots"
         )
+
+
+def check_slots(slots: object) -> None:
+    """Refuse a number of slots that holds no key.
+
+    Raises:
+        SettingsError: it is not a whole number of at least 1.
+    """
+    if type(slots) is not int or slots < 1:
+        raise SettingsError(f"slots {slots!r} is not a whole number of at least 1: give more than a batch has requests")
 
 
 def check_fits(key: WatermarkKey, table_size: int) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
 from dgmark.engines.core import mark
-from dgmark.engines.policy import Marker, Policy
+from dgmark.engines.policy import RULES, Marker, Policy, refuse
 from dgmark.errors import SettingsError
 
 # states of a place, as in lmdeploy.pytorch.consts
@@ -97,9 +97,8 @@ class Marking:
 
 
 def _checked(settings: Mapping[str, Any]) -> Policy:
-    own = sorted(settings.keys() & {"strategy", "temperature", "top_k", "commit", "threshold", "factor"})
-    if own:
-        raise SettingsError(f"LMDeploy has its own {', '.join(own)}: set them there")
+    own = [name for name in RULES if name != "guard"]
+    refuse(settings, own, "LMDeploy has its own {}: set them there")
     policy = Policy.of({"policy": "enforce", **settings})
     if not policy.enforce:
         raise SettingsError("LMDeploy shows no request to its unmasking, so none can opt out: use policy enforce")

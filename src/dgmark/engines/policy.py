@@ -17,7 +17,7 @@ from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.decode.config import DecodeConfig
 from dgmark.detection.keyring import named_keys
 from dgmark.engines.core import Keys
-from dgmark.engines.keys import SLOTS, KeyStore, check_fits
+from dgmark.engines.keys import SLOTS, KeyStore, check_fits, check_slots
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey, subkey_of
 
@@ -27,6 +27,8 @@ FIELDS = (MARK, KEY, PAYLOAD)
 # the settings of DecodeConfig that mean something inside an engine's own loop
 RULES = ("strategy", "temperature", "top_k", "commit", "threshold", "factor", "guard")
 _OWN = ("keys", "key", "policy", "tokenizer", "allow_open_keys", "slots")
+# more digits than any sub-key's number has; a longer text is not read as a number
+_DIGITS = 20
 # settings of rules that change committed tokens (SGLang's JointThreshold, LLaDA 2.1)
 _REWRITES = ("edit_threshold", "max_post_edit_steps", "penalty_lambda", "max_post_steps", "editing_threshold")
 
@@ -67,25 +69,23 @@ class Policy:
             defaults: settings of `DecodeConfig` to begin with.
 
         Raises:
-            SettingsError: a setting is missing, unknown or invalid.
+            SettingsError: a setting is missing, unknown, invalid or without effect.
             KeyFileError: a key file cannot be read, or is of another tokenizer.
         """
         _known(settings)
-        keys = named_keys(settings["keys"], allow_open=bool(settings.get("allow_open_keys", False)))
+        config = _rule(settings, defaults)
+        keys = named_keys(settings["keys"], allow_open=settings.get("allow_open_keys", False))
         if "tokenizer" in settings:
             tokenizer = load_tokenizer(settings["tokenizer"])
             for key in keys.values():
                 key.check_tokenizer(tokenizer)
-        default = settings.get("key", next(iter(keys)) if len(keys) == 1 else None)
-        if default is None:
+        default = settings.get("key", next(iter(keys)))
+        if "key" not in settings and len(keys) > 1:
             raise SettingsError(f"there are several keys ({', '.join(keys)}): say with `key` which one to take")
         policy = settings.get("policy", "default")
         if policy not in ("default", "enforce"):
             raise SettingsError(f"policy {policy!r} is not one of: default, enforce")
-        rules = {**defaults, **{name: settings[name] for name in RULES if name in settings}}
-        if rules.get("strategy", "confidence") != "confidence" and "commit" not in settings:
-            rules["commit"] = "quota"  # a threshold compares confidences
-        return cls(keys, default, policy == "enforce", DecodeConfig(**rules), int(settings.get("slots", SLOTS)))
+        return cls(keys, default, policy == "enforce", config, settings.get("slots", SLOTS))
 
     def key_of(self, fields: Mapping[str, Any] | None, request_id: str) -> WatermarkKey | None:
         """The key or sub-key that marks a request; None for one that opted out.
@@ -124,7 +124,7 @@ class Policy:
         if payload is None:
             return key.subkey(subkey_of(key, request_id))
         if not isinstance(payload, int) or isinstance(payload, bool):
-            raise SettingsError(f"{PAYLOAD} {payload!r} is not a whole number")
+            raise SettingsError(f"{PAYLOAD} {payload!r:.40} is not a whole number in 0..{key.spec.subkeys - 1}")
         return key.subkey(payload)
 
 
@@ -172,8 +172,44 @@ def rows_of(numbers: Sequence[int], like: Tensor) -> Tensor:
     return torch.tensor(numbers, dtype=torch.long).to(like.device, non_blocking=True)
 
 
+def number_of(text: str) -> int | str:
+    """The whole number that a text is; the text itself if it is none, or has more digits than any sub-key's number."""
+    return int(text) if text.isdecimal() and len(text) <= _DIGITS else text
+
+
+def refuse(settings: Mapping[str, Any], names: Sequence[str], why: str) -> None:
+    """Refuse settings that an engine cannot follow.
+
+    Args:
+        settings: those of a server.
+        names: the settings to refuse.
+        why: what the engine does instead, and what to do; "{}" stands for the refused settings.
+
+    Raises:
+        SettingsError: one of them is given.
+    """
+    given = [name for name in names if name in settings]
+    if given:
+        raise SettingsError(why.format(", ".join(given)))
+
+
+def _rule(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> DecodeConfig:
+    """The rule that the settings ask for; a setting that another one makes void is refused."""
+    rules = {**defaults, **{name: settings[name] for name in RULES if name in settings}}
+    if rules.get("strategy", "confidence") != "confidence" and "commit" not in settings:
+        rules["commit"] = "quota"  # a threshold compares confidences
+    config = DecodeConfig(**rules)
+    for name in ("threshold", "factor"):
+        if name in settings and config.commit != name:
+            raise SettingsError(
+                f"{name} has a meaning under commit {name} only, and the commit is {config.commit} here: "
+                f"add `commit` {name} (with strategy confidence), or leave {name} out"
+            )
+    return config
+
+
 def _known(settings: Mapping[str, Any]) -> None:
-    """Refuse settings that are missing, unknown, or would rewrite committed tokens."""
+    """Refuse settings that are missing, unknown, of a wrong type, or would rewrite committed tokens."""
     rewrites = sorted(set(_REWRITES) & settings.keys())
     if rewrites:
         raise SettingsError(
@@ -187,3 +223,12 @@ def _known(settings: Mapping[str, Any]) -> None:
         raise SettingsError(f"there is no setting {', '.join(unknown)}; the settings are {', '.join((*_OWN, *RULES))}")
     if not isinstance(settings.get("keys"), str | Path):
         raise SettingsError("give the folder of the key files as `keys`")
+    if not isinstance(settings.get("key", ""), str):
+        raise SettingsError(f"key {settings['key']!r} is not the name of a key file: give one, without its .json")
+    check_slots(settings.get("slots", SLOTS))
+    if not isinstance(settings.get("tokenizer", ""), str | Path):
+        raise SettingsError(f"tokenizer {settings['tokenizer']!r} is not the folder of a model")
+    if not isinstance(settings.get("allow_open_keys", False), bool):
+        raise SettingsError(
+            f"allow_open_keys {settings['allow_open_keys']!r} is neither true nor false; write it without quotes"
+        )

@@ -1,0 +1,74 @@
+"""The settings of a server: what is refused, and how."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dgmark.engines.policy import Policy
+from dgmark.errors import KeyFileOpen, SettingsError
+from dgmark.models.toy import ToyDenoiser
+from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.key_file import KeyFilePermissionWarning
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of two keys."""
+    folder = tmp_path_factory.mktemp("keys")
+    for name in ("a", "b"):
+        WatermarkKey.generate(ToyDenoiser()).save(folder / f"{name}.json")
+    return folder
+
+
+def test_what_is_left_out_has_its_default(keys: Path) -> None:
+    policy = Policy.of({"keys": str(keys), "key": "b"}, temperature=0, commit="threshold", threshold=0.95)
+    assert (policy.default, policy.enforce, policy.slots) == ("b", False, 256)
+    assert (policy.config.commit, policy.config.threshold) == ("threshold", 0.95)
+    with pytest.raises(SettingsError, match=r"several keys \(a, b\): say with `key` which one"):
+        Policy.of({"keys": str(keys)})
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"threshold": 0.8}, "threshold has a meaning under commit threshold only, and the commit is quota"),
+        ({"commit": "quota", "threshold": 0.8}, "leave threshold out"),
+        ({"commit": "threshold", "factor": 0.5}, "factor has a meaning under commit factor only"),
+        ({"commit": "factor", "threshold": 0.8}, "and the commit is factor here"),
+        ({"slots": "x"}, "slots 'x' is not a whole number of at least 1"),
+        ({"slots": "4"}, "slots '4' is not"),
+        ({"slots": 0}, "slots 0 is not"),
+        ({"slots": -1}, "slots -1 is not"),
+        ({"slots": True}, "slots True is not"),
+        ({"slots": None}, "slots None is not"),
+        ({"key": ["a"]}, r"key \['a'\] is not the name of a key file"),
+        ({"key": 1}, "key 1 is not the name of a key file"),
+        ({"allow_open_keys": "false"}, "allow_open_keys 'false' is neither true nor false; write it without quotes"),
+        ({"allow_open_keys": 0}, "allow_open_keys 0 is neither"),
+        ({"tokenizer": ["t"]}, r"tokenizer \['t'\] is not the folder of a model"),
+        ({"policy": True}, "policy True is not one of"),
+    ],
+)
+def test_a_setting_without_effect_or_of_a_wrong_type_is_refused(
+    keys: Path, settings: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(SettingsError, match=problem):
+        Policy.of({"keys": str(keys), "key": "a", **settings})
+
+
+def test_open_keys_are_refused_unless_allowed(keys: Path) -> None:
+    (keys / "a.json").chmod(0o644)
+    try:
+        with pytest.raises(KeyFileOpen):
+            Policy.of({"keys": str(keys), "key": "a", "allow_open_keys": False})
+        with pytest.warns(KeyFilePermissionWarning):
+            assert Policy.of({"keys": str(keys), "key": "a", "allow_open_keys": True}).default == "a"
+    finally:
+        (keys / "a.json").chmod(0o600)
+
+
+@pytest.mark.parametrize("settings", [{"commit": "threshold", "threshold": 0.8}, {"commit": "factor", "factor": 0.5}])
+def test_a_setting_with_effect_is_taken(keys: Path, settings: dict[str, Any]) -> None:
+    config = Policy.of({"keys": str(keys), "key": "a", **settings}).config.to_dict()
+    assert config | settings == config
