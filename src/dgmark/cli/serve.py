@@ -8,7 +8,6 @@ import socket
 import sys
 import tempfile
 import webbrowser
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
@@ -33,6 +32,7 @@ from dgmark.watermark.key import WatermarkKey
 if TYPE_CHECKING:
     import uvicorn
 
+    from dgmark.service.house import House
     from dgmark.service.settings import ModelSource
 
 
@@ -186,36 +186,54 @@ def serve(
         workers=ServiceSettings.workers if workers is None else workers,
     )
     app = create_app(settings)
-    url = f"http://{_in_url(host)}:{port}/"
-    stderr().print(f"dgmark serves on {url} (stop with Ctrl-C)", markup=False)
     # no name of the server in answers; a client that is silent for long loses its connection
     config = uvicorn.Config(app, host=host, port=port, log_level="warning", server_header=False, timeout_keep_alive=15)
     with suppress(KeyboardInterrupt):  # which uvicorn raises again once it has stopped
-        _server(config, app.state.house.stop_writing, page=url if demo else None).run()
-    stderr().print("stopped: what was accepted was answered", markup=False)
+        _server(config, app.state.house, show_page=demo).run()
+    if app.state.house.failure is not None:
+        raise app.state.house.failure
+    given_up = app.state.house.given_up
+    texts = f", but for {given_up} texts that were being written" if given_up else ""
+    stderr().print(f"stopped: what was accepted was answered{texts}", markup=False)
 
 
-def _server(config: "uvicorn.Config", stop_writing: Callable[[], None], page: str | None) -> "uvicorn.Server":
-    """A server that gives up the texts that are being written when a signal tells it to stop.
+def _server(config: "uvicorn.Config", house: "House", *, show_page: bool) -> "uvicorn.Server":
+    """A server that says where it serves, and gives up the texts that are being written when a signal stops it.
 
     Args:
         config: how it serves.
-        stop_writing: gives up the texts.
-        page: opened in a browser as soon as it serves, if there is one.
+        house: what it serves; if the models cannot be loaded, the server ends.
+        show_page: open the page in a browser as soon as it serves.
     """
     import uvicorn
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            if self.started and page is not None and _has_screen():
-                await asyncio.to_thread(webbrowser.open, page)
+            if self.started and house.failure is not None:
+                # once this has returned, because a server that is to end before it has begun leaves its work as it is
+                asyncio.get_running_loop().call_soon(self.give_up)
+            elif self.started:
+                await self.tell()
+
+        async def tell(self) -> None:
+            # the port that the system chose, if it was to
+            port = self.servers[0].sockets[0].getsockname()[1]
+            url = f"http://{_in_url(config.host)}:{port}/"
+            stderr().print(f"dgmark serves on {url} (stop with Ctrl-C)", markup=False)
+            if show_page and _has_screen():
+                await asyncio.to_thread(webbrowser.open, url)
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-            asyncio.get_running_loop().call_soon_threadsafe(stop_writing)
+            asyncio.get_running_loop().call_soon_threadsafe(house.stop_writing)
             super().handle_exit(sig, frame)
 
-    return Server(config)
+        def give_up(self) -> None:
+            self.should_exit = self.started
+
+    server = Server(config)
+    house.on_failure = server.give_up
+    return server
 
 
 def _sources(models: list[str], loading: Loading, tuned: list[TunedSettings]) -> tuple["ModelSource", ...]:

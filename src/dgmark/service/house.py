@@ -7,6 +7,7 @@ from typing import Any
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import named_keys
 from dgmark.documents.limits import MB, Limits
+from dgmark.errors import DgmarkError
 from dgmark.service.callers import Callers
 from dgmark.service.checking import Answer, Checker
 from dgmark.service.model_process import ModelProcess
@@ -30,6 +31,9 @@ class House:
         offers: its models by name.
         pool: its workers, while it runs.
         writer: its model worker, while it runs; None without models.
+        failure: why its models could not be loaded at the start; None if they could.
+        on_failure: called when that is known.
+        given_up: the texts that were not finished when it was stopped.
     """
 
     settings: ServiceSettings
@@ -40,6 +44,9 @@ class House:
     offers: dict[str, Offer]
     pool: WorkerPool | None = None
     writer: ModelProcess | None = None
+    failure: DgmarkError | None = None
+    on_failure: Callable[[], object] = lambda: None
+    given_up: int = 0
 
     @classmethod
     def of(cls, settings: ServiceSettings) -> "House":
@@ -108,6 +115,7 @@ class House:
             batches=settings.batches,
             queue=settings.queue,
             on_lost=self.metrics.lost.inc,
+            on_failed=self._fail,
         )
         self.metrics.writing.set_function(lambda: self.writer.held if self.writer else 0)
         return self.writer
@@ -118,9 +126,14 @@ class House:
         checks = self.pool is not None and self.pool.ready
         return checks and (not self.offers or (self.writer is not None and self.writer.ready))
 
+    def _fail(self, why: DgmarkError) -> None:
+        self.failure = why
+        self.on_failure()
+
     def stop_writing(self) -> None:
         """Give up the texts that are being written: the service ends."""
         if self.writer is not None:
+            self.given_up += self.writer.held
             self.writer.stop()
 
     async def check(self, work: Callable[..., Answer], *arguments: Any) -> Answer:

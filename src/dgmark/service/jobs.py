@@ -91,7 +91,7 @@ class Loaded:
 class NotLoaded:
     """A model cannot be loaded."""
 
-    why: str
+    why: DgmarkError
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,8 @@ except ModuleNotFoundError:  # Windows
 log = logging.getLogger("dgmark.service")
 _SMOOTHING = 0.1  # weight of the last job in the mean time of one
 _WAIT_FOR_LOADING = 5  # seconds
+# seconds before a model is loaded again that could not be loaded
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 
 
 class NotReady(DgmarkError):
@@ -64,6 +66,8 @@ class ModelProcess:
         batches: the most batches that take turns.
         queue: how many jobs may wait.
         on_lost: called when the process ends without being told to.
+        on_failed: called with the reason if the models cannot be loaded at the start. If they cannot be loaded again
+            later, it is tried again after growing pauses.
 
     Attributes:
         facts: what is known of each model; empty until they are loaded.
@@ -78,9 +82,13 @@ class ModelProcess:
         batches: int,
         queue: int,
         on_lost: Callable[[], object],
+        on_failed: Callable[[DgmarkError], object],
     ) -> None:
         self._arguments = (dict(models), dict(keys), rows, batches)
         self._rows, self._room, self._on_lost = rows, rows + queue, on_lost
+        self._on_failed = on_failed
+        self._was_ready = False
+        self._pause = _FIRST_PAUSE
         self._answers: dict[str, Answers] = {}
         self._teller = ThreadPoolExecutor(1, "dgmark-tell")
         self._mean = 1.0
@@ -180,11 +188,10 @@ class ModelProcess:
 
     def _hear(self, message: FromWorker) -> None:
         if isinstance(message, Loaded):
-            self.facts = message.models
+            self.facts, self._was_ready, self._pause = message.models, True, _FIRST_PAUSE
             return
         if isinstance(message, NotLoaded):
-            self._failure = _NOT_LOADED
-            log.error("the model could not be loaded: %s", message.why)
+            self._not_loaded(message.why)
             return
         answers = self._answers.get(message.id)
         if answers is None:  # cancelled
@@ -201,14 +208,26 @@ class ModelProcess:
             return
         was_ready, self.facts = self.ready, {}
         self._give_up(WorkerLost("the process that runs the model ended, so this text is not finished: ask again"))
-        if was_ready:
+        if self._failure == LOADING and not was_ready:
+            self._not_loaded(WorkerLost("the process that runs the model ended before the model was loaded"))
+        if self._was_ready:
             log.error("the process that runs the model ended; another one takes its place")
             self._failure = LOADING
             self._on_lost()
-            self._restart = asyncio.create_task(self.start())
-        elif self._failure == LOADING:
-            self._failure = _NOT_LOADED
-            log.error("the process that runs the model ended before the model was loaded")
+            self._restart = asyncio.create_task(self._start_again(0 if was_ready else self._pause))
+
+    def _not_loaded(self, why: DgmarkError) -> None:
+        self._failure = _NOT_LOADED
+        log.error("the model could not be loaded: %s", why)
+        if not self._was_ready:
+            self._on_failed(why)
+
+    async def _start_again(self, pause: float) -> None:
+        if pause:
+            self._pause = min(2 * pause, _LONGEST_PAUSE)
+        await asyncio.sleep(pause)
+        if not self._stopping:
+            await self.start()
 
     def _give_up(self, error: DgmarkError) -> None:
         held, self._answers = self._answers, {}

@@ -20,7 +20,7 @@ from dgmark.decode.prompts import Prepared, Request, encode_prompt, key_of_text
 from dgmark.decode.round_trip import RoundTrip
 from dgmark.decode.steering import Steering
 from dgmark.decode.streaming import BatchEvents, Committed, Completed
-from dgmark.errors import DgmarkError, PromptTooLong, SettingsError
+from dgmark.errors import DgmarkError, ModelError, PromptTooLong, SettingsError
 from dgmark.models.chat import template_of
 from dgmark.models.denoiser import Denoiser
 from dgmark.models.load import load_model
@@ -318,7 +318,8 @@ def serve_jobs(
     try:
         loaded = {name: load_model(**arguments) for name, arguments in models.items()}
     except Exception as error:
-        send(NotLoaded(str(error) if isinstance(error, DgmarkError) else f"{type(error).__name__}: {error}"))
+        known = isinstance(error, DgmarkError)
+        send(NotLoaded(error if known else ModelError(f"{type(error).__name__}: {error}")))  # type: ignore[arg-type]
         return
     send(Loaded({name: _facts(model) for name, model in loaded.items()}))
     writer = Writer(loaded, keys, send, rows=rows, batches=batches)

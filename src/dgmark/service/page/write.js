@@ -76,11 +76,11 @@ async function meet() {
   if (!service) return;
   $("model").replaceChildren(...service.models.map((model) => new Option(model.name, model.name)));
   $("model-field").hidden = service.models.length < 2;
+  if (service.models.length) chooseModel(); // also before a token is given
   if (!service.may_generate) {
     $("token-field").hidden = false;
     throw new Error("This service writes for those who have an access token with the scope generate.");
   }
-  chooseModel();
 }
 
 function model() {
@@ -123,7 +123,7 @@ async function writeWith(chosen) {
   const twin = chosen.policy !== "enforced" && $("twin").checked;
   const fields = { ...asking(chosen, $("prompt").value), max_tokens: Number($("length").value) };
   if ($("temperature").value) fields.temperature = Number($("temperature").value);
-  // the same seed for both, so that the watermark is all that differs
+  // the same seed for both; where no choice of words is named, the service may have other settings for marked texts
   if (twin) fields.seed = Math.floor(Math.random() * 2 ** 31);
   $("unmarked").hidden = !twin;
   $("pair").classList.toggle("single", !twin);
