@@ -216,6 +216,21 @@ def test_whoever_leaves_frees_the_place(service: Service, stream: bool) -> None:
     assert service.counted("finished") == finished + 1
 
 
+def test_a_stream_that_is_left_while_the_worker_hangs_frees_its_place(service: Service) -> None:
+    worker = service.house.writer.pid
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        connection = http.client.HTTPConnection(urlsplit(service.url).netloc, timeout=60)
+        body = json.dumps({**SHORT, "stream": True})
+        connection.request("POST", "/v1/generate", body, {"content-type": "application/json"})
+        wait_for(lambda: service.house.writer.held == 1)
+        connection.close()
+        wait_for(lambda: service.house.writer.held == 0)
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    assert service.ask(SHORT).status_code == 200
+
+
 def test_a_killed_worker_is_replaced_and_its_texts_say_so(service: Service) -> None:
     with service.events(LONG) as stream:
         assert next(stream)[0] == "start"
