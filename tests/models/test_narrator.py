@@ -57,8 +57,8 @@ def test_what_it_writes_is_english_and_its_mark_is_found() -> None:
     key = dgmark.WatermarkKey(spec=secret.spec, key_id="test", secret=bytes(range(32)))
     request = "Write a short story about a miller who finds a golden key."
     detector = dgmark.Detector(key, fpr=1e-6)
-    for marked in (True, False):
-        made = dgmark.generate(model, request, key=key if marked else None, length=128, chat=True, seed=3)[0]
+    for marked, length in ((True, 128), (False, 64)):
+        made = dgmark.generate(model, request, key=key if marked else None, length=length, chat=True, seed=3)[0]
         words = made.text.lower().split()
         assert len(words) > 30
         assert sum(word in WORDS for word in words) > 0.2 * len(words)

@@ -16,6 +16,7 @@ import pyarrow.parquet
 import pytest
 
 import dgmark
+from dgmark.checkpoint.folder import BUILTIN
 from dgmark.cli.options import address_of
 from dgmark.detection.many import Tally
 from dgmark.errors import BlockLengthError, FileInUse, InputError, NoTexts, ResumeMismatch, SettingsError
@@ -23,13 +24,14 @@ from dgmark.rows.jsonl import Row
 from dgmark.rows.row_file import lock
 from dgmark.rows.texts import item_of
 from dgmark.scale.detecting import BLOCK_BYTES, columns_of, detect, detect_files
-from dgmark.scale.folder import Folder, check_answers, cluster
+from dgmark.scale.folder import Folder, check_answers, cluster, told
 from dgmark.scale.generating import generate_files
 from dgmark.scale.source import Texts, sources_of
 from support.command_line import run as command
 from support.known_keys import known_key
 
 ray = pytest.importorskip("ray")
+RayError = ray.exceptions.RayError
 Cluster = pytest.importorskip("ray.cluster_utils").Cluster
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 KEY = known_key("cluster")
@@ -92,29 +94,23 @@ def test_rows_equal_those_of_one_process(nodes: Any, tmp_path: Path) -> None:
     assert (tally.unusable, tally.resumed) == (len(found) - tally.scored, 0)
 
 
-def test_a_second_run_scores_what_is_missing(nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_rows(tmp_path / "in" / "a.jsonl", range(10))
-    detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"))
-    before = {row["id"]: row["row"] for row in rows_in(tmp_path / "out")}
-    write_rows(tmp_path / "in" / "b.jsonl", range(10, 15))
-    resumed: list[int] = []
-    monkeypatch.chdir(tmp_path)  # the same folder under another name
-    tally = detect_files(KEY, "in", str(tmp_path / "out"), on_resume=resumed.append)
-    after = {row["id"]: row["row"] for row in rows_in(tmp_path / "out")}
-    assert (resumed, tally.scored, len(rows_in(tmp_path / "out"))) == ([10], 15, 15)
-    assert before.items() <= after.items()
-
-
-def test_rows_with_errors_are_made_again(nodes: Any, tmp_path: Path) -> None:
-    write_rows(tmp_path / "in" / "a.jsonl", range(4), "not JSON")
+def test_a_second_run_scores_what_is_missing_and_what_had_errors(
+    nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_rows(tmp_path / "in" / "a.jsonl", range(4), json.dumps({"id": "long", "text": text(0) * 2}), "not JSON")
     (tmp_path / "in" / "notes.txt").write_text("mine")
-    first = detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"), max_chars=len(text(0)) - 1)
-    assert (first.scored, first.unusable, first.skipped) == (0, 5, [str(tmp_path / "in" / "notes.txt")])
-    second = detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"))
-    assert (second.scored, second.unusable) == (4, 1)
+    first = detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"), max_chars=len(text(0)) + 9)
+    assert (first.scored, first.unusable, first.skipped) == (4, 2, [str(tmp_path / "in" / "notes.txt")])
+    before = {row["id"]: row["row"] for row in rows_in(tmp_path / "out") if row["kind"] == "done"}
+    write_rows(tmp_path / "in" / "b.jsonl", range(10, 15))
+    monkeypatch.chdir(tmp_path)  # the same folder under another name
+    resumed: list[int] = []
+    second = detect_files(KEY, "in", str(tmp_path / "out"), on_resume=resumed.append)
+    assert (resumed, second.scored, second.unusable) == ([4], 10, 1)
     counts = Counter((row["id"], row["kind"]) for row in rows_in(tmp_path / "out"))
-    bad = str(tmp_path / "in" / "a.jsonl") + ":5"
-    assert counts == {(bad, "error"): 1} | {(f"row-{number}", "done"): 1 for number in range(4)}
+    done = [*before, "long", *(f"row-{number}" for number in range(10, 15))]
+    assert counts == {("in/a.jsonl:6", "error"): 1} | {(name, "done"): 1 for name in done}
+    assert before.items() <= {row["id"]: row["row"] for row in rows_in(tmp_path / "out")}.items()
 
 
 def test_one_file_is_spread_over_workers(nodes: Any, tmp_path: Path) -> None:
@@ -131,7 +127,7 @@ def test_one_file_is_spread_over_workers(nodes: Any, tmp_path: Path) -> None:
 
 def test_a_lost_node_loses_and_doubles_no_row(nodes: Any, tmp_path: Path) -> None:
     for part in range(8):
-        write_rows(tmp_path / "in" / f"{part}.jsonl", range(part * 400, part * 400 + 400))
+        write_rows(tmp_path / "in" / f"{part}.jsonl", range(part * 200, part * 200 + 200))
     lost = nodes.add_node(num_cpus=4)  # the head has room for five processes, and eight are needed
     nodes.wait_for_nodes()
     tallies: list[Tally] = []
@@ -147,8 +143,8 @@ def test_a_lost_node_loses_and_doubles_no_row(nodes: Any, tmp_path: Path) -> Non
     run.join(300)
     assert not run.is_alive()
     counts = Counter(row["id"] for row in rows_in(tmp_path / "out"))
-    assert counts == {f"row-{number}": 1 for number in range(3200)}
-    assert tallies[0].scored == 3200
+    assert counts == {f"row-{number}": 1 for number in range(1600)}
+    assert tallies[0].scored == 1600
 
 
 def test_texts_equal_those_of_one_process(nodes: Any, tmp_path: Path) -> None:
@@ -157,18 +153,27 @@ def test_texts_equal_those_of_one_process(nodes: Any, tmp_path: Path) -> None:
     rows.append({"id": "d", "prompt": [10**20]})
     prompts.write_text("\n".join(map(json.dumps, rows)))
     settings: dict[str, Any] = {"length": 16, "block_length": 16}
-    tally = generate_files(KEY, str(prompts), str(tmp_path / "out"), seed=7, workers=1, **settings)
+    KEY.save(tmp_path / "key.json")
+    said = command(
+        *("generate", "--ray", "auto", "--key", tmp_path / "key.json", "--prompts", prompts),
+        *("--out", tmp_path / "out", "--seed", 7, "--length", 16, "--block-length", 16),
+    )
+    assert (said.exit_code, "2 texts, 2 prompts cannot be used" in " ".join(said.stderr.split())) == (0, True)
     made = {row["id"]: row for row in rows_in(tmp_path / "out")}
     expected = dgmark.generate(dgmark.load_model(), ["Once upon a time", "The old ship"], key=KEY, seed=7, **settings)
     assert [made[name]["token_ids"] for name in "ab"] == [row.token_ids for row in expected]
     assert (made["b"]["seed"], made["b"]["key_fingerprint"], made["b"]["kind"]) == (8, KEY.fingerprint, "done")
     assert json.loads(made["a"]["settings"]) == expected[0].settings
     assert 'no "prompt"' in made["c"]["error"]
-    assert (tally.scored, tally.unusable) == (2, 2)
     with pytest.raises(ResumeMismatch, match="differs in seed"):
-        generate_files(KEY, str(prompts), str(tmp_path / "out"), seed=8, **settings)
-    with pytest.raises(BlockLengthError):
-        generate_files(KEY, str(prompts), str(tmp_path / "other"), workers=1, length=17, block_length=16)
+        generate_files(KEY, str(prompts), str(tmp_path / "out"), seed=8, loading={"name_or_path": BUILTIN}, **settings)
+
+
+def test_an_error_of_a_worker_is_raised_as_what_it_is() -> None:
+    said = "ray::MapWorker() (pid=1)\n\x1b[36mdgmark.errors.BlockLengthError: 17 is no multiple\x1b[39m\n\nThe above"
+    error = told(RayError(said))
+    assert (type(error), str(error)) == (BlockLengthError, "17 is no multiple")
+    assert "the run ended early (OverflowError: too large)" in str(told(RayError("Trace\nOverflowError: too large\n")))
 
 
 def test_datasets_of_ones_own(nodes: Any) -> None:
@@ -260,11 +265,6 @@ def test_the_commands(nodes: Any, tmp_path: Path) -> None:
     assert found.exit_code == InputError.exit_code
     assert "3 scored" in found.stderr
     assert "1 files were not read" in found.stderr
-    made = command(
-        *("generate", "--ray", "auto", *key, "--prompts", tmp_path / "prompts.jsonl", "--out", tmp_path / "made"),
-        *("--length", 8, "--block-length", 8),
-    )
-    assert (made.exit_code, f"{tmp_path / 'made'}: 1 texts" in made.stderr) == (0, True)
     detecting: list[list[object]] = [[], ["--only", "0:5", "--out", out]]
     for options in detecting:
         refused = command("detect", tmp_path / "in", *options, "--ray", "auto", *key)

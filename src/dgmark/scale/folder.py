@@ -153,7 +153,7 @@ class Folder:
                 f"{self._path}/rows", filesystem=self._system, partition_cols=[KIND], min_rows_per_file=file_rows
             )
         except (RayError, OSError, arrow.ArrowException) as error:
-            raise _told(error) from None
+            raise told(error) from None
 
     def checkpoint(self) -> CheckpointConfig:
         """Where Ray keeps which rows are finished."""
@@ -191,7 +191,7 @@ class Folder:
         )
 
 
-def _told(error: Exception) -> DgmarkError:
+def told(error: Exception) -> DgmarkError:
     """The error of dgmark in a worker, of which Ray keeps the traceback as text; else one that says what Ray said."""
     lines = [line.strip() for line in re.sub("\x1b\\[[0-9;]*m", "", str(error)).splitlines() if line.strip()]
     found = [match for line in lines if (match := re.match(r"dgmark\.errors\.(\w+): (.*)", line))]
