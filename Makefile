@@ -1,9 +1,8 @@
 # Everything runs from .venv, made on first use; set PYTHON to choose another interpreter (3.11 or newer).
 PYTHON ?= python3
 BIN := .venv/bin
-# one thread for each of the test processes: torch's own threads would stand in each other's way. Files run in their
-# order, whose last ones are short: sorted by their number of tests, the slowest would come last and wait for each other.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+# one thread for each of the test processes: torch's own threads would stand in each other's way
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 # modules are compiled when they are first imported, and most never are
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 
