@@ -1,63 +1,86 @@
-"""The pages: files that need no build, no network and no other server."""
+"""The pages: written once, when the service starts; they need no build, no network and no other server."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from importlib.resources import files
 
 from fastapi import APIRouter
 from fastapi.responses import Response
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 _KINDS = {
-    ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
+_HTML = "text/html; charset=utf-8"
+
+
+@dataclass(frozen=True)
+class _Page:
+    """A page.
+
+    Attributes:
+        name: what the links between the pages call it.
+        template: the template of its HTML, without the ending.
+        scripts: the paths of its scripts, in the order in which they run.
+    """
+
+    name: str
+    template: str
+    scripts: tuple[str, ...] = ()
+
+
+_PAGES = {
+    "/": _Page("Check", "check", ("/common.js", "/check.js")),
+    "/write": _Page("Write", "write", ("/common.js", "/writing.js", "/write.js")),
+    "/guess": _Page("Guess", "guess", ("/common.js", "/writing.js", "/guess.js")),
+    "/about": _Page("About", "about"),
+}
+# of a service that writes texts
+_WRITING = ("/write", "/guess")
 # path: package and file; the report's style is the pages' as well
 _FILES = {
-    "/": ("dgmark.service", "page/check.html"),
-    "/about": ("dgmark.service", "page/about.html"),
     "/page.css": ("dgmark.service", "page/page.css"),
     "/mark.svg": ("dgmark.service", "page/mark.svg"),
-    "/common.js": ("dgmark.service", "page/common.js"),
-    "/check.js": ("dgmark.service", "page/check.js"),
     "/report.css": ("dgmark.report", "report.css"),
 }
 
 
-# of a service that writes texts
-_WRITING = {
-    "/write": ("dgmark.service", "page/write.html"),
-    "/guess": ("dgmark.service", "page/guess.html"),
-    "/writing.js": ("dgmark.service", "page/writing.js"),
-    "/write.js": ("dgmark.service", "page/write.js"),
-    "/guess.js": ("dgmark.service", "page/guess.js"),
-}
-_TITLES = {"/": "Check", "/write": "Write", "/guess": "Guess", "/about": "About"}
-_PLACE = b'<nav aria-label="Pages"></nav>'
-
-
 def routes(*, writes: bool) -> APIRouter:
-    """The routes of the pages' files.
+    """The routes of the pages and of their files.
 
     Args:
         writes: whether the service writes texts, which some of the pages show.
     """
     router = APIRouter(include_in_schema=False)
-    served = {**_FILES, **(_WRITING if writes else {})}
-    for path, (package, name) in served.items():
-        kind = _KINDS[name[name.rindex(".") :]]
-        content = files(package).joinpath(name).read_bytes().replace(_PLACE, _links(path, served))
+    pages = {path: page for path, page in _PAGES.items() if writes or path not in _WRITING}
+    scripts = {script: ("dgmark.service", f"page{script}") for page in pages.values() for script in page.scripts}
+    served = {path: (content, _HTML) for path, content in _written(pages).items()}
+    for path, (package, name) in {**_FILES, **scripts}.items():
+        served[path] = (files(package).joinpath(name).read_bytes(), _KINDS[name[name.rindex(".") :]])
+    for path, (content, kind) in served.items():
         router.add_api_route(path, _answering(content, kind), methods=["GET", "HEAD"])
     return router
 
 
-def _links(here: str, served: Iterable[str]) -> bytes:
-    """The links between the pages that are served."""
-    current = {here: ' aria-current="page"'}
-    links = [
-        f'<a href="{path}"{current.get(path, "")}>{title}</a>' for path, title in _TITLES.items() if path in served
-    ]
-    return f'<nav aria-label="Pages">{"".join(links)}</nav>'.encode()
+def _written(pages: Mapping[str, _Page]) -> dict[str, bytes]:
+    """The HTML of the pages, each with links to all of them."""
+    environment = Environment(
+        loader=PackageLoader("dgmark.service", "page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    links = [(path, page.name) for path, page in pages.items()]
+    return {
+        path: environment.get_template(f"{page.template}.html.jinja")
+        .render(here=path, links=links, scripts=page.scripts)
+        .encode()
+        for path, page in pages.items()
+    }
 
 
 def _answering(content: bytes, kind: str) -> Callable[[], Awaitable[Response]]:
