@@ -188,6 +188,9 @@ def test_the_report_shows_cells_and_schemes_at_the_diversity_of_unmarked_text(tm
     there = shown["dgmark, as diverse as plain, T = 1", "perplexity ratio"]
     assert there is not None
     assert there.value == pytest.approx(np.exp(share))
+    back = shown["plain, T = 1", "read back"]
+    assert back is not None
+    assert (back.value, back.count) == (0, 6)  # the ids are still those of the texts that were replaced
     assert section.tables[0].title.startswith("As diverse as plain, T = 1")
     assert set(section.figures) == {"perplexity-by-diversity", "found-by-perplexity"}
 
@@ -197,6 +200,7 @@ def test_cells_without_all_texts_are_left_out_of_the_curves(tmp_path: Path) -> N
     store = run_toy(experiment, tmp_path, limit=5, length=8)
     judged(store, "swept")
     section = report_toy(experiment, store).section
-    assert {q.name for q in section.quantities} == {"distinct-3", "token entropy", "repeated 4-grams"}
+    assert {q.name for q in section.quantities} == {"distinct-3", "token entropy", "repeated 4-grams", "read back"}
+    assert [q.ours.value for q in section.quantities if q.name == "read back" and q.ours] == [100.0] * 3
     assert [table.title for table in section.tables] == ["The texts"]
     assert section.figures == {}

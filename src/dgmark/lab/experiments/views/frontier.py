@@ -34,8 +34,9 @@ _COLUMNS = [
     Column("4-grams again, %", "repeated 4-grams"),
     Column("evidence, bits a token", "bits"),
     *(Column(f"found in {n} tokens, %", f"TPR {n}") for n in LENGTHS),
+    Column("read back, %", "read back"),
 ]
-_DIGITS = {"perplexity": 1, "worst decile": 1, "token entropy": 2, "repeated 4-grams": 1} | {
+_DIGITS = {"perplexity": 1, "worst decile": 1, "token entropy": 2, "repeated 4-grams": 1, "read back": 1} | {
     f"TPR {n}": 1 for n in LENGTHS
 }
 
@@ -182,6 +183,8 @@ def _found(cell: CellRows) -> _Figures:
 def _quantities(cell: CellRows, one: Measured | None) -> list[Quantity]:
     """The numbers of a cell; of one that is not measured, those that need no judge and few texts."""
     estimates = {name: mean(values) for name, values in (one.others if one else _variety(cell)).items()}
+    reads_back = [100.0 * (row["token_ids"] == ids) for row, ids in zip(cell.rows, cell.ids, strict=True)]
+    estimates["read back"] = _percent(np.array(reads_back))
     if one is not None:
         estimates = {
             "perplexity": perplexity(one.nats, one.tokens),
