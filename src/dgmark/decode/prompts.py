@@ -3,8 +3,8 @@
 `generate`, `stream`, `infill`, benchmarks and experiments all prepare their prompts here.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from dgmark.decode.canvas import Canvas, Commits
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.loop import decode_steps
 from dgmark.decode.matching import KeyMatching
-from dgmark.decode.round_trip import RoundTrip
+from dgmark.decode.round_trip import RoundTrips
 from dgmark.decode.scheme import Scheme, is_dgmark
 from dgmark.decode.steering import Steering
 from dgmark.errors import DgmarkError, EmptyInput, InputError, ModelFault, PromptTooLong, SettingsError
@@ -120,7 +120,7 @@ class Prepared:
     pad: bool
     batch_size: int
     _steerings: Mapping[WatermarkKey | None, Steering] = field(repr=False)
-    _guards: dict[bool, RoundTrip | None] = field(default_factory=dict, repr=False)
+    _guards: RoundTrips = field(repr=False)
 
     @classmethod
     def of(
@@ -135,6 +135,7 @@ class Prepared:
         batch_size: int = 8,
         encode: Callable[[Any], Canvas] | None = None,
         strict: bool = True,
+        guards: RoundTrips | None = None,
     ) -> "Prepared":
         """Check and encode requests.
 
@@ -150,6 +151,7 @@ class Prepared:
             batch_size: largest number of rows decoded at once.
             encode: makes the canvas of a request's prompt; by default the prompt is continued (`encode_prompt`).
             strict: raise the error of the first request that cannot be encoded; else such requests are `refused`.
+            guards: the model's, to share what they remember with other requests; None for new ones.
 
         Raises:
             SettingsError: a setting is invalid, a key is no `WatermarkKey`, or a scheme has no key.
@@ -182,7 +184,19 @@ class Prepared:
             pad=traits.pads and traits.device.type != "cpu" if pad is None else pad,
             batch_size=batch_size,
             _steerings=steerings,
+            _guards=guards or RoundTrips(model.tokenizer, model.mask_id, model.end_ids),
         )
+
+    @classmethod
+    def joined(cls, several: "Sequence[Prepared]") -> "Prepared":
+        """The requests of several, one after the other, which were prepared for one model with the same settings.
+
+        Args:
+            several: at least one, each without refused requests.
+        """
+        requests = [request for one in several for request in one.requests]
+        canvases = [one.canvases[row] for one in several for row in range(len(one.requests))]
+        return replace(several[0], requests=tuple(requests), canvases=dict(enumerate(canvases)))
 
     def chunks(self) -> Iterator[range]:
         """The numbers of the requests in order, at most `batch_size` at a time."""
@@ -194,7 +208,7 @@ class Prepared:
         together: dict[Any, list[int]] = {}
         for row in rows:
             if row not in self.refused:
-                together.setdefault(self._kind(row), []).append(row)
+                together.setdefault(self.kind(row), []).append(row)
         for members in together.values():
             canvas = Canvas.together([self.canvases[row] for row in members], self.model.mask_id)
             yield Batch(
@@ -204,28 +218,23 @@ class Prepared:
                 seeds=[self.requests[row].seed for row in members],
             )
 
-    def steps(self, batch: Batch) -> Iterator[Commits]:
+    def steps(self, batch: Batch, dropped: Collection[int] = ()) -> Iterator[Commits]:
         """Decode a batch, and yield the commits of each step.
+
+        Args:
+            batch: one of `batches`.
+            dropped: rows of the batch that nobody wants any more; see `decode_steps`.
 
         Raises:
             ModelFault: the model's logits are unusable; `rows` are the numbers of the requests concerned.
         """
-        guard = self._round_trip(batch.canvas.stops)
+        guard = self._guards.of(stops=batch.canvas.stops) if self.config.round_trip_guard else None
         try:
-            yield from decode_steps(self.model, batch.canvas, self.config, batch.steering, batch.seeds, guard)
+            yield from decode_steps(self.model, batch.canvas, self.config, batch.steering, batch.seeds, guard, dropped)
         except ModelFault as fault:
             raise ModelFault(fault.problem, [batch.rows[row] for row in fault.rows]) from None
 
-    def _round_trip(self, stops: bool) -> RoundTrip | None:
-        """The guard of these texts, whose checks are remembered from batch to batch; None if there is none."""
-        if not self.config.round_trip_guard:
-            return None
-        if stops not in self._guards:
-            ends = self.model.end_ids if stops else ()
-            self._guards[stops] = RoundTrip.of(self.model.tokenizer, self.model.mask_id, ends)
-        return self._guards[stops]
-
-    def _kind(self, row: int) -> Any:
+    def kind(self, row: int) -> Any:
         """Rows of one kind are decoded together: they share the layout, and their steerings can be combined."""
         key = self.requests[row].key
         canvas = self.canvases[row]

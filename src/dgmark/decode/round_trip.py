@@ -213,6 +213,27 @@ class _Pieces:
         return self._spelled[token]
 
 
+class RoundTrips:
+    """The guards of one model's texts, whose checks are remembered from batch to batch.
+
+    Args:
+        tokenizer: the model's tokenizer.
+        mask_id: the id of a position that is not committed.
+        end_ids: ids that end a text.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, mask_id: int, end_ids: Iterable[int]) -> None:
+        self._arguments = tokenizer, mask_id, tuple(end_ids)
+        self._guards: dict[bool, RoundTrip | None] = {}
+
+    def of(self, *, stops: bool) -> RoundTrip | None:
+        """The guard of texts that end where an end token stands (`stops`), or do not; None as from `RoundTrip.of`."""
+        if stops not in self._guards:
+            tokenizer, mask_id, end_ids = self._arguments
+            self._guards[stops] = RoundTrip.of(tokenizer, mask_id, end_ids if stops else ())
+        return self._guards[stops]
+
+
 def _is_byte_level(backend: tokenizers.Tokenizer) -> bool:
     return backend.decoder is not None and backend.decoder.decode(["Ġ"]) == " "
 

@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from dgmark.service import detecting, generating, openai_routes, pages
+from dgmark.service import asking, detecting, generating, openai_routes, pages
 from dgmark.service.fields import OpenAIProblem
 from dgmark.service.gate import Gate
 from dgmark.service.house import House
@@ -42,6 +42,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        """The workers, while the service runs."""
         pool, writer = house.open_pool(), house.open_writer()
         try:
             if writer is not None:
@@ -91,7 +92,7 @@ def _described(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
         app.openapi_schema = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
         schemas = app.openapi_schema["components"]["schemas"]
-        for name, schema in (detecting.body_schemas() | generating.body_schemas()).items():
+        for name, schema in (detecting.body_schemas() | asking.body_schemas()).items():
             schemas.setdefault(name, schema)
     return app.openapi_schema
 
@@ -124,6 +125,7 @@ def _well_known(house: House) -> APIRouter:
         "/.well-known/dgmark.json", summary="The technique, the keys' fingerprints, and where texts are checked"
     )
     async def discovery() -> dict[str, object]:
+        """What a machine needs to know to have a text checked here."""
         return {
             "format": "dgmark-discovery",
             "version": 1,

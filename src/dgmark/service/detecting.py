@@ -21,7 +21,6 @@ R = TypeVar("R", bound=BaseModel)
 
 DOCUMENT = "document"
 _MOST_FIELDS = 64
-_SCHEMA_PLACE = "#/components/schemas/{model}"
 # what the public form may choose: anything else would make its verdict a number
 _PUBLIC_FIELDS = {"key", "keys", "text", "passages", "include_text", "name", "format"}
 _KINDS = {"html": "text/html; charset=utf-8", "json": "application/json"}
@@ -37,6 +36,7 @@ def routes(house: House) -> APIRouter:
 
     @router.get("/v1/about", summary="What the service holds, and which form you get")
     async def about(request: Request) -> fields.About:
+        """The keys, limits and models, and what your token lets you do."""
         caller = house.callers.with_scope(request, "detect")
         settings = house.settings
         return fields.About(
@@ -62,6 +62,7 @@ def routes(house: House) -> APIRouter:
         openapi_extra=_body(fields.DetectRequest, ("text", "token_ids"), "A document in place of text and token_ids."),
     )
     async def detect(request: Request) -> Response:
+        """The verdict, in the form that your token gives."""
         caller = house.callers.who_checks(request)
         asked, upload = await _read(house, request, fields.DetectRequest)
         options = _options(house, request, caller, asked)
@@ -78,6 +79,7 @@ def routes(house: House) -> APIRouter:
         openapi_extra=_body(fields.BatchRequest, ("texts",), "A table (.csv, .xlsx) in place of texts."),
     )
     async def detect_batch(request: Request) -> Response:
+        """An answer for each text, in the order of the request; a text that cannot be checked has an error."""
         caller = house.callers.with_scope(request, "detect:full")
         asked, upload = await _read(house, request, fields.BatchRequest)
         if (upload is None) == (not asked.texts):
@@ -96,6 +98,7 @@ def routes(house: House) -> APIRouter:
         openapi_extra=_body(fields.ReportRequest, ("text",), "A document in place of text."),
     )
     async def report(request: Request) -> Response:
+        """The report as a page or as JSON, signed if the service has a signing key."""
         caller = house.callers.who_checks(request)
         asked, upload = await _read(house, request, fields.ReportRequest)
         options = _options(house, request, caller, asked)
@@ -228,15 +231,14 @@ def body_schemas() -> dict[str, Any]:
     """The schemas that the descriptions of bodies and errors refer to, by name."""
     found: dict[str, Any] = {}
     for model in (fields.BatchRequest, fields.Problem):
-        schema = model.model_json_schema(ref_template=_SCHEMA_PLACE)
-        found |= {**schema.pop("$defs"), schema["title"]: schema}
+        schema, behind = fields.schema_of(model)
+        found |= {**behind, schema["title"]: schema}
     return found
 
 
 def _body(model: type[BaseModel], contents: tuple[str, ...], document: str) -> dict[str, Any]:
     """The description of a body that is JSON, with one of the fields `contents`, or a form with a document."""
-    schema = model.model_json_schema(ref_template=_SCHEMA_PLACE)
-    schema.pop("$defs", None)
+    schema, _ = fields.schema_of(model)
     fields_of_form = {
         name: _without_null(field) for name, field in schema["properties"].items() if name not in ("token_ids", "texts")
     }

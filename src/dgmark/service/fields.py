@@ -1,6 +1,6 @@
 """The fields of requests and answers. A field that is not among them is an error, not ignored."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.config import JsonDict
@@ -299,3 +299,9 @@ class OpenAIProblem(AnswerFields):
     """An error on OpenAI's paths."""
 
     error: OpenAIError
+
+
+def schema_of(model: type[BaseModel]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The schema of some fields for the OpenAPI document, and by name the schemas that it refers to."""
+    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+    return schema, schema.pop("$defs", {})

@@ -80,6 +80,7 @@ class Gate:
         began, status = time.perf_counter(), 500
 
         async def answer(message: Message) -> None:
+            """Send a part of the answer, with the headers of every answer."""
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -138,6 +139,11 @@ class Gate:
         size, ends, arrived = 0, time.monotonic() + self.body_seconds, False
 
         async def bounded() -> Message:
+            """The next part of the body.
+
+            Raises:
+                Refused: it does not come in time, or the body is too long.
+            """
             nonlocal size, arrived
             if arrived:
                 return await receive()  # waits until the client goes away

@@ -83,6 +83,11 @@ class Decoding(RequestFields):
             return Wish(param, said.enabled, said.key_id, said.subkey)
         return Wish(param, said)
 
+    @property
+    def stops(self) -> list[str]:
+        """What ends the text where it would first stand in it."""
+        return []
+
     def decoding(self) -> dict[str, Any]:
         """The settings of `DecodeConfig` that the request names."""
         settings = {name: getattr(self, name) for name in SETTINGS if getattr(self, name) is not None}

@@ -13,22 +13,12 @@ from fastapi.responses import JSONResponse, Response
 
 from dgmark.errors import DgmarkError
 from dgmark.service import generation_fields as fields
-from dgmark.service.generating import (
-    EVENTS,
-    HEARTBEAT,
-    Events,
-    Prompt,
-    Text,
-    begin,
-    event,
-    json_body,
-    offer_of,
-    prompt_of,
-    read,
-)
+from dgmark.service.asking import Prompt, add_route, offer_of, prompt_of
+from dgmark.service.events import HEARTBEAT, event
 from dgmark.service.house import House
 from dgmark.service.jobs import Stepped
 from dgmark.service.policy import Offer
+from dgmark.service.text import Events, Text, end_of
 
 _DONE = "[DONE]"
 # of a character that is not whole yet
@@ -40,7 +30,6 @@ class _Kind:
     """What differs between chat and plain completions.
 
     Attributes:
-        name: what ids begin with.
         whole: the name of a whole answer.
         chunk: the name of a chunk.
         opening: the first chunk's delta; None if there is no such chunk.
@@ -48,7 +37,6 @@ class _Kind:
         delta: a piece of the text as a field of a chunk's choice.
     """
 
-    name: str
     whole: str
     chunk: str
     opening: dict[str, Any] | None
@@ -57,7 +45,6 @@ class _Kind:
 
 
 _CHAT = _Kind(
-    name="chatcmpl",
     whole="chat.completion",
     chunk="chat.completion.chunk",
     opening={"delta": {"role": "assistant", "content": ""}},
@@ -65,7 +52,6 @@ _CHAT = _Kind(
     delta=lambda piece: {"delta": {"content": piece} if piece else {}},
 )
 _PLAIN = _Kind(
-    name="cmpl",
     whole="text_completion",
     chunk="text_completion",
     opening=None,
@@ -83,33 +69,28 @@ def routes(house: House) -> APIRouter:
     router = APIRouter(tags=["OpenAI's interface"])
     began = int(time.time())
 
-    @router.post(
+    add_route(
+        router,
+        house,
         "/v1/chat/completions",
         summary="Answer a message, in OpenAI's form",
-        response_model=fields.ChatCompletion,
-        responses=EVENTS,
-        openapi_extra=json_body(fields.ChatRequest),
+        takes=fields.ChatRequest,
+        gives=fields.ChatCompletion,
+        ids="chatcmpl",
+        prompt=lambda asked: prompt_of(None, [message.plain for message in asked.messages]),
+        answer=lambda text, asked: _answer(text, asked, _CHAT),
     )
-    async def chat(request: Request) -> Response:
-        caller = house.callers.with_scope(request, "generate")
-        asked = await read(request, fields.ChatRequest)
-        prompt = prompt_of(None, [message.plain for message in asked.messages])
-        text = begin(house, request, caller, asked, prompt=prompt, name=_CHAT.name, stops=asked.stops)
-        return await _answer(text, asked, _CHAT)
-
-    @router.post(
+    add_route(
+        router,
+        house,
         "/v1/completions",
         summary="Continue a text, in OpenAI's form",
-        response_model=fields.Completion,
-        responses=EVENTS,
-        openapi_extra=json_body(fields.CompletionRequest),
+        takes=fields.CompletionRequest,
+        gives=fields.Completion,
+        ids="cmpl",
+        prompt=lambda asked: Prompt(asked.prompt),
+        answer=lambda text, asked: _answer(text, asked, _PLAIN),
     )
-    async def completions(request: Request) -> Response:
-        caller = house.callers.with_scope(request, "generate")
-        asked = await read(request, fields.CompletionRequest)
-        prompt = Prompt(asked.prompt)
-        text = begin(house, request, caller, asked, prompt=prompt, name=_PLAIN.name, stops=asked.stops)
-        return await _answer(text, asked, _PLAIN)
 
     @router.get("/v1/models", summary="The models that write texts")
     async def models(request: Request) -> fields.Models:
@@ -135,7 +116,7 @@ def _model(offer: Offer, began: int) -> fields.Model:
     )
 
 
-async def _answer(text: Text, asked: "fields.ChatRequest | fields.CompletionRequest", kind: _Kind) -> Response:
+async def _answer(text: Text, asked: fields.ChatRequest | fields.CompletionRequest, kind: _Kind) -> Response:
     created = int(time.time())
     if not asked.stream:
         return await text.whole(lambda: JSONResponse(_whole(text, kind, created)))
@@ -172,12 +153,16 @@ def _chunks(kind: _Kind, created: int, *, with_usage: bool) -> Events:
     """The events of a stream: chunks, one with the reason of the end, maybe one with the counts, and the end."""
 
     async def chunks(text: Text, steps: AsyncIterator[Stepped | None]) -> AsyncIterator[bytes]:
+        """The events of one text."""
+
         def chunk(choices: list[dict[str, Any]], **more: Any) -> bytes:
+            """An event; `choices` is empty where only the counts are told."""
             head = {"id": text.job.id, "object": kind.chunk, "created": created, "model": text.job.model}
             usage = {"usage": None} if with_usage else {}
             return event(None, {**head, "choices": choices, **usage, **more})
 
         def choice(fields_: dict[str, Any], reason: str | None = None) -> list[dict[str, Any]]:
+            """The one choice that there is, with its piece of the text."""
             return [{"index": 0, **fields_, "finish_reason": reason, "logprobs": None}]
 
         if kind.opening is not None:
@@ -207,8 +192,9 @@ def _readable(text: str, stops: Sequence[str], sent: str) -> str:
     """What can be sent of the text after what was sent: whole characters that are no beginning of what ends it."""
     text = text.rstrip(_UNFINISHED)
     # what was sent has no stop in it
-    end = min((place for stop in stops if (place := text.find(stop, len(sent))) >= 0), default=len(text))
-    if end == len(text):
+    end = end_of(text, stops, len(sent))
+    if end is None:
+        end = len(text)
         unsent = len(text) - len(sent)
         beginnings = (stop[:size] for stop in stops for size in range(1, min(len(stop), unsent + 1)))
         end -= max((len(one) for one in beginnings if text.endswith(one)), default=0)

@@ -11,14 +11,10 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from dgmark.decode.canvas import Canvas, Commits
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.infilling import holed_text, holes_in
-from dgmark.decode.loop import decode_steps
-from dgmark.decode.matching import KeyMatching
 from dgmark.decode.prompts import Prepared, Request, encode_prompt, key_of_text
-from dgmark.decode.round_trip import RoundTrip
-from dgmark.decode.steering import Steering
+from dgmark.decode.round_trip import RoundTrips
 from dgmark.decode.streaming import BatchEvents, Committed, Completed
 from dgmark.errors import DgmarkError, ModelError, PromptTooLong, SettingsError
 from dgmark.models.chat import template_of
@@ -68,7 +64,9 @@ class Writer:
     ) -> None:
         self._models, self._keys, self._send = models, keys, send
         self._rows, self._batches = rows, batches
-        self._guards: dict[tuple[str, bool], RoundTrip | None] = {}
+        self._guards = {
+            name: RoundTrips(model.tokenizer, model.mask_id, model.end_ids) for name, model in models.items()
+        }
         self._waiting: deque[_Ready] = deque()
         self._running: deque[_Running] = deque()
 
@@ -123,19 +121,9 @@ class Writer:
         members = [ready for ready in self._waiting if ready.kind == kind][:room]
         self._waiting = deque(ready for ready in self._waiting if ready not in members)
         try:
-            self._running.append(_Running(members, self._guard(members[0])))
+            self._running.append(_Running(members))
         except Exception as error:
             self._fail([ready.job.id for ready in members], error)
-
-    def _guard(self, ready: "_Ready") -> RoundTrip | None:
-        """The guard of a model's texts, whose checks are remembered from batch to batch."""
-        if not ready.config.round_trip_guard:
-            return None
-        model, kind = ready.model, (ready.job.model, ready.canvas.stops)
-        if kind not in self._guards:
-            ends = model.end_ids if ready.canvas.stops else ()
-            self._guards[kind] = RoundTrip.of(model.tokenizer, model.mask_id, ends)
-        return self._guards[kind]
 
     def _fail(self, jobs: Iterable[str], error: Exception) -> None:
         known = error if isinstance(error, DgmarkError) else None
@@ -153,11 +141,11 @@ class Writer:
         model = self._models[job.model]
         key = None if job.key is None else key_of_text(self._keys[job.key], job.subkey)
         if job.fill_from is not None:
-            return _with_holes(model, job, key)
+            return _with_holes(model, job, key, self._guards[job.model])
         assert not isinstance(job.prompt, list) or all(isinstance(token, int) for token in job.prompt)
         ids = encode_prompt(model, job.prompt, job.max_tokens or 1, chat=job.chat)  # type: ignore[arg-type]
         config = config_of_text(model, job, model.context_length - len(ids))
-        prepared = Prepared.of(model, [Request(ids, job.seed, key)], config)
+        prepared = Prepared.of(model, [Request(ids, job.seed, key)], config, guards=self._guards[job.model])
         return _Ready(job, model, prepared, len(ids), _checked(model, job, config, config.length))
 
 
@@ -169,7 +157,7 @@ def _checked(model: Denoiser, job: Job, config: DecodeConfig, tokens: int) -> li
     return weakened(model, job, tokens)
 
 
-def _with_holes(model: Denoiser, job: Job, key: WatermarkKey | None) -> "_Ready":
+def _with_holes(model: Denoiser, job: Job, key: WatermarkKey | None, guards: RoundTrips) -> "_Ready":
     origin = job.fill_from
     assert origin is not None
     text = holed_text(model, holes_in(job.prompt) if isinstance(job.prompt, str) else job.prompt)
@@ -177,7 +165,9 @@ def _with_holes(model: Denoiser, job: Job, key: WatermarkKey | None) -> "_Ready"
     holes = sum(end - start for start, end in text.holes)
     weak = _checked(model, job, config, holes)
     request = Request(text, job.seed, key)
-    prepared = Prepared.of(model, [request], config, encode=lambda one: one.canvas(model.mask_id, origin))
+    prepared = Prepared.of(
+        model, [request], config, encode=lambda one: one.canvas(model.mask_id, origin), guards=guards
+    )
     return _Ready(job, model, prepared, len(text.ids) - holes, weak)
 
 
@@ -202,15 +192,9 @@ class _Ready:
         return self.prepared.requests[0]
 
     @property
-    def canvas(self) -> Canvas:
-        """Where it is decoded."""
-        return self.prepared.canvases[0]
-
-    @property
     def kind(self) -> Any:
         """Jobs of one kind are decoded together."""
-        start = None if self.prepared.pad else self.canvas.start
-        return self.job.model, self.config, self.canvas.layout, start
+        return self.job.model, self.config, self.prepared.kind(0)
 
 
 @dataclass
@@ -248,23 +232,18 @@ class _Running:
     """A batch under way.
 
     Args:
-        members: its jobs.
-        guard: the guard of texts that must read back.
+        members: its jobs, of one kind.
 
     Attributes:
         left: the ids of the jobs that are not done.
     """
 
-    def __init__(self, members: list[_Ready], guard: RoundTrip | None) -> None:
-        model, config = members[0].model, members[0].config
-        device = traits_of(model).device
-        canvas = Canvas.together([ready.canvas for ready in members], model.mask_id).to(device)
-        keys = [ready.request.key for ready in members]
-        steering = Steering(KeyMatching(keys, device)) if any(keys) else Steering()
+    def __init__(self, members: list[_Ready]) -> None:
+        prepared = Prepared.joined([ready.prepared for ready in members])
+        (batch,) = prepared.batches(range(len(members)))
         self._dropped: set[int] = set()
-        seeds = [ready.request.seed for ready in members]
-        self._steps: Iterator[Commits] = decode_steps(model, canvas, config, steering, seeds, guard, self._dropped)
-        self._events = BatchEvents(canvas, range(len(members)), model.end_ids)
+        self._steps = prepared.steps(batch, self._dropped)
+        self._events = BatchEvents(batch.canvas, batch.rows, prepared.model.end_ids)
         self._rows = {ready.job.id: row for row, ready in enumerate(members)}
         self._written = [_Written(ready) for ready in members]
 
