@@ -113,7 +113,6 @@ def tune(
     judge_name = _judge_of(goal.judge, loading)
     with needed_extra("generate", "tuning"):
         from dgmark.lab.evaluate.judge import load_judge
-        from dgmark.lab.halving import halve, rungs
         from dgmark.lab.trials import CODE_LENGTHS, GUARDS, LOOKAHEADS, Trials, candidates_of
         from dgmark.models.load import load_model
     if plot is not None:
@@ -126,7 +125,20 @@ def tune(
     candidates = candidates_of(
         trials.config, tried.guard or GUARDS, tried.lookahead or LOOKAHEADS, tried.code_length or CODE_LENGTHS
     )
-    rounds = len(rungs(len(candidates), len(texts)))
+    ranked = _searched(trials, candidates)
+    tuned = _tuned(trials, *ranked[0])
+    write_settings_file(out, tuned)
+    if plot is not None:
+        write_whole(plot, _picture(ranked))
+    _show(ranked, out, tuned, as_json=as_json)
+
+
+def _searched(trials: "Trials", candidates: "Sequence[Candidate]") -> "list[tuple[Candidate, Standing]]":
+    """The candidates of the last round, the best first; a bar shows how far the search is."""
+    from dgmark.lab.halving import halve, rungs
+
+    prompts = len(trials.prompts)
+    rounds = len(rungs(len(candidates), prompts))
     place = 0
     with row_bar("texts") as bar:
 
@@ -136,13 +148,7 @@ def tune(
             what = f"round {place} of {rounds}, {len(some)} candidates"
             return trials.standings(some, count, lambda done, total: bar.show(what, done, total))
 
-        ranked = halve(candidates, len(texts), measure)
-    best, its = ranked[0]
-    tuned = _tuned(trials, best, its)
-    write_settings_file(out, tuned)
-    if plot is not None:
-        write_whole(plot, _picture(ranked))
-    _show(ranked, out, tuned, as_json=as_json)
+        return halve(candidates, prompts, measure)
 
 
 def _prompts(file: Path, most: int) -> "list[Prompt]":
