@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import islice
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +18,14 @@ from dgmark.cli.bar import row_bar
 from dgmark.cli.console import command_errors, needed_extra, stderr, stdout
 from dgmark.cli.option_groups import option_groups, options_of
 from dgmark.decode.config import Settings
-from dgmark.decode.settings_file import TunedSettings, read_settings_file, write_settings_file
+from dgmark.decode.settings_file import (
+    MOST_POINTS,
+    Frontier,
+    Point,
+    TunedSettings,
+    read_settings_file,
+    write_settings_file,
+)
 from dgmark.errors import InputError, SettingsError
 from dgmark.rows.jsonl import read_good_rows
 from dgmark.rows.whole_files import write_whole
@@ -125,30 +133,42 @@ def tune(
     candidates = candidates_of(
         trials.config, tried.guard or GUARDS, tried.lookahead or LOOKAHEADS, tried.code_length or CODE_LENGTHS
     )
-    ranked = _searched(trials, candidates)
-    tuned = _tuned(trials, *ranked[0])
+    ranked, dropped = _searched(trials, candidates)
+    tuned = _tuned(trials, *ranked[0], frontier=_frontier(trials, [*ranked, *dropped]))
     write_settings_file(out, tuned)
     if plot is not None:
         write_whole(plot, _picture(ranked))
     _show(ranked, out, tuned, as_json=as_json)
 
 
-def _searched(trials: "Trials", candidates: "Sequence[Candidate]") -> "list[tuple[Candidate, Standing]]":
-    """The candidates of the last round, the best first; a bar shows how far the search is."""
+def _searched(
+    trials: "Trials", candidates: "Sequence[Candidate]"
+) -> "tuple[list[tuple[Candidate, Standing]], list[tuple[Candidate, Standing]]]":
+    """Search, with a bar that shows how far it is.
+
+    Returns:
+        The candidates of the last round, the best first; the others as they stood when they were given up, those of
+        later rounds first.
+    """
     from dgmark.lab.halving import halve, rungs
 
     prompts = len(trials.prompts)
     rounds = len(rungs(len(candidates), prompts))
     place = 0
+    stood: dict[Candidate, Standing] = {}
     with row_bar("texts") as bar:
 
         def measure(some: "Sequence[Candidate]", count: int) -> "list[Standing]":
             nonlocal place
             place += 1
             what = f"round {place} of {rounds}, {len(some)} candidates"
-            return trials.standings(some, count, lambda done, total: bar.show(what, done, total))
+            found = trials.standings(some, count, lambda done, total: bar.show(what, done, total))
+            stood.update(zip(some, found, strict=True))
+            return found
 
-        return halve(candidates, prompts, measure)
+        ranked = halve(candidates, prompts, measure)
+    dropped = stood.items() - set(ranked)
+    return ranked, sorted(dropped, key=lambda one: (-one[1].texts, one[1].miss(), -one[1].bits, one[0].name))
 
 
 def _prompts(file: Path, most: int) -> "list[Prompt]":
@@ -187,7 +207,7 @@ def _judge_of(judge: str | None, loading: opt.Loading) -> str:
     )
 
 
-def _tuned(trials: "Trials", best: "Candidate", its: "Standing") -> TunedSettings:
+def _tuned(trials: "Trials", best: "Candidate", its: "Standing", frontier: Frontier | None) -> TunedSettings:
     from dgmark.models.traits import traits_of
 
     measured: dict[str, Any] = {
@@ -203,14 +223,39 @@ def _tuned(trials: "Trials", best: "Candidate", its: "Standing") -> TunedSetting
     }
     decoding: dict[str, Any] = {**trials.settings, **best.decoding}
     return TunedSettings(
-        model=traits_of(trials.model).name, code_length=best.code_length, decoding=decoding, measured=measured
+        model=traits_of(trials.model).name,
+        code_length=best.code_length,
+        decoding=decoding,
+        measured=measured,
+        frontier=frontier,
+    )
+
+
+def _frontier(trials: "Trials", tried: "Sequence[tuple[Candidate, Standing]]") -> Frontier | None:
+    """All that was tried, as the settings file keeps it; None if nothing of it is a number."""
+    from dgmark.lab.halving import LEAST_DIVERSITY, MOST_PERPLEXITY
+
+    points = []
+    for one, found in tried:
+        rounded = {name: round(value, 4) for name, value in found.to_dict().items()}
+        if all(map(isfinite, rounded.values())) and rounded["perplexity"]:  # texts without words have no figures
+            given: dict[str, Any] = {**one.decoding}
+            point = Point(code_length=one.code_length, decoding=given, meets_goal=found.meets_goal, **rounded)
+            points.append(point)
+    if not points:
+        return None
+    return Frontier(
+        unmarked=trials.config.to_dict(),
+        least_diversity=LEAST_DIVERSITY,
+        most_perplexity=MOST_PERPLEXITY,
+        points=points[:MOST_POINTS],
     )
 
 
 def _picture(ranked: "Sequence[tuple[Candidate, Standing]]") -> bytes:
     """The last candidates: perplexity against diversity, as a PNG."""
     from dgmark.lab.experiments.figures import Spot, goal_figure
-    from dgmark.lab.halving import MOST_PERPLEXITY
+    from dgmark.lab.halving import LEAST_DIVERSITY, MOST_PERPLEXITY
 
     spots = [
         Spot(
@@ -225,7 +270,7 @@ def _picture(ranked: "Sequence[tuple[Candidate, Standing]]") -> bytes:
     ]
     figure = goal_figure(
         spots,
-        least_x=1.0,
+        least_x=LEAST_DIVERSITY,
         most_y=MOST_PERPLEXITY,
         x="distinct-2, as a multiple of unmarked text's",
         y="perplexity, as a multiple of unmarked text's",

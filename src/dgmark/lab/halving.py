@@ -15,7 +15,8 @@ from jaxtyping import Float
 
 Candidate = TypeVar("Candidate")
 
-# marked text may be this much more perplexing than unmarked text
+# the goal: diversity and perplexity of marked text, as multiples of unmarked text's
+LEAST_DIVERSITY = 1.0
 MOST_PERPLEXITY = 1.05
 FEWEST_PROMPTS = 4
 # standard errors that are forgiven where a candidate may yet turn out to meet the goal
@@ -57,7 +58,7 @@ class Standing:
         Args:
             errors: standard errors that are forgiven in each of the two.
         """
-        lack = 1 - self.diversity - errors * self.diversity_error
+        lack = LEAST_DIVERSITY - self.diversity - errors * self.diversity_error
         excess = float(np.log(self.perplexity / MOST_PERPLEXITY)) - errors * self.log_perplexity_error
         return max(lack, 0.0) + max(excess, 0.0)
 

@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from dgmark.service import asking, detecting, generating, openai_routes, pages
+from dgmark.service import asking, detecting, generating, openai_routes, pages, tuning
 from dgmark.service.fields import OpenAIProblem
 from dgmark.service.gate import Gate
 from dgmark.service.house import House
@@ -71,9 +71,11 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     if house.offers:
         app.include_router(generating.routes(house))
         app.include_router(openai_routes.routes(house), responses=_OPENAI_ERRORS)
+    if house.tuned:
+        app.include_router(tuning.routes(house))
     app.include_router(_operation(house))
     app.include_router(_well_known(house))
-    app.include_router(pages.routes(writes=bool(house.offers)))
+    app.include_router(pages.routes(writes=bool(house.offers), tuned=house.tuned))
     app.add_middleware(
         Gate,
         metrics=house.metrics,

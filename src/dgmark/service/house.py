@@ -121,6 +121,11 @@ class House:
         return self.writer
 
     @property
+    def tuned(self) -> bool:
+        """Whether a model has a settings file."""
+        return any(offer.source.tuned is not None for offer in self.offers.values())
+
+    @property
     def ready(self) -> bool:
         """Whether the service can do everything that it was started for."""
         checks = self.pool is not None and self.pool.ready

@@ -35,10 +35,11 @@ _PAGES = {
     "/": _Page("Check", "check", ("/common.js", "/check.js")),
     "/write": _Page("Write", "write", ("/common.js", "/writing.js", "/write.js")),
     "/guess": _Page("Guess", "guess", ("/common.js", "/writing.js", "/guess.js")),
+    "/tune": _Page("Tune", "tune", ("/common.js", "/frontier.js", "/tune.js")),
     "/about": _Page("About", "about"),
 }
-# of a service that writes texts
-_WRITING = ("/write", "/guess")
+# of a service that writes texts, and of one whose models have settings files
+_WRITING, _TUNED = ("/write", "/guess"), ("/tune",)
 # path: package and file; the report's style is the pages' as well
 _FILES = {
     "/page.css": ("dgmark.service", "page/page.css"),
@@ -47,14 +48,16 @@ _FILES = {
 }
 
 
-def routes(*, writes: bool) -> APIRouter:
+def routes(*, writes: bool, tuned: bool) -> APIRouter:
     """The routes of the pages and of their files.
 
     Args:
         writes: whether the service writes texts, which some of the pages show.
+        tuned: whether a model has a settings file, which a page shows.
     """
     router = APIRouter(include_in_schema=False)
-    pages = {path: page for path, page in _PAGES.items() if writes or path not in _WRITING}
+    left_out = {*(() if writes else _WRITING), *(() if tuned else _TUNED)}
+    pages = {path: page for path, page in _PAGES.items() if path not in left_out}
     scripts = {script: ("dgmark.service", f"page{script}") for page in pages.values() for script in page.scripts}
     served = {path: (content, _HTML) for path, content in _written(pages).items()}
     for path, (package, name) in {**_FILES, **scripts}.items():
