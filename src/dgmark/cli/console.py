@@ -46,6 +46,7 @@ def command_errors(command: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the command; whatever goes wrong becomes one line and an exit code."""
         try:
             with warnings.catch_warnings():
                 # the warnings of libraries are for developers

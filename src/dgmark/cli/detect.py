@@ -80,36 +80,40 @@ def detect(
     if not inputs and sys.stdin.isatty():
         raise SettingsError("give texts to score: files, folders, or - for standard input")
     sources = inputs or [STDIN]
+    reading: dict[str, Any] = {"text_column": text_column, "max_chars": max_chars}
     if ray is not None:
-        reading = {"ids": ids, "text_column": text_column, "max_chars": max_chars}
-        _check_exit(_on_cluster(options, scorer, sources, ray, workers, **reading), check)
-        return
-    for written in (options.plot, options.extract, *options.reports):
-        if written != Path(STDIN):
-            check_apart(written, sources)
-    if options.out:
-        tally = detect_file(
-            scorer,
-            sources,
-            options.out,
-            workers=workers or 1,
-            ids=ids,
-            only=options.only,
-            spans=options.spans,
-            payload=options.payload,
-            text_column=text_column,
-            max_chars=max_chars,
-            on_resume=partial(report_resumed, options.out),
-        )
-        stderr().print(_file_summary(tally, options.out), markup=False)
+        tally = _on_cluster(options, scorer, sources, ray, workers, ids=ids, **reading)
     else:
-        tally = Tally()
-        items = read_sources(
-            sources, prefer_ids=ids, text_column=text_column, max_chars=max_chars, on_skip=tally.skipped.append
-        )
-        _show(options, scorer, _with_notes(items), workers or 1, tally)
-    report_skipped(tally.skipped)
+        for written in (options.plot, options.extract, *options.reports):
+            if written != Path(STDIN):
+                check_apart(written, sources)
+        if options.out:
+            tally = _into_file(options, scorer, sources, options.out, workers or 1, ids=ids, **reading)
+        else:
+            tally = Tally()
+            items = read_sources(sources, prefer_ids=ids, on_skip=tally.skipped.append, **reading)
+            _show(options, scorer, _with_notes(items), workers or 1, tally)
+        report_skipped(tally.skipped)
     _check_exit(tally, check)
+
+
+def _into_file(
+    options: DetectOptions, scorer: Scorer, sources: list[str], out: Path, workers: int, **reading: Any
+) -> Tally:
+    """Score texts into a file of rows, which a later run goes on with."""
+    tally = detect_file(
+        scorer,
+        sources,
+        out,
+        workers=workers,
+        only=options.only,
+        spans=options.spans,
+        payload=options.payload,
+        on_resume=partial(report_resumed, out),
+        **reading,
+    )
+    stderr().print(_file_summary(tally, out), markup=False)
+    return tally
 
 
 def _on_cluster(

@@ -129,13 +129,9 @@ def generate(
     if settings_file is not None:
         settings = {**read_settings(settings_file, key=key), **settings}
     if ray is not None:
-        if out is None or prompts.source in (None, STDIN) or scheme is not None or live or as_json:
-            raise SettingsError(
-                "--ray reads files of prompts into a folder: give --prompts and --out FOLDER, and leave --scheme, "
-                "--stream and --json out"
-            )
         more = {"subkey": subkey, "seed": seed, "chat": chat, "batch_size": batch_size, "pad": pad, **settings}
-        _on_cluster(key, str(prompts.source), out, ray, loading, **more)
+        unsuited = scheme is not None or live or as_json
+        _on_cluster(key, prompts.source, out, ray, loading, unsuited=unsuited, **more)
         return
     check_apart(out, [prompts.source])
     tasks = tasks_of(prompts.rows, partial(_task, subkey=subkey), seed=seed, purpose="prompt to continue")
@@ -151,24 +147,45 @@ def generate(
         titles=True,
     )
     if live:
-        (task,) = tasks
-        if isinstance(task, BadRow):
-            raise task.kind(task.error)
-        model, config = generator.prepared.model, generator.prepared.config
-        generation = show_stream(model, config.length, generator.events(), marked=key is not None)
-        output.print([generation.to_row(task.row_id, with_trace=trace)], single=True)
+        _show_live(tasks[0], generator, output)
     else:
         make_rows(tasks, generator.rows, output, batch_size=batch_size, tokens_each=generator.prepared.config.length)
 
 
+def _show_live(task: Task[Prompted] | BadRow, generator: "Generator", output: RowOutput) -> None:
+    """Show the text of one prompt while it is decoded, then print its row.
+
+    Raises:
+        DgmarkError: the prompt cannot be used.
+    """
+    if isinstance(task, BadRow):
+        raise task.kind(task.error)
+    model, config = generator.prepared.model, generator.prepared.config
+    generation = show_stream(model, config.length, generator.events(), marked=generator.key is not None)
+    output.print([generation.to_row(task.row_id, with_trace=generator.trace)], single=True)
+
+
 def _on_cluster(
-    key: WatermarkKey | None, source: str, out: Path, address: str, loading: opt.Loading, **more: Any
+    key: WatermarkKey | None,
+    source: str | None,
+    out: Path | None,
+    address: str,
+    loading: opt.Loading,
+    *,
+    unsuited: bool,
+    **more: Any,
 ) -> None:
     """Make the texts of files of prompts on a Ray cluster, into a folder.
 
     Raises:
+        SettingsError: there is no file of prompts or no folder, or another option does not go with a cluster.
         MissingExtra: Ray is not installed.
     """
+    if out is None or source is None or source == STDIN or unsuited:
+        raise SettingsError(
+            "--ray reads files of prompts into a folder: give --prompts and --out FOLDER, and leave --scheme, "
+            "--stream and --json out"
+        )
     with needed_extra("scale", "a run on a cluster", "ray"):
         from dgmark.scale import generate_files
     folder = opt.address_of(out)

@@ -31,6 +31,7 @@ from dgmark.watermark.key import WatermarkKey
 
 if TYPE_CHECKING:
     import uvicorn
+    from fastapi import FastAPI
 
     from dgmark.service.house import House
     from dgmark.service.settings import ModelSource
@@ -143,7 +144,7 @@ def serve(
             f"whoever reaches {host} could use every key: give --tokens FILE (see `dgmark access add`), or --public"
         )
     with needed_extra("serve", "the service", "fastapi and uvicorn"):
-        import uvicorn
+        import uvicorn  # noqa: F401 (missing now, not when all is ready)
 
         from dgmark.service.app import create_app
         from dgmark.service.settings import ServiceSettings
@@ -155,11 +156,7 @@ def serve(
         "--batch-size": batch_size,
         **{f"--{name.replace('_', '-')}": value for name, value in loading.items()},
     }
-    useless = [name for name, value in given.items() if value]
-    if useless and not (model or demo):
-        raise SettingsError(
-            f"{', '.join(useless)} is for writing texts, which needs a model: give --model, or leave it out"
-        )
+    _check_for_writing(given, writes=bool(model or demo))
     sources = _sources(model or [], loading, [read_settings_file(file) for file in settings_file or []])
     if demo:
         if keys is not None or sources:
@@ -185,15 +182,42 @@ def serve(
         rows=16 if batch_size is None else batch_size,
         workers=ServiceSettings.workers if workers is None else workers,
     )
-    app = create_app(settings)
+    _run(create_app(settings), host, port, show_page=demo)
+
+
+def _check_for_writing(given: dict[str, object], *, writes: bool) -> None:
+    """Refuse options for writing texts in a service that writes none.
+
+    Args:
+        given: the options by name; what is empty was not given.
+        writes: whether the service writes texts.
+
+    Raises:
+        SettingsError: one of them is given in vain.
+    """
+    useless = [name for name, value in given.items() if value]
+    if useless and not writes:
+        raise SettingsError(
+            f"{', '.join(useless)} is for writing texts, which needs a model: give --model, or leave it out"
+        )
+
+
+def _run(app: "FastAPI", host: str, port: int, *, show_page: bool) -> None:
+    """Serve until a signal comes, and say what became of the texts under way.
+
+    Raises:
+        DgmarkError: the models cannot be loaded.
+    """
+    import uvicorn
+
+    house: House = app.state.house
     # no name of the server in answers; a client that is silent for long loses its connection
     config = uvicorn.Config(app, host=host, port=port, log_level="warning", server_header=False, timeout_keep_alive=15)
     with suppress(KeyboardInterrupt):  # which uvicorn raises again once it has stopped
-        _server(config, app.state.house, show_page=demo).run()
-    if app.state.house.failure is not None:
-        raise app.state.house.failure
-    given_up = app.state.house.given_up
-    texts = f", but for {given_up} texts that were being written" if given_up else ""
+        _server(config, house, show_page=show_page).run()
+    if house.failure is not None:
+        raise house.failure
+    texts = f", but for {house.given_up} texts that were being written" if house.given_up else ""
     stderr().print(f"stopped: what was accepted was answered{texts}", markup=False)
 
 

@@ -331,6 +331,7 @@ class _TwoPhaseGame(_Game):
         uniform: Float32[np.ndarray, " drawn"],
         given: int,
     ) -> UInt8[np.ndarray, " drawn"]:
+        """Draw a row's group, which is one of two, from the lead of the first phase alone."""
         total = self.won[:, given:].sum(axis=0)
         gained = (self.lead[:, given:] * self.strengths).sum(axis=0)
         bound = uniform * np.float32(2)
@@ -347,6 +348,7 @@ class _TwoPhaseGame(_Game):
         *,
         new: bool,
     ) -> None:
+        """Show a row's group, by what it adds to the lead of the first phase."""
         signed = self.strengths * _SIGNS[wanted[0]][groups]
         gained = self.lead * signed
         signed *= self.inside
