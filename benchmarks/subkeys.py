@@ -1,7 +1,7 @@
 """Measure what sub-keys cost: processor time and memory of a scan, and the marks of simulated texts still found.
 
-Run `python benchmarks/subkeys.py`, or with `cost`, `power` or `choice` for one of the tables. One core. Texts are those
-of `simulated.py`; each has its own key and sub-key. N = 1 is one sub-key, tested alone.
+Run `python benchmarks/subkeys.py`, or with `cost`, `power`, `choice` or `payload` for one of the tables. One core.
+Texts are those of `simulated.py`; each has its own key and sub-key. N = 1 is one sub-key, tested alone.
 """
 
 import sys
@@ -32,6 +32,10 @@ LENGTHS, MATCH_RATES = (100, 200, 256, 400), (0.74, 0.94)
 CHOICE, CHOICES = (1000, 200, 0.74), (1, 2, 4, 8, 16, 32, 64, 256, 1024, 4096)
 # share of the tokens deleted, share replaced
 EDITS = ((0.0, 0.0), (0.1, 0.0), (0.0, 0.2))
+# for payloads: how many texts, of how many tokens, and how many sub-keys
+PAYLOAD_TEXTS, PAYLOAD_LENGTHS, PAYLOADS = 60, (256, 400), (2**12, 2**16, 2**24, 2**32)
+SURE = 0.9
+PAYLOAD_EDITS = ((0.0, 0.0), (0.0, 0.1), (0.1, 0.0))
 # a vocabulary of the size of LLaDA's, for time and memory
 VOCABULARY = 126_464
 ROUNDS = 9
@@ -41,7 +45,7 @@ def cost() -> None:
     """Print processor time and memory of one text of 256 tokens, unmarked and marked."""
     print("| sub-keys | intact, unmarked | intact, marked | auto, unmarked | auto, 5 % cut out | memory |")
     print("|---|---|---|---|---|---|")
-    for number in (*SUBKEYS, 65_536):
+    for number in (*SUBKEYS, 65_536, 2**24, 2**32):
         key = random_key(replace(bench_key().spec, subkeys=number, table_size=VOCABULARY), 1)
         rng = np.random.default_rng(0)
         plain = simulated(key.for_text(None if number == 1 else 7), 256, 0.5, rng)
@@ -132,12 +136,58 @@ def _found(
     return [*(test.evidence(scored).p_value * test.tried <= RATE for test in tests), False]
 
 
+def payload() -> None:
+    """Print how often payloads are found, and read right, by their bits.
+
+    *One known* tests the right sub-key alone, and *all tried* multiplies its p-value by the number of sub-keys: no scan
+    can find more. *Sure* is a confidence of .9 or more. *Likeliest is right* counts texts whose mark is not found, too.
+    """
+    columns = ("one known", "all tried", "found", "found and wrong", "sure and wrong", "likeliest is right")
+    print("| match rate | deleted | replaced | tokens | bits | " + " | ".join(columns) + " |")
+    print("|---|---|---|---|---|" + "---|" * len(columns))
+    for match_rate in MATCH_RATES:
+        for deleted, replaced in PAYLOAD_EDITS:
+            for tokens in PAYLOAD_LENGTHS:
+                for number in PAYLOADS:
+                    texts = range(PAYLOAD_TEXTS)
+                    each = np.array([_read(n, number, tokens, match_rate, deleted, replaced) for n in texts])
+                    alone, tried, found, sure, right = each.T
+                    cells = [f"{share.mean():.2f}" for share in (alone, tried, found)]
+                    cells += [
+                        f"{np.count_nonzero(some & ~right)} of {np.count_nonzero(some)}" for some in (found, sure)
+                    ]
+                    cells.append(f"{right.mean():.2f}")
+                    print(
+                        f"| {match_rate} | {deleted:g} | {replaced:g} | {tokens} | {number.bit_length() - 1} | "
+                        + " | ".join(cells)
+                        + " |",
+                        flush=True,
+                    )
+
+
+def _read(
+    number: int, subkeys: int, tokens: int, match_rate: float, deleted: float, replaced: float
+) -> tuple[bool, bool, bool, bool, bool]:
+    """Of one text: found if known, found if all are tried, found, found surely, and whether the likeliest is right."""
+    rng = np.random.default_rng([6, number, tokens])
+    key = random_key(replace(_spec(), subkeys=subkeys), number)
+    subkey = int(rng.integers(subkeys))
+    ids = simulated(key.subkey(subkey), tokens, match_rate, rng)
+    ids = np.where(rng.random(tokens) < replaced, rng.integers(300, 8000, tokens), ids)
+    ids = ids[rng.random(tokens) >= deleted]
+    scored = ScoredIds(ids, np.arange(len(ids)))
+    alone = KeyTest(key.subkey(subkey)).evidence(scored).p_value
+    read = KeyTest(key, fpr=RATE).detect(scored)
+    found, sure = read.verdict == "watermarked", (read.subkey_confidence or 0) >= SURE
+    return alone <= RATE, alone * subkeys <= RATE, found, found and sure, read.subkey_tested == subkey
+
+
 @cache
 def _spec() -> WatermarkSpec:
     return bench_key().spec
 
 
 if __name__ == "__main__":
-    for table in sys.argv[1:] or ("cost", "power", "choice"):
-        {"cost": cost, "power": power, "choice": choice}[table]()
+    for table in sys.argv[1:] or ("cost", "power", "choice", "payload"):
+        {"cost": cost, "power": power, "choice": choice, "payload": payload}[table]()
         print()

@@ -51,8 +51,8 @@ def keygen(
     subkeys: Annotated[
         int,
         typer.Option(
-            help="Mark each text with one of this many sub-keys, drawn at random: a power of two up to 65536; "
-            "1: the paper's method.",
+            help="Mark each text with one of this many sub-keys, drawn at random: a power of two up to 65536, or "
+            "16777216 or 4294967296 for payloads of 24 and 32 bits; 1: the paper's method.",
             rich_help_panel=KEY,
         ),
     ] = 1,

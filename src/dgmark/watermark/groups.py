@@ -24,6 +24,8 @@ SECRET_BYTES = 32
 MODULI = range(2, 17)
 LONGEST_CODE = 64
 MOST_SUBKEYS = 65_536
+# more sub-keys are pairs, one of each class of tokens
+PAIRED_SUBKEYS = (2**24, 2**32)
 _CODE_DRAWS = 64
 _CACHED_BYTES = 2**28
 _LARGEST = 2**31 - 1
@@ -41,8 +43,8 @@ class WatermarkSpec:
         tokenizer: name of the tokenizer, by which the detector loads it.
         tokenizer_fingerprint: hash of its vocabulary; a tokenizer with another hash is an error.
         code_length: period of a keyed position code, a multiple of m up to 64; 0 = the paper's i mod m.
-        subkeys: number of sub-keys, a power of two up to 65,536; each text is marked with one of them. 1 = the paper's
-            method: all texts share their groups.
+        subkeys: number of sub-keys, a power of two up to 65,536, or 2^24 or 2^32; each text is marked with one of them.
+            1 = the paper's method: all texts share their groups.
     """
 
     modulus: int = 2
@@ -74,9 +76,16 @@ class WatermarkSpec:
             )
         if not self.modulus <= self.table_size <= _LARGEST:
             raise SettingsError(f"table size {self.table_size} is not in {self.modulus}..{_LARGEST}")
-        if not 1 <= self.subkeys <= MOST_SUBKEYS or self.subkeys & (self.subkeys - 1):
+        few = 1 <= self.subkeys <= MOST_SUBKEYS and not self.subkeys & (self.subkeys - 1)
+        if not few and self.subkeys not in PAIRED_SUBKEYS:
             raise SettingsError(
-                f"subkeys {self.subkeys} is not a power of two from 1 to {MOST_SUBKEYS}; 1 marks all texts alike"
+                f"subkeys {self.subkeys} is not a power of two from 1 to {MOST_SUBKEYS}, and not "
+                f"{' or '.join(map(str, PAIRED_SUBKEYS))}; 1 marks all texts alike"
+            )
+        if self.paired and (self.rotation or self.code_length):
+            raise SettingsError(
+                f"subkeys {self.subkeys} goes without rotation and position code; use rotation 0 and code length 0, "
+                f"or at most {MOST_SUBKEYS} sub-keys"
             )
         if self.grouping == "token-id" and self.subkeys > 1:
             raise SettingsError("grouping token-id has no key to draw sub-keys from; use subkeys 1")
@@ -113,6 +122,11 @@ class WatermarkSpec:
     def independent(self) -> bool:
         """Whether the groups of different tokens are independent; otherwise each table is balanced."""
         return self.subkeys > 1
+
+    @property
+    def paired(self) -> bool:
+        """Whether a sub-key is a pair of numbers, one for each of two classes of tokens (`pairs.py`)."""
+        return self.subkeys > MOST_SUBKEYS
 
     def segment(self, positions: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
         """Segment of each position: 0 throughout without rotation."""

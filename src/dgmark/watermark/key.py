@@ -18,6 +18,7 @@ from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.errors import KeyFileFormat, SettingsError, TokenizerMismatch, VocabularyMismatch, as_path
 from dgmark.watermark.groups import SECRET_BYTES, Grouping, GroupTables, WatermarkSpec
 from dgmark.watermark.key_file import KeyWarning, read_key_file, write_key_file
+from dgmark.watermark.pairs import PairedSubkeys
 from dgmark.watermark.subkeys import Subkeys, prf_of
 
 # ids of a padded vocabulary beside twice the tokenizer's own; a table beyond that costs memory and serves no model
@@ -82,8 +83,8 @@ class WatermarkKey:
             rotation: positions after which the groups change; 0 = never.
             grouping: "keyed", or "token-id" for the paper's keyless rule.
             code_length: period of a keyed position code, a multiple of the modulus up to 64; 0 = the paper's i mod m.
-            subkeys: number of sub-keys, a power of two up to 65,536: each text is marked with one of them, drawn at
-                random, so that texts do not share their groups. 1 = the paper's method.
+            subkeys: number of sub-keys, a power of two up to 65,536, or 2^24 or 2^32: each text is marked with one of
+                them, drawn at random, so that texts do not share their groups. 1 = the paper's method.
 
         Raises:
             SettingsError: modulus, rotation, grouping, code length or subkeys out of range.
@@ -149,7 +150,7 @@ class WatermarkKey:
         Raises:
             SettingsError: the key has none.
         """
-        return Subkeys(self.spec, self.secret or b"")
+        return (PairedSubkeys if self.spec.paired else Subkeys)(self.spec, self.secret or b"")
 
     def subkey(self, number: int) -> "WatermarkKey":
         """One sub-key: a key that marks one text and finds its mark, with this key's fingerprint.

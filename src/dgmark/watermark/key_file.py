@@ -15,8 +15,8 @@ from dgmark.rows.inputs import open_file
 from dgmark.watermark.groups import Grouping, WatermarkSpec
 from dgmark.watermark.subkeys import Prf, prf_of
 
-# version 2 adds the position code, version 3 sub-keys; a key without them is still written as version 1
-KEY_FILE_VERSIONS = (1, 2, 3)
+# version 2 adds the position code, version 3 sub-keys, version 4 pairs of them; a key has the lowest that it needs
+KEY_FILE_VERSIONS = (1, 2, 3, 4)
 LARGEST_FILE = 65_536
 
 
@@ -45,7 +45,7 @@ def write_key_file(path: Path, spec: WatermarkSpec, key_id: str, secret: bytes |
         fingerprint=fingerprint,
     )
     # older versions know no sub-keys, and the first no position code
-    absent = {1: {"code_length", "subkeys"}, 2: {"subkeys"}, 3: set[str]()}[content.version]
+    absent = {1: {"code_length", "subkeys"}, 2: {"subkeys"}}.get(content.version, set[str]())
     write_private(path, content.model_dump_json(indent=2, exclude=absent) + "\n")
 
 
@@ -64,7 +64,9 @@ def read_key_file(path: Path, *, allow_open: bool = False) -> tuple[WatermarkSpe
     return spec, content.key_id, secret, content.fingerprint or None
 
 
-def _version_of(spec: WatermarkSpec) -> Literal[1, 2, 3]:
+def _version_of(spec: WatermarkSpec) -> Literal[1, 2, 3, 4]:
+    if spec.paired:
+        return 4
     if spec.subkeys > 1:
         return 3
     return 2 if spec.code_length else 1
@@ -115,12 +117,12 @@ def _read(path: Path) -> tuple[bytes, int]:
 
 
 class _Content(BaseModel):
-    """Versions 1 to 3 of the key file."""
+    """Versions 1 to 4 of the key file."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     format: Literal["dgmark-key"]
-    version: Literal[1, 2, 3]
+    version: Literal[1, 2, 3, 4]
     key_id: str
     secret: str | None
     prf: Prf
@@ -189,7 +191,7 @@ def _check_version(content: _Content, spec: WatermarkSpec) -> None:
             f"{_version_of(spec)}"
         )
     if spec.subkeys > 1 and not content.fingerprint:
-        raise ValueError("it states no fingerprint, which every file of version 3 does")
+        raise ValueError(f"it states no fingerprint, which every file of version {content.version} does")
     if content.prf != prf_of(spec):
         raise ValueError(f"it states prf {content.prf}, but a key with subkeys {spec.subkeys} has {prf_of(spec)}")
 

@@ -18,8 +18,9 @@ from jaxtyping import Int, UInt8, UInt16
 from dgmark.errors import SettingsError, whole
 from dgmark.watermark.groups import PRF, GroupTables, WatermarkSpec, check_ids
 
-Prf = Literal["shake256-rank-v1", "shake256-token-v2"]
+Prf = Literal["shake256-rank-v1", "shake256-token-v2", "shake256-pair-v3"]
 SUBKEY_PRF: Final = "shake256-token-v2"
+PAIR_PRF: Final = "shake256-pair-v3"
 # sub-keys of one stretch of the stream
 AT_ONCE = 4096
 _CODE_DRAWS = 8
@@ -34,6 +35,8 @@ _ASKED = 4096
 
 def prf_of(spec: WatermarkSpec) -> Prf:
     """The name of the function that gives the groups of this spec, as key files state it."""
+    if spec.paired:
+        return PAIR_PRF
     return SUBKEY_PRF if spec.subkeys > 1 else PRF
 
 
@@ -77,7 +80,10 @@ class Subkeys:
 
         Raises:
             VocabularyMismatch: an id lies outside the key's vocabulary.
+            SettingsError: the sub-keys are pairs, and too many to list (`pairs.py`).
         """
+        if self.spec.paired:
+            raise SettingsError(f"{self.spec.subkeys} sub-keys are too many to list: list the numbers of one class")
         check_ids(ids, self.spec.table_size)
         count = min(AT_ONCE, self.spec.subkeys)
         for first in range(0, self.spec.subkeys, AT_ONCE):
@@ -93,17 +99,20 @@ class Subkeys:
         if (subkey, segment) in self._columns:
             self._columns.move_to_end((subkey, segment))
             return self._columns[subkey, segment]
-        stretch, place = divmod(subkey, AT_ONCE)
-        matrix = self._matrix(segment, stretch)
-        if matrix is None:
-            column = self._stream(segment, stretch).column(np.arange(self.spec.table_size), place)
-        else:
-            column = _taken(matrix, self.spec.modulus, place)
+        column = self._made(subkey, segment)
         column.flags.writeable = False
         self._columns[subkey, segment] = column
         if len(self._columns) * self.spec.table_size > _COLUMN_BYTES and len(self._columns) > 1:
             self._columns.popitem(last=False)
         return column
+
+    def _made(self, subkey: int, segment: int) -> UInt8[np.ndarray, " vocab"]:
+        """A column that is not in memory."""
+        stretch, place = divmod(subkey, AT_ONCE)
+        matrix = self._matrix(segment, stretch)
+        if matrix is None:
+            return self._stream(segment, stretch).column(np.arange(self.spec.table_size), place)
+        return _taken(matrix, self.spec.modulus, place)
 
     def groups(self, ids: Int[np.ndarray, " n"], subkey: int, segment: int = 0) -> UInt8[np.ndarray, " n"]:
         """The groups of a text's tokens under one sub-key; only their distinct ids are squeezed."""
@@ -111,9 +120,13 @@ class Subkeys:
             known: UInt8[np.ndarray, " n"] = self._columns[subkey, segment][ids]
             return known
         distinct, place = np.unique(ids, return_inverse=True)
-        stretch, number = divmod(subkey, AT_ONCE)
-        groups: UInt8[np.ndarray, " n"] = self._stream(segment, stretch).column(distinct, number)[place]
+        groups: UInt8[np.ndarray, " n"] = self._squeezed(distinct, subkey, segment)[place]
         return groups
+
+    def _squeezed(self, ids: Int[np.ndarray, " n"], subkey: int, segment: int) -> UInt8[np.ndarray, " n"]:
+        """The groups of some tokens under a sub-key whose column is not in memory."""
+        stretch, number = divmod(subkey, AT_ONCE)
+        return self._stream(segment, stretch).column(ids, number)
 
     @cached_property
     def codes(self) -> UInt8[np.ndarray, "subkeys period"]:
@@ -153,7 +166,7 @@ class Subkeys:
         """
         if not isinstance(request_id, str):
             raise SettingsError(f"a request id is a text, not a {type(request_id).__name__}")
-        message = _domain("request") + request_id.encode("utf-8", "surrogatepass") + self.secret
+        message = domain("request", SUBKEY_PRF) + request_id.encode("utf-8", "surrogatepass") + self.secret
         return int.from_bytes(hashlib.shake_256(message).digest(8), "little") % self.spec.subkeys
 
     def check(self, subkey: int) -> None:
@@ -190,8 +203,8 @@ class Subkeys:
 
     def _code_draws(self, numbers: Int[np.ndarray, " n"]) -> UInt8[np.ndarray, "n draws period"]:
         modulus, length = self.spec.modulus, self.spec.code_length
-        head = _domain("code") + bytes([modulus, length])
-        words = _squeezes(head, numbers, self.secret, 8 * _CODE_DRAWS * length).view("<u8")
+        head = domain("code", SUBKEY_PRF) + bytes([modulus, length])
+        words = squeezes(head, numbers, self.secret, 8 * _CODE_DRAWS * length).view("<u8")
         order = np.argsort(words.reshape(len(numbers), _CODE_DRAWS, length), axis=-1, kind="stable")
         draws = np.empty(order.shape, dtype=np.uint8)
         np.put_along_axis(draws, order, (np.arange(length) % modulus).astype(np.uint8)[None, None], axis=-1)
@@ -229,7 +242,7 @@ class _Stream:
 
     def squeezes(self, ids: Int[np.ndarray, " n"], size: int) -> UInt8[np.ndarray, "n size"]:
         """The first `size` bytes of each token's squeeze."""
-        return _squeezes(self._head, ids, self.secret, size)
+        return squeezes(self._head, ids, self.secret, size)
 
     def groups(self, ids: Int[np.ndarray, " n"], count: int) -> UInt8[np.ndarray, "n count"]:
         """The groups of tokens under the first `count` sub-keys of the stretch."""
@@ -271,7 +284,7 @@ class _Stream:
     @property
     def _head(self) -> bytes:
         return (
-            _domain("groups")
+            domain("groups", SUBKEY_PRF)
             + bytes([self.modulus])
             + self.segment.to_bytes(8, "little")
             + self.stretch.to_bytes(4, "little")
@@ -294,11 +307,12 @@ class _Stream:
         return replaced
 
 
-def _domain(name: str) -> bytes:
-    return f"dgmark/{name}/{SUBKEY_PRF}\0".encode()
+def domain(name: str, prf: Prf) -> bytes:
+    """What the messages of one use of SHAKE-256 begin with."""
+    return f"dgmark/{name}/{prf}\0".encode()
 
 
-def _squeezes(head: bytes, numbers: Int[np.ndarray, " n"], secret: bytes, size: int) -> UInt8[np.ndarray, "n size"]:
+def squeezes(head: bytes, numbers: Int[np.ndarray, " n"], secret: bytes, size: int) -> UInt8[np.ndarray, "n size"]:
     """`size` bytes of SHAKE-256 for each number."""
     squeezed = np.empty((len(numbers), size), dtype=np.uint8)
     for start in range(0, len(numbers), _TOKENS_AT_ONCE):
