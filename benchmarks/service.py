@@ -151,7 +151,7 @@ def free_port() -> int:
 
 def wait_for(port: int) -> None:
     """Wait until a service is ready."""
-    for _ in range(600):
+    for _ in range(3000):
         try:
             connection = http.client.HTTPConnection("127.0.0.1", port)
             connection.request("GET", "/readyz")
@@ -165,25 +165,32 @@ def wait_for(port: int) -> None:
 
 def memory(process: int) -> int:
     """Resident bytes of a process and of those that it started (Linux)."""
-    pages = (int((status.parent / "statm").read_text().split()[1]) for status in _family(process))
-    return os.sysconf("SC_PAGE_SIZE") * sum(pages)
+    return sum(map(memory_of, family(process)))
+
+
+def memory_of(process: int) -> int:
+    """Resident bytes of a process (Linux)."""
+    return os.sysconf("SC_PAGE_SIZE") * int(Path(f"/proc/{process}/statm").read_text().split()[1])
 
 
 def cpu_seconds(process: int) -> float:
     """Processor time of a process and of those that it started (Linux), whatever else the machine does meanwhile."""
-    ticks = (sum(map(int, status.read_text().rsplit(")", 1)[1].split()[11:13])) for status in _family(process))
+    stats = (Path(f"/proc/{one}/stat").read_text() for one in family(process))
+    ticks = (sum(map(int, stat.rsplit(")", 1)[1].split()[11:13])) for stat in stats)
     return sum(ticks) / os.sysconf("SC_CLK_TCK")
 
 
-def _family(process: int) -> list[Path]:
+def family(process: int) -> list[int]:
+    """A process and those that it started (Linux)."""
     found = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
             parent = int(status.read_text().rsplit(")", 1)[1].split()[1])
         except OSError:
             continue
-        if process in (parent, int(status.parent.name)):
-            found.append(status)
+        one = int(status.parent.name)
+        if process in (parent, one):
+            found.append(one)
     return found
 
 

@@ -3,11 +3,15 @@
 Each client sends its next request when it has the answer to the last one. Texts are written with the built-in
 storyteller; phases with and without the mark take turns, so that a busy machine slows both. The processor time of the
 service says what a token costs, whatever else the machine does.
+
+With --soak: texts, failures and memory over time while clients come, read, and leave in the middle of a text. With
+--cost: what the mark costs, from the model worker's processor time for the same texts with and without it.
 """
 
 import argparse
 import http.client
 import json
+import math
 import os
 import signal
 import statistics
@@ -16,11 +20,13 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 
 from dgmark.watermark.key import WatermarkKey
-from service import cpu_seconds, free_port, memory, wait_for
+from service import cpu_seconds, family, free_port, memory, memory_of, wait_for
 
 
 def main() -> None:
@@ -30,6 +36,9 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=128, help="of a text")
     parser.add_argument("--rounds", type=int, default=3, help="phases with, and phases without the mark")
     parser.add_argument("--subkeys", type=int, default=1, help="of the key")
+    parser.add_argument("--soak", type=float, help="in place of the table: work for so many seconds, with 8 clients")
+    parser.add_argument("--cost", type=int, help="in place of the table: so many pairs with and without the mark")
+    parser.add_argument("--together", type=int, default=1, help="with --cost: texts that are written at once")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         WatermarkKey.generate(subkeys=options.subkeys).save(Path(folder) / "main.json")
@@ -38,7 +47,12 @@ def main() -> None:
         server = subprocess.Popen([sys.executable, "-m", "dgmark", *command], stderr=subprocess.DEVNULL)
         try:
             wait_for(port)
-            _table(port, server.pid, options.tokens, options.seconds, options.rounds)
+            if options.soak:
+                _soak(port, server.pid, options.tokens, options.soak)
+            elif options.cost:
+                _cost(port, server.pid, options.tokens, options.cost, options.together)
+            else:
+                _table(port, server.pid, options.tokens, options.seconds, options.rounds)
             print(f"memory of the service and its workers: {memory(server.pid) >> 20} MB")
         finally:
             server.send_signal(signal.SIGTERM)
@@ -117,6 +131,114 @@ def _writer(
             if time.monotonic() >= ends:
                 break
         connection.close()
+
+
+def _ask(port: int, tokens: int, **more: object) -> http.client.HTTPResponse:
+    """The answer to a request for a text, which is a stream."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+    body = json.dumps({"prompt": "Once upon a time", "max_tokens": tokens, "stream": True, **more})
+    connection.request("POST", "/v1/generate", body, {"content-type": "application/json"})
+    return connection.getresponse()
+
+
+def _soak(port: int, process: int, tokens: int, seconds: float) -> None:
+    """Have 8 clients come, read and leave, and print once a minute what became of their texts and the memory."""
+    outcomes: Counter[str] = Counter()
+    began = time.monotonic()
+    threads = [
+        threading.Thread(target=_visitor, args=(port, tokens, began + seconds, Random(n), outcomes)) for n in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    print("| seconds | read whole | left in the middle | failed | serving process, MB | model worker, MB |")
+    print("|---" * 6 + "|", flush=True)
+    for ends in (*range(60, int(seconds), 60), seconds):
+        time.sleep(max(0.0, began + ends - time.monotonic()))
+        done, left = outcomes["done"], outcomes["left"]
+        own, worker = (memory_of(one) >> 20 for one in (process, model_worker(process)))
+        print(f"| {ends:g} | {done} | {left} | {outcomes.total() - done - left} | {own} | {worker} |", flush=True)
+    for thread in threads:
+        thread.join()
+    print(f"outcomes: {dict(outcomes)}")
+
+
+def _visitor(port: int, tokens: int, ends: float, chance: Random, outcomes: "Counter[str]") -> None:
+    """Ask for texts of all lengths, marked and not; leave half of them at some step, a few before the first."""
+    while time.monotonic() < ends:
+        size = chance.randint(tokens // 2, tokens)
+        leaves = chance.randint(0, size) if chance.random() < 0.5 else None
+        steps, last = 0, b""
+        try:
+            with _ask(port, size, watermark=chance.random() < 0.5) as answer:
+                if answer.status != 200:
+                    outcomes[f"status {answer.status}"] += 1
+                    time.sleep(1)
+                    continue
+                for line in answer:
+                    last = line if line.startswith(b"event: ") else last
+                    steps += line.startswith(b'data: {"step"')
+                    if leaves is not None and steps >= leaves:
+                        break
+        except OSError as error:
+            outcomes[type(error).__name__] += 1
+            continue
+        whole = last == b"event: done\n"
+        outcomes["done" if whole else "left" if leaves is not None and steps >= leaves else "ended early"] += 1
+
+
+def _cost(port: int, process: int, tokens: int, pairs: int, together: int) -> None:
+    """Print the processor time of marked texts over that of unmarked ones, with the interval of the mean.
+
+    Both texts of a pair have the same seed, prompt and settings, and are written one after the other, in turns the
+    marked one first. Each is written to its full length, also behind its end, so both have as many steps.
+    """
+    worker, ratios, spent = model_worker(process), list[float](), {True: 0.0, False: 0.0}
+    for pair in range(-2, pairs):  # the first two warm up
+        costs = {}
+        for marked in (True, False) if pair % 2 else (False, True):
+            before = running_seconds(worker)
+            steps = _together(port, tokens, together, marked=marked, seed=1000 * (pair + 2))
+            costs[marked] = (running_seconds(worker) - before) / steps
+            if pair >= 0:
+                spent[marked] += costs[marked]
+        if pair >= 0:
+            ratios.append(math.log(costs[True] / costs[False]))
+    mean, error = statistics.fmean(ratios), statistics.stdev(ratios) / math.sqrt(pairs)
+    low, high = (math.exp(mean + side * 1.96 * error) for side in (-1, 1))
+    print(f"{pairs} pairs of {together} texts of {tokens} tokens, written together")
+    print(f"milliseconds a step: {1000 * spent[True] / pairs:.2f} marked, {1000 * spent[False] / pairs:.2f} not")
+    print(f"ratio {math.exp(mean):.4f}, 95 % interval {low:.4f} to {high:.4f}; of the medians of pairs ", end="")
+    print(f"{math.exp(statistics.median(ratios)):.4f}; standard deviation of a pair {statistics.stdev(ratios):.3f}")
+
+
+def _together(port: int, tokens: int, number: int, *, marked: bool, seed: int) -> int:
+    """Have so many texts written at once; the number of their steps."""
+    steps: list[int] = []
+
+    def read(place: int) -> None:
+        """One client, who reads a text."""
+        with _ask(port, tokens, watermark=marked, seed=seed + place) as answer:
+            steps.append(sum(line.startswith(b'data: {"step"') for line in answer))
+
+    threads = [threading.Thread(target=read, args=(place,)) for place in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(steps)
+
+
+def model_worker(process: int) -> int:
+    """The process of a service that runs the model: the one that has loaded torch (Linux)."""
+    for one in family(process):
+        if one != process and "libtorch" in Path(f"/proc/{one}/maps").read_text():
+            return one
+    raise SystemExit("no process of the service has loaded torch")
+
+
+def running_seconds(process: int) -> float:
+    """Processor time of a process, finer than the hundredths of /proc (Linux)."""
+    return time.clock_gettime((~process << 3) | 2)  # CPUCLOCK_SCHED: the clock of another process
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -164,6 +165,25 @@ def test_a_message_is_put_into_the_template(service: Service) -> None:
     }
 
 
+def test_a_message_to_a_model_without_a_template_is_refused(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = service.house.writer.facts
+    monkeypatch.setattr(service.house.writer, "facts", {**facts, "tiny": replace(facts["tiny"], chat=False)})
+    message = {"messages": [{"role": "user", "content": "w3 w4"}], "max_tokens": 24}
+    for path in ("/v1/generate", "/v1/chat/completions"):
+        answer = service.client.post(path, json=message)
+        assert answer.status_code == 400
+        assert "no chat template: send a prompt" in answer.text
+    assert answer.json()["error"]["param"] == "messages"
+
+
+@pytest.mark.parametrize("setting", [{"repetition_guard": True}, {"guard": 0.5}, {"lookahead": 2}])
+def test_what_makes_a_mark_is_refused_for_a_text_without_one(service: Service, setting: dict[str, Any]) -> None:
+    answer = service.ask({**SHORT, "watermark": False, **setting})
+    assert answer.status_code == 400
+    assert answer.json()["errors"][0]["param"] == next(iter(setting))
+    assert service.ask({**SHORT, **setting}).status_code == 200
+
+
 def test_holes_are_filled(service: Service) -> None:
     key = service.keys["main"]
     (alone,) = dgmark.infill(service.model, [["w1 w2 ", 8, " w3"]], key=key, seed=4, block_length=8)
@@ -217,7 +237,7 @@ def test_whoever_leaves_frees_the_place(service: Service, stream: bool) -> None:
 
 
 def test_a_stream_that_is_left_while_the_worker_hangs_frees_its_place(service: Service) -> None:
-    worker = service.house.writer.pid
+    worker, before = service.house.writer.pid, service.counted("cancelled")
     os.kill(worker, signal.SIGSTOP)
     try:
         connection = http.client.HTTPConnection(urlsplit(service.url).netloc, timeout=60)
@@ -228,6 +248,22 @@ def test_a_stream_that_is_left_while_the_worker_hangs_frees_its_place(service: S
         wait_for(lambda: service.house.writer.held == 0)
     finally:
         os.kill(worker, signal.SIGCONT)
+    assert service.ask(SHORT).status_code == 200
+    assert service.counted("cancelled") == before + 1
+
+
+def test_a_worker_that_hangs_is_replaced_when_the_time_of_a_text_is_over(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, failed = service.house.writer.pid, service.counted("failed")
+    monkeypatch.setattr(service.house.writer, "_seconds", 1.0)
+    os.kill(worker, signal.SIGSTOP)
+    answer = service.ask(SHORT)
+    monkeypatch.undo()
+    assert answer.status_code == 503
+    assert "not finished within 1 seconds" in answer.json()["detail"]
+    assert service.counted("failed") == failed + 1
+    wait_for(lambda: service.house.writer.pid != worker and service.house.ready)
     assert service.ask(SHORT).status_code == 200
 
 

@@ -1,14 +1,19 @@
-"""The model worker as the service sees it, without the process: what becomes of one that cannot load its models."""
+"""The model worker as the service sees it, without the process: one that cannot load, or hangs; slow readers."""
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AsyncExitStack
+from itertools import count
+from typing import Any
 
 import pytest
 
 from dgmark.errors import DgmarkError, ModelError
 from dgmark.service import model_process
-from dgmark.service.jobs import Loaded, ModelFacts, NotLoaded
+from dgmark.service.answers import MOST_STEPS
+from dgmark.service.jobs import Cancel, Dropped, Finished, Job, Loaded, ModelFacts, NotLoaded, Stepped, ToWorker
 from dgmark.service.model_process import ModelProcess
+from dgmark.service.pool import TooSlow
 
 LOADED = Loaded({"toy": ModelFacts(512, 32, chat=False)})
 BROKEN = NotLoaded(ModelError("the weights are damaged"))
@@ -17,20 +22,29 @@ BROKEN = NotLoaded(ModelError("the weights are damaged"))
 class Watched(ModelProcess):
     """Counts the processes that it would start."""
 
-    def __init__(self) -> None:
-        self.spawned, self.failures = 0, list[DgmarkError]()
+    def __init__(self, seconds: float = 60) -> None:
+        self.spawned, self.killed, self.failures = 0, 0, list[DgmarkError]()
+        self.told = list[ToWorker]()
         super().__init__(
             {},
             {},
             rows=1,
             batches=1,
-            queue=1,
+            queue=4,
+            seconds=seconds,
             on_lost=lambda: None,
             on_failed=lambda error: self.failures.append(error),
         )
 
     def _spawn(self) -> None:
         self.spawned += 1
+        self._process: Any = self
+
+    def _tell(self, message: ToWorker) -> None:
+        self.told.append(message)
+
+    def kill(self) -> None:
+        self.killed += 1
 
 
 async def until(what: Callable[[], bool]) -> None:
@@ -81,5 +95,85 @@ def test_a_worker_that_dies_while_it_loads_again_is_started_again_after_growing_
         assert process.ready
         assert process._pause == 0.01
         assert not process.failures
+
+    asyncio.run(run())
+
+
+def job(name: str) -> Job:
+    return Job(name, "toy", "w1", chat=False, key=None, subkey=None, seed=1, max_tokens=8, settings={})
+
+
+def stepped(name: str, number: int) -> Stepped:
+    return Stepped(name, number, number // 32, [number], [number + 7], [f" {number}"], f" {number}", number + 1)
+
+
+def test_a_reader_who_falls_behind_holds_few_steps_and_gets_every_token() -> None:
+    async def run() -> None:
+        process = Watched()
+        await process.start()
+        process._hear(LOADED)
+        async with process.doing(job("slow")) as answers:
+            for number in range(5000):
+                process._hear(stepped("slow", number))
+                assert len(answers) <= MOST_STEPS + 1
+            process._hear(Finished("slow", "whole", False, 5000, 5000))
+            steps = [await answers.get() for _ in range(MOST_STEPS + 1)]
+            assert [step.step for step in steps if isinstance(step, Stepped)] == [*range(MOST_STEPS), 4999]
+            last: Any = steps[-1]
+            assert last.positions == list(range(MOST_STEPS, 5000))
+            assert last.tokens == [number + 7 for number in last.positions]
+            assert "".join(last.pieces) == last.added == "".join(f" {number}" for number in last.positions)
+            assert (last.joined, last.block) == (5000, 4999 // 32)
+            assert await answers.get() == Finished("slow", "whole", False, 5000, 5000)
+            # a reader who keeps up has each step for itself
+        async with process.doing(job("quick")) as answers:
+            for number in range(2 * MOST_STEPS):
+                process._hear(stepped("quick", number))
+                assert await answers.get() == stepped("quick", number)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_text_has_its_time_and_a_worker_that_hangs_is_ended(hangs: bool) -> None:
+    async def run() -> None:
+        process = Watched(seconds=0.2)
+        await process.start()
+        process._hear(LOADED)
+        numbers = count()
+
+        async def work() -> None:
+            while True:
+                if not hangs:
+                    process._hear(stepped("other", next(numbers)))
+                    while Cancel("late") in process.told:
+                        process.told.remove(Cancel("late"))
+                        process._hear(Dropped("late"))
+                await asyncio.sleep(0.01)
+
+        async with AsyncExitStack() as stack:
+            worker = asyncio.create_task(work())
+            stack.callback(worker.cancel)
+            answers = await stack.enter_async_context(process.doing(job("late")))
+            error = await answers.get()
+            assert isinstance(error, TooSlow)
+            assert "0.2 seconds" in str(error)
+            assert process.held == 0
+            assert Cancel("late") in process.told
+            await asyncio.sleep(0.15)
+            assert process.killed == hangs
+
+    asyncio.run(run())
+
+
+def test_a_worker_that_says_nothing_to_whoever_left_is_ended() -> None:
+    async def run() -> None:
+        process = Watched(seconds=0.2)
+        await process.start()
+        process._hear(LOADED)
+        async with process.doing(job("left")):
+            pass
+        assert process.told == [job("left"), Cancel("left")]
+        await until(lambda: process.killed == 1)
 
     asyncio.run(run())

@@ -11,8 +11,8 @@ import dgmark
 from dgmark.decode.infilling import holes_in
 from dgmark.models.denoiser import Denoiser
 from dgmark.models.toy import ToyDenoiser
-from dgmark.service.jobs import Cancel, Failed, Finished, FromWorker, Job, Started, Stepped
-from dgmark.service.writing import Writer
+from dgmark.service.jobs import Cancel, Dropped, Failed, Finished, FromWorker, Job, Started, Stepped
+from dgmark.service.writing import Writer, readable_after
 
 TOY = ToyDenoiser(end_bias=0.4)
 KEYS = {
@@ -96,8 +96,15 @@ def test_a_text_in_a_batch_of_strangers_is_the_text_alone(rows: int, batches: in
         assert [token for step in steps for token in step.tokens] == alone.trace.token_id
         assert [place for step in steps for place in step.positions] == alone.trace.position
         assert finished.steps == len(steps) == len(set(alone.trace.step))
-        assert steps[-1].text == alone.text
-        assert all(alone.text.startswith(step.text) for step in steps)
+        assert "".join(step.added for step in steps) == alone.text
+        assert steps[-1].joined == len(alone.token_ids)
+
+
+def test_only_what_will_not_change_is_told() -> None:
+    assert readable_after("one", "one caf\ufffd") == " caf"
+    assert readable_after("one caf", "one café") == "é"
+    assert readable_after("one", "other") == ""
+    assert readable_after("one ", "one\ufffd") == ""
 
 
 def test_like_jobs_share_their_forwards() -> None:
@@ -134,6 +141,7 @@ def test_a_cancelled_job_frees_its_place_and_the_others_go_on() -> None:
     one.advance()
     one.take(Cancel(leaves.id))
     one.take(Cancel(never.id))
+    assert len(told.of(Dropped, leaves)) == len(told.of(Dropped, never)) == 1
     written = len(told.of(Stepped, leaves))
     while one.busy:
         one.advance()

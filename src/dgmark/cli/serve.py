@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from dgmark.service.house import House
     from dgmark.service.settings import ModelSource
 
+_LONGEST_END = 120  # seconds
+
 
 @command_errors
 @option_groups
@@ -134,6 +136,14 @@ def serve(
             min=1, help="With --model: texts that are written at once.", show_default="16", rich_help_panel=SPEED
         ),
     ] = None,
+    text_seconds: Annotated[
+        float | None,
+        typer.Option(
+            help="With --model: the longest that a text may take, waiting included.",
+            show_default="600",
+            rich_help_panel=SPEED,
+        ),
+    ] = None,
 ) -> None:
     """Check texts over HTTP, and in a browser on a page that needs no other server; with --model also write them.
 
@@ -154,6 +164,7 @@ def serve(
         "--payloads": payloads,
         "--settings": settings_file,
         "--batch-size": batch_size,
+        "--text-seconds": text_seconds,
         **{f"--{name.replace('_', '-')}": value for name, value in loading.items()},
     }
     _check_for_writing(given, writes=bool(model or demo))
@@ -180,6 +191,7 @@ def serve(
         enforce=enforce,
         payloads=payloads,
         rows=16 if batch_size is None else batch_size,
+        text_seconds=ServiceSettings.text_seconds if text_seconds is None else text_seconds,
         workers=ServiceSettings.workers if workers is None else workers,
     )
     _run(create_app(settings), host, port, show_page=demo)
@@ -211,8 +223,17 @@ def _run(app: "FastAPI", host: str, port: int, *, show_page: bool) -> None:
     import uvicorn
 
     house: House = app.state.house
-    # no name of the server in answers; a client that is silent for long loses its connection
-    config = uvicorn.Config(app, host=host, port=port, log_level="warning", server_header=False, timeout_keep_alive=15)
+    # no name of the server in answers; a client that is silent for long loses its connection, and one that does not
+    # take its answer holds up the end for so long only
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        log_level="warning",
+        server_header=False,
+        timeout_keep_alive=15,
+        timeout_graceful_shutdown=_LONGEST_END,
+    )
     with suppress(KeyboardInterrupt):  # which uvicorn raises again once it has stopped
         _server(config, house, show_page=show_page).run()
     if house.failure is not None:

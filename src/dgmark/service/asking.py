@@ -134,6 +134,8 @@ def _begin(house: House, request: Request, caller: Caller, asked: fields.Decodin
     except Refused as refusal:
         _note(house, request, caller, "generate refused", offer, asked, param=refusal.param)
         raise
+    if marking.key is None:
+        _check_unmarked(asked)
     settings = offer.source.unmarked if marking.key is None else offer.source.marked
     job = Job(
         id=text_id,
@@ -183,6 +185,18 @@ def _check_strength(offer: Offer, asked: fields.Decoding) -> None:
     if named:
         detail = f"every text of this service is marked, and {named[0]} could weaken the mark: leave it out"
         raise Refused(400, detail, param=named[0])
+
+
+def _check_unmarked(asked: fields.Decoding) -> None:
+    """Refuse what says how a mark is made of a text that is to have none.
+
+    Raises:
+        Refused: such a setting is named, with a value that turns it on.
+    """
+    for name, off in (("guard", 0.0), ("repetition_guard", False), ("lookahead", 1)):
+        if getattr(asked, name) not in (None, off):
+            detail = f"{name} says how a mark is made, and this text is to have none: leave it out, or have it marked"
+            raise Refused(400, detail, param=name)
 
 
 def _note(

@@ -114,6 +114,7 @@ class House:
             rows=settings.rows,
             batches=settings.batches,
             queue=settings.queue,
+            seconds=settings.text_seconds,
             on_lost=self.metrics.lost.inc,
             on_failed=self._fail,
         )

@@ -108,7 +108,11 @@ class Started:
 
 @dataclass(frozen=True)
 class Stepped:
-    """One step committed tokens of a job; `text`, of `joined` tokens, is written from the beginning without a gap."""
+    """One step committed tokens of a job.
+
+    `added` is what became readable by it: the text from the beginning to the first gap, of `joined` tokens, is that of
+    the steps before and this. The whole text stands in `Finished` alone, so that a step costs no more than its tokens.
+    """
 
     id: str
     step: int
@@ -116,8 +120,15 @@ class Stepped:
     positions: list[int]
     tokens: list[int]
     pieces: list[str]
-    text: str = field(repr=False)
+    added: str = field(repr=False)
     joined: int
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A job is let go, as was asked. Nobody waits for this message: it says that the worker lives."""
+
+    id: str
 
 
 @dataclass(frozen=True)
@@ -140,5 +151,5 @@ class Failed:
     error: DgmarkError | None
 
 
-FromWorker = Loaded | NotLoaded | Started | Stepped | Finished | Failed
+FromWorker = Loaded | NotLoaded | Started | Stepped | Dropped | Finished | Failed
 ToWorker = Job | Cancel

@@ -19,8 +19,9 @@ from queue import SimpleQueue
 from typing import Any
 
 from dgmark.errors import DgmarkError
+from dgmark.service.answers import Answers
 from dgmark.service.jobs import Cancel, Failed, Finished, FromWorker, Job, Loaded, ModelFacts, NotLoaded, ToWorker
-from dgmark.service.pool import Busy, WorkerLost
+from dgmark.service.pool import Busy, TooSlow, WorkerLost
 from dgmark.watermark.key import WatermarkKey
 
 try:
@@ -53,9 +54,6 @@ class WriterFault(DgmarkError):
     """The model worker could not do a job, for no reason that concerns whoever asked."""
 
 
-Answers = asyncio.Queue[FromWorker | DgmarkError]
-
-
 class ModelProcess:
     """A process that writes texts.
 
@@ -65,6 +63,8 @@ class ModelProcess:
         rows: the most texts that are written at once.
         batches: the most batches that take turns.
         queue: how many jobs may wait.
+        seconds: the longest that a job may take, waiting included. A process that says nothing for half of that while
+            somebody waits for a word of it is taken to hang, and another one takes its place.
         on_lost: called when the process ends without being told to.
         on_failed: called with the reason if the models cannot be loaded at the start. If they cannot be loaded again
             later, it is tried again after growing pauses.
@@ -81,12 +81,14 @@ class ModelProcess:
         rows: int,
         batches: int,
         queue: int,
+        seconds: float,
         on_lost: Callable[[], object],
         on_failed: Callable[[DgmarkError], object],
     ) -> None:
         self._arguments = (dict(models), dict(keys), rows, batches)
-        self._rows, self._room, self._on_lost = rows, rows + queue, on_lost
-        self._on_failed = on_failed
+        self._rows, self._room, self._seconds = rows, rows + queue, seconds
+        self._on_lost, self._on_failed = on_lost, on_failed
+        self._heard = time.monotonic()  # when the process last said something
         self._was_ready = False
         self._pause = _FIRST_PAUSE
         self._answers: dict[str, Answers] = {}
@@ -140,17 +142,44 @@ class ModelProcess:
             raise NotReady(self._failure)
         if self.held >= self._room:
             raise Busy(math.ceil(max(1.0, self.held * self._mean / self._rows)))
-        answers: Answers = asyncio.Queue()
+        answers = Answers()
         self._answers[job.id] = answers
         began = time.monotonic()
+        limit = self._loop.call_later(self._seconds, self._out_of_time, job.id)
         self._tell(job)
         try:
             yield answers
         finally:
+            limit.cancel()
             if self._answers.pop(job.id, None) is None:
                 self._mean += _SMOOTHING * (time.monotonic() - began - self._mean)
             else:
-                self._tell(Cancel(job.id))
+                self._cancel(job.id)
+
+    def _out_of_time(self, job: str) -> None:
+        answers = self._answers.pop(job, None)
+        if answers is not None:
+            answers.put(
+                TooSlow(
+                    f"the text was not finished within {self._seconds:g} seconds, waiting included, which is all that "
+                    "a text may take here: ask for a shorter one, or again when the service has less to do"
+                )
+            )
+            self._cancel(job)
+
+    def _cancel(self, job: str) -> None:
+        """Let a job go. The process answers to that, so one that says nothing for long hangs."""
+        self._tell(Cancel(job))
+        heard, process = self._heard, self._process
+
+        def look() -> None:
+            """End the process if it has said nothing since."""
+            if self._heard == heard and self._process is process and not self._stopping:
+                log.error("the process that runs the model said nothing for %g seconds: it is ended", silence)
+                process.kill()
+
+        silence = self._seconds / 2
+        self._loop.call_later(max(0.0, heard + silence - time.monotonic()), look)
 
     def stop(self) -> None:
         """Take no more jobs, and give up those that are under way."""
@@ -187,6 +216,7 @@ class ModelProcess:
                 self._loop.call_soon_threadsafe(self._lost)
 
     def _hear(self, message: FromWorker) -> None:
+        self._heard = time.monotonic()
         if isinstance(message, Loaded):
             self.facts, self._was_ready, self._pause = message.models, True, _FIRST_PAUSE
             return
@@ -199,9 +229,9 @@ class ModelProcess:
         if isinstance(message, Finished | Failed):
             del self._answers[message.id]
         if isinstance(message, Failed):
-            answers.put_nowait(message.error or WriterFault(f"job {message.id} failed"))
+            answers.put(message.error or WriterFault(f"job {message.id} failed"))
         else:
-            answers.put_nowait(message)
+            answers.put(message)
 
     def _lost(self) -> None:
         if self._stopping:
@@ -232,7 +262,7 @@ class ModelProcess:
     def _give_up(self, error: DgmarkError) -> None:
         held, self._answers = self._answers, {}
         for answers in held.values():
-            answers.put_nowait(error)
+            answers.put(error)
 
 
 LOADING = "the model is being loaded: try again in a few seconds"

@@ -21,8 +21,6 @@ from dgmark.service.policy import Offer
 from dgmark.service.text import Events, Text, end_of
 
 _DONE = "[DONE]"
-# of a character that is not whole yet
-_UNFINISHED = "\ufffd"
 
 
 @dataclass(frozen=True)
@@ -172,7 +170,7 @@ def _chunks(kind: _Kind, created: int, *, with_usage: bool) -> Events:
             async for step in steps:
                 if step is None:
                     yield HEARTBEAT
-                elif piece := _readable(step.text, text.stops, sent):
+                elif piece := _readable(text.written, text.stops, sent):
                     sent += piece
                     yield chunk(choice(kind.delta(piece)))
             assert text.finished is not None
@@ -189,8 +187,7 @@ def _chunks(kind: _Kind, created: int, *, with_usage: bool) -> Events:
 
 
 def _readable(text: str, stops: Sequence[str], sent: str) -> str:
-    """What can be sent of the text after what was sent: whole characters that are no beginning of what ends it."""
-    text = text.rstrip(_UNFINISHED)
+    """What can be sent of the text after what was sent: what is no beginning of what ends it."""
     # what was sent has no stop in it
     end = end_of(text, stops, len(sent))
     if end is None:
@@ -198,4 +195,4 @@ def _readable(text: str, stops: Sequence[str], sent: str) -> str:
         unsent = len(text) - len(sent)
         beginnings = (stop[:size] for stop in stops for size in range(1, min(len(stop), unsent + 1)))
         end -= max((len(one) for one in beginnings if text.endswith(one)), default=0)
-    return text[len(sent) : end] if text.startswith(sent) else ""
+    return text[len(sent) : end]

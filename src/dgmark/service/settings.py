@@ -78,6 +78,8 @@ class ServiceSettings:
         payloads: let requests choose the sub-key of a text.
         rows: the most texts that are written at once.
         batches: the most batches of them that take turns.
+        text_seconds: longest time that a text may take, waiting included. A model worker that says nothing for half of
+            that is replaced.
     """
 
     keys: Path
@@ -106,6 +108,7 @@ class ServiceSettings:
     payloads: bool = False
     rows: int = 16
     batches: int = 4
+    text_seconds: float = 600
 
     def __post_init__(self) -> None:
         check_fpr(self.fpr)
@@ -114,6 +117,8 @@ class ServiceSettings:
             raise SettingsError(f"a queue of {self.queue} requests is negative")
         if self.rows < 1 or self.batches < 1:
             raise SettingsError("no text can be written: give at least 1 row and 1 batch")
+        if not self.text_seconds > 0:
+            raise SettingsError(f"a text cannot be written in {self.text_seconds:g} seconds: give more than 0")
         names = [model.name for model in self.models]
         if len(set(names)) < len(names):
             raise SettingsError(

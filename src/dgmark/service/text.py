@@ -10,10 +10,11 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from dgmark.errors import DgmarkError
+from dgmark.service.answers import Answers
 from dgmark.service.events import EventStream
 from dgmark.service.house import House
 from dgmark.service.jobs import Finished, Job, Started, Stepped
-from dgmark.service.model_process import LOADING, Answers, NotReady
+from dgmark.service.model_process import LOADING, NotReady
 from dgmark.service.policy import Marking
 from dgmark.service.problems import Complaint, complaint_of, id_of, is_refusal
 
@@ -47,6 +48,7 @@ class Text:
         marking: how the text is marked.
         seed: the seed that the request chose.
         stops: what ends the text where it would first stand in it.
+        written: the text from its beginning to its first gap, while it is written.
         started: the worker's first answer.
         finished: its last.
     """
@@ -64,6 +66,7 @@ class Text:
     ) -> None:
         self._house, self._request, self._on_start = house, request, on_start
         self.job, self.marking, self.seed, self.stops = job, marking, seed, stops
+        self.written = ""
         self.started: Started | None = None
         self.finished: Finished | None = None
         self._outcome = "cancelled"
@@ -153,17 +156,19 @@ class Text:
         """
         while self.finished is None:
             try:
-                message = await asyncio.wait_for(answers.get(), _BEAT)
+                async with asyncio.timeout(_BEAT):
+                    message = await answers.get()
             except TimeoutError:
                 yield None
                 continue
             if isinstance(message, DgmarkError):
                 raise self._given_up(message)
             if isinstance(message, Stepped):
+                known = len(self.written) - max(map(len, self.stops), default=0)  # no stop begins before it
+                self.written += message.added
                 yield message
-                text, steps = message.text, message.step + 1
-                if (end := end_of(text, self.stops)) is not None:  # the rest is not written
-                    self._finish(Finished(message.id, text[:end], True, message.joined, steps))
+                if (end := end_of(self.written, self.stops, max(0, known))) is not None:  # the rest is not written
+                    self._finish(Finished(message.id, self.written[:end], True, message.joined, message.step + 1))
             elif isinstance(message, Finished):
                 end = end_of(message.text, self.stops)
                 self._finish(message if end is None else replace(message, text=message.text[:end], ended=True))

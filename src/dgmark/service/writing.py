@@ -24,6 +24,7 @@ from dgmark.models.traits import traits_of
 from dgmark.service.job_settings import check_marked, config_of_filling, config_of_text, prompt_param, weakened
 from dgmark.service.jobs import (
     Cancel,
+    Dropped,
     Failed,
     Finished,
     FromWorker,
@@ -40,6 +41,8 @@ from dgmark.watermark.key import WatermarkKey
 
 log = logging.getLogger("dgmark.service")
 Send = Callable[[FromWorker], None]
+# of a character that is not whole yet
+_UNFINISHED = "\ufffd"
 
 
 class Writer:
@@ -81,6 +84,7 @@ class Writer:
             self._waiting = deque(ready for ready in self._waiting if ready.job.id != message.id)
             for running in self._running:
                 running.drop([message.id])
+            self._send(Dropped(message.id))
             return
         try:
             ready = self._prepared(message)
@@ -197,6 +201,11 @@ class _Ready:
         return self.job.model, self.config, self.prepared.kind(0)
 
 
+def readable_after(told: str, text: str) -> str:
+    """What can be told of a text whose end may still change, after what was told: whole characters."""
+    return text.rstrip(_UNFINISHED).removeprefix(told) if text.startswith(told) else ""
+
+
 @dataclass
 class _Written:
     """What is written of one job."""
@@ -205,7 +214,7 @@ class _Written:
     tokens: dict[int, int] = field(default_factory=dict)
     steps: int = 0
     joined: list[int] = field(default_factory=list)
-    text: str = ""
+    told: str = ""
 
     def add(self, event: Committed) -> Stepped:
         """Note the commits of one step."""
@@ -214,8 +223,8 @@ class _Written:
         tokenizer, ends, before = self.ready.model.tokenizer, self.ready.model.end_ids, len(self.joined)
         while (token := self.tokens.get(len(self.joined))) is not None and token not in ends:
             self.joined.append(token)
-        if len(self.joined) > before:
-            self.text = tokenizer.decode(self.joined)
+        added = readable_after(self.told, tokenizer.decode(self.joined)) if len(self.joined) > before else ""
+        self.told += added
         return Stepped(
             id=self.ready.job.id,
             step=self.steps - 1,
@@ -223,7 +232,7 @@ class _Written:
             positions=event.positions,
             tokens=event.token_ids,
             pieces=[tokenizer.decode([token]) for token in event.token_ids],
-            text=self.text,
+            added=added,
             joined=len(self.joined),
         )
 
