@@ -156,6 +156,7 @@ function fail(error) {
     sessionStorage.removeItem(TOKEN);
     $("form").hidden = false;
     $("token-field").hidden = false;
+    if (error.status === 401 && !$("token").value.trim()) return; // the field asks for it
   }
   showProblem("There is nothing to show", error);
 }
