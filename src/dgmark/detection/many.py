@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import cast
 
 from dgmark.detection.detector import Detector
@@ -19,8 +20,9 @@ from dgmark.detection.reader import Ranges, checked_ranges
 from dgmark.detection.result import DETECTION_SCHEMA, Detection
 from dgmark.detection.scorer import Scorer, check_payload, one_key
 from dgmark.documents.document import TEXT_COLUMN
-from dgmark.errors import DgmarkError, InputError, ResumeMismatch, SettingsError, as_path, several, whole
+from dgmark.errors import DgmarkError, InputError, ResumeMismatch, SettingsError, as_path, whole
 from dgmark.rows.apart import check_apart
+from dgmark.rows.inputs import names_of
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, sha256_of
 from dgmark.rows.row_file import SETTINGS, RowFile
 from dgmark.rows.texts import MAX_CHARS, MOST_CHARS, Item, read_texts, unreadable
@@ -162,8 +164,7 @@ def detect_file(
     check_workers(workers)
     extras = Extras(checked_ranges(only), bool(spans), bool(payload))
     extras.check(scorer)
-    inputs = [inputs] if isinstance(inputs, str | os.PathLike) else several(inputs, "inputs")
-    sources = [os.fspath(as_path(one, "an input")) for one in inputs]
+    sources = [str(Path(name)) for name in names_of(inputs)]
     out = as_path(out, "the output")
     if on_resume is not None and not callable(on_resume):
         raise SettingsError(f"on_resume is a function of a number of rows, not a {type(on_resume).__name__}")

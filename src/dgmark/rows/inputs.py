@@ -8,11 +8,11 @@ import os
 import select
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, runtime_checkable
 
-from dgmark.errors import InputError, NoTexts
+from dgmark.errors import InputError, NoTexts, as_path, several
 
 STDIN, STDIN_NAME = "-", "standard input"
 # seconds until somebody must have opened a named pipe for writing
@@ -32,6 +32,18 @@ class Bytes(Protocol):
     def readline(self, size: int = -1, /) -> bytes:
         """The next line, or at most `size` bytes of it."""
         ...
+
+
+def names_of(inputs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
+    """The names of inputs that are given as one name or as several, as they were given.
+
+    Raises:
+        SettingsError: a name is neither a text nor a path.
+    """
+    names = [inputs] if isinstance(inputs, str | os.PathLike) else several(inputs, "inputs")
+    for name in names:
+        as_path(name, "an input")
+    return [os.fspath(name) for name in names]
 
 
 class NotReadable(OSError):

@@ -11,10 +11,10 @@ from dgmark.detection.detector import Detector
 from dgmark.detection.many import Extras, Tally, score, settings_hash, to_row
 from dgmark.detection.scorer import Scorer
 from dgmark.documents.document import TEXT_COLUMN
-from dgmark.errors import as_path, several
 from dgmark.rows.texts import MAX_CHARS, item_of
-from dgmark.scale.folder import DONE, ERROR, KIND, ROW, Folder, cluster, workers_of
-from dgmark.scale.source import Texts, from_dataset, sources_of
+from dgmark.scale.folder import DONE, ERROR, KIND, ROW, workers_of
+from dgmark.scale.running import Files, Kind, run_files
+from dgmark.scale.source import from_dataset
 from dgmark.watermark.key import WatermarkKey, check_key
 
 # some hundred texts for a worker at a time, some thousand rows for a file
@@ -160,27 +160,15 @@ def detect_files(
         FileInUse: another run is writing the folder.
     """
     scorer, extras = _checked(scorer, Extras(spans=bool(spans), payload=bool(payload)))
-    names = (
-        [inputs] if isinstance(inputs, str) else [str(as_path(one, "an input")) for one in several(inputs, "inputs")]
-    )
-    tally = Tally()
-    sources = sources_of(names, out, tally.skipped.append)
     settings = settings_hash(scorer, extras, ids=bool(ids))
-    folder = Folder(
-        out, {"command": "detect", "settings": settings, "text_column": text_column, **scorer.shared_fields}
-    )
     item = partial(item_of, prefer_ids=bool(ids), text_column=text_column, max_chars=max_chars)
-    with cluster(address, folder.checkpoint(), BLOCK_BYTES), folder.taken():
-        tally.resumed = folder.rows()
-        if on_resume:
-            on_resume(tally.resumed)
-        texts = ray.data.read_datasource(
-            Texts(sources, item, settings=settings, column=text_column, max_chars=max_chars),
-            override_num_blocks=len(sources),
-        )
-        folder.write(_detect(texts, scorer, extras, settings, workers, 64), FILE_ROWS)
-    tally.verdicts, tally.unusable, tally.first_unusable = folder.counts("verdict")
-    return tally
+    return run_files(
+        Files(inputs, out, address, on_resume),
+        Kind(item, text_column, max_chars, "verdict", BLOCK_BYTES, FILE_ROWS),
+        {"command": "detect", "settings": settings, "text_column": text_column, **scorer.shared_fields},
+        settings,
+        lambda texts: _detect(texts, scorer, extras, settings, workers, 64),
+    )
 
 
 def _checked(scorer: Scorer | WatermarkKey, extras: Extras) -> tuple[Scorer, Extras]:

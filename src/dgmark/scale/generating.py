@@ -11,11 +11,12 @@ import ray
 from ray.data import Dataset
 
 from dgmark.detection.many import Tally
-from dgmark.errors import DgmarkError, SettingsError, as_path, several
+from dgmark.errors import DgmarkError, SettingsError
 from dgmark.rows.jsonl import BadRow, Row
 from dgmark.rows.texts import MAX_CHARS, Item, prompt_of
-from dgmark.scale.folder import DONE, ERROR, KIND, ROW, Folder, cluster, gpus_of_cluster, workers_of
-from dgmark.scale.source import Texts, from_dataset, sources_of
+from dgmark.scale.folder import DONE, ERROR, KIND, ROW, gpus_of_cluster, workers_of
+from dgmark.scale.running import Files, Kind, run_files
+from dgmark.scale.source import from_dataset
 from dgmark.watermark.key import WatermarkKey, check_key
 
 if TYPE_CHECKING:
@@ -228,11 +229,6 @@ def generate_files(
         FileInUse: another run is writing the folder.
     """
     work = _work(key, loading, settings, seed=seed, chat=chat, pad=pad, subkey=subkey, column="text")
-    names = (
-        [inputs] if isinstance(inputs, str) else [str(as_path(one, "an input")) for one in several(inputs, "inputs")]
-    )
-    tally = Tally()
-    sources = sources_of(names, out, tally.skipped.append)
     run = {
         "command": "generate",
         "key_fingerprint": None if key is None else key.fingerprint,
@@ -240,19 +236,13 @@ def generate_files(
         "settings": json.loads(json.dumps(settings, sort_keys=True)),
         **{name: work[name] for name in ("seed", "chat", "subkey")},
     }
-    folder = Folder(out, run)
-    told = hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()[:16]
-    with cluster(address, folder.checkpoint(), BLOCK_BYTES), folder.taken():
-        tally.resumed = folder.rows()
-        if on_resume:
-            on_resume(tally.resumed)
-        prompts = ray.data.read_datasource(
-            Texts(sources, _prompt_of, settings=told, column="prompt", max_chars=MAX_CHARS),
-            override_num_blocks=len(sources),
-        )
-        folder.write(_generate(prompts, work, workers, gpus, batch_size), FILE_ROWS)
-    tally.verdicts, tally.unusable, tally.first_unusable = folder.counts("model")
-    return tally
+    return run_files(
+        Files(inputs, out, address, on_resume),
+        Kind(_prompt_of, "prompt", MAX_CHARS, "model", BLOCK_BYTES, FILE_ROWS),
+        run,
+        hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()[:16],
+        lambda prompts: _generate(prompts, work, workers, gpus, batch_size),
+    )
 
 
 def _prompt_of(row: Row | BadRow) -> Item | BadRow:
