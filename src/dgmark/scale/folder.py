@@ -87,15 +87,17 @@ class Folder:
             yield
 
     def _check_own(self) -> None:
+        """Refuse files of others, before anything is written."""
         inside = {file.base_name for file in self._files("")}
         if inside and "run.json" not in inside:
             raise ResumeMismatch(f"{self.name} holds files, but no run of dgmark: choose another --out")
+        if inside:
+            self._held()
 
     def _take_up(self) -> None:
         """Check that the rows are of this run; a run that has no rows yet gives way."""
+        held = self._held()
         if self._files("rows"):
-            with self._system.open_input_stream(f"{self._path}/run.json") as file:
-                held = self._parsed(file.read())
             different = sorted(name for name in {*held, *self._run} if held.get(name) != self._run.get(name))
             if different:
                 raise ResumeMismatch(
@@ -109,10 +111,10 @@ class Folder:
 
     def _forget_errors(self) -> None:
         """Remove the rows with errors, and their ids from the finished ones, so that they are made again."""
-        errors = [file.path for file in self._files(f"rows/{KIND}={ERROR}", recursive=True) if file.is_file]
-        if not errors:
+        bad = [file.path for file in self._files(f"rows/{KIND}={ERROR}", recursive=True) if file.is_file]
+        if not bad:
             return
-        again = parquet_files.dataset(errors, filesystem=self._system).to_table(columns=[ROW]).column(ROW)
+        again = parquet_files.dataset(bad, filesystem=self._system).to_table(columns=[ROW]).column(ROW)
         for file in self._files("finished"):
             finished = parquet.read_table(file.path, filesystem=self._system)
             kept = finished.filter(compute.invert(compute.is_in(finished.column(ROW), value_set=again)))
@@ -120,7 +122,7 @@ class Folder:
                 # Ray takes every file in the folder for ids, so the new one is written beside it
                 parquet.write_table(kept, f"{self._path}/finished.tmp", filesystem=self._system)
                 self._system.move(f"{self._path}/finished.tmp", file.path)
-        for path in errors:
+        for path in bad:
             self._system.delete_file(path)
 
     def _files(self, inside: str, *, recursive: bool = False) -> list[fs.FileInfo]:
@@ -128,12 +130,21 @@ class Folder:
         found: list[fs.FileInfo] = self._system.get_file_info(selector)
         return found
 
-    def _parsed(self, content: bytes) -> dict[str, Any]:
+    def _held(self) -> dict[str, Any]:
+        """What `run.json` says; nothing if it is empty, as a run leaves it that ends before it writes.
+
+        Raises:
+            ResumeMismatch: another program wrote it.
+        """
+        with self._system.open_input_stream(f"{self._path}/run.json") as file:
+            content = file.read()
+        if not content:
+            return {}
         try:
             held = json.loads(content)
         except ValueError:
             held = None
-        if not isinstance(held, dict):
+        if not isinstance(held, dict) or not {"version", "command"} <= held.keys():
             raise ResumeMismatch(f"{self.name}/run.json is no file of dgmark: choose another --out")
         return held
 
@@ -171,16 +182,16 @@ class Folder:
     def counts(self, column: str) -> tuple[Counter[str], int, BadRow | None]:
         """Count the finished rows by a column's values, and the errors; the last is one of the errors."""
         values: Counter[str] = Counter()
-        errors, first = 0, None
+        unusable, first = 0, None
         if self._holds_rows():
             for batch in self._dataset().scanner(columns=[column, "id", ERROR]).to_batches():
                 for value in batch.column(0).drop_null().value_counts():
                     values[str(value["values"])] += value["counts"].as_py()
                 bad = batch.filter(batch.column(2).is_valid())
-                errors += len(bad)
+                unusable += len(bad)
                 if first is None and len(bad):
                     first = BadRow(bad.column(1)[0].as_py(), bad.column(2)[0].as_py())
-        return values, errors, first
+        return values, unusable, first
 
     def _holds_rows(self) -> bool:
         return any(file.is_file for file in self._files("rows", recursive=True))
@@ -275,13 +286,13 @@ def most_workers() -> int:
     Raises:
         SettingsError: none.
     """
-    processors = int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
-    if processors <= _BESIDE:
+    places = int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
+    if places <= _BESIDE:
         raise SettingsError(
-            f"the Ray cluster has {processors} processors, and a run needs {_BESIDE + 1}, because it reads, skips "
+            f"the Ray cluster has {places} processors, and a run needs {_BESIDE + 1}, because it reads, skips "
             "finished rows, works and writes at the same time: add nodes, or state more with `ray start --num-cpus`"
         )
-    return processors - _BESIDE
+    return places - _BESIDE
 
 
 def workers_of(workers: int | None, gpus: float = 0) -> ActorPoolStrategy:

@@ -193,7 +193,7 @@ class Texts(Datasource):
 def _tables(
     source: Source, *, item: Callable[[Row | BadRow], Item | BadRow], settings: str, column: str, max_chars: int
 ) -> Iterator[arrow.Table]:
-    """The rows of one file as tables of some hundred rows, or fewer if they are long."""
+    """The rows of one file as tables of 64 rows, or fewer if they are long."""
     items = enumerate(_items(source, item, column, max_chars))
     while rows := list(_up_to(islice(items, _ROWS), source.place, settings)):
         yield arrow.Table.from_pylist(rows, schema=ITEMS)
