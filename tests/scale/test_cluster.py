@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow
 import pyarrow.dataset
@@ -23,6 +23,7 @@ from dgmark.errors import BlockLengthError, FileInUse, InputError, NoTexts, Resu
 from dgmark.rows.jsonl import Row
 from dgmark.rows.row_file import lock
 from dgmark.rows.texts import item_of
+from dgmark.scale import detecting
 from dgmark.scale.detecting import BLOCK_BYTES, columns_of, detect, detect_files
 from dgmark.scale.folder import Folder, check_answers, cluster, told
 from dgmark.scale.generating import generate_files
@@ -57,32 +58,52 @@ def rows_in(folder: Path) -> list[Row]:
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Any]:
-    """A cluster with one node; nodes that a test adds go with it."""
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 5, "object_store_memory": 10**8})
+    """A cluster with one node; nodes that a test adds go with it. A dead node is noticed after two seconds."""
+    config = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 400, "health_check_failure_threshold": 5}
+    head = {"num_cpus": 5, "object_store_memory": 10**8, "include_dashboard": False, "no_monitor": True}
+    made = Cluster(
+        initialize_head=True, head_node_args={**head, "include_log_monitor": False, "_system_config": config}
+    )
     ray.init(address=made.address, log_to_driver=False)
     yield made
     ray.shutdown()
     made.shutdown()
 
 
-def local(tmp_path: Path, inputs: list[Path], **options: Any) -> dict[str, Row]:
-    out = tmp_path / "local.jsonl"
-    dgmark.detect_file(KEY, inputs, out, **options)
-    return {row["id"]: row for row in map(json.loads, out.read_text().splitlines())}
+class Run(NamedTuple):
+    """What `dgmark detect --ray` read, said and wrote."""
+
+    inputs: Path
+    out: Path
+    said: Any
 
 
-def test_rows_equal_those_of_one_process(nodes: Any, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def found(nodes: Any, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run over good and bad rows and files, with spans."""
+    folder = tmp_path_factory.mktemp("found")
+    KEY.save(folder / "key.json")
     write_rows(
-        tmp_path / "in" / "a.jsonl", range(20), "not JSON", '{"id": "no text"}', '{"id": "half", "text": "\\ud800"}'
+        folder / "in" / "a.jsonl", range(20), "not JSON", '{"id": "no text"}', '{"id": "half", "text": "\\ud800"}'
     )
     table = pyarrow.table({"id": ["p0", "p1"], "text": [text(30), None], "token_ids": [None, [5, 6, 7, 8]]})
-    pyarrow.parquet.write_table(table, tmp_path / "in" / "b.parquet")
-    (tmp_path / "in" / "c.parquet").write_bytes(b"not Parquet")
-    tally = detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"), spans=True)
-    expected = local(tmp_path, [tmp_path / "in"], spans=True)
-    found = {row["id"]: row for row in rows_in(tmp_path / "out")}
-    assert found.keys() == expected.keys()
-    for row_id, row in found.items():
+    pyarrow.parquet.write_table(table, folder / "in" / "b.parquet")
+    (folder / "in" / "c.parquet").write_bytes(b"not Parquet")
+    (folder / "in" / "notes.txt").write_text("mine")
+    said = command(
+        *("detect", "--ray", "auto", "--key", folder / "key.json", folder / "in", "--out", folder / "out"),
+        *("--workers", 1, "--spans", "--check"),
+    )
+    return Run(folder / "in", folder / "out", said)
+
+
+def test_rows_equal_those_of_one_process(found: Run, tmp_path: Path) -> None:
+    files = [found.inputs / name for name in ("a.jsonl", "b.parquet", "c.parquet")]
+    dgmark.detect_file(KEY, files, tmp_path / "local.jsonl", spans=True)
+    expected = {row["id"]: row for row in map(json.loads, (tmp_path / "local.jsonl").read_text().splitlines())}
+    rows = {row["id"]: row for row in rows_in(found.out)}
+    assert rows.keys() == expected.keys()
+    for row_id, row in rows.items():
         assert row["kind"] == ("error" if row["error"] else "done")
         if row_id == "half":
             assert "half of a surrogate pair" in row["error"]
@@ -90,8 +111,23 @@ def test_rows_equal_those_of_one_process(nodes: Any, tmp_path: Path) -> None:
             assert row["error"] == expected[row_id]["error"]
         else:
             assert {name: row[name] for name in expected[row_id]} == expected[row_id]
-    assert tally.scored == len([row for row in found.values() if not row["error"]])
-    assert (tally.unusable, tally.resumed) == (len(found) - tally.scored, 0)
+    assert Counter(row["kind"] for row in rows.values()) == {"done": 22, "error": 4}
+
+
+def test_the_commands(found: Run, tmp_path: Path) -> None:
+    assert found.said.exit_code == InputError.exit_code
+    assert "22 scored" in found.said.stderr
+    assert "4 cannot be used" in found.said.stderr
+    assert "1 files were not read" in found.said.stderr
+    (tmp_path / "prompts.jsonl").write_text('{"id": "a", "prompt": "Once"}\n')
+    key = ["--key", found.inputs.parent / "key.json"]
+    detecting: list[list[object]] = [[], ["--only", "0:5", "--out", tmp_path / "out"]]
+    for options in detecting:
+        refused = command("detect", found.inputs, *options, "--ray", "auto", *key)
+        assert refused.exit_code == SettingsError.exit_code
+    generating: list[list[object]] = [["--prompt", "Once"], ["--prompts", tmp_path / "prompts.jsonl"]]
+    for options in generating:
+        assert command("generate", "--ray", "auto", *key, *options).exit_code == SettingsError.exit_code
 
 
 def test_a_second_run_scores_what_is_missing_and_what_had_errors(
@@ -99,13 +135,13 @@ def test_a_second_run_scores_what_is_missing_and_what_had_errors(
 ) -> None:
     write_rows(tmp_path / "in" / "a.jsonl", range(4), json.dumps({"id": "long", "text": text(0) * 2}), "not JSON")
     (tmp_path / "in" / "notes.txt").write_text("mine")
-    first = detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"), max_chars=len(text(0)) + 9)
+    first = detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"), max_chars=len(text(0)) + 9, workers=1)
     assert (first.scored, first.unusable, first.skipped) == (4, 2, [str(tmp_path / "in" / "notes.txt")])
     before = {row["id"]: row["row"] for row in rows_in(tmp_path / "out") if row["kind"] == "done"}
     write_rows(tmp_path / "in" / "b.jsonl", range(10, 15))
     monkeypatch.chdir(tmp_path)  # the same folder under another name
     resumed: list[int] = []
-    second = detect_files(KEY, "in", str(tmp_path / "out"), on_resume=resumed.append)
+    second = detect_files(KEY, "in", str(tmp_path / "out"), on_resume=resumed.append, workers=1)
     assert (resumed, second.scored, second.unusable) == ([4], 10, 1)
     counts = Counter((row["id"], row["kind"]) for row in rows_in(tmp_path / "out"))
     done = [*before, "long", *(f"row-{number}" for number in range(10, 15))]
@@ -125,9 +161,10 @@ def test_one_file_is_spread_over_workers(nodes: Any, tmp_path: Path) -> None:
         assert ray.data.read_datasource(texts).materialize().num_blocks() >= 3
 
 
-def test_a_lost_node_loses_and_doubles_no_row(nodes: Any, tmp_path: Path) -> None:
+def test_a_lost_node_loses_and_doubles_no_row(nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detecting, "FILE_ROWS", 64)  # so that some rows are finished long before the last
     for part in range(8):
-        write_rows(tmp_path / "in" / f"{part}.jsonl", range(part * 200, part * 200 + 200))
+        write_rows(tmp_path / "in" / f"{part}.jsonl", range(part * 100, part * 100 + 100))
     lost = nodes.add_node(num_cpus=4)  # the head has room for five processes, and eight are needed
     nodes.wait_for_nodes()
     tallies: list[Tally] = []
@@ -143,8 +180,8 @@ def test_a_lost_node_loses_and_doubles_no_row(nodes: Any, tmp_path: Path) -> Non
     run.join(300)
     assert not run.is_alive()
     counts = Counter(row["id"] for row in rows_in(tmp_path / "out"))
-    assert counts == {f"row-{number}": 1 for number in range(1600)}
-    assert tallies[0].scored == 1600
+    assert counts == {f"row-{number}": 1 for number in range(800)}
+    assert tallies[0].scored == 800
 
 
 def test_texts_equal_those_of_one_process(nodes: Any, tmp_path: Path) -> None:
@@ -156,7 +193,7 @@ def test_texts_equal_those_of_one_process(nodes: Any, tmp_path: Path) -> None:
     KEY.save(tmp_path / "key.json")
     said = command(
         *("generate", "--ray", "auto", "--key", tmp_path / "key.json", "--prompts", prompts),
-        *("--out", tmp_path / "out", "--seed", 7, "--length", 16, "--block-length", 16),
+        *("--out", tmp_path / "out", "--seed", 7, "--length", 16, "--block-length", 16, "--workers", 1),
     )
     assert (said.exit_code, "2 texts, 2 prompts cannot be used" in " ".join(said.stderr.split())) == (0, True)
     made = {row["id"]: row for row in rows_in(tmp_path / "out")}
@@ -184,37 +221,33 @@ def test_datasets_of_ones_own(nodes: Any) -> None:
     assert found == {str(n): dgmark.detect(text(n), KEY).p_value for n in range(3)}
 
 
-def test_no_log_holds_a_secret(nodes: Any, tmp_path: Path) -> None:
-    write_rows(tmp_path / "in" / "a.jsonl", range(3))
-    detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"), workers=1)
+def test_no_log_holds_a_secret(found: Run, nodes: Any) -> None:
     assert KEY.secret is not None
     forms = (KEY.secret, KEY.secret.hex().encode(), repr(KEY.secret).encode(), b64encode(KEY.secret))
     session = Path(nodes.head_node.get_session_dir_path())
-    files = [file for folder in (session, tmp_path / "out") for file in folder.rglob("*") if file.is_file()]
+    files = [file for folder in (session, found.out) for file in folder.rglob("*") if file.is_file()]
     assert len(files) > 10
     for file in files:
         content = file.read_bytes()
         assert not any(form in content for form in forms), file
 
 
-def test_folders_of_others_are_refused(nodes: Any, tmp_path: Path) -> None:
-    write_rows(tmp_path / "in" / "a.jsonl", range(3))
+def test_folders_of_others_are_refused(found: Run, tmp_path: Path) -> None:
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     (foreign / "letter.txt").write_text("mine")
     with pytest.raises(ResumeMismatch, match="no run of dgmark"):
-        detect_files(KEY, str(tmp_path / "in"), str(foreign))
+        detect_files(KEY, str(found.inputs), str(foreign))
     assert [file.name for file in foreign.iterdir()] == ["letter.txt"]
     (tmp_path / "file").write_text("mine")
     with pytest.raises(InputError):
-        detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "file" / "out"))
-    detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"), workers=1)
+        detect_files(KEY, str(found.inputs), str(tmp_path / "file" / "out"))
     with pytest.raises(ResumeMismatch, match="differs in settings"):
-        detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"), spans=True)
-    with open(tmp_path / "out" / "run.json", "r+b", buffering=0) as file:
-        lock(file, tmp_path / "out" / "run.json")
+        detect_files(KEY, str(found.inputs), str(found.out))
+    with open(found.out / "run.json", "r+b", buffering=0) as file:
+        lock(file, found.out / "run.json")
         with pytest.raises(FileInUse):
-            detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"))
+            detect_files(KEY, str(found.inputs), str(found.out), spans=True)
 
 
 def test_bad_inputs(nodes: Any, tmp_path: Path) -> None:
@@ -229,8 +262,9 @@ def test_bad_inputs(nodes: Any, tmp_path: Path) -> None:
     write_rows(tmp_path / "in" / "a.jsonl", range(3))
     with pytest.raises(SettingsError, match="given twice"):
         detect_files(KEY, [str(tmp_path / "in"), str(tmp_path / "in" / "a.jsonl")], str(tmp_path / "out"))
-    with pytest.raises(InputError, match="cannot be reached"):
-        detect_files(KEY, "nothing://bucket/a.jsonl", str(tmp_path / "out"))
+    for inputs in ("nothing://bucket/a.jsonl", ["nothing://bucket/a.jsonl"]):
+        with pytest.raises(InputError, match=r"nothing://bucket/a\.jsonl cannot be reached"):
+            detect_files(KEY, inputs, str(tmp_path / "out"))
     with pytest.raises(SettingsError, match="9 workers"):
         detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"), workers=9)
     for apart in (tmp_path / "in" / "out", tmp_path / "in", tmp_path):
@@ -239,8 +273,6 @@ def test_bad_inputs(nodes: Any, tmp_path: Path) -> None:
                 KEY, str(tmp_path / "in" / "a.jsonl") if apart == tmp_path else str(tmp_path / "in"), str(apart)
             )
     assert not (tmp_path / "out" / "rows").exists()
-    # a run that came to nothing does not hold the folder
-    detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"), workers=1, spans=True)
 
 
 def test_columns_are_the_fields_of_a_row() -> None:
@@ -253,25 +285,6 @@ def test_columns_are_the_fields_of_a_row() -> None:
 def test_a_wrong_address_is_an_error(address: str) -> None:
     with pytest.raises(SettingsError, match="no Ray cluster answers"):
         check_answers(address)
-
-
-def test_the_commands(nodes: Any, tmp_path: Path) -> None:
-    KEY.save(tmp_path / "key.json")
-    write_rows(tmp_path / "in" / "a.jsonl", range(3), "not JSON")
-    (tmp_path / "in" / "notes.txt").write_text("mine")
-    (tmp_path / "prompts.jsonl").write_text('{"id": "a", "prompt": "Once"}\n')
-    key, out = ["--key", tmp_path / "key.json"], tmp_path / "found"
-    found = command("detect", "--ray", "auto", *key, tmp_path / "in", "--out", out, "--workers", 1, "--check")
-    assert found.exit_code == InputError.exit_code
-    assert "3 scored" in found.stderr
-    assert "1 files were not read" in found.stderr
-    detecting: list[list[object]] = [[], ["--only", "0:5", "--out", out]]
-    for options in detecting:
-        refused = command("detect", tmp_path / "in", *options, "--ray", "auto", *key)
-        assert refused.exit_code == SettingsError.exit_code
-    generating: list[list[object]] = [["--prompt", "Once"], ["--prompts", tmp_path / "prompts.jsonl"]]
-    for options in generating:
-        assert command("generate", "--ray", "auto", *key, *options).exit_code == SettingsError.exit_code
 
 
 @pytest.mark.parametrize("address", ["s3://bucket/folder", "gs://bucket", "/a/folder", "a/folder", "C:/folder"])

@@ -231,16 +231,27 @@ def cluster(address: str, checkpoint: CheckpointConfig, block_bytes: int) -> Ite
     if started:
         _connect(address)
     context = DataContext.get_current()
-    before = context.checkpoint_config, context.enable_progress_bars, context.target_max_block_size
-    context.checkpoint_config, context.target_max_block_size = checkpoint, block_bytes
-    context.enable_progress_bars = context.enable_progress_bars and sys.stderr.isatty()
+    ours: dict[str, Any] = {
+        "checkpoint_config": checkpoint,
+        "target_max_block_size": block_bytes,
+        "enable_progress_bars": context.enable_progress_bars and sys.stderr.isatty(),
+        # Ray's newer reader starts 32 processes to look up which rows are finished, however few files tell it
+        "use_datasource_v2": False,
+    }
+    before = {name: getattr(context, name) for name in ours}
+    _set(context, ours)
     try:
         most_workers()
         yield
     finally:
-        context.checkpoint_config, context.enable_progress_bars, context.target_max_block_size = before
+        _set(context, before)
         if started:
             ray.shutdown()
+
+
+def _set(context: DataContext, values: dict[str, Any]) -> None:
+    for name, value in values.items():
+        setattr(context, name, value)
 
 
 def _connect(address: str) -> None:
