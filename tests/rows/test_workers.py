@@ -1,6 +1,7 @@
 """Many items: in order on several processes, and memory that does not grow."""
 
 import json
+import os
 import tracemalloc
 from itertools import count, islice
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 from dgmark.rows.row_file import RowFile
 from dgmark.rows.texts import Item, read_texts
-from dgmark.rows.workers import CHUNK, map_in_order
+from dgmark.rows.workers import CHUNK, map_in_order, processors
 from support.unchecked import unchecked
 
 
@@ -66,3 +67,43 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
     with unchecked():
         peak(200)
         assert peak(6000) < 1.5 * peak(600) + 100_000
+
+
+def container(root: Path, *, group: str, quotas: dict[str, str]) -> Path:
+    """A system with control groups; `quotas` are their files `cpu.max`."""
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/cgroup").write_text(f"1:cpu:/other\n0::{group}\n")
+    for folder, quota in quotas.items():
+        (root / "sys/fs/cgroup" / folder).mkdir(parents=True, exist_ok=True)
+        (root / "sys/fs/cgroup" / folder / "cpu.max").write_text(quota)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("group", "quotas", "expected"),
+    [
+        ("/", {"": "150000 100000\n"}, 2),  # in a container's own namespace
+        ("/", {"": "10000 100000\n"}, 1),
+        ("/", {"": "max 100000\n"}, 8),
+        ("/", {"": "6400000 100000\n"}, 8),
+        ("/a/b", {"a": "300000 100000\n", "a/b": "max 100000\n"}, 3),
+        ("/a/b", {"a": "max 100000\n", "a/b": "500000 100000\n", "c": "100000 100000\n"}, 5),
+        ("/gone", {"": "400000 100000"}, 4),
+        ("/", {"": "nonsense"}, 8),
+        ("/", {}, 8),
+    ],
+)
+def test_processors_are_those_that_a_container_may_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str, quotas: dict[str, str], expected: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8), raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    assert processors(container(tmp_path, group=group, quotas=quotas)) == expected
+
+
+def test_processors_without_affinities_and_control_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    assert processors(tmp_path) == 6
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert processors(tmp_path) == 1

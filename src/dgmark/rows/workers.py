@@ -9,9 +9,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -36,6 +37,39 @@ def check_workers(workers: int) -> None:
     """
     if type(workers) is not int or not 1 <= workers <= MOST_WORKERS:
         raise SettingsError(f"workers {workers!r} is not a whole number from 1 to {MOST_WORKERS}")
+
+
+def processors(system: Path = Path("/")) -> int:
+    """How many processors this process may use: those of the machine, less what its affinity and its container's quota
+    (`cpu.max` of cgroup v2, in its own group and those above) leave out; a part of a processor counts as one.
+
+    Args:
+        system: the folder that holds `proc` and `sys`.
+    """
+    # Linux alone has affinities
+    most = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min([most, *_quotas(system)]))
+
+
+def _quotas(system: Path) -> Iterator[int]:
+    """The limits of the control groups that this process is in, rounded up.
+
+    Source: https://docs.kernel.org/admin-guide/cgroup-v2.html, "cpu.max" and "/proc/$PID/cgroup".
+    """
+    with suppress(OSError, ValueError):
+        for line in (system / "proc/self/cgroup").read_text().splitlines():
+            if line.startswith("0::/"):
+                root = system / "sys/fs/cgroup"
+                group = root / line.removeprefix("0::/")
+                for folder in (group, *group.parents):
+                    if folder.is_relative_to(root):
+                        yield from _quota(folder / "cpu.max")
+
+
+def _quota(file: Path) -> Iterator[int]:
+    with suppress(OSError, ValueError):  # the root has no such file; "max" is no limit
+        allowed, period = map(int, file.read_text().split())
+        yield -(-allowed // period)
 
 
 def map_in_order(

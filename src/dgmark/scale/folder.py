@@ -32,6 +32,7 @@ from dgmark import errors
 from dgmark.errors import DgmarkError, InputError, ResumeMismatch, SettingsError
 from dgmark.rows.jsonl import BadRow
 from dgmark.rows.row_file import lock
+from dgmark.rows.workers import processors
 from dgmark.scale.source import located
 
 RUN_VERSION = 1
@@ -259,7 +260,9 @@ def _connect(address: str) -> None:
     for quiet in ("ray", "ray.data"):
         logging.getLogger(quiet).setLevel(logging.CRITICAL)  # what ends a run is raised here, in our words
     # on one machine reading, skipping and writing take places of their own, as they hardly use a processor
-    places = (os.cpu_count() or 1) + _BESIDE if address == "local" else None
+    places = processors() + _BESIDE if address == "local" else None
+    if address == "local":  # who wants to report runs to Ray's makers can say so in this variable
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray's native code writes an error to stderr for a possible loss of arguments that this process holds
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:

@@ -1,6 +1,5 @@
 """What a service is started with, and the limits that it holds."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +9,7 @@ from dgmark.decode.settings_file import TunedSettings
 from dgmark.detection.evidence import DEFAULT_FPR, check_fpr
 from dgmark.errors import SettingsError
 from dgmark.report.signing import SigningKey
-from dgmark.rows.workers import check_workers
+from dgmark.rows.workers import check_workers, processors
 
 MB = 2**20
 # names under which a browser on this machine reaches a service that only this machine can reach
@@ -90,7 +89,7 @@ class ServiceSettings:
     tokenizer: str | None = None
     allow_open_keys: bool = False
     audit: Path | None = None
-    workers: int = min(4, os.cpu_count() or 1)
+    workers: int = min(4, processors())
     queue: int = 64
     seconds: float = 60
     tasks: int = 1000
