@@ -1,31 +1,37 @@
 """Measure a run on Ray: rows a second with 1 and 2 workers, and memory over a long run.
 
 Run `python benchmarks/scale.py [--rows 1000000]`. The texts are sentences of 20 to 40 words drawn from `prompts.jsonl`,
-in Parquet files of 20,000 rows. Memory is the sum of the private pages of all processes of this run, read every second;
-the median of the second quarter of the run, after all have started, stands beside that of the last.
+or with `--ids N` N random token ids, in Parquet files of 20,000 rows. Memory is the sum of the private pages of all
+processes of this run, read every second; the median of the second quarter of the run, after all have started, stands
+beside that of the last. A line a minute on stderr tells the rows written so far and the memory.
 """
 
 import argparse
 import os
 import random
 import shutil
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as arrow
 import pyarrow.parquet as parquet
 
 from corpus import bench_key
+from dgmark.detection.detector import Detector
+from dgmark.detection.result import Mode
 from dgmark.rows.jsonl import read_good_rows
 from dgmark.scale import detect_files
 
 PROMPTS = Path(__file__).parent.parent / "src/dgmark/lab/experiments/prompts.jsonl"
 FILE_ROWS = 20_000
+TOKENS = 8000  # of the 8,192 of the key's vocabulary
 MB = 2**20
 
 
@@ -34,17 +40,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--short", type=int, default=40_000, help="rows of the runs that compare numbers of workers")
+    parser.add_argument("--ids", type=int, default=0, help="token ids of a row, in place of a text")
+    parser.add_argument("--mode", choices=get_args(Mode), default="auto")
+    parser.add_argument("--workers", type=int, default=2, help="workers of the long run")
     args = parser.parse_args()
+    scorer = Detector(bench_key(), mode=args.mode)
     print("| rows | workers | seconds | rows/s | memory in the second quarter, MB | in the last |")
     print("|---|---|---|---|---|---|")
-    for rows, workers in ((args.short, 1), (args.short, 2), (args.rows, 2)):
+    for rows, workers in ((args.short, 1), (args.short, 2), (args.rows, args.workers)):
+        if not rows:
+            continue
         folder = Path(tempfile.mkdtemp())
         try:
-            write(folder / "in", rows)
+            write(folder / "in", rows, args.ids)
             memory: list[float] = []
             start = time.perf_counter()
-            with sampled(memory):
-                tally = detect_files(bench_key(), str(folder / "in"), str(folder / "out"), workers=workers)
+            with sampled(memory, folder / "out" / "rows"):
+                tally = detect_files(scorer, str(folder / "in"), str(folder / "out"), workers=workers)
             seconds = time.perf_counter() - start
             if tally.scored != rows:
                 raise SystemExit(f"{tally.scored} of {rows} rows were scored")
@@ -58,26 +70,32 @@ def main() -> None:
             shutil.rmtree(folder)
 
 
-def write(folder: Path, rows: int) -> None:
-    """Write the texts."""
+def write(folder: Path, rows: int, ids: int) -> None:
+    """Write the texts, or token ids if `ids` says how many."""
     dice = random.Random(0)
     words = [word for row in read_good_rows(str(PROMPTS)) for word in row["prompt"].split()]
     folder.mkdir()
     for start in range(0, rows, FILE_ROWS):
         numbers = range(start, min(start + FILE_ROWS, rows))
-        texts = [" ".join(dice.choices(words, k=dice.randint(20, 40))) for _ in numbers]
-        table = arrow.table({"id": [str(number) for number in numbers], "text": texts})
+        content: dict[str, Any]
+        if ids:
+            content = {"token_ids": [dice.choices(range(TOKENS), k=ids) for _ in numbers]}
+        else:
+            content = {"text": [" ".join(dice.choices(words, k=dice.randint(20, 40))) for _ in numbers]}
+        table = arrow.table({"id": [str(number) for number in numbers], **content})
         parquet.write_table(table, folder / f"{start:09}.parquet")
 
 
 @contextmanager
-def sampled(memory: list[float]) -> Iterator[None]:
-    """Append the memory of this process and of all below it, in bytes, every second."""
+def sampled(memory: list[float], rows: Path) -> Iterator[None]:
+    """Append the memory of this process and of all below it, in bytes, every second; `rows` are told every minute."""
     done = threading.Event()
 
     def sample() -> None:
         while not done.wait(1):
             memory.append(sum(map(held_by, family())))
+            if len(memory) % 60 == 0:
+                print(f"{written(rows):,} rows, {memory[-1] / MB:.0f} MB", file=sys.stderr, flush=True)
 
     thread = threading.Thread(target=sample)
     thread.start()
@@ -86,6 +104,15 @@ def sampled(memory: list[float]) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
+
+
+def written(folder: Path) -> int:
+    """The rows in the whole files of a folder."""
+    count = 0
+    for file in folder.rglob("*.parquet"):
+        with suppress(OSError, arrow.ArrowException):
+            count += parquet.read_metadata(file).num_rows
+    return count
 
 
 def family() -> list[int]:
