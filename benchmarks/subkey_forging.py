@@ -4,12 +4,13 @@ Run `python benchmarks/subkey_forging.py texts 100`, which makes so many of the 
 where it stopped, then `forge`, or `forge` with 100, 1000, `together` or `told` for one row; `found` prints how often
 the marks of these responses are found. Of 1,000 responses under 4,096 sub-keys only some of those are made whose
 sub-key was drawn more than once: from the others a thief learns no more than from any one response, and he can only
-confuse them with these.
+confuse them with these. `texts 64 shared` makes responses of one sub-key; `shared` forges from some of these, by
+their number, and scores each forged text under keys of several N.
 """
 
-import json
 import sys
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int
@@ -20,34 +21,33 @@ from dgmark.detection.evidence import DEFAULT_FPR, KeyTest
 from dgmark.detection.reader import ScoredIds
 from dgmark.lab.attacks.clustering import Thief, leanings
 from dgmark.lab.attacks.stealing import Estimate, steal
-from dgmark.lab.experiments.prompt_sets import BUILTIN_PROMPTS
-from dgmark.watermark.groups import SECRET_BYTES
-from dgmark.watermark.key import WatermarkKey
 from stealing import header, table_row
+from subkey_texts import make_texts, prompts, public_key, stored
 
 SIZE = 8192
 SUBKEYS, DRAWN, FIRST = 4096, 1000, 100
 STOLEN_LENGTH, FORGED_LENGTH = 128, 256
-BATCH, FORGED, TARGETS = 32, 16, 4
+FORGED, TARGETS = 16, 4
 FEWER, SCORED = (1, 16, 256, 1024), (16, 32, 48, 64, 96, 128)
-STORE = RUNS / "subkey-texts.jsonl"
+STORE, SHARED = RUNS / "subkey-texts.jsonl", RUNS / "subkey-shared-texts.jsonl"
+# responses of one sub-key that a thief has, and the numbers of sub-keys under which his texts are scored
+GROUPS, SCORED_UNDER = (3, 5, 10, 16), (1, 64, 1024, 4096)
 Ids = Int[np.ndarray, " _"]
 
 
 def main() -> None:
     """Do what the first word on the command line says."""
-    if sys.argv[1] == "texts":
-        make_texts(int(sys.argv[2]))
+    if sys.argv[1] == "texts" and sys.argv[3:] == ["shared"]:
+        make_texts(SHARED, [(n, 0) for n in range(int(sys.argv[2]))], STOLEN_LENGTH)
+    elif sys.argv[1] == "texts":
+        subkeys = drawn()
+        make_texts(STORE, [(n, subkeys[n]) for n in wanted()[: int(sys.argv[2])]], STOLEN_LENGTH)
+    elif sys.argv[1] == "shared":
+        shared_table()
     elif sys.argv[1] == "found":
         found_table()
     else:
         forging_table(sys.argv[2:] or [str(FIRST), str(DRAWN), "together", "told"])
-
-
-def the_key() -> WatermarkKey:
-    """The key, from a public seed: it protects nothing."""
-    spec = WatermarkKey.generate("storyteller", subkeys=SUBKEYS).spec
-    return WatermarkKey(spec, "forging", np.random.default_rng([20, 1]).bytes(SECRET_BYTES))
 
 
 def drawn() -> list[int]:
@@ -63,49 +63,42 @@ def wanted() -> list[int]:
     return sorted(repeated, key=lambda n: (early[subkeys[n]] < 2, -times[subkeys[n]], subkeys[n], n))
 
 
-def stored() -> dict[int, Ids]:
-    """The responses made so far, as token ids read back from their text."""
-    from dgmark.checkpoint.tokenizer import load_tokenizer
-
-    if not STORE.exists():
-        return {}
-    rows = [json.loads(line) for line in STORE.read_text().splitlines()]
-    tokenizer = load_tokenizer()
-    return {row["response"]: np.array(tokenizer.encode(row["text"])[:STOLEN_LENGTH]) for row in rows}
-
-
-def make_texts(most: int) -> None:
-    """Make the responses that are missing, at the model's default settings but for the cache."""
-    import dgmark
-    from dgmark.decode import DecodeConfig
-    from dgmark.decode.generation import generations
-    from dgmark.decode.prompts import Prepared, Request
-
-    model, key, subkeys = dgmark.load_model("storyteller"), the_key(), drawn()
-    prompts = [json.loads(line)["prompt"] for line in BUILTIN_PROMPTS.read_text().splitlines()]
-    missing = [n for n in wanted()[:most] if n not in stored()]
-    RUNS.mkdir(exist_ok=True)
-    for begin in range(0, len(missing), BATCH):
-        some = missing[begin : begin + BATCH]
-        requests = [Request(prompts[n % len(prompts)], n, key.subkey(subkeys[n])) for n in some]
-        config = DecodeConfig.of(model, length=STOLEN_LENGTH, cache="dual")
-        prepared = Prepared.of(model, requests, config, pad=True, batch_size=BATCH)
-        with STORE.open("a") as file:
-            for n, made in zip(some, generations(prepared, range(len(some))), strict=True):
-                file.write(json.dumps({"response": n, "subkey": subkeys[n], "text": made.text}) + "\n")
-        print(f"{begin + len(some)} of {len(missing)}", flush=True)
+def stolen(store: Path) -> dict[int, Ids]:
+    """The responses made so far, of one length."""
+    return {n: ids[:STOLEN_LENGTH] for n, ids in stored(store).items()}
 
 
 def forging_table(rows: list[str]) -> None:
     """Print whether texts that the model decodes with stolen groups pass as the key's, by what the thief saw."""
-    texts, subkeys = stored(), drawn()
+    texts, subkeys = stolen(STORE), drawn()
+    detector = Detector(public_key("storyteller", SUBKEYS))
     header("responses", ["thief", "his groups", "match ratio", "called watermarked"])
     for row in rows:
         kind, groups = groups_of(row, texts)
         right = sum(len({subkeys[n] for n in group}) == 1 for group in groups)
         sizes = f"{', '.join(str(len(group)) for group in groups)} ({right} of one sub-key)"
         estimates = [steal([texts[n] for n in group], SIZE) for group in groups]
-        print(table_row(row, [kind, sizes, *forged(estimates)]), flush=True)
+        found = [detector.detect(text) for text in forged(estimates)]
+        passed = sum(each.verdict == "watermarked" for each in found)
+        ratio = np.mean([each.green_fraction for each in found])
+        print(table_row(row, [kind, sizes, f"{ratio:.3f}", f"{passed} of {len(found)}"]), flush=True)
+
+
+def shared_table() -> None:
+    """Print how many forged texts pass under keys of several N, by how many responses of one sub-key the thief has.
+
+    Up to four groups of so many responses, disjoint, each for as many of the forged texts.
+    """
+    texts = list(stolen(SHARED).values())
+    keys = [public_key("storyteller", number) for number in SCORED_UNDER[1:]]
+    detectors = [Detector(keys[0].subkey(0)), *(Detector(key) for key in keys)]
+    header("responses of one sub-key", ["match ratio", *(f"N = {number:,}" for number in SCORED_UNDER)])
+    for size in GROUPS:
+        groups = [texts[begin : begin + size] for begin in range(0, TARGETS * size, size)]
+        written = forged([steal(group, SIZE) for group in groups if len(group) == size])
+        ratio = np.mean([detectors[0].detect(text).green_fraction for text in written])
+        passed = [sum(each.detect(text).verdict == "watermarked" for text in written) for each in detectors]
+        print(table_row(f"{size}", [f"{ratio:.3f}", *(f"{count} of {len(written)}" for count in passed)]), flush=True)
 
 
 def groups_of(row: str, texts: dict[int, Ids]) -> tuple[str, list[list[int]]]:
@@ -128,7 +121,7 @@ def found_table() -> None:
 
     For fewer sub-keys the p-value of the response's own one is multiplied by their number.
     """
-    key, texts, subkeys = the_key(), stored(), drawn()
+    key, texts, subkeys = public_key("storyteller", SUBKEYS), stolen(STORE), drawn()
     header("tokens", [f"N = {number:,}" for number in FEWER] + [f"N = {SUBKEYS:,}", "payload right"])
     for tokens in SCORED:
         some = {n: ScoredIds(ids[:tokens], np.arange(tokens)) for n, ids in texts.items() if len(ids) >= tokens}
@@ -142,7 +135,7 @@ def found_table() -> None:
 
 
 def forged(estimates: list[Estimate]) -> list[str]:
-    """Match ratio and verdicts of texts that the model writes with these estimates in turn, scored from text."""
+    """Texts that the model writes with these estimates in turn."""
     import torch
     from torch import Tensor
 
@@ -151,23 +144,21 @@ def forged(estimates: list[Estimate]) -> list[str]:
     from dgmark.decode import decode as run
 
     model = dgmark.load_model("storyteller")
-    prompts = [json.loads(line)["prompt"] for line in BUILTIN_PROMPTS.read_text().splitlines()]
-    ids = [model.tokenizer.encode(prompt)[-16:] for prompt in prompts]
+    ids = [model.tokenizer.encode(prompt)[-16:] for prompt in prompts()]
     batch = torch.tensor([each for each in ids if len(each) == 16][:FORGED])
     config = DecodeConfig.of(model, length=FORGED_LENGTH, cache="dual")
-    detector, found = Detector(the_key()), []
+    written = []
     for place, estimate in enumerate(estimates):
         likelier = torch.tensor(estimate.belief[0].argmax(axis=-1))
         sure = torch.tensor(estimate.belief[0].max(axis=-1) > 0.5 + 1e-6)
 
-        def stolen(tokens: Tensor, at: Tensor, likelier: Tensor = likelier, sure: Tensor = sure) -> Tensor:
+        def believed(tokens: Tensor, at: Tensor, likelier: Tensor = likelier, sure: Tensor = sure) -> Tensor:
             return (likelier[tokens] == at % 2) & sure[tokens]
 
         rows = list(range(place, FORGED, len(estimates)))
-        responses = run(model, batch[rows], config, stolen, rows)
-        found += [detector.detect(model.tokenizer.decode(response.token_ids)) for response in responses]
-    passed = sum(each.verdict == "watermarked" for each in found)
-    return [f"{np.mean([each.green_fraction for each in found]):.3f}", f"{passed} of {len(found)}"]
+        responses = run(model, batch[rows], config, believed, rows)
+        written += [model.tokenizer.decode(response.token_ids) for response in responses]
+    return written
 
 
 if __name__ == "__main__":
