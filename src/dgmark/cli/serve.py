@@ -9,18 +9,18 @@ import sys
 import tempfile
 import webbrowser
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.cli.console import command_errors, needed_extra, stderr
 from dgmark.cli.demo import CODE_LENGTH, SHOWS
-from dgmark.cli.option_groups import option_groups
+from dgmark.cli.option_groups import option_groups, options_of, set_options
 from dgmark.cli.options import DECODING, DETECTION, KEY, MODEL, SPEED, AllowOpenKey, Loading, loading_options
 from dgmark.decode.settings_file import TunedSettings, read_settings_file
 from dgmark.detection.evidence import DEFAULT_FPR
@@ -34,14 +34,127 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from dgmark.service.house import House
-    from dgmark.service.settings import ModelSource
+    from dgmark.service.settings import ModelSource, ServiceSettings
 
 _LONGEST_END = 120  # seconds
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may ask, and what is written down of it."""
+
+    tokens: Annotated[
+        Path | None,
+        typer.Option(help="File of access tokens (see `dgmark access`); needed unless only this machine can connect."),
+    ] = None
+    public: Annotated[
+        bool, typer.Option("--public", help="Let everybody check texts: verdict and passages, no numbers.")
+    ] = False
+    public_rate: Annotated[str, typer.Option(help="How often one token, and one address, may use the public form.")] = (
+        "30 per minute"
+    )
+    audit: Annotated[
+        Path | None, typer.Option(help="Append policy decisions to this file, without texts and secrets.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class Checking:
+    """How texts are checked."""
+
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            help="Tokenizer folder or file.", show_default="the one that each key names", rich_help_panel=MODEL
+        ),
+    ] = None
+    fpr: Annotated[
+        float, typer.Option(help="False-positive rate of requests that name none.", rich_help_panel=DETECTION)
+    ] = DEFAULT_FPR
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=MOST_WORKERS,
+            help="Processes that check texts.",
+            show_default="processors, at most 4",
+            rich_help_panel=SPEED,
+        ),
+    ] = None
+    queue: Annotated[
+        int, typer.Option(min=0, help="Requests that may wait; more are refused with 429.", rich_help_panel=SPEED)
+    ] = 64
+
+
+@dataclass(frozen=True)
+class Writing:
+    """How texts are written, by a service with a model."""
+
+    generate_key: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --model: name of a key that texts are marked with; may be repeated.",
+            show_default="the only one that fits the model",
+            rich_help_panel=KEY,
+        ),
+    ] = None
+    enforce: Annotated[
+        bool, typer.Option("--enforce", help="With --model: mark every text, whatever a request says.")
+    ] = False
+    payloads: Annotated[
+        bool,
+        typer.Option("--payloads", help="With --model: let requests choose the sub-key of a text."),
+    ] = False
+    settings_file: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--settings",
+            help="With --model: settings file of `dgmark tune` for its marked texts; may be repeated.",
+            show_default=False,
+            rich_help_panel=DECODING,
+        ),
+    ] = None
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="With --model: texts that are written at once.", show_default="16", rich_help_panel=SPEED
+        ),
+    ] = None
+    text_seconds: Annotated[
+        float | None,
+        typer.Option(
+            help="With --model: the longest that a text may take, waiting included.",
+            show_default="600",
+            rich_help_panel=SPEED,
+        ),
+    ] = None
+
+    def check_needed(self, loading: Loading) -> None:
+        """Refuse what was given, in a service that writes no texts.
+
+        Raises:
+            SettingsError: an option was given in vain.
+        """
+        given = {
+            "--generate-key": self.generate_key,
+            "--enforce": self.enforce,
+            "--payloads": self.payloads,
+            "--settings": self.settings_file,
+            "--batch-size": self.batch_size,
+            "--text-seconds": self.text_seconds,
+            **{f"--{name.replace('_', '-')}": value for name, value in loading.items()},
+        }
+        useless = [name for name, value in given.items() if value]
+        if useless:
+            raise SettingsError(
+                f"{', '.join(useless)} is for writing texts, which needs a model: give --model, or leave it out"
+            )
 
 
 @command_errors
 @option_groups
 def serve(
+    *,
     keys: Annotated[
         Path | None,
         typer.Option(
@@ -58,45 +171,12 @@ def serve(
     ] = False,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")] = 8321,
-    tokens: Annotated[
-        Path | None,
-        typer.Option(help="File of access tokens (see `dgmark access`); needed unless only this machine can connect."),
-    ] = None,
-    public: Annotated[
-        bool, typer.Option("--public", help="Let everybody check texts: verdict and passages, no numbers.")
-    ] = False,
-    public_rate: Annotated[
-        str, typer.Option(help="How often one token, and one address, may use the public form.")
-    ] = "30 per minute",
-    audit: Annotated[
-        Path | None, typer.Option(help="Append policy decisions to this file, without texts and secrets.")
-    ] = None,
+    access: Annotated[Access, options_of(Access)],
     sign: Annotated[
         Path | None, typer.Option(help="Sign reports with this key (see `dgmark report keygen`).", rich_help_panel=KEY)
     ] = None,
     allow_open_key: AllowOpenKey = False,
-    tokenizer: Annotated[
-        str | None,
-        typer.Option(
-            help="Tokenizer folder or file.", show_default="the one that each key names", rich_help_panel=MODEL
-        ),
-    ] = None,
-    fpr: Annotated[
-        float, typer.Option(help="False-positive rate of requests that name none.", rich_help_panel=DETECTION)
-    ] = DEFAULT_FPR,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=MOST_WORKERS,
-            help="Processes that check texts.",
-            show_default="processors, at most 4",
-            rich_help_panel=SPEED,
-        ),
-    ] = None,
-    queue: Annotated[
-        int, typer.Option(min=0, help="Requests that may wait; more are refused with 429.", rich_help_panel=SPEED)
-    ] = 64,
+    checking: Annotated[Checking, options_of(Checking)],
     model: Annotated[
         list[str] | None,
         typer.Option(
@@ -106,50 +186,13 @@ def serve(
         ),
     ] = None,
     loading: Annotated[Loading, loading_options("device", "dtype", "quantization", "device_map")] = {},  # noqa: B006
-    generate_key: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="With --model: name of a key that texts are marked with; may be repeated.",
-            show_default="the only one that fits the model",
-            rich_help_panel=KEY,
-        ),
-    ] = None,
-    enforce: Annotated[
-        bool, typer.Option("--enforce", help="With --model: mark every text, whatever a request says.")
-    ] = False,
-    payloads: Annotated[
-        bool,
-        typer.Option("--payloads", help="With --model: let requests choose the sub-key of a text."),
-    ] = False,
-    settings_file: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--settings",
-            help="With --model: settings file of `dgmark tune` for its marked texts; may be repeated.",
-            show_default=False,
-            rich_help_panel=DECODING,
-        ),
-    ] = None,
-    batch_size: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="With --model: texts that are written at once.", show_default="16", rich_help_panel=SPEED
-        ),
-    ] = None,
-    text_seconds: Annotated[
-        float | None,
-        typer.Option(
-            help="With --model: the longest that a text may take, waiting included.",
-            show_default="600",
-            rich_help_panel=SPEED,
-        ),
-    ] = None,
+    writing: Annotated[Writing, options_of(Writing)],
 ) -> None:
     """Check texts over HTTP, and in a browser on a page that needs no other server; with --model also write them.
 
     Keys stay on this machine. The page is at /, the API under /v1, its description at /openapi.json.
     """
-    if not (tokens or public or _is_local(host)):
+    if not (access.tokens or access.public or _is_local(host)):
         raise SettingsError(
             f"whoever reaches {host} could use every key: give --tokens FILE (see `dgmark access add`), or --public"
         )
@@ -157,61 +200,55 @@ def serve(
         import uvicorn  # noqa: F401 (missing now, not when all is ready)
 
         from dgmark.service.app import create_app
-        from dgmark.service.settings import ServiceSettings
-    given = {
-        "--generate-key": generate_key,
-        "--enforce": enforce,
-        "--payloads": payloads,
-        "--settings": settings_file,
-        "--batch-size": batch_size,
-        "--text-seconds": text_seconds,
-        **{f"--{name.replace('_', '-')}": value for name, value in loading.items()},
-    }
-    _check_for_writing(given, writes=bool(model or demo))
-    sources = _sources(model or [], loading, [read_settings_file(file) for file in settings_file or []])
+    if not (model or demo):
+        writing.check_needed(loading)
+    sources = _sources(model or [], loading, [read_settings_file(file) for file in writing.settings_file or []])
     if demo:
         if keys is not None or sources:
             raise SettingsError("--demo brings its own key and model: leave --keys and --model out")
         keys, sources = _throw_away_key(), (_demo_source(loading),)
     if keys is None:
         raise SettingsError("give --keys FOLDER, a folder of key files (`dgmark keygen` makes one), or --demo")
-    settings = ServiceSettings(
-        keys=keys,
-        tokens=tokens,
-        public=public,
-        public_rate=public_rate,
-        signer=SigningKey.load(sign, allow_open=allow_open_key) if sign else None,
-        fpr=fpr,
-        tokenizer=tokenizer,
-        allow_open_keys=allow_open_key,
-        audit=audit,
-        queue=queue,
-        models=sources,
-        generate_keys=tuple(generate_key or ()),
-        enforce=enforce,
-        payloads=payloads,
-        rows=16 if batch_size is None else batch_size,
-        text_seconds=ServiceSettings.text_seconds if text_seconds is None else text_seconds,
-        workers=ServiceSettings.workers if workers is None else workers,
-    )
+    signer = SigningKey.load(sign, allow_open=allow_open_key) if sign else None
+    settings = _settings(keys, sources, access, checking, writing, signer=signer, allow_open_keys=allow_open_key)
     _run(create_app(settings), host, port, show_page=demo)
 
 
-def _check_for_writing(given: dict[str, object], *, writes: bool) -> None:
-    """Refuse options for writing texts in a service that writes none.
+def _settings(
+    keys: Path,
+    sources: tuple["ModelSource", ...],
+    access: Access,
+    checking: Checking,
+    writing: Writing,
+    *,
+    signer: SigningKey | None,
+    allow_open_keys: bool,
+) -> "ServiceSettings":
+    """The settings of the service; those that were not given are its own."""
+    from dgmark.service.settings import ServiceSettings
 
-    Args:
-        given: the options by name; what is empty was not given.
-        writes: whether the service writes texts.
-
-    Raises:
-        SettingsError: one of them is given in vain.
-    """
-    useless = [name for name, value in given.items() if value]
-    if useless and not writes:
-        raise SettingsError(
-            f"{', '.join(useless)} is for writing texts, which needs a model: give --model, or leave it out"
-        )
+    own: dict[str, Any] = {
+        "workers": checking.workers,
+        "rows": writing.batch_size,
+        "text_seconds": writing.text_seconds,
+    }
+    return ServiceSettings(
+        keys=keys,
+        tokens=access.tokens,
+        public=access.public,
+        public_rate=access.public_rate,
+        audit=access.audit,
+        signer=signer,
+        allow_open_keys=allow_open_keys,
+        fpr=checking.fpr,
+        tokenizer=checking.tokenizer,
+        queue=checking.queue,
+        models=sources,
+        generate_keys=tuple(writing.generate_key or ()),
+        enforce=writing.enforce,
+        payloads=writing.payloads,
+        **set_options(own),
+    )
 
 
 def _run(app: "FastAPI", host: str, port: int, *, show_page: bool) -> None:
