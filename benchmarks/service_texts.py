@@ -190,7 +190,7 @@ def _cost(port: int, process: int, tokens: int, pairs: int, together: int) -> No
     """Print the processor time of marked texts over that of unmarked ones, with the interval of the mean.
 
     Both texts of a pair have the same seed, prompt and settings, and are written one after the other, in turns the
-    marked one first. Each is written to its full length, also behind its end, so both have as many steps.
+    marked one first. The cost is that of a step, because a text may end early.
     """
     worker, ratios, spent = model_worker(process), list[float](), {True: 0.0, False: 0.0}
     for pair in range(-2, pairs):  # the first two warm up

@@ -1,6 +1,7 @@
 """What /openapi.json promises, held to requests that schemathesis makes of it, right ones and wrong ones."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,16 @@ from hypothesis import HealthCheck, given, settings
 from pydantic import BaseModel
 from starlette.testclient import TestClient
 
+from dgmark.models.toy import ToyDenoiser
 from dgmark.service import fields
+from dgmark.service.answers import Answers
 from dgmark.service.app import create_app
+from dgmark.service.house import House
+from dgmark.service.jobs import Failed, FromWorker, Job, ModelFacts
+from dgmark.service.model_process import WriterFault
 from dgmark.service.settings import ModelSource, ServiceSettings
+from dgmark.service.writing import Writer
+from dgmark.watermark.key import WatermarkKey
 from support.services import key_folder, listening
 
 schemathesis = pytest.importorskip("schemathesis")
@@ -42,25 +50,21 @@ def bodies_of(document: dict[str, Any], *, forms: bool) -> dict[str, Any]:
     return kept
 
 
-@pytest.mark.parametrize(
-    ("forms", "mode", "examples"),
-    [
-        (False, schemathesis.GenerationMode.POSITIVE, 5),
-        (False, schemathesis.GenerationMode.NEGATIVE, 12),
-        (True, schemathesis.GenerationMode.POSITIVE, 5),  # schemathesis makes no wrong forms with files
-    ],
-)
-def test_answers_are_as_described(served: tuple[str, dict[str, Any]], forms: bool, mode: Any, examples: int) -> None:
-    address, document = served
-    schema = schemathesis.openapi.from_dict(bodies_of(document, forms=forms))
-    # a schema cannot say which keys there are, nor that a document can be read
+POSITIVE, NEGATIVE = schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE
+
+
+def ask(address: str, document: dict[str, Any], mode: Any, examples: int) -> tuple[int, list[int]]:
+    """Ask each operation so many times, and hold the answers to the description.
+
+    Returns:
+        The number of operations, and the status of each answer.
+    """
+    schema, statuses = schemathesis.openapi.from_dict(document), list[int]()
+    # a schema cannot say which keys there are, that a document can be read, nor that a text fits the model
     unsaid = [schemathesis.checks.CHECKS.get_one("positive_data_acceptance")]
-    asked = 0
 
     def holds(case: Any) -> None:
-        nonlocal asked
-        case.call_and_validate(base_url=address, excluded_checks=unsaid)
-        asked += 1
+        statuses.append(case.call_and_validate(base_url=address, excluded_checks=unsaid).status_code)
 
     few = settings(
         max_examples=examples,
@@ -71,10 +75,94 @@ def test_answers_are_as_described(served: tuple[str, dict[str, Any]], forms: boo
     )
     operations = [result.ok() for result in schema.get_all_operations()]
     for operation in operations:
-        if mode is schemathesis.GenerationMode.POSITIVE or operation.body:  # others cannot be asked wrongly
+        if mode is POSITIVE or operation.body:  # others cannot be asked wrongly
             few(given(case=operation.as_strategy(generation_mode=mode))(holds))()
-    assert len(operations) >= 3
-    assert asked >= 3 * examples
+    return len(operations), statuses
+
+
+@pytest.mark.parametrize(
+    ("forms", "mode", "examples"),
+    [
+        (False, POSITIVE, 5),
+        (False, NEGATIVE, 12),
+        (True, POSITIVE, 5),  # schemathesis makes no wrong forms with files
+    ],
+)
+def test_answers_are_as_described(served: tuple[str, dict[str, Any]], forms: bool, mode: Any, examples: int) -> None:
+    address, document = served
+    operations, statuses = ask(address, bodies_of(document, forms=forms), mode, examples)
+    assert operations >= 3
+    assert len(statuses) >= 3 * examples
+
+
+class ToyWriter:
+    """A model worker in this process, with a toy in place of the model; it writes each text at once."""
+
+    ready, held = True, 0
+
+    async def start(self) -> None:
+        toy, self.messages = ToyDenoiser(), list[FromWorker]()
+        self.facts = {"storyteller": ModelFacts(toy.context_length, 32, chat=False)}
+        keys = {"one": WatermarkKey.generate(toy)}
+        self.writer = Writer({"storyteller": toy}, keys, self.messages.append, rows=1, batches=1)
+
+    def close(self) -> None:
+        pass
+
+    @asynccontextmanager
+    async def doing(self, job: Job) -> AsyncIterator[Answers]:
+        answers = Answers()
+        self.writer.take(job)
+        while self.writer.busy:
+            self.writer.advance()
+        for message in self.messages:
+            failed = isinstance(message, Failed)
+            answers.put((message.error or WriterFault("fault")) if failed else message)  # type: ignore[union-attr]
+        self.messages.clear()
+        yield answers
+
+
+PROMPTS = {
+    "/v1/generate": {"prompt": {"type": "string", "pattern": "^w[0-9]( w[0-9]){0,3}$"}},
+    "/v1/completions": {"prompt": {"type": "string", "pattern": "^w[0-9]( w[0-9]){0,3}$"}},
+    "/v1/infill": {"text": {"type": "string", "pattern": r"^w[0-9] \[mask:[2-8]\] w[0-9]$"}},
+}
+SIZES = {"max_tokens": {"type": "integer", "minimum": 2, "maximum": 40}}
+FREE = ("temperature", "seed", "stream", "stop", "top_p")
+
+
+def with_short_texts(document: dict[str, Any]) -> dict[str, Any]:
+    """The description with such requests only as the toy can do: for short texts, with fields that go together."""
+    narrow = deepcopy(document)
+    narrow["paths"] = {path: narrow["paths"][path] for path in PROMPTS}
+    for path, prompt in PROMPTS.items():
+        schema = narrow["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        fields_ = {name: field for name, field in schema["properties"].items() if name in FREE}
+        sizes = {name: field for name, field in SIZES.items() if name in schema["properties"]}
+        schema["properties"] = {**fields_, **sizes, **prompt}
+        schema["required"] = [*prompt, *sizes]
+    return narrow
+
+
+def test_texts_are_as_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def open_writer(house: House) -> Any:
+        house.writer = ToyWriter()  # type: ignore[assignment]
+        return house.writer
+
+    monkeypatch.setattr(House, "open_writer", open_writer)
+    source = ModelSource({"name_or_path": "storyteller", "device": "cpu"})
+    app = create_app(ServiceSettings(keys=key_folder(tmp_path, "one"), workers=1, models=(source,)))
+    whole = deepcopy(app.openapi())
+    whole["paths"] = {path: whole["paths"][path] for path in (*PROMPTS, "/v1/chat/completions")}
+    with listening(app) as address:
+        operations, statuses = ask(address, with_short_texts(whole), POSITIVE, 6)
+        assert operations == len(PROMPTS)
+        assert set(statuses) <= {200, 400}  # 400: a temperature of 0 beside top_p
+        assert statuses.count(200) >= len(statuses) / 2
+        operations, statuses = ask(address, whole, NEGATIVE, 4)
+        assert operations == len(PROMPTS) + 1
+        assert len(statuses) >= 4 * operations
+        assert 200 not in statuses
 
 
 def test_wrong_requests_for_texts_are_answered_as_described(tmp_path: Path) -> None:
