@@ -60,10 +60,10 @@ function tell(part, { meets_goal: met, diversity, perplexity }) {
   const lacks = [];
   if (diversity < 1) lacks.push(`${(100 * (1 - diversity)).toFixed(1)} % less varied`);
   if (perplexity > 1) lacks.push(`${(100 * (perplexity - 1)).toFixed(1)} % harder to predict`);
-  const how = lacks.length ? `it is ${lacks.join(" and ")}` : "it is at least as varied, and no harder to predict";
+  const how = lacks.join(" and ") || "at least as varied, and no harder to predict";
   part(".sentence").textContent = met
-    ? `With the chosen settings marked text reaches the goal: ${how}.`
-    : `No settings that were tried reach the goal. With the best of them, ${how} than unmarked text.`;
+    ? `With the chosen settings marked text reaches the goal: it is ${how}.`
+    : `No settings that were tried reach the goal. With the best of them marked text is ${how} than unmarked text.`;
 }
 
 /** The four figures of the chosen settings. */
