@@ -3,7 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 # one thread for each of the test processes: torch's own threads would stand in each other's way
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
-# modules are compiled when they are first imported, and most never are
+# modules are compiled when they are first imported, as most never are, and then kept, whatever the shell's setting
+export PYTHONDONTWRITEBYTECODE :=
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 
 .PHONY: demo test check lint quick soak engines-check docs bench bench-quick bench-detect train-storyteller train-judge train-narrator audit release clean

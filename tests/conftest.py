@@ -5,10 +5,19 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from dgmark.models.load import load_model
-from dgmark.models.network import NetworkDenoiser
-from support.training_setup import tiny_shards
-from training.shards import Shards
+from support import shape_checks
+
+shape_checks.install()  # before what is to be checked is imported
+
+from dgmark.models.load import load_model  # noqa: E402
+from dgmark.models.network import NetworkDenoiser  # noqa: E402
+from support.training_setup import tiny_shards  # noqa: E402
+from training.shards import Shards  # noqa: E402
+
+
+def pytest_runtest_setup() -> None:
+    """The first calls of each function are checked in every test."""
+    shape_checks.begin_test()
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,52 @@
-"""The run-time type checker that pyproject.toml puts around every call of dgmark and of training under test."""
+"""Run-time type checks around calls of dgmark and of training: the first ones of each function in each test.
 
+A check takes several times as long as a short function, and a function that was called rightly so often in one test
+hardly shows anything new in the same test.
+"""
+
+import functools
+import types
+from typing import Any
+
+import jaxtyping
 from beartype import BeartypeConf, beartype
 
+CALLS = 32
 check = beartype(conf=BeartypeConf(is_pep484_tower=True))  # an int will do for a float
+_decorate = jaxtyping.jaxtyped
+_calls: dict[types.CodeType, int] = {}
+
+
+def install() -> None:
+    """Check what is imported from now on."""
+    # what its import hook puts around each function
+    setattr(jaxtyping, "jaxtyped", lambda *, typechecker: functools.partial(_checked_at_first, typechecker))  # noqa: B010
+    jaxtyping.install_import_hook(["dgmark", "training"], f"{__name__}.check")
+
+
+def begin_test() -> None:
+    """Count the calls anew."""
+    _calls.clear()
+
+
+def _checked_at_first(typechecker: Any, what: Any) -> Any:
+    if isinstance(what, type):
+        if "__init__" in vars(what) and "__dataclass_fields__" in vars(what):
+            what.__init__ = _checked_at_first(typechecker, what.__init__)  # type: ignore[misc]
+        return what
+    if not isinstance(what, types.FunctionType):
+        return _decorate(what, typechecker=typechecker)
+    checked = None
+
+    @functools.wraps(what)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        nonlocal checked
+        calls = _calls.get(what.__code__, 0)
+        if calls >= CALLS or jaxtyping.config.jaxtyping_disable:
+            return what(*args, **kwargs)
+        _calls[what.__code__] = calls + 1
+        # only now: most functions of a module are never called, and those inside others are made anew each time
+        checked = checked or _decorate(what, typechecker=typechecker)
+        return checked(*args, **kwargs)
+
+    return wrapper
