@@ -50,3 +50,10 @@ def test_rows_of_another_run_are_kept(tmp_path: Path) -> None:
     with pytest.raises(ResumeMismatch, match="differs in settings"):
         take(folder, {**RUN, "settings": "b"})
     assert '"settings": "a"' in (folder / "run.json").read_text()
+
+
+def test_a_folder_of_an_object_store() -> None:
+    folder = Folder("mock:///out", RUN)  # pyarrow's file system in memory, which has no locks either
+    for _ in range(2):
+        with folder.taken():
+            assert folder.rows() == 0

@@ -97,8 +97,8 @@ class Folder:
 
     def _take_up(self) -> None:
         """Check that the rows are of this run; a run that has no rows yet gives way."""
-        held = self._held()
         if self._files("rows"):
+            held = self._held()
             different = sorted(name for name in {*held, *self._run} if held.get(name) != self._run.get(name))
             if different:
                 raise ResumeMismatch(
