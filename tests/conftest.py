@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 import torch
 
 from support import shape_checks
 
+hypothesis.settings.register_profile("dgmark", deadline=None)  # speed is measured in benchmarks
+hypothesis.settings.load_profile("dgmark")
 shape_checks.install()  # before what is to be checked is imported
 
 from dgmark.models.load import load_model  # noqa: E402

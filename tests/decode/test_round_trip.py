@@ -147,7 +147,7 @@ PLAIN = st.text(st.sampled_from("abe tTs'nd,.\n\r\t1203é€😀👩‍💻日 n
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150, derandomize=True)
 @given(PLAIN, st.randoms(use_true_random=False))
 @example("don't unreadable  \n\n 😀👩‍💻 12345 x", random.Random(3))
 def test_a_text_that_reads_back_is_never_in_the_way_of_itself(name: str, text: str, rng: random.Random) -> None:
@@ -178,7 +178,7 @@ def troublesome(name: str) -> list[int]:
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150, derandomize=True)
 @given(st.randoms(use_true_random=False), st.integers(1, 14))
 def test_a_text_made_of_fitting_tokens_reads_back(name: str, rng: random.Random, length: int) -> None:
     tokenizer, tokens = tokenizer_of(name), troublesome(name)
@@ -402,7 +402,7 @@ def test_only_what_is_read_counts() -> None:
 
 
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 def test_the_candidates_of_a_step_are_judged_together(rng: random.Random) -> None:
     """Against the rule itself: go through the order; what fits beside those taken before is taken."""
     tokenizer = MODEL.tokenizer

@@ -278,7 +278,7 @@ class Blocks(RuleBasedStateMachine):
 
 
 TestBlocks = Blocks.TestCase
-TestBlocks.settings = settings(max_examples=40, stateful_step_count=8, deadline=None)
+TestBlocks.settings = settings(max_examples=40, stateful_step_count=8)
 
 
 def test_a_number_stands_for_the_same_number_in_every_row() -> None:

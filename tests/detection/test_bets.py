@@ -139,7 +139,7 @@ def mean_winnings(model: Alignment, *, intact: bool) -> float:
     return float((1 / Bets(model, intact).play(all_groups(model)).weights).mean())
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(
     ids=st.lists(st.integers(4, 9), min_size=1, max_size=24),
     phase=st.sampled_from(["any", "start"]),

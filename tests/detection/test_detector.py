@@ -113,7 +113,7 @@ def test_two_alternating_words_are_uncertain_though_they_match_throughout() -> N
     assert found.p_value == pytest.approx(0.5, rel=1e-3)  # the tables' balance costs a ten-thousandth
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(length=st.integers(0, 120), rate=st.floats(0.4, 1.0), exponent=st.integers(-8, -1), seed=st.integers(0, 1000))
 def test_the_verdict_is_watermarked_exactly_when_p_is_at_most_fpr(
     length: int, rate: float, exponent: int, seed: int
@@ -257,7 +257,7 @@ def test_ids_that_are_all_special_are_uncertain() -> None:
     assert (found.verdict, found.num_tokens_scored, found.green_fraction, found.z_score) == ("uncertain", 0, 0.0, 0.0)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     ids=st.lists(st.integers(START, 60), max_size=40),
     modulus=st.sampled_from([2, 3, 5]),
@@ -360,7 +360,7 @@ def test_a_negative_crop_is_refused() -> None:
 # --- many texts ----------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     items=st.lists(st.text(max_size=30) | st.lists(st.integers(0, 8191), max_size=20), max_size=8),
     rotation=st.sampled_from([0, 5]),
@@ -386,7 +386,6 @@ def test_the_function_detect_equals_the_detectors_method() -> None:
 any_text = st.text(st.characters(exclude_categories=()), max_size=60)
 
 
-@settings(deadline=None)
 @given(text=any_text)
 @example(text="naïve 😀 family: 👨‍👩‍👧 <|endoftext|> end")
 @example(text="a lone \ud800 surrogate")
@@ -409,7 +408,6 @@ def test_the_tokens_of_plain_text_are_its_pieces() -> None:
     assert "".join(text[token.start : token.end] for token in tokens) == text
 
 
-@settings(deadline=None)
 @given(
     text=any_text,
     modulus=st.sampled_from([2, 5]),
@@ -540,7 +538,7 @@ def check_any(text: str, **options: Any) -> None:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     text=any_text,
     modulus=st.integers(2, 16),

@@ -96,7 +96,7 @@ key_numbers = st.integers(0, KEYS - 1)
 # --- the p-value against all keys ----------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(ids=few_tokens, modulus=moduli, number=key_numbers)
 def test_the_p_value_at_the_start_is_the_share_of_all_keys_that_match_as_well(
     ids: list[int], modulus: int, number: int
@@ -106,7 +106,7 @@ def test_the_p_value_at_the_start_is_the_share_of_all_keys_that_match_as_well(
     assert p_value(key, ids, "start") == pytest.approx(np.mean(matches >= observed(key, ids)), rel=1e-12, abs=0)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     ids=st.lists(st.integers(FIRST, FIRST + 4), max_size=8),
     modulus=moduli,
@@ -121,7 +121,7 @@ def test_a_rotating_keys_p_value_at_the_start_is_the_share_of_all_rotating_keys(
     assert p_value(key, ids, "start") == pytest.approx(np.mean(matches >= observed(key, ids)), rel=1e-12, abs=0)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(ids=few_tokens, number=key_numbers)
 def test_with_two_groups_the_p_value_at_any_phase_is_the_share_of_all_keys_whose_better_phase_matches_as_well(
     ids: list[int], number: int
@@ -132,7 +132,7 @@ def test_with_two_groups_the_p_value_at_any_phase_is_the_share_of_all_keys_whose
     assert p_value(key, ids, "any") == pytest.approx(np.mean(matches >= best), rel=1e-12, abs=0)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(ids=few_tokens, modulus=st.sampled_from([3, 4]), number=key_numbers)
 def test_the_p_value_at_any_phase_pays_for_every_phase_and_no_more(ids: list[int], modulus: int, number: int) -> None:
     key = numbered_key(number, modulus)
@@ -145,7 +145,7 @@ def test_the_p_value_at_any_phase_pays_for_every_phase_and_no_more(ids: list[int
     assert p <= min(1.0, modulus * one_phase) * (1 + 1e-12)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(ids=few_tokens, modulus=moduli)
 def test_the_tail_is_the_share_of_all_keys_at_every_count(ids: list[int], modulus: int) -> None:
     matches = all_keys_matches(items_of(ids, 0), modulus)[:, 0]
@@ -154,7 +154,7 @@ def test_the_tail_is_the_share_of_all_keys_at_every_count(ids: list[int], modulu
     assert [null.tail(count) for count in range(-1, len(ids) + 2)] == pytest.approx(shares, rel=1e-12, abs=0)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(ids=few_tokens, modulus=moduli)
 def test_the_largest_count_is_that_of_the_luckiest_key(ids: list[int], modulus: int) -> None:
     assert null_of(ids, modulus).largest == all_keys_matches(items_of(ids, 0), modulus)[:, 0].max()
@@ -170,7 +170,7 @@ def test_a_token_equally_often_at_both_residues_carries_no_evidence() -> None:
 # --- the p-value against closed forms ------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(length=st.integers(0, 400), modulus=st.integers(2, 16), number=st.integers(0, 2))
 def test_distinct_tokens_have_the_binomial_p_value(length: int, modulus: int, number: int) -> None:
     key, ids = numbered_key(number, modulus), list(range(FIRST, FIRST + length))
@@ -260,7 +260,7 @@ def test_above_the_largest_count_there_is_no_key() -> None:
     assert null.log_tail(21) == -math.inf
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10**6))
 def test_the_tail_never_rises_and_stays_a_probability(seed: int) -> None:
     null = MatchNull.of(random_counts(np.random.default_rng(seed)))
@@ -329,14 +329,14 @@ def test_the_z_score_is_the_papers(matched: int, scored: int, modulus: int, z: f
     assert z_score(matched, scored, modulus) == pytest.approx(z, abs=1e-12)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(matched=st.integers(0, 500), missed=st.integers(1, 500), modulus=st.integers(2, 16))
 def test_the_z_score_is_the_binomials_standard_score(matched: int, missed: int, modulus: int) -> None:
     law = stats.binom(matched + missed, 1 / modulus)
     assert z_score(matched, matched + missed, modulus) == pytest.approx((matched - law.mean()) / law.std(), abs=1e-9)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     pairs=st.lists(st.tuples(st.integers(0, 10**6) | st.integers(0, 5), st.integers(0, 15)), max_size=60),
     modulus=st.integers(2, 16),

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dgmark import Detector, detect
@@ -31,7 +31,6 @@ any_text = st.text(st.characters(exclude_categories=()), max_size=60)
 any_ids = st.lists(st.integers(END, 40) | st.integers(FIRST, 8191), max_size=40)
 
 
-@settings(deadline=None)
 @given(text=any_text)
 @example(text="before<|endoftext|>behind")
 @example(text="")
@@ -42,7 +41,6 @@ def test_all_tokens_of_a_text_but_special_ones_are_scored(text: str) -> None:
     assert pairs(READER.read(text)) == [(at, token) for at, token in enumerate(encoded) if token not in special]
 
 
-@settings(deadline=None)
 @given(ids=any_ids)
 @example(ids=[])
 @example(ids=[END, 5])
@@ -54,13 +52,11 @@ def test_ids_before_the_first_end_token_are_scored(ids: list[int]) -> None:
     assert pairs(READER.read(ids)) == [(at, token) for at, token in enumerate(response) if token not in special]
 
 
-@settings(deadline=None)
 @given(items=st.lists(any_text | any_ids, max_size=6))
 def test_many_texts_are_read_as_one_by_one(items: list[str | list[int]]) -> None:
     assert [pairs(tokens) for tokens in READER.read_many(items)] == [pairs(READER.read(item)) for item in items]
 
 
-@settings(deadline=None)
 @given(content=any_text | any_ids)
 def test_located_tokens_are_those_that_are_read(content: str | list[int]) -> None:
     located = READER.locate(content)
@@ -79,7 +75,6 @@ def test_the_offsets_of_ids_are_their_indices() -> None:
     assert located.offsets.tolist() == [[1, 2], [3, 4]]
 
 
-@settings(deadline=None)
 @given(text=any_text)
 def test_all_tokens_are_encoded_in_order(text: str) -> None:
     ids, offsets = READER.encode(text)
@@ -89,7 +84,6 @@ def test_all_tokens_are_encoded_in_order(text: str) -> None:
     assert pairs(READER.read(text)) == pairs(ScoredIds(ids[counted], counted.nonzero()[0]))
 
 
-@settings(deadline=None)
 @given(ids=st.lists(st.integers(FIRST, 8191), min_size=1, max_size=30), data=st.data())
 def test_only_the_tokens_inside_the_ranges_are_read(ids: list[int], data: st.DataObject) -> None:
     begin = data.draw(st.integers(0, len(ids) - 1))

@@ -95,7 +95,7 @@ def marked(batch: dict[str, Any], config: DecodeConfig, readable: Tensor | None 
     )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(batches())
 def test_a_quota_is_filled_as_a_loop_over_places_fills_it(batch: dict[str, Any]) -> None:
     parts = zip(*(batch[name] for name in ("rewards", "masked", "tokens", "positions", "keys", "quota")), strict=True)
@@ -103,7 +103,7 @@ def test_a_quota_is_filled_as_a_loop_over_places_fills_it(batch: dict[str, Any])
     assert [row.nonzero()[:, 0].tolist() for row in marked(batch, DecodeConfig())] == expected
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(batches())
 def test_it_is_select_with_the_matching_of_the_loop(batch: dict[str, Any]) -> None:
     tokens, positions = torch.tensor(batch["tokens"]), torch.tensor(batch["positions"])
@@ -115,7 +115,7 @@ def test_it_is_select_with_the_matching_of_the_loop(batch: dict[str, Any]) -> No
     assert marked(batch, DecodeConfig(), readable).tolist() == chosen.tolist()
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(batches(), st.sampled_from([0.0, 0.5]))
 def test_a_threshold_commits_every_sure_match_or_the_best_one(batch: dict[str, Any], guard: float) -> None:
     """Of the matches that the guard leaves, all above the threshold; else of all; else the best alone."""

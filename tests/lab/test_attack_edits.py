@@ -21,7 +21,7 @@ from dgmark.lab.attacks.units import join_words, words_of
 from support.tiny_wordnet import write_wordnet
 from support.unchecked import unchecked
 
-QUICK = settings(max_examples=40, deadline=None)
+QUICK = settings(max_examples=40)
 TOKENIZER = load_tokenizer()
 STORY = (
     'Once upon a time, an old king lived by the sea. "Who is there?" he asked.  Nobody answered! The youngest\n'
@@ -112,7 +112,7 @@ def test_words_and_the_space_between_them_are_the_text(text: str) -> None:
     assert all(word.core for word in words)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(texts, budgets, seeds, st.sampled_from(sorted(EDITORS)))
 def test_the_same_dice_edit_a_text_in_the_same_way(text: str, budget: float, seed: int, name: str) -> None:
     options = {"front": budget} if name == "crop" else {} if name == "sentence-swap" else {"budget": budget}

@@ -18,7 +18,7 @@ def slow_distinct(texts: list[list[str]], n: int) -> float:
     return len(set(grams)) / len(grams) if grams else 1.0
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.lists(st.text(alphabet="ab ", max_size=20), min_size=1, max_size=4))
 def test_figures_are_the_counts(texts: list[str]) -> None:
     found = diversity(texts, Bootstrap(resamples=100))

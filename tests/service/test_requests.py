@@ -107,7 +107,7 @@ def test_surrogates_and_nothing_are_texts_too(client: TestClient) -> None:
         assert fields["text"]["content"] == text
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.dictionaries(
         st.sampled_from(["text", "token_ids", "key", "fpr", "mode", "rates", "normalise", "max_crop", "passages"]),

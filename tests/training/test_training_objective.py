@@ -74,7 +74,7 @@ def test_a_single_time_is_uniform() -> None:
 
 
 @given(SEEDS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_a_prefix_is_never_masked_and_lies_inside_the_text(seed: int) -> None:
     rows = random_rows(seed)
     keep = Masking(prefix_share=1.0, prefix_min=8, prefix_max=12)
@@ -98,7 +98,7 @@ def test_a_share_of_the_rows_keeps_a_prefix(share: float, low: int, high: int) -
 
 
 @given(SEEDS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_the_loss_is_the_sum_over_masked_tokens_over_t_over_tokens_to_mask(seed: int) -> None:
     network, rows, keep = small_network(), random_rows(seed), Masking(prefix_min=2, prefix_max=9, smallest_t=0.05)
     batch = masked_diffusion(rows, np.random.default_rng(seed), keep, MASK)
@@ -120,7 +120,7 @@ def test_the_loss_is_the_sum_over_masked_tokens_over_t_over_tokens_to_mask(seed:
 
 
 @given(SEEDS, st.integers(1, 7))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_the_parts_of_a_batch_add_up_to_it(seed: int, micro_rows: int) -> None:
     network = small_network()
     batch = masked_diffusion(random_rows(seed), np.random.default_rng(seed), Masking(prefix_min=1, prefix_max=4), MASK)
@@ -133,7 +133,7 @@ def test_the_parts_of_a_batch_add_up_to_it(seed: int, micro_rows: int) -> None:
 
 
 @given(SEEDS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_next_tokens_count_up_to_the_first_end_token(seed: int) -> None:
     network, rows = small_network("llama"), random_rows(seed)
     batch = autoregressive(rows)

@@ -86,7 +86,6 @@ def tables_of(spec: WatermarkSpec, name: str = "groups") -> GroupTables:
 # --- the table -----------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(
     secret=st.binary(min_size=32, max_size=32),
     modulus=st.sampled_from(list(MODULI)),
@@ -99,7 +98,7 @@ def test_group_sizes_differ_by_at_most_one(secret: bytes, modulus: int, extra: i
     assert sizes.max() - sizes.min() <= 1
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     secret=st.binary(min_size=32, max_size=32),
     modulus=st.sampled_from(list(MODULI)),
@@ -235,7 +234,7 @@ def test_the_keyed_grouping_does_not_take_the_token_id() -> None:
     assert 0.45 < (keyed.table() == keyless.table()).mean() < 0.55
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     ids=st.lists(st.integers(0, 199), max_size=40),
     start=st.integers(0, 50),

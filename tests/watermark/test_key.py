@@ -157,7 +157,7 @@ def test_the_keyless_grouping_with_a_secret_is_refused() -> None:
 # --- the round trip ------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     modulus=st.integers(2, 16),
     grouping_and_rotation=st.one_of(
@@ -406,7 +406,6 @@ def test_the_refusal_names_the_field(key_file: Path) -> None:
         WatermarkKey.load(rewrite(key_file, extra=1, modulus="two"))
 
 
-@settings(deadline=None)
 @given(content=st.binary(max_size=200))
 def test_no_bytes_make_reading_crash(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -423,7 +422,6 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(field=st.sampled_from(sorted(FIELDS)), value=JSON)
 @example(field="secret", value="é")
 @example(field="secret", value="\ud800")
@@ -536,7 +534,6 @@ def test_the_fingerprint_does_not_tell_the_secret() -> None:
 # --- the fingerprint -----------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(
     bits=st.lists(st.tuples(st.integers(0, 31), st.integers(0, 7)), min_size=1, max_size=3, unique=True),
 )

@@ -76,7 +76,7 @@ def matching_ids(key: WatermarkKey, length: int, rate: float, seed: int) -> np.n
     return ids
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(secret=st.binary(min_size=32, max_size=32), shape=st.sampled_from(SHAPES))
 def test_the_code_is_the_plain_reference_and_balanced(secret: bytes, shape: tuple[int, int]) -> None:
     modulus, length = shape

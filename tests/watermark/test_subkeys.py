@@ -286,7 +286,7 @@ def test_group_sizes_are_not_balanced() -> None:
 # --- position codes ------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(secret=st.binary(min_size=32, max_size=32), shape=st.sampled_from(CODES), subkey=st.integers(0, 8191))
 def test_a_code_is_the_plain_reference_and_balanced(secret: bytes, shape: tuple[int, int], subkey: int) -> None:
     modulus, length = shape
@@ -396,7 +396,7 @@ def test_a_sub_key_has_the_keys_name_and_its_own_groups() -> None:
     assert one.subkey(4) == other
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     ids=st.lists(st.integers(0, 99), max_size=40),
     start=st.integers(0, 50),
