@@ -145,7 +145,7 @@ class ModelProcess:
         answers = Answers()
         self._answers[job.id] = answers
         began = time.monotonic()
-        limit = self._loop.call_later(self._seconds, self._out_of_time, job.id)
+        limit = self._loop.call_later(self._seconds, self._out_of_time, job.id, began)
         self._tell(job)
         try:
             yield answers
@@ -154,9 +154,9 @@ class ModelProcess:
             if self._answers.pop(job.id, None) is None:
                 self._mean += _SMOOTHING * (time.monotonic() - began - self._mean)
             else:
-                self._cancel(job.id)
+                self._cancel(job.id, began)
 
-    def _out_of_time(self, job: str) -> None:
+    def _out_of_time(self, job: str, began: float) -> None:
         answers = self._answers.pop(job, None)
         if answers is not None:
             answers.put(
@@ -165,10 +165,15 @@ class ModelProcess:
                     "a text may take here: ask for a shorter one, or again when the service has less to do"
                 )
             )
-            self._cancel(job)
+            self._cancel(job, began)
 
-    def _cancel(self, job: str) -> None:
-        """Let a job go. The process answers to that, so one that says nothing for long hangs."""
+    def _cancel(self, job: str, began: float) -> None:
+        """Let a job go. The process answers to that, so one that says nothing for long hangs.
+
+        Args:
+            job: its id.
+            began: when it was told to the process, which may have had nothing to say before.
+        """
         self._tell(Cancel(job))
         heard, process = self._heard, self._process
 
@@ -179,7 +184,7 @@ class ModelProcess:
                 process.kill()
 
         silence = self._seconds / 2
-        self._loop.call_later(max(0.0, heard + silence - time.monotonic()), look)
+        self._loop.call_later(max(0.0, max(heard, began) + silence - time.monotonic()), look)
 
     def stop(self) -> None:
         """Take no more jobs, and give up those that are under way."""
