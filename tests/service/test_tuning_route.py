@@ -48,3 +48,11 @@ def test_without_a_settings_file_there_is_no_page_and_an_old_file_has_no_points(
     old = TunedSettings(version=1, model="storyteller", code_length=0, decoding={"temperature": 0.6})
     (told,) = client_of(keys, old).get("/v1/tuning").json()["models"]
     assert told["frontier"] is None
+
+
+def test_where_the_judge_lies_is_not_told(tmp_path: Path) -> None:
+    keys, tuned = key_folder(tmp_path, "one"), searched(code_length=0)
+    for judge, told in (("/home/a/judge", "judge"), ("../judge", "judge"), ("org/judge", "org/judge")):
+        judged = tuned.model_copy(update={"measured": {**tuned.measured, "judge": judge}})
+        (model,) = client_of(keys, judged).get("/v1/tuning").json()["models"]
+        assert model["measured"] == {**tuned.measured, "judge": told}

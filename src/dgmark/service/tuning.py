@@ -1,5 +1,7 @@
 """The route of what the models' settings files hold: what was chosen, what it costs, what else was tried."""
 
+from pathlib import PurePath
+
 from fastapi import APIRouter, Request
 
 from dgmark.decode.settings_file import Frontier, Values
@@ -40,7 +42,7 @@ def routes(house: House) -> APIRouter:
                 name=name,
                 code_length=one.code_length,
                 decoding=one.decoding,
-                measured=one.measured,
+                measured=_without_path(one.measured),
                 frontier=one.frontier,
             )
             for name, one in tuned
@@ -54,3 +56,12 @@ def routes(house: House) -> APIRouter:
         return answer
 
     return router
+
+
+def _without_path(measured: Values) -> Values:
+    """The figures, with the last part of the judge's name if that is the path of a folder, which nobody else sees."""
+    judge = measured.get("judge")
+    if not isinstance(judge, str):
+        return measured
+    path = PurePath(judge)
+    return {**measured, "judge": path.name} if path.is_absolute() or judge.startswith((".", "~")) else measured
