@@ -54,6 +54,12 @@ def test_a_wrong_field_is_named(client: TestClient, fields: dict[str, Any], para
     assert problem.request_id == answer.headers["x-request-id"]
 
 
+def test_what_is_wrong_with_a_field_is_said_in_plain_words(client: TestClient) -> None:
+    detail = client.post("/v1/detect", json={"text": "a", "colour": "red"}).json()["detail"]
+    assert detail == "the request is invalid: colour: there is no such field: leave it out, or correct its name"
+    assert "Value error" not in client.post("/v1/detect", json={"text": "a", "key": "one", "keys": ["one"]}).text
+
+
 @pytest.mark.parametrize(
     "body",
     [

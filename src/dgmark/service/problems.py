@@ -5,6 +5,7 @@ No message names a path or a key file.
 
 import logging
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -154,11 +155,18 @@ def is_refusal(error: Exception) -> bool:
 def _invalid(error: RequestValidationError | ValidationError) -> Complaint:
     # places and reasons only: the input may be somebody's text
     errors = [
-        {"param": ".".join(filter(_is_field, map(str, one["loc"]))) or "body", "message": str(one["msg"])}
+        {"param": ".".join(filter(_is_field, map(str, one["loc"]))) or "body", "message": _reason(one)}
         for one in error.errors()[:20]
     ]
     detail = "; ".join(f"{one['param']}: {one['message']}" for one in errors[:3])
     return Complaint(400, f"the request is invalid: {detail}", errors)
+
+
+def _reason(one: Mapping[str, Any]) -> str:
+    """Why a field is wrong, in words for whoever has not heard of pydantic."""
+    if one["type"] == "extra_forbidden":
+        return "there is no such field: leave it out, or correct its name"
+    return str(one["msg"]).removeprefix("Value error, ")
 
 
 def _is_field(place: str) -> bool:
