@@ -9,12 +9,14 @@ from starlette.testclient import TestClient
 
 from dgmark.errors import InputError, KeyFileNotFound, SettingsError
 from dgmark.service.access import PREFIX, TokenFile
+from dgmark.service.app import create_app
 from dgmark.service.callers import _network
 from dgmark.service.fields import PublicAnswer
+from dgmark.service.settings import ServiceSettings
 from support.command_line import run
 from support.known_keys import known_key
 from support.marked_texts import marked_text
-from support.services import bearer, service
+from support.services import bearer, key_folder, service
 
 MARKED = marked_text(known_key("one"), 300)
 NUMBERS = {
@@ -107,6 +109,25 @@ def test_a_removed_token_is_refused_at_once(client: TestClient, tokens: Path) ->
     assert client.get("/v1/about", headers=headers).status_code == 200
     TokenFile(tokens).remove("leaver")
     assert client.get("/v1/about", headers=headers).status_code == 401
+
+
+@pytest.mark.parametrize("content", ["{", None])
+def test_a_file_of_tokens_that_was_damaged_is_a_fault_and_its_place_is_not_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str | None
+) -> None:
+    tokens = tmp_path / "tokens.json"
+    headers = bearer(tokens, "one", "detect")
+    app = create_app(ServiceSettings(key_folder(tmp_path, "one"), tokens=tokens, workers=1))
+    client = TestClient(app, "http://localhost", raise_server_exceptions=False)
+    assert client.get("/v1/about", headers=headers).status_code == 200
+    if content is None:
+        tokens.unlink()
+    else:
+        tokens.write_text(content)
+    answer = client.get("/v1/about", headers=headers)
+    assert answer.status_code == 500
+    assert str(tokens) not in answer.text
+    assert str(tokens) in caplog.text  # where the operator finds it
 
 
 def test_the_log_has_decisions_and_no_text_prompt_or_secret(client: TestClient, tokens: Path) -> None:

@@ -15,7 +15,8 @@ from limits import parse
 from limits.storage import MemoryStorage
 from limits.strategies import MovingWindowRateLimiter
 
-from dgmark.service.access import EVERYTHING, Scope, TokenFile
+from dgmark.errors import DgmarkError, InputError
+from dgmark.service.access import EVERYTHING, Scope, Token, TokenFile
 from dgmark.service.problems import Refused, id_of
 from dgmark.service.records import Audit
 from dgmark.service.settings import ServiceSettings
@@ -71,7 +72,7 @@ class Callers:
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")
         # clients that cannot do without a token send any to a service that has none
         if secret and (self._tokens or self._public):
-            token = self._tokens.find(secret.strip()) if self._tokens and scheme.lower() == "bearer" else None
+            token = self._find(secret.strip()) if scheme.lower() == "bearer" else None
             if token is None:
                 self.refuse(request, 401, "this access token is not valid here: ask the operator for another", address)
             return Caller(token.name, frozenset(token.scopes), address)
@@ -81,6 +82,17 @@ class Callers:
             detail = "an access token is needed: send it as `Authorization: Bearer TOKEN`"
             self.refuse(request, 401, detail, address)
         return Caller(None, EVERYTHING, address)
+
+    def _find(self, secret: str) -> Token | None:
+        """The token of this secret.
+
+        Raises:
+            DgmarkError: the file of tokens cannot be used any more, which is no fault of whoever asks.
+        """
+        try:
+            return self._tokens.find(secret) if self._tokens else None
+        except InputError as error:
+            raise DgmarkError(str(error)) from error
 
     def with_scope(self, request: Request, scope: Scope) -> Caller:
         """Who asks this, if they may do it.
