@@ -134,6 +134,7 @@ def test_the_log_has_decisions_and_no_text_prompt_or_secret(client: TestClient, 
     full = bearer(tokens, "logged", "detect:full")
     client.post("/v1/detect", json={"text": "Nobody shall read this."}, headers={**full, "x-request-id": "logged-1"})
     client.post("/v1/detect", json={"text": "Nobody shall read this."}, headers={"x-request-id": "logged-2"})
+    assert tokens.with_name("audit.jsonl").stat().st_mode & 0o777 == 0o600
     text = tokens.with_name("audit.jsonl").read_text()
     rows = {row["request"]: row for row in map(json.loads, text.splitlines())}
     assert rows["logged-1"]["decision"] == "detect"

@@ -294,8 +294,15 @@ def test_axe_finds_no_serious_fault_and_a_phone_scrolls_in_one_direction(page: A
 def test_what_was_tried_is_a_picture_and_a_table(page: Any, address: str) -> None:
     page.goto(f"{address}/tune")
     page.wait_for_selector(".frontier svg")
-    assert page.inner_text(".heading") == "As good as text without the watermark"
+    assert page.inner_text(".heading") == "Perhaps as good as text without the watermark"
     assert "4.0 % harder to predict" in page.inner_text(".sentence")
+    assert "cannot tell" in page.inner_text(".sentence")
+    # (variety, perplexity, their errors): 95 % intervals within the goal, beyond it, and over it
+    for figures, verdict in (((1.05, 1, 0.01, 0.01), True), ((1.05, 1.1, 0.01, 0.01), False), ((0.9, 1, 0.1, 0), None)):
+        names = ("diversity", "perplexity", "diversity_error", "log_perplexity_error")
+        point = dict(zip(names, figures, strict=True))
+        frontier = {"least_diversity": 1, "most_perplexity": 1.05, "points": [point]}
+        assert page.evaluate("met", {"measured": {"meets_goal": True}, "frontier": frontier}) is verdict
     assert page.is_hidden("tbody.early")
     page.click(".more")
     rows = page.eval_on_selector_all(".points tbody tr", "all => all.map(one => one.innerText.split(/\\s*[\\t\\n]+/))")

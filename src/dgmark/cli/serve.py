@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 import tempfile
+import time
 import webbrowser
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -276,7 +277,12 @@ def _run(app: "FastAPI", host: str, port: int, *, show_page: bool) -> None:
     if house.failure is not None:
         raise house.failure
     texts = f", but for {house.given_up} texts that were being written" if house.given_up else ""
-    stderr().print(f"stopped: what was accepted was answered{texts}", markup=False)
+    answered = (
+        "stopped before all that was accepted was answered"
+        if house.cut_off
+        else "stopped: what was accepted was answered"
+    )
+    stderr().print(answered + texts, markup=False)
 
 
 def _server(config: "uvicorn.Config", house: "House", *, show_page: bool) -> "uvicorn.Server":
@@ -309,6 +315,12 @@ def _server(config: "uvicorn.Config", house: "House", *, show_page: bool) -> "uv
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             asyncio.get_running_loop().call_soon_threadsafe(house.stop_writing)
             super().handle_exit(sig, frame)
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            began = time.monotonic()
+            await super().shutdown(sockets)
+            # at a second signal, or when the time is over, uvicorn drops what is under way
+            house.cut_off = self.force_exit or time.monotonic() - began >= _LONGEST_END
 
         def give_up(self) -> None:
             self.should_exit = self.started

@@ -232,7 +232,7 @@ def _tuned(trials: "Trials", best: "Candidate", its: "Standing", frontier: Front
 
 
 def _frontier(trials: "Trials", tried: "Sequence[tuple[Candidate, Standing]]") -> Frontier | None:
-    """All that was tried, as the settings file keeps it; None if nothing of it is a number."""
+    """All that was tried, the chosen settings first, as the settings file keeps it; None if theirs are no numbers."""
     from dgmark.lab.halving import LEAST_DIVERSITY, MOST_PERPLEXITY
 
     points = []
@@ -242,8 +242,8 @@ def _frontier(trials: "Trials", tried: "Sequence[tuple[Candidate, Standing]]") -
             given: dict[str, Any] = {**one.decoding}
             point = Point(code_length=one.code_length, decoding=given, meets_goal=found.meets_goal, **rounded)
             points.append(point)
-    if not points:
-        return None
+        elif not points:
+            return None
     return Frontier(
         unmarked=trials.config.to_dict(),
         least_diversity=LEAST_DIVERSITY,

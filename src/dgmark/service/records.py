@@ -1,6 +1,7 @@
 """What the service remembers: counts for Prometheus, and policy decisions in a log. No text, prompt or secret."""
 
 import json
+import os
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,7 +58,7 @@ class Audit:
     def __init__(self, path: Path | None) -> None:
         self._lock = threading.Lock()
         try:
-            self._file = None if path is None else open(path, "a", encoding="utf-8")  # noqa: SIM115
+            self._file = None if path is None else open(path, "a", encoding="utf-8", opener=_private)  # noqa: SIM115
         except OSError as error:
             raise InputError(
                 f"the audit log {path} cannot be written ({error.strerror}): choose another place"
@@ -76,3 +77,8 @@ class Audit:
         """Close the file."""
         if self._file is not None:
             self._file.close()
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a file that, if it is new, its owner alone may read: the log holds names and addresses."""
+    return os.open(path, flags, 0o600)

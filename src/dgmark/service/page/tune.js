@@ -42,7 +42,7 @@ function articleOf(model) {
   const article = $("model").content.cloneNode(true).firstElementChild;
   const part = (name) => article.querySelector(name);
   part(".model").textContent = model.name;
-  tell(part, model.measured);
+  tell(part, model);
   part(".costs").replaceChildren(...costs(model));
   part(".facts tbody").replaceChildren(...facts(model));
   part(".untold").hidden = Boolean(model.frontier);
@@ -51,19 +51,39 @@ function articleOf(model) {
   return article;
 }
 
-/** Whether the goal was met, in a sentence. */
-function tell(part, { meets_goal: met, diversity, perplexity }) {
-  part(".verdict").hidden = met === undefined;
-  part(".verdict").classList.add(met ? "watermarked" : "uncertain");
-  part(".symbol").textContent = met ? "✓" : "≈";
-  part(".heading").textContent = met ? "As good as text without the watermark" : "Not as good as text without the watermark";
+/** Whether marked text is as good as the goal; null where so few texts cannot tell. */
+function met({ measured: { meets_goal: met }, frontier }) {
+  if (!frontier || met === undefined) return met;
+  const { diversity, perplexity } = intervals(frontier.points[0]);
+  const { least_diversity: least, most_perplexity: most } = frontier;
+  if (diversity[0] >= least && perplexity[1] <= most) return true;
+  return diversity[1] < least || perplexity[0] > most ? false : null;
+}
+
+const VERDICTS = new Map([
+  [true, ["watermarked", "✓", "As good as text without the watermark"]],
+  [false, ["uncertain", "≈", "Not as good as text without the watermark"]],
+  [null, ["uncertain", "≈", "Perhaps as good as text without the watermark"]],
+]);
+
+/** The same in a sentence. */
+function tell(part, model) {
+  const { meets_goal: reached, diversity, perplexity } = model.measured;
+  part(".verdict").hidden = reached === undefined;
+  if (reached === undefined) return;
+  const sure = met(model);
+  const [look, symbol, heading] = VERDICTS.get(sure);
+  part(".verdict").classList.add(look);
+  part(".symbol").textContent = symbol;
+  part(".heading").textContent = heading;
   const lacks = [];
   if (diversity < 1) lacks.push(`${(100 * (1 - diversity)).toFixed(1)} % less varied`);
   if (perplexity > 1) lacks.push(`${(100 * (perplexity - 1)).toFixed(1)} % harder to predict`);
   const how = lacks.join(" and ") || "at least as varied, and no harder to predict";
-  part(".sentence").textContent = met
-    ? `With the chosen settings marked text reaches the goal: it is ${how}.`
-    : `No settings that were tried reach the goal. With the best of them marked text is ${how} than unmarked text.`;
+  const doubt = sure === null ? " So few texts cannot tell: the goal lies within the intervals below." : "";
+  part(".sentence").textContent = reached
+    ? `With the chosen settings marked text reaches the goal: it is ${how}.${doubt}`
+    : `No settings that were tried reach the goal. With the best of them marked text is ${how} than unmarked text.${doubt}`;
 }
 
 /** The four figures of the chosen settings. */
