@@ -24,6 +24,8 @@ from dgmark.watermark.key import WatermarkKey
 from support.services import key_folder, listening
 
 schemathesis = pytest.importorskip("schemathesis")
+# not first in a test: pytest rewrites it, and Python 3.11 fails if another thread compiles at the same time
+pytest.importorskip("schemathesis.specs.openapi.schemas")
 pytestmark = pytest.mark.slow
 FORM = "multipart/form-data"
 
