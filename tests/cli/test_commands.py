@@ -584,29 +584,24 @@ def test_a_command_that_needs_an_extra_says_how_to_install_it(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_the_demo_detects_the_mark_also_after_the_cut(key_file: Path, tmp_path: Path) -> None:
+def test_the_demo_detects_the_mark_also_after_the_cut_and_needs_no_download(key_file: Path, tmp_path: Path) -> None:
     picture = tmp_path / "demo.svg"
-    environment = {**os.environ, "COLUMNS": "100"}
+    nowhere = {"DGMARK_CACHE": str(tmp_path), "DGMARK_BASE": str(tmp_path / "missing.whl"), "COLUMNS": "100"}
+    command = [sys.executable, "-m", "dgmark", "demo"]
     done = subprocess.run(
-        [sys.executable, "-m", "dgmark", "demo", "--key", str(key_file), "--svg", str(picture)],
+        [*command, "--key", str(key_file), "--svg", str(picture)],
         capture_output=True,
         text=True,
         check=True,
-        env=environment,
+        env=os.environ | nowhere,
     )
-    assert done.stdout.count("watermarked ") == 2
-    assert done.stdout.count("not_detected ") == 1
-    assert picture.read_text().startswith("<svg")
-
-
-@pytest.mark.slow
-def test_the_demo_needs_the_narrators_base_for_the_narrator_only(tmp_path: Path) -> None:
-    nowhere = {"DGMARK_CACHE": str(tmp_path), "DGMARK_BASE": str(tmp_path / "missing.whl"), "COLUMNS": "100"}
-    command = [sys.executable, "-m", "dgmark", "demo", "--length", "64"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | nowhere)
     assert "Where have you been" in done.stdout
     assert "without the mark, temperature 1.0" in done.stdout
     assert "with the mark, temperature 0.6" in done.stdout
+    assert done.stdout.count("watermarked ") == 2
+    assert done.stdout.count("not_detected ") == 1
+    assert picture.read_text().startswith("<svg")
+    # the narrator needs its base
     chosen = subprocess.run(
         [*command, "--model", "narrator"], capture_output=True, text=True, check=False, env=os.environ | nowhere
     )
