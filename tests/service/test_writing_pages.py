@@ -296,7 +296,7 @@ def test_what_was_tried_is_a_picture_and_a_table(page: Any, address: str) -> Non
     page.wait_for_selector(".frontier svg")
     assert page.inner_text(".heading") == "Perhaps as good as text without the watermark"
     assert "4.0 % harder to predict" in page.inner_text(".sentence")
-    assert "cannot tell" in page.inner_text(".sentence")
+    assert "32 texts are too few to be sure" in page.inner_text(".sentence")
     # (variety, perplexity, their errors): 95 % intervals within the goal, beyond it, and over it
     for figures, verdict in (((1.05, 1, 0.01, 0.01), True), ((1.05, 1.1, 0.01, 0.01), False), ((0.9, 1, 0.1, 0), None)):
         names = ("diversity", "perplexity", "diversity_error", "log_perplexity_error")

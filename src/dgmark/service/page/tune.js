@@ -80,7 +80,8 @@ function tell(part, model) {
   if (diversity < 1) lacks.push(`${(100 * (1 - diversity)).toFixed(1)} % less varied`);
   if (perplexity > 1) lacks.push(`${(100 * (perplexity - 1)).toFixed(1)} % harder to predict`);
   const how = lacks.join(" and ") || "at least as varied, and no harder to predict";
-  const doubt = sure === null ? " So few texts cannot tell: the goal lies within the intervals below." : "";
+  const { texts } = model.measured;
+  const doubt = sure === null ? ` ${number(texts)} texts are too few to be sure: the edge of the goal lies within the intervals.` : "";
   part(".sentence").textContent = reached
     ? `With the chosen settings marked text reaches the goal: it is ${how}.${doubt}`
     : `No settings that were tried reach the goal. With the best of them marked text is ${how} than unmarked text.${doubt}`;
