@@ -207,6 +207,7 @@ class _Game:
         self.modulus, self.states = model.modulus, model.states
         start = beginning(model.first)
         self.phases = np.repeat(start[:, :-1, None], keys, axis=2).astype(np.float32)
+        self.neighbours = np.empty_like(self.phases)  # room for the sums of each phase's two neighbours
         self.outside = np.full(keys, start[-1, -1], dtype=np.float32)
         self.won = np.ones((len(MIXTURE), keys), dtype=np.float32)
         self.returning = np.ones((len(MIXTURE), keys), dtype=np.float32)
@@ -231,10 +232,13 @@ class _Game:
             phases *= self.here
             phases += other
         else:
-            other = (
-                phases.sum(axis=1, keepdims=True) * self.far
-                + (np.roll(phases, 1, axis=1) + np.roll(phases, -1, axis=1)) * self.near
-            )
+            everywhere = phases.sum(axis=1, keepdims=True) * self.far
+            other = self.neighbours
+            np.add(phases[:, :-2], phases[:, 2:], out=other[:, 1:-1])
+            np.add(phases[:, -1], phases[:, 1], out=other[:, 0])
+            np.add(phases[:, -2], phases[:, 0], out=other[:, -1])
+            other *= self.near
+            other += everywhere
             phases *= self.stay
             phases += other
         phases[-1] += outside * np.float32(ENTER / self.states)
