@@ -1,21 +1,27 @@
-"""Compare position codes under edits: how many marked texts are found, and by which p-value.
+"""Compare position codes under edits: how many of the frontier's marked texts are found, and by which p-value.
 
-Run `python benchmarks/position_codes.py`. Every code marks the same prompts at the temperature at which marked text is
-about as diverse as unmarked text; the texts are edited by words and scored from the text alone, with the detector's
-defaults. Texts are stored under runs/ and reused.
+Run `dgmark experiment run frontier --runs runs/store` first, then `python benchmarks/position_codes.py --runs
+runs/store`. Every cell has the same prompts; the texts are edited by words and scored from the text alone, with the
+detector's defaults. Perplexity and diversity stand beside them, because settings are to be compared where these agree.
 """
 
 import argparse
-import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import dgmark
 from corpus import RUNS
 from dgmark.lab.attacks import Attack, attack
-from dgmark.lab.experiments.prompt_sets import BUILTIN_PROMPTS
-from dgmark.watermark.groups import SECRET_BYTES
+from dgmark.lab.evaluate.repetition import distinct_ngrams
+from dgmark.lab.experiments.catalog import load_experiment
+from dgmark.lab.experiments.cells import CellRows, read_cells
+from dgmark.lab.experiments.estimates import Estimate
+from dgmark.lab.experiments.frontier import Measured, matched
+from dgmark.lab.experiments.report import keys_of
+from dgmark.lab.experiments.schemes import DGMARK
+from dgmark.lab.experiments.store import Store
 
 RATE = 1e-4
 EDITS: dict[str, tuple[str, float]] = {
@@ -26,56 +32,84 @@ EDITS: dict[str, tuple[str, float]] = {
 }
 
 
+ALL = "all edits"
+
+
 def main() -> None:
-    """Print the table."""
+    """Print the table of the cells, and that of the codes at the diversity of unmarked text."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--codes", type=int, nargs="*", default=[0, 4, 8, 16, 32])
-    parser.add_argument("--texts", type=int, default=24)
-    parser.add_argument("--length", type=int, default=256)
-    parser.add_argument("--temperature", type=float, default=0.6)
-    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--runs", type=Path, default=RUNS, help="folder of the frontier's rows")
+    parser.add_argument("--curve", action="append", help='only these curves, such as "dgmark, code 16"')
     args = parser.parse_args()
-    prompts = [json.loads(line)["prompt"] for line in BUILTIN_PROMPTS.read_text().splitlines()[: args.texts]]
-    print("| code | match ratio | " + " | ".join(EDITS) + " |\n|---|---|" + "---|" * len(EDITS))
-    for code in args.codes:
-        key = _key(code)
-        store = RUNS / f"codes-{code}-{args.texts}-{args.length}-{args.temperature:g}.json"
-        texts = _texts(store, key, prompts, args)
-        detector = dgmark.Detector(key, fpr=RATE)
-        intact = [detector.detect(text).green_fraction for text in texts]
-        cells = [_cell(detector, texts, attack(name, budget=share, unit="word")) for name, share in EDITS.values()]
-        print(f"| {code or 'i mod 2'} | {np.mean(intact):.3f} | " + " | ".join(cells) + " |", flush=True)
+    store, experiment = Store(args.runs), load_experiment("frontier")
+    plan = store.read_plan(experiment.plan_name("builtin"))
+    cells = read_cells(store, experiment, "builtin", plan, keys_of(store, None), {})
+    curves: dict[str, list[Measured]] = {}
+    _line("decode", "perplexity", "distinct-2", ALL, *EDITS)
+    _line(*["---"] * (4 + len(EDITS)))
+    for cell in cells.values():
+        wanted = cell.cell.group in args.curve if args.curve else cell.cell.scheme == DGMARK
+        if wanted and cell.complete:
+            texts = [row["text"] for row in cell.rows]
+            p = [_p_values(cell, texts, attack(name, budget=share, unit="word")) for name, share in EDITS.values()]
+            one = _measured(store, plan, cell, p)
+            curves.setdefault(cell.cell.group, []).append(one)
+            each = [f"{np.count_nonzero(found <= RATE)} ({np.median(found):.0e})" for found in p]
+            _line(
+                cell.name,
+                f"{one.perplexity:.1f}",
+                f"{one.diversity.mean():.3f}",
+                f"{one.others[ALL].mean():.0f}",
+                *each,
+            )
+    _matched(curves, _measured(store, plan, cells["unmarked, T = 1"], []))
 
 
-def _key(code: int) -> dgmark.WatermarkKey:
-    spec = dgmark.WatermarkKey.generate("storyteller", code_length=code).spec
-    return dgmark.WatermarkKey(spec, f"codes-{code}", np.random.default_rng([18, code]).bytes(SECRET_BYTES))
+def _matched(curves: dict[str, list[Measured]], reference: Measured) -> None:
+    """Print what each code costs, and what is found of it, where its texts are as diverse as the reference."""
+    _line("as diverse as unmarked text at T = 1", "at T", "perplexity over unmarked", f"{ALL}, %", *EDITS)
+    _line(*["---"] * (4 + len(EDITS)))
+    for name, curve in curves.items():
+        if found := matched(curve, reference):
+            figures = [found.figures[one] for one in (ALL, *EDITS)]
+            _line(
+                name,
+                f"{found.temperature.value:.2f}",
+                _with_interval(found.ratio, 2),
+                *(_with_interval(one, 0) for one in figures),
+            )
 
 
-def _texts(store: Path, key: dgmark.WatermarkKey, prompts: list[str], args: argparse.Namespace) -> list[str]:
-    texts: list[str] = json.loads(store.read_text()) if store.exists() else []
-    model = dgmark.load_model("storyteller")
-    while len(texts) < len(prompts):
-        first = len(texts)
-        made = dgmark.generate(
-            model,
-            prompts[first : first + args.batch],
-            key=key,
-            length=args.length,
-            temperature=args.temperature,
-            cache="dual",
-            pad=True,
-            seed=first,
-        )
-        texts += [one.text for one in made]
-        store.parent.mkdir(exist_ok=True)
-        store.write_text(json.dumps(texts))
-    return texts
+def _line(*fields: str) -> None:
+    print(f"| {' | '.join(fields)} |", flush=True)
 
 
-def _cell(detector: dgmark.Detector, texts: list[str], edit: Attack) -> str:
-    p = np.array([detector.detect(edit(text, np.random.default_rng([1, n]))).p_value for n, text in enumerate(texts)])
-    return f"{np.count_nonzero(p <= RATE)} ({np.median(p):.0e})"
+def _with_interval(one: Estimate, digits: int) -> str:
+    return f"{one.value:.{digits}f} [{one.low:.{digits}f}, {one.high:.{digits}f}]"
+
+
+def _measured(store: Store, plan: dict[str, Any], cell: CellRows, p: list[np.ndarray]) -> Measured:
+    """A cell's texts, with 100 for each text that was found after an edit."""
+    stored = store.read("perplexity", plan["judge"]["hash"], [row["id"] for row in cell.rows])
+    if len(stored) < len(cell.rows):
+        raise SystemExit(f"{cell.name} has texts without perplexities: run `dgmark experiment run frontier` to its end")
+    scored = [stored[row["id"]] for row in cell.rows]
+    found = {name: 100.0 * (one <= RATE) for name, one in zip(EDITS, p, strict=False)}
+    return Measured(
+        temperature=float(cell.cell.at or 0.0),
+        diversity=np.array([distinct_ngrams(ids, 2) for ids in cell.ids]),
+        nats=np.array([float(row["nats"]) for row in scored]),
+        tokens=np.array([float(row["tokens"]) for row in scored]),
+        others={ALL: np.mean(list(found.values())[1:], axis=0)} if found else {},
+        found=found,
+    )
+
+
+def _p_values(cell: CellRows, texts: list[str], edit: Attack) -> np.ndarray:
+    assert cell.key is not None
+    detector = dgmark.Detector(cell.key, fpr=RATE)
+    edited = [edit(text, np.random.default_rng([1, number])) for number, text in enumerate(texts)]
+    return np.array([detector.detect(text).p_value for text in edited])
 
 
 if __name__ == "__main__":

@@ -36,9 +36,12 @@ def test_keygen_makes_sub_keys_and_key_show_names_them(tmp_path: Path) -> None:
     assert str(WatermarkKey.load(path).secret) not in json.dumps(shown)
 
 
-def test_keygen_without_the_option_makes_the_file_that_it_always_made(tmp_path: Path) -> None:
+def test_keygen_without_the_option_makes_a_key_without_subkeys(tmp_path: Path) -> None:
     assert run("keygen", tmp_path / "key.json").exit_code == 0
     content = json.loads((tmp_path / "key.json").read_text())
+    assert (content["version"], content["prf"], content["code_length"]) == (2, "shake256-rank-v1", 16)
+    assert run("keygen", tmp_path / "paper.json", "--code-length", 0).exit_code == 0
+    content = json.loads((tmp_path / "paper.json").read_text())
     assert (content["version"], content["prf"]) == (1, "shake256-rank-v1")
     shown = json.loads(run("key", "show", tmp_path / "key.json", "--json").stdout)
     assert (shown["subkeys"], shown["prf"]) == (1, "shake256-rank-v1")

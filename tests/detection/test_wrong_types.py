@@ -56,7 +56,7 @@ CALLS: dict[str, tuple[Callable[[Any], object], Callable[[Any], bool]]] = {
     "file of a key": (KEY.save, lambda _: False),
     "modulus": (lambda value: WatermarkKey.generate(modulus=value), lambda _: False),
     "rotation": (lambda value: WatermarkKey.generate(rotation=value), lambda _: False),
-    "code length": (lambda value: WatermarkKey.generate(code_length=value), lambda _: False),
+    "code length": (lambda value: WatermarkKey.generate(code_length=value), lambda value: value is None),
     "grouping": (lambda value: WatermarkKey.generate(grouping=value), lambda _: False),
     "model": (WatermarkKey.generate, lambda _: False),
     "secret": (lambda value: WatermarkKey(known_spec(), "id", value), lambda _: False),

@@ -91,7 +91,7 @@ def real_base(folder: Path) -> Any:
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("keys")
-    WatermarkKey.generate(TOY).save(folder / "plain.json")
+    WatermarkKey.generate(TOY, code_length=0).save(folder / "plain.json")
     WatermarkKey.generate(TOY, subkeys=4).save(folder / "many.json")
     return folder
 

@@ -199,8 +199,11 @@ def test_a_checkpoint_is_known_by_its_content(tmp_path: Path) -> None:
 
 
 def test_a_cell_may_have_another_spec_of_the_same_secret() -> None:
-    key = WatermarkKey.generate(TOY)
+    coded = WatermarkKey.generate(TOY)
+    key = cell_key(coded, KeyOptions())
+    assert (coded.spec.code_length, key.spec.code_length, key.secret) == (16, 0, coded.secret)
     assert cell_key(key, KeyOptions()) is key
+    assert cell_key(coded, KeyOptions(code_length=16)) is coded
     three = cell_key(key, KeyOptions(modulus=3))
     assert (three.spec.modulus, three.secret, three.fingerprint == key.fingerprint) == (3, key.secret, False)
     keyless = cell_key(key, KeyOptions(scheme="token-id"))

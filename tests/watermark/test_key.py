@@ -115,7 +115,25 @@ def test_a_fresh_key_is_bound_to_its_models_tokenizer_and_padded_vocabulary() ->
 
 
 def test_a_fresh_key_is_for_the_built_in_model_by_default() -> None:
-    assert WatermarkKey.generate().spec == known_spec()
+    assert WatermarkKey.generate(code_length=0).spec == known_spec()
+
+
+@pytest.mark.parametrize(
+    ("options", "code_length"),
+    [
+        ({}, 16),
+        ({"code_length": 0}, 0),
+        ({"code_length": 8}, 8),
+        ({"modulus": 4}, 0),
+        ({"modulus": 4, "code_length": 32}, 32),
+        ({"rotation": 32}, 0),
+        ({"subkeys": 256}, 0),
+        ({"subkeys": 2**24}, 0),
+        ({"grouping": "token-id"}, 0),
+    ],
+)
+def test_a_fresh_plain_key_has_a_position_code_of_16(options: dict[str, Any], code_length: int) -> None:
+    assert WatermarkKey.generate(**options).spec.code_length == code_length
 
 
 def test_fresh_keys_have_secrets_and_ids_of_their_own() -> None:

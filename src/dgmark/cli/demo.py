@@ -40,7 +40,6 @@ class Show:
     marked: Settings
 
 
-CODE_LENGTH = 16  # of a new key: at low temperatures its marks are stronger than those of the paper's i mod m
 SHOWS = {
     BUILTIN: Show(
         '"Where have you been all day?" asked the old woman, when the boy came home at last.\n'
@@ -96,7 +95,7 @@ def demo(
     console = Console(record=True, width=112) if svg else stdout()
     loaded_key = None if key_file is None else WatermarkKey.load(key_file)
     denoiser = _load(model or (BUILTIN if loaded_key is None else loaded_key.spec.tokenizer))
-    key = WatermarkKey.generate(denoiser, code_length=CODE_LENGTH) if loaded_key is None else loaded_key
+    key = WatermarkKey.generate(denoiser) if loaded_key is None else loaded_key
     show = SHOWS[denoiser.name]
     prompt = show.prompt if prompt is None else prompt
     origin = "new, secret" if loaded_key is None else "secret"

@@ -13,6 +13,7 @@ from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.cli.help_page import Command
 from dgmark.cli.options import KEY, MODEL, AllowOpenKey, OneObject
+from dgmark.watermark.groups import DEFAULT_CODE
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.subkeys import prf_of
 
@@ -42,12 +43,13 @@ def keygen(
         ),
     ] = Grouping.KEYED,
     code_length: Annotated[
-        int,
+        int | None,
         typer.Option(
             help="Period of a secret position code: a multiple of --modulus, up to 64; 0: the paper's position mod m.",
+            show_default=f"{DEFAULT_CODE}; 0 with --rotate, --subkeys, --scheme token-id or another --modulus",
             rich_help_panel=KEY,
         ),
-    ] = 0,
+    ] = None,
     subkeys: Annotated[
         int,
         typer.Option(
@@ -76,7 +78,8 @@ def keygen(
 
 def _next_steps(file: Path, model: str) -> str:
     quoted = shlex.quote(str(file))
-    named = "" if model == BUILTIN else f" --model {shlex.quote(model)}"
+    # a mark makes text hotter; for the storyteller we know by how much (docs/results/frontier)
+    named = " --temperature 0.6" if model == BUILTIN else f" --model {shlex.quote(model)}"
     return (
         "Next:\n"
         f"  dgmark generate --key {quoted}{named} --prompt 'Once upon a time' > text.txt   write a marked text\n"

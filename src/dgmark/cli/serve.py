@@ -20,7 +20,7 @@ import typer
 
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.cli.console import command_errors, needed_extra, stderr
-from dgmark.cli.demo import CODE_LENGTH, SHOWS
+from dgmark.cli.demo import SHOWS
 from dgmark.cli.option_groups import option_groups, options_of, set_options
 from dgmark.cli.options import DECODING, DETECTION, KEY, MODEL, SPEED, AllowOpenKey, Loading, loading_options
 from dgmark.decode.settings_file import TunedSettings, read_settings_file
@@ -357,7 +357,7 @@ def _throw_away_key() -> Path:
     """A folder with a new key of the storyteller, which is removed when the process ends."""
     folder = tempfile.TemporaryDirectory(prefix="dgmark-")
     atexit.register(folder.cleanup)
-    WatermarkKey.generate(BUILTIN, code_length=CODE_LENGTH).save(Path(folder.name) / "demo.json")
+    WatermarkKey.generate(BUILTIN).save(Path(folder.name) / "demo.json")
     return Path(folder.name)
 
 

@@ -23,6 +23,8 @@ PRF: Final = "shake256-rank-v1"
 SECRET_BYTES = 32
 MODULI = range(2, 17)
 LONGEST_CODE = 64
+# i mod 2 rewards loops: as diverse, its texts have a higher perplexity (docs/decoding-numbers.md)
+DEFAULT_CODE = 16
 MOST_SUBKEYS = 65_536
 # more sub-keys are pairs, one of each class of tokens
 PAIRED_SUBKEYS = (2**24, 2**32)

@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.errors import KeyFileFormat, SettingsError, TokenizerMismatch, VocabularyMismatch, as_path
-from dgmark.watermark.groups import SECRET_BYTES, Grouping, GroupTables, WatermarkSpec
+from dgmark.watermark.groups import DEFAULT_CODE, SECRET_BYTES, Grouping, GroupTables, WatermarkSpec
 from dgmark.watermark.key_file import KeyWarning, read_key_file, write_key_file
 from dgmark.watermark.pairs import PairedSubkeys
 from dgmark.watermark.subkeys import Subkeys, prf_of
@@ -72,7 +72,7 @@ class WatermarkKey:
         modulus: int = 2,
         rotation: int = 0,
         grouping: Grouping = "keyed",
-        code_length: int = 0,
+        code_length: int | None = None,
         subkeys: int = 1,
     ) -> "WatermarkKey":
         """Make a new key for `model` (a name, a folder, or a loaded model). The operating system draws its secret.
@@ -83,6 +83,7 @@ class WatermarkKey:
             rotation: positions after which the groups change; 0 = never.
             grouping: "keyed", or "token-id" for the paper's keyless rule.
             code_length: period of a keyed position code, a multiple of the modulus up to 64; 0 = the paper's i mod m.
+                None: 16 for a keyed key of modulus 2 without rotation and sub-keys, else 0.
             subkeys: number of sub-keys, a power of two up to 65,536, or 2^24 or 2^32: each text is marked with one of
                 them, drawn at random, so that texts do not share their groups. 1 = the paper's method.
 
@@ -103,9 +104,12 @@ class WatermarkKey:
             table_size=table_size,
             tokenizer=tokenizer.name,
             tokenizer_fingerprint=tokenizer.fingerprint,
-            code_length=code_length,
+            code_length=0 if code_length is None else code_length,
             subkeys=subkeys,
         )
+        plain = (spec.modulus, spec.rotation, spec.grouping, spec.subkeys) == (2, 0, "keyed", 1)
+        if code_length is None and plain:
+            spec = replace(spec, code_length=DEFAULT_CODE)
         secret = secrets.token_bytes(SECRET_BYTES) if grouping == "keyed" else None
         key = cls(spec=spec, key_id=secrets.token_hex(8), secret=secret)
         key.check_tokenizer(tokenizer)

@@ -106,9 +106,9 @@ def cell_key(base: WatermarkKey, options: KeyOptions) -> WatermarkKey:
             "an experiment marks all texts of a cell alike: give a key without sub-keys (`dgmark keygen --subkeys 1`)"
         )
     changes = {name: value for name, value in options.model_dump().items() if value is not None}
-    if not changes:
-        return base
     spec = WatermarkSpec.from_fields({**base.spec.to_fields(), **changes})
+    if spec == base.spec:
+        return base
     if spec.grouping == "keyed" and base.secret is None:
         raise SettingsError("the run's key has no secret: give a keyed one (see `dgmark keygen`)")
     return replace(base, spec=spec, secret=base.secret if spec.grouping == "keyed" else None)

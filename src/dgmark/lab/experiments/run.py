@@ -163,7 +163,7 @@ def run_key(store: Store, model: Denoiser, path: Path | None) -> WatermarkKey:
     own = store.root / "keys" / f"{model.tokenizer.vocabulary_fingerprint}-{model.vocab_size}.json"
     if not own.exists():
         own.parent.mkdir(parents=True, exist_ok=True)
-        WatermarkKey.generate(model).save(own)
+        WatermarkKey.generate(model, code_length=0).save(own)
     return WatermarkKey.load(own)
 
 

@@ -73,12 +73,15 @@ class Setup(_Table):
 
 
 class KeyOptions(_Table):
-    """The fields in which the spec of a cell's key differs from that of the run's key."""
+    """The fields in which the spec of a cell's key differs from that of the run's key.
+
+    The position code is always the cell's own: the paper's i mod m unless the cell says otherwise.
+    """
 
     modulus: int | None = None
     rotation: int | None = None
     scheme: Grouping | None = None
-    code_length: int | None = None
+    code_length: int = 0
 
 
 class Rates(_Table):
