@@ -25,7 +25,7 @@ def public_key(model: str, subkeys: int) -> WatermarkKey:
     The sub-keys of a smaller N are the first of a larger one, so texts of them are texts of both.
     """
     secret = np.random.default_rng([20, 1]).bytes(SECRET_BYTES)
-    return replace(WatermarkKey.generate(model, subkeys=subkeys), key_id="forging", secret=secret)
+    return replace(WatermarkKey.generate(model, code_length=0, subkeys=subkeys), key_id="forging", secret=secret)
 
 
 def prompts() -> list[str]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Scale = Literal["percent", "zero", "log"]
 
-_MARKERS = "osD^vP*X"
+_MARKERS = "osD^vP*X<>ph"
 _DASHES = ("-", "--", "-.", ":")
 
 
