@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--together", type=int, default=1, help="with --cost: texts that are written at once")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        WatermarkKey.generate(subkeys=options.subkeys).save(Path(folder) / "main.json")
+        WatermarkKey.generate(code_length=0, subkeys=options.subkeys).save(Path(folder) / "main.json")
         port = free_port()
         command = ["serve", "--keys", folder, "--port", str(port), "--workers", "1", "--model", "storyteller"]
         server = subprocess.Popen([sys.executable, "-m", "dgmark", *command], stderr=subprocess.DEVNULL)

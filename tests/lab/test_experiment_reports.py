@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dgmark.errors import KeyFileError
 from dgmark.lab.experiments.estimates import Estimate, auc, mean, median, perplexity, share
 from dgmark.lab.experiments.recipe import Recipe
 from dgmark.lab.experiments.report import make_report, to_page, write_report
@@ -127,6 +128,18 @@ def test_the_report_of_a_small_store_is_as_it_was(tmp_path: Path) -> None:
     write_report(report, tmp_path / "out")
     for name in ("report.md", "numbers.csv", "tables.tex"):
         assert (tmp_path / "out" / name).read_text() == (GOLDEN / name).read_text(), name
+
+
+def test_texts_of_another_position_code_than_the_cells_are_not_scored(tmp_path: Path) -> None:
+    store, _ = golden_store(tmp_path / "runs")
+    coded = replace(known_key("report"), spec=replace(known_key("report").spec, code_length=16))
+    plan = store.read_plan("golden")
+    for cell in plan["cells"].values():
+        cell |= {"run_key": coded.fingerprint, "key_fingerprint": coded.fingerprint}
+    store.write_plan("golden", plan)
+    experiment = parse_experiment(EXPERIMENT, "golden.toml")
+    with pytest.raises(KeyFileError, match=f"were made under key {coded.fingerprint}.*run the cell again"):
+        make_report(experiment, store, "builtin", {coded.fingerprint: coded})
 
 
 def test_figures_are_written_in_three_formats_the_same_in_every_run(tmp_path: Path) -> None:

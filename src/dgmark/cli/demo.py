@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 class Show:
     """The prompt of a model, and its decoding settings.
 
-    Steering gives up the sharpening of decoding by confidence, so marked text is drawn at a lower temperature.
+    Steering gives up the sharpening of decoding by confidence, so marked text is drawn at a lower temperature: the one
+    that suits the position code of new keys.
     """
 
     prompt: str

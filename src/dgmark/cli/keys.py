@@ -54,7 +54,7 @@ def keygen(
         int,
         typer.Option(
             help="Mark each text with one of this many sub-keys, drawn at random: a power of two up to 65536, or "
-            "16777216 or 4294967296 for payloads of 24 and 32 bits; 1: the paper's method.",
+            "16777216 or 4294967296 for payloads of 24 and 32 bits; 1: all texts share their groups, as in the paper.",
             rich_help_panel=KEY,
         ),
     ] = 1,
@@ -73,13 +73,14 @@ def keygen(
             "and its p-values are not guaranteed"
         )
     print(f"{file}: key {key.fingerprint} for {model}")
-    stderr().print(_next_steps(file, model), markup=False)
+    stderr().print(_next_steps(file, model, key), markup=False)
 
 
-def _next_steps(file: Path, model: str) -> str:
+def _next_steps(file: Path, model: str, key: WatermarkKey) -> str:
     quoted = shlex.quote(str(file))
-    # a mark makes text hotter; for the storyteller we know by how much (docs/results/frontier)
-    named = " --temperature 0.6" if model == BUILTIN else f" --model {shlex.quote(model)}"
+    named = "" if model == BUILTIN else f" --model {shlex.quote(model)}"
+    if model == BUILTIN and key.spec.code_length == DEFAULT_CODE:
+        named = " --temperature 0.6"  # a mark makes text hotter; here we know by how much (docs/results/frontier)
     return (
         "Next:\n"
         f"  dgmark generate --key {quoted}{named} --prompt 'Once upon a time' > text.txt   write a marked text\n"
