@@ -164,7 +164,7 @@ def test_one_file_is_spread_over_workers(nodes: Any, tmp_path: Path) -> None:
 def test_a_lost_node_loses_and_doubles_no_row(nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(detecting, "FILE_ROWS", 64)  # so that some rows are finished long before the last
     for part in range(8):
-        write_rows(tmp_path / "in" / f"{part}.jsonl", range(part * 100, part * 100 + 100))
+        write_rows(tmp_path / "in" / f"{part}.jsonl", range(part * 200, part * 200 + 200))
     lost = nodes.add_node(num_cpus=4)  # Ray spreads the processes; the head alone has room for all five
     nodes.wait_for_nodes()
     tallies: list[Tally] = []
@@ -173,17 +173,20 @@ def test_a_lost_node_loses_and_doubles_no_row(nodes: Any, tmp_path: Path, monkey
     )
     run.start()
     deadline = time.monotonic() + 120
-    while run.is_alive() and time.monotonic() < deadline and not [*(tmp_path / "out").glob("finished/*")]:
+    while run.is_alive() and time.monotonic() < deadline:
+        actors = ray._private.state.actors().values()
+        places = [actor["Address"]["NodeID"] for actor in actors if actor["State"] == "ALIVE"]
+        if lost.node_id in places and [*(tmp_path / "out").glob("finished/*")]:
+            break
         time.sleep(0.02)
     assert run.is_alive()
-    places = [actor["Address"]["NodeID"] for actor in ray._private.state.actors().values() if actor["State"] == "ALIVE"]
     assert lost.node_id in places
     nodes.remove_node(lost, allow_graceful=False)
     run.join(300)
     assert not run.is_alive()
     counts = Counter(row["id"] for row in rows_in(tmp_path / "out"))
-    assert counts == {f"row-{number}": 1 for number in range(800)}
-    assert tallies[0].scored == 800
+    assert counts == {f"row-{number}": 1 for number in range(1600)}
+    assert tallies[0].scored == 1600
 
 
 def test_texts_equal_those_of_one_process(nodes: Any, tmp_path: Path) -> None:
