@@ -6,22 +6,22 @@ detector's defaults. Perplexity and diversity stand beside them, because setting
 """
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 import dgmark
 from corpus import RUNS
 from dgmark.lab.attacks import Attack, attack
-from dgmark.lab.evaluate.repetition import distinct_ngrams
 from dgmark.lab.experiments.catalog import load_experiment
 from dgmark.lab.experiments.cells import CellRows, read_cells
-from dgmark.lab.experiments.estimates import Estimate
 from dgmark.lab.experiments.frontier import Measured, matched
 from dgmark.lab.experiments.report import keys_of
 from dgmark.lab.experiments.schemes import DGMARK
 from dgmark.lab.experiments.store import Store
+from dgmark.lab.experiments.tables import with_interval
+from dgmark.lab.experiments.views.frontier import quality
 
 RATE = 1e-4
 EDITS: dict[str, tuple[str, float]] = {
@@ -30,8 +30,6 @@ EDITS: dict[str, tuple[str, float]] = {
     **{f"insertion {share:g}": ("insertion", share) for share in (0.1, 0.2)},
     **{f"substitution {share:g}": ("substitution", share) for share in (0.1, 0.2, 0.4)},
 }
-
-
 ALL = "all edits"
 
 
@@ -44,17 +42,21 @@ def main() -> None:
     store, experiment = Store(args.runs), load_experiment("frontier")
     plan = store.read_plan(experiment.plan_name("builtin"))
     cells = read_cells(store, experiment, "builtin", plan, keys_of(store, None), {})
+    reference = quality(store, plan, cells["unmarked, T = 1"])
+    if reference is None:
+        raise SystemExit("the unmarked cell lacks texts or perplexities: run `dgmark experiment run frontier`")
     curves: dict[str, list[Measured]] = {}
     _line("decode", "perplexity", "distinct-2", ALL, *EDITS)
     _line(*["---"] * (4 + len(EDITS)))
     for cell in cells.values():
         wanted = cell.cell.group in args.curve if args.curve else cell.cell.scheme == DGMARK
-        if wanted and cell.complete:
+        if wanted and (one := quality(store, plan, cell)):
             texts = [row["text"] for row in cell.rows]
             p = [_p_values(cell, texts, attack(name, budget=share, unit="word")) for name, share in EDITS.values()]
-            one = _measured(store, plan, cell, p)
+            found = {name: 100.0 * (values <= RATE) for name, values in zip(EDITS, p, strict=True)}
+            one = replace(one, others={ALL: np.mean(list(found.values())[1:], axis=0)}, found=found)
             curves.setdefault(cell.cell.group, []).append(one)
-            each = [f"{np.count_nonzero(found <= RATE)} ({np.median(found):.0e})" for found in p]
+            each = [f"{np.count_nonzero(values <= RATE)} ({np.median(values):.0e})" for values in p]
             _line(
                 cell.name,
                 f"{one.perplexity:.1f}",
@@ -62,7 +64,7 @@ def main() -> None:
                 f"{one.others[ALL].mean():.0f}",
                 *each,
             )
-    _matched(curves, _measured(store, plan, cells["unmarked, T = 1"], []))
+    _matched(curves, reference)
 
 
 def _matched(curves: dict[str, list[Measured]], reference: Measured) -> None:
@@ -75,34 +77,13 @@ def _matched(curves: dict[str, list[Measured]], reference: Measured) -> None:
             _line(
                 name,
                 f"{found.temperature.value:.2f}",
-                _with_interval(found.ratio, 2),
-                *(_with_interval(one, 0) for one in figures),
+                with_interval(found.ratio, 2),
+                *(with_interval(one, 0) for one in figures),
             )
 
 
 def _line(*fields: str) -> None:
     print(f"| {' | '.join(fields)} |", flush=True)
-
-
-def _with_interval(one: Estimate, digits: int) -> str:
-    return f"{one.value:.{digits}f} [{one.low:.{digits}f}, {one.high:.{digits}f}]"
-
-
-def _measured(store: Store, plan: dict[str, Any], cell: CellRows, p: list[np.ndarray]) -> Measured:
-    """A cell's texts, with 100 for each text that was found after an edit."""
-    stored = store.read("perplexity", plan["judge"]["hash"], [row["id"] for row in cell.rows])
-    if len(stored) < len(cell.rows):
-        raise SystemExit(f"{cell.name} has texts without perplexities: run `dgmark experiment run frontier` to its end")
-    scored = [stored[row["id"]] for row in cell.rows]
-    found = {name: 100.0 * (one <= RATE) for name, one in zip(EDITS, p, strict=False)}
-    return Measured(
-        temperature=float(cell.cell.at or 0.0),
-        diversity=np.array([distinct_ngrams(ids, 2) for ids in cell.ids]),
-        nats=np.array([float(row["nats"]) for row in scored]),
-        tokens=np.array([float(row["tokens"]) for row in scored]),
-        others={ALL: np.mean(list(found.values())[1:], axis=0)} if found else {},
-        found=found,
-    )
 
 
 def _p_values(cell: CellRows, texts: list[str], edit: Attack) -> np.ndarray:

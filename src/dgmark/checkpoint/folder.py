@@ -5,6 +5,7 @@ Key generation and detection need a model's tokenizer and padded vocabulary. The
 
 import json
 import os
+import shlex
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +18,11 @@ BUILTIN = "storyteller"
 NARRATOR = "narrator"
 # the models of the package dgmark-builtin; the first is the default
 BUILTINS = (BUILTIN, NARRATOR)
+
+
+def model_option(name: str) -> str:
+    """The option that names a model in a command that is shown to somebody; "" for the default model."""
+    return "" if name == BUILTIN else f" --model {shlex.quote(name)}"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dgmark.checkpoint.folder import BUILTIN
+from dgmark.checkpoint.folder import BUILTIN, model_option
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.cli.help_page import Command
@@ -78,7 +78,7 @@ def keygen(
 
 def _next_steps(file: Path, model: str, key: WatermarkKey) -> str:
     quoted = shlex.quote(str(file))
-    named = "" if model == BUILTIN else f" --model {shlex.quote(model)}"
+    named = model_option(model)
     if model == BUILTIN and key.spec.code_length == DEFAULT_CODE:
         named = " --temperature 0.6"  # a mark makes text hotter; here we know by how much (docs/results/frontier)
     return (

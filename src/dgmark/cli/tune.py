@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from dgmark.checkpoint.folder import BUILTIN, NARRATOR
+from dgmark.checkpoint.folder import BUILTIN, NARRATOR, model_option
 from dgmark.cli import options as opt
 from dgmark.cli.bar import row_bar
 from dgmark.cli.console import command_errors, needed_extra, stderr, stdout
@@ -306,11 +306,7 @@ def _show(ranked: "Sequence[tuple[Candidate, Standing]]", out: Path, tuned: Tune
         stderr().print(f"no settings meet the goal; the best are {' and '.join([*lacks, *over])}", markup=False)
     stderr().print(
         f"{out}: {best.name}\nUse them with a key of this code:\n"
-        f"  dgmark keygen key.json{_for_model(tuned.model)} --code-length {tuned.code_length}\n"
-        f"  dgmark generate --key key.json{_for_model(tuned.model)} --settings {out} --prompt ...",
+        f"  dgmark keygen key.json{model_option(tuned.model)} --code-length {tuned.code_length}\n"
+        f"  dgmark generate --key key.json{model_option(tuned.model)} --settings {out} --prompt ...",
         markup=False,
     )
-
-
-def _for_model(name: str) -> str:
-    return "" if name == BUILTIN else f" --model {name}"

@@ -1,13 +1,12 @@
 """Files of decoding settings: what `dgmark tune` found for a model, and `generate` and the Python API take."""
 
 import json
-import shlex
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from dgmark.checkpoint.folder import BUILTIN
+from dgmark.checkpoint.folder import model_option
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.errors import SettingsError
 from dgmark.rows.inputs import open_file
@@ -104,10 +103,9 @@ class TunedSettings(BaseModel):
         if key is None or key.spec.code_length == self.code_length:
             return
         values = " ".join(_flag(name, value) for name, value in self.decoding.items())
-        named = "" if self.model == BUILTIN else f" --model {shlex.quote(self.model)}"
         raise SettingsError(
             f"these settings were found with a position code of {self.code_length}, and the key has one of "
-            f"{key.spec.code_length}: make a key with `dgmark keygen FILE{named} "
+            f"{key.spec.code_length}: make a key with `dgmark keygen FILE{model_option(self.model)} "
             f"--code-length {self.code_length}` (and the other options that yours was made with), or give the "
             f"settings as options, which need no such key: {values}"
         )

@@ -4,7 +4,8 @@ dgMARK is scored as `dgmark detect` comes (mode auto), from the text; the other 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -15,6 +16,7 @@ from dgmark.lab.experiments.estimates import Estimate, mean, perplexity, quantil
 from dgmark.lab.experiments.figures import Curve, Points, frontier_figure, points_figure
 from dgmark.lab.experiments.frontier import WORST, Matched, Measured, matched
 from dgmark.lab.experiments.schemes import DGMARK
+from dgmark.lab.experiments.store import Store
 from dgmark.lab.experiments.tables import Column, Quantity, Table, number, quantity_table, with_interval
 from dgmark.lab.experiments.views.section import Context, Section, tables_of
 
@@ -133,10 +135,16 @@ def _references(context: Context, measured: Mapping[str, Measured]) -> list[str]
 
 def _measured(context: Context, cell: CellRows) -> Measured | None:
     """Measure the texts of a cell; None if some of its texts or perplexities are missing."""
-    judge = context.plan.get("judge")
+    one = quality(context.store, context.plan, cell)
+    return None if one is None else replace(one, others=_variety(cell) | _bits(cell), found=_found(cell))
+
+
+def quality(store: Store, plan: Mapping[str, Any], cell: CellRows) -> Measured | None:
+    """Diversity and perplexity of the texts of a cell; None if some of its texts or perplexities are missing."""
+    judge = plan.get("judge")
     if judge is None or not cell.complete:
         return None
-    stored = context.store.read("perplexity", judge["hash"], [row["id"] for row in cell.rows])
+    stored = store.read("perplexity", judge["hash"], [row["id"] for row in cell.rows])
     if len(stored) < len(cell.rows):
         return None
     scored = [stored[row["id"]] for row in cell.rows]
@@ -145,8 +153,8 @@ def _measured(context: Context, cell: CellRows) -> Measured | None:
         diversity=np.array([distinct_ngrams(ids, 2) for ids in cell.ids]),
         nats=np.array([float(row["nats"]) for row in scored]),
         tokens=np.array([float(row["tokens"]) for row in scored]),
-        others=_variety(cell) | _bits(cell),
-        found=_found(cell),
+        others={},
+        found={},
     )
 
 
