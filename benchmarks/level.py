@@ -11,6 +11,7 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import erfc, sqrt
 from pathlib import Path
 from typing import Any
@@ -113,10 +114,11 @@ def main() -> None:
     parser.add_argument("human", type=Path, help="JSON Lines with domain, lang and text")
     parser.add_argument("--passages", type=int, default=120, help="passages of each kind; 0 for all")
     parser.add_argument("--keys", type=int, default=20)
+    parser.add_argument("--code-length", type=int, default=0, help="position code of the keys; 0 for i mod 2")
     parser.add_argument("--out", type=Path, default=RUNS / "level.npz")
     parser.add_argument("--plot", type=Path, help="file for a plot of the p-values against the uniform distribution")
     args = parser.parse_args()
-    spec = bench_key().spec
+    spec = replace(bench_key().spec, code_length=args.code_length)
     keys = [random_key(spec, number) for number in range(args.keys)]
     p_values: dict[str, Any] = {}
     print(f"{args.keys} keys, at most {args.passages or 'all'} passages of a kind, first {TOKENS} tokens each\n")

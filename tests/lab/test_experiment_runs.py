@@ -230,6 +230,12 @@ def test_experiments_that_cannot_be_run_say_why(tmp_path: Path) -> None:
         report_toy(load_experiment("edits"), Store(tmp_path))
 
 
+def test_a_runs_folder_without_a_key_gets_one_of_i_mod_2_and_keeps_it(tmp_path: Path) -> None:
+    made = [run_key(Store(tmp_path / folder), TOY, None) for folder in ("one", "one", "two")]
+    assert made[0].secret == made[1].secret != made[2].secret
+    assert made[0].spec.code_length == 0
+
+
 def test_a_report_needs_the_key_of_its_run(tmp_path: Path) -> None:
     store = run_toy(small(), tmp_path)
     with pytest.raises(KeyFileError, match="was run with key"):

@@ -10,6 +10,8 @@ from dgmark.lab.experiments.spec import Experiment
 from dgmark.lab.experiments.store import Store
 from dgmark.models.denoiser import CacheMode, Session, open_session
 from dgmark.models.toy import ToyDenoiser
+from dgmark.watermark.groups import SECRET_BYTES
+from dgmark.watermark.key import WatermarkKey
 
 
 class CachingToy(ToyDenoiser):
@@ -31,8 +33,13 @@ def toy_subject(name: str, **_: Any) -> Subject:
 def run_toy(
     experiment: Experiment, root: Path, told: list[tuple[str, int, int]] | None = None, **options: Any
 ) -> Store:
-    """Run an experiment with the toy and 8 tokens a text."""
+    """Run an experiment with the toy and 8 tokens a text. The key is the same every time, as the texts depend on it."""
     store = Store(root)
+    own = root / "keys" / f"{TOY.tokenizer.vocabulary_fingerprint}-{TOY.vocab_size}.json"
+    if not own.exists():
+        own.parent.mkdir(parents=True, exist_ok=True)
+        spec = WatermarkKey.generate(TOY, code_length=0).spec
+        WatermarkKey(spec, "toy", bytes(range(SECRET_BYTES))).save(own)
     given = {"limit": 2, "length": 8, "judge": "none", **options}
 
     def tell(what: str, done: int, of: int) -> None:
