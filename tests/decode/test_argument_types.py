@@ -9,10 +9,11 @@ import dgmark
 from dgmark.errors import InputError, ModelNotFound, SettingsError
 from dgmark.lab.baselines import scheme
 from dgmark.models.toy import ToyDenoiser
+from support.known_keys import bound_key
 from support.unchecked import unchecked
 
 TOY = ToyDenoiser()
-KEY = dgmark.WatermarkKey.generate(TOY)
+KEY = bound_key("types", TOY)
 
 
 @pytest.mark.parametrize(

@@ -23,12 +23,13 @@ from dgmark.lab.evaluate.monte_carlo import answer_likelihood
 from dgmark.models import load as loading
 from dgmark.models.network import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
+from support.known_keys import bound_key
 from support.unchecked import unchecked
 
 Spoil = Callable[[Tensor, Tensor], Tensor]
 NAN, INF = float("nan"), float("inf")
 SHORT: dict[str, Any] = {"length": 8, "block_length": 4}
-KEY = dgmark.WatermarkKey(dgmark.WatermarkKey.generate(ToyDenoiser()).spec, "faults", bytes(range(32)))
+KEY = bound_key("faults", ToyDenoiser())
 
 
 def everywhere(value: float) -> Spoil:

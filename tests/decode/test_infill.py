@@ -12,7 +12,7 @@ from dgmark.decode.infilling import holes_in
 from dgmark.errors import InputError, PromptTooLong, SettingsError
 from dgmark.models.network import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
-from support.known_keys import known_key
+from support.known_keys import bound_key, known_key
 from support.unchecked import unchecked
 
 TOY = ToyDenoiser(end_bias=3.0)
@@ -20,8 +20,7 @@ PARTS: list[str | int] = ["w1 w2 w3", 7, "w4 w5", 12, "w6 w7 w8 w9"]
 
 
 def toy_key() -> dgmark.WatermarkKey:
-    fresh = dgmark.WatermarkKey.generate(TOY)
-    return dgmark.WatermarkKey(fresh.spec, "infill", bytes(range(32)))
+    return bound_key("infill", TOY)
 
 
 @pytest.mark.parametrize("count_from", ["text", "hole"])

@@ -20,14 +20,15 @@ from support import dlmserve_stub
 from support.dlmserve_run import TOY
 from support.engine_packages import package
 from support.fresh_process import run_fresh
+from support.known_keys import bound_key
 
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A key with sub-keys, and one without."""
     folder = tmp_path_factory.mktemp("keys")
-    WatermarkKey.generate(TOY, code_length=16, subkeys=64).save(folder / "many.json")
-    WatermarkKey.generate(TOY).save(folder / "plain.json")
+    bound_key("many", TOY, code_length=16, subkeys=64).save(folder / "many.json")
+    bound_key("plain", TOY).save(folder / "plain.json")
     return folder
 
 

@@ -8,8 +8,8 @@ import pytest
 from dgmark.engines.policy import Policy
 from dgmark.errors import KeyFileOpen, SettingsError
 from dgmark.models.toy import ToyDenoiser
-from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.key_file import KeyFilePermissionWarning
+from support.known_keys import bound_key
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of two keys."""
     folder = tmp_path_factory.mktemp("keys")
     for name in ("a", "b"):
-        WatermarkKey.generate(ToyDenoiser()).save(folder / f"{name}.json")
+        bound_key(name, ToyDenoiser()).save(folder / f"{name}.json")
     return folder
 
 

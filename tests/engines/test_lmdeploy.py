@@ -18,6 +18,7 @@ from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
 from support.block_causal_toy import BlockCausalToy
 from support.engine_packages import package, stub
+from support.known_keys import bound_key
 
 TOY = BlockCausalToy(spread=200.0, dtype=torch.float32)
 MASKED, UNMASKED, CACHED = 0, 1, 2
@@ -91,8 +92,8 @@ def real_base(folder: Path) -> Any:
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("keys")
-    WatermarkKey.generate(TOY, code_length=0).save(folder / "plain.json")
-    WatermarkKey.generate(TOY, subkeys=4).save(folder / "many.json")
+    bound_key("plain", TOY, code_length=0).save(folder / "plain.json")
+    bound_key("many", TOY, subkeys=4).save(folder / "many.json")
     return folder
 
 

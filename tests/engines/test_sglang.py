@@ -18,6 +18,7 @@ from dgmark.errors import DgmarkError, SettingsError, VocabularyMismatch
 from dgmark.watermark.key import WatermarkKey
 from support.block_causal_toy import BlockCausalToy
 from support.engine_packages import package
+from support.known_keys import bound_key
 from support.sglang_stub import DllmAlgorithm, Req, Server, installed
 
 TOY = BlockCausalToy()
@@ -28,8 +29,8 @@ LENGTH = 120
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of two keys for the toy: one of the paper's kind, one with sub-keys."""
     folder = tmp_path_factory.mktemp("keys")
-    WatermarkKey.generate(TOY).save(folder / "plain.json")
-    WatermarkKey.generate(TOY, code_length=16, subkeys=64).save(folder / "many.json")
+    bound_key("plain", TOY).save(folder / "plain.json")
+    bound_key("many", TOY, code_length=16, subkeys=64).save(folder / "many.json")
     return folder
 
 

@@ -12,7 +12,7 @@ from dgmark.lab.evaluate.repetition import token_entropy
 from dgmark.lab.experiments.frontier import Measured, matched
 from dgmark.lab.experiments.spec import parse_experiment
 from dgmark.lab.experiments.store import Store
-from support.toy_experiments import report_toy, run_toy
+from support.toy_experiments import TOY, report_toy, run_toy
 
 TEXTS = 400
 EFFORT = np.random.default_rng(5).normal(size=TEXTS)  # how diverse each prompt's texts are, whatever the scheme
@@ -201,6 +201,12 @@ def test_cells_without_all_texts_are_left_out_of_the_curves(tmp_path: Path) -> N
     judged(store, "swept")
     section = report_toy(experiment, store).section
     assert {q.name for q in section.quantities} == {"distinct-3", "token entropy", "repeated 4-grams", "read back"}
-    assert [q.ours.value for q in section.quantities if q.name == "read back" and q.ours] == [100.0] * 3
+    read_back = [
+        100 * np.mean([TOY.tokenizer.encode(row["text"]) == row["token_ids"] for row in rows])
+        for rows in (
+            store.read("texts", cell["recipe"]).values() for cell in store.read_plan("swept")["cells"].values()
+        )
+    ]
+    assert [q.ours.value for q in section.quantities if q.name == "read back" and q.ours] == read_back
     assert [table.title for table in section.tables] == ["The texts"]
     assert section.figures == {}

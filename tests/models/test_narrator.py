@@ -11,6 +11,7 @@ from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.models.assembly import ADAPTERS, read_base
 from dgmark.models.load import load_model
 from support.fresh_process import run_fresh
+from support.known_keys import bound_key
 from training.narrator.base import SMOLLM2
 
 WORDS = {"the", "of", "and", "a", "to", "in", "was", "he", "that", "his", "it", "with", "as", "her", "for", "had", "at"}
@@ -53,8 +54,7 @@ def test_its_tokenizer_reads_a_turn_of_chat_and_any_text() -> None:
 def test_what_it_writes_is_english_and_its_mark_is_found() -> None:
     """Fixed seeds. The detector's level is 1e-6, the rate at which text without the mark would be called marked."""
     model = load_model(NARRATOR, device="cpu", dtype="fp32")
-    secret = dgmark.WatermarkKey.generate(model)
-    key = dgmark.WatermarkKey(spec=secret.spec, key_id="test", secret=bytes(range(32)))
+    key = bound_key("narrator", model)
     request = "Write a short story about a miller who finds a golden key."
     detector = dgmark.Detector(key, fpr=1e-6)
     for marked, length in ((True, 128), (False, 64)):

@@ -21,6 +21,7 @@ from dgmark.service.app import create_app
 from dgmark.service.generation_fields import Infilled, Written
 from dgmark.service.settings import ModelSource, ServiceSettings
 from support import tiny_checkpoints
+from support.known_keys import bound_key
 from support.services import listening, until_ready
 
 pytestmark = pytest.mark.slow
@@ -62,7 +63,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     tiny_checkpoints.write(folder / "broken", "llada", broken)
     (folder / "keys").mkdir()
     model = load_model(str(folder / "tiny"))
-    keys = {"main": dgmark.WatermarkKey.generate(model), "many": dgmark.WatermarkKey.generate(model, subkeys=16)}
+    keys = {"main": bound_key("main", model), "many": bound_key("many", model, subkeys=16)}
     for name, key in keys.items():
         key.save(folder / "keys" / f"{name}.json")
     settings = ServiceSettings(

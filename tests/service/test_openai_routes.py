@@ -16,6 +16,7 @@ from dgmark.service.generation_fields import ChatCompletion, Completion
 from dgmark.service.openai_routes import _readable
 from dgmark.service.settings import ModelSource, ServiceSettings
 from support import tiny_checkpoints
+from support.known_keys import bound_key
 from support.services import bearer, key_folder, listening, until_ready
 
 pytestmark = pytest.mark.slow
@@ -41,7 +42,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     tiny_checkpoints.write(folder / "tiny", "llada")
     (folder / "keys").mkdir()
     model = load_model(str(folder / "tiny"))
-    key = dgmark.WatermarkKey.generate(model)
+    key = bound_key("main", model)
     key.save(folder / "keys" / "main.json")
     tokens = folder / "tokens.json"
     token = bearer(tokens, "client", "generate")["authorization"].removeprefix("Bearer ")

@@ -20,7 +20,7 @@ from dgmark.service.jobs import Failed, FromWorker, Job, ModelFacts
 from dgmark.service.model_process import WriterFault
 from dgmark.service.settings import ModelSource, ServiceSettings
 from dgmark.service.writing import Writer
-from dgmark.watermark.key import WatermarkKey
+from support.known_keys import bound_key
 from support.services import key_folder, listening
 
 schemathesis = pytest.importorskip("schemathesis")
@@ -105,7 +105,7 @@ class ToyWriter:
     async def start(self) -> None:
         toy, self.messages = ToyDenoiser(), list[FromWorker]()
         self.facts = {"storyteller": ModelFacts(toy.context_length, 32, chat=False)}
-        keys = {"one": WatermarkKey.generate(toy)}
+        keys = {"one": bound_key("one", toy)}
         self.writer = Writer({"storyteller": toy}, keys, self.messages.append, rows=1, batches=1)
 
     def close(self) -> None:

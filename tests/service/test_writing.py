@@ -13,11 +13,12 @@ from dgmark.models.denoiser import Denoiser
 from dgmark.models.toy import ToyDenoiser
 from dgmark.service.jobs import Cancel, Dropped, Failed, Finished, FromWorker, Job, Started, Stepped
 from dgmark.service.writing import Writer, readable_after
+from support.known_keys import bound_key
 
 TOY = ToyDenoiser(end_bias=0.4)
 KEYS = {
-    "plain": dgmark.WatermarkKey.generate(TOY),
-    "many": dgmark.WatermarkKey.generate(TOY, subkeys=16, code_length=8),
+    "plain": bound_key("plain", TOY),
+    "many": bound_key("many", TOY, subkeys=16, code_length=8),
 }
 SHORT = {"block_length": 4, "temperature": 0.8}
 

@@ -3,11 +3,12 @@
 import hashlib
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.watermark.groups import Grouping, WatermarkSpec
-from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.key import ModelLike, WatermarkKey
 
 
 @cache
@@ -47,8 +48,20 @@ def known_key(
             modulus=modulus, rotation=rotation, grouping=grouping, code_length=code_length, subkeys=subkeys
         ),
         key_id=f"test-{name}",
-        secret=hashlib.sha256(f"dgmark test key {name}".encode()).digest() if grouping == "keyed" else None,
+        secret=_secret_of(name) if grouping == "keyed" else None,
     )
+
+
+def bound_key(name: str, model: str | ModelLike, **options: Any) -> WatermarkKey:
+    """What `WatermarkKey.generate` makes for a model, but with the secret of this name.
+
+    Texts marked with a random secret differ from run to run, and so may what a test finds in them.
+    """
+    return WatermarkKey(WatermarkKey.generate(model, **options).spec, f"test-{name}", _secret_of(name))
+
+
+def _secret_of(name: str) -> bytes:
+    return hashlib.sha256(f"dgmark test key {name}".encode()).digest()
 
 
 def first_version(key: WatermarkKey) -> WatermarkKey:

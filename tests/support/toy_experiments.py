@@ -10,8 +10,7 @@ from dgmark.lab.experiments.spec import Experiment
 from dgmark.lab.experiments.store import Store
 from dgmark.models.denoiser import CacheMode, Session, open_session
 from dgmark.models.toy import ToyDenoiser
-from dgmark.watermark.groups import SECRET_BYTES
-from dgmark.watermark.key import WatermarkKey
+from support.known_keys import bound_key
 
 
 class CachingToy(ToyDenoiser):
@@ -38,8 +37,7 @@ def run_toy(
     own = root / "keys" / f"{TOY.tokenizer.vocabulary_fingerprint}-{TOY.vocab_size}.json"
     if not own.exists():
         own.parent.mkdir(parents=True, exist_ok=True)
-        spec = WatermarkKey.generate(TOY, code_length=0).spec
-        WatermarkKey(spec, "toy", bytes(range(SECRET_BYTES))).save(own)
+        bound_key("toy", TOY, code_length=0).save(own)
     given = {"limit": 2, "length": 8, "judge": "none", **options}
 
     def tell(what: str, done: int, of: int) -> None:
