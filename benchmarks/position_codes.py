@@ -1,11 +1,13 @@
 """Compare position codes under edits: how many of the frontier's marked texts are found, and by which p-value.
 
 Run `dgmark experiment run frontier --runs runs/store` first, then `python benchmarks/position_codes.py --runs
-runs/store`. Every cell has the same prompts; the texts are edited by words and scored from the text alone, with the
-detector's defaults. Perplexity and diversity stand beside them, because settings are to be compared where these agree.
+runs/store`; with the runs of several keys, each in a folder of its own, it also shows how far the keys differ. Every
+cell has the same prompts; the texts are edited by words and scored from the text alone, with the detector's defaults.
+Perplexity and diversity stand beside them, because settings are to be compared where these agree.
 """
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from corpus import RUNS
 from dgmark.lab.attacks import Attack, attack
 from dgmark.lab.experiments.catalog import load_experiment
 from dgmark.lab.experiments.cells import CellRows, read_cells
-from dgmark.lab.experiments.frontier import Measured, matched
+from dgmark.lab.experiments.frontier import Matched, Measured, matched
 from dgmark.lab.experiments.report import keys_of
 from dgmark.lab.experiments.schemes import DGMARK
 from dgmark.lab.experiments.store import Store
@@ -34,12 +36,25 @@ ALL = "all edits"
 
 
 def main() -> None:
-    """Print the table of the cells, and that of the codes at the diversity of unmarked text."""
+    """Print the table of the cells, that of the codes at the diversity of unmarked text, and that of several keys."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--runs", type=Path, default=RUNS, help="folder of the frontier's rows")
+    parser.add_argument(
+        "--runs", type=Path, action="append", help="folder of the frontier's rows; one for each key that was used"
+    )
     parser.add_argument("--curve", action="append", help='only these curves, such as "dgmark, code 16"')
     args = parser.parse_args()
-    store, experiment = Store(args.runs), load_experiment("frontier")
+    of_keys: dict[str, list[Matched]] = {}
+    for folder in args.runs or [RUNS]:
+        curves, reference = _curves(Store(folder), args.curve or ())
+        for name, found in _matched(curves, reference).items():
+            of_keys.setdefault(name, []).append(found)
+    if len(args.runs or ()) > 1:
+        _over_keys(of_keys)
+
+
+def _curves(store: Store, only: Sequence[str]) -> tuple[dict[str, list[Measured]], Measured]:
+    """Edit and score the texts of one store; the curves, and unmarked text."""
+    experiment = load_experiment("frontier")
     plan = store.read_plan(experiment.plan_name("builtin"))
     cells = read_cells(store, experiment, "builtin", plan, keys_of(store, None), {})
     reference = quality(store, plan, cells["unmarked, T = 1"])
@@ -49,7 +64,7 @@ def main() -> None:
     _line("decode", "perplexity", "distinct-2", ALL, *EDITS)
     _line(*["---"] * (4 + len(EDITS)))
     for cell in cells.values():
-        wanted = cell.cell.group in args.curve if args.curve else cell.cell.scheme == DGMARK
+        wanted = cell.cell.group in only if only else cell.cell.scheme == DGMARK
         if wanted and (one := quality(store, plan, cell)):
             texts = [row["text"] for row in cell.rows]
             p = [_p_values(cell, texts, attack(name, budget=share, unit="word")) for name, share in EDITS.values()]
@@ -64,15 +79,17 @@ def main() -> None:
                 f"{one.others[ALL].mean():.0f}",
                 *each,
             )
-    _matched(curves, reference)
+    return curves, reference
 
 
-def _matched(curves: dict[str, list[Measured]], reference: Measured) -> None:
+def _matched(curves: dict[str, list[Measured]], reference: Measured) -> dict[str, Matched]:
     """Print what each code costs, and what is found of it, where its texts are as diverse as the reference."""
     _line("as diverse as unmarked text at T = 1", "at T", "perplexity over unmarked", f"{ALL}, %", *EDITS)
     _line(*["---"] * (4 + len(EDITS)))
+    shown = {}
     for name, curve in curves.items():
         if found := matched(curve, reference):
+            shown[name] = found
             figures = [found.figures[one] for one in (ALL, *EDITS)]
             _line(
                 name,
@@ -80,6 +97,21 @@ def _matched(curves: dict[str, list[Measured]], reference: Measured) -> None:
                 with_interval(found.ratio, 2),
                 *(with_interval(one, 0) for one in figures),
             )
+    return shown
+
+
+def _over_keys(of_keys: dict[str, list[Matched]]) -> None:
+    """Print how far the keys differ: mean (least to most) of each code."""
+    _line("over the keys", "keys", "perplexity over unmarked", f"{ALL}, %")
+    _line(*["---"] * 4)
+    for name, found in of_keys.items():
+        ratios, edits = [one.ratio.value for one in found], [one.figures[ALL].value for one in found]
+        _line(
+            name,
+            str(len(found)),
+            f"{np.exp(np.log(ratios).mean()):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
+            f"{np.mean(edits):.0f} ({min(edits):.0f} to {max(edits):.0f})",
+        )
 
 
 def _line(*fields: str) -> None:
