@@ -154,8 +154,20 @@ def _pool(
     finally:
         starter.shutdown()
         lifeline.close()  # nobody waits for work that was interrupted
+        stop_writing(pool)
         pool.shutdown(cancel_futures=True)
         held_by_workers.close()
+
+
+def stop_writing(pool: ProcessPoolExecutor) -> None:
+    """Let a pool forget the work that it is writing to its processes, which have ended or are about to.
+
+    Python before 3.11.5 waits for ever until somebody reads work that is half written, also when the program ends:
+    https://github.com/python/cpython/issues/94777. Later versions do the same as this on their own.
+    """
+    queue = getattr(pool, "_call_queue", None)  # None after an orderly shutdown
+    if queue is not None:
+        queue._reader.close()  # there is no public way
 
 
 # the work of a process of the pool and its shared arguments; empty in the process that started the pool

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from dgmark.errors import DgmarkError
-from dgmark.rows.workers import end_with
+from dgmark.rows.workers import end_with, stop_writing
 
 try:
     import resource
@@ -81,6 +81,7 @@ class _Worker:
         if self._pid.done() and not self._pid.cancelled() and self._pid.exception() is None:
             with suppress(ProcessLookupError):
                 os.kill(self._pid.result(), getattr(signal, "SIGKILL", signal.SIGTERM))
+        stop_writing(self._pool)
         self.retire()
 
     def retire(self) -> None:
