@@ -5,6 +5,7 @@ No worker outlives the process that started it, however that one ends.
 
 import os
 import signal
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -162,12 +163,13 @@ def _pool(
 def stop_writing(pool: ProcessPoolExecutor) -> None:
     """Let a pool forget the work that it is writing to its processes, which have ended or are about to.
 
-    Python before 3.11.5 waits for ever until somebody reads work that is half written, also when the program ends:
-    https://github.com/python/cpython/issues/94777. Later versions do the same as this on their own.
+    Python before 3.11.5 waits for ever until somebody reads work that is half written, also when the program ends
+    (https://github.com/python/cpython/issues/94777). Later versions do the same as this on their own.
     """
     queue = getattr(pool, "_call_queue", None)  # None after an orderly shutdown
-    if queue is not None:
-        queue._reader.close()  # there is no public way
+    if queue is not None and sys.version_info < (3, 11, 5):
+        with suppress(OSError):  # the pool's own threads may close it in the same moment
+            queue._reader.close()  # there is no public way
 
 
 # the work of a process of the pool and its shared arguments; empty in the process that started the pool
