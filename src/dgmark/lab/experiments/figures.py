@@ -369,7 +369,7 @@ class Spot:
 
 
 def goal_figure(spots: Sequence[Spot], *, least_x: float, most_y: float, x: str, y: str, unit: str) -> "Figure":
-    """Draw points with their standard errors; the first has another colour, and the goal is a shaded corner.
+    """Draw numbered points with their standard errors; the first has another colour, and the goal is a shaded corner.
 
     Args:
         spots: the points, the best first.
@@ -379,14 +379,15 @@ def goal_figure(spots: Sequence[Spot], *, least_x: float, most_y: float, x: str,
         y: label of the y axis.
         unit: what the area of a point shows.
     """
-    figure = new_figure(7.5, 4.6)
+    figure = new_figure(9.5, 4.6)
     axes = figure.subplots()
     largest = max((one.size for one in spots), default=0.0) or 1.0
     for place, one in enumerate(spots):
         colour = COLOURS[0] if place else COLOURS[1]
         axes.errorbar(one.x, one.y, one.y_error, one.x_error, color=colour, linewidth=0.8, capsize=2)
-        axes.scatter([one.x], [one.y], [10 + 120 * one.size / largest], color=colour, linewidths=0)
-        axes.annotate(one.name, (one.x, one.y), (6, 5), textcoords="offset points", fontsize="x-small")
+        label = f"{place + 1}: {one.name}"
+        axes.scatter([one.x], [one.y], [10 + 120 * one.size / largest], color=colour, linewidths=0, label=label)
+        axes.annotate(str(place + 1), (one.x, one.y), (6, 5), textcoords="offset points", fontsize="small")
     axes.margins(x=0.25, y=0.15)
     left, right = axes.get_xlim()
     low, high = axes.get_ylim()
