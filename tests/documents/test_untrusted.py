@@ -14,7 +14,7 @@ import pytest
 
 from dgmark.documents import sandbox
 from dgmark.documents.document import read_document
-from dgmark.documents.limits import MB, Limits
+from dgmark.documents.reading import MB, Limits
 from dgmark.errors import EmptyInput, MissingExtra, NoTexts, UnreadableDocument
 from support.documents import CORPUS
 
@@ -62,7 +62,7 @@ def test_a_damaged_beginning_is_not_scored_as_text(tmp_path: Path) -> None:
 
 def test_another_kind_than_the_name_says_is_read_and_noted(tmp_path: Path) -> None:
     document = read_document(written(tmp_path / "story.docx", (CORPUS / "story.pdf").read_bytes()))
-    assert document.notes == ("its name ends in .docx, but it is a PDF, and was read as such",)
+    assert document.notes == ("its name ends in .docx, but its content is PDF, and was read as such",)
     assert read_document(written(tmp_path / "letter", (CORPUS / "story.odt").read_bytes())).notes == ()
 
 
@@ -191,7 +191,7 @@ def test_a_crash_of_the_parser_is_an_error_of_its_document(tmp_path: Path) -> No
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     without = [place for place in sys.path if "site-packages" not in place]
     monkeypatch.setattr(sys, "path", without)
-    with pytest.raises(MissingExtra, match=r"A PDF needs pypdfium2: run `pip install '.\[documents\]'"):
+    with pytest.raises(MissingExtra, match=r"reading .* needs pypdfium2: run `pip install '.\[documents\]'"):
         read_document(CORPUS / "story.pdf")
 
 
@@ -204,7 +204,9 @@ def test_an_answer_of_another_form_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 def confined(script: str, **environment: str) -> str:
     """What a script prints that runs in a process as parsers do."""
-    start = sandbox._START.replace("from dgmark.documents.child import run; run(sys.argv[2])", textwrap.dedent(script))
+    start = sandbox._START.replace(
+        "from dgmark.documents.parser_process import run; run(sys.argv[2])", textwrap.dedent(script)
+    )
     command = [sys.executable, "-I", "-S", "-c", start, str(Path(sandbox.__file__).parent.parent), "", *sys.path]
     return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
 
@@ -213,8 +215,8 @@ def test_a_parser_has_no_keys_no_network_no_programs_and_no_files_to_write(tmp_p
     printed = confined(
         f"""
 import os, socket, subprocess
-from dgmark.documents.child import confine
-from dgmark.documents.limits import Limits
+from dgmark.documents.parser_process import confine
+from dgmark.documents.reading import Limits
 confine(Limits(), os.getppid())
 tries = [
     lambda: socket.create_connection(("127.0.0.1", 9)),

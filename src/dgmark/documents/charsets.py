@@ -7,7 +7,7 @@ import codecs
 import re
 import unicodedata
 
-from dgmark.documents.reading import MissingLibrary, Refusal
+from dgmark.documents.reading import Refusal
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -23,7 +23,7 @@ _PLAIN_CONTROLS = frozenset("\t\n\f\r\x1b")
 _LEGACY = [*(f"cp{n}" for n in range(1250, 1259)), "cp874", "cp932", "cp949", "big5", "gb18030", "euc_jp", "koi8_r"]
 _LEGACY += ["mac_roman"]
 # of the first characters, the share that may be unreadable
-_SAMPLE, _MOST_UNREADABLE = 100_000, 0.05
+_SAMPLE, _MAX_UNREADABLE = 100_000, 0.05
 
 
 def decode(content: bytes) -> tuple[str, list[str]]:
@@ -36,7 +36,7 @@ def decode(content: bytes) -> tuple[str, list[str]]:
 
     Raises:
         Refusal: the bytes are no text.
-        MissingLibrary: the text is not Unicode, and charset-normalizer is not installed.
+        ModuleNotFoundError: the text is not Unicode, and charset-normalizer is not installed.
     """
     text, notes = _decode(content)
     check_legible(text)
@@ -56,7 +56,7 @@ def check_legible(text: str) -> None:
     """
     sample = text[:_SAMPLE]
     bad = sum((not one.isprintable() and not _is_space(one)) or one == "\ufffd" for one in sample)
-    if bad > _MOST_UNREADABLE * len(sample):
+    if bad > _MAX_UNREADABLE * len(sample):
         raise Refusal(
             "holds no readable text: "
             f"{bad} of its first {len(sample)} characters are control characters or stand for none. "
@@ -103,10 +103,8 @@ def _unmarked_utf16(content: bytes) -> str | None:
 def _guess(content: bytes) -> tuple[str, list[str]]:
     if b"\0" in content:
         raise Refusal("holds binary data, not text: give the text itself, or a document that holds it")
-    try:
-        from charset_normalizer import from_bytes
-    except ModuleNotFoundError as error:
-        raise MissingLibrary("charset-normalizer", "A text that is not UTF-8") from error
+    from charset_normalizer import from_bytes
+
     found = from_bytes(content[:_SAMPLE], cp_isolation=_LEGACY)
     best = found.best()
     if best is None:

@@ -6,25 +6,13 @@ Plain text is decoded here. Every other kind is parsed in a process of its own (
 import hashlib
 import os
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import BinaryIO
 
 from dgmark.documents.charsets import decode
-from dgmark.documents.kinds import (
-    HEAD,
-    SUFFIXES,
-    TABLES,
-    Family,
-    Kind,
-    family,
-    is_locked_office,
-    kind_of_text,
-    mismatch,
-)
-from dgmark.documents.limits import MB, Limits
-from dgmark.documents.packed import LOCKED
-from dgmark.documents.reading import MissingLibrary, Reading, Refusal
-from dgmark.documents.sandbox import read_apart
+from dgmark.documents.kinds import HEAD, TABLES, Kind, is_locked_office, mismatch, recognise
+from dgmark.documents.reading import MB, Limits, Reading, Refusal
+from dgmark.documents.sandbox import parse_in_process
+from dgmark.documents.zip_archive import LOCKED
 from dgmark.errors import EmptyInput, MissingExtra, NoTexts, UnreadableDocument, install_hint
 
 TEXT_COLUMN = "text"
@@ -91,8 +79,9 @@ def read_opened(file: BinaryIO, name: str, *, text_column: str = TEXT_COLUMN, li
         kind, reading = _read(file, name, text_column, limits)
     except Refusal as error:
         raise UnreadableDocument(f"{name} {error}") from error
-    except MissingLibrary as error:
-        raise MissingExtra(f"{error.purpose} needs {error.library}: {install_hint('documents')}") from error
+    except ModuleNotFoundError as error:
+        library = (error.name or "a library").replace("_", "-")
+        raise MissingExtra(f"reading {name} needs {library}: {install_hint('documents')}") from error
     if not reading.text.strip() and kind not in TABLES:
         raise EmptyInput(f"{name} holds no text")
     note = mismatch(name, kind)
@@ -104,24 +93,8 @@ def _read(file: BinaryIO, name: str, column: str, limits: Limits) -> tuple[Kind,
     head = file.read(HEAD)
     if head.startswith(b"\xd0\xcf\x11\xe0") and is_locked_office(head + file.read()):
         raise Refusal(LOCKED)
-    found = family(head)
-    if found is Family.ZIP:
-        return read_apart(file, found, None, column, limits)
-    if found is not Family.TEXT:
-        return read_apart(file, found, {Family.PDF: Kind.PDF, Family.RTF: Kind.RTF}[found], column, limits)
-    kind = _text_kind(name, head)
-    if kind in (Kind.HTML, Kind.CSV):
-        return read_apart(file, found, kind, column, limits)
+    kind = recognise(name, head)
+    if kind not in (Kind.TEXT, Kind.MARKDOWN):
+        return parse_in_process(file, kind, column, limits)
     text, notes = decode(head + file.read())
     return kind, Reading(text, tuple(notes))
-
-
-def _text_kind(name: str, head: bytes) -> Kind:
-    """The kind of a file that seems to be text."""
-    named = SUFFIXES.get(PurePath(name).suffix.lower())
-    kind = kind_of_text(name, head)
-    if named is None or named is kind or not head.strip():
-        return kind
-    raise Refusal(
-        f"is no {named}, although its name says so: it is damaged, or it is plain text and should be named .txt"
-    )

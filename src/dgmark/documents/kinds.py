@@ -24,15 +24,6 @@ class Kind(StrEnum):
     XLSX = "Excel workbook"
 
 
-class Family(StrEnum):
-    """What the first bytes of a file say."""
-
-    PDF = "pdf"
-    RTF = "rtf"
-    ZIP = "zip"
-    TEXT = "text"
-
-
 SUFFIXES = {
     ".txt": Kind.TEXT,
     ".text": Kind.TEXT,
@@ -58,7 +49,7 @@ _PICTURE = "is a picture, which holds no text that can be read: give the text in
 _SOUND = "is a sound or a film, which holds no text that can be read"
 _PACKED = "is a packed archive: unpack it, and give the files in it"
 _PROGRAM = "is a program or a library, not a text"
-OLD_OFFICE = (
+_OLD_OFFICE = (
     "is an Office file of the form before 2007 (.doc, .xls, .ppt): open it, and save it as .docx, .xlsx or plain text"
 )
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
@@ -92,20 +83,31 @@ _NO_TEXT = (
 )
 
 
-def family(head: bytes) -> Family:
-    """What the first bytes of a file say.
+def recognise(name: str, head: bytes) -> Kind | None:
+    """The kind of a file, by its first bytes and then by its name; None for a ZIP archive, whose parts say it.
 
     Raises:
-        Refusal: they are the first bytes of something that holds no text, or of a kind that is not read.
+        Refusal: the file holds no text, is of a kind that is not read, or is not of the kind that its name says.
     """
     if b"%PDF-" in head[:1024]:
-        return Family.PDF
+        return Kind.PDF
     if head.startswith((b"PK\3\4", b"PK\5\6")):
-        return Family.ZIP
+        return None
     if head.lstrip()[:5] == b"{\\rtf":
-        return Family.RTF
+        return Kind.RTF
+    _refuse_binary(head)
+    named = _named(name)
+    kind = _kind_of_text(name, head)
+    if named is None or named is kind or not head.strip():
+        return kind
+    raise Refusal(
+        f"is no {named}, although its name says so: it is damaged, or it is plain text and should be named .txt"
+    )
+
+
+def _refuse_binary(head: bytes) -> None:
     if head.startswith(_OLE):
-        raise Refusal(OLD_OFFICE)
+        raise Refusal(_OLD_OFFICE)
     for magic, reason in _NO_TEXT:
         if head.startswith(magic):
             raise Refusal(reason)
@@ -113,21 +115,15 @@ def family(head: bytes) -> Family:
         raise Refusal(_PICTURE if head[8:12] == b"WEBP" else _SOUND)
     if head[4:8] == b"ftyp":
         raise Refusal(_PICTURE if head[8:12] in (b"heic", b"heix", b"mif1", b"avif") else _SOUND)
-    return Family.TEXT
 
 
-def is_locked_office(content: bytes) -> bool:
-    """Whether the file is a new Office document that a password encrypts: it lies in an old Office file."""
-    return content.startswith(_OLE) and "EncryptedPackage".encode("utf-16-le") in content
-
-
-def kind_of_text(name: str, head: bytes) -> Kind:
+def _kind_of_text(name: str, head: bytes) -> Kind:
     """The kind of a file whose first bytes are text.
 
     The name decides among the kinds that are text. HTML is recognised by its first tag if the name says none of them:
     a .txt or .py file may well hold a web page's source as its text.
     """
-    named = SUFFIXES.get(PurePath(name).suffix.lower())
+    named = _named(name)
     if named in _NAMED_TEXTS:
         return named
     if PurePath(name).suffix and named is None:
@@ -136,16 +132,17 @@ def kind_of_text(name: str, head: bytes) -> Kind:
     return Kind.HTML if start.startswith((b"<!doctype html", b"<html")) else Kind.TEXT
 
 
+def _named(name: str) -> Kind | None:
+    return SUFFIXES.get(PurePath(name).suffix.lower())
+
+
+def is_locked_office(content: bytes) -> bool:
+    """Whether the file is a new Office document that a password encrypts: it lies in an old Office file."""
+    return content.startswith(_OLE) and "EncryptedPackage".encode("utf-16-le") in content
+
+
 def mismatch(name: str, kind: Kind) -> str | None:
     """A note if the name says another kind than the content."""
-    suffix = PurePath(name).suffix.lower()
-    named = SUFFIXES.get(suffix)
-    if named in (None, kind):
+    if _named(name) in (None, kind):
         return None
-    return f"its name ends in {suffix}, but it is {_article(kind)}, and was read as such"
-
-
-def _article(kind: Kind) -> str:
-    if kind in (Kind.TEXT, Kind.MARKDOWN, Kind.HTML, Kind.RTF):
-        return f"{'plain text' if kind is Kind.TEXT else kind}"
-    return f"{'an' if kind[0] in 'EO' else 'a'} {kind}"
+    return f"its name ends in {PurePath(name).suffix.lower()}, but its content is {kind}, and was read as such"

@@ -1,9 +1,34 @@
-"""What a parser gives back: the text with notes, or why there is none.
+"""What a parser is given and gives back: limits, and the text with notes or the reason why there is none.
 
-The child process imports this and none of the package above it.
+The parser's process imports this and none of the package above it.
 """
 
 from dataclasses import dataclass
+
+MB = 2**20
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of one document; beyond any of them it is an error, and no part of it is scored.
+
+    Attributes:
+        file_bytes: size of the file.
+        unpacked_bytes: size of all parts of a packed file (.docx, .odt, .epub, .xlsx) once unpacked.
+        parts: number of parts of a packed file.
+        pages: pages of a PDF, chapters of an EPUB.
+        text_bytes: size of the text that is read, as UTF-8.
+        seconds: time of the parser.
+        memory_bytes: memory of the parser's process, where the system can limit it (not on macOS and Windows).
+    """
+
+    file_bytes: int = 128 * MB
+    unpacked_bytes: int = 256 * MB
+    parts: int = 20_000
+    pages: int = 5_000
+    text_bytes: int = 64 * MB
+    seconds: float = 60
+    memory_bytes: int = 2048 * MB
 
 
 @dataclass(frozen=True)
@@ -25,16 +50,3 @@ class Reading:
 
 class Refusal(Exception):
     """The document cannot be read. The message continues a sentence that begins with its name."""
-
-
-class MissingLibrary(Exception):
-    """A library that reads this kind is not installed.
-
-    Args:
-        library: what is missing.
-        purpose: what needs it, as the subject of a sentence.
-    """
-
-    def __init__(self, library: str, purpose: str) -> None:
-        super().__init__(library, purpose)
-        self.library, self.purpose = library, purpose

@@ -12,25 +12,24 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from dgmark.documents.kinds import Family, Kind
-from dgmark.documents.limits import MB, Limits
-from dgmark.documents.reading import MissingLibrary, Reading, Refusal
+from dgmark.documents.kinds import Kind
+from dgmark.documents.reading import MB, Limits, Reading, Refusal
 
 _PACKAGE = Path(__file__).parent.parent
-# a package of dgmark's name that only finds modules: the child needs neither numpy nor keys
+# a package of dgmark's name that only finds modules: the process needs neither numpy nor keys
 _START = (
     "import sys, types; package = types.ModuleType('dgmark'); package.__path__ = [sys.argv[1]]; "
     "sys.path[:] = sys.argv[3:]; sys.modules['dgmark'] = package; "
-    "from dgmark.documents.child import run; run(sys.argv[2])"
+    "from dgmark.documents.parser_process import run; run(sys.argv[2])"
 )
 # what the interpreter itself needs of the environment
 _KEPT = ("SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 
 class _Reply(BaseModel):
-    """What a child writes: a reading, or why there is none. It is not trusted."""
+    """What the process writes: a reading, or why there is none. It is not trusted."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -40,26 +39,25 @@ class _Reply(BaseModel):
     pages: int | None = None
     rows: list[tuple[str, str]] = []
     refusal: str | None = None
-    missing: tuple[str, str] | None = None
+    missing: str | None = None
 
 
-def read_apart(file: BinaryIO, family: Family, kind: Kind | None, column: str, limits: Limits) -> tuple[Kind, Reading]:
+def parse_in_process(file: BinaryIO, kind: Kind | None, column: str, limits: Limits) -> tuple[Kind, Reading]:
     """Parse a document in a process of its own.
 
     Args:
         file: the document, an open file of the system.
-        family: what its first bytes say.
-        kind: its kind; None for a packed document, whose kind its parts say.
+        kind: its kind; None for a ZIP archive, whose kind its parts say.
         column: of a table, the column of the texts.
         limits: what it may cost.
 
     Raises:
         Refusal: the document cannot be read, or its parser crashed or passed a limit.
-        MissingLibrary: a library is not installed.
+        ModuleNotFoundError: a library is not installed.
     """
-    request = {"family": family, "kind": kind, "column": column, "parent": os.getpid(), "limits": asdict(limits)}
+    request = {"kind": kind, "column": column, "parent": os.getpid(), "limits": asdict(limits)}
     command = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _START, str(_PACKAGE), json.dumps(request)]
-    os.lseek(file.fileno(), 0, os.SEEK_SET)  # of the descriptor, which the child gets, not of the buffer
+    os.lseek(file.fileno(), 0, os.SEEK_SET)  # of the descriptor, which the process gets, not of the buffer
     with tempfile.TemporaryFile() as out:
         process = subprocess.Popen(  # noqa: S603 (no shell; the arguments are ours)
             [*command, *(place for place in sys.path if place)],
@@ -78,18 +76,18 @@ def read_apart(file: BinaryIO, family: Family, kind: Kind | None, column: str, l
         if code:
             raise Refusal(_crash(code, limits))
         out.seek(0)
-        return _taken(out.read(2 * limits.text_bytes + 1))
+        return _checked(out.read(2 * limits.text_bytes + 1))
 
 
-def _taken(content: bytes) -> tuple[Kind, Reading]:
+def _checked(content: bytes) -> tuple[Kind, Reading]:
     try:
         reply = _Reply.model_validate_json(content)
         if reply.missing:
-            raise MissingLibrary(*reply.missing)
+            raise ModuleNotFoundError(name=reply.missing)
         if reply.refusal is not None:
             raise Refusal(reply.refusal)
         return Kind(reply.kind or ""), Reading(reply.text, tuple(reply.notes), reply.pages, tuple(reply.rows))
-    except (ValidationError, ValueError) as error:
+    except ValueError as error:  # pydantic's ValidationError is one
         raise Refusal("is damaged: its parser gave no answer that can be used") from error
 
 

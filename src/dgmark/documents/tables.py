@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import BinaryIO
 
 from dgmark.documents.charsets import decode
-from dgmark.documents.packed import Package
-from dgmark.documents.reading import MissingLibrary, Reading, Refusal
+from dgmark.documents.reading import Reading, Refusal
+from dgmark.documents.zip_archive import ZipArchive
 
 _DELIMITERS = ",;\t|"
 _ID = "id"
@@ -35,17 +35,15 @@ def read_csv(content: bytes, column: str) -> Reading:
     raise _no_column(column, max(headers, key=len))
 
 
-def read_workbook(file: BinaryIO, package: Package, column: str) -> Reading:
+def read_workbook(file: BinaryIO, archive: ZipArchive, column: str) -> Reading:
     """Read a column of every sheet that has it; the first row of a sheet names its columns.
 
     Raises:
         Refusal: no sheet has a column of this name, or the workbook is damaged.
     """
-    try:
-        from python_calamine import CalamineError, CalamineWorkbook
-    except ModuleNotFoundError as error:
-        raise MissingLibrary("python-calamine", "An Excel workbook") from error
-    package.check_xml()
+    from python_calamine import CalamineError, CalamineWorkbook
+
+    archive.check_xml()
     file.seek(0)
     found: list[tuple[str, str]] = []
     headers: list[list[str]] = []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from dgmark.documents.document import TEXT_COLUMN, Document, read_opened
 from dgmark.documents.kinds import SUFFIXES, TABLES
-from dgmark.documents.limits import Limits
+from dgmark.documents.reading import Limits
 from dgmark.errors import EmptyInput, InputError, MissingExtra, NoTexts, install_hint
 from dgmark.rows.inputs import STDIN, Bytes, open_input
 from dgmark.rows.jsonl import BadRow, Row, read_rows, rows_or_text

@@ -21,7 +21,7 @@ from dgmark.detection.scorer import Scorer
 from dgmark.detection.shares import bonferroni_p
 from dgmark.detection.words import Limit, heading, meaning, rarity, symbol, verdict_sentence, where
 from dgmark.documents.document import Document, read_opened
-from dgmark.documents.limits import Limits
+from dgmark.documents.reading import Limits
 from dgmark.errors import DgmarkError, InputError, SettingsError
 from dgmark.report import Report, to_html, to_json
 from dgmark.rows.jsonl import sha256_of

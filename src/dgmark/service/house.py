@@ -6,7 +6,7 @@ from typing import Any
 
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import named_keys
-from dgmark.documents.limits import MB, Limits
+from dgmark.documents.reading import MB, Limits
 from dgmark.errors import DgmarkError
 from dgmark.service.callers import Callers
 from dgmark.service.checking import Answer, Checker

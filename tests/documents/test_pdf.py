@@ -1,6 +1,6 @@
 """Lines of a PDF to paragraphs, and what stands at the head and foot of its pages."""
 
-from dgmark.documents.portable import Line, join_lines, without_headers
+from dgmark.documents.pdf import Line, join_lines, without_headers
 
 
 def lines(*texts: str, width: float = 5.0, left: float = 0.0) -> list[Line]:

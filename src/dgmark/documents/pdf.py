@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from dgmark.documents.charsets import check_legible
-from dgmark.documents.limits import Limits
-from dgmark.documents.packed import LOCKED
-from dgmark.documents.reading import MissingLibrary, Reading, Refusal
-from dgmark.documents.rich_text import without_bullets
+from dgmark.documents.reading import Limits, Reading, Refusal
+from dgmark.documents.text_builder import without_bullets
+from dgmark.documents.zip_archive import LOCKED
 
 _HYPHEN = "\ufffe"  # PDFium's sign for a hyphen at the end of a line
 _NUMBER = re.compile(r"\d+|\b[ivxlc]+\b")
 _BULLET = re.compile("^[\uf000-\uf0ff•◦▪‣·] ?")
-_MOST = 4  # lines of a header or a footer; more that repeat are the text of pages that are alike
+_MAX_HEADER = 4  # lines of a header or a footer; more that repeat are the text of pages that are alike
 _NEAR = 2  # a header repeats within so many pages, also where left and right pages differ
 _ROOM = 1.1  # a line ends a paragraph if the next word, and a tenth more, had fitted into it
 _INDENT = 0.015  # a first line begins at least this share of the column's width further in
@@ -33,10 +32,8 @@ def read_pdf(file: BinaryIO, limits: Limits) -> Reading:
     Raises:
         Refusal: the file is damaged, encrypted, too long, or holds pictures of pages instead of text.
     """
-    try:
-        import pypdfium2
-    except ModuleNotFoundError as error:
-        raise MissingLibrary("pypdfium2", "A PDF") from error
+    import pypdfium2
+
     try:
         document = pypdfium2.PdfDocument(file)
         count = len(document)
@@ -117,7 +114,7 @@ def without_headers(pages: list[list[Line]]) -> tuple[list[list[Line]], int]:
 
 def _repeated(page: list[str], near: list[list[str]], step: int) -> int:
     """How many lines from the start (step 1) or the end (step -1) of a page stand at the same place of a near page."""
-    for depth, line in enumerate(page[::step][: _MOST + 1]):
+    for depth, line in enumerate(page[::step][: _MAX_HEADER + 1]):
         if not any(other[::step][depth : depth + 1] == [line] for other in near):
             return depth
     return 0

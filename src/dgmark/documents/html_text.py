@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from dgmark.documents.flow import Flow
-from dgmark.documents.reading import MissingLibrary, Reading, Refusal
+from dgmark.documents.reading import Reading, Refusal
+from dgmark.documents.text_builder import TextBuilder
 
 # not text for a reader, wherever it stands
 _NEVER = frozenset((
@@ -38,17 +38,19 @@ def read_html(content: bytes, encoding: str | None = None) -> Reading:
     Raises:
         Refusal: the page is nested too deeply.
     """
-    flow = Flow()
-    left_out = add_html(flow, content, encoding=encoding)
+    builder = TextBuilder()
+    left_out = add_html(builder, content, encoding=encoding)
     notes = (f"{left_out} characters of navigation, page header and page footer are left out",) if left_out else ()
-    return Reading(flow.text, notes)
+    return Reading(builder.text, notes)
 
 
-def add_html(flow: Flow, content: bytes, *, encoding: str | None = None, gap: int = 2, exact: bool = False) -> int:
-    """Add the text of a page to `flow`.
+def add_html(
+    builder: TextBuilder, content: bytes, *, encoding: str | None = None, gap: int = 2, exact: bool = False
+) -> int:
+    """Add the text of a page to `builder`.
 
     Args:
-        flow: where the text goes.
+        builder: where the text goes.
         content: the page.
         encoding: its character set; by default the one that it names.
         gap: line ends between paragraphs; 2 leaves an empty line between them, as browsers copy them.
@@ -60,10 +62,8 @@ def add_html(flow: Flow, content: bytes, *, encoding: str | None = None, gap: in
     Raises:
         Refusal: the page is nested too deeply.
     """
-    try:
-        from lxml import etree
-    except ModuleNotFoundError as error:
-        raise MissingLibrary("lxml", "HTML") from error
+    from lxml import etree
+
     parser = etree.HTMLParser(encoding=encoding, huge_tree=True, no_network=True)
     root = etree.fromstring(content, parser) if content.strip() else None
     fatal = [entry for entry in parser.error_log if entry.type_name == "ERR_RESOURCE_LIMIT"]
@@ -71,10 +71,10 @@ def add_html(flow: Flow, content: bytes, *, encoding: str | None = None, gap: in
         raise Refusal(f"is nested too deeply to be read ({fatal[0].message})")
     if root is None:
         return 0
-    return _walk(etree.iterwalk(root, events=("start", "end", "comment", "pi")), flow, gap, exact)
+    return _walk(etree.iterwalk(root, events=("start", "end", "comment", "pi")), builder, gap, exact)
 
 
-def _walk(events: Any, flow: Flow, gap: int, exact: bool) -> int:
+def _walk(events: Any, builder: TextBuilder, gap: int, exact: bool) -> int:
     left_out, preserved = 0, 0
     skipped = None
     for event, element in events:
@@ -87,19 +87,19 @@ def _walk(events: Any, flow: Flow, gap: int, exact: bool) -> int:
                 skipped = element
                 continue
             if tag in _BLOCKS:
-                flow.block(gap if tag in _PARAGRAPHS else 1)
+                builder.block(gap if tag in _PARAGRAPHS else 1)
             if tag == "br":
-                flow.end_line()
+                builder.end_line()
             preserved += _is_exact(element)
-            flow.add(element.text, exact=exact or preserved > 0)
+            builder.add(element.text, exact=exact or preserved > 0)
             continue
         if event == "end":
             if element is not skipped:
                 preserved -= _is_exact(element)
                 if tag in _BLOCKS:
-                    flow.block(gap if tag in _PARAGRAPHS else 1)
+                    builder.block(gap if tag in _PARAGRAPHS else 1)
             skipped = None
-        flow.add(element.tail, exact=exact or preserved > 0)
+        builder.add(element.tail, exact=exact or preserved > 0)
     return left_out
 
 

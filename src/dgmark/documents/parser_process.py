@@ -13,18 +13,15 @@ import signal
 import sys
 from typing import Any, BinaryIO, NoReturn
 
-from dgmark.documents.book import read_book
 from dgmark.documents.charsets import check_legible, unify_line_ends
-from dgmark.documents.kinds import Family, Kind
-from dgmark.documents.limits import MB, Limits
-from dgmark.documents.markup import read_html
-from dgmark.documents.opendocument import read_opendocument
-from dgmark.documents.packed import Package
-from dgmark.documents.portable import read_pdf
-from dgmark.documents.reading import MissingLibrary, Reading, Refusal
-from dgmark.documents.rich_text import read_rtf
+from dgmark.documents.epub import read_epub
+from dgmark.documents.html_text import read_html
+from dgmark.documents.kinds import Kind
+from dgmark.documents.office import read_docx, read_odt, read_rtf
+from dgmark.documents.pdf import read_pdf
+from dgmark.documents.reading import MB, Limits, Reading, Refusal
 from dgmark.documents.tables import read_csv, read_workbook
-from dgmark.documents.word import read_word
+from dgmark.documents.zip_archive import ZipArchive
 
 try:
     import resource
@@ -44,21 +41,19 @@ def run(request: str) -> NoReturn:
     """Parse the document on standard input and exit.
 
     Args:
-        request: JSON with `kind` or `family`, `column`, `parent` (a process id) and `limits`.
+        request: JSON with `kind` (null for a ZIP archive), `column`, `parent` (a process id) and `limits`.
     """
-    asked = json.loads(request)
-    limits = Limits(**asked["limits"])
-    confine(limits, asked["parent"])
+    fields = json.loads(request)
+    limits = Limits(**fields["limits"])
+    confine(limits, fields["parent"])
+    reply: dict[str, Any]
     try:
-        kind, reading = _read(sys.stdin.buffer, asked, limits)
-        reply: dict[str, Any] = {"kind": kind, "pages": reading.pages, "notes": reading.notes}
-        if reading.rows:
-            reply["rows"] = reading.rows
-        reply["text"] = reading.text
+        kind, reading = _read(sys.stdin.buffer, fields, limits)
+        reply = {"kind": kind, **vars(reading)}
     except Refusal as error:
         reply = {"refusal": str(error)}
-    except MissingLibrary as error:
-        reply = {"missing": [error.library, error.purpose]}
+    except ModuleNotFoundError as error:
+        reply = {"missing": error.name}
     except MemoryError:
         reply = {"refusal": f"needs more than {limits.memory_bytes // MB} MB of memory to be read"}
     except RecursionError:
@@ -72,19 +67,19 @@ def run(request: str) -> NoReturn:
     os._exit(0)  # without the clean-up of parsers, which a damaged document may crash
 
 
-def _read(file: BinaryIO, asked: dict[str, Any], limits: Limits) -> tuple[Kind, Reading]:
-    if asked["family"] != Family.ZIP:
-        kind = Kind(asked["kind"])
-        return kind, _checked(_read_plain(kind, file, asked["column"], limits))
-    package = Package(file, limits)
-    kind = package.kind()
+def _read(file: BinaryIO, request: dict[str, Any], limits: Limits) -> tuple[Kind, Reading]:
+    if request["kind"] is not None:
+        kind = Kind(request["kind"])
+        return kind, _checked(_read_plain(kind, file, request["column"], limits))
+    archive = ZipArchive(file, limits)
+    kind = archive.kind()
     if kind is Kind.XLSX:
-        return kind, read_workbook(file, package, asked["column"])
+        return kind, read_workbook(file, archive, request["column"])
     if kind is Kind.DOCX:
-        return kind, _checked(read_word(file, package))
+        return kind, _checked(read_docx(file, archive))
     if kind is Kind.ODT:
-        return kind, _checked(read_opendocument(package))
-    return kind, _checked(read_book(package, limits))
+        return kind, _checked(read_odt(archive))
+    return kind, _checked(read_epub(archive, limits))
 
 
 def _read_plain(kind: Kind, file: BinaryIO, column: str, limits: Limits) -> Reading:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dgmark.documents.markup import read_html
+from dgmark.documents.html_text import read_html
 
 PAGE = """<!DOCTYPE html><html><head><title>Title</title><style>p {color: red}</style></head><body>
 <header><h1>The site</h1></header><nav><a href="/">Home</a> <a href="/b">Books</a></nav>

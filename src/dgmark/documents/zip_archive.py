@@ -1,4 +1,4 @@
-"""Packed documents (.docx, .odt, .epub, .xlsx): which one it is, and its parts within limits.
+"""ZIP archives that are documents (.docx, .odt, .epub, .xlsx): which one it is, and its parts within limits.
 
 Knows nothing of what the parts mean.
 """
@@ -6,11 +6,10 @@ Knows nothing of what the parts mean.
 import zipfile
 import zlib
 from pathlib import PurePosixPath
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from dgmark.documents.kinds import Kind
-from dgmark.documents.limits import MB, Limits
-from dgmark.documents.reading import Refusal
+from dgmark.documents.reading import MB, Limits, Refusal
 
 _MIMETYPES = {
     b"application/epub+zip": Kind.EPUB,
@@ -29,8 +28,8 @@ _DECLARATIONS = [
 LOCKED = "is encrypted with a password: save it without one"
 
 
-class Package:
-    """An opened packed file.
+class ZipArchive:
+    """An opened ZIP archive.
 
     Args:
         file: the file.
@@ -67,6 +66,20 @@ class Package:
             raise Refusal(f"is damaged: its part {name} is missing") from error
         except (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, NotImplementedError) as error:
             raise Refusal(f"is damaged: its part {name} cannot be unpacked ({error})") from error
+
+    def xml(self, name: str) -> Any:
+        """The root of a part that is XML.
+
+        Raises:
+            Refusal: the part is missing or damaged.
+        """
+        from lxml import etree
+
+        try:
+            parser = etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=True)
+            return etree.fromstring(self.read(name), parser)
+        except etree.XMLSyntaxError as error:
+            raise Refusal(f"is damaged: {error}") from error
 
     def kind(self) -> Kind:
         """Which kind of document it is.

@@ -1,14 +1,17 @@
-"""Pieces of text in reading order to lines: white space, line ends and paragraphs.
-
-Knows nothing of the documents that the pieces come from.
-"""
+"""`TextBuilder`: pieces of text in reading order to lines, with white space, line ends and paragraphs."""
 
 import re
 
 _SPACE = re.compile("[ \t\n\r\f]+")
+_BULLET = re.compile("^[ \t]*[\uf000-\uf0ff•◦▪‣·][ \t]+", re.MULTILINE)
 
 
-class Flow:
+def without_bullets(text: str) -> str:
+    """The text without the bullets of lists, which are no text in other kinds of documents."""
+    return _BULLET.sub("", text)
+
+
+class TextBuilder:
     """Text that grows piece by piece; `lines` is the result."""
 
     def __init__(self) -> None:
