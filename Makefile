@@ -26,7 +26,7 @@ lint: .venv/.dev
 # For daily work: what runs in a minute and a half on two cores. `make test` runs the rest too: slow tests, lab, training, docs.
 quick: .venv/.dev
 	$(BIN)/ruff check .
-	$(PYTEST) -m "not slow" --ignore tests/lab --ignore tests/training --ignore tests/docs
+	$(PYTEST) -m "not slow" --ignore lab --ignore tests/docs
 
 # The adapters of docs/integrating.md against the engines' own packages: downloads 146 MB to .venv/engines, installs none.
 engines-check: .venv/.dev
@@ -46,40 +46,40 @@ docs: .venv/.docs
 
 # The quality figures generate 400 texts (about two hours on two cores); the run resumes where it stopped.
 bench: bench-quick
-	$(BIN)/python benchmarks/corpus.py
-	$(BIN)/python benchmarks/quality.py
+	$(BIN)/python lab/benchmarks/corpus.py
+	$(BIN)/python lab/benchmarks/quality.py
 
 bench-quick: .venv/.dev
-	$(BIN)/python benchmarks/detect_speed.py
-	$(BIN)/python benchmarks/decode_speed.py
+	$(BIN)/python lab/benchmarks/detect_speed.py
+	$(BIN)/python lab/benchmarks/decode_speed.py
 
 # HUMAN is a JSON Lines file of unmarked text with id, domain, lang and text; none comes with the package.
 bench-detect: .venv/.dev
-	$(BIN)/python benchmarks/corpus.py --sampling multinomial
-	$(BIN)/python benchmarks/detect_speed.py
-	$(BIN)/python benchmarks/level.py $(HUMAN)
-	$(BIN)/python benchmarks/baselines.py $(HUMAN)
-	$(BIN)/python benchmarks/robustness.py runs/multinomial-marked.jsonl runs/multinomial-unmarked.jsonl --human $(HUMAN)
-	$(BIN)/python benchmarks/spans.py runs/multinomial-marked.jsonl $(HUMAN)
+	$(BIN)/python lab/benchmarks/corpus.py --sampling multinomial
+	$(BIN)/python lab/benchmarks/detect_speed.py
+	$(BIN)/python lab/benchmarks/level.py $(HUMAN)
+	$(BIN)/python lab/benchmarks/baselines.py $(HUMAN)
+	$(BIN)/python lab/benchmarks/robustness.py runs/multinomial-marked.jsonl runs/multinomial-unmarked.jsonl --human $(HUMAN)
+	$(BIN)/python lab/benchmarks/spans.py runs/multinomial-marked.jsonl $(HUMAN)
 
 # DATA is required; HELDOUT, CONFIG, OUT, SECONDS and MORE (further options) are understood. Run again to continue.
 train-storyteller train-judge train-narrator: train-%: .venv/.dev
-	$(if $(DATA),,$(error give DATA=documents.jsonl.xz, see training/README.md))
-	$(BIN)/python -m training.$* --data $(DATA) --out $(or $(OUT),runs/$*) $(if $(HELDOUT),--heldout $(HELDOUT)) \
+	$(if $(DATA),,$(error give DATA=documents.jsonl.xz, see lab/src/dgmark_lab/training/README.md))
+	$(BIN)/python -m dgmark_lab.training.$* --data $(DATA) --out $(or $(OUT),runs/$*) $(if $(HELDOUT),--heldout $(HELDOUT)) \
 		$(if $(CONFIG),--config $(CONFIG)) $(if $(SECONDS),--max-seconds $(SECONDS)) $(MORE)
 
 # Looks every pinned version up in the Python advisory database, which takes a network; --strict fails if it cannot.
 audit: .venv/release/.tools
 	.venv/release/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
-# Both distributions from the last commit, built twice from fresh checkouts and compared bit by bit, and a list of the
+# The distributions from the last commit, built twice from fresh checkouts and compared bit by bit, and a list of the
 # versions that were tested (SBOM). dist/ holds them, ready to be signed and published.
 release: .venv/release/.tools
 	rm -rf build/release dist
 	set -e; SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct); export SOURCE_DATE_EPOCH; \
 	for round in 1 2; do \
 		git clone --quiet . build/release/checkout-$$round; \
-		for part in . builtin; do \
+		for part in . builtin lab; do \
 			.venv/release/bin/python -m build --no-isolation --outdir build/release/dist-$$round \
 				build/release/checkout-$$round/$$part > build/release/log-$$round; \
 		done; \
@@ -104,8 +104,8 @@ clean:
 	$(INSTALL) --editable ./builtin --editable '.[generate]'
 	touch $@
 
-.venv/.dev: pyproject.toml builtin/pyproject.toml constraints.txt | .venv/.python
-	$(INSTALL) --editable ./builtin --editable '.[dev]'
+.venv/.dev: pyproject.toml builtin/pyproject.toml lab/pyproject.toml constraints.txt | .venv/.python
+	$(INSTALL) --editable ./builtin --editable '.[dev]' --editable './lab[bench]'
 	touch $@
 
 .venv/release/.tools: release-tools.txt | .venv/.python
@@ -114,5 +114,5 @@ clean:
 	touch $@
 
 .venv/.docs: pyproject.toml builtin/pyproject.toml constraints.txt | .venv/.python
-	$(INSTALL) --editable ./builtin --editable '.[docs]'
+	$(INSTALL) --editable ./builtin --editable '.[docs]' --editable ./lab
 	touch $@

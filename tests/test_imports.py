@@ -19,7 +19,7 @@ LOADED = "\nimport json, sys; print(json.dumps(sorted({name.partition('.')[0] fo
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
 CONTRACTS = PROJECT["tool"]["importlinter"]["contracts"]
 (TORCH_FREE,) = (one["source_modules"] for one in CONTRACTS if "torch" in one.get("forbidden_modules", ()))
-LIGHT = (*TORCH_FREE, "dgmark.lab.baselines", "dgmark.cli")
+LIGHT = (*TORCH_FREE, "dgmark_lab.baselines", "dgmark.cli")
 
 
 def heavy_after(code: str) -> set[str]:

@@ -38,9 +38,9 @@ from pathlib import Path
 from typing import Any
 
 
-def install_hint(extra: str) -> str:
+def install_hint(extra: str, distribution: str = ".") -> str:
     """How to install an extra. The hint names a checkout, because dgmark is not on the package index."""
-    return f"run `pip install '.[{extra}]'` in a checkout of dgmark"
+    return f"run `pip install '{distribution}[{extra}]'` in a checkout of dgmark"
 
 
 class DgmarkError(Exception):

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from dgmark.cli import bar as bars
 from dgmark.cli.bar import row_bar
-from dgmark.cli.experiment import _show_progress
+from dgmark_lab.cli.experiment import _show_progress
 
 PROMPTS = "".join(
     json.dumps({"id": f"p{i}", "prompt": f"The {word} was"}) + "\n" for i, word in enumerate(("sea", "sun"))
@@ -27,7 +27,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100, force_interactive=True, highlight=False)
     monkeypatch.setattr(bars, "stderr", lambda: console)
-    monkeypatch.setattr("dgmark.cli.experiment.stderr", lambda: console)
+    monkeypatch.setattr("dgmark_lab.cli.experiment.stderr", lambda: console)
     return screen
 
 

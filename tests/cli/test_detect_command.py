@@ -130,7 +130,7 @@ def test_an_output_among_the_inputs_is_refused(key_file: Path, tmp_path: Path) -
         ["--only", "0:3", "--plot", "p.png"],
         ["--plot", "picture.nothing"],
         ["--fpr", "1e-310"],
-        ["--payload", "--scheme", "kgw"],
+        ["--payload", "--baseline", "kgw"],
         ["--payload", "--report", "r.html"],
     ],
 )

@@ -7,8 +7,8 @@ import torch
 
 import dgmark
 from dgmark.errors import InputError, ModelNotFound, SettingsError
-from dgmark.lab.baselines import scheme
 from dgmark.models.toy import ToyDenoiser
+from dgmark_lab.baselines import scheme
 from support.known_keys import bound_key
 from support.unchecked import unchecked
 

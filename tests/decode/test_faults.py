@@ -17,12 +17,12 @@ import dgmark
 from dgmark.cli import app
 from dgmark.decode import RowFinished
 from dgmark.errors import ModelFault
-from dgmark.lab.attacks.refill import Refill
-from dgmark.lab.baselines import SCHEMES, scheme
-from dgmark.lab.evaluate.monte_carlo import answer_likelihood
 from dgmark.models import load as loading
 from dgmark.models.network import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
+from dgmark_lab.attacks.refill import Refill
+from dgmark_lab.baselines import SCHEMES, scheme
+from dgmark_lab.evaluate.monte_carlo import answer_likelihood
 from support.known_keys import bound_key
 from support.unchecked import unchecked
 

@@ -13,11 +13,11 @@ from dgmark import Generation, WatermarkKey
 from dgmark.decode import Committed, DecodeConfig, KeyMatching, Prepared, Request, RowFinished
 from dgmark.decode.generation import generations
 from dgmark.errors import SettingsError, VocabularyMismatch
-from dgmark.lab.baselines import SCHEMES, scheme
-from dgmark.lab.experiments.recipe import cell_key
-from dgmark.lab.experiments.spec import KeyOptions
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.groups import WatermarkSpec
+from dgmark_lab.baselines import SCHEMES, scheme
+from dgmark_lab.experiments.recipe import cell_key
+from dgmark_lab.experiments.spec import KeyOptions
 
 TOY = ToyDenoiser(end_bias=-2.0)
 SHORT: dict[str, Any] = {"length": 12, "block_length": 4}
@@ -220,7 +220,7 @@ def test_the_harness_marks_each_answer_with_a_sub_key(monkeypatch: pytest.Monkey
     pytest.importorskip("lm_eval")
     from lm_eval.api.instance import Instance
 
-    from dgmark.lab.evaluate.harness import DiffusionLM, HarnessSettings
+    from dgmark_lab.evaluate.harness import DiffusionLM, HarnessSettings
 
     given: dict[str, Any] = {**SHORT, "temperature": 0.7}
     drawn = iter([0, 30, 31])  # the first for the check of the settings

@@ -23,9 +23,9 @@ from dgmark.errors import (
     TokenizerMismatch,
     VocabularyMismatch,
 )
-from dgmark.lab.baselines import scheme
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.groups import WatermarkSpec
+from dgmark_lab.baselines import scheme
 from support.unchecked import unchecked
 
 TOY = ToyDenoiser(end_bias=0.4)
@@ -134,7 +134,7 @@ def test_generate_stream_and_the_harness_write_the_same_texts(key: WatermarkKey 
     pytest.importorskip("lm_eval")
     from lm_eval.api.instance import Instance
 
-    from dgmark.lab.evaluate.harness import DiffusionLM, HarnessSettings
+    from dgmark_lab.evaluate.harness import DiffusionLM, HarnessSettings
 
     model, contexts = replace(TOY, end_ids=()), ["w1 w2", "w3", "w6 w7 w8", "w9"]
     given: dict[str, Any] = {**SHORT, "temperature": 0.7}

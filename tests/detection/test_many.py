@@ -14,9 +14,9 @@ from dgmark import Detector, Keyring, WatermarkKey, detect_file
 from dgmark.detection.many import Extras, score, settings_hash
 from dgmark.detection.scorer import Scorer
 from dgmark.errors import InputError, ModelNotFound, ResumeMismatch, SettingsError, TokenizerMismatch
-from dgmark.lab.baselines import scheme
 from dgmark.rows.jsonl import BadRow
 from dgmark.rows.texts import Item
+from dgmark_lab.baselines import scheme
 from support.command_line import rows, run
 from support.known_keys import builtin_tokenizer, first_version, known_key
 from support.marked_texts import marked_ids

@@ -9,7 +9,7 @@ import pytest
 from dgmark import Detector, Keyring
 from dgmark.detection.scorer import Scorer, one_key
 from dgmark.errors import SettingsError, VocabularyMismatch
-from dgmark.lab.baselines import Baseline, scheme
+from dgmark_lab.baselines import Baseline, scheme
 from support.known_keys import builtin_tokenizer, known_key
 from support.marked_texts import marked_ids
 from support.unchecked import unchecked

@@ -8,7 +8,7 @@ import pytest
 from dgmark.detection.strip import match_strip
 from dgmark.detection.windows import window_z_scores
 from dgmark.errors import MissingExtra
-from dgmark.lab.experiments.figures import roc
+from dgmark_lab.experiments.figures import roc
 
 
 def test_the_strip_has_a_mark_a_token_a_curve_of_windows_and_the_spans() -> None:

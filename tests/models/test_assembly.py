@@ -31,9 +31,9 @@ from dgmark.models.assembly import (
     with_adapters,
 )
 from dgmark.models.load import load_model
+from dgmark_lab.training.narrator.base import tokenizer_of
+from dgmark_lab.training.narrator.export import MASK_TOKEN, config_of
 from support import tiny_gguf
-from training.narrator.base import tokenizer_of
-from training.narrator.export import MASK_TOKEN, config_of
 
 BASE = Base("some-package", "1.0", "some_package/base.gguf", "", "Apache-2.0")
 

@@ -10,9 +10,9 @@ from dgmark.checkpoint.folder import NARRATOR, builtin_folder, find_checkpoint
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.models.assembly import ADAPTERS, read_base
 from dgmark.models.load import load_model
+from dgmark_lab.training.narrator.base import SMOLLM2
 from support.fresh_process import run_fresh
 from support.known_keys import bound_key
-from training.narrator.base import SMOLLM2
 
 WORDS = {"the", "of", "and", "a", "to", "in", "was", "he", "that", "his", "it", "with", "as", "her", "for", "had", "at"}
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from training.narrator.config import NarratorConfig
+from dgmark_lab.training.narrator.config import NarratorConfig
 
 SETTINGS: dict[str, Any] = {
     "own_texts": {"texts": 8, "batch": 4, "length": 24, "most_repeated": 1.0},

@@ -1,4 +1,4 @@
-"""A settings file as `dgmark tune` writes it, with all that a search tried."""
+"""A settings file as `dgmark-lab tune` writes it, with all that a search tried."""
 
 from dgmark.decode.settings_file import Frontier, Point, TunedSettings
 

@@ -1,4 +1,4 @@
-"""Run-time type checks around calls of dgmark and of training: the first ones of each function in each test.
+"""Run-time type checks around calls of dgmark and of its lab: the first ones of each function in each test.
 
 A check takes several times as long as a short function, and a function that was called rightly so often in one test
 hardly shows anything new in the same test.
@@ -21,7 +21,7 @@ def install() -> None:
     """Check what is imported from now on."""
     # what its import hook puts around each function
     setattr(jaxtyping, "jaxtyped", lambda *, typechecker: functools.partial(_checked_at_first, typechecker))  # noqa: B010
-    jaxtyping.install_import_hook(["dgmark", "training"], f"{__name__}.check")
+    jaxtyping.install_import_hook(["dgmark", "dgmark_lab"], f"{__name__}.check")
 
 
 def begin_test() -> None:

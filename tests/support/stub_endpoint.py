@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from dgmark.lab.endpoint import Endpoint
+from dgmark_lab.endpoint import Endpoint
 
 Reply = tuple[int, Any, dict[str, str]]  # status, body, headers
 

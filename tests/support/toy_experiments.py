@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from dgmark.lab.experiments.plan import Subject
-from dgmark.lab.experiments.report import Report, keys_of, make_report
-from dgmark.lab.experiments.run import RunOptions, run_experiment
-from dgmark.lab.experiments.spec import Experiment
-from dgmark.lab.experiments.store import Store
 from dgmark.models.denoiser import CacheMode, Session, open_session
 from dgmark.models.toy import ToyDenoiser
+from dgmark_lab.experiments.plan import Subject
+from dgmark_lab.experiments.report import Report, keys_of, make_report
+from dgmark_lab.experiments.run import RunOptions, run_experiment
+from dgmark_lab.experiments.spec import Experiment
+from dgmark_lab.experiments.store import Store
 from support.known_keys import bound_key
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from training.config import TrainingConfig, check_config
-from training.loop import Trainer
-from training.shards import Shards, prepare_shards
+from dgmark_lab.training.config import TrainingConfig, check_config
+from dgmark_lab.training.loop import Trainer
+from dgmark_lab.training.shards import Shards, prepare_shards
 
 CPU = torch.device("cpu")
 NAMES = ("The fox", "The king", "A girl", "The old man", "My sister", "A bear")

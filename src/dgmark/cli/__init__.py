@@ -6,25 +6,18 @@ from typing import Annotated
 import typer
 
 from dgmark.cli.access import access_app
-from dgmark.cli.attack import attack
-from dgmark.cli.bench_lm import bench_lm
 from dgmark.cli.console import report_system_error
 from dgmark.cli.convert import convert
 from dgmark.cli.demo import demo
 from dgmark.cli.detect import detect
-from dgmark.cli.evaluate import evaluate
-from dgmark.cli.experiment import experiment_app
 from dgmark.cli.generate import generate
 from dgmark.cli.help_page import Command
 from dgmark.cli.infill import infill
 from dgmark.cli.keys import key_app, keygen
 from dgmark.cli.models import models
 from dgmark.cli.process import prepare_process
-from dgmark.cli.rate import rate
 from dgmark.cli.report import report_app
-from dgmark.cli.schemes import schemes
 from dgmark.cli.serve import serve
-from dgmark.cli.tune import tune
 from dgmark.version import __version__
 
 app = typer.Typer(
@@ -57,20 +50,23 @@ app.add_typer(key_app, name="key")
 app.add_typer(report_app, name="report")
 app.command(cls=Command)(serve)
 app.add_typer(access_app, name="access")
-for command in (generate, infill, detect, attack, evaluate, rate, tune):
+for command in (generate, infill, detect):
     app.command(cls=Command)(command)
-app.command("bench-lm", cls=Command)(bench_lm)
-for command in (models, schemes, convert, demo):
+for command in (models, convert, demo):
     app.command(cls=Command)(command)
-app.add_typer(experiment_app, name="experiment")
 
 
 def main() -> None:
     """Entry point of the `dgmark` command."""
+    run(app)
+
+
+def run(application: typer.Typer) -> None:
+    """Run a command line; an error of the operating system becomes a message and an exit code."""
     prepare_process()
     try:
         try:
-            app()
+            application()
         finally:
             sys.stdout.flush()
     except OSError as error:

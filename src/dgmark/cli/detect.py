@@ -73,7 +73,7 @@ def detect(
 ) -> None:
     """Check texts for the mark of a key. The false-positive rate holds for any text.
 
-    --scheme tests for another watermark than dgMARK; give the options that the text was generated with.
+    --baseline tests for another watermark than dgMARK; give the options that the text was generated with.
     """
     scorer = options.scorer()
     scorer.reader.tokenizer  # noqa: B018 (a wrong tokenizer is an error of the key, not of each row)

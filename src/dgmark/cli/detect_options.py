@@ -4,15 +4,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dgmark.cli.baselines import BaselineName, BaselineOptions, baseline_of
 from dgmark.cli.card import View
 from dgmark.cli.option_groups import OptionGroup, option, parameter
 from dgmark.cli.options import DETECTION, KEY, MODEL, OUTPUT, AllowOpenKey
 from dgmark.cli.results import Format
-from dgmark.cli.schemes import SchemeName, SchemeOptions, scheme_of
 from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, Detector
 from dgmark.detection.keyring import Keyring, load_keys
 from dgmark.detection.normalise import STEPS
@@ -20,9 +20,11 @@ from dgmark.detection.reader import Ranges
 from dgmark.detection.scorer import Scorer
 from dgmark.detection.strip import check_target
 from dgmark.errors import SettingsError
-from dgmark.lab.baselines import Baseline, Scheme
 from dgmark.report import SigningKey, check_report_path
 from dgmark.watermark.key import WatermarkKey
+
+if TYPE_CHECKING:
+    from dgmark.cli.baselines import Baseline
 
 TOKENIZER_OF_KEY = "the one that the key names"
 
@@ -52,7 +54,7 @@ class DetectOptions:
 
     key: Path | None
     keys: Path | None
-    scheme: Scheme | None
+    baseline: "Baseline | None"
     fpr: float
     mode: Mode
     phase: Phase
@@ -102,8 +104,8 @@ class DetectOptions:
             )
         if self.plot:
             check_target(self.plot)
-        if isinstance(self.scheme, Baseline):
-            self._check_baseline(self.scheme)
+        if self.baseline is not None:
+            self._check_baseline(self.baseline)
         elif self.key is not None and self.steps and (self.spans or self.show or self.only or self.plot):
             raise SettingsError("--normalise changes the text: leave --spans, --show, --only and --plot out")
         elif self.keys is not None and (self.mode is not Mode.AUTO or self._needs_one_key()):
@@ -123,11 +125,11 @@ class DetectOptions:
         """What is shown of the results."""
         return View(self.show, self.verbose, whole=not self.only, payload=self.payload)
 
-    def _check_baseline(self, scheme: Baseline) -> None:
+    def _check_baseline(self, baseline: "Baseline") -> None:
         plain = (self.mode, self.phase, self.max_crop) == (Mode.AUTO, Phase.ANY, DEFAULT_MAX_CROP)
         if self.key is None or not plain or self.payload or self._needs_one_key():
             raise SettingsError(
-                f"scheme {scheme.name} is looked for in whole texts with one --key: leave --mode, --phase, "
+                f"baseline {baseline.name} is looked for in whole texts with one --key: leave --mode, --phase, "
                 "--max-crop, --normalise, --spans, --payload, --show, --only, --plot and --report out"
             )
 
@@ -152,8 +154,8 @@ class DetectOptions:
             return Keyring(load_keys(self.keys, allow_open=self.allow_open_key), **shared)
         assert self.key is not None
         key = WatermarkKey.load(self.key, allow_open=self.allow_open_key)
-        if isinstance(self.scheme, Baseline):
-            return self.scheme.detector(key, fpr=self.fpr, tokenizer=self.tokenizer)
+        if self.baseline is not None:
+            return self.baseline.detector(key, fpr=self.fpr, tokenizer=self.tokenizer)
         return Detector(key, mode=self.mode.value, normalise=self.steps, **shared)
 
 
@@ -178,11 +180,11 @@ def parse_ranges(texts: Iterable[str]) -> Ranges:
 
 
 def _options_of(values: dict[str, Any]) -> DetectOptions:
-    scheme = scheme_of(values.pop("scheme"), values.pop("scheme_option"))
+    baseline = baseline_of(values.pop("baseline"), values.pop("baseline_option"))
     steps, only = parse_steps(values.pop("normalise") or ()), parse_ranges(values.pop("only") or ())
     reports, sign = tuple(values.pop("report") or ()), values.pop("sign")
     signer = SigningKey.load(sign, allow_open=values["allow_open_key"]) if sign else None
-    return DetectOptions(**values, scheme=scheme, steps=steps, only=only, reports=reports, signer=signer)
+    return DetectOptions(**values, baseline=baseline, steps=steps, only=only, reports=reports, signer=signer)
 
 
 DetectingOptions = Annotated[
@@ -191,8 +193,8 @@ DetectingOptions = Annotated[
         options=(
             option("key", Path | None, "Key file of whoever marks the texts.", panel=KEY),
             option("keys", Path | None, "Folder of key files: find the key, if any, that marked the text.", panel=KEY),
-            parameter("scheme", SchemeName),
-            parameter("scheme_option", SchemeOptions),
+            parameter("baseline", BaselineName),
+            parameter("baseline_option", BaselineOptions),
             parameter("allow_open_key", AllowOpenKey, False),
             option("tokenizer", str | None, "Tokenizer folder or file.", panel=MODEL, default_text=TOKENIZER_OF_KEY),
             option(

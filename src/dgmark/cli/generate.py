@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dgmark.cli import options as opt
+from dgmark.cli.baselines import BaselineToMark
 from dgmark.cli.console import command_errors, needed_extra, stderr
 from dgmark.cli.live import show_stream
 from dgmark.cli.option_groups import OptionGroup, option, option_groups
 from dgmark.cli.row_output import RowOutput, make_rows, report_resumed, report_skipped
-from dgmark.cli.schemes import SchemeToMark
 from dgmark.decode.config import Settings
 from dgmark.decode.settings_file import read_settings
 from dgmark.errors import DgmarkError, SettingsError
@@ -26,9 +26,9 @@ from dgmark.rows.texts import prompt_of
 from dgmark.watermark.key import WatermarkKey
 
 if TYPE_CHECKING:
+    from dgmark.cli.baselines import Baseline
     from dgmark.decode.prompts import Prepared
     from dgmark.decode.streaming import Event
-    from dgmark.lab.baselines import Scheme
 
 # (prompt, seed)
 Prompted = tuple[str | list[int], int]
@@ -90,7 +90,7 @@ PromptOptions = Annotated[
 @option_groups
 def generate(
     key: opt.KeyToMark,
-    scheme: SchemeToMark,
+    baseline: BaselineToMark,
     prompts: PromptOptions,
     loading: opt.ModelOptions,
     settings: opt.DecodingOptions,
@@ -98,7 +98,7 @@ def generate(
         Path | None,
         typer.Option(
             "--settings",
-            help="Settings file of `dgmark tune`; decoding options that are also given go before it.",
+            help="Settings file of `dgmark-lab tune`; decoding options that are also given go before it.",
             show_default=False,
             rich_help_panel=opt.DECODING,
         ),
@@ -123,21 +123,21 @@ def generate(
 ) -> None:
     """Generate text that carries the mark of a key.
 
-    Give --key FILE to mark the text, or --no-watermark to generate in the same way without a mark. --scheme marks with
-    another watermark than dgMARK, in the same decoding loop and with the same key.
+    Give --key FILE to mark the text, or --no-watermark to generate in the same way without a mark. --baseline marks
+    with another watermark than dgMARK, in the same decoding loop and with the same key.
     """
     if settings_file is not None:
         settings = {**read_settings(settings_file, key=key), **settings}
     if ray is not None:
         more = {"subkey": subkey, "seed": seed, "chat": chat, "batch_size": batch_size, "pad": pad, **settings}
-        unsuited = scheme is not None or live or as_json
+        unsuited = baseline is not None or live or as_json
         _on_cluster(key, prompts.source, out, ray, loading, unsuited=unsuited, **more)
         return
     check_apart(out, [prompts.source])
     tasks = tasks_of(prompts.rows, partial(_task, subkey=subkey), seed=seed, purpose="prompt to continue")
     if live and (len(tasks) != 1 or out is not None):
         raise SettingsError("--stream shows one text: give a single prompt, and leave --out out")
-    generator = generator_of(tasks, key, scheme, settings, loading, subkey=subkey, chat=chat, pad=pad, trace=trace)
+    generator = generator_of(tasks, key, baseline, settings, loading, subkey=subkey, chat=chat, pad=pad, trace=trace)
     output = RowOutput(
         generator.schema,
         out,
@@ -183,7 +183,7 @@ def _on_cluster(
     """
     if out is None or source is None or source == STDIN or unsuited:
         raise SettingsError(
-            "--ray reads files of prompts into a folder: give --prompts and --out FOLDER, and leave --scheme, "
+            "--ray reads files of prompts into a folder: give --prompts and --out FOLDER, and leave --baseline, "
             "--stream and --json out"
         )
     with needed_extra("scale", "a run on a cluster", "ray"):
@@ -267,7 +267,7 @@ class Generator:
 def generator_of(
     tasks: Sequence[Task[Prompted] | BadRow],
     key: WatermarkKey | None,
-    scheme: "Scheme | None",
+    baseline: "Baseline | None",
     settings: Settings,
     loading: opt.Loading,
     *,
@@ -293,8 +293,8 @@ def generator_of(
     prepared = Prepared.of(
         model,
         [Request(prompt, seed, key_of_text(key, subkey)) for prompt, seed in (task.content for task in good)],
-        config_of(model, scheme, settings),
-        scheme=scheme,
+        config_of(model, baseline, settings),
+        scheme=baseline,
         chat=chat,
         pad=pad,
         strict=False,

@@ -110,7 +110,7 @@ class Writing:
         list[Path] | None,
         typer.Option(
             "--settings",
-            help="With --model: settings file of `dgmark tune` for its marked texts; may be repeated.",
+            help="With --model: settings file of `dgmark-lab tune` for its marked texts; may be repeated.",
             show_default=False,
             rich_help_panel=DECODING,
         ),

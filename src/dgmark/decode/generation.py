@@ -93,7 +93,7 @@ def generate(
         key: a key for the model's tokenizer and vocabulary; None for text without a mark. If it has sub-keys, each row
             is marked with another one, which the operating system draws, whatever the row's seed and prompt.
         subkey: the sub-key to mark all rows with instead, 0 to N - 1: their payload.
-        scheme: another watermark than dgMARK, from `dgmark.lab.baselines.scheme`, in the same loop and under the same
+        scheme: another watermark than dgMARK, from `dgmark_lab.baselines.scheme`, in the same loop and under the same
             key.
         seed: row i uses seed + i.
         batch_size: largest number of rows decoded at once.

@@ -165,7 +165,7 @@ class Prepared:
             raise SettingsError(f"batch size {batch_size!r} is not a whole number of at least 1")
         if scheme is not None and not isinstance(scheme, Scheme):
             raise SettingsError(
-                f"a scheme is wanted, not {scheme!r}: dgmark.lab.baselines.scheme makes one of its name"
+                f"a scheme is wanted, not {scheme!r}: dgmark_lab.baselines.scheme makes one of its name"
             )
         config = settings if isinstance(settings, DecodeConfig) else config_of(model, scheme, settings)
         steerings = {key: steering_of(model, key, scheme) for key in _representatives(requests)}

@@ -10,7 +10,7 @@ from dgmark.watermark.key import WatermarkKey
 
 @runtime_checkable
 class Scheme(Protocol):
-    """A watermarking scheme; `dgmark.lab.baselines.scheme` makes one by name."""
+    """A watermarking scheme; `dgmark_lab.baselines.scheme` makes one by name."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""Files of decoding settings: what `dgmark tune` found for a model, and `generate` and the Python API take."""
+"""Files of decoding settings: what `dgmark-lab tune` found for a model, and `generate` and the Python API take."""
 
 import json
 from pathlib import Path
@@ -123,11 +123,11 @@ def read_settings_file(path: Path) -> TunedSettings:
     except OSError as error:
         raise SettingsError(f"the settings file {path} cannot be read: {error.strerror}") from None
     except ValueError as error:  # no UTF-8, or no JSON
-        raise SettingsError(f"{path} is no settings file ({error}): give one that `dgmark tune` wrote") from None
+        raise SettingsError(f"{path} is no settings file ({error}): give one that `dgmark-lab tune` wrote") from None
     if isinstance(content, dict) and content.get("format") == FORMAT and content.get("version") not in READABLE:
         raise SettingsError(
             f"{path} has version {content.get('version')!r} of the settings format, and this dgmark reads versions "
-            f"{' and '.join(map(str, READABLE))}: use a newer dgmark, or make the file again with `dgmark tune`"
+            f"{' and '.join(map(str, READABLE))}: use a newer dgmark, or make the file again with `dgmark-lab tune`"
         )
     try:
         tuned = TunedSettings.model_validate(content)
@@ -165,7 +165,7 @@ def write_settings_file(path: Path, tuned: TunedSettings) -> None:
 
 
 def read_settings(path: str | Path, *, key: WatermarkKey | None) -> Settings:
-    """Read the decoding settings of a file that `dgmark tune` wrote.
+    """Read the decoding settings of a file that `dgmark-lab tune` wrote.
 
         dgmark.generate(model, prompt, key=key, **dgmark.read_settings("settings.json", key=key))
 

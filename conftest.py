@@ -1,0 +1,47 @@
+"""Fixtures of several test modules."""
+
+import os
+from collections.abc import Iterator
+
+import hypothesis
+import pytest
+import torch
+
+from support import shape_checks
+
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # else a thread of Ray's asks for metrics as long as the process lives
+hypothesis.settings.register_profile("dgmark", deadline=None)  # speed is measured in benchmarks
+hypothesis.settings.load_profile("dgmark")
+shape_checks.install()  # before what is to be checked is imported
+
+from dgmark.models.load import load_model  # noqa: E402
+from dgmark.models.network import NetworkDenoiser  # noqa: E402
+from dgmark_lab.training.shards import Shards  # noqa: E402
+from support.training_setup import tiny_shards  # noqa: E402
+
+
+def pytest_runtest_setup() -> None:
+    """The first calls of each function are checked in every test."""
+    shape_checks.begin_test()
+
+
+@pytest.fixture(scope="session")
+def storyteller() -> NetworkDenoiser:
+    """The built-in model, loaded once."""
+    return load_model(dtype="fp32", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
+    """Forty tales as training reads them."""
+    return tiny_shards(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread_in_training(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Training is compared bit by bit, which holds on one thread."""
+    threads = torch.get_num_threads()
+    if request.path.parent.name == "training":
+        torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

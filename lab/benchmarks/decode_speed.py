@@ -1,0 +1,322 @@
+"""Measure the cost of each decoding mode, the parts of a step's time, and the published loop against ours.
+
+Every mode decodes the same prompts (64 tokens) on the same canvas (256 tokens to come, blocks of 32) and is stopped
+after the same number of tokens. The modes take turns; a mode's figure is the median over prompts of its time divided by
+that of the uncached, unmarked decode of the same prompt. Times are CPU seconds of this process, which depend less on
+other work on the machine than wall-clock time.
+"""
+
+import argparse
+import json
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from corpus import bench_key
+from dgmark import DecodeConfig, load_model
+from dgmark.decode import Canvas, KeyMatching, RoundTrip, decode_steps, everything
+from dgmark.models.denoiser import Session
+from dgmark.models.network import NetworkDenoiser
+from dgmark.models.toy import ToyDenoiser
+from dgmark_lab.experiments.prompt_sets import BUILTIN_PROMPTS
+
+PROMPT, LENGTH, BLOCK = 64, 256, 32
+PLAIN = "unmarked"
+# mode -> (marked, settings)
+MODES: dict[str, tuple[bool, dict[str, Any]]] = {
+    PLAIN: (False, {}),
+    "k = 1": (True, {}),
+    "k = 1, no round-trip guard": (True, {"round_trip_guard": False}),
+    "k = 3": (True, {"lookahead": 3}),
+    "k = 5": (True, {"lookahead": 5}),
+    "unmarked, prefix": (False, {"cache": "prefix"}),
+    "k = 3, prefix": (True, {"cache": "prefix", "lookahead": 3}),
+    "unmarked, dual": (False, {"cache": "dual"}),
+    "k = 1, dual": (True, {"cache": "dual"}),
+    "k = 1, dual, no round-trip guard": (True, {"cache": "dual", "round_trip_guard": False}),
+    "k = 3, dual": (True, {"cache": "dual", "lookahead": 3}),
+    "k = 5, dual": (True, {"cache": "dual", "lookahead": 5}),
+    "k = 1, threshold .9": (True, {"commit": "threshold"}),
+    "k = 1, threshold .9, dual": (True, {"commit": "threshold", "cache": "dual"}),
+    "k = 1, threshold .5": (True, {"commit": "threshold", "threshold": 0.5}),
+    "k = 1, greedy, threshold .5": (True, {"commit": "threshold", "threshold": 0.5, "temperature": 0}),
+    "k = 1, 2 a step": (True, {"steps": LENGTH // 2}),
+    "k = 1, 2 a step, dual": (True, {"steps": LENGTH // 2, "cache": "dual"}),
+}
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--prompts", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=64, help="tokens after which a decode is stopped")
+    parser.add_argument("--batch", type=int, default=1, help="rows of a batch")
+    parser.add_argument("--mode", choices=MODES, action="append", help="only these, in addition to the reference mode")
+    parser.add_argument(
+        "--random", action="store_true", help="a network of LLaDA's shape and vocabulary, 96 M parameters"
+    )
+    parser.add_argument("--memory", action="store_true", help="only the peak memory of a sampling step")
+    args = parser.parse_args()
+    if args.memory:
+        _memory()
+        return
+    model = random_llada() if args.random else load_model()
+    modes = {PLAIN: MODES[PLAIN]} | {name: MODES[name] for name in args.mode or MODES}
+    prompts = _prompts(model, args.prompts, args.batch)
+    print(f"{args.prompts} prompts, batch {args.batch}, {args.tokens} tokens, {torch.get_num_threads()} threads")
+    _modes(model, prompts, args.tokens, modes)
+    _published(model, prompts, args.tokens)
+
+
+def random_llada() -> NetworkDenoiser:
+    """Make a model with LLaDA's architecture and random weights: 16 blocks of width 448, 126,464 padded ids."""
+    width, layers, vocabulary = 448, 16, 126_464
+    config = LlamaConfig(
+        hidden_size=width,
+        intermediate_size=1216,
+        num_hidden_layers=layers,
+        num_attention_heads=width // 64,
+        vocab_size=vocabulary,
+        rope_parameters={"rope_type": "default", "rope_theta": 500_000.0},
+        tie_word_embeddings=True,
+    )
+    config.is_causal = False
+    torch.manual_seed(0)
+    network = LlamaForCausalLM(config)
+    network.train(False)
+    builtin = load_model()
+    return NetworkDenoiser(**{**vars(builtin), "name": "random", "vocab_size": vocabulary, "network": network})
+
+
+def _modes(
+    model: NetworkDenoiser, prompts: list[Tensor], tokens: int, modes: dict[str, tuple[bool, dict[str, Any]]]
+) -> None:
+    seconds: dict[str, list[float]] = {name: [] for name in modes}
+    forwards: dict[str, list[float]] = {name: [] for name in modes}
+    _decode(model, prompts[0], 8, *MODES[PLAIN])
+    for prompt in prompts:
+        for name, mode in modes.items():
+            took, run = _decode(model, prompt, tokens, *mode)
+            seconds[name].append(took)
+            forwards[name].append(run / tokens / len(prompt))
+    print(
+        "| mode | time / unmarked, uncached | min | max | canvases through the model a token |\n|---|---|---|---|---|"
+    )
+    for name, took_by_mode in seconds.items():
+        ratios = [one / plain for one, plain in zip(took_by_mode, seconds[PLAIN], strict=True)]
+        print(
+            f"| {name} | {median(ratios):.3f} | {min(ratios):.3f} | {max(ratios):.3f} | {median(forwards[name]):.2f} |"
+        )
+    for name in ("k = 1", "k = 1, dual"):
+        timed, TimedGuard.inside = _Timed(model), 0.0
+        whole = sum(_decode(timed, prompt, tokens, *MODES[name])[0] for prompt in prompts)
+        print(
+            f"outside the model's forward: {1 - timed.inside / whole:.1%} of a step at {name}; "
+            f"in the checks of the round-trip guard: {TimedGuard.inside / whole:.2%}"
+        )
+    print(f"ms a token, unmarked: {1e3 * median(seconds[PLAIN]) / tokens / len(prompts[0]):.1f}")
+
+
+def _decode(
+    model: NetworkDenoiser, prompt: Tensor, tokens: int, marked: bool, settings: dict[str, Any]
+) -> tuple[float, int]:
+    """Decode the first `tokens` tokens of each row; return CPU seconds and the number of canvases."""
+    config = DecodeConfig(length=LENGTH, block_length=BLOCK, **settings)
+    canvas = Canvas.after(prompt, LENGTH, model.mask_id)
+    key = bench_key()
+    key = replace(key, spec=replace(key.spec, table_size=model.vocab_size))
+    matching = KeyMatching(key, model.device) if marked else everything
+    guard = TimedGuard.of(model.tokenizer, model.mask_id) if config.round_trip_guard else None
+    begin, committed, run = time.process_time(), 0, 0
+    # no row ends early, so that all modes do the same work
+    for commits in decode_steps(_endless(model), canvas, config, matching, list(range(len(prompt))), guard):
+        committed, run = committed + len(commits.row), run + commits.forwards
+        if committed >= tokens * len(prompt):
+            break
+    return time.process_time() - begin, run
+
+
+def _published(model: NetworkDenoiser, prompts: list[Tensor], tokens: int) -> None:
+    """Compare our unmarked loop with LLaDA's published one, greedy and sampling: time and, if greedy, tokens."""
+    for temperature in (0.0, 1.0):
+        ratios, same = [], []
+        for prompt in prompts:
+            begin = time.process_time()
+            theirs = published(model, prompt, tokens, temperature)
+            took = time.process_time() - begin
+            ours, _ = _decode(model, prompt, tokens, False, {"temperature": temperature, "round_trip_guard": False})
+            ratios.append(took / ours)
+            same.append(torch.equal(theirs, _committed(model, prompt, tokens)) if not temperature else True)
+        agreement = "" if temperature else f"; same tokens in {sum(same)} of {len(same)}"
+        print(f"published loop / ours at T = {temperature:g}: {median(ratios):.2f}{agreement}")
+
+
+def published(model: Callable[[Tensor], Tensor], prompt: Tensor, tokens: int, temperature: float) -> Tensor:
+    """Decode as LLaDA's repository does, reimplemented: noise and softmax in float64, for every position of the canvas.
+
+    One token a step, stopped after `tokens`; blocks of 32.
+    """
+    mask_id: int = getattr(model, "mask_id")  # noqa: B009 (any callable with a mask id)
+    x = torch.cat([prompt, prompt.new_full((len(prompt), LENGTH), mask_id)], 1)
+    for step in range(tokens):
+        stop = prompt.shape[1] + (step // BLOCK + 1) * BLOCK
+        masked = x == mask_id
+        logits = model(x)
+        noised = logits
+        if temperature:
+            double = logits.to(torch.float64)
+            noised = double.exp() / (-torch.log(torch.rand_like(double))) ** temperature
+        proposal = noised.argmax(-1)
+        confidence = logits.to(torch.float64).softmax(-1).gather(-1, proposal[..., None])[..., 0]
+        confidence[:, stop:] = -torch.inf
+        confidence = confidence.where(masked, -torch.inf)
+        best = confidence.topk(1, -1).indices
+        x.scatter_(1, best, proposal.gather(1, best))
+    return x
+
+
+def _committed(model: NetworkDenoiser, prompt: Tensor, tokens: int) -> Tensor:
+    """Return the canvas after the first tokens of our greedy loop."""
+    canvas = Canvas.after(prompt, LENGTH, model.mask_id)
+    x = canvas.ids.clone()
+    config = DecodeConfig(length=LENGTH, block_length=BLOCK, temperature=0)
+    for commits in decode_steps(_endless(model), canvas, config, everything, [0] * len(prompt)):
+        x[commits.row, canvas.start + commits.place] = commits.token
+        if commits.step + 1 == tokens:
+            break
+    return x
+
+
+def _memory() -> None:
+    """Print the loop's peak memory outside the network, for canvases of several lengths and LLaDA's vocabulary."""
+    logits = BLOCK * 126_464 * 4 / 2**20
+    print(f"logits of a block of {BLOCK}, vocabulary 126,464, float32: {logits:.0f} MiB, not counted below")
+    print("| canvas | greedy | T = 1 | T = 1, top-p .9 |\n|---|---|---|---|")
+    for length in (256, 1024, 4096):
+        peaks = [_peak(length, settings) for settings in ({"temperature": 0}, {}, {"top_p": 0.9})]
+        print(f"| {length} | " + " | ".join(f"{mebibytes:.0f} MiB" for mebibytes in peaks) + " |")
+
+
+def _peak(length: int, settings: dict[str, Any]) -> float:
+    """Measure the peak MiB of tensors that four steps of the loop allocate."""
+    config = DecodeConfig(length=length, block_length=BLOCK, **settings)
+    model = _Noise()
+    canvas = Canvas.after(torch.tensor([[3] * PROMPT]), length, model.mask_id)
+    steps = decode_steps(model, canvas, config, everything, [0])
+    next(steps)
+    with Allocations() as allocations:
+        for _ in range(4):
+            next(steps)
+    return float(allocations.peak / 2**20)
+
+
+class _Noise(ToyDenoiser):
+    """A stand-in for a network with LLaDA's vocabulary: the same random logits at every step, allocated beforehand."""
+
+    logits = torch.randn(1, BLOCK, 126_464, generator=torch.Generator().manual_seed(0))
+
+    @property
+    def vocab_size(self) -> int:
+        return 126_464
+
+    def window(self, _ids: Tensor, start: int, stop: int) -> Tensor:
+        return self.logits[:, : stop - start]
+
+
+class Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Adds up the bytes of all tensors that are created within this context and still alive."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.alive: dict[int, int] = {}
+        self.peak: int = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operation and record its allocations."""
+        before = {id_of(each) for each in tree_iter([args, kwargs]) if isinstance(each, Tensor)}
+        result = func(*args, **(kwargs or {}))
+        for each in tree_iter(result):
+            if isinstance(each, Tensor) and id_of(each) not in before and id_of(each) not in self.alive:
+                name = id_of(each)
+                self.alive[name] = each.untyped_storage().nbytes()
+                weakref.finalize(each.untyped_storage(), self.alive.pop, name, None)
+        self.peak = max(self.peak, sum(self.alive.values()))
+        return result
+
+
+def id_of(tensor: Tensor) -> int:
+    """Return an id of a tensor's memory."""
+    return tensor.untyped_storage().data_ptr()
+
+
+class TimedGuard(RoundTrip):
+    """A round-trip guard that adds up the CPU seconds of its checks."""
+
+    inside = 0.0
+
+    def unreadable(self, *call: Any, **options: Any) -> tuple[Tensor, Tensor]:
+        """Find the candidates that do not read back."""
+        begin = time.process_time()
+        found = super().unreadable(*call, **options)
+        TimedGuard.inside += time.process_time() - begin
+        return found
+
+
+class _Timed(NetworkDenoiser):
+    """A model that adds up the CPU seconds of its forwards."""
+
+    def __init__(self, model: NetworkDenoiser) -> None:
+        super().__init__(**vars(model))
+        object.__setattr__(self, "inside", 0.0)
+
+    inside: float
+
+    def session(self, *args: Any, **options: Any) -> Session:
+        session = super().session(*args, **options)
+        outer = self
+
+        class Timed:
+            def begin(self, *call: Any) -> Tensor:
+                return outer.timed(session.begin, *call)
+
+            def step(self, *call: Any) -> Tensor:
+                return outer.timed(session.step, *call)
+
+            def keep(self, rows: Tensor) -> None:
+                session.keep(rows)
+
+        return Timed()
+
+    def timed(self, forward: Callable[..., Tensor], *call: Any) -> Tensor:
+        begin = time.process_time()
+        logits = forward(*call)
+        object.__setattr__(self, "inside", self.inside + time.process_time() - begin)
+        return logits
+
+
+def _prompts(model: NetworkDenoiser, count: int, batch: int) -> list[Tensor]:
+    """Make batches of prompts of 64 tokens."""
+    rows = []
+    for line in BUILTIN_PROMPTS.read_text().splitlines():
+        ids = model.tokenizer.encode(json.loads(line)["prompt"])
+        if len(ids) < PROMPT:
+            ids = (ids * PROMPT)[:PROMPT]
+        rows.append(ids[:PROMPT])
+    return [torch.tensor([rows[(i * batch + j) % len(rows)] for j in range(batch)]) for i in range(count)]
+
+
+def _endless(model: NetworkDenoiser) -> NetworkDenoiser:
+    return model if isinstance(model, _Timed) else NetworkDenoiser(**{**vars(model), "end_ids": ()})
+
+
+if __name__ == "__main__":
+    main()

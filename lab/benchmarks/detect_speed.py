@@ -1,0 +1,139 @@
+"""Measure the speed of detection: exact p-values, and text to verdict against the bare tokenizer. One core.
+
+Every figure is the median of several rounds; the last ones are ratios of two interleaved measurements.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from statistics import mean, median
+
+import numpy as np
+
+from corpus import bench_key
+from dgmark import Detector, Keyring, WatermarkKey
+from dgmark.detection.match_null import MatchNull, residue_counts
+from dgmark.watermark.groups import SECRET_BYTES, group_table
+from dgmark_lab.experiments.prompt_sets import BUILTIN_PROMPTS
+from scoring import random_key
+
+ROUNDS = 15
+
+
+def main() -> None:
+    """Print the figures."""
+    key = bench_key()
+    detector = Detector(key, mode="intact")
+    tokenizer = detector.tokenizer
+
+    prose = tokenizer.encode(" ".join(json.loads(line)["prompt"] for line in BUILTIN_PROMPTS.read_text().splitlines()))
+    print(f"prose: the benchmark's prompts, {len(prose)} tokens")
+
+    took = rounds(lambda: group_table(b"\0" * SECRET_BYTES, 2, 150_000))
+    print(f"group table of 150,000 ids: {1e3 * took:.1f} ms")
+
+    script = "import dgmark; dgmark.detect('Once upon a time', dgmark.WatermarkKey.generate())"
+    took = rounds(lambda: subprocess.run([sys.executable, "-c", script], check=True))
+    print(f"a process that imports dgmark and detects once: {took:.2f} s")
+
+    windows = [np.array(prose[at : at + 256]) for at in range(0, len(prose) - 256, 64)]
+    positions = np.arange(256)
+    took = rounds(lambda: [MatchNull.of(residue_counts(ids, positions % 2, 2)).tail(150) for ids in windows])
+    print(f"exact p-value, n = 256: {1e3 * took / len(windows):.3f} ms")
+
+    took = rounds(lambda: [detector.detect(ids) for ids in windows])
+    print(
+        f"ids to verdict, mode intact, n = 256: {1e3 * took / len(windows):.3f} ms ({len(windows) / took:.0f} texts/s)"
+    )
+
+    print("position code 16:")
+    mode_auto(random_key(replace(key.spec, code_length=16), 0), windows)
+    print("i mod 2:")
+    mode_auto(key, windows)
+
+    ring = Keyring([random_key(key.spec, number) for number in range(1000)])
+    took = median(once(lambda: ring.detect(windows[0])) for _ in range(3))
+    print(f"1,000 keys, n = 256: {took:.2f} s")
+    for name, spec in (
+        ("position code 64", replace(key.spec, code_length=64)),
+        ("rotation 64", replace(key.spec, rotation=64)),
+    ):
+        ring = Keyring([random_key(spec, number) for number in range(100)])
+        took = median(once(lambda: ring.detect(windows[0])) for _ in range(3))  # noqa: B023
+        print(f"100 keys, {name}, n = 256: {took:.2f} s")
+
+    million = np.resize(np.array(prose), 1_000_000)
+    auto = Detector(key)
+    took = median(once(lambda: auto.detect(million)) for _ in range(3))
+    print(f"a text of 1,000,000 tokens, mode auto: {took:.2f} s")
+
+    texts = [tokenizer.decode(ids.tolist()) for ids in windows]
+    fast = tokenizer.backend.encode_batch_fast
+    ratio(
+        "text to verdict / encode",
+        lambda: [detector.detect(text) for text in texts],
+        lambda: [tokenizer.backend.encode(text) for text in texts],
+    )
+    ratio(
+        "text to verdict / encode_batch_fast of one",
+        lambda: [detector.detect(text) for text in texts],
+        lambda: [fast([text]) for text in texts],
+    )
+    ratio(
+        "texts to verdicts / encode_batch of all",
+        lambda: detector.detect_many(texts),
+        lambda: tokenizer.backend.encode_batch(texts),
+    )
+
+
+def mode_auto(key: WatermarkKey, windows: list[np.ndarray]) -> None:
+    """Print the times of the default mode, for unmarked texts and for marked ones from which tokens were cut."""
+    auto, rng = Detector(key), np.random.default_rng(0)
+    each = [median(once(lambda: auto.detect(ids)) for _ in range(5)) for ids in windows]  # noqa: B023 (called at once)
+    print(
+        f"ids to verdict, mode auto, unmarked, n = 256: median {1e3 * median(each):.1f}, mean {1e3 * mean(each):.1f} ms"
+    )
+    marked = [np.array(ids) for ids in marked_ids(key, 40)]
+    for cut in (0, 0.05, 0.1, 0.2, 0.3):
+        texts_cut = [ids[rng.random(256) >= cut] for ids in marked]
+        each = [once(lambda: auto.detect(ids)) for ids in texts_cut]  # noqa: B023
+        print(f"mode auto, {cut:.0%} cut out: median {1e3 * median(each):.1f} ms, max {1e3 * max(each):.0f} ms")
+
+
+def marked_ids(key: WatermarkKey, texts: int) -> list[list[int]]:
+    """Draw ids that match with probability .8, from words with a power law."""
+    rng = np.random.default_rng(1)
+    words = rng.permutation(np.arange(300, 8000))[:900]
+    groups = key.tables.table()[words]
+    weights = [np.where(groups == parity, 1 / np.arange(1, 901), 0) for parity in (0, 1)]
+    rows = []
+    for _ in range(texts):
+        residues = (key.tables.code[np.arange(256) % key.spec.period] + (rng.random(256) > 0.8)) % 2
+        rows.append([int(rng.choice(words, p=weights[r] / weights[r].sum())) for r in residues])
+    return rows
+
+
+def ratio(name: str, ours: Callable[[], object], bare: Callable[[], object]) -> None:
+    """Print the ratio of two times, measured in turn."""
+    ratios = [once(ours) / once(bare) for _ in range(ROUNDS)]
+    print(f"{name}, n = 256: {median(ratios):.2f} (min {min(ratios):.2f}, max {max(ratios):.2f})")
+
+
+def once(work: Callable[[], object]) -> float:
+    """Measure the seconds of one call."""
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def rounds(work: Callable[[], object]) -> float:
+    """Measure the median seconds of a call, after a warm-up call."""
+    work()
+    return median(once(work) for _ in range(ROUNDS))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""Measure a run on Ray: rows a second with 1 and 2 workers, and memory over a long run.
+
+Run `python benchmarks/scale.py [--rows 1000000]`. The texts are sentences of 20 to 40 words drawn from `prompts.jsonl`,
+or with `--ids N` N random token ids, in Parquet files of 20,000 rows. Memory is the sum of the private pages of all
+processes of this run, read every second; the median of the second quarter of the run, after all have started, stands
+beside that of the last. A line a minute on stderr tells the rows written so far and the memory.
+"""
+
+import argparse
+import os
+import random
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pyarrow as arrow
+import pyarrow.parquet as parquet
+
+from corpus import bench_key
+from dgmark.detection.detector import Detector
+from dgmark.detection.result import Mode
+from dgmark.rows.jsonl import read_good_rows
+from dgmark.scale import detect_files
+
+PROMPTS = Path(__file__).parents[1] / "src/dgmark_lab/experiments/prompts.jsonl"
+FILE_ROWS = 20_000
+TOKENS = 8000  # of the 8,192 of the key's vocabulary
+MB = 2**20
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--short", type=int, default=40_000, help="rows of the runs that compare numbers of workers")
+    parser.add_argument("--ids", type=int, default=0, help="token ids of a row, in place of a text")
+    parser.add_argument("--mode", choices=get_args(Mode), default="auto")
+    parser.add_argument("--workers", type=int, default=2, help="workers of the long run")
+    args = parser.parse_args()
+    scorer = Detector(bench_key(), mode=args.mode)
+    print("| rows | workers | seconds | rows/s | memory in the second quarter, MB | in the last |")
+    print("|---|---|---|---|---|---|")
+    for rows, workers in ((args.short, 1), (args.short, 2), (args.rows, args.workers)):
+        if not rows:
+            continue
+        folder = Path(tempfile.mkdtemp())
+        try:
+            write(folder / "in", rows, args.ids)
+            memory: list[float] = []
+            start = time.perf_counter()
+            with sampled(memory, folder / "out" / "rows"):
+                tally = detect_files(scorer, str(folder / "in"), str(folder / "out"), workers=workers)
+            seconds = time.perf_counter() - start
+            if tally.scored != rows:
+                raise SystemExit(f"{tally.scored} of {rows} rows were scored")
+            quarter = max(1, len(memory) // 4)
+            second, last = (np.median(part) / MB for part in (memory[quarter : 2 * quarter], memory[-quarter:]))
+            print(
+                f"| {rows:,} | {workers} | {seconds:.0f} | {rows / seconds:.0f} | {second:.0f} | {last:.0f} |",
+                flush=True,
+            )
+        finally:
+            shutil.rmtree(folder)
+
+
+def write(folder: Path, rows: int, ids: int) -> None:
+    """Write the texts, or token ids if `ids` says how many."""
+    dice = random.Random(0)
+    words = [word for row in read_good_rows(str(PROMPTS)) for word in row["prompt"].split()]
+    folder.mkdir()
+    for start in range(0, rows, FILE_ROWS):
+        numbers = range(start, min(start + FILE_ROWS, rows))
+        content: dict[str, Any]
+        if ids:
+            content = {"token_ids": [dice.choices(range(TOKENS), k=ids) for _ in numbers]}
+        else:
+            content = {"text": [" ".join(dice.choices(words, k=dice.randint(20, 40))) for _ in numbers]}
+        table = arrow.table({"id": [str(number) for number in numbers], **content})
+        parquet.write_table(table, folder / f"{start:09}.parquet")
+
+
+@contextmanager
+def sampled(memory: list[float], rows: Path) -> Iterator[None]:
+    """Append the memory of this process and of all below it, in bytes, every second; `rows` are told every minute."""
+    done = threading.Event()
+
+    def sample() -> None:
+        while not done.wait(1):
+            memory.append(sum(map(held_by, family())))
+            if len(memory) % 60 == 0:
+                print(f"{written(rows):,} rows, {memory[-1] / MB:.0f} MB", file=sys.stderr, flush=True)
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def written(folder: Path) -> int:
+    """The rows in the whole files of a folder."""
+    count = 0
+    for file in folder.rglob("*.parquet"):
+        with suppress(OSError, arrow.ArrowException):
+            count += parquet.read_metadata(file).num_rows
+    return count
+
+
+def family() -> list[int]:
+    """This process and all below it, among them Ray's."""
+    parents = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            number, _, rest = status.read_text().partition(" (")
+            parents[int(number)] = int(rest.rpartition(") ")[2].split()[1])
+    found = [os.getpid()]
+    for process in found:
+        found += [child for child, parent in parents.items() if parent == process]
+    return found
+
+
+def held_by(process: int) -> int:
+    """What a process holds for itself alone, in bytes; 0 if it has ended."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Private_Dirty"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+if __name__ == "__main__":
+    main()

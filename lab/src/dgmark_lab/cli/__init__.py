@@ -1,0 +1,30 @@
+"""The command line of the lab: one thin module per command, over the calls of the library."""
+
+import typer
+
+from dgmark.cli import run
+from dgmark.cli.help_page import Command
+from dgmark_lab.cli.attack import attack
+from dgmark_lab.cli.baselines import baselines
+from dgmark_lab.cli.bench_lm import bench_lm
+from dgmark_lab.cli.evaluate import evaluate
+from dgmark_lab.cli.experiment import experiment_app
+from dgmark_lab.cli.rate import rate
+from dgmark_lab.cli.tune import tune
+
+app = typer.Typer(
+    name="dgmark-lab",
+    help="Attack, compare and measure watermarks of diffusion language models.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (attack, evaluate, rate, tune, baselines):
+    app.command(cls=Command)(command)
+app.command("bench-lm", cls=Command)(bench_lm)
+app.add_typer(experiment_app, name="experiment")
+
+
+def main() -> None:
+    """Entry point of the `dgmark-lab` command."""
+    run(app)

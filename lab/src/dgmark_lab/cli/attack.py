@@ -1,0 +1,134 @@
+"""`dgmark-lab attack`: change texts as an attacker would."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.markup import escape
+
+from dgmark.cli.console import command_errors, stdout
+from dgmark.cli.options import AsRows, RowsOut
+from dgmark.cli.row_output import RowOutput, make_rows
+from dgmark.errors import SettingsError
+from dgmark.rows.apart import check_apart
+from dgmark.rows.inputs import STDIN
+from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, read_rows, sha256_of
+from dgmark.rows.runner import Task, one_by_one, tasks_of
+from dgmark.rows.texts import Item, read_texts
+from dgmark_lab.attacks import ATTACKS, Attack, defaults_of, describe, options_of
+from dgmark_lab.attacks import attack as attack_named
+
+ATTACK_SCHEMA = 1
+
+
+@command_errors
+def attack(
+    name: Annotated[
+        str | None, typer.Argument(help="Name of the attack; --list lists them all.", show_default=False)
+    ] = None,
+    inputs: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="INPUT", help="Text, .jsonl or .parquet file, or folder; - is standard input.", show_default=False
+        ),
+    ] = None,
+    out: RowsOut = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(help="Share of the tokens (or other units) to edit, 0 to 1.", show_default="the attack's own"),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE", help="Option of the attack, such as unit=word; may be repeated. --list lists all."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed; text i, counted from 0, uses seed + i.")] = 0,
+    as_json: AsRows = False,
+    list_attacks: Annotated[bool, typer.Option("--list", help="List the attacks and their options.")] = False,
+) -> None:
+    """Attack texts by edits, disguises, paraphrases or refilling, to see what a mark survives."""
+    if list_attacks:
+        _print_list()
+        return
+    if name is None:
+        raise SettingsError("no attack is named: give a name; `dgmark-lab attack --list` lists them")
+    options = _options(name, option or [])
+    if budget is not None:
+        options["budget"] = budget
+    chosen = attack_named(name, **options)
+    check_apart(out, [inputs or STDIN])
+    tasks = tasks_of(_rows(inputs), _task, seed=seed, purpose="text to attack")
+    must_agree: Row = {"attack": name, "options": json.loads(json.dumps(options_of(chosen)))}
+    output = RowOutput(ATTACK_SCHEMA, out, must_agree, source="text or seed", as_json=as_json)
+    make_rows(tasks, lambda batch, _: one_by_one(lambda task: _attacked(chosen, task, must_agree), batch), output)
+
+
+def _print_list() -> None:
+    console = stdout()
+    for name in ATTACKS:
+        console.print(f"[bold]{name}[/bold]  {escape(describe(name))}", soft_wrap=True)
+        shown = {"of": "NAME", "rounds": 3} if name == "chain" else defaults_of(name)
+        console.print("    " + "  ".join(f"{key}={_shown(value)}" for key, value in shown.items()), soft_wrap=True)
+
+
+def _shown(value: Any) -> str:
+    text = str(value) if value not in (None, "") else "..."
+    return escape(text if len(text) < 50 else f"{text[:47]}...")
+
+
+def _options(attack_name: str, pairs: list[str]) -> dict[str, Any]:
+    """Parse `NAME=VALUE` pairs; a value is read as JSON if it is valid JSON, else as text.
+
+    Raises:
+        SettingsError: a pair has no "=", or a value is a text where the attack needs a number.
+    """
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise SettingsError(f"--option {pair} is not NAME=VALUE: write it as {pair}=VALUE")
+        name = name.strip().replace("-", "_")
+        try:
+            options[name] = json.loads(value)
+        except ValueError:
+            options[name] = value
+    # a chain takes the options of the attack that it repeats, in addition to its own
+    kinds = [kind for kind in ATTACKS if kind in (attack_name, options.get("of"))]
+    defaults = {name: default for kind in kinds for name, default in defaults_of(kind).items()}
+    for name, value in options.items():
+        if isinstance(defaults.get(name), int | float) and not isinstance(value, int | float):
+            raise SettingsError(f"option {name} of attack {attack_name} must be a number, not {value!r}")
+    return options
+
+
+def _rows(source: str | None) -> Iterator[Row | BadRow]:
+    """Read the texts of a source as rows; the rows of a JSON Lines file keep their prompts."""
+    if source is None and sys.stdin.isatty():
+        raise SettingsError("no texts to attack: give a file, a folder, or - for standard input")
+    source = source or STDIN
+    if Path(source).suffix.lower() == ".jsonl":
+        yield from read_rows(source)
+        return
+    for item in read_texts(source):
+        yield {"id": item.row_id, "text": item.content} if isinstance(item, Item) else item
+
+
+def _task(row: Row, seed: int) -> Task[Row] | BadRow:
+    text = row.get("text")
+    if not isinstance(text, str):
+        return BadRow(row["id"], str(row.get("error") or 'no "text"'))
+    return Task(row["id"], row, same={SOURCE_SHA256: sha256_of(text), "seed": seed})
+
+
+def _attacked(chosen: Attack, task: Task[Row], must_agree: Row) -> Row:
+    """Attack one text, and return its row."""
+    row = task.content
+    text = chosen(row["text"], np.random.default_rng(task.same["seed"]))
+    prompt = {"prompt": row["prompt"]} if "prompt" in row else {}
+    source = {name: task.same[name] for name in ("seed", SOURCE_SHA256)}
+    return {"id": task.row_id, **prompt, "text": text, **must_agree, **source, "schema": ATTACK_SCHEMA}

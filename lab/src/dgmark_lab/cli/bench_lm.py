@@ -1,0 +1,185 @@
+"""`dgmark-lab bench-lm`: run benchmarks of the lm-evaluation-harness, with the mark or without."""
+
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from dgmark.checkpoint.hub import offline_if_unreachable
+from dgmark.cli import options as opt
+from dgmark.cli.bar import RowBar, row_bar
+from dgmark.cli.baselines import BaselineToMark
+from dgmark.cli.console import command_errors, needed_extra, stderr, stdout
+from dgmark.cli.option_groups import option_groups, options_of
+from dgmark.decode.config import Settings
+from dgmark.errors import SettingsError
+from dgmark.rows.jsonl import to_line
+from dgmark.rows.whole_files import write_whole
+
+if TYPE_CHECKING:
+    from dgmark.models.network import NetworkDenoiser
+    from dgmark_lab.evaluate.harness import DiffusionLM, HarnessSettings
+
+
+@dataclass(frozen=True)
+class TaskChoice:
+    """The tasks to run, and the form of their questions."""
+
+    tasks: Annotated[
+        list[str] | None, typer.Option(help="Names of tasks of the harness, separated by commas; may be repeated.")
+    ] = None
+    preset: Annotated[
+        str | None,
+        typer.Option(help="A benchmark of the paper, with its settings: mmlu, gsm8k or humaneval.", show_default=False),
+    ] = None
+    include: Annotated[
+        list[Path] | None,
+        typer.Option(exists=True, file_okay=False, help="Folder with more task files; may be repeated."),
+    ] = None
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Ask only this many questions of each task.", show_default="all")
+    ] = None
+    num_fewshot: Annotated[
+        int | None, typer.Option(min=0, help="Solved examples before each question.", show_default="the task's")
+    ] = None
+    chat: Annotated[bool, typer.Option("--chat", help="Put each question into the model's chat template.")] = False
+    system: Annotated[str | None, typer.Option(help="System message, with --chat.", show_default=False)] = None
+    run_unsafe_code: Annotated[
+        bool, typer.Option("--confirm-run-unsafe-code", help="Run code that the model writes (needed by HumanEval).")
+    ] = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the tasks."""
+        return tuple(name for one in self.tasks or [] for name in one.split(",") if name)
+
+
+@dataclass(frozen=True)
+class Answering:
+    """How the model answers the requests of the harness."""
+
+    seed: opt.Seed = 0
+    batch_size: opt.BatchSize = 8
+    pad: opt.Pad = None
+    mc_num: Annotated[
+        int, typer.Option(min=1, help="Random maskings for each likelihood estimate.", rich_help_panel=opt.DECODING)
+    ] = 128
+    is_greedy: Annotated[
+        bool,
+        typer.Option(
+            "--is-greedy",
+            help="Also report whether greedy decoding gives the same answer.",
+            rich_help_panel=opt.DECODING,
+        ),
+    ] = False
+
+
+_DEFAULTS = {"length": "the task's, in whole blocks", "temperature": "the task's, or 0"}
+
+
+@command_errors
+@option_groups
+def bench_lm(
+    chosen: Annotated[TaskChoice, options_of(TaskChoice)],
+    key: opt.KeyToMark,
+    baseline: BaselineToMark,
+    loading: opt.ModelOptions,
+    settings: Annotated[Settings, opt.decoding_options(defaults=_DEFAULTS)],
+    answering: Annotated[Answering, options_of(Answering)],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder to write results.json and samples.jsonl to.", show_default=False, rich_help_panel=opt.OUTPUT
+        ),
+    ] = None,
+    as_json: opt.OneObject = False,
+) -> None:
+    """Run benchmarks of the lm-evaluation-harness on a diffusion model.
+
+    Give --key FILE to answer with the mark, or --no-watermark to answer without it. Answers that are chosen by
+    likelihood are the same either way: only generated text can carry a mark.
+    """
+    _need_harness()
+    from dgmark.models.load import load_model
+    from dgmark_lab.evaluate.benchmarks import TaskSettings, run_tasks
+    from dgmark_lab.evaluate.harness import HarnessSettings
+    from dgmark_lab.evaluate.presets import preset_named
+
+    preset = None if chosen.preset is None else preset_named(chosen.preset)
+    if (preset is None) == (not chosen.names):
+        raise SettingsError("give either --tasks NAME[,NAME...] or --preset mmlu|gsm8k|humaneval (one of the two)")
+    model = load_model(**loading)
+    decoding: Settings = {} if preset is None else preset.decoding(model.name, model.family.name)
+    harness = HarnessSettings(
+        decoding={**decoding, **settings},
+        key=key,
+        scheme=baseline,
+        seed=answering.seed,
+        batch_size=answering.batch_size,
+        samples=answering.mc_num,
+        is_greedy=answering.is_greedy,
+        pad=answering.pad,
+    )
+    tasks = TaskSettings(
+        tasks=chosen.names if preset is None else preset.tasks,
+        include=tuple(chosen.include or ()),
+        limit=chosen.limit,
+        num_fewshot=chosen.num_fewshot,
+        chat=chosen.chat,
+        system=chosen.system,
+        run_unsafe_code=chosen.run_unsafe_code,
+    )
+    with row_bar("answers") as bar:
+        results = run_tasks(_with_progress(model, harness, bar), tasks)
+    if out is not None:
+        _write(out, results)
+    _show(results, as_json)
+
+
+def _need_harness() -> None:
+    """Import the harness, for which the hub is asked once. Raises MissingExtra if lm_eval or torch is not installed."""
+    offline_if_unreachable()
+    with needed_extra("bench", "bench-lm", "the lm-evaluation-harness"):
+        import lm_eval
+        import torch  # noqa: F401
+    del lm_eval
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)
+
+
+def _with_progress(model: "NetworkDenoiser", settings: "HarnessSettings", bar: RowBar) -> "DiffusionLM":
+    from dgmark_lab.evaluate.harness import DiffusionLM
+
+    bar.show("", 0, None)  # the number of requests is unknown beforehand
+    return DiffusionLM(model, settings, bar.rows)
+
+
+def _write(folder: Path, results: dict[str, Any]) -> None:
+    from dgmark_lab.evaluate.benchmarks import sample_rows, without_samples
+
+    samples = "".join(to_line(json.loads(_plain(row))) + "\n" for row in sample_rows(results))
+    write_whole(folder / "samples.jsonl", samples)
+    write_whole(folder / "results.json", _plain(without_samples(results)) + "\n")
+
+
+def _show(results: dict[str, Any], as_json: bool) -> None:
+    from dgmark_lab.evaluate.benchmarks import headline, without_samples
+
+    if as_json:
+        print(_plain(without_samples(results)))
+        return
+    table = Table("task", "metric", "filter", "value", "standard error")
+    for task, metric, kind, value, error in headline(results):
+        table.add_row(task, metric, kind, f"{value:.4f}", "" if error is None else f"{error:.4f}")
+    stdout().print(table)
+    truncated = results["counts"].get("truncated", 0)
+    if truncated:
+        stderr().print(f"{truncated} prompts were cut at the beginning to fit into the model's context")
+
+
+def _plain(content: Any) -> str:
+    """JSON; values that JSON does not have (such as functions of a task) become text."""
+    return json.dumps(content, indent=1, default=str)

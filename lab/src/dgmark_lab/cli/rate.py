@@ -1,0 +1,142 @@
+"""`dgmark-lab rate`: have a language model at an OpenAI-compatible endpoint rate texts, with the paper's prompt."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from dgmark.cli import options as opt
+from dgmark.cli.console import command_errors, stdout
+from dgmark.cli.row_output import RowOutput, make_rows
+from dgmark.errors import DgmarkError, InputError, NoUsableAnswer
+from dgmark.rows.apart import check_apart
+from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, read_good_rows, sha256_of
+from dgmark.rows.runner import Task, tasks_of
+from dgmark_lab.evaluate import Endpoint
+from dgmark_lab.evaluate.ratings import CRITERIA, RatedText, Rating, rate_each, summarise_ratings
+
+RATING_SCHEMA = 2
+_AT_ONCE = 64  # texts of a batch: an interruption loses one batch at most
+
+
+@command_errors
+def rate(
+    source: Annotated[
+        str, typer.Argument(metavar="FILE", help='JSON Lines file of rows with "id" and "text"; - is standard input.')
+    ],
+    rater: Annotated[
+        str, typer.Option("--model", help="Name of the rating model at the endpoint.", rich_help_panel=opt.MODEL)
+    ] = "gpt-4o-mini",
+    base_url: Annotated[
+        str | None,
+        typer.Option(
+            help="Address of the OpenAI-compatible endpoint.", show_default="OpenAI's own", rich_help_panel=opt.MODEL
+        ),
+    ] = None,
+    no_json_mode: Annotated[
+        bool,
+        typer.Option(
+            "--no-json-mode",
+            help="Ask for JSON only in the prompt, for an endpoint without JSON mode.",
+            rich_help_panel=opt.MODEL,
+        ),
+    ] = False,
+    attempts: Annotated[
+        int, typer.Option(min=1, help="Largest number of requests for one text.", rich_help_panel=opt.MODEL)
+    ] = 5,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.", rich_help_panel=opt.MODEL)] = 60.0,
+    workers: Annotated[
+        int, typer.Option(min=1, help="Largest number of requests at the same time.", rich_help_panel=opt.SPEED)
+    ] = 4,
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder where answers are kept.",
+            show_default="~/.cache/dgmark/ratings",
+            rich_help_panel=opt.SPEED,
+        ),
+    ] = None,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Neither keep answers nor use kept ones.", rich_help_panel=opt.SPEED)
+    ] = False,
+    out: opt.RowsOut = None,
+    as_json: opt.OneObject = False,
+) -> None:
+    """Have a language model rate texts for coherence, clarity and naturalness (the paper's GPT-as-a-judge).
+
+    The texts, without their prompts, are sent to the endpoint. The API key is read from the environment variable
+    OPENAI_API_KEY. Answers are kept on disk, so that a second run over the same texts sends no requests.
+    """
+    check_apart(out, [source])
+    texts = _read(source)
+    endpoint = Endpoint(
+        model=rater,
+        base_url=base_url,
+        json_mode=not no_json_mode,
+        attempts=attempts,
+        timeout=timeout,
+        cache=None if no_cache else cache or _cache_folder(),
+    )
+    ratings = summarise_ratings(_rated(texts, endpoint, workers, out), rater)
+    if as_json:
+        print(json.dumps({"schema": RATING_SCHEMA, **ratings.to_dict()}))
+    else:
+        table = Table("", "mean", "95 % interval")
+        for name, mean in ratings.means.items():
+            table.add_row(name, f"{mean.value:.2f}", "" if mean.low is None else f"{mean.low:.2f} to {mean.high:.2f}")
+        stdout().print(table)
+
+
+def _read(source: str) -> list[Task[str] | BadRow]:
+    """Read the texts of a file.
+
+    Raises:
+        InputError: a row has no text, two rows have the same id, or there is no row.
+    """
+
+    def task(row: Row, _seed: int) -> Task[str]:
+        if not isinstance(row.get("text"), str):
+            raise InputError(f"row {row['id']!r}: {row.get('error') or 'no text'}; leave such rows out")
+        return Task(row["id"], row["text"], same={SOURCE_SHA256: sha256_of(row["text"])})
+
+    return tasks_of(read_good_rows(source), task, seed=0, purpose="text to rate")
+
+
+def _rated(tasks: list[Task[str] | BadRow], endpoint: Endpoint, workers: int, out: Path | None) -> list[RatedText]:
+    """Have the texts rated; ratings that the file `out` holds are read from it, and new ones are appended to it.
+
+    Raises:
+        EndpointError: no text could be rated.
+    """
+    agree: Row = {"model": endpoint.model}
+    rows: dict[str, Row] = {}
+
+    def rate_some(batch: list[Task[str]], _: Callable[[int], None]) -> list[Row | DgmarkError]:
+        rated = rate_each([task.content for task in batch], endpoint, workers=workers)
+        return [
+            NoUsableAnswer(str(one.error))
+            if one.rating is None
+            else {"id": task.row_id, **task.same, **one.to_dict(), **agree, "schema": RATING_SCHEMA}
+            for task, one in zip(batch, rated, strict=True)
+        ]
+
+    output = RowOutput(RATING_SCHEMA, out, agree, remembered=CRITERIA, source="text")
+    before = make_rows(
+        tasks, rate_some, output, batch_size=_AT_ONCE, take=lambda made: rows.update({row["id"]: row for row in made})
+    )
+    rows |= before
+    return [_rating(rows[task.row_id]) for task in tasks]
+
+
+def _rating(row: Row) -> RatedText:
+    if "error" in row:
+        return RatedText(None, row["error"])
+    return RatedText(Rating(**{name: row[name] for name in CRITERIA}))
+
+
+def _cache_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dgmark" / "ratings"

@@ -1,0 +1,312 @@
+"""`dgmark-lab tune`: find the decoding settings under which the mark costs least."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from itertools import islice
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from dgmark.checkpoint.folder import BUILTIN, NARRATOR, model_option
+from dgmark.cli import options as opt
+from dgmark.cli.bar import row_bar
+from dgmark.cli.console import command_errors, needed_extra, stderr, stdout
+from dgmark.cli.option_groups import option_groups, options_of
+from dgmark.decode.config import Settings
+from dgmark.decode.settings_file import (
+    MOST_POINTS,
+    Frontier,
+    Point,
+    TunedSettings,
+    read_settings_file,
+    write_settings_file,
+)
+from dgmark.errors import InputError, SettingsError
+from dgmark.rows.jsonl import read_good_rows
+from dgmark.rows.whole_files import write_whole
+
+if TYPE_CHECKING:
+    from dgmark.decode.prompts import Prompt
+    from dgmark_lab.halving import Standing
+    from dgmark_lab.trials import Candidate, Trials
+
+TUNE_SCHEMA = 1
+FEWEST_TEXTS = 4
+
+# what the search itself decides, or what follows from --tokens
+_SEARCHED = ("length", "steps", "schedule", "guard", "lookahead", "lookahead_proposals")
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is to be found, and how it is measured."""
+
+    judge: Annotated[
+        str | None,
+        typer.Option(
+            help="Model that measures perplexity: builtin, a folder, or a hub id.",
+            show_default="builtin, for a built-in model",
+            rich_help_panel=opt.MODEL,
+        ),
+    ] = None
+    fpr: Annotated[float, typer.Option(help="False-positive rate at which a text counts as found.")] = 1e-4
+    tokens: Annotated[int, typer.Option(min=16, help="Tokens of a text from which the mark is to be found.")] = 200
+    texts: Annotated[
+        int, typer.Option(min=FEWEST_TEXTS, help="Texts of each of the last candidates, one a prompt.")
+    ] = 32
+
+
+@dataclass(frozen=True)
+class Tried:
+    """The values that the search combines."""
+
+    guard: Annotated[
+        list[float] | None, typer.Option(help="Guard to try; may be repeated.", show_default="0 and 0.05")
+    ] = None
+    lookahead: Annotated[
+        list[int] | None, typer.Option(help="Lookahead to try; may be repeated.", show_default="1 and 3")
+    ] = None
+    code_length: Annotated[
+        list[int] | None,
+        typer.Option(help="Period of the key's position code to try; may be repeated.", show_default="0 and 16"),
+    ] = None
+
+
+@command_errors
+@option_groups
+def tune(
+    prompts: Annotated[
+        Path, typer.Option(help='JSON Lines file of rows with "id" and "prompt", like those that you will mark.')
+    ],
+    goal: Annotated[Goal, options_of(Goal)],
+    tried: Annotated[Tried, options_of(Tried)],
+    loading: opt.ModelOptions,
+    settings: Annotated[Settings, opt.decoding_options(without=_SEARCHED)],
+    chat: Annotated[bool, typer.Option("--chat", help="Put each prompt into the model's chat template.")] = False,
+    batch_size: opt.BatchSize = 8,
+    pad: opt.Pad = None,
+    out: Annotated[
+        Path, typer.Option(help="Settings file to write, for `generate --settings`.", rich_help_panel=opt.OUTPUT)
+    ] = Path("settings.json"),
+    rows: Annotated[
+        Path | None,
+        typer.Option(
+            help="JSON Lines file of the trial texts; an interrupted search goes on from it.",
+            show_default="--out, with the suffix .trials.jsonl",
+            rich_help_panel=opt.OUTPUT,
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            help="Save a picture of the last candidates (PNG).", show_default=False, rich_help_panel=opt.OUTPUT
+        ),
+    ] = None,
+    as_json: opt.OneObject = False,
+) -> None:
+    """Find the settings under which marked text is as good as your unmarked text, with the most evidence.
+
+    The decoding options are those of your unmarked text. Marked text with the settings that are found is at least as
+    diverse (distinct-2) and at most 1.05 times as perplexing; if no settings are that good, the command says how far
+    the best ones are off. The search halves the candidates again and again, and doubles their texts.
+    """
+    if out.exists():
+        read_settings_file(out)  # so that no other file is replaced
+    texts = _prompts(prompts, goal.texts)
+    judge_name = _judge_of(goal.judge, loading)
+    with needed_extra("generate", "tuning"):
+        from dgmark.models.load import load_model
+        from dgmark_lab.evaluate.judge import load_judge
+        from dgmark_lab.trials import CODE_LENGTHS, GUARDS, LOOKAHEADS, Trials, candidates_of
+    if plot is not None:
+        with needed_extra("report", "--plot"):
+            import matplotlib  # noqa: F401 (missing before the search, not after it)
+    model = load_model(**loading)
+    kept = rows or out.with_suffix(".trials.jsonl")
+    trials = Trials(model, load_judge(judge_name), settings, texts, goal.tokens, goal.fpr, kept, batch_size, pad, chat)
+    trials.check()
+    candidates = candidates_of(
+        trials.config, tried.guard or GUARDS, tried.lookahead or LOOKAHEADS, tried.code_length or CODE_LENGTHS
+    )
+    ranked, dropped = _searched(trials, candidates)
+    tuned = _tuned(trials, *ranked[0], frontier=_frontier(trials, [*ranked, *dropped]))
+    write_settings_file(out, tuned)
+    if plot is not None:
+        write_whole(plot, _picture(ranked))
+    _show(ranked, out, tuned, as_json=as_json)
+
+
+def _searched(
+    trials: "Trials", candidates: "Sequence[Candidate]"
+) -> "tuple[list[tuple[Candidate, Standing]], list[tuple[Candidate, Standing]]]":
+    """Search, with a bar that shows how far it is.
+
+    Returns:
+        The candidates of the last round, the best first; the others as they stood when they were given up, those of
+        later rounds first.
+    """
+    from dgmark_lab.halving import halve, rungs
+
+    prompts = len(trials.prompts)
+    rounds = len(rungs(len(candidates), prompts))
+    place = 0
+    stood: dict[Candidate, Standing] = {}
+    with row_bar("texts") as bar:
+
+        def measure(some: "Sequence[Candidate]", count: int) -> "list[Standing]":
+            nonlocal place
+            place += 1
+            what = f"round {place} of {rounds}, {len(some)} candidates"
+            found = trials.standings(some, count, lambda done, total: bar.show(what, done, total))
+            stood.update(zip(some, found, strict=True))
+            return found
+
+        ranked = halve(candidates, prompts, measure)
+    dropped = stood.items() - set(ranked)
+    return ranked, sorted(dropped, key=lambda one: (-one[1].texts, one[1].miss(), -one[1].bits, one[0].name))
+
+
+def _prompts(file: Path, most: int) -> "list[Prompt]":
+    """The first prompts of the file.
+
+    Raises:
+        InputError: a row has no prompt, or there are too few.
+    """
+    prompts: list[Prompt] = []
+    for row in islice(read_good_rows(str(file)), most):
+        prompt = row.get("prompt")
+        if not isinstance(prompt, str) and not (isinstance(prompt, list) and all(type(i) is int for i in prompt)):
+            raise InputError(f'row {row["id"]!r} has no "prompt": give a text, or a list of token ids')
+        prompts.append(prompt)
+    if len(prompts) < FEWEST_TEXTS:
+        raise InputError(
+            f"{file} has {len(prompts)} prompts, too few to compare settings: give at least {FEWEST_TEXTS}, "
+            f"better {most}"
+        )
+    return prompts
+
+
+def _judge_of(judge: str | None, loading: opt.Loading) -> str:
+    """The judge: the built-in one knows the language of the built-in models, and nothing of others.
+
+    Raises:
+        SettingsError: another model has no judge.
+    """
+    if judge is not None:
+        return judge
+    if loading["name_or_path"] in (BUILTIN, NARRATOR):
+        return "builtin"
+    raise SettingsError(
+        "the built-in judge is too small to judge other models than the built-in ones: give --judge with an "
+        "autoregressive model that is at least as good, in the language of the prompts"
+    )
+
+
+def _tuned(trials: "Trials", best: "Candidate", its: "Standing", frontier: Frontier | None) -> TunedSettings:
+    from dgmark.models.traits import traits_of
+
+    measured: dict[str, Any] = {
+        "texts": its.texts,
+        "tokens": trials.tokens,
+        "rate": trials.rate,
+        "judge": trials.judge.name,
+        "diversity": round(its.diversity, 4),
+        "perplexity": round(its.perplexity, 4),
+        "bits": round(its.bits, 4),
+        "found": its.found,
+        "meets_goal": its.meets_goal,
+    }
+    decoding: dict[str, Any] = {**trials.settings, **best.decoding}
+    return TunedSettings(
+        model=traits_of(trials.model).name,
+        code_length=best.code_length,
+        decoding=decoding,
+        measured=measured,
+        frontier=frontier,
+    )
+
+
+def _frontier(trials: "Trials", tried: "Sequence[tuple[Candidate, Standing]]") -> Frontier | None:
+    """All that was tried, the chosen settings first, as the settings file keeps it; None if theirs are no numbers."""
+    from dgmark_lab.halving import LEAST_DIVERSITY, MOST_PERPLEXITY
+
+    points = []
+    for one, found in tried:
+        rounded = {name: round(value, 4) for name, value in found.to_dict().items()}
+        if all(map(isfinite, rounded.values())) and rounded["perplexity"]:  # texts without words have no figures
+            given: dict[str, Any] = {**one.decoding}
+            point = Point(code_length=one.code_length, decoding=given, meets_goal=found.meets_goal, **rounded)
+            points.append(point)
+        elif not points:
+            return None
+    return Frontier(
+        unmarked=trials.config.to_dict(),
+        least_diversity=LEAST_DIVERSITY,
+        most_perplexity=MOST_PERPLEXITY,
+        points=points[:MOST_POINTS],
+    )
+
+
+def _picture(ranked: "Sequence[tuple[Candidate, Standing]]") -> bytes:
+    """The last candidates: perplexity against diversity, as a PNG."""
+    from dgmark_lab.experiments.figures import Spot, goal_figure
+    from dgmark_lab.halving import LEAST_DIVERSITY, MOST_PERPLEXITY
+
+    spots = [
+        Spot(
+            one.name,
+            found.diversity,
+            found.perplexity,
+            found.diversity_error,
+            found.perplexity * found.log_perplexity_error,
+            found.bits,
+        )
+        for one, found in ranked
+    ]
+    figure = goal_figure(
+        spots,
+        least_x=LEAST_DIVERSITY,
+        most_y=MOST_PERPLEXITY,
+        x="distinct-2, as a multiple of unmarked text's",
+        y="perplexity, as a multiple of unmarked text's",
+        unit="bits of evidence a token",
+    )
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=130)
+    return buffer.getvalue()
+
+
+def _show(ranked: "Sequence[tuple[Candidate, Standing]]", out: Path, tuned: TunedSettings, *, as_json: bool) -> None:
+    best, its = ranked[0]
+    if as_json:
+        rows = [{"candidate": one.name, **found.to_dict(), "meets_goal": found.meets_goal} for one, found in ranked]
+        print(json.dumps({"settings": tuned.model_dump(), "candidates": rows, "schema": TUNE_SCHEMA}))
+    else:
+        table = Table("settings", "texts", "diversity", "perplexity", "bits a token", "found", "goal")
+        for one, found in ranked:
+            table.add_row(
+                one.name,
+                str(found.texts),
+                f"{found.diversity:.3f} ± {found.diversity_error:.3f}",
+                f"{found.perplexity:.3f} ± {found.perplexity * found.log_perplexity_error:.3f}",
+                f"{found.bits:.3f}",
+                f"{found.found:.0%}",
+                "met" if found.meets_goal else "missed",
+            )
+        stdout().print(table)
+        stdout().print("Diversity and perplexity are multiples of unmarked text's, ± one standard error.")
+    if not its.meets_goal:
+        lacks = [f"{1 - its.diversity:.1%} less diverse than unmarked text"] if its.diversity < 1 else []
+        over = [f"{its.perplexity:.2f} times as perplexing, not 1.05"] if its.perplexity > 1.05 else []
+        stderr().print(f"no settings meet the goal; the best are {' and '.join([*lacks, *over])}", markup=False)
+    stderr().print(
+        f"{out}: {best.name}\nUse them with a key of this code:\n"
+        f"  dgmark keygen key.json{model_option(tuned.model)} --code-length {tuned.code_length}\n"
+        f"  dgmark generate --key key.json{model_option(tuned.model)} --settings {out} --prompt ...",
+        markup=False,
+    )

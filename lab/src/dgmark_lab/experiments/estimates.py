@@ -1,0 +1,92 @@
+"""Shares, medians, means and areas under ROC curves, each with a 95 % interval."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from dgmark_lab.evaluate.intervals import FEWEST, Bootstrap, Interval
+
+_Z = 1.959963984540054  # the normal quantile of 0.975
+_AUC_RESAMPLES = 500
+_BOOTSTRAP = Bootstrap(method="percentile", resamples=2000)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value, its 95 % interval (NaN if there are too few texts), and the number of observations."""
+
+    value: float
+    low: float
+    high: float
+    count: int
+
+
+def share(hits: int, count: int) -> Estimate:
+    """Estimate hits / count with Wilson's interval, which is valid near 0 and 1.
+
+    Raises:
+        ValueError: there is no observation.
+    """
+    if not count:
+        raise ValueError("a share needs at least one observation")
+    p, square = hits / count, _Z * _Z / count
+    centre = (p + square / 2) / (1 + square)
+    half = _Z * math.sqrt(p * (1 - p) / count + square / (4 * count)) / (1 + square)
+    return Estimate(p, 0.0 if not hits else centre - half, 1.0 if hits == count else centre + half, count)
+
+
+def median(values: Float[np.ndarray, " n"]) -> Estimate:
+    """Estimate the median with a bootstrap interval."""
+    return quantile(values, 0.5)
+
+
+def quantile(values: Float[np.ndarray, " n"], level: float) -> Estimate:
+    """Estimate a quantile with a bootstrap interval."""
+    return _of(_BOOTSTRAP.interval(lambda drawn: np.quantile(values[drawn], level, axis=1), len(values)), len(values))
+
+
+def mean(values: Float[np.ndarray, " n"]) -> Estimate:
+    """Estimate the mean with a bootstrap interval."""
+    return _of(_BOOTSTRAP.mean(values), len(values))
+
+
+def perplexity(nats: Float[np.ndarray, " n"], tokens: Float[np.ndarray, " n"]) -> Estimate:
+    """Estimate exp(all nats / all tokens), with a bootstrap interval over texts.
+
+    Args:
+        nats: negative log-likelihood of each text.
+        tokens: judge tokens of each text, at least 1.
+    """
+    return _of(_BOOTSTRAP.ratio(nats, tokens).map(math.exp), len(nats))
+
+
+def auc(marked: Float[np.ndarray, " n"], unmarked: Float[np.ndarray, " m"]) -> Estimate:
+    """Estimate the probability that a marked text scores higher than an unmarked one (ties: half), with an interval.
+
+    The bootstrap resamples both sets. If no unmarked text reaches a marked one, the interval is a point, and only the
+    number of texts shows how certain that is.
+    """
+    wins = _ordered(marked, unmarked)
+    if min(wins.shape) < FEWEST:
+        return Estimate(float(wins.mean()), math.nan, math.nan, len(marked))
+    rng = np.random.default_rng(0)
+    draws = [
+        wins[rng.integers(len(marked), size=len(marked))][:, rng.integers(len(unmarked), size=len(unmarked))].mean()
+        for _ in range(_AUC_RESAMPLES)
+    ]
+    low, high = np.quantile(draws, [0.025, 0.975])
+    return Estimate(float(wins.mean()), float(low), float(high), len(marked))
+
+
+def _ordered(marked: Float[np.ndarray, " n"], unmarked: Float[np.ndarray, " m"]) -> Float[np.ndarray, "n m"]:
+    """Return 1, 1/2 or 0 for each pair, if the marked text scores higher, the same, or lower."""
+    higher = (marked[:, None] > unmarked).astype(np.float64)
+    wins: Float[np.ndarray, "n m"] = higher + 0.5 * (marked[:, None] == unmarked)
+    return wins
+
+
+def _of(interval: Interval, count: int) -> Estimate:
+    low, high = (math.nan if end is None else end for end in (interval.low, interval.high))
+    return Estimate(interval.value, low, high, count)

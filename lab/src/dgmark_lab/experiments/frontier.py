@@ -1,0 +1,159 @@
+"""Curves over temperatures, compared where their texts are equally diverse.
+
+A scheme's texts become more diverse and less predictable as the temperature rises. So a scheme is a curve, and two
+schemes are compared at one diversity, between the temperatures that were run. All cells have the same prompts, and the
+bootstrap draws prompts, so that what differs between prompts cancels out. Knows no experiment and no store.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from dgmark_lab.evaluate.intervals import FEWEST
+from dgmark_lab.experiments.estimates import Estimate, share
+
+# nine texts in ten are less perplexing than this one
+WORST = 0.9
+_DRAWS = 2000
+_LEVELS = (0.025, 0.975)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The texts of one cell, measured text by text, in the order of the prompts.
+
+    Attributes:
+        temperature: the cell's temperature.
+        diversity: distinct-2 of each text.
+        nats: nats of each text under the judge.
+        tokens: judge tokens of each text.
+        others: further figures of each text, by name, of which the mean is taken.
+        found: by name, 100 for each text that was found and 0 for each other.
+    """
+
+    temperature: float
+    diversity: Float[np.ndarray, " texts"]
+    nats: Float[np.ndarray, " texts"]
+    tokens: Float[np.ndarray, " texts"]
+    others: Mapping[str, Float[np.ndarray, " texts"]]
+    found: Mapping[str, Float[np.ndarray, " texts"]]
+
+    @property
+    def perplexity(self) -> float:
+        """exp(all nats / all tokens)."""
+        return float(np.exp(self.nats.sum() / self.tokens.sum()))
+
+    @property
+    def each(self) -> Float[np.ndarray, " texts"]:
+        """The perplexity of each text; 1 for an empty one."""
+        each: Float[np.ndarray, " texts"] = np.exp(self.nats / np.maximum(self.tokens, 1))
+        return each
+
+    def at(self, drawn: Int[np.ndarray, "draws texts"]) -> dict[str, Float[np.ndarray, " draws"]]:
+        """Compute diversity, perplexity, the perplexity of the worst decile, and all others, for each draw of texts."""
+        nats, tokens = self.nats[drawn], self.tokens[drawn]
+        return {
+            "diversity": self.diversity[drawn].mean(1),
+            "perplexity": np.exp(nats.sum(1) / tokens.sum(1)),
+            "worst decile": np.quantile(self.each[drawn], WORST, axis=1),
+            **{name: values[drawn].mean(1) for name, values in {**self.others, **self.found}.items()},
+        }
+
+
+@dataclass(frozen=True)
+class Matched:
+    """A scheme at the diversity of the reference.
+
+    Attributes:
+        temperature: the temperature between those run at which the scheme is as diverse.
+        figures: each figure there, with its interval.
+        ratio: perplexity over that of the reference.
+    """
+
+    temperature: Estimate
+    figures: Mapping[str, Estimate]
+    ratio: Estimate
+
+
+def matched(curve: Sequence[Measured], reference: Measured) -> Matched | None:
+    """Interpolate a curve to the diversity of the reference; None if that lies outside the temperatures that were run.
+
+    Between two neighbouring temperatures everything is interpolated linearly in the diversity, the perplexities in
+    their logarithm. Draws of the bootstrap that leave the curve go on along its last piece. The interval of a
+    share of texts is at least as wide as Wilson's, because the bootstrap sees no doubt where all texts agree.
+
+    Args:
+        curve: the cells of one scheme, over the same prompts as the reference.
+        reference: the cell to compare with.
+
+    Raises:
+        ValueError: the cells have different numbers of texts.
+    """
+    ordered = sorted(curve, key=lambda one: one.temperature)
+    count = len(reference.diversity)
+    if any(len(one.diversity) != count for one in ordered):
+        raise ValueError("the cells have different numbers of texts: compare cells over the same prompts")
+    everything = np.arange(count)[None]
+    found = _interpolated(ordered, reference, everything)
+    if found is None:
+        return None
+    rng = np.random.default_rng(0)
+    drawn = rng.integers(count, size=(_DRAWS, count))
+    draws = _interpolated(ordered, reference, drawn, outside=True)
+    assert draws is not None
+    estimates = {name: _estimate(float(found[name][0]), draws[name], count) for name in found}
+    estimates |= {name: _widened(estimates[name]) for name in ordered[0].found}
+    return Matched(
+        estimates.pop("temperature"),
+        {name: one for name, one in estimates.items() if name not in ("ratio", "diversity")},
+        estimates["ratio"],
+    )
+
+
+_LOGARITHMIC = ("perplexity", "worst decile")
+
+
+def _interpolated(
+    curve: Sequence[Measured], reference: Measured, drawn: Int[np.ndarray, "draws texts"], *, outside: bool = False
+) -> dict[str, Float[np.ndarray, " draws"]] | None:
+    """Compute the curve's figures at the reference's diversity; None if there is none inside and `outside` is false."""
+    if len(curve) < 2:
+        return None
+    wanted = reference.at(drawn)
+    points = [{**one.at(drawn), "temperature": np.full(len(drawn), one.temperature)} for one in curve]
+    diversity = np.stack([point["diversity"] for point in points])
+    # the piece whose ends enclose the reference; noise may bend a curve, so the last such piece is taken
+    below = (diversity[:-1] <= wanted["diversity"]) & (wanted["diversity"] < diversity[1:])
+    inside = below.any(0)
+    if not outside and not inside.all():
+        return None
+    last = len(curve) - 2 - np.argmax(below[::-1], axis=0)
+    edge = np.where(wanted["diversity"] < diversity[0], 0, len(curve) - 2)
+    piece = np.where(inside, last, edge)
+    place = np.arange(len(piece))
+    start, end = diversity[piece, place], diversity[piece + 1, place]
+    span = np.where(end == start, 1.0, end - start)
+    weight = (wanted["diversity"] - start) / span
+    found: dict[str, Float[np.ndarray, " draws"]] = {}
+    for name in points[0]:
+        values = np.stack([point[name] for point in points])
+        scaled = np.log(values) if name in _LOGARITHMIC else values
+        between = scaled[piece, place] * (1 - weight) + scaled[piece + 1, place] * weight
+        found[name] = np.exp(between) if name in _LOGARITHMIC else between
+    found |= {name: np.clip(found[name], 0, 100) for name in curve[0].found}
+    return {**found, "ratio": found["perplexity"] / wanted["perplexity"]}
+
+
+def _estimate(value: float, draws: Float[np.ndarray, " draws"], count: int) -> Estimate:
+    if count < FEWEST:
+        return Estimate(value, np.nan, np.nan, count)
+    low, high = np.quantile(draws, _LEVELS)
+    return Estimate(value, float(low), float(high), count)
+
+
+def _widened(one: Estimate) -> Estimate:
+    """A share in percent with at least Wilson's interval."""
+    wilson = share(round(one.value * one.count / 100), one.count)
+    return Estimate(one.value, min(one.low, 100 * wilson.low), max(one.high, 100 * wilson.high), one.count)

@@ -1,0 +1,88 @@
+"""The prompts of a cell: the package's, those in the TOML file, or a file of the user's."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dgmark.errors import InputError, NoTexts, SettingsError
+from dgmark.rows.jsonl import BadRow, Row, read_rows
+from dgmark_lab.experiments.spec import PromptSet
+
+BUILTIN_PROMPTS = Path(__file__).parent / "prompts.jsonl"
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt; prompt i of a set is decoded with seed i."""
+
+    prompt_id: str
+    text: str
+    seed: int
+
+
+def load_prompts(name: str, prompts: PromptSet, count: int, files: Mapping[str, Path]) -> list[Prompt]:
+    """Load the first `count` prompts of a set (fewer if it has fewer).
+
+    Args:
+        name: the name of the set.
+        prompts: the set.
+        count: most prompts.
+        files: JSON Lines files by name of the set; the one under "" serves any set that needs a file.
+
+    Raises:
+        NoTexts: the set needs a file that was not given, or the file has no usable row.
+        InputError: a row is not a JSON object.
+    """
+    if prompts.texts is not None:
+        return [Prompt(f"{name}-{i}", text, i) for i, text in enumerate(prompts.texts[:count])]
+    path = BUILTIN_PROMPTS if prompts.builtin else files.get(name, files.get(""))
+    if path is None:
+        raise NoTexts(
+            f"the prompts {name!r} are {prompts.dataset}, which dgmark does not include: give "
+            f"--prompts {name}=FILE, JSON Lines with the field {prompts.field!r}"
+            + (f" (its first {prompts.characters} characters are the prompt)" if prompts.characters else "")
+        )
+    chosen: list[Prompt] = []
+    for row in read_rows(str(path)):
+        if len(chosen) == count:
+            break
+        if isinstance(row, BadRow):
+            raise InputError(f"{row.row_id}: {row.error}")
+        text = _prompt_of(row, prompts)
+        if text is not None:
+            chosen.append(Prompt(str(row["id"]), text, len(chosen)))
+    if not chosen:
+        raise NoTexts(
+            f"{path} holds no row with the field {prompts.field!r}"
+            + (f" of at least {prompts.characters} characters" if prompts.characters else "")
+        )
+    return chosen
+
+
+def _prompt_of(row: Row, prompts: PromptSet) -> str | None:
+    text = row.get(prompts.field)
+    if not isinstance(text, str) or not text.strip():
+        return None
+    if prompts.characters is None:
+        return text
+    return text[: prompts.characters] if len(text) >= prompts.characters else None
+
+
+def named_files(arguments: list[str]) -> dict[str, Path]:
+    """Parse files by prompt set, from "NAME=FILE" or "FILE" (for any set).
+
+    Raises:
+        SettingsError: a set has two files, or a file does not exist.
+    """
+    files: dict[str, Path] = {}
+    for item in arguments:
+        name, _, path = item.rpartition("=")
+        if os.path.exists(item) and not os.path.exists(path):
+            name, path = "", item
+        if name in files:
+            raise SettingsError(f"the prompts {name or 'of every set'} have two files; give one")
+        if not os.path.isfile(path):
+            raise SettingsError(f"there is no file {path}: give prompts in JSON Lines")
+        files[name] = Path(path)
+    return files

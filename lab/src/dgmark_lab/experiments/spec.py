@@ -1,0 +1,342 @@
+"""An experiment as data: the tables of its TOML file, validated strictly.
+
+One file describes one table or figure of the paper. It lists cells (what to decode, and how to mark it), two setups
+(the built-in model, and the paper's), prompt sets, attacks, and the numbers that the paper reports.
+"""
+
+import tomllib
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from dgmark.errors import InputError, SettingsError
+from dgmark.rows.inputs import LARGEST_LINE, decode, open_file
+from dgmark.watermark.groups import Grouping
+
+SetupName = Literal["builtin", "paper"]
+View = Literal[
+    "detection", "auc", "length-curve", "ratios", "lengths", "perplexity", "timing", "benchmark", "judge", "samples",
+    "frontier",
+]  # fmt: skip
+# measures that need more than the texts and the key
+Measure = Literal["perplexity", "judge"]
+# rates of the paper's TPR@FPR columns
+Rate = Literal["10%", "1%", "0.1%", "0.01%"]
+RATES: dict[Rate, float] = {"10%": 0.1, "1%": 0.01, "0.1%": 0.001, "0.01%": 0.0001}
+Option = bool | int | float | str | list[int] | list[float] | list[str]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class PromptSet(_Table):
+    """The source of prompts.
+
+    Attributes:
+        dataset: description of the prompts; shown if the user has to give a file.
+        builtin: whether to use the 200 prompts of the package.
+        texts: the prompts themselves.
+        field: the field of the file's rows that holds the prompt.
+        characters: the prompt is this many first characters of the field; shorter rows are left out.
+        chat: whether to put prompts into the model's chat template.
+    """
+
+    dataset: str
+    builtin: bool = False
+    texts: list[str] | None = None
+    field: str = "prompt"
+    characters: int | None = Field(default=None, ge=1)
+    chat: bool = False
+
+
+class Setup(_Table):
+    """The settings that all cells of a setup share.
+
+    Attributes:
+        model: built-in name or hub id.
+        prompts: name of a prompt set.
+        texts: number of texts of a complete cell.
+        decoding: fields of `DecodeConfig`.
+        judge: the model that measures perplexity.
+        min_tokens: texts with fewer tokens are counted, but left out of the measures.
+    """
+
+    model: str
+    prompts: str
+    texts: int = Field(ge=1)
+    decoding: dict[str, Option] = {}
+    judge: str = "builtin"
+    min_tokens: int = Field(default=0, ge=0)
+
+
+class KeyOptions(_Table):
+    """The fields in which the spec of a cell's key differs from that of the run's key.
+
+    The position code is always the cell's own: the paper's i mod m unless the cell says otherwise.
+    """
+
+    modulus: int | None = None
+    rotation: int | None = None
+    scheme: Grouping | None = None
+    code_length: int = 0
+
+
+class Rates(_Table):
+    """Error rates at one threshold, as fractions."""
+
+    fpr: float
+    tnr: float
+    tpr: float
+    fnr: float
+
+
+class PaperNumbers(_Table):
+    """The paper's numbers for one cell: rates as fractions; TPR@FPR and shares in percent, as printed there.
+
+    Attributes:
+        perplexity: perplexity under the paper's judge.
+        z4: error rates at z = 4.
+        z5: error rates at z = 5.
+        tpr_at: TPR in percent by false-positive rate.
+        auc: AUCs by series (attack, and window if there are several), in the order of the attack's values.
+        lengths: percent of responses of 1-50, 51-100, 101-150, 151-200, 201-256 tokens.
+        ms_per_token: decoding time in milliseconds per token.
+        overhead: decoding time as a multiple of that without a mark.
+        accuracy: accuracy by benchmark, as a fraction.
+        judged: rating by criterion, 1 to 5.
+        match_ratios: matching ratios of the printed samples.
+    """
+
+    perplexity: float | None = None
+    z4: Rates | None = None
+    z5: Rates | None = None
+    tpr_at: dict[Rate, float] = {}
+    auc: dict[str, list[float]] = {}
+    lengths: list[float] | None = None
+    ms_per_token: float | None = None
+    overhead: float | None = None
+    accuracy: dict[str, float] = {}
+    judged: dict[str, float] = {}
+    match_ratios: list[float] | None = None
+
+
+class Attack(_Table):
+    """An attack at several strengths; strength 0 is the unchanged text.
+
+    Attributes:
+        name: name of an attack in `dgmark_lab.attacks`.
+        label: its name in the report, and the key of the paper's numbers.
+        option: the option that takes the strength.
+        values: the strengths.
+        options: further options.
+        setups: the setups in which the attack is made.
+    """
+
+    name: str
+    label: str
+    option: str = "budget"
+    values: list[float]
+    options: dict[str, Option] = {}
+    setups: list[SetupName] = ["builtin", "paper"]
+
+
+class Cell(_Table):
+    """One row of a table: texts decoded in one way.
+
+    Attributes:
+        name: a name that is unique in the experiment.
+        scheme: name of a scheme in `dgmark_lab.baselines`; None leaves no mark.
+        options: options of the scheme.
+        key: how the key differs from the run's.
+        decoding: fields of `DecodeConfig`, which override those of the setup.
+        builtin_decoding: fields that override `decoding` in setup "builtin".
+        prompts: name of a prompt set, instead of the setup's.
+        model: the model in setup "paper", instead of the setup's.
+        setups: the setups in which the cell is run; in others only the paper's numbers are shown.
+        null: the unmarked cell to compare with; by default the experiment's.
+        group: its heading in the report, or its line in a figure.
+        at: its coordinate on a figure's x axis.
+        min_tokens: replaces the setup's `min_tokens` in setup "paper".
+        paper: the numbers that the paper reports.
+    """
+
+    name: str
+    scheme: str | None = None
+    options: dict[str, Option] = {}
+    key: KeyOptions = KeyOptions()
+    decoding: dict[str, Option] = {}
+    builtin_decoding: dict[str, Option] = {}
+    prompts: str | None = None
+    model: str | None = None
+    setups: list[SetupName] = ["builtin", "paper"]
+    null: str | None = None
+    group: str = ""
+    at: float | None = None
+    min_tokens: int | None = None
+    paper: PaperNumbers = PaperNumbers()
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """The fields that determine the cell's texts."""
+        return self.model_dump(exclude={"paper", "group", "at", "null", "setups", "min_tokens"})
+
+
+class Sweep(Cell):
+    """One cell at several temperatures: a curve of a figure.
+
+    Attributes:
+        temperatures: one cell is made for each, called "NAME, T = TEMPERATURE", with `group` NAME and `at` TEMPERATURE.
+    """
+
+    temperatures: list[float] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _only_one_temperature(self) -> "Sweep":
+        if "temperature" in self.decoding or self.at is not None or self.group:
+            raise ValueError("a sweep sets temperature, at and group itself: leave them out")
+        return self
+
+    @property
+    def cells(self) -> list[Cell]:
+        """The cells, in the order of the temperatures."""
+        shared = {name: getattr(self, name) for name in Cell.model_fields}
+        return [
+            Cell(
+                **{
+                    **shared,
+                    "name": f"{self.name}, T = {temperature:g}",
+                    "decoding": {**self.decoding, "temperature": temperature},
+                    "group": self.name,
+                    "at": temperature,
+                }
+            )
+            for temperature in self.temperatures
+        ]
+
+
+class Experiment(_Table):
+    """One table or figure of the paper.
+
+    Attributes:
+        name: the name of the file, without suffix.
+        title: what the experiment shows.
+        source: where the table or figure is in the paper.
+        view: how the report shows the experiment.
+        notes: remarks for readers of the report.
+        measures: measures in addition to detection.
+        windows: window lengths of the window statistic.
+        null_keys: number of random keys, in addition to the run's, that unmarked texts are scored with.
+        tasks: benchmarks, for view "benchmark".
+        builtin: the setup that runs anywhere.
+        paper: the paper's setup.
+        prompts: prompt sets by name.
+        attacks: attacks on every marked cell.
+        singles: the cells that the file lists one by one.
+        sweeps: the cells that the file lists as curves over temperatures.
+    """
+
+    name: str
+    title: str
+    source: str
+    view: View
+    notes: str = ""
+    measures: list[Measure] = []
+    windows: list[int] = [8]
+    null_keys: int = Field(default=20, ge=0)
+    null: str | None = None
+    tasks: list[str] = []
+    builtin: Setup
+    paper: Setup
+    prompts: dict[str, PromptSet]
+    attacks: list[Attack] = []
+    singles: list[Cell] = Field(default=[], alias="cells")
+    sweeps: list[Sweep] = []
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """All cells: the single ones, then those of the sweeps."""
+        return [*self.singles, *(cell for sweep in self.sweeps for cell in sweep.cells)]
+
+    @model_validator(mode="after")
+    def _names_agree(self) -> "Experiment":
+        if not self.cells:
+            raise ValueError("there is no cell: give [[cells]] or [[sweeps]]")
+        names = [cell.name for cell in self.cells]
+        twice = {name for name in names if names.count(name) > 1}
+        if twice:
+            raise ValueError(f"two cells are called {', '.join(sorted(twice))}")
+        for what, names_used, known in (
+            ("prompt set", {self.builtin.prompts, self.paper.prompts, *(c.prompts for c in self.cells)}, self.prompts),
+            ("cell", {self.null, *(cell.null for cell in self.cells)}, names),
+        ):
+            missing = sorted(name for name in names_used if name is not None and name not in known)
+            if missing:
+                raise ValueError(f"there is no {what} {', '.join(missing)}")
+        if self.view == "auc" and not self.attacks:
+            raise ValueError("view auc needs attacks")
+        return self
+
+    def setup(self, name: SetupName) -> Setup:
+        """Return the setup called `name`."""
+        return self.builtin if name == "builtin" else self.paper
+
+    def plan_name(self, setup: SetupName) -> str:
+        """Return the name of a run's plan."""
+        return self.name if setup == "builtin" else f"{self.name}-{setup}"
+
+    def cells_of(self, setup: SetupName) -> list[Cell]:
+        """List the cells that are run in a setup."""
+        return [cell for cell in self.cells if setup in cell.setups]
+
+    def attacks_of(self, setup: SetupName) -> list[Attack]:
+        """List the attacks that are made in a setup."""
+        return [attack for attack in self.attacks if setup in attack.setups]
+
+    def null_of(self, cell: Cell) -> str | None:
+        """Return the name of the unmarked cell that a marked one is compared with."""
+        return None if cell.scheme is None else cell.null or self.null
+
+    def min_tokens_of(self, cell: Cell, setup: SetupName) -> int:
+        """Return the number of tokens below which a text of the cell is left out of the measures."""
+        own = cell.min_tokens if setup == "paper" else None
+        return self.setup(setup).min_tokens if own is None else own
+
+    def prompt_set(self, cell: Cell, setup: SetupName) -> tuple[str, PromptSet]:
+        """Return the name and definition of a cell's prompt set."""
+        name = cell.prompts or self.setup(setup).prompts
+        return name, self.prompts[name]
+
+
+def parse_experiment(content: str, source: str) -> Experiment:
+    """Parse an experiment from the text of its TOML file.
+
+    Raises:
+        SettingsError: the text is not TOML, or has unknown, missing or invalid fields; the message names each.
+    """
+    try:
+        fields: dict[str, Any] = tomllib.loads(content)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{source} is not valid TOML: {error}") from None
+    try:
+        return Experiment.model_validate(fields)
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'the file'}: {e['msg']}" for e in error.errors())
+        raise SettingsError(f"{source} is not a valid experiment: {problems}") from None
+
+
+def read_experiment(path: Path) -> Experiment:
+    """Read an experiment from a TOML file.
+
+    Raises:
+        SettingsError: see `parse_experiment`; or the file is unreadable.
+    """
+    try:
+        with open_file(path) as file:
+            return parse_experiment(decode(file.read(LARGEST_LINE), str(path)), str(path))
+    except InputError as error:
+        raise SettingsError(str(error)) from None
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}") from None

@@ -1,0 +1,130 @@
+"""`python -m dgmark_lab.training.narrator.export`: write a run's adapters, base.json and tokenizer as a folder.
+
+Before the folder moves into place, the adapters are merged with the base and compared with the trained layers.
+"""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import tokenizers
+import torch
+import typer
+from safetensors.torch import load_file, save_file
+from tokenizers import AddedToken
+from torch import Tensor
+from transformers import LlamaForCausalLM
+
+from dgmark.checkpoint.families import BLOCK_LLAMA
+from dgmark.checkpoint.folder import read_object
+from dgmark.cli.console import command_errors, stdout
+from dgmark.errors import CheckpointFormat, SettingsError
+from dgmark.models.assembly import ADAPTERS, MASK, with_adapters
+from dgmark.models.assembly import BASE as PARTS
+from dgmark.rows.whole_files import replacing_folder
+from dgmark_lab.training.files import write_json
+from dgmark_lab.training.narrator.adapter import AdaptedLlama
+from dgmark_lab.training.narrator.base import BASE, END, SMOLLM2
+from dgmark_lab.training.narrator.config import NarratorConfig
+from dgmark_lab.training.narrator.loop import STATE, read_state
+from dgmark_lab.training.networks import quiet_transformers
+
+CONTEXT = 2048  # tokens of prompt and response; the base was trained on more
+MASK_TOKEN = BLOCK_LLAMA.mask_tokens[0]
+
+
+def export(run: Path, base: Path, out: Path) -> int:
+    """Write the folder, whole or not at all, and return the size of the adapters in bytes.
+
+    Args:
+        run: folder of a run.
+        base: folder of its base.
+        out: must not exist yet.
+
+    Raises:
+        SettingsError: `out` exists, or `run` is not a run.
+        ResumeMismatch: the run's state is unreadable.
+        CheckpointFormat: the run is of another base, or the written files do not give the trained network.
+    """
+    if out.exists():
+        raise SettingsError(f"{out} exists: choose another --out, or move it away")
+    if not (run / STATE).is_file():
+        raise SettingsError(f"{run} holds no {STATE}: give --run the folder of a training run")
+    state = read_state(run / STATE)
+    model = trained_model(state, base)
+    adapters = {MASK: model.mask_vector.detach()}
+    for name, layer in model.adapters():
+        adapters |= {f"{name}.down": layer.down.detach(), f"{name}.up": layer.up.detach()}
+    rounded = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in adapters.items()}
+    backend = tokenizers.Tokenizer.from_file(str(base / "tokenizer.json"))
+    backend.add_special_tokens([AddedToken(MASK_TOKEN, normalized=False)])
+    with replacing_folder(out) as beside:
+        save_file(rounded, beside / ADAPTERS)
+        write_json(beside / PARTS, asdict(SMOLLM2))
+        write_json(beside / "config.json", config_of(read_object(base / "config.json")))
+        backend.save(str(beside / "tokenizer.json"), pretty=False)
+        write_json(beside / "tokenizer_config.json", {"mask_token": MASK_TOKEN, "eos_token": END})
+        _compare(model, load_file(beside / ADAPTERS), base)
+        return (beside / ADAPTERS).stat().st_size
+
+
+def trained_model(state: dict[str, Any], base: Path) -> AdaptedLlama:
+    """Build the base with a run's adapters."""
+    config = NarratorConfig.model_validate(state["config"])
+    model = AdaptedLlama(LlamaForCausalLM.from_pretrained(base, dtype=torch.float32), config.adapter.rank)
+    model.load_trained(state["trained"])
+    return model
+
+
+def config_of(base: dict[str, Any]) -> dict[str, Any]:
+    """Build config.json of the whole model: the base's sizes, one more token, dgmark's family."""
+    same = (
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "hidden_act",
+        "rms_norm_eps",
+        "rope_parameters",
+        "tie_word_embeddings",
+        "bos_token_id",
+        "eos_token_id",
+    )
+    return {
+        "model_type": BLOCK_LLAMA.model_types[0],
+        "architectures": list(BLOCK_LLAMA.architectures),
+        **{name: base[name] for name in same},
+        "vocab_size": base["vocab_size"] + 1,
+        "max_position_embeddings": CONTEXT,
+        "mask_token_id": base["vocab_size"],
+    }
+
+
+def _compare(model: AdaptedLlama, adapters: dict[str, Tensor], base: Path) -> None:
+    """Refuse adapters that, merged with the base, differ from the trained layers by more than bf16's rounding."""
+    merged = with_adapters(load_file(base / "model.safetensors"), adapters)
+    for name, layer in model.adapters():
+        trained = layer.merged().detach()
+        if (merged[f"{name}.weight"].float() - trained).abs().max() > 0.01 * trained.abs().max():
+            raise CheckpointFormat(f"the written adapters do not give {name} as trained, so nothing was kept")
+
+
+@command_errors
+def main(
+    run: Annotated[Path, typer.Option(help="Folder of a training run, or of a later stage in it.")],
+    out: Annotated[Path, typer.Option(help="Folder to write; must not exist.")],
+    base: Annotated[
+        Path | None, typer.Option(help="Folder of the base.", show_default="base in the run's folder, or above it")
+    ] = None,
+) -> None:
+    """Export a run's adapters."""
+    quiet_transformers()
+    beside = run / BASE if (run / BASE).is_dir() else run.parent / BASE
+    size = export(run, base or beside, out)
+    stdout().print(f"{out}: {size:,} bytes of adapters, compared with the trained layers", markup=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    typer.run(main)

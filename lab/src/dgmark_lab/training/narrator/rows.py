@@ -1,0 +1,159 @@
+"""Rows and masks for training block diffusion from an autoregressive model: functions of seed and step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, UInt16
+
+from dgmark_lab.training.narrator.config import BlockMasking, BlockRows
+
+COPIES = 2  # masked copies of each response
+
+_ROWS, _MASKS = 0, 1
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A text to learn from.
+
+    Attributes:
+        ids: its tokens, beginning with the prompt or opening.
+        prompt_tokens: number of tokens at the start that are never predicted.
+        ended: whether the text ends after its last token; otherwise it was cut there.
+    """
+
+    ids: UInt16[np.ndarray, " length"]
+    prompt_tokens: int
+    ended: bool
+
+
+@dataclass(frozen=True)
+class BlockBatch:
+    """Rows of context and response, and which tokens of each copy are masked.
+
+    Attributes:
+        ids: context, aligned to the right, and response.
+        absent: number of empty positions at the start of each row.
+        block: block length of each row's response.
+        masked: which positions of the copies are masked.
+        targets: number of positions of each response in blocks that are learned.
+        weights: weight of the cross entropy at each position of the copies; 0 where nothing is predicted.
+        front: masked positions of the base's texts, the end token included, with nothing unmasked after them in their
+            block.
+        unwritten: number of positions at the start of each row that are empty or belong to the prompt.
+    """
+
+    ids: Int[np.ndarray, "rows clean"]
+    absent: Int[np.ndarray, " rows"]
+    block: Int[np.ndarray, " rows"]
+    masked: Bool[np.ndarray, "rows copies response"]
+    targets: Int[np.ndarray, " rows"]
+    weights: Float[np.ndarray, "rows copies response"]
+    front: Bool[np.ndarray, "rows copies response"]
+    unwritten: Int[np.ndarray, " rows"]
+
+    def first_copy(self) -> "BlockBatch":
+        """Return the same rows, predicted in the first copy only, whose masks are those of the bound."""
+        weights = self.weights.copy()
+        weights[:, 1:] = 0
+        return replace(self, weights=weights)
+
+
+class PassageRows:
+    """Rows from two kinds of passages.
+
+    Args:
+        own: texts by the base itself.
+        real: texts by people.
+        settings: settings of the rows.
+        end_id: the token that fills a block after the end of a text.
+        seed: seed of all draws.
+    """
+
+    def __init__(
+        self, own: Sequence[Passage], real: Sequence[Passage], settings: BlockRows, end_id: int, seed: int
+    ) -> None:
+        self._kinds = (own, real)
+        self._settings, self._end_id, self._seed = settings, end_id, seed
+        weights = [np.array([len(one.ids) - one.prompt_tokens for one in kind], np.float64) for kind in self._kinds]
+        self._odds = [weight / weight.sum() for weight in weights]
+
+    def step(self, step: int, masking: BlockMasking) -> BlockBatch:
+        """Return the rows of a step, masked."""
+        settings = self._settings
+        rng = np.random.default_rng((self._seed, _ROWS, step))
+        kinds = (np.arange(settings.batch) + rng.random()) / settings.batch >= settings.own_share
+        drawn = [self.row(int(kind), rng) for kind in kinds]
+        ids, absent, lengths, ended, unwritten = (np.array(part) for part in zip(*drawn, strict=True))
+        block = rng.choice(settings.lengths_at(step), settings.batch)
+        length = np.minimum(target_positions(lengths, ended, block), settings.response)
+        masks = np.random.default_rng((self._seed, _MASKS, step))
+        batch = mask_rows(ids, absent, block, length, settings.response, masking, masks)
+        drawn_by_base = ~kinds[:, None] & (np.arange(settings.response) <= lengths[:, None])  # the end token included
+        return replace(batch, front=batch.front & drawn_by_base[:, None], unwritten=unwritten)
+
+    def row(self, kind: int, rng: np.random.Generator) -> tuple[Int[np.ndarray, " clean"], int, int, bool, int]:
+        """Draw a row: ids, number of empty positions, number of tokens of the response that are text, whether the text
+        ends after them, and number of positions before the first written one.
+        """
+        settings, passages = self._settings, self._kinds[kind]
+        passage = passages[int(rng.choice(len(passages), p=self._odds[kind]))]
+        last = max(passage.prompt_tokens, len(passage.ids) - settings.response // 2)
+        at_start = rng.random() < settings.start_share
+        start = passage.prompt_tokens if at_start else int(rng.integers(passage.prompt_tokens, last + 1))
+        context = passage.ids[max(0, start - settings.context) : start]
+        response = passage.ids[start : start + settings.response]
+        ids = np.full(settings.context + settings.response, self._end_id, np.int64)
+        ids[settings.context - len(context) : settings.context] = context
+        ids[settings.context : settings.context + len(response)] = response
+        ends_here = passage.ended and start + settings.response > len(passage.ids)
+        written = min(len(context), start - passage.prompt_tokens)
+        return ids, settings.context - len(context), len(response), ends_here, settings.context - written
+
+
+def target_positions(
+    lengths: Int[np.ndarray, " rows"], ended: Bool[np.ndarray, " rows"], block: Int[np.ndarray, " rows"]
+) -> Int[np.ndarray, " rows"]:
+    """Return how many positions of each response are learned: whole blocks, the text's last one filled up."""
+    learned: Int[np.ndarray, " rows"] = np.where(ended, (lengths // block + 1) * block, lengths // block * block)
+    return learned
+
+
+def mask_rows(
+    ids: Int[np.ndarray, "rows clean"],
+    absent: Int[np.ndarray, " rows"],
+    block: Int[np.ndarray, " rows"],
+    length: Int[np.ndarray, " rows"],
+    response: int,
+    masking: BlockMasking,
+    rng: np.random.Generator,
+) -> BlockBatch:
+    """Mask a number of positions, uniform in 1 ... block, in each block of two copies.
+
+    In some rows the second copy masks what the first one leaves; in the others each copy keeps tokens roughly from left
+    to right, as decoding by confidence does. The masked positions of a block are averaged, so that a row's expectation
+    is the bound (Nie et al. 2025, Eq. 6), except that `largest_weight` limits the weight of few masked positions.
+    """
+    rows = len(ids)
+    masked = np.zeros((rows, COPIES, response), np.bool_)
+    weights = np.zeros((rows, COPIES, response), np.float32)
+    front = np.zeros((rows, COPIES, response), np.bool_)
+    for row in range(rows):
+        size = int(block[row])
+        ordered = rng.random() < masking.ordered_share
+        for begin in range(0, int(length[row]), size):
+            spread = rng.choice(masking.spreads)
+            for copy in range(COPIES):
+                if copy == 0 or ordered:
+                    count = int(rng.integers(1, size + 1))
+                    noise = rng.standard_normal(size)
+                    late = np.argsort((np.arange(size) + spread * noise) if ordered else noise)[size - count :]
+                    here = np.isin(np.arange(size), late)
+                else:
+                    here, count = ~here, size - count
+                masked[row, copy, begin : begin + size] = here
+                front[row, copy, begin : begin + size] = np.logical_and.accumulate(here[::-1])[::-1]
+                if count:
+                    weights[row, copy, begin : begin + size] = here * min(size / count, masking.largest_weight)
+    return BlockBatch(ids, absent, block, masked, length, weights, front, unwritten=absent)

@@ -1,0 +1,166 @@
+"""The trainable networks, as transformers' own classes: with random weights, or loaded from a folder.
+
+Each network has a trunk (ids to hidden states) and a head (hidden states to logits), so that logits are computed only
+where the objective needs them.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.utils import logging
+
+from dgmark.checkpoint.folder import find_checkpoint
+from dgmark.errors import CheckpointFormat, SettingsError
+from dgmark.models.load import load_model
+from dgmark_lab.training.config import LlamaNetwork, TrainingConfig
+from dgmark_lab.training.tokens import SpecialIds
+
+
+@dataclass
+class Network:
+    """A module with its trunk and head.
+
+    `config` is the transformers configuration, enough to build the module again.
+    """
+
+    family: str
+    module: Any = field(repr=False)
+    forward: Callable[..., Any] | None = field(default=None, repr=False)
+
+    @property
+    def trunk(self) -> nn.Module:
+        """The module from ids to hidden states."""
+        trunk: nn.Module = self.module.model
+        return trunk
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The transformers configuration."""
+        config: dict[str, Any] = self.module.config.to_dict()
+        return config
+
+    def compile(self) -> None:
+        """Compile the trunk; not the head, since its number of positions differs from step to step."""
+        self.forward = torch.compile(self.trunk, dynamic=False)
+
+    def hidden(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length width"]:
+        """Compute the hidden states of every position."""
+        forward = self.trunk if self.forward is None else self.forward  # a compiled module cannot be tested for truth
+        states: Tensor = forward(input_ids=ids, use_cache=False).last_hidden_state
+        return states
+
+    def logits(self, hidden: Float[Tensor, "... width"]) -> Float[Tensor, "... vocab"]:
+        """Compute logits from some positions' hidden states."""
+        logits: Tensor = self.module.lm_head(hidden)
+        return logits
+
+    def logits_at(
+        self, ids: Int[Tensor, "batch length"], positions: Int[Tensor, " targets"]
+    ) -> Float[Tensor, "targets vocab"]:
+        """Compute logits at the positions, which are counted through the batch row by row."""
+        return self.logits(self.hidden(ids).flatten(0, 1)[positions])
+
+    def of(self, module: nn.Module) -> "Network":
+        """Return a network of the same family with another module (averaged weights)."""
+        return Network(self.family, module)
+
+
+def new_network(config: TrainingConfig, vocab_size: int, special: SpecialIds, init: Path | None) -> Network:
+    """Build the network that a run starts with: random weights, or those in `init`.
+
+    Raises:
+        SettingsError: `init` does not fit the settings.
+        ModelNotFound: `init` is not a model folder.
+        CheckpointFormat: the weights are unreadable.
+    """
+    sizes = config.network
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        network = build_network(sizes.type, llama_settings(sizes, vocab_size, special))
+        _scale_residuals(network.module, sizes.blocks)
+    if init is not None:
+        start = load_network(init)
+        fitting = {name: tensor.float() for name, tensor in start.module.state_dict().items()}
+        try:
+            network.module.load_state_dict(fitting)
+        except RuntimeError as error:
+            raise SettingsError(f"{init} does not have the sizes in [network]: {error}") from error
+    return network
+
+
+def build_network(family: str, config: dict[str, Any]) -> Network:
+    """Build a network from its transformers configuration, with random weights from torch's generator."""
+    config = {name: value for name, value in config.items() if name != "model_type"}
+    llama = LlamaConfig(**config)
+    llama.is_causal = family == "llama"
+    return Network(family, LlamaForCausalLM(llama))
+
+
+def llama_settings(sizes: LlamaNetwork, vocab_size: int, special: SpecialIds) -> dict[str, Any]:
+    """Return the sizes with the field names of transformers' Llama."""
+    return {
+        "hidden_size": sizes.width,
+        "intermediate_size": sizes.hidden,
+        "num_hidden_layers": sizes.blocks,
+        "num_attention_heads": sizes.heads,
+        "num_key_value_heads": sizes.heads,
+        "vocab_size": vocab_size,
+        "max_position_embeddings": sizes.context,
+        "rms_norm_eps": 1e-5,
+        "rope_parameters": {"rope_type": "default", "rope_theta": sizes.rope_theta},
+        "tie_word_embeddings": True,
+        "bos_token_id": None,
+        "eos_token_id": special.end,
+        "pad_token_id": None,
+        "use_cache": False,
+    }
+
+
+def load_network(name_or_path: str | Path) -> Network:
+    """Load a trained network, in float32 on the CPU, by a model's name or folder (LLaDA's layout, or transformers').
+
+    Raises:
+        ModelNotFound: no model has this name or folder.
+        CheckpointFormat: the checkpoint is of another family, or damaged.
+    """
+    checkpoint = find_checkpoint(str(name_or_path))
+    family, folder = checkpoint.config.get("model_type"), checkpoint.folder
+    if family == "llada":
+        return Network("llada", load_model(str(folder), device="cpu", dtype="fp32").network.requires_grad_(True))
+    if family != "llama":
+        raise CheckpointFormat(f"{folder} is of model_type {family!r}; training supports llada and llama")
+    try:
+        module = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise CheckpointFormat(f"{folder} cannot be loaded: {error}") from error
+    return Network("llama", module)
+
+
+def quiet_transformers() -> None:
+    """Switch off transformers' progress bars and loading reports; errors are still shown."""
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def weights_fingerprint(module: nn.Module) -> str:
+    """Hash the tensors, in order of name and as float32, so that it does not depend on how a folder stores them."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        digest.update(f"{name} {tuple(tensor.shape)}\0".encode())
+        digest.update(tensor.detach().to("cpu", torch.float32).contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _scale_residuals(module: nn.Module, blocks: int) -> None:
+    """Scale down the matrices that write into the residual stream, by the number of blocks (as in GPT-2)."""
+    with torch.no_grad():
+        for name, param in module.named_parameters():
+            if name.endswith(("o_proj.weight", "down_proj.weight")):
+                param.mul_((2 * blocks) ** -0.5)

@@ -1,0 +1,249 @@
+"""The trials of a search: marked texts of each candidate, and unmarked texts at the user's own settings.
+
+Prompt i has one seed and one throwaway key, the same for all candidates, so that candidates differ in nothing else.
+Finished trials are rows on disk. Evidence is measured as a checker has it: from the text, by the default detector.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from dgmark.decode.config import DecodeConfig, Settings
+from dgmark.decode.generation import Generation, generations
+from dgmark.decode.prompts import Prepared, Prompt, Request, config_of
+from dgmark.detection.detector import Detector
+from dgmark.errors import SettingsError
+from dgmark.models.denoiser import Denoiser
+from dgmark.models.traits import traits_of
+from dgmark.rows.jsonl import Row
+from dgmark.rows.row_file import RowFile
+from dgmark.rows.runner import RowRun, Task
+from dgmark.watermark.key import WatermarkKey
+from dgmark_lab.evaluate.judge import Judge
+from dgmark_lab.evaluate.likelihood import score_texts
+from dgmark_lab.evaluate.repetition import distinct_ngrams
+from dgmark_lab.halving import FIGURES, Standing, standing
+
+TRIAL_SCHEMA = 1
+
+# Steering makes text hotter than it is without a mark, so the search goes down from the user's temperature.
+COOLING = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
+GUARDS = (0.0, 0.05)
+LOOKAHEADS = (1, 3)
+CODE_LENGTHS = (0, 16)
+
+# (finished texts, all texts of this rung)
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Settings to try.
+
+    Attributes:
+        temperature: sampling temperature.
+        guard: the quality guard.
+        lookahead: k of the lookahead; with more than one, what it drew is kept.
+        code_length: period of the key's position code.
+    """
+
+    temperature: float
+    guard: float
+    lookahead: int
+    code_length: int
+
+    @property
+    def name(self) -> str:
+        """What distinguishes it in tables and row ids."""
+        code = f"code {self.code_length}" if self.code_length else "i mod 2"
+        guard = f", guard {self.guard:g}" if self.guard else ""
+        return f"T = {self.temperature:g}, k = {self.lookahead}, {code}{guard}"
+
+    @property
+    def decoding(self) -> Settings:
+        """Its decoding settings."""
+        settings: Settings = {"temperature": self.temperature, "guard": self.guard, "lookahead": self.lookahead}
+        return {**settings, "lookahead_proposals": "kept"} if self.lookahead > 1 else settings
+
+
+def candidates_of(
+    config: DecodeConfig,
+    guards: Sequence[float] = GUARDS,
+    lookaheads: Sequence[int] = LOOKAHEADS,
+    code_lengths: Sequence[int] = CODE_LENGTHS,
+) -> list[Candidate]:
+    """List all candidates for settings of the user: cooler temperatures, with every guard, lookahead and code.
+
+    A guard or lookahead that the user's strategy cannot have is left out.
+
+    Raises:
+        SettingsError: the settings are greedy, or no candidate is left.
+    """
+    if config.greedy:
+        raise SettingsError(
+            "at temperature 0 text has one version, and no diversity to compare: give the temperature that you use"
+        )
+    temperatures = [round(config.temperature * share, 6) for share in COOLING]
+    found = [
+        Candidate(temperature, guard, lookahead, code)
+        for temperature, guard, lookahead, code in product(temperatures, guards, lookaheads, code_lengths)
+    ]
+    possible = [one for one in found if _possible(config, one)]
+    if not possible:
+        _possible(config, found[0], complain=True)
+    return possible
+
+
+def _possible(config: DecodeConfig, one: Candidate, *, complain: bool = False) -> bool:
+    try:
+        DecodeConfig(**{**config.to_dict(), **one.decoding})
+    except SettingsError:
+        if complain:
+            raise
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Trials:
+    """What all trials of a search share, and where they are kept.
+
+    Attributes:
+        model: the model.
+        judge: the judge of perplexity.
+        settings: the user's own decoding settings, without the length.
+        prompts: the prompts.
+        tokens: tokens of a response from which the mark is to be found.
+        rate: the false-positive rate.
+        rows: file of the finished trials.
+        batch_size: largest number of texts decoded at once.
+        pad: see `Prepared`.
+        chat: put prompts into the model's chat template.
+    """
+
+    model: Denoiser
+    judge: Judge
+    settings: Settings
+    prompts: Sequence[Prompt]
+    tokens: int
+    rate: float
+    rows: Path
+    batch_size: int = 8
+    pad: bool | None = None
+    chat: bool = False
+
+    @cached_property
+    def config(self) -> DecodeConfig:
+        """The user's own settings, with the shortest response of whole blocks that has the tokens.
+
+        Raises:
+            SettingsError: a setting is invalid.
+        """
+        defaults: dict[str, Any] = {"block_length": DecodeConfig.block_length, **traits_of(self.model).defaults}
+        block = {**defaults, **self.settings}["block_length"]
+        length = -(-self.tokens // block) * block
+        return config_of(self.model, None, {**self.settings, "length": length})
+
+    @property
+    def must_agree(self) -> Row:
+        """The fields that all rows of one search share."""
+        traits = traits_of(self.model)
+        return {
+            "model": traits.name,
+            "dtype": traits.number_format,
+            "judge": self.judge.name,
+            "judge_dtype": self.judge.dtype,
+            "settings": self.config.to_dict(),
+            "measured_tokens": self.tokens,
+            "rate": self.rate,
+            "chat": self.chat,
+        }
+
+    def check(self) -> None:
+        """Encode all prompts, so that a bad one is found before the search begins.
+
+        Raises:
+            PromptTooLong: a prompt leaves no room for the response.
+            InputError: a prompt has an id that the model does not have.
+        """
+        requests = [Request(prompt, 0, None) for prompt in self.prompts]
+        Prepared.of(self.model, requests, self.config, chat=self.chat)
+
+    def standings(self, candidates: Sequence[Candidate], prompts: int, progress: Progress) -> list[Standing]:
+        """Make the trials on the first prompts that are still missing, and compare each candidate with unmarked text.
+
+        Raises:
+            PromptTooLong: a prompt leaves no room for the response.
+            ResumeMismatch: the file holds trials of another search.
+        """
+        tasks = [
+            Task(_row_id(one, number), (one, number), same={"prompt": self.prompts[number]})
+            for one in (None, *candidates)
+            for number in range(prompts)
+        ]
+        with RowFile(self.rows, self.must_agree, ["prompt", *FIGURES]) as file:
+            run = RowRun(tasks, file, source="prompt")
+            made: dict[str, Row] = dict(file.done)
+            progress(run.finished, run.total)
+            for batch in run.batches(self._work, self.batch_size, TRIAL_SCHEMA):
+                made.update((row["id"], row) for row in batch)
+                progress(len([task for task in tasks if task.row_id in made]), run.total)
+        run.check_some_done()
+        every = {one: [made[_row_id(one, number)] for number in range(prompts)] for one in (None, *candidates)}
+        return [standing(every[one], every[None], self.rate) for one in candidates]
+
+    def _work(self, batch: list[Task[tuple[Candidate | None, int]]]) -> list[Row]:
+        """Decode and measure the trials of a batch, those of one candidate together."""
+        together: dict[Candidate | None, list[Task[tuple[Candidate | None, int]]]] = {}
+        for task in batch:
+            together.setdefault(task.content[0], []).append(task)
+        made: dict[str, Row] = {}
+        for one, tasks in together.items():
+            for task, row in zip(tasks, self._rows(one, [task.content[1] for task in tasks]), strict=True):
+                made[task.row_id] = {"id": task.row_id, **row}
+        return [made[task.row_id] for task in batch]
+
+    def _rows(self, one: Candidate | None, numbers: Sequence[int]) -> Iterator[Row]:
+        config = self.config if one is None else DecodeConfig(**{**self.config.to_dict(), **one.decoding})
+        requests = [
+            Request(self.prompts[n], n, None if one is None else self._key(n, one.code_length)) for n in numbers
+        ]
+        prepared = Prepared.of(self.model, requests, config, chat=self.chat, pad=self.pad, batch_size=len(requests))
+        texts = generations(prepared, range(len(requests)))
+        heads = [p if isinstance(p, str) else self.model.tokenizer.decode(p) for p in (r.prompt for r in requests)]
+        scored = score_texts(self.judge, [text.text for text in texts], heads)
+        for number, text, judged in zip(numbers, texts, scored, strict=True):
+            figures = {"nats": judged.nats, "judge_tokens": judged.tokens, **self._evidence(one, number, text)}
+            yield {
+                "prompt": self.prompts[number],
+                "seed": number,
+                "candidate": None if one is None else one.name,
+                "text": text.text,
+                "token_ids": text.token_ids,
+                **figures,
+                **self.must_agree,
+                "schema": TRIAL_SCHEMA,
+            }
+
+    def _evidence(self, one: Candidate | None, number: int, text: Generation) -> dict[str, Any]:
+        """Diversity, and the p-value of the first tokens, of a text as it is read back."""
+        ids = self.model.tokenizer.encode(text.text)
+        p_value = 1.0
+        if one is not None:
+            detector = Detector(self._key(number, one.code_length), tokenizer=self.model.tokenizer, fpr=self.rate)
+            p_value = detector.detect(ids[: self.tokens]).p_value
+        return {"distinct_2": distinct_ngrams(ids, 2), "p_value": p_value, "tokens": len(ids[: self.tokens])}
+
+    def _key(self, number: int, code_length: int) -> WatermarkKey:
+        """The throwaway key of a prompt; its secret is no secret, and marks nothing but trials."""
+        bound = WatermarkKey.generate(self.model, code_length=code_length)
+        secret = hashlib.sha256(f"dgmark trial key {number}: not a secret".encode()).digest()
+        return WatermarkKey(bound.spec, f"trial-{number}", secret)
+
+
+def _row_id(one: Candidate | None, number: int) -> str:
+    return f"{'unmarked' if one is None else one.name}/{number}"

@@ -1,0 +1,123 @@
+"""`dgmark-lab attack` as a user meets it: rows, resuming, bad rows, the list."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dgmark_lab.attacks import ATTACKS, attack
+from support.command_line import run
+
+TEXTS = ["one two three four five six", "Die Möwe – und das Meer 漢字", "a b c d"]
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    path = tmp_path / "in.jsonl"
+    made = [{"id": f"t{n}", "prompt": f"p{n}", "text": text, "token_ids": [9]} for n, text in enumerate(TEXTS)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in made))
+    return path
+
+
+def test_rows_say_what_was_done(texts: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    result = run("attack", "deletion", texts, "--budget", ".5", "--option", "unit=word", "--seed", 7, "--out", out)
+    assert result.exit_code == 0, result.stderr
+    assert [row["id"] for row in rows(out)] == ["t0", "t1", "t2"]
+    for number, (row, text) in enumerate(zip(rows(out), TEXTS, strict=True)):
+        edit = attack("deletion", budget=0.5, unit="word")
+        assert row == {
+            "id": f"t{number}",
+            "prompt": f"p{number}",
+            "text": edit(text, np.random.default_rng(7 + number)),
+            "attack": "deletion",
+            "options": {"budget": 0.5, "unit": "word", "tokenizer": "storyteller"},
+            "seed": 7 + number,
+            "source_sha256": hashlib.sha256(text.encode()).hexdigest(),
+            "schema": 1,
+        }
+
+
+def test_what_is_finished_is_not_made_again(texts: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    arguments = ["attack", "substitution", texts, "--out", out]
+    run(*arguments)
+    whole = out.read_bytes()
+    out.write_bytes(whole[: whole.index(b"\n") + 9])
+    again = run(*arguments)
+    assert "1 of 3 rows are already in" in again.stderr
+    assert out.read_bytes() == whole
+    other = run(*arguments, "--budget", ".3")
+    assert other.exit_code == 4
+    assert "differs in options" in other.stderr
+    texts.write_text(texts.read_text().replace("one two", "two one"))
+    assert "made from a different text or seed" in run(*arguments).stderr
+
+
+def test_a_bad_row_becomes_an_error_row(texts: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    texts.write_text(texts.read_text() + '{"id": "x"}\n{\n{"id": "g", "error": "too long", "schema": 1}\n')
+    result = run("attack", "insertion", texts, "--out", out)
+    assert result.exit_code == 0
+    assert "3 of 6 rows have errors" in result.stderr
+    assert [row.get("error", "")[:10] for row in rows(out)] == ["", "", "", 'no "text"', "not valid ", "too long"]
+
+
+def test_an_attack_that_nothing_survives_is_an_error() -> None:
+    same = run(
+        "attack", "substitution", "-", "--option", "source=text", "--option", "unit=word", stdin="so so so so so"
+    )
+    assert same.exit_code == 4
+    assert "choose another source" in same.stderr
+
+
+def test_one_text_comes_out_as_text() -> None:
+    result = run("attack", "crop", "-", "--option", "front=0.5", "--option", "unit=word", stdin="one two three four")
+    assert result.stdout == "three four\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["no-such", "-"], "there is no attack 'no-such'"),
+        (["deletion", "-", "--option", "colour=red"], "deletion has no option colour"),
+        (["deletion", "-", "--option", "colour"], "not NAME=VALUE"),
+        (["crop", "-", "--budget", "0.1"], "crop has no option budget"),
+        (["deletion", "-", "--option", "budget=much"], "budget of attack deletion must be a number"),
+        (
+            ["chain", "-", "--option", "of=deletion", "--option", "budget=much"],
+            "budget of attack chain must be a number",
+        ),
+        (["deletion", "-", "--seed", "-1"], "--seed"),
+        ([], "--list"),
+    ],
+)
+def test_an_invalid_option_is_refused(arguments: list[str], message: str) -> None:
+    result = run("attack", *arguments, stdin="a text")
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_the_list_names_every_attack() -> None:
+    listed = run("attack", "--list").stdout
+    assert all(f"\n{name}  " in "\n" + listed for name in ATTACKS)
+
+
+def test_editing_text_needs_no_torch() -> None:
+    code = (
+        "import sys, numpy as np; from dgmark_lab.attacks import attack; import dgmark_lab.attacks.stealing;"
+        "[attack(n)('A text. Of two.', np.random.default_rng(0)) for n in "
+        "('substitution', 'deletion', 'insertion', 'crop', 'sentence-swap', 'homoglyphs', 'whitespace', 'zero-width')];"
+        "print({'torch', 'transformers', 'scipy', 'nltk', 'openai'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

@@ -1,0 +1,275 @@
+"""Attacks that ask a model: refilling with a dLLM, DIPPER, paraphrase here and behind an endpoint."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dgmark.errors import InputError, ModelError, ModelNotFound, PromptTooLong, SettingsError
+from dgmark.models.toy import ToyDenoiser
+from dgmark_lab.attacks import attack
+from dgmark_lab.attacks import dipper as dipper_module
+from dgmark_lab.attacks import paraphrase as paraphrase_module
+from dgmark_lab.attacks.dipper import dipper_prompt
+from dgmark_lab.attacks.edits import edit_count
+from dgmark_lab.attacks.paraphrase import PROMPT
+from dgmark_lab.attacks.refill import masked_places, refill_ids
+from dgmark_lab.attacks.rewriting import load_rewriter
+from dgmark_lab.endpoint import Endpoint
+from support.stub_endpoint import Reply, StubEndpoint, answer, stub_endpoint
+from support.tiny_language_models import WORDS, write_causal, write_t5
+
+TOY = ToyDenoiser(end_bias=3.0)
+TEXT = " ".join(f"w{number % 24}" for number in range(40))
+
+
+def dice(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+# --- refill ---
+
+
+@pytest.mark.parametrize("holes", ["random", "contiguous"])
+@pytest.mark.parametrize("budget", [0.1, 0.5, 0.9])
+def test_refilling_keeps_what_was_not_masked(holes: str, budget: float) -> None:
+    masked = masked_places(40, budget, holes, dice())
+    assert len(masked) == edit_count(40, budget)
+    if holes == "contiguous":
+        assert masked == list(range(masked[0], masked[-1] + 1))
+    made = attack("refill", model=TOY, budget=budget, holes=holes)(TEXT, dice()).split()
+    old = TEXT.split()
+    assert len(made) == 40
+    assert [made[place] for place in range(40) if place not in masked] == [
+        old[place] for place in range(40) if place not in masked
+    ]
+    assert any(made[place] != old[place] for place in masked)
+    assert not any("<|" in word for word in made)
+
+
+def test_refilling_sees_both_sides_and_draws_by_the_dice() -> None:
+    refill = attack("refill", model=TOY, budget=0.5)
+    assert refill(TEXT, dice(3)) == refill(TEXT, dice(3))
+    assert refill(TEXT, dice(3)) != refill(TEXT, dice(4))
+    ids = TOY.tokenizer.encode(TEXT)
+    one, other = (refill_ids(TOY, [*ids[:-1], last], [4, 5], 0, {"temperature": 0})[4:6] for last in (ids[-1], ids[0]))
+    assert one != other
+
+
+def test_refilling_takes_settings_of_the_decoder() -> None:
+    refill = attack(
+        "refill", model=TOY, budget=0.5, settings={"temperature": 0, "strategy": "entropy", "block_length": 8}
+    )
+    assert refill(TEXT, dice(1)) == refill(TEXT, dice(1))
+    with pytest.raises(SettingsError, match="no setting warmth"):
+        attack("refill", model=TOY, settings={"warmth": 1})(TEXT, dice())
+
+
+def test_what_cannot_be_refilled() -> None:
+    assert attack("refill", model=TOY)("", dice()) == ""
+    assert attack("refill", model=TOY, budget=0)(TEXT, dice()) == TEXT
+    with pytest.raises(InputError, match="nothing to go by"):
+        attack("refill", model=TOY, budget=1)(TEXT, dice())
+    with pytest.raises(PromptTooLong, match="600 tokens"):
+        attack("refill", model=TOY)("w1 " * 600, dice())
+
+
+@pytest.mark.slow
+def test_the_built_in_model_refills() -> None:
+    text = "Once upon a time there was an old king who lived in a castle by the sea, and he had three daughters."
+    made = attack("refill", budget=0.25, holes="contiguous")(text, dice())
+    assert made != text
+    assert made[:4] == text[:4] or made[-4:] == text[-4:]
+
+
+# --- DIPPER ---
+
+
+@pytest.fixture(scope="module")
+def t5(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_t5(tmp_path_factory.mktemp("t5")))
+
+
+def test_dipper_is_asked_in_its_own_format() -> None:
+    assert dipper_prompt("One. Two.", 40, 0) == "lexical = 60, order = 100 <sent> One. Two. </sent>"
+    assert dipper_prompt("One.", 20, 10, "Before.") == "lexical = 80, order = 90 Before. <sent> One. </sent>"
+
+
+def test_dipper_rewrites_a_few_sentences_at_a_time(t5: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    real = load_rewriter
+
+    def spy(*args: Any) -> tuple[Any, Any]:
+        network, tokenizer = real(*args)
+        inner = tokenizer.__call__
+
+        class Spy:
+            batch_decode = staticmethod(tokenizer.batch_decode)
+
+            def __call__(self, texts: list[str], **more: Any) -> Any:
+                asked.extend(texts)
+                return inner(texts, **more)
+
+        return network, Spy()
+
+    monkeypatch.setattr(dipper_module, "load_rewriter", spy)
+    rewrite = attack("dipper", model=t5, lexical=60, order=10, interval=2, prefix="w9\n w9", max_length=12)
+    made = rewrite("w1 w2.  w3! w4\nw5? w6", dice())
+    assert asked[0] == "lexical = 40, order = 90 w9 w9 <sent> w1 w2. w3! </sent>"
+    assert len(asked) == 2
+    head, rest = asked[1].split(" <sent> ")
+    assert rest == "w4 w5? w6 </sent>"
+    written = head.removeprefix("lexical = 40, order = 90 w9 w9").strip()
+    assert written
+    assert made.startswith(written)
+    assert set(made.split()) <= set(WORDS)
+
+
+def test_dipper_draws_by_the_dice_and_leaves_torch_alone(t5: str) -> None:
+    rewrite = attack("dipper", model=t5, max_length=16)
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    made = rewrite("w1 w2 w3.", dice(1))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert rewrite("w1 w2 w3.", dice(1)) == made
+    assert rewrite("w1 w2 w3.", dice(2)) != made
+    assert rewrite(" ", dice()) == " "
+
+
+def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFound, match="cannot be loaded"):
+        attack("dipper", model=str(tmp_path))("w1.", dice())
+
+
+def test_devices_and_number_formats_are_checked(t5: str) -> None:
+    with pytest.raises(SettingsError, match="not one of torch's"):
+        attack("dipper", model=t5, dtype="float3")("w1.", dice())
+    with pytest.raises(SettingsError, match="cannot be used here"):
+        attack("dipper", model=t5, device="no-such")("w1.", dice())
+
+
+# --- paraphrase ---
+
+
+@pytest.mark.parametrize("chat", [True, False])
+def test_a_causal_model_paraphrases(chat: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = str(write_causal(tmp_path, chat))
+    seen: list[str] = []
+    real = load_rewriter
+
+    def spy(*args: Any) -> tuple[Any, Any]:
+        network, tokenizer = real(*args)
+        inner = network.generate
+
+        def generate(**inputs: Any) -> Any:
+            seen.append(tokenizer.decode(inputs["input_ids"][0]))
+            return inner(**inputs)
+
+        monkeypatch.setattr(network, "generate", generate)
+        return network, tokenizer
+
+    rewrite = attack("paraphrase", model=folder, prompt="w1 w2", max_tokens=9, temperature=1.0)
+    monkeypatch.setattr(paraphrase_module, "load_rewriter", spy)
+    made = rewrite("w3 w4", dice(1))
+    assert seen[0].split() == ["w1", "w2", "w3", "w4", *(["w39"] if chat else [])]
+    assert 0 < len(made.split()) <= 9
+    monkeypatch.setattr(paraphrase_module, "load_rewriter", real)
+    assert rewrite("w3 w4", dice(1)) == made
+    assert rewrite("", dice()) == ""
+    greedy = attack("paraphrase", model=folder, prompt="w1 w2", max_tokens=9, temperature=0)
+    assert greedy("w3 w4", dice(1)) == greedy("w3 w4", dice(2))
+
+
+@pytest.fixture
+def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[StubEndpoint]:
+    """An endpoint that gives the text back in capitals."""
+    pytest.importorskip("openai")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with stub_endpoint() as server:
+        server.script = [lambda: answer(server.texts[-1].split("\n\n", 1)[1].upper())]
+        monkeypatch.setattr(paraphrase_module, "Endpoint", partial(Endpoint, sleep=server.waits.append))
+        yield server
+
+
+def failure(status: int) -> Callable[[], Reply]:
+    return lambda: (status, {"error": {"message": "no"}}, {})
+
+
+def ask(stub: StubEndpoint, text: str = "The text.", **options: Any) -> str:
+    return attack("paraphrase", model="some-model", endpoint=stub.url, retries=2, timeout=5.0, **options)(text, dice())
+
+
+def test_an_endpoint_is_asked_in_the_papers_words(stub: StubEndpoint) -> None:
+    assert ask(stub) == "THE TEXT."
+    (request,) = stub.requests
+    assert request["path"] == "/v1/chat/completions"
+    assert request["model"] == "some-model"
+    assert request["messages"] == [{"role": "user", "content": f"{PROMPT}\n\nThe text."}]
+    assert (request["temperature"], request["max_tokens"]) == (0.2, 256)
+    assert isinstance(request["seed"], int)
+    assert "response_format" not in request
+
+
+def test_an_endpoint_is_asked_again_when_it_fails(stub: StubEndpoint) -> None:
+    stub.script = [failure(500), failure(429), *stub.script]
+    assert ask(stub) == "THE TEXT."
+    assert len(stub.requests) == 3
+    assert len(stub.waits) == 2
+
+
+def test_an_endpoint_that_keeps_failing_is_an_error(stub: StubEndpoint) -> None:
+    stub.script = [failure(500)]
+    with pytest.raises(ModelError, match="in 3 attempts; the last: HTTP 500"):
+        ask(stub)
+    assert len(stub.requests) == 3
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_a_text_that_an_endpoint_refuses_is_that_texts_fault(stub: StubEndpoint, status: int) -> None:
+    stub.script = [failure(status)]
+    with pytest.raises(InputError, match=f"gives no paraphrase of this text: .*HTTP {status}"):
+        ask(stub)
+    assert len(stub.requests) == 1
+
+
+def test_an_endpoint_that_does_not_know_the_model_is_an_error(stub: StubEndpoint) -> None:
+    stub.script = [failure(404)]
+    with pytest.raises(ModelError, match="HTTP 404"):
+        ask(stub)
+
+
+def test_an_empty_answer_is_no_paraphrase(stub: StubEndpoint) -> None:
+    stub.script = [lambda: answer("  ")]
+    with pytest.raises(InputError, match="answered with an empty text"):
+        ask(stub)
+    stub.script = [lambda: answer(None)]
+    with pytest.raises(InputError, match="the answer has no text"):
+        ask(stub)
+
+
+def test_an_endpoint_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(ModelError, match="in 1 attempts; the last: the service is unreachable"):
+        attack("paraphrase", endpoint="http://127.0.0.1:9/v1", retries=0, timeout=2.0)("text", dice())
+    with pytest.raises(SettingsError, match="is not the address of a service"):
+        attack("paraphrase", endpoint="localhost:8000")
+
+
+def test_the_key_of_an_endpoint_comes_from_the_environment(stub: StubEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "from-outside")
+    ask(stub)
+    assert stub.headers[0]["authorization"] == "Bearer from-outside"
+
+
+def test_a_paraphrase_is_chained(stub: StubEndpoint) -> None:
+    attack("chain", of="paraphrase", rounds=3, endpoint=stub.url, retries=2, timeout=5.0)("The text.", dice())
+    assert [text.split("\n\n")[1] for text in stub.texts] == ["The text.", "THE TEXT.", "THE TEXT."]
+
+
+def test_the_papers_prompt_is_the_papers() -> None:
+    assert PROMPT.startswith("As an expert copy-editor, please rewrite the following text in your own voice while ")
+    assert PROMPT.endswith("biases. Respond only with the paraphrased text.")
+    assert len(PROMPT.split()) == 77

@@ -1,0 +1,350 @@
+"""The baselines' detectors: exact nulls by enumeration, transformers' own KGW detector, levels, odd texts."""
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from scipy import stats
+from transformers import PretrainedConfig, WatermarkDetector, WatermarkingConfig
+from transformers.generation.logits_process import WatermarkLogitsProcessor
+
+import dgmark_lab.baselines.kgw as kgw_module
+from dgmark import Detection, WatermarkKey
+from dgmark.errors import SettingsError, TokenizerMismatch, VocabularyMismatch
+from dgmark.models.toy import ToyDenoiser
+from dgmark_lab.baselines import SCHEMES, Baseline, PatternMark, parse_options, scheme
+from dgmark_lab.baselines.green import Pairs, green_null, is_green
+from dgmark_lab.baselines.gumbel import gamma_tail
+from dgmark_lab.baselines.pattern_mark import _standard_score, count_alternating, published_tail
+from support.known_keys import builtin_tokenizer, known_key
+from support.unchecked import unchecked
+from support.unmarked_texts import texts
+
+KEY = known_key("baselines")
+VOCAB = KEY.spec.table_size
+FORMS: dict[str, tuple[str, dict[str, object]]] = {
+    "kgw": ("kgw", {}),
+    "kgw, gamma 1/4": ("kgw", {"gamma": 0.25}),
+    "unigram": ("unigram", {}),
+    "pattern-mark": ("pattern-mark", {}),
+    "pattern-mark, m 4": ("pattern-mark", {"pattern_length": 4}),
+    "gloaguen": ("gloaguen", {}),
+    "gloaguen, both sides": ("gloaguen", {"offsets": (-1, 1)}),
+    "gloaguen, min": ("gloaguen", {"offsets": (-2, -1), "hash": "min", "gamma": 0.25}),
+    "dmark": ("dmark", {}),
+    "gumbel": ("gumbel", {"period": 16}),
+}
+
+
+def baseline(form: str) -> Baseline:
+    name, options = FORMS[form]
+    made = scheme(name, **options)
+    assert isinstance(made, Baseline)
+    return made
+
+
+def detect(form: str, content: str | list[int] | NDArray[np.int64], fpr: float = 1e-4) -> Detection:
+    return baseline(form).detector(KEY, fpr=fpr, tokenizer=builtin_tokenizer()).detect(content)
+
+
+# ---- PATTERN-MARK ----
+
+
+@pytest.mark.parametrize("length", [2, 3, 4, 5])
+@pytest.mark.parametrize("tokens", [1, 2, 4, 9, 12])
+def test_the_law_of_alternating_windows_is_that_of_all_bit_strings(tokens: int, length: int) -> None:
+    targets = {"".join("01"[(place + start) % 2] for place in range(length)) for start in (0, 1)}
+    strings = ["".join(bits) for bits in itertools.product("01", repeat=tokens)]
+    counts = np.array([sum(s[i : i + length] in targets for i in range(tokens - length + 1)) for s in strings])
+    for matched in range(max(tokens - length + 2, 1)):
+        assert published_tail(tokens, length, matched) == pytest.approx(float(np.mean(counts >= matched)), rel=1e-12)
+    columns = np.array([[int(bit) for bit in s] for s in strings], dtype=np.uint8).T
+    assert np.array_equal(count_alternating(columns, length), counts)
+
+
+@pytest.mark.parametrize("length", [2, 3, 5])
+def test_the_z_of_alternating_windows_has_variance_one(length: int) -> None:
+    columns = np.array(list(itertools.product((0, 1), repeat=11)), dtype=np.uint8).T
+    counts = count_alternating(columns, length)
+    z = np.array([_standard_score(11, length, int(count)) for count in counts])
+    assert (z.mean(), z.var()) == (pytest.approx(0, abs=1e-12), pytest.approx(1, rel=1e-9))
+
+
+def test_pattern_mark_of_two_is_a_binomial() -> None:
+    assert published_tail(257, 2, 160) == pytest.approx(stats.binom.sf(159, 256, 0.5), rel=1e-9)
+
+
+def test_patterns_conditional_p_value_is_its_share_of_all_colourings() -> None:
+    """4 distinct tokens have 16 colourings; 1,000 draws come within .08 of the share (chance to miss: below 1e-6)."""
+    made = PatternMark()
+    ids = np.array([10, 11, 10, 11, 12, 13, 10, 11, 10, 11, 12, 13, 10])
+    place = np.unique(ids, return_inverse=True)[1]
+    colours = np.array(list(itertools.product((0, 1), repeat=4)), dtype=np.uint8).T
+    counts = count_alternating(colours[place], 2)
+    for number in range(6):
+        key = known_key(f"colouring {number}")
+        found = made.score(key, ids, np.arange(len(ids)), 1e-3)
+        share = float(np.mean(counts >= found.matched))
+        assert abs(found.p_value - share) < (0.08 if found.draws > 500 else 0.5 * share + 0.3)
+
+
+# ---- green lists ----
+
+
+@pytest.mark.parametrize(("gamma", "counts"), [(0.5, [1, 1, 3, 2]), (0.25, [1, 4, 1, 2]), (0.6, [2, 2, 1])])
+def test_the_null_of_a_green_count_is_that_of_all_lists(gamma: float, counts: list[int]) -> None:
+    null = green_null(np.array(counts), gamma)
+    for matched in range(sum(counts) + 2):
+        exact = sum(
+            math.prod(gamma if bit else 1 - gamma for bit in bits)
+            for bits in itertools.product((0, 1), repeat=len(counts))
+            if sum(bit * count for bit, count in zip(bits, counts, strict=True)) >= matched
+        )
+        assert null.tail(matched) == pytest.approx(exact, rel=1e-9)
+
+
+@pytest.mark.parametrize("gamma", [0.5, 0.25])
+def test_kgw_counts_and_scores_as_transformers_detector_does_with_its_lists(
+    gamma: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config: Any = PretrainedConfig.from_dict({"vocab_size": VOCAB, "bos_token_id": 1})
+    settings = WatermarkingConfig(greenlist_ratio=gamma, bias=2.0, seeding_scheme="lefthash", context_width=1)
+    processor: Any = WatermarkLogitsProcessor(VOCAB, "cpu", **settings.to_dict())
+
+    def torch_lists(
+        _subkey: object, contexts: NDArray[np.int64], tokens: NDArray[np.int64], share: float
+    ) -> NDArray[np.bool_]:
+        assert share == gamma
+        pairs = zip(contexts.tolist(), tokens.tolist(), strict=True)
+        return np.array([t in processor._get_greenlist_ids(torch.tensor([c])) for c, t in pairs])
+
+    monkeypatch.setattr(kgw_module, "is_green", torch_lists)
+    theirs: Any = WatermarkDetector(config, "cpu", settings, ignore_repeated_ngrams=True)
+    made = scheme("kgw", gamma=gamma)
+    assert isinstance(made, Baseline)
+    for number in range(3):
+        ids = np.random.default_rng(number).integers(4, 40, 150)  # few tokens, so that pairs repeat
+        expected = theirs(torch.from_numpy(ids)[None], return_dict=True)
+        found = made.detector(KEY, tokenizer=builtin_tokenizer()).detect(ids)
+        assert found.num_tokens_scored == expected.num_tokens_scored[0] < 149
+        assert found.num_tokens_matched == expected.num_green_tokens[0]
+        assert found.z_score == pytest.approx(expected.z_score[0], rel=1e-9)
+        assert found.p_published == pytest.approx(float(expected.p_value[0]), rel=1e-6)
+
+
+def test_pairs_are_counted_once_or_each_time() -> None:
+    left, right = np.array([5, 5, 6, 5]), np.array([7, 7, 7, 8])
+    assert Pairs.of(left, right, dedup=True).counts.tolist() == [1, 1, 1]
+    assert Pairs.of(left, right, dedup=False).counts.tolist() == [2, 1, 1]
+
+
+def test_a_pair_across_a_special_token_is_no_pair() -> None:
+    ids = [10, 11, 3, 12, 13, 14]
+    assert builtin_tokenizer().special_ids >= {3}
+    assert detect("kgw", ids).num_tokens_scored == 3
+    assert detect("gloaguen, both sides", ids).num_tokens_scored == 1
+    assert detect("gloaguen, min", ids).num_tokens_scored == 1
+
+
+def test_gloaguens_contexts_are_what_the_offsets_say() -> None:
+    ids = np.array([10, 11, 12, 13, 14])
+    made = baseline("gloaguen, both sides")
+    green = is_green(made.subkey(KEY), np.array([22, 24, 26]), ids[1:4], 0.5)
+    found = made.score(KEY, ids, np.arange(5), 0.01)
+    assert (found.scored, found.matched) == (3, int(green.sum()))
+
+
+# ---- Gumbel ----
+
+
+@pytest.mark.parametrize("count", [1, 2, 30, 400])
+def test_the_tail_of_a_sum_of_exponentials(count: int) -> None:
+    for value in (0.1, count / 2, count, 2.0 * count, 3.0 * count + 20):
+        assert gamma_tail(count, value) == pytest.approx(stats.gamma.sf(value, count), rel=1e-9)
+
+
+def test_gumbel_counts_a_token_once_at_each_residue() -> None:
+    made = scheme("gumbel", period=2)
+    assert isinstance(made, Baseline)
+    found = made.score(KEY, np.array([9, 8] * 50), np.arange(100), 0.01)
+    assert (found.scored, found.shifts_tested) == (2, 2)
+
+
+# ---- levels: what has no mark is called marked no more often than stated ----
+
+PAIRS = 250
+ALPHAS = (0.1, 0.01)
+# the largest number of p-values at or below alpha of a true level is passed with chance 1e-9; with 10 forms, 4 kinds
+# and 2 levels a correct detector fails here with chance 1e-7, were the seeds drawn anew
+MOST = {alpha: int(stats.binom.isf(1e-9, PAIRS, alpha)) for alpha in ALPHAS}
+
+
+def pairs_of(kind: str) -> Iterator[tuple[WatermarkKey, NDArray[np.int64]]]:
+    turns = texts(kind, 180)
+    for number in range(PAIRS):
+        yield known_key(f"baseline level {number}"), turns[number % len(turns)]
+
+
+def p_values(form: str, kind: str) -> NDArray[np.float64]:
+    """Conditional and published p-values of text without a mark."""
+    made = baseline(form)
+    special = np.array(sorted(builtin_tokenizer().special_ids))
+    found = []
+    with unchecked():
+        for key, ids in pairs_of(kind):
+            positions = (~np.isin(ids, special)).nonzero()[0]
+            score = made.score(key, ids[positions], positions, 0.01)
+            found.append((score.p_value, score.p_published))
+    return np.array(found)
+
+
+@pytest.mark.parametrize("kind", ["looped text", "CSV", "Python code", "prose"])
+@pytest.mark.parametrize("form", FORMS)
+def test_the_conditional_p_value_holds_its_level(form: str, kind: str) -> None:
+    p = p_values(form, kind)[:, 0]
+    assert {alpha: int((p <= alpha).sum()) for alpha in ALPHAS if (p <= alpha).sum() > MOST[alpha]} == {}
+    assert 0 < p.min() <= p.max() <= 1
+
+
+@pytest.mark.parametrize(("form", "kind"), [("unigram", "looped text"), ("pattern-mark", "CSV"), ("dmark", "CSV")])
+def test_the_check_fails_for_published_p_values_that_take_repeats_for_new_tokens(form: str, kind: str) -> None:
+    assert (p_values(form, kind)[:, 1] <= 0.01).sum() > MOST[0.01]
+
+
+# ---- marked text, odd text ----
+
+TOY = ToyDenoiser(words=300, end_ids=())
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("content", ["", " ", "word", "a b", "\ud800", "😀" * 5, "é\u200b\x00"], ids=ascii)
+def test_a_very_short_text_is_uncertain(form: str, content: str) -> None:
+    found = detect(form, content)
+    assert found.verdict == "uncertain"
+    assert 0 < found.p_value <= 1
+    assert found.uncertain_because == ("short" if found.num_tokens_scored else "empty")
+    assert found.summary.startswith("This text does not allow a statement")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_row_names_the_scheme_and_its_published_p_value(form: str) -> None:
+    found = detect(form, list(range(100, 400)))
+    assert found.scheme == baseline(form).name
+    assert found.p_published is not None
+    assert 0 < found.p_published <= 1
+    assert found.key_fingerprint == KEY.fingerprint
+    assert found.to_row("x")["scheme"] == found.scheme
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form != "gumbel"])
+def test_one_token_for_ever_shows_nothing(form: str) -> None:
+    found = detect(form, [500] * 3000)
+    assert found.verdict == "uncertain"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_long_text_is_scored(form: str) -> None:
+    ids = np.random.default_rng(1).integers(4, 8000, 20_000)
+    found = detect(form, ids)
+    assert found.verdict == "not_detected"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_many_are_detected_as_one_by_one(form: str) -> None:
+    detector = baseline(form).detector(KEY, tokenizer=builtin_tokenizer())
+    items: list[str | list[int]] = ["The cat sat on the mat.", list(range(50, 90)), ""]
+    assert detector.detect_many(items) == [detector.detect(item) for item in items]
+
+
+def test_ids_of_another_vocabulary_are_refused() -> None:
+    with pytest.raises(VocabularyMismatch):
+        detect("kgw", [VOCAB])
+
+
+def test_another_tokenizer_is_refused() -> None:
+    with pytest.raises(TokenizerMismatch):
+        baseline("kgw").detector(KEY, tokenizer=TOY.tokenizer)
+
+
+@pytest.mark.parametrize("name", [name for name in SCHEMES if name != "dgmark"])
+def test_a_keyless_key_is_refused(name: str) -> None:
+    with pytest.raises(SettingsError, match=f"scheme {name} needs a secret"):
+        scheme(name).detector(known_key("keyless", grouping="token-id"))
+
+
+# ---- names and options ----
+
+
+def test_dgmark_is_a_scheme_whose_detector_is_the_detector() -> None:
+    text = "The cat sat on the mat and looked at the moon."
+    found = scheme("dgmark").detector(KEY, tokenizer=builtin_tokenizer()).detect(text)
+    assert (found.scheme, found.p_published) == ("dgmark", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("kwg", {}, "'kwg' is not one of: dgmark, kgw"),
+        ("dgmark", {"delta": 1}, "has no option 'delta'; it has: none"),
+        ("kgw", {"delat": 1}, "has no option 'delat'; it has: gamma, delta"),
+        ("kgw", {"gamma": 0}, "gamma 0.0 is not between 0 and 1"),
+        ("kgw", {"gamma": 0.123456}, "not a fraction with a denominator up to 64"),
+        ("kgw", {"delta": -1}, "delta -1.0 is not in"),
+        ("kgw", {"delta": float("nan")}, "delta nan is not in"),
+        ("kgw", {"delta": "2"}, "'2' is invalid for option delta of scheme kgw: give a number"),
+        ("kgw", {"delta": True}, "True is invalid for option delta"),
+        ("pattern-mark", {"pattern_length": 1}, "pattern length 1 is not in 2..16"),
+        ("gloaguen", {"offsets": ()}, "not distinct neighbours"),
+        ("gloaguen", {"offsets": (-1, -1)}, "not distinct neighbours"),
+        ("gloaguen", {"offsets": (0,)}, "and not 0"),
+        ("gloaguen", {"hash": "md5"}, "give one of sum, min"),
+        ("gloaguen", {"top_k": 0}, "top-k 0"),
+        ("gloaguen", {"boost": False, "predict": False}, "boost and predict are both off"),
+        ("dmark", {"form": "x"}, "give one of normal, predictive"),
+        ("gumbel", {"period": 0}, "period 0"),
+    ],
+)
+def test_invalid_options_are_refused(name: str, options: dict[str, object], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        scheme(name, **options)
+
+
+def test_options_are_read_from_text() -> None:
+    assert parse_options("gloaguen", ["offsets=-1,1", "delta=1.5", "enforce-kl=true", "top_k=9", "hash=min"]) == {
+        "offsets": (-1, 1),
+        "delta": 1.5,
+        "enforce_kl": True,
+        "top_k": 9,
+        "hash": "min",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("delta", "is not name=value"),
+        ("delta=two", "'two' is invalid for option delta of scheme gloaguen: give a number"),
+        ("offsets=-1;1", "give whole numbers such as -1,1"),
+        ("boost=maybe", "give true or false"),
+        ("shape=1", "has no option 'shape'"),
+    ],
+)
+def test_an_option_that_cannot_be_read_is_refused(text: str, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        parse_options("gloaguen", [text])
+
+
+def test_an_option_given_twice_is_refused() -> None:
+    with pytest.raises(SettingsError, match="given twice"):
+        parse_options("kgw", ["delta=1", "delta=2"])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_scheme_can_be_rebuilt_from_its_options(form: str) -> None:
+    told = baseline(form).to_dict()
+    assert scheme(told.pop("name"), **told) == baseline(form)

@@ -1,0 +1,487 @@
+"""What the baselines do to logits, against obvious references: the gradient by autograd, green places by hand."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from dgmark import Generation, generate, load_tokenizer, stream
+from dgmark.decode import DecodeConfig, RowFinished, Steering, View, decode, everything
+from dgmark.errors import SettingsError
+from dgmark.models.toy import ToyDenoiser
+from dgmark.watermark.groups import WatermarkSpec
+from dgmark.watermark.key import WatermarkKey
+from dgmark_lab.baselines import Baseline, Gloaguen, scheme
+from dgmark_lab.baselines.embed.energy import strength_for
+from dgmark_lab.baselines.embed.noise import GumbelNoise
+from dgmark_lab.baselines.embed.rows import RowMemory, green_hash
+from dgmark_lab.baselines.prf import states, threshold, uniform_bits
+from support.command_line import run
+
+TOY = ToyDenoiser(words=12, padding=4, end_ids=())
+V = TOY.vocab_size
+MASK = TOY.mask_id
+FORBIDDEN = torch.tensor([0, *range(14, V)])
+KEY = WatermarkKey(
+    spec=WatermarkSpec(table_size=V, tokenizer=TOY.tokenizer.name, tokenizer_fingerprint=TOY.tokenizer.fingerprint),
+    key_id="test",
+    secret=bytes(range(32)),
+)
+WIDTH = 6
+# two canvases of a prompt of 3 and a response of 9; the window is its places 2..7, with 0 and 1 committed
+IDS = torch.tensor([[5, 6, 7, 8, 9, 0, 11, 0, 0, 0, 0, 0], [5, 6, 7, 4, 3, 0, 0, 12, 0, 13, 0, 0]])
+
+
+def view(temperature: float = 1.0, seed: int = 0) -> View:
+    logits = torch.randn(2, WIDTH, V, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 2
+    masked = IDS[:, 5 : 5 + WIDTH] == MASK
+    return View(logits, IDS, 5, masked, torch.arange(2, 2 + WIDTH), MASK, FORBIDDEN, temperature)
+
+
+def green(name: str, contexts: Tensor, tokens: Tensor, gamma: float = 0.5) -> Tensor:
+    made = scheme(name)
+    assert isinstance(made, Baseline)
+    return uniform_bits(states(made.subkey(KEY), contexts), tokens) < threshold(gamma)
+
+
+def biased(name: str, given: View, **options: object) -> Tensor:
+    """What is added to each place of the window; 0 at committed ones."""
+    bias = scheme(name, **options).steering(KEY, TOY).bias
+    assert bias is not None
+    before = given.logits.clone()
+    added = torch.zeros_like(given.logits)
+    added[given.masked] = bias(given) - given.logits[given.masked]
+    assert torch.equal(given.logits, before)
+    return added
+
+
+def test_kgw_biases_the_green_list_of_a_committed_left_neighbour_and_nothing_else() -> None:
+    given = view()
+    added = biased("kgw", given, delta=3.0)
+    for row in range(2):
+        for place in range(WIDTH):
+            left = int(IDS[row, 5 + place - 1])
+            expected = torch.zeros(V, dtype=torch.float64)
+            if given.masked[row, place] and left != MASK:
+                expected = 3.0 * green("kgw", torch.full((V,), left), torch.arange(V))
+            torch.testing.assert_close(added[row, place], expected.double())
+    assert 0 < int((added != 0).any(-1).sum()) < int(given.masked.sum())
+
+
+def dmark_by_hand(given: View, row: int, place: int, form: str, delta: float) -> Tensor:
+    """What DMark adds at one place, from its definition."""
+    every, added = torch.arange(V), torch.zeros(V, dtype=torch.float64)
+    if not given.masked[row, place]:
+        return added
+    left, right = int(IDS[row, 5 + place - 1]), int(IDS[row, 5 + place + 1])
+    alone = right == MASK or form == "predictive"
+    if form.startswith("predictive") and left == MASK and alone and place:  # further left there are no logits
+        logits = given.logits[row, place - 1].clone()
+        logits[FORBIDDEN] = -torch.inf
+        left = int(logits.argmax())
+    if left != MASK:
+        added += delta * green("dmark", torch.full((V,), left), every)
+    if form.endswith("bidirectional") and right != MASK:
+        added += delta * green("dmark", every, torch.full((V,), right))
+    return added
+
+
+@pytest.mark.parametrize("form", ["normal", "predictive", "bidirectional", "predictive-bidirectional"])
+def test_dmark_biases_by_the_neighbours_that_its_form_uses(form: str) -> None:
+    given = view()
+    added = biased("dmark", given, form=form, delta=1.5)
+    for row in range(2):
+        for place in range(WIDTH):
+            torch.testing.assert_close(added[row, place], dmark_by_hand(given, row, place, form, 1.5))
+
+
+def test_the_forms_of_dmark_differ() -> None:
+    forms = ("normal", "predictive", "bidirectional", "predictive-bidirectional")
+    assert len({str(biased("dmark", view(), form=form).sum().item()) for form in forms}) == 4
+
+
+def test_unigram_and_pattern_mark_bias_every_masked_place() -> None:
+    given = view()
+    one_list = 2.0 * green("unigram", torch.zeros(V, dtype=torch.long), torch.arange(V)).double()
+    added = biased("unigram", given)
+    torch.testing.assert_close(added, torch.where(given.masked[..., None], one_list, 0.0))
+    pattern = biased("pattern-mark", given, delta=1.0)
+    made = scheme("pattern-mark")
+    assert isinstance(made, Baseline)
+    part = torch.from_numpy(made.parts(KEY, np.arange(V)))  # type: ignore[attr-defined]
+    start = made.subkey(KEY, "start").first & 1
+    for place, position in enumerate(given.positions.tolist()):
+        wanted = (part == (position + start) % 2).double()
+        torch.testing.assert_close(pattern[:, place], torch.where(given.masked[:, place, None], wanted, 0.0))
+
+
+def test_cached_evicted_and_computed_rows_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = scheme("kgw")
+    assert isinstance(made, Baseline)
+    compute = green_hash(made.subkey(KEY), 0.5, V, torch.device("cpu"))
+    monkeypatch.setattr("dgmark_lab.baselines.embed.rows._CACHED_BYTES", 10 * V)
+    memory = RowMemory(compute, V, torch.device("cpu"))
+    dice = torch.Generator().manual_seed(0)
+    for size in (1, 4, 9, 3, 30, 2, 10):
+        tokens = torch.randint(V, (size,), generator=dice)
+        assert torch.equal(memory(tokens), compute(tokens))
+
+
+# ---- Gloaguen's energy, in full: every context and every token, differentiated by torch ----
+
+
+def split_energy(own: Tensor, around: Tensor, known: Tensor, made: Gloaguen) -> Tensor:
+    """The energy with the distributions of tokens and of contexts apart, so that either can be held still."""
+    ranks = torch.from_numpy(made.ranks(KEY, V))
+    every = torch.arange(V)
+    total = torch.zeros((), dtype=own.dtype)
+    for s in range(3, len(own)):
+        beside = [s + offset for offset in made.offsets]
+        if not known[s] or not all(0 <= t < len(own) and known[t] for t in beside):
+            continue
+        contexts = torch.cartesian_prod(*[every for _ in beside]).reshape(-1, len(beside))
+        hashes = ranks[contexts].amin(1) if made.hash == "min" else contexts.sum(1)
+        chance = torch.stack([around[t][contexts[:, j]] for j, t in enumerate(beside)]).prod(0)
+        table = uniform_bits(states(made.subkey(KEY), hashes)[:, None], every) < threshold(made.gamma)
+        total = total + (chance[:, None] * table * own[s]).sum()
+    return total
+
+
+HALVES = [(True, True), (True, False), (False, True)]
+CASES = [
+    (offsets, hash_name, *halves)
+    for offsets in [(-1,), (1,), (-1, 1), (-2, -1)]
+    for hash_name in ("sum", "min")
+    for halves in HALVES
+] + [((-1, 1, 2), "sum", True, True)]
+
+
+@pytest.mark.parametrize(("offsets", "hash_name", "boost", "predict"), CASES)
+def test_alpha_is_the_gradient_of_the_energy(
+    offsets: tuple[int, ...], hash_name: str, boost: bool, predict: bool
+) -> None:
+    made = scheme("gloaguen", offsets=offsets, hash=hash_name, boost=boost, predict=predict, top_k=V**3)
+    assert isinstance(made, Gloaguen)
+    given = view()
+    weights = torch.softmax(given.logits.index_fill(-1, FORBIDDEN, -torch.inf), -1)
+    added = biased("gloaguen", given, offsets=offsets, hash=hash_name, boost=boost, predict=predict, top_k=V**3)
+    for row in range(2):
+        p = torch.zeros(12, V, dtype=torch.float64)
+        committed = IDS[row] != MASK
+        p[committed] = torch.nn.functional.one_hot(IDS[row][committed], V).double()
+        open_places = given.masked[row].nonzero()[:, 0]
+        p[5 + open_places] = weights[row, open_places]
+        known = committed.clone()
+        known[5 + open_places] = True
+        # the terms of the prompt's own tokens are left out: the response begins at column 3
+        free = p.clone().requires_grad_()
+        own = p.clone() if not boost else free
+        around = p.clone() if not predict else free
+        (gradient,) = torch.autograd.grad(split_energy(own, around, known, made), free)
+        expected = made.delta / (len(offsets) + 1) * gradient[5 : 5 + WIDTH]
+        expected[~given.masked[row]] = 0
+        # a token that no position may take has no chance, and so no gradient here
+        expected[:, FORBIDDEN] = 0
+        found = added[row].clone()
+        found[:, FORBIDDEN] = 0
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_tilt_is_of_the_sampled_distribution() -> None:
+    """At temperature T, logits / T + strength * alpha(p of T)."""
+    cold = view(0.5)
+    halved = View(cold.logits * 2, cold.ids, 5, cold.masked, cold.positions, MASK, FORBIDDEN, 1.0)
+    torch.testing.assert_close(biased("gloaguen", cold) * 2, biased("gloaguen", halved))
+
+
+@pytest.mark.parametrize("divergence", [0.05, 0.5])
+def test_enforce_kl_tilts_to_the_divergence(divergence: float) -> None:
+    given = view()
+    added = biased("gloaguen", given, delta=divergence, enforce_kl=True, top_k=V)
+    p = torch.softmax(given.logits[given.masked].index_fill(-1, FORBIDDEN, -torch.inf), -1)
+    tilted = (given.logits + added)[given.masked].index_fill(-1, FORBIDDEN, -torch.inf)
+    q = torch.softmax(tilted, -1)
+    # no tilt moves more than all mass to the tokens of the largest alpha
+    alpha = added[given.masked]
+    most = -p.where(alpha > alpha.amax(-1, keepdim=True) - 1e-9, 0.0).sum(-1).log()
+    moved = most > 1.1 * divergence
+    assert moved.sum() >= 4
+    found = torch.special.xlogy(q, q / p).nan_to_num().sum(-1)[moved]
+    torch.testing.assert_close(found, torch.full_like(found, divergence), rtol=1e-4, atol=1e-4)
+
+
+def test_a_divergence_that_no_tilt_reaches_ends_at_the_largest() -> None:
+    alpha, weights = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.9, 0.1]])
+    assert strength_for(alpha, weights, 5.0).item() == 1024
+
+
+def test_a_context_with_an_unknown_neighbour_is_left_out() -> None:
+    """The right neighbour of the window's last place is masked and outside: no boost there."""
+    given = view()
+    assert int(IDS[0, 5 + WIDTH]) == MASK
+    added = biased("gloaguen", given, offsets=(1,), predict=False)
+    assert not added[0, -1].any()
+    assert added[0, -2].any()
+
+
+# ---- in the loop ----
+
+
+@pytest.mark.parametrize("form", ["confidence", "left_to_right", "random"])
+def test_a_bias_gets_the_canvas_and_the_models_logits(form: str) -> None:
+    seen: list[View] = []
+
+    def spy(given: View) -> Tensor:
+        seen.append(replace(given, ids=given.ids.clone(), masked=given.masked.clone()))
+        return given.logits_to_propose()
+
+    prompts = torch.tensor([[2, 7, 5], [4, 4, 9]])
+    config = DecodeConfig(12, 6, form)
+    made = decode(TOY, prompts, config, Steering(bias=spy), [1, 2])
+    assert made == decode(TOY, prompts, config, everything, [1, 2])
+    assert len(seen) == 12
+    for given in seen:
+        assert torch.equal(given.logits, TOY(given.ids)[:, given.start : given.start + 6])
+        assert torch.equal(given.masked, given.ids[:, given.start : given.start + 6] == MASK)
+        assert torch.equal(given.positions, torch.arange(6) + given.start - 3)
+    assert seen[0].neighbours(-1)[:, 0].tolist() == [5, 9]
+    assert (seen[0].neighbours(-1)[:, 1:] == -1).all()
+    assert (seen[-1].neighbours(7) == -1).all()
+
+
+def test_left_to_right_commits_from_left_to_right() -> None:
+    (made,) = generate(TOY, "w1", key=None, strategy="left_to_right", length=18, block_length=6)
+    assert made.trace.position == list(range(18))
+    assert made.trace.reward == [-float(place % 6) for place in range(18)]
+
+
+def test_left_to_right_takes_no_guard() -> None:
+    with pytest.raises(SettingsError, match="left_to_right are places"):
+        DecodeConfig(strategy="left_to_right", guard=0.5)
+
+
+def test_kgw_decodes_left_to_right_by_default() -> None:
+    settings = {"length": 12, "block_length": 6}
+    (made,) = generate(TOY, "w1", key=KEY, scheme=scheme("kgw"), **settings)  # type: ignore[arg-type]
+    assert made.settings["strategy"] == "left_to_right"
+    (naive,) = generate(TOY, "w1", key=KEY, scheme=scheme("kgw"), strategy="random", **settings)  # type: ignore[arg-type]
+    assert naive.settings["strategy"] == "random"
+    assert naive.trace.position != sorted(naive.trace.position)
+
+
+def test_greedy_kgw_is_what_a_plain_loop_makes() -> None:
+    (made,) = generate(
+        TOY, [[2, 7, 5]], key=KEY, scheme=scheme("kgw", delta=3), temperature=0, length=12, block_length=6
+    )
+    ids = [2, 7, 5] + [MASK] * 12
+    for place in range(3, 15):
+        logits = TOY(torch.tensor([ids]))[0, place].float()
+        logits = logits + 3.0 * green("kgw", torch.full((V,), ids[place - 1]), torch.arange(V))
+        logits[FORBIDDEN] = -torch.inf
+        ids[place] = int(logits.argmax())
+    assert made.token_ids == ids[3:]
+
+
+def test_dgmark_as_a_scheme_is_dgmark() -> None:
+    settings = {"length": 24, "block_length": 6, "seed": 5, "lookahead": 2}
+    one = generate(TOY, ["w1 w2", "w3"], key=KEY, **settings)  # type: ignore[arg-type]
+    assert generate(TOY, ["w1 w2", "w3"], key=KEY, scheme=scheme("dgmark"), **settings) == one  # type: ignore[arg-type]
+    assert [made.to_row("x")["scheme"] for made in one] == [None, None]
+
+
+SCHEMES_WITHOUT_MATCHES = ["kgw", "unigram", "pattern-mark", "gloaguen", "dmark", "gumbel"]
+
+
+@pytest.mark.parametrize("name", SCHEMES_WITHOUT_MATCHES)
+def test_rows_are_the_same_alone_and_together_and_streamed(name: str) -> None:
+    prompts, settings = ["w1 w2", "w3 w4", "w5 w6"], {"length": 12, "block_length": 6, "temperature": 0.8}
+    together = generate(TOY, prompts, key=KEY, scheme=scheme(name), seed=3, **settings)  # type: ignore[arg-type]
+    for index, prompt in enumerate(prompts):
+        assert generate(TOY, prompt, key=KEY, scheme=scheme(name), seed=3 + index, **settings) == [together[index]]  # type: ignore[arg-type]
+    events = stream(TOY, prompts, key=KEY, scheme=scheme(name), seed=3, **settings)  # type: ignore[arg-type]
+    assert [event.generation for event in events if isinstance(event, RowFinished)] == together
+    assert together[0].to_row("x")["scheme"] == scheme(name).to_dict()
+    json.dumps(together[0].to_row("x"))
+
+
+@pytest.mark.parametrize("name", SCHEMES_WITHOUT_MATCHES)
+def test_no_scheme_commits_what_is_forbidden(name: str) -> None:
+    model = replace(TOY, forbidden_bias=9.0)
+    for made in generate(model, ["w1", "w2"], key=KEY, scheme=scheme(name), length=24, block_length=6):
+        assert not set(made.token_ids) & set(FORBIDDEN.tolist())
+
+
+@pytest.mark.parametrize("name", SCHEMES_WITHOUT_MATCHES)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"lookahead": 3}, "lookahead counts matches: it needs a matching set"),
+        ({"repetition_guard": True}, "a guard takes the preference from a match"),
+    ],
+)
+def test_what_needs_matches_is_refused(name: str, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        generate(TOY, "w1", key=KEY, scheme=scheme(name), length=12, block_length=6, **settings)
+
+
+def test_gumbel_needs_a_temperature() -> None:
+    with pytest.raises(SettingsError, match="temperature above 0"):
+        generate(TOY, "w1", key=KEY, scheme=scheme("gumbel"), temperature=0, length=12, block_length=6)
+
+
+def test_gumbel_has_its_own_noise() -> None:
+    with pytest.raises(SettingsError, match="brings its own noise, which it keeps anyway: leave noise out"):
+        generate(TOY, "w1", key=KEY, scheme=scheme("gumbel"), noise="kept", length=12, block_length=6)
+
+
+def test_a_scheme_without_a_key_is_refused() -> None:
+    with pytest.raises(SettingsError, match="scheme kgw needs a key"):
+        generate(TOY, "w1", key=None, scheme=scheme("kgw"), length=12, block_length=6)
+
+
+# ---- Gumbel-max ----
+
+
+def test_gumbel_noise_keeps_the_law_of_the_draw() -> None:
+    """Fails with chance 1e-7 if it does."""
+    made = scheme("gumbel")
+    assert isinstance(made, Baseline)
+    p = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
+    noise = GumbelNoise(made.subkey(KEY), 40_000, 4, torch.device("cpu"))(torch.arange(40_000))
+    counts = torch.bincount((p.log() + noise).argmax(-1), minlength=4)
+    assert stats.chisquare(counts.numpy(), 40_000 * p.numpy()).pvalue > 1e-7
+    assert noise.isfinite().all()
+
+
+# ---- what is marked is found ----
+
+# ends no response, and writes no end token either, behind which ids are not scored
+LARGE = ToyDenoiser(words=300, padding=0, spread=6.0, end_bias=-60.0, end_ids=())
+LARGE_KEY = WatermarkKey(
+    spec=WatermarkSpec(
+        table_size=LARGE.vocab_size,
+        tokenizer=LARGE.tokenizer.name,
+        tokenizer_fingerprint=LARGE.tokenizer.fingerprint,
+    ),
+    key_id="large",
+    secret=bytes(range(1, 33)),
+)
+OTHER_KEY = WatermarkKey(spec=LARGE_KEY.spec, key_id="other", secret=bytes(range(2, 34)))
+MARKS: list[tuple[str, dict[str, Any]]] = [
+    ("kgw", {"delta": 4.0}),
+    ("unigram", {"delta": 4.0}),
+    ("pattern-mark", {"delta": 4.0}),
+    ("pattern-mark", {"delta": 4.0, "pattern_length": 4}),
+    ("gloaguen", {"delta": 12.0}),
+    ("gloaguen", {"delta": 24.0, "offsets": (-1, 1), "top_k": 20}),
+    ("gloaguen", {"delta": 12.0, "hash": "min"}),
+    ("dmark", {"delta": 4.0}),
+    ("dmark", {"delta": 4.0, "form": "bidirectional"}),
+    ("gumbel", {}),
+]
+
+
+def marked(name: str, options: dict[str, Any]) -> Generation:
+    settings: dict[str, Any] = {"strategy": "random"} if name in ("gloaguen", "dmark") else {}
+    (made,) = generate(
+        LARGE, "w1 w2", key=LARGE_KEY, scheme=scheme(name, **options), length=64, block_length=16, **settings
+    )
+    return made
+
+
+@pytest.mark.parametrize(("name", "options"), MARKS, ids=str)
+def test_marked_text_is_detected_and_by_its_key_alone(name: str, options: dict[str, Any]) -> None:
+    ids, made = marked(name, options).token_ids, scheme(name, **options)
+    found = made.detector(LARGE_KEY, fpr=1e-3, tokenizer=LARGE.tokenizer).detect(ids)
+    assert (found.verdict, found.green_fraction > 0.6) == ("watermarked", True)
+    other = made.detector(OTHER_KEY, fpr=1e-3, tokenizer=LARGE.tokenizer).detect(ids)
+    assert other.p_value > 1e-3
+
+
+def test_gumbel_finds_the_shift_of_a_text_without_its_front() -> None:
+    ids = marked("gumbel", {}).token_ids
+    found = scheme("gumbel").detector(LARGE_KEY, tokenizer=LARGE.tokenizer).detect(ids[11:])
+    assert (found.verdict, found.shift, found.shifts_tested) == ("watermarked", 11, 256)
+
+
+# ---- the command line ----
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("schemes")
+    assert run("keygen", folder / "key.json").exit_code == 0
+    return folder
+
+
+GENERATE = ("--prompt", "The cat went to", "--length", 16, "--block-length", 16)
+
+
+def test_the_command_marks_and_detects_by_a_scheme(folder: Path) -> None:
+    given = ("--key", folder / "key.json", "--baseline", "pattern-mark", "--baseline-option")
+    made = run("generate", *given, "delta=9", *GENERATE, "--out", folder / "out.jsonl")
+    assert made.exit_code == 0, made.stderr
+    (row,) = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
+    assert row["scheme"] == {"name": "pattern-mark", "delta": 9.0, "pattern_length": 2}
+    again = run("generate", *given, "delta=8", *GENERATE, "--out", folder / "out.jsonl")
+    assert again.exit_code == 4
+    assert "differs in scheme" in again.stderr
+    found = run("detect", *given, "delta=9", "--ids", folder / "out.jsonl", "--format", "jsonl")
+    (row,) = [json.loads(line) for line in found.stdout.splitlines()]
+    assert (row["scheme"], row["num_tokens_scored"], row["schema"]) == ("pattern-mark", len(load_ids(folder)) - 1, 4)
+    assert row["green_fraction"] > 0.7
+
+
+def load_ids(folder: Path) -> list[int]:
+    ids: list[int] = json.loads((folder / "out.jsonl").read_text())["token_ids"]
+    special = load_tokenizer().special_ids
+    return [i for i in ids if i not in special]
+
+
+def test_a_file_of_detections_belongs_to_one_scheme_and_its_options(folder: Path) -> None:
+    text = folder / "text.txt"
+    text.write_text("The cat sat on the mat and looked at the moon, which was round. " * 3)
+    for scheme_name, option, code in (("kgw", "gamma=.5", 0), ("kgw", "gamma=.25", 4), ("unigram", "gamma=.5", 4)):
+        made = run(
+            "detect", "--key", folder / "key.json", "--baseline", scheme_name, "--baseline-option", option,
+            text, "--out", folder / "detected.jsonl",
+        )  # fmt: skip
+        assert made.exit_code == code
+    assert run("detect", "--key", folder / "key.json", text, "--out", folder / "detected.jsonl").exit_code == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--baseline", "kwg"), "is not one of: dgmark, kgw"),
+        (("--baseline-option", "delta=1"), "name it with --baseline"),
+        (("--baseline", "kgw", "--baseline-option", "delta"), "is not name=value"),
+        (("--baseline", "kgw", "--spans"), "looked for in whole texts with one --key"),
+        (("--baseline", "kgw", "--mode", "intact"), "looked for in whole texts with one --key"),
+    ],
+)
+def test_what_the_command_cannot_do_is_refused(folder: Path, options: tuple[str, ...], message: str) -> None:
+    made = run("detect", "--key", folder / "key.json", *options, folder / "key.json")
+    assert made.exit_code == 2
+    assert message in made.stderr
+
+
+def test_a_card_tells_the_scheme(folder: Path) -> None:
+    (folder / "short.txt").write_text("The cat sat on the mat.")
+    made = run("detect", "--key", folder / "key.json", "--baseline", "unigram", "--verbose", folder / "short.txt")
+    assert "unigram; the p-value of its publication is" in " ".join(made.stdout.split())
+
+
+def test_schemes_are_listed_with_their_options() -> None:
+    told = json.loads(run("baselines", "--json").stdout)
+    assert told["schemes"]["kgw"] == {"gamma": 0.5, "delta": 2.0}
+    assert told["descriptions"]["kgw"].startswith("KGW: ")
+    shown = run("baselines").stdout
+    assert "what it does" in shown
+    assert "pattern_length=2" in shown

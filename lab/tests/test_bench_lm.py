@@ -1,0 +1,313 @@
+"""The lm-evaluation-harness on a diffusion model: stops, lengths, settings, likelihoods; end to end on local tasks."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("lm_eval")
+
+from lm_eval.api.instance import Instance
+from lm_eval.tasks import TaskManager
+
+from dgmark import WatermarkKey, WatermarkSpec
+from dgmark.decode import generate
+from dgmark.errors import InputError, SettingsError
+from dgmark.models.load import load_model
+from dgmark.models.toy import ToyDenoiser
+from dgmark_lab.cli import app
+from dgmark_lab.evaluate.benchmarks import TaskSettings, headline, run_tasks
+from dgmark_lab.evaluate.harness import DiffusionLM, HarnessSettings
+from dgmark_lab.evaluate.monte_carlo import answer_likelihood
+from dgmark_lab.evaluate.presets import PRESETS, preset_named
+
+TOY = ToyDenoiser(end_ids=())
+CONTEXT = "w3 w5 w2"
+
+
+def asked(kind: str, *arguments: tuple[Any, ...]) -> list[Instance]:
+    return [Instance(kind, {}, one, index) for index, one in enumerate(arguments)]
+
+
+def answers(lm: DiffusionLM, *kwargs: dict[str, Any]) -> list[str]:
+    return lm.generate_until(asked("generate_until", *((CONTEXT, one) for one in kwargs)))
+
+
+def toy(**decoding: Any) -> DiffusionLM:
+    return DiffusionLM(TOY, HarnessSettings(decoding=decoding))  # type: ignore[arg-type]
+
+
+def test_a_continuation_is_the_packages_own() -> None:
+    (found,) = answers(toy(length=8, block_length=4), {"until": []})
+    assert found == generate(TOY, CONTEXT, key=None, length=8, block_length=4, temperature=0)[0].text
+
+
+def test_a_continuation_ends_before_the_first_stop() -> None:
+    (whole,) = answers(toy(length=8, block_length=4), {})
+    words = whole.split()
+    stops = [words[5], words[3]]
+    (found,) = answers(toy(length=8, block_length=4), {"until": stops})
+    expected = min((whole.split(stop)[0] for stop in stops), key=len)
+    assert found == expected
+    assert len(found) < len(whole)
+    assert answers(toy(length=8, block_length=4), {"until": stops[0]}, {"until": ["", "nowhere"]})[1] == whole
+
+
+def test_the_tasks_number_of_tokens_is_decoded_in_whole_blocks_and_cut() -> None:
+    lm = toy(block_length=4)
+    assert lm.config({"max_gen_toks": 5}).length == 8
+    (short, whole) = answers(lm, {"max_gen_toks": 5}, {"max_gen_toks": 8})
+    assert short.split() == whole.split()[:5]
+    assert lm.config({}).length == 256
+    assert toy(length=12, block_length=4).config({"max_gen_toks": 5}).length == 12
+
+
+@pytest.mark.parametrize(
+    ("task", "temperature"),
+    [
+        ({}, 0.0),
+        ({"do_sample": False, "temperature": 0.7}, 0.0),
+        ({"do_sample": True}, 1.0),
+        ({"do_sample": True, "temperature": 0.7}, 0.7),
+        ({"temperature": 0.4}, 0.4),
+    ],
+)
+def test_sampling_is_the_tasks_unless_it_is_given(task: dict[str, Any], temperature: float) -> None:
+    assert toy(length=8, block_length=4).config(task).temperature == temperature
+    assert toy(length=8, block_length=4, temperature=0.5).config(task).temperature == 0.5
+
+
+def test_top_k_and_top_p_count_where_something_is_drawn() -> None:
+    task = {"do_sample": True, "top_k": 3, "top_p": 0.9}
+    config = toy(length=8, block_length=4).config(task)
+    assert (config.top_k, config.top_p) == (3, 0.9)
+    assert toy(length=8, block_length=4).config({**task, "do_sample": False}).top_k is None
+
+
+def test_requests_do_not_touch_each_other() -> None:
+    """Batches, order of lengths and other settings in between leave each answer as it is alone, seed for seed."""
+    contexts = ["w1 w2 w3 w4", "w5", "w6 w7 w8 w9", "w5"]
+    kwargs = [{"do_sample": True}, {"do_sample": False}, {"do_sample": True}, {"do_sample": True}]
+    lm = toy(length=8, block_length=4)
+    found = lm.generate_until(asked("generate_until", *zip(contexts, kwargs, strict=True)))
+    for index, (context, sampling) in enumerate(zip(contexts, kwargs, strict=True)):
+        alone = generate(
+            TOY, context, key=None, length=8, block_length=4, temperature=float(sampling["do_sample"]), seed=index
+        )
+        assert found[index] == alone[0].text
+
+
+def test_a_long_prompt_loses_its_beginning() -> None:
+    small = ToyDenoiser(end_ids=(), context_length=12)
+    lm = DiffusionLM(small, HarnessSettings(decoding={"length": 8, "block_length": 8}))
+    (found,) = lm.generate_until(asked("generate_until", ("w9 w8 w7 w1 w2 w3 w4", {})))
+    assert found == generate(small, "w1 w2 w3 w4", key=None, length=8, block_length=8, temperature=0)[0].text
+    assert lm.counts["truncated"] == 1
+    with pytest.raises(SettingsError, match="no room for a prompt"):
+        DiffusionLM(small, HarnessSettings(decoding={"length": 12, "block_length": 4}))
+
+
+def test_answers_carry_the_mark() -> None:
+    spec = WatermarkSpec(table_size=TOY.vocab_size, tokenizer="toy", tokenizer_fingerprint=TOY.tokenizer.fingerprint)
+    key = WatermarkKey(spec, "bench", bytes(range(32)))
+    decoding: Any = {"length": 8, "block_length": 8}
+    marked = answers(DiffusionLM(TOY, HarnessSettings(decoding=decoding, key=key)), {})
+    assert marked[0] == generate(TOY, CONTEXT, key=key, temperature=0, **decoding)[0].text
+    assert marked != answers(toy(**decoding), {})
+
+
+def test_likelihoods_are_the_bounds_of_the_continuation() -> None:
+    lm = DiffusionLM(TOY, HarnessSettings(samples=20))
+    found = lm.loglikelihood(asked("loglikelihood", (CONTEXT, " w7 w8"), ("", "w7"), (CONTEXT + " ", "w7")))
+    ids = TOY.tokenizer.encode
+    assert found[0] == (answer_likelihood(TOY, ids(CONTEXT), ids("w7 w8")).bound, False)
+    assert found[1][0] == answer_likelihood(TOY, [], ids("w7")).bound
+    assert found[2][0] == answer_likelihood(TOY, ids(CONTEXT), ids("w7")).bound
+
+
+def test_greedy_answers_are_told_on_request() -> None:
+    (greedy,) = answers(toy(length=3, block_length=3), {})
+    lm = DiffusionLM(TOY, HarnessSettings(samples=8, is_greedy=True))
+    found = lm.loglikelihood(asked("loglikelihood", (CONTEXT, " " + greedy), (CONTEXT, " w0 w0 w0")))
+    assert [one for _, one in found] == [True, greedy.split() == ["w0"] * 3]
+
+
+def test_a_whole_text_is_scored_part_by_part() -> None:
+    small = ToyDenoiser(context_length=6)
+    lm = DiffusionLM(small, HarnessSettings(decoding={"length": 2, "block_length": 2}))
+    text = "w1 w2 w3 w4 w5 w6 w7"
+    ids = small.tokenizer.encode(text)
+    expected = sum(
+        answer_likelihood(small, given, scored).bound
+        for given, scored in (([], ids[:3]), (ids[:3], ids[3:6]), (ids[3:6], ids[6:]))
+    )
+    assert lm.loglikelihood_rolling(asked("loglikelihood_rolling", (text,), ("",))) == [pytest.approx(expected), 0]
+
+
+def test_a_chat_is_one_turn_in_the_familys_template(tmp_path: Path) -> None:
+    from support.tiny_checkpoints import write
+
+    write(tmp_path / "llada", "llada")
+    model = load_model(str(tmp_path / "llada"), device="cpu", dtype="fp32")
+    lm = DiffusionLM(model, HarnessSettings())
+    user = {"role": "user", "content": " w1 w2 "}
+    prompt = lm.apply_chat_template([{"role": "system", "content": "w3"}, user])
+    assert prompt == lm.chat_template(True).replace("{prompt}", "w3\n\n w1 w2")  # type: ignore[union-attr]
+    begun = lm.apply_chat_template([user, {"role": "assistant", "content": "w4"}], add_generation_prompt=False)
+    assert begun.endswith("<|end_header_id|>\n\nw4")
+    with pytest.raises(SettingsError, match="one turn"):
+        lm.apply_chat_template([user, {"role": "assistant", "content": "w4"}, user])
+    with pytest.raises(SettingsError, match="no chat template"):
+        toy().apply_chat_template([user])
+    assert lm.chat_template(False) == ""
+
+
+@pytest.mark.parametrize(
+    ("preset", "model", "family", "expected"),
+    [
+        ("mmlu", "GSAI-ML/LLaDA-8B-Instruct", "llada", (3, 3)),
+        ("gsm8k", "GSAI-ML/LLaDA-8B-Instruct", "llada", (256, 8)),
+        ("gsm8k", "GSAI-ML/LLaDA-1.5", "llada", (256, 16)),
+        ("gsm8k", "Dream-org/Dream-v0-Instruct-7B", "dream", (256, 32)),
+        ("humaneval", "GSAI-ML/LLaDA-1.5", "llada", (512, 8)),
+        ("humaneval", "Dream-org/Dream-v0-Instruct-7B", "dream", (512, 32)),
+        ("gsm8k", "storyteller", "llada", (256, 8)),
+    ],
+)
+def test_presets_are_the_papers(preset: str, model: str, family: str, expected: tuple[int, int]) -> None:
+    found = PRESETS[preset].decoding(model, family)
+    assert (found["length"], found["block_length"]) == expected
+    with pytest.raises(SettingsError, match="not one of: mmlu, gsm8k, humaneval"):
+        preset_named("arc")
+
+
+QUESTIONS = [
+    {"question": "Once upon a time there was a", "answer": "king", "choices": ["king", "<|pad|><|pad|>"]},
+    {"question": "The sun was shining on the", "answer": "sea", "choices": ["sea", "<|pad|><|pad|>"]},
+]
+COMMON = """
+dataset_path: json
+dataset_kwargs:
+  data_files: {data}
+  cache_dir: {cache}
+test_split: train
+doc_to_text: "{{{{question}}}}"
+"""
+TASKS = {
+    "local_generation": """
+task: local_generation
+output_type: generate_until
+doc_to_target: "{{{{answer}}}}"
+generation_kwargs:
+  until: [","]
+  max_gen_toks: 6
+metric_list:
+  - metric: exact_match
+    aggregation: mean
+    higher_is_better: true
+""",
+    "local_choice": """
+task: local_choice
+output_type: multiple_choice
+doc_to_choice: "{{{{choices}}}}"
+doc_to_target: 0
+metric_list:
+  - metric: acc
+    aggregation: mean
+    higher_is_better: true
+""",
+    "local_rolling": """
+task: local_rolling
+output_type: loglikelihood_rolling
+doc_to_target: "{{{{question}}}}"
+metric_list:
+  - metric: byte_perplexity
+    aggregation: weighted_perplexity
+    higher_is_better: false
+""",
+    "local_code": """
+task: local_code
+output_type: generate_until
+unsafe_code: true
+doc_to_target: "{{{{answer}}}}"
+generation_kwargs:
+  until: [","]
+metric_list:
+  - metric: exact_match
+    aggregation: mean
+    higher_is_better: true
+""",
+}
+
+
+@pytest.fixture
+def local_tasks(tmp_path: Path) -> Path:
+    """Task files with two questions, read from this machine alone."""
+    folder = tmp_path / "tasks"
+    folder.mkdir()
+    data = folder / "questions.json"
+    data.write_text("".join(json.dumps(one) + "\n" for one in QUESTIONS))
+    for name, content in TASKS.items():
+        (folder / f"{name}.yaml").write_text((content + COMMON).format(data=data, cache=tmp_path / "cache"))
+    return folder
+
+
+@pytest.mark.slow
+def test_the_harness_end_to_end_on_the_built_in_model(
+    local_tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    out = tmp_path / "out"
+    command = [
+        "bench-lm", "--tasks", "local_generation,local_choice", "--tasks", "local_rolling",
+        "--include", str(local_tasks), "--no-watermark", "--mc-num", "4", "--block-length", "8",
+        "--device", "cpu", "--dtype", "fp32", "--out", str(out), "--json",
+    ]  # fmt: skip
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.stderr
+    results = json.loads(done.stdout)
+    assert results == json.loads((out / "results.json").read_text())
+    assert results["n_samples"]["local_generation"] == {"original": 2, "effective": 2}
+    assert results["results"]["local_choice"]["acc,none"] == 1.0  # words are likelier than padding
+    assert results["results"]["local_rolling"]["byte_perplexity,none"] > 1
+    assert results["counts"] == {"generate_until": 2, "loglikelihood": 4, "loglikelihood_rolling": 2, "truncated": 0}
+    assert results["key_fingerprint"] is None
+    model = load_model(device="cpu", dtype="fp32")
+    rows = [json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()]
+    said = {row["doc_id"]: row["resps"][0][0] for row in rows if row["task"] == "local_generation"}
+    for index, question in enumerate(QUESTIONS):
+        made = generate(
+            model, str(question["question"]), key=None, length=8, block_length=8, temperature=0, seed=index
+        )[0]
+        assert said[index] == model.tokenizer.decode(made.token_ids[:6]).split(",")[0]
+
+
+def test_code_is_executed_on_request_alone(local_tasks: Path) -> None:
+    lm = toy(length=8, block_length=8)
+    wanted = TaskSettings(("local_code",), (local_tasks,), limit=1)
+    with pytest.raises(SettingsError, match="--confirm-run-unsafe-code"):
+        run_tasks(lm, wanted)
+    assert not lm.counts
+    allowed = TaskSettings(("local_code",), (local_tasks,), limit=1, run_unsafe_code=True)
+    found = run_tasks(lm, allowed)
+    assert [row[:3] for row in headline(found)] == [("local_code", "exact_match", "none")]
+
+
+def test_tasks_that_cannot_be_had(local_tasks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def few(**arguments: Any) -> TaskManager:
+        return TaskManager(**{**arguments, "include_defaults": False})
+
+    monkeypatch.setattr("dgmark_lab.evaluate.benchmarks.TaskManager", few)
+    with pytest.raises(SettingsError, match="no task no_such_task"):
+        run_tasks(toy(), TaskSettings(("no_such_task",), (local_tasks,)))
+    (local_tasks / "questions.json").unlink()
+    with pytest.raises(InputError, match="cannot be set up"):
+        run_tasks(toy(), TaskSettings(("local_code",), (local_tasks,)))
+
+
+@pytest.mark.parametrize("arguments", [[], ["--tasks", "x", "--preset", "mmlu"], ["--preset", "arc"]])
+def test_invalid_commands_are_refused(arguments: list[str]) -> None:
+    done = CliRunner().invoke(app, ["bench-lm", "--no-watermark", *arguments])
+    assert done.exit_code == 2

@@ -1,0 +1,100 @@
+"""`dgmark-lab experiment` as a user meets it, on the built-in model."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dgmark_lab.experiments.catalog import experiment_names
+from support.command_line import run
+from support.known_keys import known_key
+
+EXPERIMENT = """
+name = "quick"
+title = "A quick look"
+source = "nowhere"
+view = "detection"
+null = "unmarked"
+null_keys = 1
+measures = ["perplexity"]
+[builtin]
+model = "storyteller"
+prompts = "two"
+texts = 2
+decoding = { cache = "dual", length = 16, block_length = 16 }
+[paper]
+model = "some/model"
+prompts = "two"
+texts = 2
+[prompts.two]
+dataset = "two prompts"
+texts = ["The king went to the", "The queen went to the"]
+[[cells]]
+name = "unmarked"
+[[cells]]
+name = "dgmark k = 1"
+scheme = "dgmark"
+[cells.paper]
+perplexity = 5.27
+"""
+
+
+def stored(root: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for path in sorted((root / "texts").iterdir()) for line in path.read_text().splitlines()]
+
+
+def test_the_experiments_are_listed() -> None:
+    result = run("experiment", "list", "--json")
+    assert [one["name"] for one in json.loads(result.stdout)["experiments"]] == list(experiment_names())
+    assert "Table 2" in run("experiment", "list").stdout
+
+
+def test_the_list_says_what_an_experiment_costs_and_needs() -> None:
+    listed = {one["name"]: one for one in json.loads(run("experiment", "list", "--json").stdout)["experiments"]}
+    assert listed["detectability"]["most_tokens"]["builtin"] == 12 * 200 * 256
+    assert listed["detectability"]["needs"]["builtin"] == []
+    assert any("--prompts c4=FILE" in need for need in listed["detectability"]["needs"]["paper"])
+    assert "GSAI-ML/LLaDA-1.5" in listed["detectability"]["needs"]["paper"]
+    assert any("--rater" in need for need in listed["judge"]["needs"]["builtin"])
+    assert any("extra bench" in need for need in listed["benchmarks"]["needs"]["builtin"])
+    shown = run("experiment", "list").stdout
+    assert "builtin: 12 cells of 200 texts, up to 614,400 tokens; needs nothing more" in shown
+
+
+@pytest.mark.slow
+def test_an_experiment_is_run_and_reported(tmp_path: Path) -> None:
+    file, runs, key = tmp_path / "quick.toml", tmp_path / "runs", tmp_path / "key.json"
+    file.write_text(EXPERIMENT)
+    known_key("experiment").save(key)
+    base = ["--runs", runs, "--key", key]
+    result = run("experiment", "run", file, *base, "--limit", 1, "--device", "cpu", "--dtype", "fp32")
+    assert result.exit_code == 0, result.stderr
+    assert "dgmark k = 1: 1 of 1" in result.stderr
+    assert "dgmark k = 1, perplexity: 1 of 1" in result.stderr
+    result = run("experiment", "report", file, *base)
+    assert result.exit_code == 0, result.stderr
+    assert "some texts are missing" in result.stderr
+    page = (runs / "reports" / "quick" / "report.md").read_text()
+    assert "| dgmark k = 1 | 1 | 2 | incomplete |" in page
+    assert str(runs / "reports" / "quick" / "report.md") in result.stdout
+    perplexity = next(line for line in page.splitlines() if line.startswith("| dgmark k = 1 |") and "5.27" in line)
+    assert float(perplexity.split("|")[-3].split()[0]) > 1
+    assert len(stored(runs)) == 2
+    again = run("experiment", "run", file, *base, "--limit", 1, "--device", "cpu", "--dtype", "fp32")
+    assert "dgmark k = 1, perplexity: 1 of 1" in again.stderr  # what there is counts, made now or before
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "problem"),
+    [
+        (("run", "nothing"), 2, "there is no experiment 'nothing'"),
+        (("run", "writing-prompts", "--prompts", "nowhere.jsonl"), 2, "there is no file nowhere.jsonl"),
+        (("report", "edits"), 4, "holds no run of edits"),
+        (("run", "margin", "--cell", "nobody"), 2, "margin has no cell 'nobody'"),
+    ],
+)
+def test_mistakes_have_their_exit_codes(args: tuple[str, ...], code: int, problem: str, tmp_path: Path) -> None:
+    result = run("experiment", *args, "--runs", tmp_path)
+    assert result.exit_code == code
+    assert problem in result.stderr

@@ -1,0 +1,228 @@
+"""The experiments' TOML files: all are valid, mistakes are named, and the paper's numbers stand in them."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dgmark.errors import NoTexts, SettingsError
+from dgmark_lab.experiments.catalog import experiment_names, load_experiment
+from dgmark_lab.experiments.prompt_sets import load_prompts, named_files
+from dgmark_lab.experiments.spec import Cell, Experiment, PromptSet, Rate, parse_experiment
+from support.toy_experiments import SMALL
+
+FIGURES = (Path(__file__).parents[2] / "tests" / "paper" / "figure-values.md").read_text()
+
+
+def cell(experiment: str, name: str) -> Cell:
+    return next(cell for cell in load_experiment(experiment).cells if cell.name == name)
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_every_file_is_an_experiment_of_its_name(name: str) -> None:
+    experiment = load_experiment(name)
+    assert experiment.name == name
+    assert experiment.cells_of("builtin")
+    assert experiment.cells_of("paper")
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_every_marked_cell_has_an_unmarked_one_with_the_same_prompts(name: str) -> None:
+    experiment = load_experiment(name)
+    if experiment.view in ("timing", "benchmark", "judge", "lengths"):
+        return
+    for setup in ("builtin", "paper"):
+        for one in (one for one in experiment.cells_of(setup) if one.scheme is not None):
+            null = next(other for other in experiment.cells if other.name == experiment.null_of(one))
+            assert null.scheme is None
+            assert setup in null.setups
+            assert (null.prompts, null.model if setup == "paper" else None) == (
+                one.prompts, one.model if setup == "paper" else None
+            )  # fmt: skip
+            same = ("temperature",) if experiment.view != "frontier" else ()  # it compares at equal diversity
+            for shared in (*same, "length", "block_length", "commit", "steps", "cache"):
+                assert null.decoding.get(shared) == one.decoding.get(shared)
+
+
+def test_the_committed_comparison_has_the_cells_that_were_asked_for() -> None:
+    experiment = load_experiment("detectability")
+    assert experiment.builtin.texts == 200
+    assert experiment.builtin.decoding == {"cache": "dual", "temperature": 1.0}
+    schemes = [(one.scheme, one.options.get("delta", one.decoding.get("lookahead", 1))) for one in experiment.cells]
+    assert schemes == [
+        (None, 1), (None, 1), ("dgmark", 1), ("dgmark", 3), ("dgmark", 1), ("dgmark", 1),
+        *((name, delta) for name in ("kgw", "pattern-mark", "gloaguen") for delta in (1, 2)),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ('name = "unmarked"', "there is no"),
+        ("colour = 3", "cells.0.colour: Extra inputs are not permitted"),
+        ('scheme = "kgw"\nnull = "nobody"', "there is no cell nobody"),
+        ('prompts = "three"', "there is no prompt set three"),
+        ('[[cells]]\nname = "unmarked"', "two cells are called unmarked"),
+        ("at = true", "cells.0.at"),
+        ("paper = {tpr_at = {'5%' = 3.0}}", "cells.0.paper.tpr_at.5%"),
+    ],
+)
+def test_invalid_fields_are_named(change: str, problem: str) -> None:
+    content = SMALL.replace('view = "detection"', 'view = "pie"') if problem == "there is no" else SMALL + change
+    expected = "view: Input should be" if problem == "there is no" else problem
+    with pytest.raises(SettingsError, match=re.escape(expected)):
+        parse_experiment(content, "small.toml")
+
+
+def test_files_that_are_not_toml_or_not_experiments_are_refused() -> None:
+    with pytest.raises(SettingsError, match=r"small\.toml is not valid TOML"):
+        parse_experiment("name = ", "small.toml")
+    with pytest.raises(SettingsError, match="there is no experiment 'nothing'"):
+        load_experiment("nothing")
+    with pytest.raises(SettingsError, match=r"no-such-file\.toml cannot be read"):
+        load_experiment("no-such-file.toml")
+
+
+def small() -> Experiment:
+    return parse_experiment(SMALL, "small.toml")
+
+
+def test_prompts_that_do_not_come_with_the_package_need_a_file(tmp_path: Path) -> None:
+    c4 = load_experiment("error-rates").prompts["c4"]
+    with pytest.raises(NoTexts, match=r"news-like subset of C4.*give --prompts c4=FILE.*'text'.*300 characters"):
+        load_prompts("c4", c4, 5, {})
+    file = tmp_path / "c4.jsonl"
+    file.write_text(f'{{"id": "short", "text": "too short"}}\n{{"id": "long", "text": "{"abc" * 200}"}}\n')
+    for given in (str(file), f"c4={file}"):
+        prompts = load_prompts("c4", c4, 5, named_files([given]))
+        assert [(one.prompt_id, one.text, one.seed) for one in prompts] == [("long", "abc" * 100, 0)]
+    with pytest.raises(NoTexts, match="holds no row with the field 'prompt'"):
+        load_prompts("wp", PromptSet(dataset="stories"), 5, named_files([str(file)]))
+    with pytest.raises(SettingsError, match="there is no file"):
+        named_files(["c4=nowhere.jsonl"])
+    with pytest.raises(SettingsError, match="the prompts c4 have two files"):
+        named_files([f"c4={file}", f"c4={file}"])
+
+
+def test_the_built_in_prompts_are_200_different_ones_with_the_seeds_0_to_199() -> None:
+    prompts = load_prompts("story", PromptSet(dataset="stories", builtin=True), 1000, {})
+    assert len({one.text for one in prompts}) == 200
+    assert [one.seed for one in prompts] == list(range(200))
+    assert prompts[0].prompt_id == "story-000"
+
+
+def numbers(text: str) -> list[float]:
+    return [float(one) for one in re.findall(r"(?<![\w.])(?:\d+\.\d+|\.\d+|\d+)(?!\w)", text)]
+
+
+def figure(title: str) -> str:
+    """The paragraph of a figure."""
+    return FIGURES.partition(f"**{title}")[2].partition("\n\n")[0]
+
+
+def test_the_areas_under_edits_are_the_papers() -> None:
+    for name, title in (("deletion", "deletion"), ("insertion", "insertion"), ("substitution", "substitution")):
+        row = figure("Figure 2").partition("\n")[2].partition(title)[2].partition("·")[0]
+        assert cell("edits", "dgmark k = 1").paper.auc[name] == numbers(row)[:5]
+    table = [line for line in figure("Figures 8").splitlines() if line.startswith("| ") and "deletion" not in line]
+    names = ("kgw delta 1", "pattern-mark delta 3", "dgmark k = 3", "dgmark k = 5", "dgmark k = 8")
+    assert len(table) == len(names)
+    for line, name in zip(table, names, strict=True):
+        columns = [numbers(column) for column in line.split("|")[2:5]]
+        assert list(cell("edits", name).paper.auc.values()) == columns
+
+
+def test_the_areas_under_paraphrase_are_the_papers() -> None:
+    lines = figure("Figure 3").splitlines()
+    labels = {"k=1": "dgmark k = 1", "k=3": "dgmark k = 3", "k=5": "dgmark k = 5", "k=8": "dgmark k = 8"}
+    labels |= {"KGW": "kgw delta 1", "PM": "pattern-mark delta 3"}
+    dipper = {"DIPPER-1": lines[0], "DIPPER-2": lines[1].partition("Llama")[0]}
+    for label, text in dipper.items():
+        for short, name in labels.items():
+            found = numbers(text.partition(f"{short} ")[2])[:4]
+            assert cell("paraphrase", name).paper.auc[label] == found
+    for short in ("k=1", "k=3", "k=5", "k=8"):
+        found = numbers(lines[1].partition("Llama 3 paraphrase")[2].partition(f"{short} ")[2])[:1]
+        assert cell("paraphrase", labels[short]).paper.auc["Llama 3"] == found
+
+
+def test_the_areas_by_window_size_are_the_papers() -> None:
+    text = figure("Figures 10 and 11")
+    for label, part in (("DIPPER-1", text.partition("DIPPER-2")[0]), ("DIPPER-2", text.partition("DIPPER-2")[2])):
+        for k in (1, 3, 5, 8):
+            paper = cell("window-size", f"dgmark k = {k}").paper.auc
+            assert [paper[f"{label}, w = {w}"][0] for w in (8, 16, 32)] == numbers(part.partition(f"k={k} ")[2])[:3]
+
+
+def test_the_rates_by_length_are_the_papers() -> None:
+    text = figure("Figure 4").partition("(read off):")[2]
+    parts: dict[Rate, str] = {"1%": text.split(";")[0], "0.1%": text.split(";")[1], "0.01%": text.split(";")[2]}
+    assert len(parts) == 3
+    for rate, part in parts.items():
+        for k in (1, 8):
+            found = [100 * one for one in numbers(part.partition(f"k={k} ")[2])[:5]]
+            ours = [
+                cell("generation-length", f"{n} tokens, k = {k}").paper.tpr_at[rate] for n in (16, 32, 64, 128, 256)
+            ]
+            assert ours == pytest.approx(found)
+
+
+def test_the_perplexities_and_lengths_are_the_papers() -> None:
+    text = figure("Figure 9")
+    for sampling in ("greedy", "multinomial"):
+        found = numbers(re.sub(r", [1358]", ",", text.partition(sampling)[2].partition(";")[0]).replace("k=1", ""))
+        names = [f"{sampling}, unmarked", *(f"{sampling}, dgmark k = {k}" for k in (1, 3, 5, 8))]
+        assert [cell("entropy-perplexity", name).paper.perplexity for name in names] == found[:5]
+    text = figure("Figure 15").partition("multinomial")[2]
+    for sampling, part in (("multinomial", text.partition("greedy")[0]), ("greedy", text.partition("greedy")[2])):
+        printed = [[float(one) for one in row.split("/")] for row in re.findall(r"\d+(?:/\d+){4}", part)]
+        assert [cell("lengths", f"{sampling}, block {b}").paper.lengths for b in (8, 16, 32, 64, 128)] == printed
+
+
+@pytest.mark.parametrize(
+    ("experiment", "name", "perplexity", "tpr", "at"),
+    [  # copied from the paper's tables, apart from the TOML files
+        ("detectability", "kgw delta 2", 6.38, 0.876, (99.41, 98.82, 97.65, 91.18)),
+        ("detectability-greedy", "dgmark k = 1", 4.44, 0.540, (97.86, 91.98, 76.47, 60.96)),
+        ("detectability-greedy", "pattern-mark delta 3", 5.86, 0.584, (96.26, 91.59, 87.38, 78.97)),
+        ("llada2", "multinomial, kgw delta 1", 8.03, 0.034, (83.17, 51.44, 26.44, 6.37)),
+        ("mod-m", "m = 3, k = 1", 4.56, 0.782, (98.32, 95.53, 91.06, 82.68)),
+        ("fast-decoding", "dgmark, threshold 0.9", 4.42, 0.502, (96.77, 88.02, 77.42, 57.60)),
+    ],
+)
+def test_the_tables_are_the_papers(
+    experiment: str, name: str, perplexity: float, tpr: float, at: tuple[float, ...]
+) -> None:
+    paper = cell(experiment, name).paper
+    assert paper.perplexity == perplexity
+    assert paper.z4 is not None
+    assert paper.z4.tpr == tpr
+    assert tuple(paper.tpr_at.values()) == at
+
+
+def test_more_of_the_tables_are_the_papers() -> None:
+    assert cell("error-rates", "Writing Prompts, Dream").paper.z4.model_dump() == {  # type: ignore[union-attr]
+        "fpr": 0.007, "tnr": 0.993, "tpr": 0.682, "fnr": 0.318
+    }  # fmt: skip
+    assert cell("entropy", "greedy, dgmark k = 3").paper.z5.tpr == 0.867  # type: ignore[union-attr]
+    assert cell("margin", "dgmark k = 8").paper.perplexity == 17.94
+    assert cell("writing-prompts", "multinomial, dgmark k = 1").paper.z5.tpr == 0.235  # type: ignore[union-attr]
+    assert cell("block-length", "greedy, block 16").paper.tpr_at["0.1%"] == 69.59
+    assert cell("overhead", "dgmark k = 3").paper.overhead == 2.73
+    assert cell("judge", "dgmark k = 5").paper.judged["naturalness"] == 4.57
+    assert cell("benchmarks", "Dream, greedy, dgmark k = 1").paper.accuracy == {
+        "mmlu": 0.695, "gsm8k": 0.746, "humaneval": 0.470
+    }  # fmt: skip
+    assert cell("concurrent", "gloaguen delta 2").paper.z4.tpr == 0.917  # type: ignore[union-attr]
+    assert cell("samples", "Dream, dgmark k = 1").paper.match_ratios == [0.70, 0.74, 0.82, 0.83]
+
+
+def test_the_example_of_the_documentation_is_an_experiment() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "experiments.md").read_text()
+    example = page.partition("```toml\n")[2].partition("```")[0]
+    assert parse_experiment(example, "the page").cells[0].name == "unmarked"
+
+
+def test_the_documentation_names_every_experiment() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "experiments.md").read_text()
+    assert [name for name in experiment_names() if f"`{name}`" not in page] == []

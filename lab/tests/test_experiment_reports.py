@@ -1,0 +1,291 @@
+"""What a report says: numbers against oracles, tables as text, and one small store word for word."""
+
+import csv
+import io
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dgmark.errors import KeyFileError
+from dgmark.watermark.key import WatermarkKey
+from dgmark_lab.experiments.estimates import Estimate, auc, mean, median, perplexity, share
+from dgmark_lab.experiments.recipe import Recipe
+from dgmark_lab.experiments.report import make_report, to_page, write_report
+from dgmark_lab.experiments.spec import parse_experiment
+from dgmark_lab.experiments.store import Store
+from dgmark_lab.experiments.tables import Column, Quantity, Table, quantity_table, to_csv, to_latex, to_markdown
+from support.known_keys import builtin_tokenizer, first_version, known_key
+
+# the committed report is of a key of the first versions
+pytestmark = pytest.mark.filterwarnings("ignore::dgmark.watermark.key.TokenizerFingerprintWarning")
+
+GOLDEN = Path(__file__).parents[2] / "tests" / "golden" / "experiment"
+
+EXPERIMENT = """
+name = "golden"
+title = "A small table"
+source = "Table 0"
+view = "detection"
+notes = "Made by hand."
+null = "unmarked"
+null_keys = 3
+measures = ["perplexity"]
+[builtin]
+model = "storyteller"
+prompts = "story"
+texts = 8
+min_tokens = 20
+[paper]
+model = "some/model"
+prompts = "story"
+texts = 4
+[prompts.story]
+dataset = "stories"
+builtin = true
+[[cells]]
+name = "unmarked"
+[cells.paper]
+perplexity = 4.0
+[[cells]]
+name = "dgmark k = 1"
+scheme = "dgmark"
+[cells.paper]
+perplexity = 5.27
+z4 = { fpr = 0.0, tnr = 1.0, tpr = 0.929, fnr = 0.071 }
+tpr_at = { "10%" = 100.0, "1%" = 100.0, "0.1%" = 99.41, "0.01%" = 95.29 }
+[[cells]]
+name = "kgw delta 3"
+scheme = "kgw"
+options = { delta = 3.0 }
+setups = ["paper"]
+[cells.paper]
+perplexity = 7.87
+[[cells]]
+name = "dgmark k = 3"
+scheme = "dgmark"
+decoding = { lookahead = 3 }
+"""
+
+
+def words(number: int, key: WatermarkKey | None) -> list[int]:
+    """60 ids of ordinary words; with a key, ids that match, but for every fifth."""
+    tokenizer = builtin_tokenizer()
+    order = np.random.default_rng(number).permutation(np.arange(300, 8000)).tolist()
+    ids: list[int] = []
+    for one in order:
+        matches = key is None or len(ids) % 5 == 4 or key.tables.matching(np.array([one]), np.array([len(ids)]))[0]
+        if matches and tokenizer.encode(tokenizer.decode([*ids, one])) == [*ids, one]:
+            ids.append(one)
+        if len(ids) == 60:
+            return ids
+    raise AssertionError("the vocabulary is used up")
+
+
+def golden_store(root: Path) -> tuple[Store, WatermarkKey]:
+    """Two cells of known texts: one complete with a text that is too short, and one that lacks a text."""
+    key, store = first_version(known_key("report")), Store(root)
+    experiment = parse_experiment(EXPERIMENT, "golden.toml")
+    cells: dict[str, Any] = {}
+    for name, count in (("unmarked", 8), ("dgmark k = 1", 3)):
+        cell = next(one for one in experiment.cells if one.name == name)
+        marked = cell.scheme is not None
+        recipe = Recipe(
+            model="storyteller", model_hash="0123456789abcdef",
+            tokenizer_hash=builtin_tokenizer().vocabulary_fingerprint,
+            dtype="float32", chat=False, scheme=cell.scheme, options={},
+            key_fingerprint=key.fingerprint if marked else None, settings={"length": 60}, defaults={},
+        )  # fmt: skip
+        ids = [recipe.row_id(f"prompt {n}", n) for n in range(8)]
+        rows = []
+        for n in range(count):
+            tokens = words(n, key if marked else None)[: 10 if (name, n) == ("unmarked", 3) else 60]
+            rows.append({
+                "id": ids[n], "prompt_id": f"p{n}", "prompt": f"prompt {n}", "seed": n,
+                "text": builtin_tokenizer().decode(tokens), "token_ids": tokens, "ended": False, **recipe.to_row(),
+                "versions": {"dgmark": "0.0", "numpy": "0.0"},
+            })  # fmt: skip
+        with store.open("texts", recipe.hash, {"recipe": recipe.hash}) as file:
+            file.append(rows)
+        with store.open("perplexity", "judge", {"judge": "judge"}) as file:
+            file.append({"id": ids[n], "judge": "judge", "nats": 60.0 + 10 * n, "tokens": 40} for n in range(count))
+        cells[name] = {
+            **recipe.to_row(), "run_key": key.fingerprint, "rows": ids, "prompt_ids": [f"p{n}" for n in range(8)],
+            "definition": cell.definition,
+        }  # fmt: skip
+    store.write_plan("golden", {"length": None, "model": None, "judge": {"hash": "judge"}, "cells": cells})
+    return store, key
+
+
+def test_the_report_of_a_small_store_is_as_it_was(tmp_path: Path) -> None:
+    store, key = golden_store(tmp_path / "runs")
+    experiment = parse_experiment(EXPERIMENT, "golden.toml")
+    report = make_report(experiment, store, "builtin", {key.fingerprint: key})
+    write_report(report, tmp_path / "out")
+    for name in ("report.md", "numbers.csv", "tables.tex"):
+        assert (tmp_path / "out" / name).read_text() == (GOLDEN / name).read_text(), name
+
+
+def test_texts_of_another_position_code_than_the_cells_are_not_scored(tmp_path: Path) -> None:
+    store, _ = golden_store(tmp_path / "runs")
+    coded = replace(known_key("report"), spec=replace(known_key("report").spec, code_length=16))
+    plan = store.read_plan("golden")
+    for cell in plan["cells"].values():
+        cell |= {"run_key": coded.fingerprint, "key_fingerprint": coded.fingerprint}
+    store.write_plan("golden", plan)
+    experiment = parse_experiment(EXPERIMENT, "golden.toml")
+    with pytest.raises(KeyFileError, match=f"were made under key {coded.fingerprint}.*run the cell again"):
+        make_report(experiment, store, "builtin", {coded.fingerprint: coded})
+
+
+def test_figures_are_written_in_three_formats_the_same_in_every_run(tmp_path: Path) -> None:
+    store, key = golden_store(tmp_path / "runs")
+    experiment = parse_experiment(EXPERIMENT, "golden.toml")
+    for run in ("one", "two"):
+        write_report(make_report(experiment, store, "builtin", {key.fingerprint: key}), tmp_path / run)
+    starts = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
+    for kind, start in starts.items():
+        one, two = ((tmp_path / run / f"overview.{kind}").read_bytes() for run in ("one", "two"))
+        assert one.startswith(start)
+        assert one == two
+
+
+def test_the_overview_shows_numbers_of_texts_intervals_and_units(tmp_path: Path) -> None:
+    store, key = golden_store(tmp_path)
+    report = make_report(parse_experiment(EXPERIMENT, "golden.toml"), store, "builtin", {key.fingerprint: key})
+    figure = report.section.figures["overview"]
+    names = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
+    assert names == ["unmarked (n = 7)", "dgmark k = 1 (n = 3)", "kgw delta 3 (paper)"]
+    labels = [axes.get_xlabel().replace("\n", " ") for axes in figure.axes]
+    assert labels == [
+        "found at p <= 0.01 %, % of marked texts",
+        "found at z > 4, % of marked texts",
+        "false alarms at p <= 1 %, % of unmarked texts with any key",
+        "perplexity under the judge",
+    ]
+    found = {(q.cell, q.name): q.ours for q in report.section.quantities}
+    drawn = found["dgmark k = 1", "TPR z>4"]
+    assert drawn is not None
+    (bars,) = figure.axes[1].containers
+    (interval,) = bars.lines[2]  # type: ignore[attr-defined]
+    assert interval.get_segments()[0][:, 0].tolist() == pytest.approx([100 * drawn.low, 100 * drawn.high])
+
+
+def test_the_numbers_of_the_small_store_follow_from_its_texts(tmp_path: Path) -> None:
+    store, key = golden_store(tmp_path)
+    report = make_report(parse_experiment(EXPERIMENT, "golden.toml"), store, "builtin", {key.fingerprint: key})
+    found = {(q.cell, q.name): q for q in report.section.quantities}
+    marked = found["dgmark k = 1", "TPR z>4"]
+    assert marked.ours is not None
+    assert (marked.ours.value, marked.ours.count, marked.paper) == (1.0, 3, 0.929)
+    false = found["dgmark k = 1", "FPR z>4"].ours
+    assert false is not None
+    assert false.count == 7 * (1 + 3)  # the short text is left out; the run's key and three others
+    judged = found["unmarked", "perplexity"].ours
+    assert judged is not None
+    assert judged.value == pytest.approx(math.exp((60 + 70 + 80 + 100 + 110 + 120 + 130) / 280))
+    assert not report.complete
+    page = to_page(report)
+    assert "| unmarked | 7 | 8 | complete, 1 too short left out |" in page
+    assert "| dgmark k = 1 | 3 | 8 | incomplete |" in page
+    assert "| dgmark k = 3 | 0 | 8 | not run |" in page
+    assert "with the paper's numbers alone: kgw delta 3" in page
+
+
+def test_texts_that_are_not_read_back_as_written_are_missed_by_the_exact_test_alone(tmp_path: Path) -> None:
+    store, key = golden_store(tmp_path)
+    experiment = parse_experiment(EXPERIMENT, "golden.toml")
+    planned = store.read_plan("golden")["cells"]["dgmark k = 1"]
+    plain = words(7, None)
+    for row in store.read("texts", planned["recipe"], planned["rows"]).values():
+        middle = len(row["token_ids"]) // 2
+        row["text"] = builtin_tokenizer().decode([*row["token_ids"][:middle], plain[0], *row["token_ids"][middle:]])
+        with store.open("texts", planned["recipe"] + "-read-otherwise", {"recipe": planned["recipe"]}) as file:
+            file.append([row])
+    plan = store.read_plan("golden")
+    plan["cells"]["dgmark k = 1"]["recipe"] += "-read-otherwise"
+    store.write_plan("golden", plan)
+    report = make_report(experiment, store, "builtin", {key.fingerprint: key})
+    found = {(q.cell, q.name): q.ours for q in report.section.quantities}
+    for way, percent in (("TPR p<=1%", 0.0), ("TPR deployed p<=1%", 100.0), ("TPR ids p<=1%", 100.0)):
+        ours = found["dgmark k = 1", way]
+        assert ours is not None
+        assert (ours.value, ours.count) == (percent, 3)
+
+
+def test_unmarked_texts_are_scored_once_for_cells_of_one_scheme_and_key(tmp_path: Path) -> None:
+    store, key = golden_store(tmp_path)
+    context = make_report(parse_experiment(EXPERIMENT, "golden.toml"), store, "builtin", {key.fingerprint: key}).context
+    cell, null = context.cells["dgmark k = 1"], context.cells["unmarked"]
+    found = context.null_scores(cell, null)
+    assert [len(scores.p) for scores in found] == [7] * 4
+    assert np.array_equal(found[0].p, cell.score(null.ids).p)
+    assert np.array_equal(found[2].z, cell.score(null.ids, cell.null_keys(3)[1]).z)
+    assert context.null_scores(replace(cell, rows=[]), null) is found
+    other = known_key("another")
+    assert context.null_scores(replace(cell, key=other), null)[0].z.tolist() == cell.score(null.ids, other).z.tolist()
+    assert context.null_scores(replace(cell, key=other), null) is not found
+
+
+@pytest.mark.parametrize(("hits", "count"), [(0, 7), (1, 7), (7, 7), (191, 200), (200, 200)])
+def test_a_share_has_wilsons_interval(hits: int, count: int) -> None:
+    oracle = stats.binomtest(hits, count).proportion_ci(method="wilson")
+    ours = share(hits, count)
+    assert (ours.low, ours.high) == pytest.approx((oracle.low, oracle.high), abs=1e-12)
+    assert (ours.value, ours.count) == (hits / count, count)
+
+
+def test_the_area_under_the_curve_is_the_mann_whitney_statistic() -> None:
+    rng = np.random.default_rng(3)
+    marked, unmarked = rng.integers(0, 9, 40).astype(float) + 2, rng.integers(0, 9, 30).astype(float)
+    ours = auc(marked, unmarked)
+    assert ours.value == pytest.approx(stats.mannwhitneyu(marked, unmarked).statistic / (40 * 30))
+    assert ours.low < ours.value < ours.high
+    assert auc(unmarked + 100, unmarked).low == 1.0
+    assert auc(unmarked, unmarked).value == 0.5
+
+
+def test_intervals_of_means_medians_and_perplexities_hold_the_value() -> None:
+    values = np.random.default_rng(0).exponential(size=80)
+    for ours, value in ((mean(values), values.mean()), (median(values), np.median(values))):
+        assert ours.value == pytest.approx(value)
+        assert ours.low < value < ours.high
+    nats, tokens = values * 100, np.full(80, 50.0)
+    ours = perplexity(nats, tokens)
+    assert ours.value == pytest.approx(np.exp(nats.sum() / 4000))
+    assert ours.low < ours.value < ours.high
+    assert math.isnan(mean(values[:1]).low)
+
+
+NUMBERS = [
+    Quantity("a & b", "TPR", Estimate(0.5, 0.25, 0.75, 8), 0.6),
+    Quantity("a & b", "FPR", None, None),
+    Quantity("c|d", "TPR", None, 0.7),
+    Quantity("nothing", "FPR", None, None),
+]
+
+
+def test_a_table_has_the_papers_numbers_beside_ours_and_leaves_out_what_is_empty() -> None:
+    columns = [Column("TPR z > 4", "TPR"), Column("FPR", "FPR")]
+    table = quantity_table("Rates", ["a & b", "c|d", "nothing"], NUMBERS, columns)
+    assert table is not None
+    assert table.columns == ["", "TPR z > 4", "paper"]
+    assert table.rows == [["a & b", "0.500 [0.250, 0.750]", "0.600"], ["c|d", "–", "0.700"]]
+    assert quantity_table("Rates", ["nothing"], NUMBERS, columns) is None
+
+
+def test_tables_are_valid_in_every_format() -> None:
+    table = Table("50 % of a_b", ["", "x > 1"], [["a & b", "–"], ["c|d", "~1"]])
+    assert to_markdown(table) == ("**50 % of a_b**\n\n|  | x > 1 |\n| --- | ---: |\n| a & b | – |\n| c\\|d | ~1 |\n")
+    latex = to_latex(table)
+    assert r"\caption{50 \% of a\_b}" in latex
+    assert r"a \& b & -- \\" in latex
+    assert r"c|d & \textasciitilde{}1 \\" in latex
+    rows = list(csv.reader(io.StringIO(to_csv(NUMBERS))))
+    assert rows[0] == ["cell", "quantity", "value", "low", "high", "count", "paper"]
+    assert rows[1] == ["a & b", "TPR", "0.5", "0.25", "0.75", "8", "0.6"]
+    assert rows[3] == ["c|d", "TPR", "", "", "", "", "0.7"]

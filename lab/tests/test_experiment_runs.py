@@ -1,0 +1,280 @@
+"""Running experiments: every one runs, rows are made once, and what was made before is found again."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dgmark.decode import generate
+from dgmark.errors import KeyFileError, NoTexts, PromptTooLong, ResumeMismatch, SettingsError
+from dgmark.watermark.key import WatermarkKey
+from dgmark_lab.experiments.catalog import experiment_names, load_experiment
+from dgmark_lab.experiments.recipe import Recipe, cell_key, checkpoint_hash
+from dgmark_lab.experiments.report import make_report, to_page, write_report
+from dgmark_lab.experiments.run import RunOptions, run_experiment, run_key
+from dgmark_lab.experiments.spec import Experiment, KeyOptions, parse_experiment
+from dgmark_lab.experiments.store import Store
+from support.toy_experiments import SMALL, TOY, report_toy, run_toy, toy_subject
+
+MARKED = """
+[[cells]]
+name = "marked"
+scheme = "dgmark"
+null = "unmarked"
+"""
+
+
+def small(more: str = MARKED, cells: int = 5) -> Experiment:
+    prompts = ", ".join(f'"w{number} w1"' for number in range(cells))
+    content = SMALL.replace('["one", "two"]', f"[{prompts}]").replace("texts = 2", f"texts = {cells}")
+    return parse_experiment(content + more, "small.toml")
+
+
+def lines(root: Path, kind: str = "texts") -> list[dict[str, Any]]:
+    return [
+        json.loads(line) for path in sorted((root / kind).glob("*.jsonl")) for line in path.read_text().splitlines()
+    ]
+
+
+# one experiment of each view with pictures: drawing takes longest
+DRAWN = ("paraphrase", "generation-length", "matching-ratios", "lengths", "entropy-perplexity")
+
+
+@pytest.fixture(scope="module")
+def shared_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("runs")
+    prompts = root / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"id": f"p{i}", "prompt": f"w{i} w2"}) + "\n" for i in range(4)))
+    return root
+
+
+@pytest.mark.parametrize("name", [name for name in experiment_names() if name != "benchmarks"])
+def test_every_experiment_runs_and_is_reported(name: str, shared_runs: Path) -> None:
+    experiment = load_experiment(name)
+    needed = {"writingprompts"} & {experiment.prompt_set(cell, "builtin")[0] for cell in experiment.cells_of("builtin")}
+    store = run_toy(experiment, shared_runs / "rows", files=dict.fromkeys(needed, shared_runs / "prompts.jsonl"))
+    report = report_toy(experiment, store)
+    for cell in report.context.cells.values():
+        if experiment.view != "timing" and "builtin" in cell.cell.setups:
+            assert len(cell.rows) == 2, cell.name
+    assert report.section.quantities
+    assert report.complete is False
+    assert "incomplete" in to_page(report) or experiment.view == "timing"
+    if name not in DRAWN:
+        return
+    written = write_report(report, shared_runs / "reports" / name)
+    assert {"report.md", "numbers.csv", "tables.tex"} <= {path.name for path in written}
+    page = (shared_runs / "reports" / name / "report.md").read_text()
+    for path in written:
+        assert path.stat().st_size
+        if path.suffix == ".png":
+            assert path.read_bytes().startswith(b"\x89PNG")
+            assert f"]({path.name})" in page
+
+
+def test_a_row_states_all_that_made_it(tmp_path: Path) -> None:
+    store = run_toy(small(), tmp_path)
+    rows = lines(tmp_path)
+    assert len(rows) == 4
+    key = run_key(store, TOY, None)
+    for row in rows:
+        assert row["model_hash"] == "hash of storyteller"
+        assert row["tokenizer_hash"] == TOY.tokenizer.vocabulary_fingerprint
+        assert row["seed"] in (0, 1)
+        assert set(row["versions"]) >= {"dgmark", "torch", "transformers", "numpy"}
+        assert row["key_fingerprint"] == (None if row["scheme"] is None else key.fingerprint)
+        assert row["settings"]["length"] == 8
+    made = generate(TOY, "w1 w1", key=key, seed=1, length=8, block_length=8)[0]
+    assert [row["text"] for row in rows if row["scheme"] == "dgmark" and row["seed"] == 1] == [made.text]
+
+
+def test_an_interrupted_run_goes_on_and_makes_no_row_twice(tmp_path: Path) -> None:
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(what: str, done: int, of: int) -> None:
+        if (what, done) == ("marked", 4):
+            raise Interrupted
+
+    options = RunOptions(length=8, judge="none", batch_size=2)
+    with pytest.raises(Interrupted):
+        run_experiment(small(), Store(tmp_path), options, interrupt, toy_subject)
+    before = lines(tmp_path)
+    assert Counter(row["scheme"] for row in before) == {None: 5, "dgmark": 4}
+    [torn] = [path for path in (tmp_path / "texts").glob("*.jsonl") if '"scheme": "dgmark"' in path.read_text()]
+    with torn.open("a") as file:
+        file.write('{"id": "cut off in the mid')
+    told: list[tuple[str, int, int]] = []
+    run_toy(small(), tmp_path, told, limit=None, batch_size=2)
+    after = lines(tmp_path)
+    assert [row for row in after if row in before] == before
+    assert len({row["id"] for row in after}) == len(after) == 10
+    assert told == [("unmarked", 5, 5), ("marked", 4, 5), ("marked", 5, 5)]
+    whole = run_toy(small(), tmp_path / "at once", limit=None, batch_size=5, key=next((tmp_path / "keys").iterdir()))
+    assert {row["id"]: row["text"] for row in after} == {row["id"]: row["text"] for row in lines(whole.root)}
+
+
+def test_a_raised_limit_adds_rows_and_changed_settings_make_new_ones(tmp_path: Path) -> None:
+    run_toy(small(), tmp_path, limit=1)
+    run_toy(small(), tmp_path, limit=3)
+    assert len(lines(tmp_path)) == 6
+    run_toy(small(MARKED.replace("marked", "colder", 1) + "decoding = { temperature = 0.5 }\n"), tmp_path, limit=3)
+    assert len(lines(tmp_path)) == 9
+    run_toy(small(MARKED + "key = { modulus = 3 }\n"), tmp_path, limit=3)
+    assert len(lines(tmp_path)) == 12
+    run_toy(small(MARKED + "decoding = { length = 256, lookahead = 1 }\n"), tmp_path, limit=3)
+    assert len(lines(tmp_path)) == 12
+
+
+def test_cells_that_leave_the_report_are_named(tmp_path: Path) -> None:
+    experiment = load_experiment("detectability")
+    run_toy(experiment, tmp_path, cells=["unmarked", "dgmark k = 1"], limit=1)
+    with pytest.warns(UserWarning, match="leave the report: dgmark k = 1;"):
+        store = run_toy(experiment, tmp_path, cells=["unmarked"], limit=1, length=4)
+    assert list(store.read_plan(experiment.plan_name("builtin"))["cells"]) == ["unmarked"]
+
+
+def test_two_experiments_share_their_texts(tmp_path: Path) -> None:
+    told: list[tuple[str, int, int]] = []
+    run_toy(load_experiment("detectability"), tmp_path)
+    made = len(lines(tmp_path))
+    run_toy(
+        load_experiment("detectability-multinomial"), tmp_path, told, cells=["unmarked", "dgmark k = 3", "kgw delta 2"]
+    )
+    run_toy(load_experiment("edits"), tmp_path, cells=["unmarked", "kgw delta 1"], limit=2)
+    assert len(lines(tmp_path)) == made == 24
+    assert told == [("unmarked", 2, 2), ("kgw delta 2", 2, 2), ("dgmark k = 3", 2, 2)]
+    assert len(lines(tmp_path, "attacked")) == 2 * 3 * 4
+    run_toy(load_experiment("edits"), tmp_path, cells=["kgw delta 1"])
+    assert len(lines(tmp_path, "attacked")) == 2 * 3 * 4
+
+
+def test_rows_that_an_earlier_version_imported_are_reported_as_such(tmp_path: Path) -> None:
+    store = run_toy(small(), tmp_path)
+    for path in (tmp_path / "texts").glob("*.jsonl"):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        imported = {"file": "marked.jsonl", "versions": {"dgmark": "0.0.1"}}
+        path.write_text("".join(json.dumps({**row, "versions": None, "imported": imported}) + "\n" for row in rows))
+    assert "dgmark 0.0.1 (rows imported with these)" in to_page(report_toy(small(), store))
+
+
+def recipe(**changes: Any) -> Recipe:
+    fields: dict[str, Any] = {
+        "model": "a name", "model_hash": "m", "tokenizer_hash": "t", "dtype": "float32", "chat": False, "scheme": "kgw",
+        "options": {"delta": 2.0}, "key_fingerprint": "k", "settings": {"length": 8, "cache": "dual"},
+        "defaults": {"length": 256, "cache": "none"},
+    }  # fmt: skip
+    return Recipe(**{**fields, **changes})
+
+
+def test_a_recipes_hash_depends_only_on_what_determines_a_text() -> None:
+    plain = recipe()
+    same = [
+        recipe(model="another name of the same weights"),
+        recipe(settings={"cache": "dual", "length": 8}),
+        recipe(settings={"length": 8, "cache": "dual", "new": 0}, defaults={"length": 256, "cache": "none", "new": 0}),
+    ]
+    assert {one.hash for one in same} == {plain.hash}
+    others = [
+        recipe(model_hash="n"), recipe(tokenizer_hash="u"), recipe(dtype="bfloat16"), recipe(chat=True),
+        recipe(scheme="unigram"), recipe(options={"delta": 1.0}), recipe(key_fingerprint=None),
+        recipe(settings={"length": 16, "cache": "dual"}),
+    ]  # fmt: skip
+    hashes = {one.hash for one in others}
+    assert len(hashes) == len(others)
+    assert plain.hash not in hashes
+    assert len({plain.row_id("a", 0), plain.row_id("a", 1), plain.row_id("b", 0), others[0].row_id("a", 0)}) == 4
+
+
+def test_a_checkpoint_is_known_by_its_content(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    before = checkpoint_hash(tmp_path)
+    (tmp_path / "notes.txt").write_text("no part of it")
+    assert checkpoint_hash(tmp_path) == before
+    (tmp_path / "model.safetensors").write_bytes(b"weightz")
+    assert checkpoint_hash(tmp_path) != before
+
+
+def test_a_cell_may_have_another_spec_of_the_same_secret() -> None:
+    coded = WatermarkKey.generate(TOY)
+    key = cell_key(coded, KeyOptions())
+    assert (coded.spec.code_length, key.spec.code_length, key.secret) == (16, 0, coded.secret)
+    assert cell_key(key, KeyOptions()) is key
+    assert cell_key(coded, KeyOptions(code_length=16)) is coded
+    three = cell_key(key, KeyOptions(modulus=3))
+    assert (three.spec.modulus, three.secret, three.fingerprint == key.fingerprint) == (3, key.secret, False)
+    keyless = cell_key(key, KeyOptions(scheme="token-id"))
+    assert keyless.keyless
+    with pytest.raises(SettingsError, match="has no secret"):
+        cell_key(keyless, KeyOptions(scheme="keyed"))
+
+
+def test_experiments_that_cannot_be_run_say_why(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="has no cell 'nobody' in setup builtin; it has 'unmarked', 'marked'"):
+        run_toy(small(), tmp_path, cells=["nobody"])
+    with pytest.raises(NoTexts, match="give --prompts writingprompts=FILE"):
+        run_toy(load_experiment("writing-prompts"), tmp_path)
+    long = small().model_copy(
+        update={"prompts": {"two": small().prompts["two"].model_copy(update={"texts": ["w1 " * 600]})}}
+    )
+    with pytest.raises(PromptTooLong):
+        run_toy(long, tmp_path)
+    with pytest.raises(SettingsError, match="lookahead"):
+        run_toy(small('[[cells]]\nname = "kgw"\nscheme = "kgw"\ndecoding = { lookahead = 3 }\n'), tmp_path)
+    with pytest.raises(SettingsError, match="option"):
+        run_toy(small('[[cells]]\nname = "kgw"\nscheme = "kgw"\noptions = { epsilon = 3 }\n'), tmp_path)
+    with pytest.raises(NoTexts, match="holds no run of edits"):
+        report_toy(load_experiment("edits"), Store(tmp_path))
+
+
+def test_a_runs_folder_without_a_key_gets_one_of_i_mod_2_and_keeps_it(tmp_path: Path) -> None:
+    made = [run_key(Store(tmp_path / folder), TOY, None) for folder in ("one", "one", "two")]
+    assert made[0].secret == made[1].secret != made[2].secret
+    assert made[0].spec.code_length == 0
+
+
+def test_a_report_needs_the_key_of_its_run(tmp_path: Path) -> None:
+    store = run_toy(small(), tmp_path)
+    with pytest.raises(KeyFileError, match="was run with key"):
+        make_report(small(), store, "builtin", {})
+
+
+def test_a_report_says_that_the_experiment_has_changed(tmp_path: Path) -> None:
+    store = run_toy(small(), tmp_path)
+    assert "has changed" not in to_page(report_toy(small(), store))
+    changed = small(MARKED + "decoding = { temperature = 0.5 }\n")
+    assert "has changed since it was run**: run it again for marked" in to_page(report_toy(changed, store))
+
+
+def test_a_file_of_another_recipe_is_not_written_to(tmp_path: Path) -> None:
+    store = run_toy(small(), tmp_path)
+    path = next((tmp_path / "texts").iterdir())
+    with pytest.raises(ResumeMismatch):
+        store.open("texts", path.stem, {"recipe": "another"})
+
+
+def test_a_benchmark_of_a_cell_is_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "questions.json").write_text(
+        '{"question": "w1 w2", "answer": "w3"}\n{"question": "w2", "answer": "w1"}\n'
+    )
+    (tmp_path / "local.yaml").write_text(
+        f"task: local\ndataset_path: json\ndataset_kwargs:\n  data_files: {tmp_path}/questions.json\n"
+        f"  cache_dir: {tmp_path}/cache\ntest_split: train\noutput_type: generate_until\n"
+        'doc_to_text: "{{question}}"\ndoc_to_target: "{{answer}}"\n'
+        "metric_list:\n  - metric: exact_match\n    aggregation: mean\n    higher_is_better: true\n"
+    )
+    experiment = small().model_copy(update={"view": "benchmark", "tasks": ["local"]})
+    for _ in range(2):
+        told: list[tuple[str, int, int]] = []
+        store = run_toy(experiment, tmp_path / "runs", told, include=[tmp_path])
+        assert told == [("unmarked, local", 1, 1), ("marked, local", 1, 1)]
+        monkeypatch.delattr(
+            "dgmark_lab.experiments.benchmarking.run_tasks", raising=False
+        )  # the second time there is nothing to run
+    found = {(q.cell, q.name): q.ours for q in report_toy(experiment, store).section.quantities}
+    assert found["marked", "local"] is not None
+    assert found["marked", "local"].count == 2

@@ -1,0 +1,212 @@
+"""Curves at equal diversity against a curve known in closed form; sweeps; the frontier's report on the toy model."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dgmark.errors import SettingsError
+from dgmark_lab.evaluate.repetition import token_entropy
+from dgmark_lab.experiments.frontier import Measured, matched
+from dgmark_lab.experiments.spec import parse_experiment
+from dgmark_lab.experiments.store import Store
+from support.toy_experiments import TOY, report_toy, run_toy
+
+TEXTS = 400
+EFFORT = np.random.default_rng(5).normal(size=TEXTS)  # how diverse each prompt's texts are, whatever the scheme
+
+
+def cell(temperature: float, cost: float = 1.0, noise: float = 0.02, seed: int = 0) -> Measured:
+    """Texts of diversity T / 2 and perplexity cost * exp(2 T) on average, so that diversity .3 has cost * exp(1.2)."""
+    dice = np.random.default_rng([seed, round(100 * temperature), round(100 * cost)])
+    tokens = np.full(TEXTS, 100.0)
+    diversity = temperature / 2 + 0.02 * EFFORT + noise * dice.normal(size=TEXTS)
+    log_perplexity = np.log(cost) + 2 * temperature + 0.2 * EFFORT + noise * dice.normal(size=TEXTS)
+    return Measured(
+        temperature, diversity, log_perplexity * tokens, tokens, {"bits": np.full(TEXTS, 2 - temperature)}, {}
+    )
+
+
+def test_a_curve_is_read_at_the_diversity_of_the_reference_whatever_its_temperature() -> None:
+    reference = cell(0.6)
+    found = matched([cell(0.4, 1.5), cell(1.0, 1.5), cell(0.8, 1.5)], reference)
+    assert found is not None
+    # closed form: diversity is T / 2 for both, so T = .6 and the ratio is the cost, 1.5; the interval is 4 s.e. wide
+    assert found.temperature.value == pytest.approx(0.6, abs=0.02)
+    assert found.ratio.value == pytest.approx(1.5, rel=0.02)
+    assert found.figures["bits"].value == pytest.approx(1.4, abs=0.02)
+    assert found.ratio.low < found.ratio.value < found.ratio.high
+    assert found.ratio.high - found.ratio.low < 0.1
+
+
+def test_prompts_are_drawn_together_so_what_they_differ_in_cancels_out() -> None:
+    curve = [cell(0.4, 1.5, noise=0.001), cell(0.8, 1.5, noise=0.001)]
+    paired = matched(curve, cell(0.6, noise=0.001))
+    order = np.random.default_rng(1).permutation(TEXTS)
+    other = cell(0.6, noise=0.001)
+    shuffled = Measured(0.6, other.diversity[order], other.nats[order], other.tokens, {}, {})
+    apart = matched(curve, shuffled)
+    assert paired is not None
+    assert apart is not None
+    assert apart.ratio.high - apart.ratio.low > 5 * (paired.ratio.high - paired.ratio.low)
+
+
+def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
+    # 200 intervals of 95 %; fewer than 172 cover with probability 3e-7 (binomial), if they hold what they say
+    hits = 0
+    for seed in range(1, 201):
+        found = matched([cell(0.4, 1.5, 0.1, seed), cell(0.8, 1.5, 0.1, seed)], cell(0.6, 1.0, 0.1, 1000 + seed))
+        assert found is not None
+        hits += found.ratio.low <= 1.5 <= found.ratio.high
+    assert hits >= 172
+
+
+def test_a_diversity_outside_the_temperatures_that_were_run_has_no_figures() -> None:
+    assert matched([cell(0.7), cell(1.0)], cell(0.6)) is None
+    assert matched([cell(0.4), cell(0.5)], cell(0.6)) is None
+    assert matched([cell(0.6)], cell(0.6)) is None
+
+
+def test_shares_stay_within_their_range_and_keep_some_doubt() -> None:
+    ends = [replace(one, found={"found": np.full(TEXTS, 100.0)}) for one in (cell(0.4), cell(0.8))]
+    found = matched(ends, cell(0.6))
+    assert found is not None
+    sure = found.figures["found"]
+    # Wilson's interval of 400 of 400; every draw of the bootstrap is 100 %
+    assert (sure.value, sure.high) == (100, 100)
+    assert sure.low == pytest.approx(99.05, abs=0.01)
+    steep = [replace(ends[0], found={"found": np.zeros(TEXTS)}), ends[1]]
+    edge = matched(steep, cell(0.79, noise=0.1))
+    assert edge is not None
+    assert 0 <= edge.figures["found"].low < edge.figures["found"].high <= 100
+
+
+def test_cells_over_different_prompts_are_refused() -> None:
+    one = cell(0.8)
+    half = Measured(0.8, one.diversity[:9], one.nats[:9], one.tokens[:9], {}, {})
+    with pytest.raises(ValueError, match="over the same prompts"):
+        matched([cell(0.4), half], cell(0.6))
+
+
+def test_the_entropy_of_a_text() -> None:
+    assert token_entropy([7] * 9) == 0
+    assert token_entropy([1, 2, 3, 4] * 5) == pytest.approx(2)
+    assert token_entropy([]) == 0
+
+
+SWEPT = """
+name = "swept"
+title = "Swept"
+source = "nowhere"
+view = "frontier"
+null = "plain, T = 1"
+measures = ["perplexity"]
+[builtin]
+model = "storyteller"
+prompts = "some"
+texts = 6
+[paper]
+model = "some/model"
+prompts = "some"
+texts = 6
+[prompts.some]
+dataset = "six prompts"
+texts = ["one", "two", "three", "four", "five", "six"]
+[[sweeps]]
+name = "plain"
+temperatures = [1.0]
+[[sweeps]]
+name = "dgmark"
+scheme = "dgmark"
+key = { code_length = 4 }
+decoding = { guard = 0.1 }
+temperatures = [0.5, 2.0]
+"""
+
+
+def test_a_sweep_is_one_cell_a_temperature_in_the_order_of_the_file() -> None:
+    experiment = parse_experiment(SWEPT, "test")
+    assert [cell.name for cell in experiment.cells] == ["plain, T = 1", "dgmark, T = 0.5", "dgmark, T = 2"]
+    hot = experiment.cells[2]
+    assert (hot.group, hot.at, hot.decoding) == ("dgmark", 2.0, {"guard": 0.1, "temperature": 2.0})
+    assert (hot.scheme, hot.key.code_length) == ("dgmark", 4)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("guard = 0.1", "temperature = 0.1"), "a sweep sets temperature, at and group itself"),
+        (("temperatures = [0.5, 2.0]", "temperatures = [0.5, 0.5]"), "two cells are called dgmark, T = 0.5"),
+        (("temperatures = [0.5, 2.0]", "temperatures = []"), "sweeps.1.temperatures"),
+        (('null = "plain, T = 1"', 'null = "plain"'), "there is no cell plain"),
+        ((SWEPT[SWEPT.index("[[sweeps]]") :], ""), "there is no cell"),
+    ],
+)
+def test_what_is_wrong_with_a_sweep_is_said(change: tuple[str, str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        parse_experiment(SWEPT.replace(*change), "test")
+
+
+def with_words(store: Store, plan: str, words: dict[str, int]) -> None:
+    """Replace the texts of each cell by 32 draws of so many words; the toy itself hardly repeats one."""
+    for name, cell in store.read_plan(plan)["cells"].items():
+        path = store.path("texts", cell["recipe"])
+        dice = np.random.default_rng(words[name])
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        new = [{**row, "text": " ".join(f"w{i}" for i in dice.integers(words[name], size=32))} for row in rows]
+        path.write_text("".join(json.dumps(row) + "\n" for row in new))
+
+
+def judged(store: Store, plan: str) -> None:
+    """Give every text of the store a made-up perplexity: exp(2) for cells of T <= 1, exp(3) for hotter ones."""
+    content = store.read_plan(plan)
+    with store.open("perplexity", "made-up", {}) as file:
+        for cell in content["cells"].values():
+            nats = 20.0 if cell["settings"]["temperature"] <= 1 else 30.0
+            file.append({"id": row_id, "nats": nats, "tokens": 10} for row_id in cell["rows"])
+    store.write_plan(plan, {**content, "judge": {"hash": "made-up"}})
+
+
+def test_the_report_shows_cells_and_schemes_at_the_diversity_of_unmarked_text(tmp_path: Path) -> None:
+    experiment = parse_experiment(SWEPT, "test")
+    store = run_toy(experiment, tmp_path, limit=6, length=32)
+    with_words(store, "swept", {"dgmark, T = 0.5": 3, "plain, T = 1": 6, "dgmark, T = 2": 12})
+    judged(store, "swept")
+    section = report_toy(experiment, store).section
+    shown = {(q.cell, q.name): q.ours for q in section.quantities}
+    hot = shown["dgmark, T = 2", "perplexity"]
+    assert hot is not None
+    assert hot.value == pytest.approx(np.exp(3))
+    ends = [shown[f"dgmark, T = {t}", "distinct-2"] for t in ("0.5", "2")]
+    plain = shown["plain, T = 1", "distinct-2"]
+    assert plain is not None
+    low, high = (one.value for one in ends if one is not None)
+    share = (plain.value - low) / (high - low)
+    assert 0 < share < 1
+    there = shown["dgmark, as diverse as plain, T = 1", "perplexity ratio"]
+    assert there is not None
+    assert there.value == pytest.approx(np.exp(share))
+    back = shown["plain, T = 1", "read back"]
+    assert back is not None
+    assert (back.value, back.count) == (0, 6)  # the ids are still those of the texts that were replaced
+    assert section.tables[0].title.startswith("As diverse as plain, T = 1")
+    assert set(section.figures) == {"perplexity-by-diversity", "found-by-perplexity"}
+
+
+def test_cells_without_all_texts_are_left_out_of_the_curves(tmp_path: Path) -> None:
+    experiment = parse_experiment(SWEPT, "test")
+    store = run_toy(experiment, tmp_path, limit=5, length=8)
+    judged(store, "swept")
+    section = report_toy(experiment, store).section
+    assert {q.name for q in section.quantities} == {"distinct-3", "token entropy", "repeated 4-grams", "read back"}
+    read_back = [
+        100 * np.mean([TOY.tokenizer.encode(row["text"]) == row["token_ids"] for row in rows])
+        for rows in (
+            store.read("texts", cell["recipe"]).values() for cell in store.read_plan("swept")["cells"].values()
+        )
+    ]
+    assert [q.ours.value for q in section.quantities if q.name == "read back" and q.ours] == read_back
+    assert [table.title for table in section.tables] == ["The texts"]
+    assert section.figures == {}

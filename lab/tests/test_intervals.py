@@ -1,0 +1,151 @@
+"""Bootstrap intervals: coverage by simulation, known values, paired against unpaired, the sign test."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest, bootstrap
+
+from dgmark.errors import InputError, SettingsError
+from dgmark_lab.evaluate.intervals import METHODS, Bootstrap, Interval, Method
+from dgmark_lab.evaluate.paired import compare_paired, compare_ratios, sign_test
+from dgmark_lab.experiments.estimates import auc
+from support.unchecked import unchecked
+
+
+@pytest.mark.parametrize("method", ["bca", "percentile"])
+def test_intervals_are_scipys(method: str) -> None:
+    """Of one sample and 20,000 draws each; both ends may differ by Monte Carlo noise alone."""
+    sample = np.random.default_rng(1).exponential(size=40)
+    mine = Bootstrap(method=method, resamples=20_000).mean(sample)  # type: ignore[arg-type]
+    theirs = bootstrap(
+        (sample,), np.mean, n_resamples=20_000, method=method.replace("bca", "BCa"), rng=np.random.default_rng(2)
+    ).confidence_interval
+    assert mine.value == pytest.approx(sample.mean())
+    assert mine.low == pytest.approx(theirs.low, abs=0.015)
+    assert mine.high == pytest.approx(theirs.high, abs=0.015)
+
+
+@pytest.mark.parametrize("method", ["bca", "percentile"])
+def test_intervals_cover_as_often_as_they_say(method: str) -> None:
+    """1,000 normal samples of 60: a bootstrap mean covers at .94 (small-sample undercoverage included).
+
+    The count of a true .94 lies within 5 standard deviations (.0376) but for 6e-7.
+    """
+    rng = np.random.default_rng(5)
+    made = Bootstrap(method=method, resamples=200)  # type: ignore[arg-type]
+    covered = 0
+    for _ in range(1000):
+        found = made.mean(rng.normal(1.0, 2.0, 60))
+        assert found.low is not None
+        assert found.high is not None
+        covered += found.low <= 1.0 <= found.high
+    assert abs(covered / 1000 - 0.94) < 0.0376
+
+
+def test_a_ratio_weighs_texts_by_their_tokens() -> None:
+    nats, tokens = np.array([10.0, 300.0]), np.array([10.0, 100.0])
+    assert Bootstrap().ratio(nats, tokens).value == pytest.approx(310 / 110)
+
+
+def test_the_same_texts_have_the_same_interval() -> None:
+    values = np.random.default_rng(0).normal(size=30)
+    assert Bootstrap().mean(values) == Bootstrap().mean(values)
+    assert Bootstrap().mean(values) != Bootstrap(seed=1).mean(values)
+
+
+def test_values_that_do_not_vary_have_a_point_for_an_interval() -> None:
+    found = Bootstrap().mean(np.full(7, 2.5))
+    assert (found.low, found.value, found.high) == (2.5, 2.5, 2.5)
+    assert Bootstrap().mean(np.array([3.0])) == Interval(3.0, None, None)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_few_texts_have_no_interval(method: Method) -> None:
+    values = np.arange(5.0)
+    assert Bootstrap(method=method).mean(values[:4]) == Interval(1.5, None, None)
+    five = Bootstrap(method=method).mean(values)
+    assert five.low is not None
+    assert five.high is not None
+    assert 0 < five.low < 2 < five.high < 4
+    assert math.isnan(auc(values, values[:4]).low)
+    assert not math.isnan(auc(values, values).low)
+
+
+def test_chunks_of_draws_are_one_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    import dgmark_lab.evaluate.intervals as module
+
+    values = np.random.default_rng(0).normal(size=30)
+    whole = Bootstrap().mean(values)
+    monkeypatch.setattr(module, "_CHUNK", 700)
+    assert Bootstrap().mean(values) == whole
+
+
+@pytest.mark.parametrize("wrong", [{"method": "basic"}, {"confidence": 1.0}, {"resamples": 5}])
+def test_invalid_settings_are_refused(wrong: dict[str, object]) -> None:
+    with unchecked(), pytest.raises(SettingsError):
+        Bootstrap(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match="no text"):
+        Bootstrap().mean(np.array([]))
+
+
+def test_pairing_takes_out_what_the_prompts_share() -> None:
+    rng = np.random.default_rng(7)
+    prompt = rng.normal(0, 10, 100)
+    first, second = prompt + rng.normal(0, 1, 100), prompt + 1 + rng.normal(0, 1, 100)
+    found = compare_paired(first.tolist(), second.tolist())
+    difference = found.difference
+    assert difference.value == pytest.approx(float((second - first).mean()))
+    assert difference.low is not None
+    assert difference.high is not None
+    assert 0 < difference.low < 1 < difference.high < 2
+    assert found.first.low is not None
+    assert found.first.high is not None
+    assert found.first.high - found.first.low > 3  # of one set alone
+    assert (found.larger, found.smaller) == (int((second > first).sum()), int((second < first).sum()))
+
+
+def test_paired_differences_cover_as_often_as_they_say() -> None:
+    """300 samples, within 5 standard deviations (.0686) of .94, but for 6e-7."""
+    rng = np.random.default_rng(11)
+    made, covered = Bootstrap(resamples=200), 0
+    for _ in range(300):
+        first = rng.normal(0, 5, 60)
+        found = compare_paired(first, first + rng.normal(0.3, 1, 60), made).difference
+        assert found.low is not None
+        assert found.high is not None
+        covered += found.low <= 0.3 <= found.high
+    assert abs(covered / 300 - 0.94) < 0.0686
+
+
+def test_rows_are_paired_by_id() -> None:
+    found = compare_paired({"a": 1.0, "b": 2.0, "c": 9.0}, {"b": 3.0, "a": 1.0, "d": 7.0})
+    assert (found.pairs, found.larger, found.smaller) == (2, 1, 0)
+    assert found.difference.value == pytest.approx(0.5)
+
+
+def test_a_ratio_of_sums_is_compared_over_all_texts_together() -> None:
+    found = compare_ratios(([10, 30], [10, 10]), ([20, 90], [10, 20]))
+    assert found.value == pytest.approx(110 / 30 - 2)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ({"a": 1.0}, {"b": 1.0}, "share no text"),
+        ([1.0, 2.0], [1.0], "2 and 1 figures"),
+        ([1.0], {"a": 1.0}, "has ids"),
+        ([float("nan")], [1.0], "not finite"),
+        ([], [], "share no text"),
+    ],
+)
+def test_sets_that_cannot_be_paired_are_refused(first: object, second: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        compare_paired(first, second)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("larger", "smaller"), [(0, 0), (5, 5), (3, 9), (20, 1), (0, 8), (150, 90)])
+def test_the_sign_test_is_the_exact_binomial(larger: int, smaller: int) -> None:
+    n = larger + smaller
+    expected = binomtest(larger, n, 0.5).pvalue if n else 1.0
+    assert sign_test(larger, smaller) == pytest.approx(expected)

@@ -1,0 +1,286 @@
+"""Perplexity under a judge against a slow loop; windows, prompts, refusals; the built-in judge."""
+
+import json
+import math
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import Gemma3Config, Gemma3ForConditionalGeneration
+
+from dgmark.checkpoint.folder import builtin_folder
+from dgmark.checkpoint.tokenizer import load_tokenizer
+from dgmark.errors import CheckpointFormat, InputError, ModelNotFound, SettingsError
+from dgmark.models.load import load_model
+from dgmark_lab.evaluate.judge import Judge, load_judge
+from dgmark_lab.evaluate.likelihood import ScoredText, compare_perplexities, perplexity, summarise
+from dgmark_lab.evaluate.nats import token_nats
+from support.fresh_process import run_fresh
+from support.tiny_checkpoints import write
+
+PROMPTS = ["Once upon a time", "The old king said that", "", "He went down to the sea, and"]
+TEXTS = [
+    " there was a little girl who lived in the wood.",
+    " he would go.",
+    "The sun was on the hills.",
+    " never came back",
+]
+
+
+@pytest.fixture(scope="module")
+def judge() -> Judge:
+    return load_judge(device="cpu", dtype="fp32")
+
+
+def slow_nats(judge: Judge, text: str, prompt: str) -> list[float]:
+    """One forward for every token, each of what stands before it alone."""
+    before, nats = judge.tokenizer.encode(prompt), []
+    for token in judge.tokenizer.encode(text):
+        if before:
+            logits = judge.network(input_ids=torch.tensor([before])).logits[0, -1].double()
+            nats.append(float(logits.logsumexp(0) - logits[token]))
+        before = [*before, token]
+    return nats
+
+
+def test_nats_are_those_of_one_token_after_another(judge: Judge) -> None:
+    found = token_nats(judge, TEXTS, PROMPTS)
+    for nats, text, prompt in zip(found, TEXTS, PROMPTS, strict=True):
+        np.testing.assert_allclose(nats, slow_nats(judge, text, prompt), atol=1e-4)
+    assert len(found[2]) == len(judge.tokenizer.encode(TEXTS[2])) - 1  # no prompt: nothing to predict the first from
+
+
+def test_batches_and_order_do_not_matter(judge: Judge) -> None:
+    together = token_nats(judge, TEXTS, PROMPTS)
+    alone = token_nats(judge, TEXTS, PROMPTS, batch_tokens=1)
+    back = token_nats(judge, TEXTS[::-1], PROMPTS[::-1])[::-1]
+    for one, two, three in zip(together, alone, back, strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-4)
+        np.testing.assert_allclose(one, three, atol=1e-4)
+
+
+@pytest.mark.parametrize(("context", "stride"), [(8, None), (8, 1), (9, 3), (12, 11)])
+def test_windows_score_each_token_once_with_the_context_that_was_promised(
+    judge: Judge, context: int, stride: int | None
+) -> None:
+    short = replace(judge, context_length=context)
+    prompt, text = PROMPTS[3], TEXTS[0] + TEXTS[2]
+    head, body = judge.tokenizer.encode(prompt), judge.tokenizer.encode(text)
+    (found,) = token_nats(short, [text], [prompt], stride=stride)
+    ids, step = head + body, stride or context // 2
+    expected, stop = [], max(context, len(head) + step)
+    for at in range(len(head), len(ids)):
+        if at >= stop:
+            stop += step
+        last = min(stop, len(ids))
+        logits = judge.network(input_ids=torch.tensor([ids[max(0, last - context) : at]])).logits[0, -1].double()
+        expected.append(float(logits.logsumexp(0) - logits[ids[at]]))
+        assert at - max(0, last - context) >= min(at, context - step)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_figures_are_the_sums_they_claim_to_be(judge: Judge) -> None:
+    found = perplexity(judge, [*TEXTS, ""], [*PROMPTS, "An empty text after this"])
+    nats = [slow_nats(judge, text, prompt) for text, prompt in zip(TEXTS, PROMPTS, strict=True)]
+    total, count = sum(map(sum, nats)), sum(map(len, nats))
+    assert found.corpus.value == pytest.approx(math.exp(total / count), rel=1e-4)
+    assert found.mean.value == pytest.approx(np.mean([math.exp(sum(one) / len(one)) for one in nats]), rel=1e-4)
+    assert found.tokens == count
+    first = judge.tokenizer.decode(judge.tokenizer.encode(TEXTS[2])[:1])
+    characters = sum(map(len, TEXTS)) - len(first)
+    assert found.nats_per_character.value == pytest.approx(total / characters, rel=1e-4)
+    assert (found.corpus.low, found.corpus.high) == (None, None)  # of so few texts
+    twice = perplexity(judge, [*TEXTS, *TEXTS], [*PROMPTS, *PROMPTS]).corpus
+    assert twice.low is not None
+    assert twice.high is not None
+    assert twice.low < twice.value < twice.high
+    assert twice.value == pytest.approx(found.corpus.value, rel=1e-6)
+    assert [text.tokens for text in found.texts] == [*map(len, nats), 0]
+    assert found.texts[-1].perplexity is None
+    assert json.loads(json.dumps(found.to_dict()))["num_tokens"] == count
+
+
+def test_bytes_are_those_of_utf8(judge: Judge) -> None:
+    (text,) = perplexity(judge, ["Brüder – ja"], ["Die"]).texts
+    assert (text.characters, text.bytes) == (11, 14)
+
+
+def test_ids_are_taken_as_they_are(judge: Judge) -> None:
+    ids = [judge.tokenizer.encode(text) for text in TEXTS]
+    by_ids = perplexity(judge, ids, [judge.tokenizer.encode(prompt) for prompt in PROMPTS])
+    assert by_ids.texts == perplexity(judge, TEXTS, PROMPTS).texts
+    split = [
+        ids[0][:1],
+        [one for token in ids[0][1:] for one in judge.tokenizer.encode(judge.tokenizer.decode([token]))],
+    ]
+    assert perplexity(judge, [split[0] + split[1]], [PROMPTS[0]]).tokens == len(split[1]) + 1
+    with pytest.raises(InputError, match="id 8192 is not among"):
+        perplexity(judge, [[5, 8192]])
+
+
+def test_texts_that_cannot_be_scored_are_refused(judge: Judge) -> None:
+    with pytest.raises(InputError, match="2 texts and 1 prompts"):
+        perplexity(judge, ["a b", "c d"], ["x"])
+    with pytest.raises(InputError, match="no text has a token"):
+        perplexity(judge, ["", ""])
+    for stride in (0, 512):
+        with pytest.raises(SettingsError, match=f"stride {stride} is invalid"):
+            perplexity(judge, ["a b"], stride=stride)
+
+
+def test_paired_perplexities_know_what_the_prompts_share() -> None:
+    rng = np.random.default_rng(3)
+    easy = rng.normal(3, 1, 200)  # what a prompt makes of a text, common to both sets
+    first = [ScoredText(float(nats * 100), 100, 400, 400) for nats in easy]
+    second = [ScoredText(float((nats + 0.1) * 100), 100, 400, 400) for nats in easy]
+    found = compare_perplexities([*first, ScoredText(0, 0, 0, 0)], [*second, first[0]])
+    assert found.pairs == 200
+    assert found.ratio.value == pytest.approx(math.exp(0.1))
+    assert found.ratio.low == pytest.approx(math.exp(0.1))  # no pair differs from another
+    assert found.corpus.value > 0
+    with pytest.raises(InputError, match="1 and 2 texts"):
+        compare_perplexities(first[:1], second[:2])
+
+
+def test_the_built_in_judge_prefers_prose_to_its_words_in_any_order(judge: Judge) -> None:
+    text = (Path(__file__).parents[2] / "tests" / "texts" / "willows.txt").read_text()
+    words = text.split()
+    shuffled = " ".join(np.random.default_rng(0).permutation(words))
+    found = [perplexity(judge, [one[:1500]]).nats_per_byte.value for one in (text, shuffled)]
+    assert found[0] + 0.3 < found[1]
+
+
+def test_the_judge_shares_the_storytellers_tokenizer(judge: Judge) -> None:
+    assert judge.tokenizer.fingerprint == load_tokenizer().fingerprint
+    assert not (builtin_folder("judge") / "tokenizer.json").exists()
+    assert judge.context_length == 512
+
+
+def test_importing_the_comparisons_needs_no_torch() -> None:
+    code = """
+import sys
+from dgmark_lab.evaluate import compare_paired, diversity
+compare_paired([1, 2], [2, 4])
+diversity(["a b"])
+print("torch" in sys.modules)
+"""
+    assert run_fresh(code).strip() == "False"
+
+
+def test_a_single_text_has_no_interval(judge: Judge) -> None:
+    found = summarise(judge, [ScoredText(6.0, 3, 10, 10)])
+    assert found.corpus.value == pytest.approx(math.exp(2))
+    assert found.corpus.low is None
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The built-in judge as a user's folder: the plain layout with its tokenizer beside."""
+    copied = tmp_path / "judge"
+    shutil.copytree(builtin_folder("judge"), copied)
+    shutil.copy(builtin_folder("storyteller") / "tokenizer.json", copied)
+    return copied
+
+
+def test_a_folder_gives_the_same_figures(judge: Judge, folder: Path) -> None:
+    mine = load_judge(str(folder), device="cpu", dtype="fp32", context=64)
+    assert mine.context_length == 64
+    assert perplexity(mine, TEXTS, PROMPTS).texts == perplexity(judge, TEXTS, PROMPTS).texts
+
+
+def test_an_opening_token_stands_before_every_text_and_window(judge: Judge, folder: Path) -> None:
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "add_bos_token": True}))
+    mine = load_judge(str(folder), device="cpu", dtype="fp32")
+    assert mine.opening == (1,)
+    found = token_nats(mine, TEXTS, PROMPTS)
+    plain = token_nats(judge, TEXTS, [[1, *judge.tokenizer.encode(prompt)] for prompt in PROMPTS])
+    assert [len(one) for one in found] == [len(judge.tokenizer.encode(text)) for text in TEXTS]
+    for one, two in zip(found, plain, strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "no-such-model", "auto_map": {"AutoModelForCausalLM": "x.Y"}}, "runs no code"),
+        ({"transformers_weights": "model.bin"}, "names a file of weights"),
+        ({"quantization_config": {"quant_method": "quark"}}, "quantized by 'quark'"),
+        ({"intermediate_size": 860}, "has the sizes"),
+    ],
+)
+def test_unsuitable_judges_are_refused(folder: Path, changes: dict[str, Any], message: str) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
+    with pytest.raises(CheckpointFormat, match=message):
+        load_judge(str(folder))
+
+
+def test_what_config_json_says_of_code_to_run_is_left_out_at_any_depth(folder: Path) -> None:
+    from dgmark.checkpoint.folder import Checkpoint
+    from dgmark.models.architecture import own_config
+
+    nested = {"text_config": {"_attn_implementation": "somebody/kernels", "hidden_size": 8}, "attn_implementation": "x"}
+    assert own_config(Checkpoint("x", folder, nested)) == {"text_config": {"hidden_size": 8}}
+
+
+def test_a_pickle_is_no_judge(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(ModelNotFound, match="only safetensors"):
+        load_judge(str(folder))
+
+
+def test_a_model_that_sees_what_it_predicts_is_no_judge(tmp_path: Path) -> None:
+    bert = tmp_path / "bert"
+    write(bert, "bert")
+    with pytest.raises(CheckpointFormat, match="attends to later tokens"):
+        load_judge(str(bert))
+    with pytest.raises(CheckpointFormat, match="no autoregressive model"):
+        load_judge("storyteller")
+
+
+def test_invalid_contexts_and_dtypes_are_refused(folder: Path) -> None:
+    with pytest.raises(SettingsError, match="context 1024 is invalid"):
+        load_judge(str(folder), context=1024)
+    with pytest.raises(SettingsError, match="dtype 'fp8'"):
+        load_judge(dtype="fp8")
+    assert load_judge(device="cpu", dtype="float32").dtype == load_judge(device="cpu", dtype=torch.float32).dtype
+
+
+def test_gemma_3_in_its_layout_with_pictures_is_a_judge_of_text(tmp_path: Path) -> None:
+    """Its config.json nests one for text; the class is the one for text and pictures."""
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    text = {**sizes, "vocab_size": 8200, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 256}
+    vision = {**sizes, "num_hidden_layers": 1, "image_size": 28, "patch_size": 14}
+    config = Gemma3Config(text_config={**text, "sliding_window": 16}, vision_config=vision, mm_tokens_per_image=4)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        made = Gemma3ForConditionalGeneration(config)
+        made.train(False)
+    made.save_pretrained(tmp_path)
+    shutil.copy(builtin_folder("storyteller") / "tokenizer.json", tmp_path)
+    mine = load_judge(str(tmp_path), device="cpu", dtype="fp32")
+    assert (mine.context_length, mine.vocab_size) == (256, 8200)
+    (found,) = token_nats(mine, [TEXTS[0]], [PROMPTS[0]])
+    head, body = mine.tokenizer.encode(PROMPTS[0]), mine.tokenizer.encode(TEXTS[0])
+    with torch.no_grad():
+        logits = made(input_ids=torch.tensor([head + body])).logits[0, len(head) - 1 : -1].log_softmax(-1)
+    np.testing.assert_allclose(found, -logits[torch.arange(len(body)), torch.tensor(body)].numpy(), atol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_diffusion_models_text_is_told_from_noise(judge: Judge) -> None:
+    model = load_model(device="cpu", dtype="fp32")
+    text = evaluate_generate(model)
+    noise = judge.tokenizer.decode(np.random.default_rng(0).integers(4, 8192, 32).tolist())
+    assert perplexity(judge, [text], ["Once upon a time"]).corpus.value < perplexity(judge, [noise]).corpus.value / 10
+
+
+def evaluate_generate(model: Any) -> str:
+    from dgmark.decode import generate
+
+    return generate(model, "Once upon a time", key=None, length=32, temperature=0.5)[0].text

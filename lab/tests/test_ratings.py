@@ -1,0 +1,177 @@
+"""Ratings by a language model, against a local server: retries, malformed replies, the cache, a key kept secret."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("openai")
+
+from dgmark.errors import EndpointError, InputError, SettingsError
+from dgmark_lab.endpoint import Endpoint
+from dgmark_lab.evaluate.ratings import PROMPT, Rating, rate_texts, read_rating
+from support.stub_endpoint import GOOD, StubEndpoint, answer, stub_endpoint
+
+SECRET = "sk-not-a-real-key-but-secret"
+
+
+@pytest.fixture
+def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[StubEndpoint]:
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    with stub_endpoint() as server:
+        yield server
+
+
+def test_texts_are_rated_with_the_papers_prompt(stub: StubEndpoint) -> None:
+    found = rate_texts(["A text.", "Another."], stub.endpoint())
+    assert [text.rating for text in found.texts] == [Rating(**GOOD)] * 2
+    assert found.means["overall"].value == pytest.approx(4.17)
+    assert found.failed == 0
+    request = next(one for one in stub.requests if one["messages"][1]["content"] == "A text.")
+    assert request["path"] == "/v1/chat/completions"
+    assert request["messages"][0] == {"role": "system", "content": PROMPT}
+    assert (request["temperature"], request["response_format"]) == (0.0, {"type": "json_object"})
+    assert stub.headers[0]["authorization"] == f"Bearer {SECRET}"
+
+
+def test_the_prompt_is_the_papers_word_by_word() -> None:
+    words = " ".join(PROMPT.split())
+    for part in (
+        "You are an impartial expert evaluator of linguistic text quality.",
+        "The given text is a continuation generated from a truncated C4 sample. It may start or end abruptly because "
+        "the generation length is fixed. Do NOT penalize truncation or incompleteness.",
+        "Evaluate ONLY linguistic quality on these criteria: - Coherence: logical flow of ideas - Clarity: easy to "
+        "understand - Naturalness: how fluent / human-written the text appears",
+        'Rate each from 1 (poor) to 5 (excellent). Compute "overall" as the average of the three.',
+        'Return only a JSON object in exactly the following structure: { "coherence": number, "clarity": number, '
+        '"naturalness": number, "overall": number }',
+    ):
+        assert part in words
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "no JSON at all",
+        {**GOOD, "overall": "4"},
+        {**GOOD, "clarity": 6},
+        {**GOOD, "clarity": True},
+        {**GOOD, "more": 1},
+        {"coherence": 4},
+        [4, 5, 3.5, 4.17],
+        '{"coherence": NaN, "clarity": 5, "naturalness": 3.5, "overall": 4}',
+        "[" * 100_000,
+        None,
+    ],
+)
+def test_a_reply_of_another_form_is_asked_for_again_and_never_kept(
+    stub: StubEndpoint, tmp_path: Path, wrong: object
+) -> None:
+    stub.script = [lambda: answer(wrong), lambda: answer(GOOD)]
+    found = rate_texts(["A text."], stub.endpoint(cache=tmp_path))
+    assert found.texts[0].rating == Rating(**GOOD)
+    assert len(stub.requests) == 2
+    (kept,) = tmp_path.iterdir()
+    assert json.loads(json.loads(kept.read_text())["reply"]) == GOOD
+
+
+def test_a_code_fence_around_the_reply_is_taken_off() -> None:
+    assert read_rating(f"```json\n{json.dumps(GOOD)}\n```") == read_rating(json.dumps(GOOD))
+    with pytest.raises(ValueError, match="line 1"):
+        read_rating(f"Here you are: {json.dumps(GOOD)}")
+
+
+def test_too_many_requests_wait_as_long_as_the_service_says(stub: StubEndpoint) -> None:
+    busy = (429, {"error": {"message": "slow down"}}, {"Retry-After": "7"})
+    stub.script = [lambda: busy, lambda: (503, b"<html>", {}), lambda: answer(GOOD)]
+    assert rate_texts(["A text."], stub.endpoint(pause=1.0)).failed == 0
+    first, second = stub.waits
+    assert first == 7.0
+    assert 1.5 <= second <= 2.5  # twice the first pause, jittered
+
+
+def test_a_silent_service_is_given_up(stub: StubEndpoint) -> None:
+    def late() -> tuple[int, Any, dict[str, str]]:
+        time.sleep(0.6)
+        return answer(GOOD)
+
+    stub.script = [late, lambda: answer(GOOD)]
+    assert rate_texts(["A text."], stub.endpoint(timeout=0.2)).failed == 0
+    assert len(stub.requests) == 2
+
+
+def test_a_text_that_gets_no_usable_reply_fails_alone(stub: StubEndpoint) -> None:
+    def reply() -> tuple[int, Any, dict[str, str]]:
+        return answer(GOOD if stub.texts[-1] == "good" else "bad")
+
+    stub.script = [reply]
+    found = rate_texts(["good", "bad", "good"], stub.endpoint(attempts=3), workers=1)
+    assert found.failed == 1
+    assert found.texts[1].error is not None
+    assert "3 attempts" in found.texts[1].error
+    assert len(stub.requests) == 2 + 3
+    with pytest.raises(EndpointError, match="not in the requested form"):
+        rate_texts(["bad"], stub.endpoint(attempts=2), workers=1)
+
+
+def test_a_refusal_is_not_repeated(stub: StubEndpoint) -> None:
+    stub.script = [lambda: (400, {"error": {"message": f"no such model, {SECRET}"}}, {})]
+    with pytest.raises(EndpointError, match="HTTP 400") as caught:
+        rate_texts(["A text."], stub.endpoint())
+    assert len(stub.requests) == 1
+    assert SECRET not in str(caught.value)
+
+
+def test_a_service_that_cannot_be_reached_says_so(stub: StubEndpoint) -> None:
+    stub.server.server_close()
+    with pytest.raises(EndpointError, match="the service is unreachable"):
+        rate_texts(["A text."], stub.endpoint(attempts=2))
+
+
+def test_a_second_run_asks_nothing(stub: StubEndpoint, tmp_path: Path) -> None:
+    first = rate_texts(["A text.", "Another."], stub.endpoint(cache=tmp_path))
+    again = rate_texts(["A text.", "Another."], stub.endpoint(cache=tmp_path))
+    assert len(stub.requests) == 2
+    assert [text.rating for text in again.texts] == [text.rating for text in first.texts]
+    assert [text.cached for text in (*first.texts, *again.texts)] == [False, False, True, True]
+    rate_texts(["A text."], stub.endpoint(cache=tmp_path, temperature=0.5))
+    assert len(stub.requests) == 3  # another question
+
+
+def test_a_damaged_answer_on_disk_is_asked_for_again(stub: StubEndpoint, tmp_path: Path) -> None:
+    rate_texts(["A text."], stub.endpoint(cache=tmp_path))
+    (kept,) = tmp_path.iterdir()
+    for content in ("{", "[]", json.dumps({"reply": "no rating"})):
+        kept.write_text(content)
+        assert rate_texts(["A text."], stub.endpoint(cache=tmp_path)).failed == 0
+    assert len(stub.requests) == 4
+
+
+def test_the_key_stays_in_the_environment(stub: StubEndpoint, tmp_path: Path) -> None:
+    stub.script = [lambda: answer(GOOD), lambda: answer(GOOD)]
+    found = rate_texts(["A text."], stub.endpoint(cache=tmp_path))
+    written = "".join(path.read_text() for path in tmp_path.iterdir())
+    assert SECRET not in written + repr(found) + json.dumps(found.to_dict()) + repr(stub.endpoint())
+    stub.script = [lambda: (401, {"error": {"message": f"Incorrect API key provided: {SECRET[:8]}***"}}, {})]
+    with pytest.raises(EndpointError, match="check OPENAI_API_KEY") as caught:
+        rate_texts(["Yet another."], stub.endpoint())
+    assert SECRET[:8] not in str(caught.value)
+
+
+def test_without_a_key_only_a_named_service_is_asked(stub: StubEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY")
+    with pytest.raises(SettingsError, match="OPENAI_API_KEY"):
+        rate_texts(["A text."], Endpoint())
+    assert rate_texts(["A text."], stub.endpoint()).failed == 0
+
+
+@pytest.mark.parametrize("url", ["ftp://x/v1", "localhost:8000", "http://user:pass@host/v1", "https://h/v1?key=x"])
+def test_invalid_urls_and_urls_with_secrets_are_refused(url: str) -> None:
+    with pytest.raises(SettingsError, match="base URL") as caught:
+        Endpoint(base_url=url)
+    assert "pass" not in str(caught.value)
+    with pytest.raises(InputError, match="no text"):
+        rate_texts([])

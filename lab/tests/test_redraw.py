@@ -1,0 +1,62 @@
+"""p-values by re-drawn keys: uniform under the null, early stopping included."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dgmark.detection.public_numbers import PublicNumbers
+from dgmark_lab.baselines.redraw import ENOUGH, draws_needed, redrawn_p
+from support.unchecked import unchecked
+
+IDS = np.arange(50, dtype=np.int64)
+
+
+def draws_for(name: str) -> PublicNumbers:
+    return PublicNumbers(name, IDS, IDS)
+
+
+def matches(groups: NDArray[Any]) -> NDArray[Any]:
+    return np.asarray(groups.sum(axis=0, dtype=np.float64))
+
+
+@pytest.mark.parametrize("alpha", [0.5, 0.1, 0.02])
+def test_the_p_value_by_rank_holds_its_level_with_early_stopping(alpha: float) -> None:
+    """2,000 null keys; the share may exceed alpha by 4 standard errors (false alarm about 1e-4)."""
+    rng = np.random.default_rng(0)
+    with unchecked():
+        p = [
+            redrawn_p(matches, rng.integers(0, 2, 50, dtype=np.uint8), draws_for(f"level {k}"), 2, most=400).p_value
+            for k in range(2000)
+        ]
+    share = np.mean(np.array(p) <= alpha)
+    assert share <= alpha + 4 * np.sqrt(alpha * (1 - alpha) / 2000)
+    assert share > 0.4 * alpha  # and is not far too small: match counts take few values, so ties cost some
+
+
+def test_a_hopeless_key_stops_after_a_few_draws() -> None:
+    found = redrawn_p(matches, np.zeros(50, dtype=np.uint8), draws_for("zero"), 2, most=10**9)
+    assert (found.p_value, found.draws, found.exceedances) == (1.0, ENOUGH, ENOUGH)
+
+
+def test_the_best_key_gets_the_smallest_p_value_that_so_many_draws_give() -> None:
+    found = redrawn_p(matches, np.ones(50, dtype=np.uint8), draws_for("ones"), 2, most=999)
+    assert (found.p_value, found.draws, found.exceedances) == (1 / 1000, 999, 0)
+
+
+def test_continuing_equals_never_having_stopped() -> None:
+    observed = np.array([1] * 33 + [0] * 17, dtype=np.uint8)
+    draws = draws_for("on")
+    first = redrawn_p(matches, observed, draws, 2, most=63)
+    assert first.exceedances < ENOUGH
+    resumed = redrawn_p(matches, observed, draws, 2, most=5000, previous=first)
+    whole = redrawn_p(matches, observed, draws_for("on"), 2, most=5000)
+    assert abs(resumed.p_value - whole.p_value) < 4 * whole.p_value / np.sqrt(ENOUGH)
+
+
+@pytest.mark.parametrize("level", [0.3, 0.01, 1e-4])
+def test_the_draws_needed_are_the_fewest(level: float) -> None:
+    most = draws_needed(level)
+    assert 1 / (1 + most) <= level * (1 + 1e-12)
+    assert most == 1 or 1 / most > level * (1 - 1e-12)

@@ -1,0 +1,223 @@
+"""Training: it resumes bit by bit, refuses what does not belong together, learns, and leaves a model that loads."""
+
+import functools
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import dgmark
+from dgmark.checkpoint.tokenizer import load_tokenizer
+from dgmark.errors import ResumeMismatch, SettingsError
+from dgmark_lab.training.corpus import read_documents
+from dgmark_lab.training.export import export
+from dgmark_lab.training.history import read_history
+from dgmark_lab.training.layout import llada_state, save_model
+from dgmark_lab.training.nelbo import held_out_rows, nelbo
+from dgmark_lab.training.networks import Network, load_network, weights_fingerprint
+from dgmark_lab.training.shards import Shards, prepare_shards
+from dgmark_lab.training.state import load_state
+from support.training_setup import same_tensors, tiny, trainer, write_tales
+
+
+def final(out: Path) -> dict[str, Any]:
+    return load_state(out / "state.pt").tensors
+
+
+# ---- resuming ----
+
+
+@pytest.mark.parametrize("kind", ["storyteller", "judge"])
+def test_a_run_in_pieces_ends_bit_equal_to_one_in_one_go(shards: Shards, tmp_path: Path, kind: str) -> None:
+    schedule = {"steps": 5, "warmup_steps": 2, "decay_steps": 2}
+    config = tiny(kind, rows={"short_share": 0.3, "short_lengths": [24]}, schedule=schedule)
+    assert trainer(config, shards, tmp_path / "whole").train().done
+    for step in range(1, 6):  # one step a piece: inside warm-up, the flat part and the decay
+        report = trainer(config, shards, tmp_path / "pieces").train(max_seconds=0)
+        assert (report.step, report.done) == (step, step == 5)
+    assert same_tensors(final(tmp_path / "whole"), final(tmp_path / "pieces"))
+    module, average = (final(tmp_path / "whole")[name] for name in ("module", "average"))
+    assert set(average) == {"n_averaged"} | {f"module.{name}" for name in module}
+    assert not any(torch.equal(tensor, average[f"module.{name}"]) for name, tensor in module.items())
+    logs = [read_history(tmp_path / name / "log.jsonl") for name in ("whole", "pieces")]
+    for row in [row for log in logs for row in log]:
+        row.pop("seconds")
+    assert logs[0] == logs[1]
+
+
+def test_work_lost_in_a_crash_is_done_again_the_same(shards: Shards, tmp_path: Path) -> None:
+    config = tiny()
+    trainer(config, shards, tmp_path / "whole").train()
+    piece = trainer(config, shards, tmp_path / "crashed")
+    batches = piece._batches()
+    for _ in range(3):
+        piece._step(next(batches))
+    piece.save()
+    with open(tmp_path / "crashed/log.jsonl", "a") as log:  # rows of steps that no state holds, the last one torn
+        log.write('{"step": 3, "loss": 1.0, "tokens": 1}\n{"step": 4, "loss": 1.0, "tokens": 1}\n{"step": 5, "lo')
+    resumed = trainer(config, shards, tmp_path / "crashed")
+    assert [row["step"] for row in read_history(tmp_path / "crashed/log.jsonl")] == [3]
+    resumed.train()
+    assert same_tensors(final(tmp_path / "whole"), final(tmp_path / "crashed"))
+
+
+def test_the_end_may_move_before_the_decay_begins(shards: Shards, tmp_path: Path) -> None:
+    short, long = tiny(), tiny(schedule={"steps": 16, "decay_steps": 6})
+    trainer(long, shards, tmp_path / "long").train()
+    piece = trainer(short, shards, tmp_path / "moved")
+    batches = piece._batches()
+    for _ in range(5):
+        piece._step(next(batches))
+    piece.save()
+    trainer(long, shards, tmp_path / "moved").train()
+    assert same_tensors(final(tmp_path / "long"), final(tmp_path / "moved"))
+    with pytest.raises(ResumeMismatch, match=r"schedule\.steps \(the end may move only before the decay begins"):
+        trainer(tiny(schedule={"steps": 20, "decay_steps": 6}), shards, tmp_path / "moved")
+
+
+def test_other_settings_or_data_are_refused_by_name(shards: Shards, tmp_path: Path) -> None:
+    trainer(tiny(), shards, tmp_path / "run").train(max_seconds=0)
+    other = tiny(seed=1, optimizer={"muon_lr": 0.1}, masking={"prefix_max": 20})
+    with pytest.raises(ResumeMismatch, match=r"another seed, masking\.prefix_max, optimizer\.muon_lr; undo the change"):
+        trainer(other, shards, tmp_path / "run")
+    (tmp_path / "other").mkdir()
+    write_tales(tmp_path / "other/tales.jsonl", 7)
+    others = prepare_shards(tmp_path / "other/tales.jsonl", tmp_path / "other/tokens", tokenizer=shards.tokenizer)
+    with pytest.raises(ResumeMismatch, match="other data or another tokenizer"):
+        trainer(tiny(), others, tmp_path / "run")
+    # what changes the speed alone is no other run
+    assert trainer(tiny(speed={"micro_rows": 4}, record={"log_steps": 5}), shards, tmp_path / "run").step == 1
+
+
+def test_a_damaged_state_or_log_is_refused(shards: Shards, tmp_path: Path) -> None:
+    trainer(tiny(), shards, tmp_path).train(max_seconds=0)
+    whole = (tmp_path / "state.pt").read_bytes()
+    (tmp_path / "state.pt").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ResumeMismatch, match="delete it to start again"):
+        trainer(tiny(), shards, tmp_path)
+    (tmp_path / "state.pt").write_bytes(whole)
+    (tmp_path / "log.jsonl").write_text("no log\n")
+    with pytest.raises(ResumeMismatch, match="is not a training log"):
+        trainer(tiny(), shards, tmp_path)
+
+
+def test_parts_of_a_batch_train_as_the_whole(shards: Shards, tmp_path: Path) -> None:
+    for name, rows in (("whole", None), ("parts", 2)):
+        trainer(tiny(speed={"micro_rows": rows}), shards, tmp_path / name).train(max_seconds=0)
+    whole, parts = (read_history(tmp_path / name / "log.jsonl")[0] for name in ("whole", "parts"))
+    assert parts["loss"] == pytest.approx(whole["loss"], rel=1e-5)
+    assert parts["cross_entropy"] == pytest.approx(whole["cross_entropy"], rel=1e-5)
+
+
+def test_a_compiled_trunk_trains_as_the_plain_one(shards: Shards, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))  # needs no C++ compiler
+    rows = {"short_share": 0.5, "short_lengths": [24]}
+    for name, compiled in (("plain", False), ("compiled", True)):
+        trainer(tiny(speed={"compile": compiled}, rows=rows), shards, tmp_path / name).train()
+    assert same_tensors(final(tmp_path / "plain"), final(tmp_path / "compiled"))
+
+
+# ---- learning ----
+
+
+@pytest.mark.parametrize("kind", ["storyteller", "judge"])
+def test_the_loss_falls_on_a_small_corpus(shards: Shards, tmp_path: Path, kind: str) -> None:
+    longer = {"steps": 60, "warmup_steps": 5, "decay_steps": 30}
+    rates = {"muon_lr": 0.05, "adamw_lr": 0.02}
+    piece = trainer(tiny(kind, rows={"batch": 16}, schedule=longer, optimizer=rates), shards, tmp_path)
+    targets = np.concatenate([piece.batch(step).targets for step in range(60)])
+    piece.train()
+    losses = [row["cross_entropy"] for row in read_history(tmp_path / "log.jsonl") if "loss" in row]
+    assert losses[0] == pytest.approx(np.log(320), rel=0.05)  # it begins knowing nothing
+    shares = np.unique(targets, return_counts=True)[1] / len(targets)
+    frequencies_alone = -(shares * np.log(shares)).sum()
+    assert np.mean(losses[-10:]) < frequencies_alone - (0.15 if kind == "storyteller" else 2.0)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_state(shards: Shards, tmp_path: Path) -> None:
+    trainer(tiny(), shards, tmp_path).train(max_seconds=0)
+    before = (tmp_path / "state.pt").read_bytes()
+    piece = trainer(tiny(), shards, tmp_path)
+    with torch.no_grad():
+        next(piece.network.module.parameters()).fill_(float("nan"))
+    with pytest.raises(SettingsError, match="lower optimizer"):
+        piece.train()
+    assert (tmp_path / "state.pt").read_bytes() == before
+
+
+def test_held_out_rows_are_measured_with_the_averaged_weights(shards: Shards, tmp_path: Path) -> None:
+    documents = list(read_documents(shards.folder.parent / "tales.jsonl"))
+    held_out = held_out_rows(documents, shards.tokenizer, 48, 4)
+    piece = trainer(tiny(), shards, tmp_path, held_out=held_out)
+    piece.train()
+    rows = [row for row in read_history(tmp_path / "log.jsonl") if "heldout" in row]
+    assert [row["step"] for row in rows] == [4, 8, 12]
+    again = nelbo(Network("llada", piece.average.module), held_out, 2, repeats=2)
+    assert rows[-1]["heldout"] == again.per_token
+    assert rows[-1]["heldout_per_character"] == again.per_character
+
+
+# ---- the model that it leaves ----
+
+
+def test_the_model_folder_loads_and_computes_the_averaged_network(shards: Shards, tmp_path: Path) -> None:
+    piece = trainer(tiny(), shards, tmp_path)
+    piece.train()
+    model = dgmark.load_model(str(tmp_path / "model"), device="cpu", dtype="fp32")
+    averaged = piece.network.of(piece.average.module.to(torch.bfloat16).float())
+    ids = torch.from_numpy(piece.batch(0).inputs)
+    with torch.no_grad():
+        torch.testing.assert_close(model(ids), averaged.logits(averaged.hidden(ids)), rtol=0, atol=1e-5)
+    assert (model.mask_id, model.end_ids, model.context_length) == (2, (0,), 48)
+    assert dgmark.generate(model, "The fox", key=None, length=8, block_length=4)[0].token_ids
+
+
+def test_llada_layout_survives_a_round_trip() -> None:
+    """The shipped weights, loaded and written again, are the shipped file's tensors."""
+    from dgmark.checkpoint.folder import find_checkpoint
+
+    folder = find_checkpoint("storyteller").folder
+    written = llada_state(load_network(folder).module, torch.bfloat16)
+    assert same_tensors(written, load_file(folder / "model.safetensors"))
+
+
+def test_large_weights_go_into_several_files_that_load(shards: Shards, tmp_path: Path) -> None:
+    piece = trainer(tiny(), shards, tmp_path / "run")
+    save_model(piece.network, piece.tokenizer, piece.special, tmp_path / "split", context=48, file_size="20KB")
+    save_model(piece.network, piece.tokenizer, piece.special, tmp_path / "whole", context=48)
+    assert len(list((tmp_path / "split").glob("*.safetensors"))) > 1
+    split, whole = (load_network(tmp_path / name).module.state_dict() for name in ("split", "whole"))
+    assert same_tensors(dict(split), dict(whole))
+
+
+def test_a_judge_is_saved_as_transformers_saves_it(shards: Shards, tmp_path: Path) -> None:
+    piece = trainer(tiny("judge"), shards, tmp_path)
+    piece.train()
+    loaded = load_network(tmp_path / "model")
+    assert loaded.family == "llama"
+    assert same_tensors(
+        dict(loaded.module.state_dict()), dict(piece.average.module.to(torch.bfloat16).float().state_dict())
+    )
+    assert load_tokenizer(str(tmp_path / "model")).fingerprint == shards.tokenizer.fingerprint
+
+
+def test_a_run_starts_from_another_model_s_weights(shards: Shards, tmp_path: Path) -> None:
+    trainer(tiny(), shards, tmp_path / "first").train()
+    second = trainer(tiny(seed=5), shards, tmp_path / "second", init=tmp_path / "first/model")
+    first = load_network(tmp_path / "first/model").module
+    assert same_tensors(dict(second.network.module.state_dict()), dict(first.state_dict()))
+    began = {"name": "model", "weights": weights_fingerprint(load_network(tmp_path / "first/model").module)}
+    assert load_state(tmp_path / "first/state.pt").start is None
+    second.train(max_seconds=0)
+    trainer(tiny(seed=5), shards, tmp_path / "second").train(max_seconds=0)
+    assert load_state(tmp_path / "second/state.pt").start == began
+    shutil.copytree(shards.folder, tmp_path / "second/tokens")
+    export(tmp_path / "second", tmp_path / "shipped")
+    card = (tmp_path / "shipped/MODEL_CARD.md").read_text()
+    assert f"from the weights of `model` (fingerprint `{began['weights'][:16]}`)" in card
+    with pytest.raises(SettingsError, match=r"does not have the sizes in \[network\]"):
+        trainer(tiny(network={"width": 48}), shards, tmp_path / "third", init=tmp_path / "first/model")

@@ -1,0 +1,246 @@
+"""A run of the narrator: its base, its own texts, resuming, soft targets, stages, and what ships."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import typer
+from torch.nn import functional
+from transformers import LlamaForCausalLM
+
+from dgmark.errors import CheckpointFormat, InputError, NoTexts, ResumeMismatch, SettingsError
+from dgmark.models.assembly import BASE_VARIABLE, CACHE_VARIABLE, Base
+from dgmark.models.load import load_model
+from dgmark_lab.training.narrator import __main__ as command
+from dgmark_lab.training.narrator import base as base_module
+from dgmark_lab.training.narrator.base import write_base
+from dgmark_lab.training.narrator.config import NarratorConfig
+from dgmark_lab.training.narrator.data import read_data
+from dgmark_lab.training.narrator.export import export, trained_model
+from dgmark_lab.training.narrator.loop import LOG, STATE, NarratorTrainer, read_state
+from dgmark_lab.training.narrator.own_texts import read_own_texts, write_own_texts
+from dgmark_lab.training.narrator.sampler import odds
+from support import tiny_gguf
+from support.narrator_setup import SETTINGS, settings
+
+
+@pytest.fixture(scope="module")
+def material(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A tiny base as a folder, its own texts, documents."""
+    folder = tmp_path_factory.mktemp("material")
+    tiny_gguf.write(folder / "base.gguf", tiny_gguf.llama())
+    write_tiny_base(folder / "base.gguf", folder / "base")
+    write_own_texts(folder / "base", folder / "own.jsonl", settings().own_texts)
+    rows = [
+        {"id": f"tale-{n}", "paragraphs": [f"the cat and the hen {n} sat there all the day long"]} for n in range(6)
+    ]
+    (folder / "documents.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return {name: folder / name for name in ("base", "own.jsonl", "documents.jsonl", "base.gguf")}
+
+
+def write_tiny_base(gguf: Path, out: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        digest = hashlib.sha256(gguf.read_bytes()).hexdigest()
+        patch.setattr(base_module, "SMOLLM2", Base("some-package", "1.0", "base.gguf", digest, "Apache-2.0"))
+        patch.setenv(BASE_VARIABLE, str(gguf))
+        write_base(out)
+
+
+def trainer(material: dict[str, Path], out: Path, config: NarratorConfig, init: Path | None = None) -> NarratorTrainer:
+    network = LlamaForCausalLM.from_pretrained(material["base"], dtype=torch.float32)
+    documents = material["documents.jsonl"]
+    data = read_data(config, material["base"], material["own.jsonl"], documents, documents)
+    return NarratorTrainer(config, network, data, out, init=init)
+
+
+def test_the_base_is_a_folder_that_transformers_loads(material: dict[str, Path]) -> None:
+    network, original = LlamaForCausalLM.from_pretrained(material["base"]), tiny_gguf.llama()
+    ids = torch.tensor([[5, 9, 30, 7]])
+    with torch.no_grad():
+        torch.testing.assert_close(network(ids).logits, original(ids).logits)
+
+
+def test_own_texts_go_on_where_they_stopped(material: dict[str, Path], tmp_path: Path) -> None:
+    whole = material["own.jsonl"].read_bytes()
+    path = tmp_path / "own.jsonl"
+    path.write_bytes(whole[:-30])  # the last batch was being written
+    write_own_texts(material["base"], path, settings().own_texts)
+    assert path.read_bytes() == whole
+    passages = read_own_texts(path, frozenset({0, 2}))
+    assert len(passages) == len(whole.splitlines()) == 8
+    assert all(one.prompt_tokens < len(one.ids) for one in passages)
+    with pytest.raises(NoTexts, match="cannot be read"):
+        read_own_texts(tmp_path / "none.jsonl", frozenset())
+    path.write_text('{"prompt": [1]}\n')
+    with pytest.raises(InputError, match="not a text of the base"):
+        read_own_texts(path, frozenset())
+    with pytest.raises(InputError, match="delete it"):
+        write_own_texts(material["base"], path, settings().own_texts)
+
+
+def test_a_run_in_pieces_is_the_run_in_one_go(material: dict[str, Path], tmp_path: Path) -> None:
+    config = settings()
+    trainer(material, tmp_path / "whole", config).train()
+    for _ in range(8):
+        piece = trainer(material, tmp_path / "pieces", config)
+        piece.train(max_seconds=0)
+    assert piece.done
+    whole, pieces = (read_state(tmp_path / name / STATE)["trained"] for name in ("whole", "pieces"))
+    assert all(torch.equal(whole[name], pieces[name]) for name in whole)
+    steps = [json.loads(line) for line in (tmp_path / "pieces" / LOG).read_text().splitlines()]
+    assert [row["step"] for row in steps if "loss" in row] == list(range(1, 9))
+    bounds = [row["heldout_own"] for row in steps if "heldout_own" in row]
+    assert len(bounds) == 3
+    assert bounds[-1] < bounds[0]
+
+
+def test_soft_targets_are_the_odds_that_the_base_draws_from(material: dict[str, Path], tmp_path: Path) -> None:
+    """Against the base's own forward over each beginning of a row; other targets are learned as they were."""
+    config = settings(soft_targets=True, own_texts=SETTINGS["own_texts"] | {"sampling": {"top_k": 6, "penalty": 1.5}})
+    run = trainer(material, tmp_path, config)
+    network = LlamaForCausalLM.from_pretrained(material["base"], dtype=torch.float32)
+    sampling, context = config.own_texts.sampling, config.rows.context
+    checked = 0
+    for step in range(4):
+        batch = run.data.train.step(step, config.masking)
+        wanted = batch.weights > 0
+        with torch.no_grad():
+            hard, soft = run._cross_entropy(batch)[0], run._cross_entropy(batch, soft=True)[0]
+            assert torch.equal(*(entropy[torch.from_numpy(~batch.front[wanted])] for entropy in (hard, soft)))
+            front = torch.from_numpy(batch.front & wanted)
+            assert not torch.equal(hard, soft)
+            likely, chances = run._base_odds(torch.from_numpy(batch.ids), batch, front)
+            for number, (row, _, offset) in enumerate(front.nonzero().tolist()):
+                place = context + offset
+                before = batch.ids[row, batch.absent[row] : place]
+                logits = network(torch.from_numpy(before)[None]).logits[:, -1]
+                used = torch.zeros_like(logits, dtype=torch.bool)
+                used[0, batch.ids[row, batch.unwritten[row] : place]] = True
+                tokens, expected = odds(logits, used, sampling)
+                assert likely[number].tolist() == tokens[0].tolist()
+                torch.testing.assert_close(chances[number], (expected / expected.sum())[0], rtol=1e-3, atol=1e-5)
+                checked += 1
+    assert checked > 10
+    run.train()
+    assert run.done
+
+
+def test_the_soft_loss_is_the_mean_of_the_hard_one_over_the_odds(
+    material: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all odds on the token that was drawn it is the hard loss; with two tokens, the mean of theirs."""
+    run = trainer(material, tmp_path, settings(soft_targets=True))
+    batch = run.data.train.step(1, run.config.masking)
+    where = torch.from_numpy(batch.front)[torch.from_numpy(batch.weights > 0)]
+    assert where.any()
+    drawn = torch.from_numpy(batch.ids)[:, None, run.config.rows.context :].expand(batch.front.shape)
+
+    def odds_of(_: Any, __: Any, front: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        tokens = drawn[front][:, None]
+        return torch.cat([tokens, torch.full_like(tokens, 7)], 1), torch.tensor([[share, 1 - share]]).expand(
+            len(tokens), 2
+        )
+
+    monkeypatch.setattr(run, "_base_odds", odds_of)
+    with torch.no_grad():
+        hard = run._cross_entropy(batch)[0]
+        share = 1.0
+        torch.testing.assert_close(run._cross_entropy(batch, soft=True)[0], hard)
+        share = 0.0
+        seven = run._cross_entropy(batch, soft=True)[0]
+        share = 0.25
+        mixed = run._cross_entropy(batch, soft=True)[0]
+    torch.testing.assert_close(mixed[where], (0.25 * hard + 0.75 * seven)[where])
+    assert (mixed[where] - hard[where]).abs().max() > 0.1
+
+
+def test_a_run_can_begin_from_the_adapters_of_another(material: dict[str, Path], tmp_path: Path) -> None:
+    trainer(material, tmp_path / "first", settings()).train()
+    state = tmp_path / "first" / STATE
+    second = trainer(material, tmp_path / "second", settings(), init=state)
+    trained = read_state(state)["trained"]
+    assert second.step == 0
+    assert all(torch.equal(param, trained[name]) for name, param in second.model.trainable_parameters().items())
+    second.train(max_seconds=0)
+    assert trainer(material, tmp_path / "second", settings(), init=state).step == 1  # its own state goes before
+    with pytest.raises(SettingsError, match="is not a file"):
+        trainer(material, tmp_path / "none", settings(), init=tmp_path / "none.pt")
+    with pytest.raises(CheckpointFormat, match="the adapters are for another base or rank"):
+        trainer(material, tmp_path / "third", settings(adapter={"rank": 2}), init=state)
+
+
+def test_a_stage_begins_where_the_one_before_it_ended(
+    material: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = Path("first.toml"), Path("second.toml")
+    configs = {
+        first: settings(),
+        second: settings(
+            seed=1, soft_targets=True, schedule=SETTINGS["schedule"] | {"steps": 2, "warmup_steps": 1, "decay_steps": 1}
+        ),
+    }
+    monkeypatch.setattr(command, "read_narrator_config", configs.__getitem__)
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "base").symlink_to(material["base"])
+    documents = material["documents.jsonl"]
+    command.main(documents, documents, out, [first, second], max_seconds=0)
+    assert not (out / "second").exists()
+    command.main(documents, documents, out, [first, second])
+    before, after = (read_state(folder / STATE) for folder in (out, out / "second"))
+    assert (before["step"], after["step"]) == (8, 2)
+    moved = [(after["trained"][name] - one).abs().max() for name, one in before["trained"].items()]
+    assert 0 < max(moved) < 0.11  # two steps of Adam at rates up to .05; other beginnings are much further away
+    export(out / "second", out / "base", tmp_path / "shipped")
+    with pytest.raises(typer.Exit):
+        command.main(documents, documents, out, [first, second, second])
+    assert "its own name" in capsys.readouterr().err
+
+
+def test_other_settings_or_data_are_refused(material: dict[str, Path], tmp_path: Path) -> None:
+    trainer(material, tmp_path, settings()).train(max_seconds=0)
+    changed = settings(optimizer=SETTINGS["optimizer"] | {"lr": 0.02}, record={"log_steps": 3})
+    with pytest.raises(ResumeMismatch, match=r"made with another optimizer\.lr; undo the change"):
+        trainer(material, tmp_path, changed)
+    longer = settings(schedule=SETTINGS["schedule"] | {"steps": 20})
+    assert trainer(material, tmp_path, longer).step == 1  # the end may move before the decay
+    other = tmp_path / "other.jsonl"
+    other.write_text(material["documents.jsonl"].read_text() * 2)
+    with pytest.raises(ResumeMismatch, match="other data or another base"):
+        trainer(material | {"documents.jsonl": other}, tmp_path, settings())
+    (tmp_path / STATE).write_bytes(b"torn")
+    with pytest.raises(ResumeMismatch, match="cannot be resumed from"):
+        trainer(material, tmp_path, settings())
+
+
+def test_what_ships_is_the_network_that_was_trained(
+    material: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    trainer(material, run, settings()).train()
+    export(run, material["base"], tmp_path / "shipped")
+    with pytest.raises(SettingsError, match="exists"):
+        export(run, material["base"], tmp_path / "shipped")
+    with pytest.raises(SettingsError, match=r"holds no state\.pt"):
+        export(tmp_path, material["base"], tmp_path / "other")
+    stated = json.loads((tmp_path / "shipped" / "base.json").read_text())
+    stated["sha256"] = hashlib.sha256(material["base.gguf"].read_bytes()).hexdigest()
+    (tmp_path / "shipped" / "base.json").write_text(json.dumps(stated))
+    monkeypatch.setenv(BASE_VARIABLE, str(material["base.gguf"]))
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    loaded = load_model(str(tmp_path / "shipped"), dtype="fp32", device="cpu")
+    model = trained_model(read_state(run / STATE), material["base"])
+    ids = torch.randint(3, 200, (2, 20))
+    ids[:, 14:17] = loaded.mask_id
+    place = torch.arange(18)
+    seen = (place <= place[:, None]) | (place >= 12)[:, None]
+    with torch.no_grad():
+        masked = ids[:, :18] == loaded.mask_id
+        hidden = model.hidden(ids[:, :18].where(~masked, 0), masked, place, seen.repeat(2, 1, 1))
+        expected = functional.linear(hidden, model.embedding)[:, 11:17]
+    got = loaded.window(ids, 12, 18)[:, :, :-1]  # but for the mask's own row
+    assert (got - expected).abs().max() < 0.05 * expected.abs().max()
+    assert torch.corrcoef(torch.stack([got.flatten(), expected.flatten()]))[0, 1] > 0.999

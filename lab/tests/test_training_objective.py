@@ -1,0 +1,234 @@
+"""The objectives against a loop that says them word by word, and the bound against its exact value."""
+
+import itertools
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional
+
+from dgmark_lab.training.config import LlamaNetwork, Masking
+from dgmark_lab.training.nelbo import HeldOut, cross_entropy, nelbo, row_nats
+from dgmark_lab.training.networks import Network, build_network, llama_settings
+from dgmark_lab.training.objective import (
+    Batch,
+    autoregressive,
+    masked_batch,
+    masked_diffusion,
+    stratified_times,
+    weighted_loss,
+)
+from dgmark_lab.training.rows import RowBatch
+from dgmark_lab.training.tokens import SpecialIds
+
+VOCAB, MASK, END = 11, 10, 0
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def small_network(family: str = "llada", seed: int = 0) -> Network:
+    """A network that has opinions: random weights, far from uniform predictions."""
+    sizes = LlamaNetwork(type="llada", width=16, blocks=2, heads=2, hidden=24, context=32)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        network = build_network(family, llama_settings(sizes, VOCAB, SpecialIds(MASK, END)))
+        for param in network.module.parameters():
+            if param.ndim == 2:
+                torch.nn.init.normal_(param, std=0.6)
+    network.module.requires_grad_(False)
+    return network
+
+
+def random_rows(seed: int, batch: int = 6, length: int = 24) -> RowBatch:
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, length, batch, endpoint=True)
+    ids = np.where(np.arange(length) < sizes[:, None], rng.integers(1, MASK, (batch, length)), END)
+    return RowBatch(ids, sizes)
+
+
+def full_logits(network: Network, ids: np.ndarray) -> Tensor:
+    return network.logits(network.hidden(torch.from_numpy(ids)))
+
+
+def loss_of(network: Network, batch: Batch) -> float:
+    logits = network.logits_at(torch.from_numpy(batch.inputs), torch.from_numpy(batch.positions))
+    return float(weighted_loss(logits, torch.from_numpy(batch.targets), torch.from_numpy(batch.weights))[0])
+
+
+# ---- times ----
+
+
+@given(st.integers(1, 300), SEEDS, st.floats(0, 0.5))
+def test_each_stratum_of_the_times_holds_one(count: int, seed: int, smallest: float) -> None:
+    times = stratified_times(count, np.random.default_rng(seed), smallest)
+    assert ((times > smallest) & (times <= 1)).all() or smallest == pytest.approx(times.min())
+    strata = np.ceil((np.sort(times) - smallest) / (1 - smallest) * count - 1e-9)
+    assert strata.tolist() == list(range(1, count + 1))
+
+
+def test_a_single_time_is_uniform() -> None:
+    draws = np.concatenate([stratified_times(4, np.random.default_rng(seed))[:1] for seed in range(4000)])
+    counts, _ = np.histogram(draws, bins=8, range=(0, 1))
+    # 500 expected in each; 5 standard deviations
+    assert np.abs(counts - 500).max() < 5 * math.sqrt(500 * 7 / 8)
+
+
+# ---- masked diffusion ----
+
+
+@given(SEEDS)
+@settings(max_examples=50)
+def test_a_prefix_is_never_masked_and_lies_inside_the_text(seed: int) -> None:
+    rows = random_rows(seed)
+    keep = Masking(prefix_share=1.0, prefix_min=8, prefix_max=12)
+    batch = masked_diffusion(rows, np.random.default_rng(seed), keep, MASK)
+    column, row = batch.positions % 24, batch.positions // 24
+    assert (column >= np.minimum(8, rows.sizes - 1)[row]).all()
+    untouched = np.ones(rows.ids.shape, bool)
+    untouched.reshape(-1)[batch.positions] = False
+    assert (batch.inputs[untouched] == rows.ids[untouched]).all()
+    assert (batch.inputs.reshape(-1)[batch.positions] == MASK).all()
+    assert (batch.targets == rows.ids.reshape(-1)[batch.positions]).all()
+
+
+@pytest.mark.parametrize(("share", "low", "high"), [(0.0, 0, 0), (0.5, 420, 580), (1.0, 1000, 1000)])
+def test_a_share_of_the_rows_keeps_a_prefix(share: float, low: int, high: int) -> None:
+    rows = RowBatch(np.ones((1000, 40), np.int64), np.full(1000, 40))
+    always = Masking(prefix_share=share, prefix_min=8, prefix_max=16, smallest_t=0.9999)  # everything else is masked
+    batch = masked_diffusion(rows, np.random.default_rng(0), always, MASK)
+    kept = (batch.inputs[:, :7] == 1).all(1)
+    assert low <= kept.sum() <= high
+
+
+@given(SEEDS)
+@settings(max_examples=10)
+def test_the_loss_is_the_sum_over_masked_tokens_over_t_over_tokens_to_mask(seed: int) -> None:
+    network, rows, keep = small_network(), random_rows(seed), Masking(prefix_min=2, prefix_max=9, smallest_t=0.05)
+    batch = masked_diffusion(rows, np.random.default_rng(seed), keep, MASK)
+    # the same draws once more, in the order in which the objective makes them
+    rng = np.random.default_rng(seed)
+    times = stratified_times(6, rng, 0.05)
+    drawn = rng.integers(2, 9, 6, endpoint=True)
+    has_prefix = rng.random(6) < 0.5
+    noise = rng.random((6, 24))
+    logits = full_logits(network, batch.inputs)
+    total = 0.0
+    for row in range(6):
+        prefix = min(drawn[row], rows.sizes[row] - 1) if has_prefix[row] else 0
+        for i in range(prefix, 24):
+            if noise[row, i] < times[row]:
+                nats = -functional.log_softmax(logits[row, i], 0)[rows.ids[row, i]]
+                total += float(nats) / times[row] / (24 - prefix) / 6
+    assert loss_of(network, batch) == pytest.approx(total, rel=1e-4)
+
+
+@given(SEEDS, st.integers(1, 7))
+@settings(max_examples=20)
+def test_the_parts_of_a_batch_add_up_to_it(seed: int, micro_rows: int) -> None:
+    network = small_network()
+    batch = masked_diffusion(random_rows(seed), np.random.default_rng(seed), Masking(prefix_min=1, prefix_max=4), MASK)
+    parts = list(batch.split(micro_rows))
+    assert sum(len(part.inputs) for part in parts) == 6
+    assert sum(loss_of(network, part) for part in parts) == pytest.approx(loss_of(network, batch), rel=1e-4)
+
+
+# ---- autoregressive ----
+
+
+@given(SEEDS)
+@settings(max_examples=10)
+def test_next_tokens_count_up_to_the_first_end_token(seed: int) -> None:
+    network, rows = small_network("llama"), random_rows(seed)
+    batch = autoregressive(rows)
+    nats = []
+    for ids, size in zip(rows.ids, rows.sizes, strict=True):
+        for i in range(1, min(size + 1, 24)):
+            before = full_logits(network, ids[None, :i])[0, -1]  # of the tokens before, and nothing else
+            nats.append(-float(functional.log_softmax(before, 0)[ids[i]]))
+    assert loss_of(network, batch) == pytest.approx(np.mean(nats), rel=1e-3)
+
+
+# ---- the bound ----
+
+
+def masks(length: int) -> Iterator[np.ndarray]:
+    return (np.array(mask) for mask in itertools.product([False, True], repeat=length))
+
+
+def exact_bound(network: Network, ids: np.ndarray) -> float:
+    """Over all masks: the chance of one with k of L masked, over t, integrates to (k - 1)! (L - k)! / L!."""
+    length = len(ids)
+    total = 0.0
+    for mask in masks(length):
+        k = int(mask.sum())
+        if k:
+            nats = row_nats(network, ids[None], mask[None], np.ones(1), MASK)[0]
+            total += nats * math.factorial(k - 1) * math.factorial(length - k) / math.factorial(length)
+    return total
+
+
+@pytest.fixture(scope="module")
+def sentence() -> np.ndarray:
+    return np.array([3, 1, 4, 1, 5, 9, 2])
+
+
+def test_one_draw_of_the_bound_is_unbiased_at_every_time(sentence: np.ndarray) -> None:
+    """Summed over all masks at each time, then over the times by Gauss-Legendre (exact for polynomials)."""
+    network, length = small_network(), len(sentence)
+    nodes, weights = np.polynomial.legendre.leggauss(4)
+    total = 0.0
+    for time, weight in zip((nodes + 1) / 2, weights / 2, strict=True):
+        for mask in masks(length):
+            chance = float(np.where(mask, time, 1 - time).prod())
+            total += weight * chance * row_nats(network, sentence[None], mask[None], np.array([1 / time]), MASK)[0]
+    assert total == pytest.approx(exact_bound(network, sentence), rel=1e-4)
+
+
+def test_the_bound_lies_within_its_stated_error(sentence: np.ndarray) -> None:
+    network = small_network()
+    held_out = HeldOut(np.tile(sentence, (256, 1)), np.full(256, 30))
+    found = nelbo(network, held_out, MASK, repeats=16, batch=256)
+    exact = exact_bound(network, sentence) / 7
+    assert found.monte_carlo_error is not None
+    assert 0 < found.monte_carlo_error < 0.05 * exact
+    assert abs(found.per_token - exact) < 4 * found.monte_carlo_error
+    assert found.per_character == pytest.approx(found.per_token * 7 / 30)
+    assert (found.rows, found.tokens, found.repeats) == (256, 256 * 7, 16)
+
+
+def test_the_bound_of_a_model_that_knows_nothing_is_the_log_of_its_vocabulary() -> None:
+    network = small_network()
+    for param in network.module.parameters():
+        param.zero_()
+    held_out = HeldOut(np.random.default_rng(0).integers(1, MASK, (64, 24)), np.full(64, 100))
+    found = nelbo(network, held_out, MASK, repeats=8)
+    assert found.monte_carlo_error is not None
+    assert abs(found.per_token - math.log(VOCAB)) < 4 * found.monte_carlo_error
+
+
+def test_the_same_seed_draws_the_same_masks(sentence: np.ndarray) -> None:
+    network, held_out = small_network(), HeldOut(np.tile(sentence, (8, 1)), np.full(8, 30))
+    assert nelbo(network, held_out, MASK, seed=1) == nelbo(network, held_out, MASK, seed=1)
+    assert nelbo(network, held_out, MASK, seed=1) != nelbo(network, held_out, MASK, seed=2)
+    assert nelbo(network, held_out, MASK, repeats=1).monte_carlo_error is None
+
+
+def test_cross_entropy_of_an_autoregressive_model_is_per_predicted_token() -> None:
+    network = small_network("llama")
+    ids = np.random.default_rng(1).integers(1, MASK, (5, 12))
+    logits = full_logits(network, ids)
+    nats = functional.cross_entropy(logits[:, :-1].reshape(-1, VOCAB), torch.from_numpy(ids[:, 1:].reshape(-1)))
+    found = cross_entropy(network, HeldOut(ids, np.full(5, 40)), batch=2)
+    assert found.per_token == pytest.approx(float(nats), rel=1e-4)
+    assert found.per_character == pytest.approx(float(nats) * 12 / 40, rel=1e-4)
+
+
+def test_the_weights_of_a_masked_batch_are_its_rows_own() -> None:
+    masked = np.array([[True, False, True], [False, True, False]])
+    batch = masked_batch(np.arange(6).reshape(2, 3), masked, np.array([2.0, 5.0]), MASK)
+    assert batch.weights.tolist() == [2, 2, 5]
+    assert batch.targets.tolist() == [0, 2, 4]

@@ -1,0 +1,127 @@
+"""`dgmark-lab tune`, and `generate --settings`: from prompts to a settings file to marked text."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from dgmark.decode.config import DecodeConfig
+from dgmark.decode.settings_file import read_settings_file
+from dgmark_lab.cli.tune import _searched
+from dgmark_lab.halving import Standing
+from dgmark_lab.trials import Candidate, candidates_of
+from support.command_line import rows, run
+from support.known_keys import known_key
+
+PROMPTS = "".join(
+    json.dumps({"id": f"p{number}", "prompt": text}) + "\n"
+    for number, text in enumerate(
+        ["Once upon a time", "The old king", "In a deep forest", "There was a girl", "A ship"]
+    )
+)
+SMALL = ("--texts", 4, "--tokens", 16, "--block-length", 8, "--guard", 0, "--lookahead", 1, "--code-length", 16)
+
+
+def test_the_settings_that_are_found_are_written_and_taken_by_generate(tmp_path: Path) -> None:
+    prompts, out, plot = tmp_path / "prompts.jsonl", tmp_path / "found.json", tmp_path / "found.png"
+    prompts.write_text(PROMPTS)
+    done = run("tune", "--prompts", prompts, *SMALL, "--out", out, "--plot", plot, "--batch-size", 4, "--json")
+    assert done.exit_code == 0, done.stderr
+    found = read_settings_file(out)
+    said = json.loads(done.stdout)
+    assert said["settings"] == found.model_dump()
+    assert said["candidates"][0]["candidate"].startswith(f"T = {found.decoding['temperature']:g}, k = 1, code 16")
+    assert found.model == "storyteller"
+    assert found.code_length == 16
+    assert found.decoding["block_length"] == 8
+    assert found.decoding["temperature"] in (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
+    assert found.measured["texts"] == 4
+    assert found.frontier is not None
+    assert {point.decoding["temperature"] for point in found.frontier.points} == {1.0, 0.9, 0.8, 0.7, 0.6, 0.5}
+    first, measured = found.frontier.points[0].model_dump(), said["candidates"][0]
+    assert first["decoding"].items() <= found.decoding.items()
+    assert {name: first[name] for name in ("texts", "diversity", "perplexity", "bits", "found", "meets_goal")} == {
+        name: found.measured[name] for name in ("texts", "diversity", "perplexity", "bits", "found", "meets_goal")
+    }
+    assert first["log_perplexity_error"] == pytest.approx(measured["log_perplexity_error"], abs=1e-4)
+    assert found.frontier.unmarked["temperature"] == 1.0
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    assert "dgmark keygen key.json --code-length 16" in done.stderr
+    assert found.measured["meets_goal"] or "no settings meet the goal" in done.stderr
+    trials = out.with_suffix(".trials.jsonl").read_bytes()
+    assert len({row["candidate"] for row in rows(trials.decode())}) == 7  # six temperatures and unmarked text
+
+    again = run("tune", "--prompts", prompts, *SMALL, "--out", out)
+    assert again.exit_code == 0
+    assert out.with_suffix(".trials.jsonl").read_bytes() == trials
+    assert read_settings_file(out) == found
+    assert "T = " in again.stdout
+
+    right, wrong = tmp_path / "right.json", tmp_path / "wrong.json"
+    known_key("right", code_length=16).save(right)
+    known_key("wrong").save(wrong)
+    prompt = ("--prompt", "Once upon", "--length", 8, "--json")
+    (row,) = rows(run("generate", "--key", right, "--settings", out, *prompt).stdout)
+    assert row["settings"]["temperature"] == found.decoding["temperature"]
+    assert row["settings"]["block_length"] == 8
+    (row,) = rows(run("generate", "--key", right, "--settings", out, *prompt, "--temperature", 0.25).stdout)
+    assert row["settings"]["temperature"] == 0.25
+    refused = run("generate", "--key", wrong, "--settings", out, *prompt)
+    assert refused.exit_code == 2
+    assert "position code of 16, and the key has one of 0" in " ".join(refused.stderr.split())
+
+
+def test_candidates_that_are_given_up_keep_their_last_standing() -> None:
+    """24 candidates on 4 texts, 12 on 8, 6 on 16, 3 on 32, of which the cooler are better."""
+    candidates = candidates_of(DecodeConfig(), code_lengths=(0, 16), lookaheads=(1, 3), guards=(0,))
+
+    def standings(some: Sequence[Candidate], texts: int, progress: object) -> list[Standing]:
+        return [Standing(texts, 1.0, 1 + one.temperature, 0.1, 1.0, 0.01, 0.01) for one in some]
+
+    ranked, dropped = _searched(SimpleNamespace(prompts=[""] * 32, standings=standings), candidates)  # type: ignore[arg-type]
+    assert {one for one, _ in [*ranked, *dropped]} == set(candidates)
+    assert [found.texts for _, found in [*ranked, *dropped]] == [32] * 3 + [16] * 3 + [8] * 6 + [4] * 12
+    assert [one.temperature for one, _ in dropped[-4:]] == [1.0] * 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--model", "some/model"), 2, "give --judge"),
+        (("--temperature", 0), 2, "no diversity to compare"),
+        (("--strategy", "random", "--guard", 0.1), 2, "a guard has nothing to compare"),
+        (("--texts", 3), 2, "greater than or equal to 4"),
+    ],
+)
+def test_a_search_that_cannot_be_is_refused(
+    tmp_path: Path, arguments: tuple[object, ...], code: int, message: str
+) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text(PROMPTS)
+    done = run("tune", "--prompts", prompts, "--out", tmp_path / "found.json", *arguments)
+    assert done.exit_code == code
+    assert message in " ".join(done.stderr.replace("│", " ").split())
+    assert not (tmp_path / "found.json").exists()
+
+
+def test_prompts_that_are_too_few_or_no_prompts_are_refused(tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(PROMPTS.splitlines(keepends=True)[:3]))
+    done = run("tune", "--prompts", prompts, "--out", tmp_path / "found.json")
+    assert done.exit_code == 4
+    assert "has 3 prompts" in done.stderr
+    prompts.write_text('{"id": "a", "text": "no prompt"}\n' * 1)
+    done = run("tune", "--prompts", prompts, "--out", tmp_path / "found.json")
+    assert done.exit_code == 4
+    assert 'has no "prompt"' in done.stderr
+
+
+def test_another_file_is_not_replaced(tmp_path: Path) -> None:
+    prompts, other = tmp_path / "prompts.jsonl", tmp_path / "thesis.json"
+    prompts.write_text(PROMPTS)
+    other.write_text("{}")
+    done = run("tune", "--prompts", prompts, "--out", other)
+    assert done.exit_code == 2
+    assert other.read_text() == "{}"

@@ -1,0 +1,199 @@
+"""The search for settings: halving against frontiers known in closed form, trials on the toy model, resuming."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dgmark.decode.config import DecodeConfig, Settings
+from dgmark.errors import PromptTooLong, ResumeMismatch, SettingsError
+from dgmark.models.toy import ToyDenoiser
+from dgmark_lab.evaluate.judge import load_judge
+from dgmark_lab.halving import Standing, halve, ranking, rungs, standing, survivors
+from dgmark_lab.trials import Candidate, Trials, candidates_of
+from support.tiny_language_models import write_causal
+
+RATE = 1e-4
+
+
+def good(**changes: float) -> Standing:
+    return replace(Standing(16, 1.0, 1.0, 0.2, 1.0, 0.01, 0.01), **changes)  # type: ignore[arg-type]
+
+
+def test_the_goal_is_diversity_and_at_most_five_percent_of_perplexity() -> None:
+    assert good().meets_goal
+    assert good(perplexity=1.05).meets_goal
+    assert not good(perplexity=1.051).meets_goal
+    assert not good(diversity=0.999).meets_goal
+    assert good(diversity=0.9, perplexity=2.1).miss() == pytest.approx(0.1 + math.log(2))
+    assert good(diversity=0.97, perplexity=1.05).miss(errors=2) == pytest.approx(0.01)
+
+
+def test_those_that_meet_the_goal_come_first_by_evidence_then_the_others_by_how_far_they_miss() -> None:
+    standings = [
+        good(bits=0.1), good(diversity=0.9, bits=0.9), good(bits=0.3), good(diversity=0.95, bits=0.0)
+    ]  # fmt: skip
+    assert ranking(standings) == [2, 0, 3, 1]
+
+
+def test_a_candidate_that_misses_by_chance_only_goes_on() -> None:
+    clear, lucky, hopeless = good(bits=0.1), good(diversity=0.985, bits=0.9), good(diversity=0.5, bits=0.9)
+    assert survivors([hopeless, clear, lucky], 2) == [1, 2]
+
+
+@pytest.mark.parametrize(("candidates", "prompts"), [(48, 32), (48, 33), (3, 64), (1, 8), (100, 4), (7, 100)])
+def test_each_round_has_half_the_candidates_and_twice_the_prompts(candidates: int, prompts: int) -> None:
+    plan = rungs(candidates, prompts)
+    assert plan[0][0] == candidates
+    assert plan[-1][1] == prompts
+    for (many, few), (half, double) in pairwise(plan):
+        assert half in (math.ceil(many / 2), math.ceil(candidates / 2 ** plan.index((half, double))))
+        assert double in (2 * few, 2 * few - 1)
+        assert few >= 4
+
+
+def closed_form(one: Candidate) -> tuple[float, float, float]:
+    """Diversity, log perplexity and bits of a candidate; unmarked text at T = 1 has .6, ln 15 and none.
+
+    Both rise with T. The mark adds .22 to the diversity and .46 to the log perplexity; a guard takes back a half of
+    both, and of the evidence. k = 3 costs .12 of log perplexity and adds evidence, as a code does for nothing.
+    So T = .6 without a guard and T = .8 with one meet the goal, at k = 1.
+    """
+    kept = 0.5 if one.guard else 1.0
+    diversity = 0.6 + 0.5 * (one.temperature - 1) + 0.22 * kept
+    log_perplexity = math.log(15) + 1.2 * (one.temperature - 1) + 0.46 * kept + 0.12 * (one.lookahead > 1)
+    return diversity, log_perplexity, (0.2 + 0.05 * (one.lookahead > 1) + 0.1 * (one.code_length > 0)) * kept
+
+
+def trial_rows(one: Candidate | None, prompts: int, noise: float) -> list[dict[str, float]]:
+    """Texts that scatter around the closed form; what a prompt adds is the same for all candidates."""
+    diversity, log_perplexity, bits = closed_form(one) if one else (0.6, math.log(15), 0.0)
+    shared = np.random.default_rng(1).normal(size=(prompts, 2))
+    own = np.random.default_rng(abs(hash(one)) % 2**32).normal(size=(prompts, 3)) * noise
+    return [
+        {
+            "distinct_2": diversity + 0.05 * both[0] + 0.02 * each[0],
+            "nats": 100 * (log_perplexity + 0.2 * both[1] + 0.1 * each[1]),
+            "judge_tokens": 100,
+            "p_value": 2 ** (-100 * bits * (1 + 0.2 * each[2])),
+            "tokens": 100,
+        }
+        for both, each in zip(shared, own, strict=True)
+    ]
+
+
+def meets_in_closed_form(one: Candidate) -> bool:
+    diversity, log_perplexity, _ = closed_form(one)
+    return diversity >= 0.6 and log_perplexity <= math.log(15 * 1.05)
+
+
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_halving_finds_the_best_of_a_frontier_known_in_closed_form(noise: float) -> None:
+    candidates = candidates_of(DecodeConfig(), code_lengths=(0, 16))
+    assert len(candidates) == 48
+    made: dict[Candidate, int] = {}
+
+    def measure(some: Sequence[Candidate], prompts: int) -> list[Standing]:
+        made.update(dict.fromkeys(some, prompts))
+        base = trial_rows(None, 64, noise)[:prompts]
+        return [standing(trial_rows(one, 64, noise)[:prompts], base, RATE) for one in some]
+
+    meets = [one for one in candidates if meets_in_closed_form(one)]
+    assert {(one.temperature, one.guard, one.lookahead) for one in meets} == {(0.6, 0.0, 1), (0.8, 0.05, 1)}
+    ranked = halve(candidates, 64, measure)
+    assert ranked[0][0] == max(meets, key=lambda one: closed_form(one)[2]) == Candidate(0.6, 0.0, 1, 16)
+    assert ranked[0][1].texts == 64
+    assert sum(made.values()) < 0.35 * 64 * len(candidates)  # a full grid makes 64 texts of each
+
+
+def test_standing_against_direct_sums() -> None:
+    one = Candidate(0.6, 0.0, 1, 16)
+    marked, base = trial_rows(one, 9, 1.0), trial_rows(None, 9, 1.0)
+    found = standing(marked, base, RATE)
+    perplexities = [
+        math.exp(sum(r["nats"] for r in rows) / sum(r["judge_tokens"] for r in rows)) for rows in (marked, base)
+    ]
+    assert found.perplexity == pytest.approx(perplexities[0] / perplexities[1])
+    assert found.diversity == pytest.approx(
+        sum(r["distinct_2"] for r in marked) / sum(r["distinct_2"] for r in base)
+    )  # fmt: skip
+    assert found.bits == pytest.approx(sum(-math.log2(r["p_value"]) / 100 for r in marked) / 9)
+    assert found.found == sum(r["p_value"] <= RATE for r in marked) / 9
+
+
+def test_the_standard_errors_are_the_spread_over_other_prompts() -> None:
+    one = Candidate(0.6, 0.0, 1, 16)
+    marked, base = trial_rows(one, 4000, 1.0), trial_rows(None, 4000, 1.0)
+    parts = [standing(marked[i : i + 20], base[i : i + 20], RATE) for i in range(0, 4000, 20)]
+    # 200 draws: the sample deviation lies within 30 % of the true one, but for a chance below 1e-8 (chi-square)
+    assert np.std([p.diversity for p in parts]) == pytest.approx(np.mean([p.diversity_error for p in parts]), rel=0.3)
+    assert np.std([math.log(p.perplexity) for p in parts]) == pytest.approx(
+        np.mean([p.log_perplexity_error for p in parts]), rel=0.3
+    )
+
+
+def test_candidates_that_the_strategy_cannot_have_are_left_out() -> None:
+    every = candidates_of(DecodeConfig(temperature=0.8))
+    assert len(every) == 6 * 2 * 2 * 2
+    assert {one.temperature for one in every} == {0.8, 0.72, 0.64, 0.56, 0.48, 0.4}
+    random = candidates_of(DecodeConfig(strategy="random"))
+    assert {(one.guard, one.lookahead) for one in random} == {(0.0, 1)}
+    with pytest.raises(SettingsError, match="noise, so a guard has nothing to compare"):
+        candidates_of(DecodeConfig(strategy="random"), guards=[0.1])
+    with pytest.raises(SettingsError, match="no diversity to compare"):
+        candidates_of(DecodeConfig(temperature=0.0))
+
+
+@pytest.fixture
+def toy_trials(tmp_path: Path) -> Trials:
+    judge = load_judge(str(write_causal(tmp_path / "judge", chat=False)), dtype="fp32")
+    prompts = [f"w{i} w{i + 1}" for i in range(6)]
+    settings: Settings = {"block_length": 8, "temperature": 2.0}
+    model = ToyDenoiser(words=40, end_ids=())
+    return Trials(model, judge, settings, prompts, 20, RATE, tmp_path / "trials.jsonl", batch_size=4)
+
+
+def test_trials_are_decoded_and_measured_once(toy_trials: Trials) -> None:
+    assert toy_trials.config.length == 24  # the whole blocks that hold 20 tokens
+    some = [Candidate(2.0, 0.0, 1, 0), Candidate(1.0, 0.0, 3, 4)]
+    told: list[tuple[int, int]] = []
+    first = toy_trials.standings(some, 4, lambda done, total: told.append((done, total)))
+    lines = toy_trials.rows.read_bytes()
+    assert len(lines.splitlines()) == 3 * 4
+    assert told[0] == (0, 12)
+    assert told[-1] == (12, 12)
+    again = toy_trials.standings(some, 4, lambda done, total: told.append((done, total)))
+    assert again == first
+    assert toy_trials.rows.read_bytes() == lines
+    more = toy_trials.standings(some[1:], 6, lambda _done, _total: None)
+    assert len(toy_trials.rows.read_bytes().splitlines()) == 12 + 2 * 2
+    assert more[0].texts == 6
+    # 20 tokens that all match 20 fair coins or nearly so: a bit a token, less what the detector pays
+    assert 0.2 < first[0].bits <= 1
+
+
+def test_an_interrupted_search_goes_on_with_the_same_texts(toy_trials: Trials) -> None:
+    some = [Candidate(2.0, 0.0, 1, 0)]
+    whole = toy_trials.standings(some, 6, lambda _done, _total: None)
+    lines = toy_trials.rows.read_bytes()
+    toy_trials.rows.write_bytes(lines[: len(lines) * 2 // 3])
+    assert toy_trials.standings(some, 6, lambda _done, _total: None) == whole
+    assert sorted(toy_trials.rows.read_bytes().splitlines()) == sorted(lines.splitlines())
+
+
+def test_trials_of_another_search_are_refused(toy_trials: Trials) -> None:
+    some = [Candidate(2.0, 0.0, 1, 0)]
+    toy_trials.standings(some, 4, lambda _done, _total: None)
+    with pytest.raises(ResumeMismatch, match="differs in measured_tokens"):
+        replace(toy_trials, tokens=18).standings(some, 4, lambda _done, _total: None)
+    with pytest.raises(ResumeMismatch, match="different prompt"):
+        replace(toy_trials, prompts=["w9"] * 6).standings(some, 4, lambda _done, _total: None)
+
+
+def test_a_prompt_that_is_too_long_is_found_before_the_search(toy_trials: Trials) -> None:
+    with pytest.raises(PromptTooLong):
+        replace(toy_trials, prompts=["w1", "w2 " * 600]).check()

@@ -1,0 +1,69 @@
+"""The options `--baseline` and `--baseline-option`: another watermark than dgMARK, for comparison.
+
+A package offers baselines by the entry point `parse` in the group `dgmark.baselines`: a function of a name and of
+options written as name=value that returns the baseline or raises SettingsError. `dgmark-lab` is such a package.
+"""
+
+from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+import typer
+
+from dgmark.cli.option_groups import OptionGroup, parameter
+from dgmark.cli.options import KEY
+from dgmark.errors import MissingExtra, SettingsError
+
+if TYPE_CHECKING:
+    from dgmark.decode.scheme import Scheme
+    from dgmark.detection.scorer import Scorer
+    from dgmark.watermark.key import WatermarkKey
+
+    class Baseline(Scheme, Protocol):
+        """A watermark that both marks texts and detects its mark."""
+
+        def detector(self, key: WatermarkKey, *, fpr: float, tokenizer: Any) -> Scorer:
+            """The detector of its mark under this key."""
+            ...
+
+
+BaselineName = Annotated[
+    str | None,
+    typer.Option("--baseline", help="Another watermark, from the package dgmark-lab.", rich_help_panel=KEY),
+]
+BaselineOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--baseline-option",
+        metavar="NAME=VALUE",
+        help="Option of the --baseline, such as delta=2; may be repeated. `dgmark-lab baselines` lists all.",
+        rich_help_panel=KEY,
+    ),
+]
+
+
+def baseline_of(name: str | None, options: Sequence[str] | None) -> "Baseline | None":
+    """The baseline that `--baseline` names, with its options; None, for dgMARK, without a name.
+
+    Raises:
+        SettingsError: the baseline or an option does not exist, or options are given without a baseline.
+        MissingExtra: no installed package offers baselines.
+    """
+    if name is None:
+        if options:
+            raise SettingsError("--baseline-option needs a baseline: name it with --baseline")
+        return None
+    offered = list(entry_points(group="dgmark.baselines", name="parse"))
+    if not offered:
+        raise MissingExtra("--baseline needs the package dgmark-lab: run `pip install ./lab` in a checkout of dgmark")
+    parse: Callable[[str, Sequence[str]], Baseline] = offered[0].load()
+    return parse(name, options or [])
+
+
+BaselineToMark = Annotated[
+    "Baseline | None",
+    OptionGroup(
+        options=(parameter("baseline", BaselineName), parameter("baseline_option", BaselineOptions)),
+        value=lambda options: baseline_of(options["baseline"], options["baseline_option"]),
+    ),
+]
