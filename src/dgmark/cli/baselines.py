@@ -60,10 +60,8 @@ def baseline_of(name: str | None, options: Sequence[str] | None) -> "Baseline | 
     return parse(name, options or [])
 
 
-BaselineToMark = Annotated[
-    "Baseline | None",
-    OptionGroup(
-        options=(parameter("baseline", BaselineName), parameter("baseline_option", BaselineOptions)),
-        value=lambda options: baseline_of(options["baseline"], options["baseline_option"]),
-    ),
-]
+BASELINE_GROUP = OptionGroup(
+    options=(parameter("baseline", BaselineName), parameter("baseline_option", BaselineOptions)),
+    value=lambda options: baseline_of(options["baseline"], options["baseline_option"]),
+)
+BaselineToMark = Annotated["Baseline | None", BASELINE_GROUP]

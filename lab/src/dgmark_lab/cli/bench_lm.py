@@ -12,13 +12,14 @@ from rich.table import Table
 from dgmark.checkpoint.hub import offline_if_unreachable
 from dgmark.cli import options as opt
 from dgmark.cli.bar import RowBar, row_bar
-from dgmark.cli.baselines import BaselineToMark
+from dgmark.cli.baselines import BASELINE_GROUP
 from dgmark.cli.console import command_errors, needed_extra, stderr, stdout
 from dgmark.cli.option_groups import option_groups, options_of
 from dgmark.decode.config import Settings
 from dgmark.errors import SettingsError
 from dgmark.rows.jsonl import to_line
 from dgmark.rows.whole_files import write_whole
+from dgmark_lab.baselines.baseline import Baseline
 
 if TYPE_CHECKING:
     from dgmark.models.network import NetworkDenoiser
@@ -86,7 +87,7 @@ _DEFAULTS = {"length": "the task's, in whole blocks", "temperature": "the task's
 def bench_lm(
     chosen: Annotated[TaskChoice, options_of(TaskChoice)],
     key: opt.KeyToMark,
-    baseline: BaselineToMark,
+    baseline: Annotated[Baseline | None, BASELINE_GROUP],
     loading: opt.ModelOptions,
     settings: Annotated[Settings, opt.decoding_options(defaults=_DEFAULTS)],
     answering: Annotated[Answering, options_of(Answering)],
