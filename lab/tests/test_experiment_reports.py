@@ -19,10 +19,7 @@ from dgmark_lab.experiments.report import make_report, to_page, write_report
 from dgmark_lab.experiments.spec import parse_experiment
 from dgmark_lab.experiments.store import Store
 from dgmark_lab.experiments.tables import Column, Quantity, Table, quantity_table, to_csv, to_latex, to_markdown
-from support.known_keys import builtin_tokenizer, first_version, known_key
-
-# the committed report is of a key of the first versions
-pytestmark = pytest.mark.filterwarnings("ignore::dgmark.watermark.key.TokenizerFingerprintWarning")
+from support.known_keys import builtin_tokenizer, known_key
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden" / "experiment"
 
@@ -88,7 +85,7 @@ def words(number: int, key: WatermarkKey | None) -> list[int]:
 
 def golden_store(root: Path) -> tuple[Store, WatermarkKey]:
     """Two cells of known texts: one complete with a text that is too short, and one that lacks a text."""
-    key, store = first_version(known_key("report")), Store(root)
+    key, store = known_key("report"), Store(root)
     experiment = parse_experiment(EXPERIMENT, "golden.toml")
     cells: dict[str, Any] = {}
     for name, count in (("unmarked", 8), ("dgmark k = 1", 3)):
@@ -96,7 +93,7 @@ def golden_store(root: Path) -> tuple[Store, WatermarkKey]:
         marked = cell.scheme is not None
         recipe = Recipe(
             model="storyteller", model_hash="0123456789abcdef",
-            tokenizer_hash=builtin_tokenizer().vocabulary_fingerprint,
+            tokenizer_hash=builtin_tokenizer().fingerprint,
             dtype="float32", chat=False, scheme=cell.scheme, options={},
             key_fingerprint=key.fingerprint if marked else None, settings={"length": 60}, defaults={},
         )  # fmt: skip

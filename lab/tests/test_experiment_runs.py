@@ -81,7 +81,7 @@ def test_a_row_states_all_that_made_it(tmp_path: Path) -> None:
     key = run_key(store, TOY, None)
     for row in rows:
         assert row["model_hash"] == "hash of storyteller"
-        assert row["tokenizer_hash"] == TOY.tokenizer.vocabulary_fingerprint
+        assert row["tokenizer_hash"] == TOY.tokenizer.fingerprint
         assert row["seed"] in (0, 1)
         assert set(row["versions"]) >= {"dgmark", "torch", "transformers", "numpy"}
         assert row["key_fingerprint"] == (None if row["scheme"] is None else key.fingerprint)

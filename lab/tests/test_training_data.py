@@ -175,4 +175,4 @@ def test_a_shipped_tokenizer_is_kept(tmp_path: Path) -> None:
     shipped = training_tokenizer("storyteller")
     shards = prepare_shards(write_tales(tmp_path / "tales.jsonl", 3), tmp_path / "tokens", tokenizer=shipped)
     assert shards.tokenizer.fingerprint == shipped.fingerprint
-    assert shards.manifest["tokenizer_fingerprint"] == shipped.vocabulary_fingerprint
+    assert shards.manifest["tokenizer_fingerprint"] == shipped.fingerprint

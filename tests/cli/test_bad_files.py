@@ -79,8 +79,6 @@ COMMANDS: dict[str, tuple[Callable[[str], Words], int]] = {
     "evaluate --judge": (lambda bad: ["evaluate", "rows.jsonl", "--judge", bad], 6),
     "keygen --model": (lambda bad: ["keygen", "new.json", "--model", bad], 6),
     "key show": (lambda bad: ["key", "show", bad], 5),
-    "key renew": (lambda bad: ["key", "renew", bad, "new.json"], 5),
-    "key renew --tokenizer": (lambda bad: ["key", "renew", "key.json", "new.json", "--tokenizer", bad], 6),
     "convert": (lambda bad: ["convert", bad, "new"], 6),
     "experiment run": (lambda bad: ["experiment", "run", linked(bad, ".toml")], 2),
     "experiment run --prompts": (lambda bad: ["experiment", "run", "writing-prompts", "--prompts", bad], 2),

@@ -7,6 +7,7 @@ import re
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,7 @@ def test_generated_rows_carry_what_the_contract_names(generated: Path, key_file:
     made = rows(generated.read_text())
     assert [row["id"] for row in made] == ["p0", "p1", "p2"]
     for index, row in enumerate(made):
-        assert row["schema"] == 3
+        assert row["schema"] == 1
         assert row["scheme"] is None
         assert row["subkey"] is None
         assert row["model"] == "storyteller"
@@ -253,11 +254,8 @@ def test_a_source_that_cannot_be_read_does_not_stop_the_others(key_file: Path, t
 
 
 def test_a_tokenizer_that_is_not_here_is_named_with_the_remedy(key_file: Path, tmp_path: Path) -> None:
-    content = json.loads(key_file.read_text()) | {"tokenizer": "./moved-away"}
-    del content["fingerprint"]
-    other = tmp_path / "key.json"
-    other.write_text(json.dumps(content))
-    other.chmod(0o600)
+    key, other = WatermarkKey.load(key_file), tmp_path / "key.json"
+    replace(key, spec=replace(key.spec, tokenizer="./moved-away")).save(other)
     lost = run("detect", "--key", other, stdin="Some text.")
     assert lost.exit_code == 6
     assert "--tokenizer" in lost.stderr
@@ -353,7 +351,7 @@ def test_detect_writes_the_contracts_fields_in_order_of_input(
     assert "error" in out[3]
     wanted = {"p_value", "z_score", "green_fraction", "num_tokens_scored", "num_tokens_matched", "fpr"}
     assert wanted | {"source_sha256"} <= set(out[0])
-    assert out[0]["schema"] == 4
+    assert out[0]["schema"] == 1
     assert "2 of 4 inputs cannot be used" in result.stderr
 
 
@@ -485,15 +483,13 @@ def test_detect_explains_each_mistake_with_its_exit_code(key_file: Path, tmp_pat
 
 
 def test_a_key_bound_to_another_tokenizer_or_vocabulary_is_an_error(key_file: Path, tmp_path: Path) -> None:
-    content = json.loads(key_file.read_text())
-    del content["fingerprint"]
+    key = WatermarkKey.load(key_file)
     for change, message in (
         ({"tokenizer_fingerprint": "0" * 16}, "bound to tokenizer"),
         ({"table_size": 100}, "groups for 100 token ids"),
     ):
         other = tmp_path / f"{next(iter(change))}.json"
-        other.write_text(json.dumps(content | change))
-        other.chmod(0o600)
+        replace(key, spec=replace(key.spec, **change)).save(other)
         result = run("detect", "--key", other, stdin="Once upon a time there was a king.")
         assert message in result.stderr
         assert result.exit_code == 5

@@ -56,17 +56,6 @@ def test_all_that_was_tried_comes_back_up_to_the_most_points(tmp_path: Path) -> 
         read_settings_file(path)
 
 
-def test_a_file_of_version_1_is_read_as_before(tmp_path: Path) -> None:
-    path = tmp_path / "settings.json"
-    path.write_text(
-        '{"format": "dgmark-settings", "version": 1, "model": "storyteller", "code_length": 16,'
-        ' "decoding": {"temperature": 0.6, "guard": 0.05, "lookahead": 3,'
-        ' "lookahead_proposals": "kept", "top_p": 0.95},'
-        ' "measured": {"bits": 0.21, "meets_goal": true, "judge": "builtin"}}'
-    )
-    assert read_settings_file(path) == TUNED.model_copy(update={"version": 1})
-
-
 def test_every_decoding_setting_can_stand_in_a_file(tmp_path: Path) -> None:
     every = DecodeConfig(repetition_guard=True, top_k=7, steps=128).to_dict()
     assert read_settings_file(written(tmp_path / "all.json", decoding=every)).decoding == every
@@ -89,7 +78,7 @@ def test_a_key_with_another_code_is_refused_and_told_what_to_do(tmp_path: Path) 
         ({"code_length": "16"}, "code_length: Input should be a valid integer"),
         ({"code_length": -1}, "code_length"),
         ({"format": "dgmark-key"}, "format: Input should be 'dgmark-settings'"),
-        ({"version": 3}, "has version 3 of the settings format, and this dgmark reads versions 1 and 2"),
+        ({"version": 2}, "has version 2 of the settings format, and this dgmark reads version 1"),
         ({"decoding": {"temprature": 0.6}}, "there is no decoding setting temprature"),
         ({"decoding": {"temperature": -1}}, "temperature -1 is neither 0 nor in"),
         ({"decoding": {"temperature": "warm"}}, "temperature 'warm' is not a number"),

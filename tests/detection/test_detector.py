@@ -435,7 +435,7 @@ def test_special_tokens_are_shown_as_not_scored() -> None:
 def test_a_row_has_the_fields_of_schema_4_in_their_order() -> None:
     row = detector_of().detect("some text").to_row("row 7")
     assert list(row) == ROW
-    assert (row["id"], row["schema"]) == ("row 7", 4)
+    assert (row["id"], row["schema"]) == ("row 7", 1)
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,10 @@ import pytest
 
 from dgmark import Detector, Keyring, WatermarkKey
 from dgmark.detection.result import PAYLOAD_FIELDS, Detection, Mode, Span
-from support.known_keys import builtin_tokenizer, first_version, known_key
+from support.known_keys import builtin_tokenizer, known_key
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "p_values_v4.json"
-SUBKEYS_GOLDEN = Path(__file__).parents[1] / "golden" / "p_values_subkeys_v4.json"
+GOLDEN = Path(__file__).parents[1] / "golden" / "p_values.json"
+SUBKEYS_GOLDEN = Path(__file__).parents[1] / "golden" / "p_values_subkeys.json"
 TEXTS = Path(__file__).parents[1] / "texts"
 
 Figures = dict[str, Any]
@@ -91,7 +91,7 @@ def figures() -> dict[str, Figures]:
     """Every figure of every case, by name."""
     found: dict[str, Figures] = {}
     tokenizer = builtin_tokenizer()
-    keys = {name: first_version(known_key(f"golden {name}", **spec)) for name, spec in SPECS.items()}
+    keys = {name: known_key(f"golden {name}", **spec) for name, spec in SPECS.items()}
     for name, key in keys.items():
         for text, ids in corpus_of(key).items():
             for settings in SETTINGS:
@@ -108,7 +108,7 @@ def figures() -> dict[str, Figures]:
         for steps in ((), ("homoglyphs", "whitespace")):
             detection = Detector(keys["plain"], tokenizer=tokenizer, normalise=steps).detect(text)
             found[f"plain/{title}/{'+'.join(steps) or 'as it is'}"] = chosen(asdict(detection))
-    ring = Keyring([*keys.values(), *(first_version(known_key(f"golden ring {n}", code_length=32)) for n in range(5))])
+    ring = Keyring([*keys.values(), *(known_key(f"golden ring {n}", code_length=32) for n in range(5))])
     for name in ("plain", "code32", "rotating"):
         for text in ("marked", "cut", "plain"):
             detection = ring.detect(corpus_of(keys[name])[text])

@@ -1,7 +1,6 @@
 """Keys that are the same in every run: their secrets are hashes of a name, so they protect nothing."""
 
 import hashlib
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -62,8 +61,3 @@ def bound_key(name: str, model: str | ModelLike, **options: Any) -> WatermarkKey
 
 def _secret_of(name: str) -> bytes:
     return hashlib.sha256(f"dgmark test key {name}".encode()).digest()
-
-
-def first_version(key: WatermarkKey) -> WatermarkKey:
-    """The key as the first versions of dgmark made it: bound to its tokenizer's vocabulary only."""
-    return replace(key, spec=replace(key.spec, tokenizer_fingerprint=builtin_tokenizer().vocabulary_fingerprint))

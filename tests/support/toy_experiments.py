@@ -34,7 +34,7 @@ def run_toy(
 ) -> Store:
     """Run an experiment with the toy and 8 tokens a text. The key is the same every time, as the texts depend on it."""
     store = Store(root)
-    own = root / "keys" / f"{TOY.tokenizer.vocabulary_fingerprint}-{TOY.vocab_size}.json"
+    own = root / "keys" / f"{TOY.tokenizer.fingerprint}-{TOY.vocab_size}.json"
     if not own.exists():
         own.parent.mkdir(parents=True, exist_ok=True)
         bound_key("toy", TOY, code_length=0).save(own)

@@ -130,28 +130,19 @@ def test_a_keyless_grouping_has_no_code() -> None:
 # --- the key file --------------------------------------------------------------------------------
 
 
-def test_a_key_with_a_code_is_a_file_of_version_2_and_read_as_written(tmp_path: Path) -> None:
+def test_a_key_with_a_code_is_read_as_written(tmp_path: Path) -> None:
     key = coded_key("file", 32)
     key.save(tmp_path / "key.json")
-    content = json.loads((tmp_path / "key.json").read_text())
-    assert (content["version"], content["code_length"]) == (2, 32)
     loaded = WatermarkKey.load(tmp_path / "key.json")
     assert loaded == key
     assert loaded.fingerprint == key.fingerprint
 
 
-def test_a_key_without_a_code_is_still_a_file_of_version_1(tmp_path: Path) -> None:
-    known_key("plain").save(tmp_path / "key.json")
-    content = json.loads((tmp_path / "key.json").read_text())
-    assert content["version"] == 1
-    assert "code_length" not in content
-
-
-@pytest.mark.parametrize("change", [{"version": 1}, {"code_length": 0}, {"code_length": 7}, {"code_length": "8"}])
-def test_a_file_whose_code_does_not_fit_its_version_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
+@pytest.mark.parametrize("change", [0, 7, "8"])
+def test_a_file_with_another_code_length_is_refused(tmp_path: Path, change: object) -> None:
     path = tmp_path / "key.json"
     coded_key("damaged", 8).save(path)
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"code_length": change}))
     with pytest.raises(KeyFileFormat):
         WatermarkKey.load(path)
 

@@ -467,45 +467,15 @@ def test_a_key_with_sub_keys_hides_its_secret() -> None:
     assert (key.secret or b"").hex() not in shown
 
 
-def test_a_renewed_key_keeps_its_sub_keys() -> None:
-    from support.known_keys import builtin_tokenizer, first_version
-
-    key = first_version(known_key("renewed", subkeys=8, code_length=4))
-    renewed = key.renewed(builtin_tokenizer())
-    assert renewed.spec.subkeys == 8
-    assert np.array_equal(renewed.subkey(3).tables.table(), key.subkey(3).tables.table())
-
-
 # --- the key file --------------------------------------------------------------------------------
-
-VERSION_3 = (
-    '{"format": "dgmark-key", "version": 3, "key_id": "00ff", '
-    '"secret": "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=",'
-    '"prf": "shake256-token-v2", "scheme": "keyed", "modulus": 4, "rotation": 8, "table_size": 8192,'
-    '"tokenizer": "storyteller", "tokenizer_fingerprint": "v2-0123456789abcdef", "code_length": 16, "subkeys": 4096, '
-    '"fingerprint": "1c056862c6393722"}'
-)
-
-
-def test_a_file_of_version_3_is_read_for_ever(tmp_path: Path) -> None:
-    key = WatermarkKey.load(written(tmp_path / "key.json", json.loads(VERSION_3)))
-    assert key.secret == bytes(range(32))
-    assert key.spec == replace(
-        known_spec(modulus=4, rotation=8, code_length=16, subkeys=4096), tokenizer_fingerprint="v2-0123456789abcdef"
-    )
-    assert key.fingerprint == "1c056862c6393722"
-    assert np.array_equal(
-        key.subkey(77).tables.table(3)[:3], [reference_stretch(bytes(range(32)), 4, 3, 0, t)[77] for t in range(3)]
-    )
 
 
 @pytest.mark.parametrize("code_length", [0, 16])
-def test_a_key_with_sub_keys_is_a_file_of_version_3_and_read_as_written(tmp_path: Path, code_length: int) -> None:
+def test_a_key_with_sub_keys_is_read_as_written(tmp_path: Path, code_length: int) -> None:
     key = known_key("file", subkeys=1024, code_length=code_length)
     key.save(tmp_path / "key.json")
     content = json.loads((tmp_path / "key.json").read_text())
-    assert (content["version"], content["prf"], content["subkeys"]) == (3, SUBKEY_PRF, 1024)
-    assert set(content) == set(json.loads(VERSION_3))
+    assert (content["prf"], content["subkeys"]) == (SUBKEY_PRF, 1024)
     loaded = WatermarkKey.load(tmp_path / "key.json")
     assert loaded == key
     assert loaded.fingerprint == key.fingerprint
@@ -529,37 +499,20 @@ def test_a_sub_key_is_not_saved(tmp_path: Path) -> None:
         ({"subkeys": 4096.0}, "invalid or missing: subkeys"),
         ({"subkeys": "4096"}, "invalid or missing: subkeys"),
         ({"subkeys": None}, "invalid or missing: subkeys"),
-        ({"subkeys": 1}, "states version 3, but .* version 2"),
-        ({"subkeys": ...}, "states version 3, but .* version 2"),
-        ({"subkeys": 1, "code_length": 0}, "states version 3, but .* version 1"),
-        ({"version": 2}, "states version 2, but .* version 3"),
-        ({"version": 1}, "states version 1, but .* version 3"),
-        ({"version": 4}, "states version 4, but .* version 3"),
-        ({"version": 5}, "its version is 5, which a newer dgmark wrote"),
+        ({"subkeys": 1}, "states prf shake256-token-v2, but a key with subkeys 1 has shake256-rank-v1"),
         ({"prf": "shake256-rank-v1"}, "states prf shake256-rank-v1, but a key with subkeys 4096 has shake256-token-v2"),
         ({"prf": "shake256-token-v3"}, "invalid or missing: prf"),
         ({"subkeys": 2048}, "do not have the fingerprint"),
-        ({"subkeys": 2048, "fingerprint": ""}, "invalid or missing: fingerprint"),
-        ({"subkeys": 2048, "fingerprint": ...}, "states no fingerprint"),
         ({"scheme": "token-id", "secret": None, "rotation": 0, "code_length": 0}, "no key to draw sub-keys from"),
     ],
     ids=str,
 )
 def test_a_file_whose_sub_keys_are_wrong_is_refused(change: dict[str, object], message: str, tmp_path: Path) -> None:
-    path = written(tmp_path / "key.json", {**json.loads(VERSION_3), **change})
+    path = tmp_path / "key.json"
+    known_key("wrong", modulus=4, rotation=8, code_length=16, subkeys=4096).save(path)
+    written(path, {**json.loads(path.read_text()), **change})
     with pytest.raises(KeyFileFormat, match=message):
         WatermarkKey.load(path)
-
-
-@pytest.mark.parametrize("code_length", [0, 16])
-def test_an_old_file_with_the_new_function_is_refused(tmp_path: Path, code_length: int) -> None:
-    path = tmp_path / "key.json"
-    known_key("old", code_length=code_length).save(path)
-    content = json.loads(path.read_text())
-    assert "subkeys" not in content
-    path.unlink()
-    with pytest.raises(KeyFileFormat, match="states prf shake256-token-v2, but a key with subkeys 1 has"):
-        WatermarkKey.load(written(path, {**content, "prf": SUBKEY_PRF}))
 
 
 if __name__ == "__main__":

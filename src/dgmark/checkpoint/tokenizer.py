@@ -59,7 +59,6 @@ class Tokenizer:
         special_ids: ids that are never scored.
         end_ids: ids that end a response.
         fingerprint: hash of all that decides ids, to which keys are bound (`tokenizer_fingerprint`).
-        vocabulary_fingerprint: hash of the vocabulary alone, to which keys of before are bound.
     """
 
     name: str
@@ -68,7 +67,6 @@ class Tokenizer:
     special_ids: frozenset[int]
     end_ids: tuple[int, ...]
     fingerprint: str
-    vocabulary_fingerprint: str
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`, without added special tokens."""
@@ -146,12 +144,11 @@ def wrap(backend: tokenizers.Tokenizer, name: str) -> Tokenizer:
         special_ids=frozenset(special),
         end_ids=tuple(sorted(i for i in known.values() if i is not None and i in special)),
         fingerprint=_tokenizer_fingerprint(backend, vocabulary),
-        vocabulary_fingerprint=_vocabulary_fingerprint(vocabulary),
     )
 
 
 def _tokenizer_fingerprint(backend: tokenizers.Tokenizer, vocabulary: list[tuple[int, str]]) -> str:
-    """Hash of all that decides which ids a text has, as "v2-" and 16 hex digits.
+    """Hash of all that decides which ids a text has: 16 hex digits.
 
     Hashed are the model (vocabulary, merges, scores, flags), the added tokens with their flags, and the ids of a fixed
     probe text, which stands for the normaliser and the pre-tokenizer: their serialised form differs between versions of
@@ -170,7 +167,7 @@ def _tokenizer_fingerprint(backend: tokenizers.Tokenizer, vocabulary: list[tuple
         _probe_ids(backend),
     ]
     canonical = json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode()
-    return "v2-" + hashlib.sha256(b"dgmark/tokenizer/v2\0" + canonical).hexdigest()[:16]
+    return hashlib.sha256(b"dgmark/tokenizer/v1\0" + canonical).hexdigest()[:16]
 
 
 def _probe_ids(backend: tokenizers.Tokenizer) -> list[list[int] | None]:
@@ -182,12 +179,6 @@ def _probe_ids(backend: tokenizers.Tokenizer) -> list[list[int] | None]:
         except Exception:  # the Rust side raises bare Exception
             found.append(None)
     return found
-
-
-def _vocabulary_fingerprint(vocabulary: list[tuple[int, str]]) -> str:
-    """First 16 hex digits of the SHA-256 of all (id, token) pairs, sorted by id."""
-    canonical = json.dumps(vocabulary, ensure_ascii=True, separators=(",", ":")).encode()
-    return hashlib.sha256(b"dgmark/vocabulary/v1\0" + canonical).hexdigest()[:16]
 
 
 def well_formed(text: str) -> str:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from dgmark.cli.process import STDOUT, Terminated, discard_output
 from dgmark.errors import DgmarkError, InputError, MissingExtra, install_hint
-from dgmark.watermark.key_file import KeyWarning
+from dgmark.watermark.key_file import KeyFilePermissionWarning
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -51,7 +51,7 @@ def command_errors(command: Callable[P, R]) -> Callable[P, R]:
             with warnings.catch_warnings():
                 # the warnings of libraries are for developers
                 warnings.simplefilter("ignore")
-                warnings.simplefilter("always", KeyWarning)
+                warnings.simplefilter("always", KeyFilePermissionWarning)
                 warnings.showwarning = _show_warning
                 return command(*args, **kwargs)
         except DgmarkError as error:

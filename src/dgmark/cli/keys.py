@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from dgmark.checkpoint.folder import BUILTIN, model_option
-from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.cli.help_page import Command
 from dgmark.cli.options import KEY, MODEL, AllowOpenKey, OneObject
@@ -53,8 +52,8 @@ def keygen(
     subkeys: Annotated[
         int,
         typer.Option(
-            help="Mark each text with one of this many sub-keys, drawn at random: a power of two up to 65536, or "
-            "16777216 or 4294967296 for payloads of 24 and 32 bits; 1: all texts share their groups, as in the paper.",
+            help="Mark each text with one of this many sub-keys, drawn at random: a power of two up to 65536; "
+            "1: all texts share their groups, as in the paper.",
             rich_help_panel=KEY,
         ),
     ] = 1,
@@ -119,24 +118,3 @@ def show(
         return
     for name, value in public.items():
         stdout().print(f"{name:<22} {value}", markup=False)
-
-
-@key_app.command("renew", cls=Command)
-@command_errors
-def renew(
-    file: Annotated[Path, typer.Argument(help="Key file.")],
-    new: Annotated[Path, typer.Argument(help="Where to write the copy (never overwritten).")],
-    tokenizer: Annotated[
-        str | None, typer.Option(help="Tokenizer folder or file; by default the one the key names.", show_default=False)
-    ] = None,
-    allow_open_key: AllowOpenKey = False,
-) -> None:
-    """Write a copy of a key that is bound to the whole tokenizer.
-
-    Keys made by the first versions of dgmark are bound to the vocabulary only. The copy finds the same marks and has
-    another fingerprint.
-    """
-    key = WatermarkKey.load(file, allow_open=allow_open_key)
-    renewed = key.renewed(load_tokenizer(tokenizer or key.spec.tokenizer))
-    renewed.save(new)
-    print(f"{new}: key {renewed.fingerprint}, renewed from {key.fingerprint}")

@@ -13,7 +13,7 @@ from dgmark.models.denoiser import Denoiser
 from dgmark.models.traits import traits_of
 from dgmark.watermark.key import WatermarkKey
 
-GENERATION_SCHEMA = 3
+GENERATION_SCHEMA = 1
 
 
 @dataclass(frozen=True)
@@ -172,5 +172,5 @@ def generation_of(prepared: Prepared, row: int, response: Response) -> Generatio
 
 
 def scheme_row(scheme: Scheme | None) -> dict[str, Any] | None:
-    """The name and options of a scheme for a row; None for dgMARK, whose rows are older than the field."""
+    """The name and options of a scheme for a row; None for dgMARK."""
     return None if scheme is None or is_dgmark(scheme) else scheme.to_dict()

@@ -16,7 +16,7 @@ from dgmark.models.denoiser import Denoiser, check_model
 from dgmark.models.traits import traits_of
 from dgmark.watermark.key import WatermarkKey
 
-INFILLING_SCHEMA = 2
+INFILLING_SCHEMA = 1
 
 # A text in pieces; a number between them is a hole of so many tokens.
 Parts = Sequence[str | int]

@@ -13,8 +13,7 @@ from dgmark.rows.inputs import open_file
 from dgmark.rows.whole_files import write_whole
 from dgmark.watermark.key import WatermarkKey
 
-FORMAT, VERSION = "dgmark-settings", 2
-READABLE = (1, 2)
+FORMAT, VERSION = "dgmark-settings", 1
 LARGEST_FILE = 2**20
 MOST_POINTS = 500
 
@@ -81,13 +80,13 @@ class TunedSettings(BaseModel):
         code_length: period of the key's position code that they were found with; 0 is the paper's i mod m.
         decoding: fields of `DecodeConfig`; those that are left out have their defaults.
         measured: what was measured with these settings, for the reader.
-        frontier: what else was tried (new in version 2); None if the file does not say.
+        frontier: what else was tried; None if the file does not say.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     format: Literal["dgmark-settings"] = FORMAT  # type: ignore[assignment]
-    version: Literal[1, 2] = VERSION  # type: ignore[assignment]
+    version: Literal[1] = VERSION  # type: ignore[assignment]
     model: str
     code_length: int = Field(ge=0)
     decoding: Values
@@ -124,10 +123,10 @@ def read_settings_file(path: Path) -> TunedSettings:
         raise SettingsError(f"the settings file {path} cannot be read: {error.strerror}") from None
     except ValueError as error:  # no UTF-8, or no JSON
         raise SettingsError(f"{path} is no settings file ({error}): give one that `dgmark-lab tune` wrote") from None
-    if isinstance(content, dict) and content.get("format") == FORMAT and content.get("version") not in READABLE:
+    if isinstance(content, dict) and content.get("format") == FORMAT and content.get("version") != VERSION:
         raise SettingsError(
-            f"{path} has version {content.get('version')!r} of the settings format, and this dgmark reads versions "
-            f"{' and '.join(map(str, READABLE))}: use a newer dgmark, or make the file again with `dgmark-lab tune`"
+            f"{path} has version {content.get('version')!r} of the settings format, and this dgmark reads version "
+            f"{VERSION}: make the file again with `dgmark-lab tune`"
         )
     try:
         tuned = TunedSettings.model_validate(content)

@@ -24,7 +24,7 @@ from dgmark.errors import SettingsError, number, whole
 from dgmark.watermark.key import WatermarkKey, check_key
 
 # raised whenever a text's p-value changes, so that no file mixes p-values of two versions
-STATISTICS_VERSION = 4
+STATISTICS_VERSION = 1
 DEFAULT_FPR = 1e-4
 DEFAULT_MAX_CROP = 1024
 # a p-value that no drawn keys need to make smaller; a constant, so that no p-value depends on the rate asked for

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from dgmark.detection import words
 from dgmark.detection.words import Limit
 
-DETECTION_SCHEMA = 4
+DETECTION_SCHEMA = 1
 # fields of the sub-key found, which only those learn who ask for it
 PAYLOAD_FIELDS = ("subkey", "subkey_confidence")
 

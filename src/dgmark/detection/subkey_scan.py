@@ -1,14 +1,14 @@
 """The scan of a key's sub-keys: which of them a text is likeliest marked with, and how surely it is this one.
 
 All sub-keys are looked at, by two quick statistics: the match count in units of its standard deviation, and the
-alignment (`ranking.py`); of 2^24 and more, the best pairs of numbers (`candidates.py`). The few that come first are
-tested as keys by themselves, and the p-value of each counts as often as there are sub-keys. So the quick statistics
-decide what is found, and never whether a p-value is true. Knows tokens and their positions only. Ours.
+alignment (`ranking.py`). The few that come first are tested as keys by themselves, and the p-value of each counts as
+often as there are sub-keys. So the quick statistics decide what is found, and never whether a p-value is valid. Knows
+tokens and their positions only. Ours.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -16,7 +16,7 @@ from jaxtyping import Float, Int, UInt8
 
 from dgmark.detection.aligned import front_model
 from dgmark.detection.alignment import Alignment
-from dgmark.detection.candidates import best_pairs, columns_of, paired_subkeys, pairs_part, parts_of
+from dgmark.detection.candidates import parts_of
 from dgmark.detection.intact import IntactTest, Phase
 from dgmark.detection.ranking import Part, best_of, log_winnings, rank_aligned
 from dgmark.detection.reader import ScoredIds
@@ -26,8 +26,6 @@ from dgmark.watermark.key import WatermarkKey
 
 # sub-keys of each spec on which the bettor plays; where each has a position code of its own, they play one by one
 PLAYED, PLAYED_CODED = 64, 8
-# the same of the numbers of each class, where sub-keys are pairs: half of the tokens tell less
-LISTED = 4096
 # rows whose groups are in memory as floats
 _ROWS_AT_ONCE = 512
 
@@ -71,32 +69,11 @@ class SubkeyScan:
         do not reach as the best are taken out.
         """
         part = self._aligned if self.mode != "intact" else self._columns(self._counted)
-        others = -math.inf
-        if self._spec.paired:
-            sharing = paired_subkeys(self.keys[0]).sharing(subkey, self._pairs[0])
-            part, others = self._columns(np.union1d(part.numbers, sharing)), self._log_other_pairs()
-        elif subkey not in part.numbers:
+        if subkey not in part.numbers:
             part = part.joined(self._columns(np.array([subkey])))
         logs = log_winnings(self._model, part, self.mode)
-        total = np.logaddexp.reduce([*logs, np.logaddexp(others, _log(self._spec.subkeys - len(part.numbers)))])
+        total = np.logaddexp.reduce([*logs, _log(self._spec.subkeys - len(part.numbers))])
         return float(np.exp(logs[part.numbers == subkey][0] - total))
-
-    def _log_other_pairs(self) -> float:
-        """Logarithm of the likelihood ratios of all pairs of one number that was paired and one that was not.
-
-        The second counts 1, its mean over random groups; so the pair counts what the first does by its class alone.
-        """
-        subkeys = paired_subkeys(self.keys[0])
-        paired = [np.unique(half) for half in subkeys.halves(self._pairs[0])]
-        others = []
-        for at, numbers, second in zip(subkeys.places(self.tokens.ids), paired, paired[::-1], strict=True):
-            logs = np.zeros(len(numbers))
-            if len(at):
-                model = self._model_of(self.tokens.ids[at], self.tokens.positions[at])
-                groups = columns_of(subkeys.single, model.distinct[:, 0], numbers)
-                logs = log_winnings(model, Part(numbers, groups), self.mode)
-            others.append(np.logaddexp.reduce(logs) + _log(subkeys.numbers - len(second)))
-        return float(np.logaddexp(*others))
 
     # --- alignment -------------------------------------------------------------------------------
 
@@ -104,15 +81,12 @@ class SubkeyScan:
     def _aligned(self) -> Part:
         """The few sub-keys with the best alignment."""
         return rank_aligned(
-            self._model, self._candidates(self._model.distinct), self._few, intact=self.mode != "edited"
+            self._model, parts_of(self.keys, self._model.distinct), self._few, intact=self.mode != "edited"
         )
 
     @cached_property
     def _model(self) -> Alignment:
-        return self._model_of(self.tokens.ids, self.tokens.positions)
-
-    def _model_of(self, ids: Int[np.ndarray, " some"], positions: Int[np.ndarray, " some"]) -> Alignment:
-        return front_model(self._subkey(0).tables, ids, positions, self.phase)
+        return front_model(self._subkey(0).tables, self.tokens.ids, self.tokens.positions, self.phase)
 
     # --- the match count -------------------------------------------------------------------------
 
@@ -137,7 +111,7 @@ class SubkeyScan:
         shifts = 1 if self.phase == "start" or spec.rotation else spec.period
         distinct = np.stack([items % spec.table_size, items // spec.table_size], axis=1)
         return best_of(
-            self._candidates(distinct), lambda part: _standardised(spec, counts, part, shifts), self._few
+            parts_of(self.keys, distinct), lambda part: _standardised(spec, counts, part, shifts), self._few
         ).numbers
 
     # --- the sub-keys ----------------------------------------------------------------------------
@@ -145,26 +119,6 @@ class SubkeyScan:
     @property
     def _spec(self) -> WatermarkSpec:
         return self.keys[0].spec
-
-    def _candidates(self, distinct: Int[np.ndarray, "rows 2"]) -> Iterator[Part]:
-        """All sub-keys of all keys, or of each key the best pairs, with their groups of tokens."""
-        if not self._spec.paired:
-            yield from parts_of(self.keys, distinct)
-            return
-        for place, (key, numbers) in enumerate(zip(self.keys, self._pairs, strict=True)):
-            part = pairs_part(key, numbers, distinct)
-            yield replace(part, numbers=place * self._spec.subkeys + numbers)
-
-    @cached_property
-    def _pairs(self) -> list[Int[np.ndarray, " pairs"]]:
-        """The best pairs of each key, by alignment."""
-        return [best_pairs(key, self.tokens.ids, self.tokens.positions, self._ranked) for key in self.keys]
-
-    def _ranked(
-        self, ids: Int[np.ndarray, " some"], positions: Int[np.ndarray, " some"], parts: Iterable[Part]
-    ) -> Part:
-        """The numbers of one class with the best alignment of its tokens."""
-        return rank_aligned(self._model_of(ids, positions), parts, LISTED, intact=self.mode != "edited")
 
     @property
     def _cropped(self) -> bool:
@@ -181,8 +135,6 @@ class SubkeyScan:
 
     def _columns(self, numbers: Int[np.ndarray, " some"]) -> Part:
         """Some sub-keys, with their groups of the alignment's rows."""
-        if self._spec.paired:
-            return pairs_part(self.keys[0], numbers, self._model.distinct)
         chosen: Part | None = None
         for part in parts_of(self.keys, self._model.distinct):
             some = part[np.flatnonzero(np.isin(part.numbers, numbers))]

@@ -5,16 +5,15 @@ of the best stretch ranks the sub-keys; those that come first are searched one a
 false-positive rate, until one shows nothing. Knows tokens and their positions only. Ours.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from dgmark.detection.alignment import Alignment
 from dgmark.detection.blocks import SHORTEST
-from dgmark.detection.candidates import PAIRED, best_pairs, pairs_part, parts_of
+from dgmark.detection.candidates import parts_of
 from dgmark.detection.ranking import Part, best_of
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.scan import Grid, grids_of, scan
@@ -59,24 +58,8 @@ def _ranked(key: WatermarkKey, tokens: ScoredIds) -> list[int]:
     """The sub-keys with the best stretches, the best first."""
     model = Alignment.of(tokens.ids, tokens.positions, key.subkey(0).tables)
     grids = grids_of(len(tokens.ids))
-    parts: Iterable[Part]
-    if key.spec.paired:
-        pairs = best_pairs(key, tokens.ids, tokens.positions, partial(_by_best_stretch, key))
-        parts = [pairs_part(key, pairs, model.distinct)]
-    else:
-        parts = parts_of([key], model.distinct)
-    best = best_of(parts, lambda part: _best_stretches(model, grids, part), _SEARCHED)
+    best = best_of(parts_of([key], model.distinct), lambda part: _best_stretches(model, grids, part), _SEARCHED)
     return [int(number) for number in best.numbers]
-
-
-def _by_best_stretch(
-    key: WatermarkKey, ids: Int[np.ndarray, " some"], positions: Int[np.ndarray, " some"], parts: Iterable[Part]
-) -> Part:
-    """The numbers of one class with the best stretches of its tokens."""
-    model, grids = Alignment.of(ids, positions, key.subkey(0).tables), grids_of(len(ids))
-    return best_of(
-        parts, lambda part: _best_stretches(model, grids, part) if grids else np.zeros(len(part.numbers)), PAIRED
-    )
 
 
 def _best_stretches(model: Alignment, grids: list[Grid], part: Part) -> Float[np.ndarray, " count"]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dgmark.engines.core import Keys
 from dgmark.errors import SettingsError, VocabularyMismatch
-from dgmark.watermark.groups import LONGEST_CODE
+from dgmark.watermark.groups import MAX_CODE_LENGTH
 from dgmark.watermark.key import WatermarkKey
 
 SLOTS = 256
@@ -34,7 +34,7 @@ class KeyStore:
         check_slots(slots)
         self.table_size = table_size
         self._tables = torch.zeros(slots, table_size, dtype=torch.uint8, device=device)
-        self._codes = torch.zeros(slots, LONGEST_CODE, dtype=torch.uint8, device=device)
+        self._codes = torch.zeros(slots, MAX_CODE_LENGTH, dtype=torch.uint8, device=device)
         self._periods = torch.ones(slots, dtype=torch.long, device=device)
         self._slots: OrderedDict[WatermarkKey, int] = OrderedDict()  # least recently used first
         self._last: tuple[tuple[WatermarkKey | None, ...], Tensor] | None = None

@@ -22,12 +22,10 @@ Grouping = Literal["keyed", "token-id"]
 PRF: Final = "shake256-rank-v1"
 SECRET_BYTES = 32
 MODULI = range(2, 17)
-LONGEST_CODE = 64
+MAX_CODE_LENGTH = 64
 # i mod 2 rewards loops: as diverse, its texts have a higher perplexity (docs/decoding-numbers.md)
 DEFAULT_CODE = 16
-MOST_SUBKEYS = 65_536
-# more sub-keys are pairs, one of each class of tokens
-PAIRED_SUBKEYS = (2**24, 2**32)
+MAX_SUBKEYS = 65_536
 _CODE_DRAWS = 64
 _CACHED_BYTES = 2**28
 _LARGEST = 2**31 - 1
@@ -45,8 +43,8 @@ class WatermarkSpec:
         tokenizer: name of the tokenizer, by which the detector loads it.
         tokenizer_fingerprint: hash of its vocabulary; a tokenizer with another hash is an error.
         code_length: period of a keyed position code, a multiple of m up to 64; 0 = the paper's i mod m.
-        subkeys: number of sub-keys, a power of two up to 65,536, or 2^24 or 2^32; each text is marked with one of them.
-            1 = the paper's method: all texts share their groups.
+        subkeys: number of sub-keys, a power of two up to 65,536; each text is marked with one of them. 1 = the paper's
+            method: all texts share their groups.
     """
 
     modulus: int = 2
@@ -71,23 +69,16 @@ class WatermarkSpec:
             raise SettingsError("grouping token-id has no key, so its groups cannot rotate; use rotation 0")
         if self.grouping == "token-id" and self.code_length:
             raise SettingsError("grouping token-id has no key to draw a position code from; use code length 0")
-        if not 0 <= self.code_length <= LONGEST_CODE or self.code_length % self.modulus:
+        if not 0 <= self.code_length <= MAX_CODE_LENGTH or self.code_length % self.modulus:
             raise SettingsError(
-                f"code length {self.code_length} is not a multiple of modulus {self.modulus} up to {LONGEST_CODE}; "
+                f"code length {self.code_length} is not a multiple of modulus {self.modulus} up to {MAX_CODE_LENGTH}; "
                 "0 is the paper's position mod m"
             )
         if not self.modulus <= self.table_size <= _LARGEST:
             raise SettingsError(f"table size {self.table_size} is not in {self.modulus}..{_LARGEST}")
-        few = 1 <= self.subkeys <= MOST_SUBKEYS and not self.subkeys & (self.subkeys - 1)
-        if not few and self.subkeys not in PAIRED_SUBKEYS:
+        if not 1 <= self.subkeys <= MAX_SUBKEYS or self.subkeys & (self.subkeys - 1):
             raise SettingsError(
-                f"subkeys {self.subkeys} is not a power of two from 1 to {MOST_SUBKEYS}, and not "
-                f"{' or '.join(map(str, PAIRED_SUBKEYS))}; 1 marks all texts alike"
-            )
-        if self.paired and (self.rotation or self.code_length):
-            raise SettingsError(
-                f"subkeys {self.subkeys} goes without rotation and position code; use rotation 0 and code length 0, "
-                f"or at most {MOST_SUBKEYS} sub-keys"
+                f"subkeys {self.subkeys} is not a power of two from 1 to {MAX_SUBKEYS}; 1 marks all texts alike"
             )
         if self.grouping == "token-id" and self.subkeys > 1:
             raise SettingsError("grouping token-id has no key to draw sub-keys from; use subkeys 1")
@@ -124,11 +115,6 @@ class WatermarkSpec:
     def independent(self) -> bool:
         """Whether the groups of different tokens are independent; otherwise each table is balanced."""
         return self.subkeys > 1
-
-    @property
-    def paired(self) -> bool:
-        """Whether a sub-key is a pair of numbers, one for each of two classes of tokens (`pairs.py`)."""
-        return self.subkeys > MOST_SUBKEYS
 
     def segment(self, positions: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
         """Segment of each position: 0 throughout without rotation."""

@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import secrets
-import warnings
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol, runtime_checkable
@@ -17,16 +16,11 @@ from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.errors import KeyFileFormat, SettingsError, TokenizerMismatch, VocabularyMismatch, as_path
 from dgmark.watermark.groups import DEFAULT_CODE, SECRET_BYTES, Grouping, GroupTables, WatermarkSpec
-from dgmark.watermark.key_file import KeyWarning, read_key_file, write_key_file
-from dgmark.watermark.pairs import PairedSubkeys
+from dgmark.watermark.key_file import read_key_file, write_key_file
 from dgmark.watermark.subkeys import Subkeys, prf_of
 
 # ids of a padded vocabulary beside twice the tokenizer's own; a table beyond that costs memory and serves no model
-MOST_PADDING = 65_536
-
-
-class TokenizerFingerprintWarning(KeyWarning):
-    """The key is bound to its tokenizer's vocabulary alone."""
+MAX_PADDING = 65_536
 
 
 @runtime_checkable
@@ -84,8 +78,8 @@ class WatermarkKey:
             grouping: "keyed", or "token-id" for the paper's keyless rule.
             code_length: period of a keyed position code, a multiple of the modulus up to 64; 0 = the paper's i mod m.
                 None: 16 for a keyed key of modulus 2 without rotation and sub-keys, else 0.
-            subkeys: number of sub-keys, a power of two up to 65,536, or 2^24 or 2^32: each text is marked with one of
-                them, drawn at random, so that texts do not share their groups. 1 = the paper's method.
+            subkeys: number of sub-keys, a power of two up to 65,536: each text is marked with one of them, drawn at
+                random, so that texts do not share their groups. 1 = the paper's method.
 
         Raises:
             SettingsError: modulus, rotation, grouping, code length or subkeys out of range.
@@ -123,13 +117,9 @@ class WatermarkKey:
     @cached_property
     def fingerprint(self) -> str:
         """16 hex digits that identify this secret and spec without revealing the secret."""
-        spec = self.spec.to_fields()
-        if not spec["code_length"]:
-            del spec["code_length"]  # fingerprints are older than position codes
-        if spec["subkeys"] == 1:
-            del spec["subkeys"]  # and older than sub-keys
-        public = json.dumps({"prf": prf_of(self.spec), **spec}, sort_keys=True, separators=(",", ":")).encode()
-        return hashlib.blake2b(public, key=self.secret or b"", digest_size=8, person=b"dgmark/key/v1").hexdigest()
+        public = {"prf": prf_of(self.spec), **self.spec.to_fields()}
+        message = json.dumps(public, sort_keys=True, separators=(",", ":")).encode()
+        return hashlib.blake2b(message, key=self.secret or b"", digest_size=8, person=b"dgmark/key/v1").hexdigest()
 
     @cached_property
     def tables(self) -> GroupTables:
@@ -154,7 +144,7 @@ class WatermarkKey:
         Raises:
             SettingsError: the key has none.
         """
-        return (PairedSubkeys if self.spec.paired else Subkeys)(self.spec, self.secret or b"")
+        return Subkeys(self.spec, self.secret or b"")
 
     def subkey(self, number: int) -> "WatermarkKey":
         """One sub-key: a key that marks one text and finds its mark, with this key's fingerprint.
@@ -190,47 +180,23 @@ class WatermarkKey:
             SettingsError: this is not a tokenizer.
             VocabularyMismatch: the key's group table is smaller than the tokenizer's vocabulary, or far larger than any
                 model pads it.
-
-        Warns:
-            TokenizerFingerprintWarning: the key is older than fingerprints of the whole tokenizer.
         """
         if not isinstance(tokenizer, Tokenizer):
             raise SettingsError(
                 "a tokenizer is a Tokenizer (dgmark.checkpoint.load_tokenizer reads one) or the path of one, "
                 f"not a {type(tokenizer).__name__}"
             )
-        if tokenizer.vocabulary_fingerprint == self.spec.tokenizer_fingerprint:
-            warnings.warn(
-                f"key {self.fingerprint} is bound to the vocabulary of tokenizer {self.spec.tokenizer!r} alone, so a "
-                "change of its merges or its normaliser would go unnoticed: `dgmark key renew` binds it to all of it",
-                TokenizerFingerprintWarning,
-                stacklevel=2,
-            )
-        elif tokenizer.fingerprint != self.spec.tokenizer_fingerprint:
+        if tokenizer.fingerprint != self.spec.tokenizer_fingerprint:
             raise TokenizerMismatch(
                 f"key {self.fingerprint} is bound to tokenizer {self.spec.tokenizer!r} "
                 f"({self.spec.tokenizer_fingerprint}), not to {tokenizer.name!r} ({tokenizer.fingerprint}): "
                 "use the model and tokenizer that the key was made for, or make a key for this one"
             )
-
-        if not tokenizer.vocab_size <= self.spec.table_size <= 2 * tokenizer.vocab_size + MOST_PADDING:
+        if not tokenizer.vocab_size <= self.spec.table_size <= 2 * tokenizer.vocab_size + MAX_PADDING:
             raise VocabularyMismatch(
                 f"key {self.fingerprint} has groups for {self.spec.table_size} token ids, its tokenizer "
                 f"{tokenizer.name!r} has {tokenizer.vocab_size}: the key file is damaged, or of another model"
             )
-
-    def renewed(self, tokenizer: Tokenizer) -> "WatermarkKey":
-        """The same secret and groups, bound to the whole tokenizer instead of its vocabulary alone.
-
-        It finds the marks of the key it comes from. Its fingerprint is another one, as its spec is.
-
-        Raises:
-            TokenizerMismatch: the key is bound to another tokenizer.
-        """
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", TokenizerFingerprintWarning)
-            self.check_tokenizer(tokenizer)
-        return replace(self, spec=replace(self.spec, tokenizer_fingerprint=tokenizer.fingerprint))
 
     def check_model(self, model: "ModelLike") -> None:
         """Refuse a model whose tokenizer or padded vocabulary is not the key's.
@@ -268,11 +234,11 @@ class WatermarkKey:
         Raises:
             KeyFileNotFound: no such file.
             KeyFileOpen: every user of the machine can read it, and `allow_open` is not set.
-            KeyFileFormat: not a key file, a damaged one, or of a newer version.
+            KeyFileFormat: not a key file, a damaged one, or of another version.
         """
         spec, key_id, secret, fingerprint = read_key_file(as_path(path, "a key file"), allow_open=allow_open)
         key = cls(spec=spec, key_id=key_id, secret=secret)
-        if fingerprint not in (None, key.fingerprint):
+        if fingerprint != key.fingerprint:
             raise KeyFileFormat(
                 f"the key file {path} is damaged: its contents do not have the fingerprint that it states; "
                 "restore it from a copy"

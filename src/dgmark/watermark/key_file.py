@@ -6,25 +6,20 @@ import os
 import stat
 import warnings
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dgmark.errors import KeyFileExists, KeyFileFormat, KeyFileNotFound, KeyFileOpen, SettingsError
 from dgmark.rows.inputs import open_file
 from dgmark.watermark.groups import Grouping, WatermarkSpec
 from dgmark.watermark.subkeys import Prf, prf_of
 
-# version 2 adds the position code, version 3 sub-keys, version 4 pairs of them; a key has the lowest that it needs
-KEY_FILE_VERSIONS = (1, 2, 3, 4)
-LARGEST_FILE = 65_536
+KEY_FILE_VERSION: Final = 1
+MAX_FILE_BYTES = 65_536
 
 
-class KeyWarning(UserWarning):
-    """A key works, and something about it needs the owner's attention."""
-
-
-class KeyFilePermissionWarning(KeyWarning):
+class KeyFilePermissionWarning(UserWarning):
     """Users other than the owner can read the key file."""
 
 
@@ -37,39 +32,29 @@ def write_key_file(path: Path, spec: WatermarkSpec, key_id: str, secret: bytes |
     """
     content = _Content(
         format="dgmark-key",
-        version=_version_of(spec),
+        version=KEY_FILE_VERSION,
         key_id=key_id,
         secret=None if secret is None else base64.b64encode(secret).decode(),
         prf=prf_of(spec),
         **spec.to_fields(),
         fingerprint=fingerprint,
     )
-    # older versions know no sub-keys, and the first no position code
-    absent = {1: {"code_length", "subkeys"}, 2: {"subkeys"}}.get(content.version, set[str]())
-    write_private(path, content.model_dump_json(indent=2, exclude=absent) + "\n")
+    write_private(path, content.model_dump_json(indent=2) + "\n")
 
 
-def read_key_file(path: Path, *, allow_open: bool = False) -> tuple[WatermarkSpec, str, bytes | None, str | None]:
-    """Read a key file: its spec, key id, secret, and the key's fingerprint (None in files of before it was stored).
+def read_key_file(path: Path, *, allow_open: bool = False) -> tuple[WatermarkSpec, str, bytes | None, str]:
+    """Read a key file: its spec, key id, secret, and the key's fingerprint.
 
     Raises:
         KeyFileNotFound: the file does not exist or is unreadable.
         KeyFileOpen: every user of the machine can read it, and `allow_open` is false.
-        KeyFileFormat: it is not a key file, is damaged, or has a newer version.
+        KeyFileFormat: it is not a key file, is damaged, or has another version.
     """
     text, mode = _read_bounded(path, "dgmark keygen")
     content, spec, secret = _parse(text, path)
     if secret is not None:
         _check_mode(mode, path, allow_open)
-    return spec, content.key_id, secret, content.fingerprint or None
-
-
-def _version_of(spec: WatermarkSpec) -> Literal[1, 2, 3, 4]:
-    if spec.paired:
-        return 4
-    if spec.subkeys > 1:
-        return 3
-    return 2 if spec.code_length else 1
+    return spec, content.key_id, secret, content.fingerprint
 
 
 def read_private(path: Path, maker: str, *, allow_open: bool = False) -> bytes:
@@ -97,8 +82,10 @@ def _read_bounded(path: Path, maker: str) -> tuple[bytes, int]:
         raise KeyFileNotFound(
             f"the key file {path} cannot be read ({error.strerror}); {_advice(path, maker, error)}"
         ) from error
-    if len(text) > LARGEST_FILE:
-        raise KeyFileFormat(f"{path} is larger than {LARGEST_FILE} bytes, so it is not a key file: give the right file")
+    if len(text) > MAX_FILE_BYTES:
+        raise KeyFileFormat(
+            f"{path} has more than {MAX_FILE_BYTES} bytes, so it is not a key file: give the right file"
+        )
     return text, mode
 
 
@@ -113,16 +100,16 @@ def _advice(path: Path, maker: str, error: OSError) -> str:
 def _read(path: Path) -> tuple[bytes, int]:
     """At most one byte more than a key file may have, and the file's mode."""
     with open_file(path) as file:
-        return file.read(LARGEST_FILE + 1), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        return file.read(MAX_FILE_BYTES + 1), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
 
 
 class _Content(BaseModel):
-    """Versions 1 to 4 of the key file."""
+    """The key file."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     format: Literal["dgmark-key"]
-    version: Literal[1, 2, 3, 4]
+    version: Literal[1]
     key_id: str
     secret: str | None
     prf: Prf
@@ -132,35 +119,28 @@ class _Content(BaseModel):
     table_size: int
     tokenizer: str
     tokenizer_fingerprint: str
-    code_length: int = 0
-    subkeys: int = 1
-    fingerprint: Annotated[str, Field(min_length=1)] = ""  # files of before it was stored have none
-
-    @field_validator("version", mode="before")
-    @classmethod
-    def _version_is_a_whole_number(cls, value: object) -> object:
-        if type(value) is not int:  # True and 1.0 equal 1
-            raise ValueError("the version is a whole number")
-        return value
+    code_length: int
+    subkeys: int
+    fingerprint: str
 
 
 def _parse(text: bytes, path: Path) -> tuple[_Content, WatermarkSpec, bytes | None]:
     try:
         fields = json.loads(text, object_pairs_hook=_without_duplicates)
-        _check_not_newer(fields, path)
+        _check_version(fields, path)
         content = _Content.model_validate(fields)
         secret = None if content.secret is None else base64.b64decode(content.secret, validate=True)
         fields = content.model_dump(exclude={"format", "version", "key_id", "secret", "prf", "fingerprint"})
         spec = WatermarkSpec.from_fields(fields)
         spec.check_secret(secret)
-        _check_version(content, spec)
+        if content.prf != prf_of(spec):
+            raise ValueError(f"it states prf {content.prf}, but a key with subkeys {spec.subkeys} has {prf_of(spec)}")
         return content, spec, secret
     except ValidationError as error:
         # names of fields only: their values may hold the secret
         places = ", ".join(sorted({".".join(map(str, e["loc"])) for e in error.errors()} - {""}))
-        versions = f"{KEY_FILE_VERSIONS[0]} to {KEY_FILE_VERSIONS[-1]}"
         what = f"fields invalid or missing: {places}" if places else "it is not a JSON object with a key's fields"
-        problem = f"{path} is not a key file of version {versions}: {what}; give the file that `dgmark keygen` wrote"
+        problem = f"{path} is not a key file: {what}; give the file that `dgmark keygen` wrote"
     except json.JSONDecodeError as error:
         where = f"it is not JSON from line {error.lineno} on"
         problem = f"{path} is not a key file: {where}; give the file that `dgmark keygen` wrote"
@@ -173,34 +153,22 @@ def _parse(text: bytes, path: Path) -> tuple[_Content, WatermarkSpec, bytes | No
     raise KeyFileFormat(problem)  # out here, so that it carries no exception that holds the secret
 
 
-def _check_not_newer(fields: object, path: Path) -> None:
-    version = fields.get("version") if isinstance(fields, dict) else None
-    newest = KEY_FILE_VERSIONS[-1]
-    if type(version) is int and version > newest and isinstance(fields, dict) and fields.get("format") == "dgmark-key":
+def _check_version(fields: object, path: Path) -> None:
+    if not isinstance(fields, dict) or fields.get("format") != "dgmark-key":
+        return
+    version = fields.get("version")
+    if type(version) is not int or version != KEY_FILE_VERSION:  # True and 1.0 equal 1
         raise KeyFileFormat(
-            f"{path} is not a key file of a version up to {newest}: its version is {version}, which a newer dgmark "
-            "wrote; install that one to read it"
+            f"{path} is a key file of version {version!r}, and this dgmark reads version {KEY_FILE_VERSION}: "
+            "use the dgmark that wrote it"
         )
-
-
-def _check_version(content: _Content, spec: WatermarkSpec) -> None:
-    """Refuse a file whose version or function of groups is not that of its other fields."""
-    if content.version != _version_of(spec):
-        raise ValueError(
-            f"it states version {content.version}, but its code_length and subkeys are those of version "
-            f"{_version_of(spec)}"
-        )
-    if spec.subkeys > 1 and not content.fingerprint:
-        raise ValueError(f"it states no fingerprint, which every file of version {content.version} does")
-    if content.prf != prf_of(spec):
-        raise ValueError(f"it states prf {content.prf}, but a key with subkeys {spec.subkeys} has {prf_of(spec)}")
 
 
 def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """The object of these fields; of a field that stands twice nobody can say which one holds."""
+    """The object of these fields; of a duplicate field nobody can say which one holds."""
     names = [name for name, _ in pairs]
     if len(set(names)) < len(names):
-        raise ValueError("a field stands twice")
+        raise ValueError("it has a duplicate field")
     return dict(pairs)
 
 

@@ -18,9 +18,8 @@ from jaxtyping import Int, UInt8, UInt16
 from dgmark.errors import SettingsError, whole
 from dgmark.watermark.groups import PRF, GroupTables, WatermarkSpec, check_ids
 
-Prf = Literal["shake256-rank-v1", "shake256-token-v2", "shake256-pair-v3"]
+Prf = Literal["shake256-rank-v1", "shake256-token-v2"]
 SUBKEY_PRF: Final = "shake256-token-v2"
-PAIR_PRF: Final = "shake256-pair-v3"
 # sub-keys of one stretch of the stream
 AT_ONCE = 4096
 _CODE_DRAWS = 8
@@ -35,8 +34,6 @@ _ASKED = 4096
 
 def prf_of(spec: WatermarkSpec) -> Prf:
     """The name of the function that gives the groups of this spec, as key files state it."""
-    if spec.paired:
-        return PAIR_PRF
     return SUBKEY_PRF if spec.subkeys > 1 else PRF
 
 
@@ -80,10 +77,7 @@ class Subkeys:
 
         Raises:
             VocabularyMismatch: an id lies outside the key's vocabulary.
-            SettingsError: the sub-keys are pairs, and too many to list (`pairs.py`).
         """
-        if self.spec.paired:
-            raise SettingsError(f"{self.spec.subkeys} sub-keys are too many to list: list the numbers of one class")
         check_ids(ids, self.spec.table_size)
         count = min(AT_ONCE, self.spec.subkeys)
         for first in range(0, self.spec.subkeys, AT_ONCE):

@@ -19,7 +19,7 @@ from dgmark.rows.runner import Task, tasks_of
 from dgmark_lab.evaluate import Endpoint
 from dgmark_lab.evaluate.ratings import CRITERIA, RatedText, Rating, rate_each, summarise_ratings
 
-RATING_SCHEMA = 2
+RATING_SCHEMA = 1
 _AT_ONCE = 64  # texts of a batch: an interruption loses one batch at most
 
 

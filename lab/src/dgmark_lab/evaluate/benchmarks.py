@@ -122,7 +122,7 @@ def _conditions(model: DiffusionLM, settings: TaskSettings) -> dict[str, Any]:
     return {
         "model": traits.name,
         "dtype": traits.number_format,
-        "tokenizer_fingerprint": model.model.tokenizer.vocabulary_fingerprint,
+        "tokenizer_fingerprint": model.model.tokenizer.fingerprint,
         "key_fingerprint": None if answering.key is None else answering.key.fingerprint,
         "scheme": scheme_row(answering.scheme),
         "decoding": dict(answering.decoding),

@@ -156,7 +156,7 @@ class DiffusionLM(LM):  # type: ignore[misc]
     @property
     def tokenizer_name(self) -> str:
         """The name of the tokenizer and its template in the harness's caches of requests."""
-        return f"{traits_of(self.model).name}-{self.model.tokenizer.vocabulary_fingerprint}".replace("/", "__")
+        return f"{traits_of(self.model).name}-{self.model.tokenizer.fingerprint}".replace("/", "__")
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
         """The template of the model's family, for the harness's records.

@@ -114,7 +114,7 @@ def plan_cell(
         recipe=Recipe(
             model=traits.name,
             model_hash=subject.model_hash,
-            tokenizer_hash=subject.model.tokenizer.vocabulary_fingerprint,
+            tokenizer_hash=subject.model.tokenizer.fingerprint,
             dtype=traits.number_format,
             chat=prompts.chat and setup == "paper",
             scheme=cell.scheme,

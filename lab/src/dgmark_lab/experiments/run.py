@@ -160,7 +160,7 @@ def run_key(store: Store, model: Denoiser, path: Path | None) -> WatermarkKey:
     """
     if path is not None:
         return WatermarkKey.load(path)
-    own = store.root / "keys" / f"{model.tokenizer.vocabulary_fingerprint}-{model.vocab_size}.json"
+    own = store.root / "keys" / f"{model.tokenizer.fingerprint}-{model.vocab_size}.json"
     if not own.exists():
         own.parent.mkdir(parents=True, exist_ok=True)
         WatermarkKey.generate(model, code_length=0).save(own)

@@ -72,7 +72,7 @@ def prepare_shards(
         NoTexts: the file does not exist, or holds no document.
         InputError: a line is not a document.
     """
-    known = tokenizer.vocabulary_fingerprint if tokenizer else f"new {vocab_size}"
+    known = tokenizer.fingerprint if tokenizer else f"new {vocab_size}"
     source = {"data": file_hash(data), "tokenizer": known}
     if (folder / "manifest.json").is_file():
         shards = open_shards(folder)
@@ -86,7 +86,7 @@ def prepare_shards(
         else:
             save_tokenizer(tokenizer.backend, beside)
         manifest = _write(read_documents(data), tokenizer, beside, shard_tokens)
-        manifest |= {"schema": SCHEMA, "made_from": source, "tokenizer_fingerprint": tokenizer.vocabulary_fingerprint}
+        manifest |= {"schema": SCHEMA, "made_from": source, "tokenizer_fingerprint": tokenizer.fingerprint}
         write_json(beside / "manifest.json", manifest)
     return open_shards(folder)
 
