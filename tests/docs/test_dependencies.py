@@ -1,4 +1,4 @@
-"""The table of dependencies names exactly those of pyproject.toml, each with the extras that install it."""
+"""The table of dependencies names exactly those of both pyproject.toml, each with the extras that install it."""
 
 import re
 import tomllib
@@ -8,11 +8,13 @@ ROOT = Path(__file__).parents[2]
 
 
 def declared() -> dict[str, set[str]]:
-    """Each package of pyproject.toml, and what installs it."""
+    """Each package of both pyproject.toml, and what installs it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    lab = tomllib.loads((ROOT / "lab" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     groups = {
         "always": project["project"]["dependencies"],
         "build": project["build-system"]["requires"],
+        "lab": lab["dependencies"] + lab["optional-dependencies"]["bench"],
         **project["project"]["optional-dependencies"],
     }
     found: dict[str, set[str]] = {}

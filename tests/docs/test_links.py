@@ -12,7 +12,7 @@ PAGES = sorted(
         *ROOT.glob("*.md"),
         *(ROOT / "docs").rglob("*.md"),
         *(ROOT / "builtin").rglob("*.md"),
-        ROOT / "training" / "README.md",
+        *(ROOT / "lab").rglob("*.md"),
     ]
 )
 LINK = re.compile(r"\]\(([^)\s]+)\)")
