@@ -234,7 +234,7 @@ def test_a_context_with_an_unknown_neighbour_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("form", ["confidence", "left_to_right", "random"])
-def test_a_bias_gets_the_canvas_and_the_models_logits(form: str) -> None:
+def test_a_bias_gets_the_canvas_and_the_models_logits(form: Any) -> None:
     seen: list[View] = []
 
     def spy(given: View) -> Tensor:
@@ -337,7 +337,7 @@ def test_gumbel_needs_a_temperature() -> None:
 
 def test_gumbel_has_its_own_noise() -> None:
     with pytest.raises(SettingsError, match="brings its own noise, which it keeps anyway: leave noise out"):
-        generate(TOY, "w1", key=KEY, scheme=scheme("gumbel"), noise="kept", length=12, block_length=6)
+        generate(TOY, "w1", key=KEY, scheme=scheme("gumbel"), noise="fixed", length=12, block_length=6)
 
 
 def test_a_scheme_without_a_key_is_refused() -> None:

@@ -36,7 +36,7 @@ def answers(lm: DiffusionLM, *kwargs: dict[str, Any]) -> list[str]:
 
 
 def toy(**decoding: Any) -> DiffusionLM:
-    return DiffusionLM(TOY, HarnessSettings(decoding=decoding))  # type: ignore[arg-type]
+    return DiffusionLM(TOY, HarnessSettings(decoding=decoding))
 
 
 def test_a_continuation_is_the_packages_own() -> None:

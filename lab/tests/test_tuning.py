@@ -142,7 +142,7 @@ def test_candidates_that_the_strategy_cannot_have_are_left_out() -> None:
     assert {one.temperature for one in every} == {0.8, 0.72, 0.64, 0.56, 0.48, 0.4}
     random = candidates_of(DecodeConfig(strategy="random"))
     assert {(one.guard, one.lookahead) for one in random} == {(0.0, 1)}
-    with pytest.raises(SettingsError, match="noise, so a guard has nothing to compare"):
+    with pytest.raises(SettingsError, match="quality, so a guard has nothing to compare"):
         candidates_of(DecodeConfig(strategy="random"), guards=[0.1])
     with pytest.raises(SettingsError, match="no diversity to compare"):
         candidates_of(DecodeConfig(temperature=0.0))

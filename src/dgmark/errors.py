@@ -2,8 +2,6 @@
 
 DgmarkError                    70   (also used for bugs in dgmark)
 ├── SettingsError               2   invalid settings
-│   ├── UnknownStrategy
-│   ├── BlockLengthError
 │   └── PromptTooLong
 ├── InputError                  4   unusable text or rows
 │   ├── EmptyInput
@@ -53,14 +51,6 @@ class SettingsError(DgmarkError):
     """A setting, or a combination of settings, is invalid."""
 
     exit_code = 2
-
-
-class UnknownStrategy(SettingsError):
-    """No decoding strategy has this name."""
-
-
-class BlockLengthError(SettingsError):
-    """The response length is not a multiple of the block length."""
 
 
 class PromptTooLong(SettingsError):

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pytest
@@ -11,7 +11,7 @@ import typer
 from dgmark.cli import app
 from dgmark.cli import options as opt
 from dgmark.cli.option_groups import OptionGroup, option, option_groups, options_of, set_options
-from dgmark.decode import DecodeConfig
+from dgmark.decode.config import setting_fields
 from dgmark.errors import SettingsError
 from dgmark.models.load import load_model
 from dgmark_lab.cli import app as lab_app
@@ -42,28 +42,28 @@ def test_options_stand_in_known_panels(name: str) -> None:
     [("generate", set()), ("bench-lm", set()), ("infill", {"length", "steps", "schedule"})],  # its holes decide
 )
 def test_what_decodes_takes_every_setting(name: str, decided: set[str]) -> None:
-    settings = {one.name for one in fields(DecodeConfig)}
+    settings = {one.name for one in setting_fields()}
     taken = {one.name for one in COMMANDS[name].params}
     loading = set(inspect.signature(load_model).parameters) - {"name_or_path"}
     assert (settings | loading) - taken == decided
 
 
 def test_every_setting_has_a_sentence_of_help_and_its_default_in_words() -> None:
-    for one in fields(DecodeConfig):
-        assert one.metadata["help"].endswith(".")
-        assert one.default is None or one.metadata["default"]
-        assert not one.metadata["choices"] or one.default in one.metadata["choices"]
+    for one in setting_fields():
+        assert one.help.endswith(".")
+        assert one.default is None or one.default_text
+        assert not one.choices or one.default in one.choices
 
 
 def test_an_option_that_is_not_set_leaves_the_default_alone() -> None:
     assert set_options({"guard": 0.0, "cache": None}) == {"guard": 0.0}
 
 
-@pytest.mark.parametrize("name", [one.name for one in fields(DecodeConfig) if one.metadata["choices"]])
+@pytest.mark.parametrize("name", [one.name for one in setting_fields() if one.choices])
 def test_a_value_that_is_not_one_of_the_choices_is_refused_before_a_model_is_loaded(name: str) -> None:
     flag = "--" + name.replace("_", "-")
     result = run("generate", "--no-watermark", "--prompt", "x", "--model", "no-such-model", flag, "nonsense")
-    choices = next(one.metadata["choices"] for one in fields(DecodeConfig) if one.name == name)
+    choices = next(one.choices for one in setting_fields() if one.name == name)
     assert result.exit_code == 2
     assert f"{flag} 'nonsense' is not one of: {', '.join(choices)}" in result.stderr
 

@@ -35,9 +35,9 @@ KEY = bound_key("types", TOY)
         ({"batch_size": 0}, SettingsError, "batch size 0 is not a whole number of at least 1"),
         ({"scheme": "kgw"}, SettingsError, "a scheme is wanted, not 'kgw'"),
         ({"progress": 5}, SettingsError, "progress 5 is not a function"),
-        ({"length": "8"}, SettingsError, "length '8' is not a whole number"),
+        ({"length": "8"}, SettingsError, "length '8' must be a valid integer"),
         ({"temperature": float("nan")}, SettingsError, "temperature nan"),
-        ({"repetition_guard": "yes"}, SettingsError, "repetition guard 'yes' is neither True nor False"),
+        ({"repetition_guard": "yes"}, SettingsError, "repetition_guard 'yes' must be a valid boolean"),
     ],
     ids=str,
 )

@@ -218,7 +218,7 @@ def test_schedules_by_hand() -> None:
 @pytest.mark.parametrize("schedule", ["llada", "dream"])
 @pytest.mark.parametrize("steps", [3, 6, 12, 18])
 @pytest.mark.parametrize(("strategy", "k"), [("confidence", 1), ("entropy", 3), ("margin", 2)])
-def test_a_schedule_in_the_loop(strategy: str, k: int, steps: int, schedule: Any) -> None:
+def test_a_schedule_in_the_loop(strategy: Any, k: int, steps: int, schedule: Any) -> None:
     model = replace(SHARP, seed=steps, spread=8.0)
     config = DecodeConfig(LENGTH, BLOCK, strategy, 0.0, lookahead=k, steps=steps, schedule=schedule)
     response = run(model, config, marked(model))
@@ -284,7 +284,7 @@ def test_the_guard_by_hand() -> None:
 @pytest.mark.parametrize("guard", [0.3, 0.8, 1.0])
 @pytest.mark.parametrize("k", [1, 3])
 @pytest.mark.parametrize("strategy", ["confidence", "entropy", "margin"])
-def test_a_guarded_match_is_treated_like_a_candidate_that_does_not_match(strategy: str, k: int, guard: float) -> None:
+def test_a_guarded_match_is_treated_like_a_candidate_that_does_not_match(strategy: Any, k: int, guard: float) -> None:
     model = replace(SHARP, seed=int(10 * guard), spread=8.0)
     config = DecodeConfig(LENGTH, BLOCK, strategy, 0.0, lookahead=k, guard=guard)
     guarded = run(model, config, marked(model))
@@ -340,7 +340,7 @@ def test_a_match_that_prolongs_a_loop_is_not_preferred(modulus: int, k: int) -> 
 
 @pytest.mark.parametrize("filters", [{}, {"top_k": 4}, {"top_p": 0.6}], ids=str)
 @pytest.mark.parametrize("strategy", ["confidence", "entropy"])
-def test_rewards_come_from_the_distribution_that_the_model_states(strategy: str, filters: dict[str, Any]) -> None:
+def test_rewards_come_from_the_distribution_that_the_model_states(strategy: Any, filters: dict[str, Any]) -> None:
     """The first commit's reward, from the logits of the first canvas."""
     for model in (ToyDenoiser(end_ids=()), SamplingToy(end_ids=())):
         trace = run(model, DecodeConfig(LENGTH, BLOCK, strategy, 0.5, **filters), marked(model)).trace

@@ -90,7 +90,7 @@ def nothing(tokens: Tensor, positions: Tensor) -> Tensor:
 
 def run(
     model: ToyDenoiser,
-    strategy: str = "confidence",
+    strategy: Any = "confidence",
     temperature: float = 1.0,
     matching: Matching = everything,
     seed: int = 0,
@@ -106,7 +106,7 @@ def run(
 
 
 def strategy_of_the_paper(
-    logits: list[float], permitted: list[int], strategy: str, temperature: float, uniforms: list[float]
+    logits: list[float], permitted: list[int], strategy: Any, temperature: float, uniforms: list[float]
 ) -> tuple[float, int]:
     """F(j; p, x, y): reward r_j and candidate v_j."""
     peak = max(logits)
@@ -145,7 +145,7 @@ def algorithm_2(
     x: list[int],
     n: int,
     block_length: int,
-    strategy: str,
+    strategy: Any,
     temperature: float,
     seed: int,
     in_matching_set: InMatchingSet,
@@ -176,7 +176,7 @@ def algorithm_2(
 
 
 def algorithm_1(
-    model: ToyDenoiser, x: list[int], n: int, block_length: int, strategy: str, temperature: float, seed: int
+    model: ToyDenoiser, x: list[int], n: int, block_length: int, strategy: Any, temperature: float, seed: int
 ) -> list[int]:
     """Algorithm 1, with neither key nor matching set."""
     permitted = [v for v in range(model.tokenizer.vocab_size) if v != model.mask_id]
@@ -209,7 +209,7 @@ def assert_same(response: Response, text: list[int], commits: list[Commit]) -> N
 @pytest.mark.parametrize("rotation", [0, 5])
 @pytest.mark.parametrize("modulus", [2, 3, 4])
 def test_marked_decoding_is_algorithm_2_of_the_paper(
-    strategy: str, temperature: float, modulus: int, rotation: int
+    strategy: Any, temperature: float, modulus: int, rotation: int
 ) -> None:
     matched: list[bool] = []
     for seed in (0, 1):
@@ -239,14 +239,14 @@ def test_algorithm_2_holds_for_the_keyless_rule_token_id_mod_m() -> None:
 
 
 @pytest.mark.parametrize(("strategy", "temperature"), WAYS)
-def test_unmarked_decoding_is_algorithm_1_of_the_paper(strategy: str, temperature: float) -> None:
+def test_unmarked_decoding_is_algorithm_1_of_the_paper(strategy: Any, temperature: float) -> None:
     response = run(ENDLESS, strategy, temperature, seed=3)
     assert response.token_ids == algorithm_1(ENDLESS, PROMPT, LENGTH, BLOCK, strategy, temperature, 3)
     assert all(response.trace.matched)
 
 
 @pytest.mark.parametrize(("strategy", "temperature"), WAYS)
-def test_with_empty_matching_sets_algorithm_2_is_algorithm_1(strategy: str, temperature: float) -> None:
+def test_with_empty_matching_sets_algorithm_2_is_algorithm_1(strategy: Any, temperature: float) -> None:
     empty = run(ENDLESS, strategy, temperature, nothing, seed=3)
     unmarked = run(ENDLESS, strategy, temperature, everything, seed=3)
     assert empty.token_ids == unmarked.token_ids
@@ -267,7 +267,7 @@ def test_the_mark_changes_the_order_and_so_the_text() -> None:
 @pytest.mark.parametrize("matching", [everything, marked(ENDLESS), nothing], ids=["unmarked", "marked", "empty"])
 @pytest.mark.parametrize(("strategy", "temperature"), [("confidence", 0.8), ("margin", 0.0)])
 def test_the_strategy_sees_the_models_logits_bit_for_bit(
-    strategy: str, temperature: float, matching: Matching, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    strategy: Any, temperature: float, matching: Matching, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Tensor] = []
 
@@ -312,7 +312,7 @@ def test_before_the_first_commit_the_mark_changes_no_candidate_and_no_reward(mon
 @pytest.mark.parametrize("matching", [everything, marked(ENDLESS)], ids=["unmarked", "marked"])
 @pytest.mark.parametrize(("strategy", "temperature"), WAYS)
 def test_a_step_fills_one_masked_position_of_its_block_and_changes_nothing_else(
-    strategy: str, temperature: float, matching: Matching
+    strategy: Any, temperature: float, matching: Matching
 ) -> None:
     model = RecordingToy(end_ids=())
     prompts = torch.tensor([PROMPT, [9, 9, 9]])
@@ -332,7 +332,7 @@ def test_a_step_fills_one_masked_position_of_its_block_and_changes_nothing_else(
 @pytest.mark.parametrize("matching", [everything, marked(ENDLESS), nothing], ids=["unmarked", "marked", "empty"])
 @pytest.mark.parametrize(("strategy", "temperature"), WAYS)
 def test_mask_and_padding_are_never_committed_however_much_the_model_favours_them(
-    strategy: str, temperature: float, matching: Matching, forbidden_bias: float
+    strategy: Any, temperature: float, matching: Matching, forbidden_bias: float
 ) -> None:
     model = RecordingToy(forbidden_bias=forbidden_bias, end_ids=())
     response = run(model, strategy, temperature, matching)
@@ -357,7 +357,7 @@ def test_the_prompts_tensor_is_not_written_to() -> None:
 
 
 @pytest.mark.parametrize(("strategy", "temperature"), WAYS)
-def test_the_trace_holds_the_whole_decode(strategy: str, temperature: float) -> None:
+def test_the_trace_holds_the_whole_decode(strategy: Any, temperature: float) -> None:
     model = RecordingToy(end_ids=())
     response = run(model, strategy, temperature, marked(model, 3, 5))
     trace = response.trace
@@ -392,7 +392,7 @@ def test_progress_is_called_with_every_commit() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["confidence", "entropy", "margin"])
-def test_ties_of_position_go_to_the_lowest_and_ties_of_token_to_the_lowest_id(strategy: str) -> None:
+def test_ties_of_position_go_to_the_lowest_and_ties_of_token_to_the_lowest_id(strategy: Any) -> None:
     flat = ToyDenoiser(spread=0.0, end_ids=())
     response = run(flat, strategy, 0.0)
     assert response.trace.position == list(range(LENGTH))
@@ -414,7 +414,7 @@ def test_ties_among_matching_positions_go_to_the_lowest() -> None:
     ("words", "spread", "tied"), [(1000, 8.0, "tokens"), (24, 600.0, "rewards")], ids=["tokens", "rewards"]
 )
 def test_bf16_logits_full_of_ties_are_decoded_the_same_in_any_batch(
-    words: int, spread: float, tied: str, strategy: str, temperature: float
+    words: int, spread: float, tied: str, strategy: Any, temperature: float
 ) -> None:
     model = RecordingToy(words=words, padding=0, spread=spread, end_ids=(), dtype=torch.bfloat16)
     config = DecodeConfig(LENGTH, LENGTH, strategy, temperature)
@@ -445,7 +445,7 @@ def test_bf16_rewards_are_those_of_float32() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("matching", [everything, marked(ENDLESS, 3, 5)], ids=["unmarked", "marked"])
 @pytest.mark.parametrize(("strategy", "temperature"), WAYS)
-def test_a_row_does_not_depend_on_its_neighbours(strategy: str, temperature: float, matching: Matching) -> None:
+def test_a_row_does_not_depend_on_its_neighbours(strategy: Any, temperature: float, matching: Matching) -> None:
     model = ToyDenoiser(end_bias=1.5)  # rows end at different steps
     config = DecodeConfig(LENGTH, BLOCK, strategy, temperature)
     prompts = torch.tensor([[2 + row, 5, 11] for row in range(7)])
@@ -523,7 +523,7 @@ def complete(trace: Trace, commits: int) -> bool:
 @pytest.mark.parametrize("matching", [everything, marked(ENDLESS)], ids=["unmarked", "marked"])
 @pytest.mark.parametrize(("strategy", "temperature"), WAYS)
 def test_stopping_at_the_end_token_changes_no_token_before_it(
-    strategy: str, temperature: float, matching: Matching
+    strategy: Any, temperature: float, matching: Matching
 ) -> None:
     stopping = ToyDenoiser()
     config = DecodeConfig(LENGTH, BLOCK, strategy, temperature)
@@ -542,7 +542,7 @@ def test_stopping_at_the_end_token_changes_no_token_before_it(
 
 
 @pytest.mark.parametrize(("strategy", "temperature"), WAYS)
-def test_a_row_stops_at_the_first_step_that_completes_its_text(strategy: str, temperature: float) -> None:
+def test_a_row_stops_at_the_first_step_that_completes_its_text(strategy: Any, temperature: float) -> None:
     model = ToyDenoiser(end_bias=1.0)
     config = DecodeConfig(LENGTH, BLOCK, strategy, temperature)
     prompts = torch.tensor([[2 + row, 5, 11] for row in range(12)])

@@ -7,16 +7,14 @@ import pytest
 import torch
 
 from dgmark import Detector, Generation, WatermarkKey, generate, load_model
-from dgmark.decode import STRATEGIES, DecodeConfig, Prepared, Request
+from dgmark.decode import DecodeConfig, Prepared, Request
 from dgmark.decode.generation import generations
 from dgmark.errors import (
-    BlockLengthError,
     DgmarkError,
     EmptyInput,
     PromptTooLong,
     SettingsError,
     TokenizerMismatch,
-    UnknownStrategy,
     VocabularyMismatch,
 )
 from dgmark.models.network import NetworkDenoiser
@@ -53,21 +51,25 @@ def decoded(requests: list[Request], config: DecodeConfig) -> list[Generation]:
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"strategy": "best"}, UnknownStrategy, "'best' is not one of: random, confidence, entropy, margin"),
-        ({"strategy": ""}, UnknownStrategy, "is not one of"),
-        ({"length": 100, "block_length": 32}, BlockLengthError, "use 96 or 128"),
-        ({"length": 20, "block_length": 32}, BlockLengthError, "use 32"),
-        ({"length": 0}, SettingsError, "at least 1"),
-        ({"block_length": 0}, SettingsError, "at least 1"),
-        ({"length": -32}, SettingsError, "at least 1"),
+        (
+            {"strategy": "best"},
+            SettingsError,
+            "'best' must be 'random', 'confidence', 'entropy', 'margin' or",
+        ),
+        ({"strategy": ""}, SettingsError, "must be 'random'"),
+        ({"length": 100, "block_length": 32}, SettingsError, "use 96 or 128"),
+        ({"length": 20, "block_length": 32}, SettingsError, "use 32"),
+        ({"length": 0}, SettingsError, "must be greater than or equal to 1"),
+        ({"block_length": 0}, SettingsError, "must be greater than or equal to 1"),
+        ({"length": -32}, SettingsError, "must be greater than or equal to 1"),
         ({"temperature": -0.1}, SettingsError, "temperature -0.1"),
         ({"temperature": float("nan")}, SettingsError, "temperature nan"),
         ({"temperature": float("inf")}, SettingsError, "temperature inf"),
-        ({"top_k": 0}, SettingsError, "top-k 0"),
-        ({"top_k": -5}, SettingsError, "top-k -5"),
-        ({"top_p": 0.0}, SettingsError, "top-p 0.0"),
-        ({"top_p": 1.5}, SettingsError, "top-p 1.5"),
-        ({"top_p": float("nan")}, SettingsError, "top-p nan"),
+        ({"top_k": 0}, SettingsError, "top_k 0"),
+        ({"top_k": -5}, SettingsError, "top_k -5"),
+        ({"top_p": 0.0}, SettingsError, "top_p 0.0"),
+        ({"top_p": 1.5}, SettingsError, "top_p 1.5"),
+        ({"top_p": float("nan")}, SettingsError, "top_p nan"),
         ({"temperature": 0, "top_k": 5}, SettingsError, "temperature 0"),
         ({"temperature": 0, "top_p": 0.9}, SettingsError, "temperature 0"),
         ({"strategy": "margin"}, SettingsError, "margin.*temperature 0"),
@@ -88,8 +90,8 @@ def test_a_batch_without_rows_is_refused(batch_size: int) -> None:
         generate(TOY, "w1", key=None, batch_size=batch_size, **SHORT)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_every_named_strategy_decodes(strategy: str) -> None:
+@pytest.mark.parametrize("strategy", ["random", "confidence", "entropy", "margin", "left_to_right"])
+def test_every_named_strategy_decodes(strategy: Any) -> None:
     (made,) = generate(replace(TOY, end_ids=()), "w1", key=None, strategy=strategy, temperature=0, **SHORT)
     assert len(made.token_ids) == 12
 

@@ -20,7 +20,7 @@ SECRET = bytes(range(32))
 PROMPT = [2, 7, 5]
 LENGTH, BLOCK = 18, 6
 TOY = ToyDenoiser(end_ids=())
-KEPT = DecodeConfig(LENGTH, BLOCK, noise="kept")
+KEPT = DecodeConfig(LENGTH, BLOCK, noise="fixed")
 
 
 def marked(model: ToyDenoiser = TOY) -> KeyMatching:
@@ -103,7 +103,7 @@ class Still(ToyDenoiser):
         return super().__call__(torch.zeros_like(ids))
 
 
-@pytest.mark.parametrize(("noise", "changes"), [("kept", False), ("redrawn", True)])
+@pytest.mark.parametrize(("noise", "changes"), [("fixed", False), ("redrawn", True)])
 def test_a_candidate_changes_only_if_the_logits_do(noise: Any, changes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[list[int]] = []
 

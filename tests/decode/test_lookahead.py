@@ -69,7 +69,7 @@ def matching_set(modulus: int = 2, code_length: int = 0) -> InMatchingSet:
 
 
 def strategy_of_the_paper(
-    logits: list[float], permitted: list[int], strategy: str, temperature: float, uniform: float
+    logits: list[float], permitted: list[int], strategy: Any, temperature: float, uniform: float
 ) -> tuple[float, int]:
     """F(l; p, x, y): reward and candidate of one position."""
     peak = max(logits)
@@ -104,7 +104,7 @@ class Plain:
 
 
 def lookahead_of_the_paper(
-    model: ToyDenoiser, x: list[int], k: int, strategy: str, in_matching_set: InMatchingSet
+    model: ToyDenoiser, x: list[int], k: int, strategy: Any, in_matching_set: InMatchingSet
 ) -> Plain:
     """Top-k one-step lookahead, greedy, line by line; blocks are filled one after the other."""
     permitted = [v for v in range(model.tokenizer.vocab_size) if v != model.mask_id]
@@ -150,7 +150,7 @@ def sampled_lookahead(
     model: ToyDenoiser,
     x: list[int],
     k: int,
-    strategy: str,
+    strategy: Any,
     temperature: float,
     seed: int,
     in_matching_set: InMatchingSet,
@@ -205,7 +205,7 @@ def steps_of(
     return collect(model, canvas, iter(steps)), steps
 
 
-def config_of(strategy: str = "confidence", temperature: float = 0.0, k: int = 3, **settings: Any) -> DecodeConfig:
+def config_of(strategy: Any = "confidence", temperature: float = 0.0, k: int = 3, **settings: Any) -> DecodeConfig:
     return DecodeConfig(LENGTH, BLOCK, strategy, temperature, lookahead=k, **settings)
 
 
@@ -217,7 +217,7 @@ def config_of(strategy: str = "confidence", temperature: float = 0.0, k: int = 3
 @pytest.mark.parametrize("modulus", [2, 3])
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
 def test_greedy_lookahead_is_the_papers_algorithm(
-    k: int, modulus: int, strategy: str, temperature: float, code_length: int
+    k: int, modulus: int, strategy: Any, temperature: float, code_length: int
 ) -> None:
     seed = 10 * k + modulus
     model = ToyDenoiser(seed=seed, end_ids=())
@@ -295,7 +295,7 @@ def test_a_batch_forwards_each_rows_candidates_in_one_go() -> None:
 @pytest.mark.parametrize(("strategy", "temperature"), [*WAYS, *SAMPLED])
 @pytest.mark.parametrize("proposals", ["redrawn", "kept"])
 def test_unmarked_text_is_the_same_with_any_lookahead_and_costs_the_same(
-    strategy: str, temperature: float, proposals: Any
+    strategy: Any, temperature: float, proposals: Any
 ) -> None:
     plain, plain_steps = steps_of(ENDLESS, config_of(strategy, temperature, 1), everything, PROMPTS, [0, 1, 2])
     for k in (2, 5):
@@ -312,7 +312,7 @@ def test_unmarked_text_is_the_same_with_any_lookahead_and_costs_the_same(
 @pytest.mark.parametrize(("strategy", "temperature"), SAMPLED)
 @pytest.mark.parametrize("k", [1, 2, 4])
 def test_sampled_lookahead_keeps_or_redraws_the_winners_candidates(
-    k: int, strategy: str, temperature: float, proposals: Any
+    k: int, strategy: Any, temperature: float, proposals: Any
 ) -> None:
     config = config_of(strategy, temperature, k, lookahead_proposals=proposals)
     responses = decode(ENDLESS, torch.tensor(PROMPTS), config, marked(ENDLESS), [4, 5, 6])

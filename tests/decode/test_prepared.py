@@ -70,8 +70,8 @@ def decoded(requests: list[Request], model: ToyDenoiser = TOY, **options: Any) -
         {"lookahead": 3},
         {"lookahead": 3, "lookahead_proposals": "kept"},
         {"lookahead": 3, "repetition_guard": True},
-        {"noise": "kept"},
-        {"noise": "kept", "lookahead": 3},
+        {"noise": "fixed"},
+        {"noise": "fixed", "lookahead": 3},
         {"commit": "threshold", "threshold": 0.2, "lookahead": 2},
         {"steps": 6, "repetition_guard": True},
     ],
@@ -141,7 +141,7 @@ def test_generate_stream_and_the_harness_write_the_same_texts(key: WatermarkKey 
     made = [row.text for row in dgmark.generate(model, contexts, key=key, seed=3, batch_size=3, **given)]
     events = dgmark.stream(model, contexts, key=key, seed=3, batch_size=3, **given)
     streamed = {event.row: event.generation.text for event in events if isinstance(event, RowFinished)}
-    harness = DiffusionLM(model, HarnessSettings(decoding=given, key=key, seed=3, batch_size=3))  # type: ignore[arg-type]
+    harness = DiffusionLM(model, HarnessSettings(decoding=given, key=key, seed=3, batch_size=3))
     answered = harness.generate_until(
         [Instance("generate_until", {}, (context, {}), index) for index, context in enumerate(contexts)]
     )
@@ -237,8 +237,8 @@ INFILL: Any = dgmark.infill
         (lambda: GENERATE(TOY, None, key=None), "prompts are a text, or a list"),
         (lambda: GENERATE(TOY, [["x"]], key=None), "a prompt is a text or a list of token ids"),
         (lambda: GENERATE(TOY, [[5.5, 6]], key=None), "a prompt is a text or a list of token ids"),
-        (lambda: GENERATE(TOY, "w1", key=None, length="32"), "length '32' is not a whole number"),
-        (lambda: GENERATE(TOY, "w1", key=None, top_p="0.5"), "top p '0.5' is not a number"),
+        (lambda: GENERATE(TOY, "w1", key=None, length="32"), "length '32' must be a valid integer"),
+        (lambda: GENERATE(TOY, "w1", key=None, top_p="0.5"), "top_p '0.5' must be a valid number"),
         (lambda: INFILL(TOY, ["w1 [mask:4] w2"], key=None), "give a list of such lists"),
         (lambda: INFILL(TOY, ["w1", 4, "w2"], key=None), "give a list of such lists"),
     ],

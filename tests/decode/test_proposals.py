@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -24,7 +25,7 @@ FORBIDDEN = [3, 9]
 
 
 def settings(
-    strategy: str = "confidence", temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None
+    strategy: Any = "confidence", temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None
 ) -> DecodeConfig:
     return DecodeConfig(8, 8, strategy, temperature, top_k, top_p)
 
@@ -92,7 +93,7 @@ def test_candidates_have_the_distribution_of_the_exact_softmax(
 
 
 @pytest.mark.parametrize("strategy", ["random", "confidence", "entropy"])
-def test_the_candidate_does_not_depend_on_the_strategy(strategy: str) -> None:
+def test_the_candidate_does_not_depend_on_the_strategy(strategy: Any) -> None:
     logits, u = torch.tensor(LOGITS).expand(500, -1), uniforms(500)
     config, reference = settings(strategy, 0.9, 6, 0.95), settings("confidence", 0.9, 6, 0.95)
     forbidden = torch.tensor(FORBIDDEN)
@@ -269,7 +270,7 @@ def test_the_random_reward_is_the_second_uniform(temperature: float) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["confidence", "entropy"])
-def test_an_impossible_token_leaves_the_rewards_finite(strategy: str) -> None:
+def test_an_impossible_token_leaves_the_rewards_finite(strategy: Any) -> None:
     logits = torch.tensor([[0.0, -math.inf, 1.0, -math.inf]])
     found = propose(logits, uniforms(1), torch.tensor([0]), settings(strategy))
     assert found.tokens.tolist() == [2]
@@ -291,7 +292,7 @@ def test_greedy_ties_go_to_the_lowest_permitted_id(dtype: torch.dtype) -> None:
     [(torch.bfloat16, torch.float32), (torch.float32, torch.float32), (torch.float64, torch.float64)],
 )
 def test_rewards_are_computed_in_float32_or_better(
-    strategy: str, dtype: torch.dtype, reward_dtype: torch.dtype
+    strategy: Any, dtype: torch.dtype, reward_dtype: torch.dtype
 ) -> None:
     logits = torch.tensor([LOGITS], dtype=dtype)
     found = propose(logits, uniforms(1), torch.tensor(FORBIDDEN), settings(strategy, 0))

@@ -8,7 +8,7 @@ import pytest
 
 import dgmark
 from dgmark.decode import DecodeConfig
-from dgmark.errors import BlockLengthError, SettingsError
+from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
 
 
@@ -39,7 +39,7 @@ def test_generate_uses_the_models_defaults_and_says_so() -> None:
 
 @pytest.mark.parametrize("block_length", [3, 16, 5])
 def test_a_block_that_the_models_mask_does_not_hold_is_refused(block_length: int) -> None:
-    with pytest.raises(BlockLengthError, match=f"blocks of 8: block length {block_length} does not divide"):
+    with pytest.raises(SettingsError, match=f"blocks of 8: block length {block_length} does not divide"):
         DecodeConfig.of(MODEL, block_length=block_length, length=240)
 
 

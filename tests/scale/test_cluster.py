@@ -19,7 +19,7 @@ import dgmark
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.cli.options import address_of
 from dgmark.detection.many import Tally
-from dgmark.errors import BlockLengthError, FileInUse, InputError, NoTexts, ResumeMismatch, SettingsError
+from dgmark.errors import FileInUse, InputError, NoTexts, ResumeMismatch, SettingsError
 from dgmark.rows.jsonl import Row
 from dgmark.rows.row_file import lock
 from dgmark.rows.texts import item_of
@@ -212,9 +212,9 @@ def test_texts_equal_those_of_one_process(nodes: Any, tmp_path: Path) -> None:
 
 
 def test_an_error_of_a_worker_is_raised_as_what_it_is() -> None:
-    said = "ray::MapWorker() (pid=1)\n\x1b[36mdgmark.errors.BlockLengthError: 17 is no multiple\x1b[39m\n\nThe above"
+    said = "ray::MapWorker() (pid=1)\n\x1b[36mdgmark.errors.NoTexts: 17 is no multiple\x1b[39m\n\nThe above"
     error = told(RayError(said))
-    assert (type(error), str(error)) == (BlockLengthError, "17 is no multiple")
+    assert (type(error), str(error)) == (NoTexts, "17 is no multiple")
     assert "the run ended early (OverflowError: too large)" in str(told(RayError("Trace\nOverflowError: too large\n")))
 
 

@@ -155,7 +155,7 @@ def test_writing_needs_the_scope(client: TestClient, folder: Path) -> None:
         ({"messages": []}, 400, "body"),
         ({"lookahead": 1000}, 400, "lookahead"),
         ({"lookahead": 2}, 400, "lookahead"),
-        ({"noise": "kept"}, 400, "noise"),
+        ({"noise": "fixed"}, 400, "noise"),
         ({"threshold": 0.5}, 400, "threshold"),
         ({"commit": "threshold", "factor": 1.0}, 400, "factor"),
     ],

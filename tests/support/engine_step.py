@@ -6,6 +6,8 @@ from torch import Tensor
 from dgmark.decode.config import DecodeConfig
 from dgmark.engines.core import Keys, mark, propose_block, uniform_draws
 
+CONFIG = DecodeConfig(temperature=0.7, commit="threshold", guard=0.2)
+
 
 def step(
     logits: Tensor,
@@ -18,10 +20,9 @@ def step(
     rows: Tensor,
 ) -> Tensor:
     """What an engine runs on the device in each step."""
-    config = DecodeConfig(temperature=0.7, commit="threshold", guard=0.2)
     masked = ids == 0
     positions = first[:, None] + torch.arange(ids.shape[1], device=ids.device)
     uniforms = uniform_draws(seeds, masked.sum(1), positions)
-    tokens, confidence = propose_block(logits, torch.zeros(1, dtype=torch.long), config, uniforms)
-    chosen = mark(confidence, masked, tokens, positions, Keys(tables, codes, periods, rows), config=config)
+    tokens, confidence = propose_block(logits, torch.zeros(1, dtype=torch.long), CONFIG, uniforms)
+    chosen = mark(confidence, masked, tokens, positions, Keys(tables, codes, periods, rows), config=CONFIG)
     return torch.where(chosen, tokens, ids)

@@ -6,15 +6,14 @@ The decoding options are built from the fields of `DecodeConfig`, so that each s
 import inspect
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, TypedDict, get_type_hints
+from typing import Annotated, Any, TypedDict
 
 import typer
 
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.cli.option_groups import OptionGroup, option, parameter, set_options
-from dgmark.decode.config import DecodeConfig, Settings
+from dgmark.decode.config import Settings, setting_fields
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
 
@@ -140,16 +139,12 @@ def decoding_options(without: Collection[str] = (), defaults: Mapping[str, str] 
         without: settings that the command decides itself.
         defaults: the defaults in words, by setting, where the command's default is not that of `DecodeConfig`.
     """
-    kinds = get_type_hints(DecodeConfig)
     options: list[inspect.Parameter] = []
-    for one in fields(DecodeConfig):
+    for one in setting_fields():
         if one.name not in without:
-            words = one.metadata
-            kind = (str if words["choices"] else kinds[one.name]) | None
-            default = (defaults or {}).get(one.name, words["default"])
-            options.append(
-                option(one.name, kind, words["help"], panel=DECODING, default_text=default, choices=words["choices"])
-            )
+            kind = (str if one.choices else one.type) | None
+            default = (defaults or {}).get(one.name, one.default_text)
+            options.append(option(one.name, kind, one.help, panel=DECODING, default_text=default, choices=one.choices))
     return OptionGroup(options, _settings)
 
 
@@ -160,12 +155,11 @@ def _settings(options: dict[str, Any]) -> Settings:
         SettingsError: a value is not one of the setting's choices.
     """
     settings = set_options(options)
-    for one in fields(DecodeConfig):
-        choices = one.metadata["choices"]
-        if choices and settings.get(one.name, choices[0]) not in choices:
+    for one in setting_fields():
+        if one.choices and settings.get(one.name, one.default) not in one.choices:
             name, value = one.name.replace("_", "-"), settings[one.name]
-            raise SettingsError(f"--{name} {value!r} is not one of: {', '.join(choices)}")
-    return settings  # type: ignore[return-value]
+            raise SettingsError(f"--{name} {value!r} is not one of: {', '.join(one.choices)}")
+    return settings
 
 
 DecodingOptions = Annotated[Settings, decoding_options()]

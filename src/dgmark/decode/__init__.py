@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dgmark.decode.canvas import Canvas, Commits, Progress, Response, Trace
-    from dgmark.decode.config import STRATEGIES, DecodeConfig
+    from dgmark.decode.config import DecodeConfig
     from dgmark.decode.generation import Generation, generate
     from dgmark.decode.infilling import Infilling, infill
     from dgmark.decode.loop import decode, decode_steps
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "canvas": ("Canvas", "Commits", "Progress", "Response", "Trace"),
-    "config": ("STRATEGIES", "DecodeConfig"),
+    "config": ("DecodeConfig",),
     "generation": ("Generation", "generate"),
     "infilling": ("Infilling", "infill"),
     "loop": ("decode", "decode_steps"),
@@ -40,7 +40,6 @@ _NAMES = {
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
-    "STRATEGIES",
     "Bias",
     "BlockFinished",
     "Canvas",

@@ -49,7 +49,7 @@ class Candidates:
         self.tokens[rows], self.rewards[rows], self.matched[rows] = new.tokens, new.rewards, new.matched
 
 
-class _KeptNoise:
+class _FixedNoise:
     """Gumbel noise for the places of the active block, drawn from each row's generator when the block begins."""
 
     def __init__(self, generators: Sequence[torch.Generator], vocab: int, device: torch.device) -> None:
@@ -98,8 +98,8 @@ class Proposer:
         self._steering = steering
         self._tempered = traits_of(model).confidence_source == "sampling"
         self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-        keeps = config.noise == "kept" and not config.greedy
-        self._kept = _KeptNoise(self._generators, model.vocab_size, device) if keeps else None
+        fixed = config.noise == "fixed" and not config.greedy
+        self._fixed = _FixedNoise(self._generators, model.vocab_size, device) if fixed else None
         self._start, self._positions = canvas.start, canvas.positions
         self._mask_id = model.mask_id
         ends = torch.tensor(() if canvas.stops else model.end_ids, device=device, dtype=torch.long)
@@ -125,7 +125,7 @@ class Proposer:
             refused: ids that single places may not take.
         """
         positions = self._positions[..., low : low + masked.shape[1]]
-        noise = self._noise(rows, masked, positions, low)  # a block's kept noise is drawn before the uniforms
+        noise = self._noise(rows, masked, positions, low)  # a block's fixed noise is drawn before the uniforms
         proposals = propose(
             self._logits(logits, ids, masked, positions, low),
             self._uniforms(rows, masked),
@@ -153,10 +153,10 @@ class Proposer:
         return torch.cat(draws).to(masked.device)[masked]
 
     def _noise(self, rows: Tensor, masked: Tensor, positions: Tensor, low: int) -> Float[Tensor, "k vocab"] | None:
-        """Gumbel noise for each masked place: the scheme's, or the row's own if it is kept; None draws by uniforms."""
+        """Gumbel noise for each masked place: the scheme's, or the row's own if it is fixed; None draws by uniforms."""
         if self._steering.noise is not None:
             return self._steering.noise(positions)[masked.nonzero()[:, 1]]
-        return None if self._kept is None else self._kept(rows, masked, low)
+        return None if self._fixed is None else self._fixed(rows, masked, low)
 
     def _logits(self, logits: Tensor, ids: Tensor, masked: Tensor, positions: Tensor, low: int) -> Tensor:
         """The logits at the masked places, row by row, under the scheme's bias."""

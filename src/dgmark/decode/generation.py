@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Unpack
+from typing import Any
 
 from dgmark.decode.canvas import Progress, Response, Trace, collect
-from dgmark.decode.config import Settings
 from dgmark.decode.prompts import Prepared, Prompt, requests_of
 from dgmark.decode.scheme import Scheme, is_dgmark
 from dgmark.errors import DgmarkError, ModelFault
@@ -83,7 +82,7 @@ def generate(
     chat: bool = False,
     pad: bool | None = None,
     progress: Progress | None = None,
-    **settings: Unpack[Settings],
+    **settings: Any,
 ) -> list[Generation]:
     """Generate one text for each prompt, marked with `key`; with None, the same loop leaves no mark.
 

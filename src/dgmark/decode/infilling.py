@@ -3,13 +3,13 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Unpack
+from typing import Any, Literal
 
 import torch
 
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.decode.canvas import Canvas, Progress, Trace, collect
-from dgmark.decode.config import DecodeConfig, Settings
+from dgmark.decode.config import DecodeConfig
 from dgmark.decode.prompts import Prepared, Request, check_seed, key_of_text
 from dgmark.errors import InputError, PromptTooLong, SettingsError
 from dgmark.models.denoiser import Denoiser, check_model
@@ -87,7 +87,7 @@ def infill(
     count_from: CountFrom = "text",
     seed: int = 0,
     progress: Progress | None = None,
-    **settings: Unpack[Settings],
+    **settings: Any,
 ) -> list[Infilling]:
     """Fill the holes of texts, marked with `key`.
 

@@ -378,7 +378,7 @@ class _Loop:
         candidates.put(live[computed], lookahead.candidates.at(which[computed]))
         self._remember(live[computed].tolist(), lookahead.logits, which[computed].tolist())
         again = computed & contested
-        kept = "kept" in (self.config.noise, self.config.lookahead_proposals)
+        kept = self.config.noise == "fixed" or self.config.lookahead_proposals == "kept"
         if self.config.greedy or kept or not again.any():
             return
         window = canvases.masked[winner[again], block.low : block.high]

@@ -126,7 +126,7 @@ class Steering:
         """
         if self.noise is not None and config.greedy:
             raise SettingsError("a Gumbel-max scheme replaces the draw by keyed noise: it needs a temperature above 0")
-        if self.noise is not None and config.noise == "kept":
+        if self.noise is not None and config.noise == "fixed":
             raise SettingsError("a Gumbel-max scheme brings its own noise, which it keeps anyway: leave noise out")
         if self.matching is not everything or (self.bias is None and self.noise is None):
             return

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Unpack
+from typing import Any
 
 from dgmark.decode.canvas import Canvas, Commits, Response, Trace, response_of
-from dgmark.decode.config import Settings
 from dgmark.decode.generation import Generation, generation_of
 from dgmark.decode.prompts import Prepared, Prompt, requests_of
 from dgmark.decode.scheme import Scheme
@@ -55,7 +54,7 @@ def stream(
     batch_size: int = 8,
     chat: bool = False,
     pad: bool | None = None,
-    **settings: Unpack[Settings],
+    **settings: Any,
 ) -> Iterator[Event]:
     """Generate step by step, with an event for each change; the same arguments as for `generate` give the same texts.
 

@@ -4,13 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from dgmark.decode.config import COMMITS, NOISES, STRATEGIES
 from dgmark.service.fields import AnswerFields, Name, RequestFields, TokenId
 from dgmark.service.policy import Wish
-
-assert STRATEGIES == ("random", "confidence", "entropy", "margin", "left_to_right")
-assert COMMITS == ("quota", "threshold", "factor")
-assert NOISES == ("redrawn", "kept")
 
 MOST_LOOKAHEAD = 8  # each costs a forward a step
 MOST_TOKENS = 1_000_000
@@ -57,7 +52,7 @@ class Decoding(RequestFields):
     )
     guard: float | None = Field(None, ge=0, le=1, description="Least reward of a match, as a share of the best.")
     repetition_guard: bool | None = Field(None, description="Do not prefer a match that prolongs a loop.")
-    noise: Literal["redrawn", "kept"] | None = Field(None, description="Whether positions keep their random numbers.")
+    noise: Literal["redrawn", "fixed"] | None = Field(None, description="Whether positions keep their random numbers.")
     watermark: bool | Watermark | None = Field(None, description="Whether and how to mark the text; by default yes.")
     watermarking: bool | Watermark | None = Field(None, description="Another name for watermark.")
 

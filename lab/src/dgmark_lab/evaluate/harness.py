@@ -93,7 +93,7 @@ class DiffusionLM(LM):  # type: ignore[misc]
             defaults = {**traits_of(self.model).defaults, **(scheme.defaults if scheme else {}), **settings}
             block = int(defaults.get("block_length", DecodeConfig.block_length))
             settings["length"] = -(-_most_tokens(arguments) // block) * block
-        config = config_of(self.model, self.settings.scheme, settings)  # type: ignore[arg-type]
+        config = config_of(self.model, self.settings.scheme, settings)
         if config.length >= self.model.context_length:
             raise SettingsError(
                 f"{config.length} tokens leave no room for a prompt: {traits_of(self.model).name} holds "

@@ -61,7 +61,7 @@ def make_benchmark(store: Store, planned: PlannedCell, subject: Subject, task: s
         decoding = _decoding(planned, subject, task, options.length)
         marked = planned.cell.scheme is not None
         answering = HarnessSettings(
-            decoding=decoding,  # type: ignore[arg-type]
+            decoding=decoding,
             key=planned.key if marked else None,
             scheme=load_scheme(planned.cell.scheme, planned.cell.options) if marked else None,
             batch_size=options.batch_size,
