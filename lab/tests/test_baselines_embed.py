@@ -262,7 +262,7 @@ def test_left_to_right_commits_from_left_to_right() -> None:
 
 
 def test_left_to_right_takes_no_guard() -> None:
-    with pytest.raises(SettingsError, match="left_to_right are places"):
+    with pytest.raises(SettingsError, match="left_to_right say nothing of quality"):
         DecodeConfig(strategy="left_to_right", guard=0.5)
 
 
