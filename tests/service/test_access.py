@@ -10,8 +10,8 @@ from starlette.testclient import TestClient
 from dgmark.errors import InputError, KeyFileNotFound, SettingsError
 from dgmark.service.access import PREFIX, TokenFile
 from dgmark.service.app import create_app
-from dgmark.service.callers import _network
-from dgmark.service.fields import PublicAnswer
+from dgmark.service.auth import _network
+from dgmark.service.schemas import PublicAnswer
 from dgmark.service.settings import ServiceSettings
 from support.command_line import run
 from support.known_keys import known_key
@@ -22,7 +22,6 @@ MARKED = marked_text(known_key("one"), 300)
 NUMBERS = {
     "p_value",
     "z_score",
-    "score",
     "green_fraction",
     "num_tokens_scored",
     "num_tokens_matched",
@@ -77,11 +76,11 @@ def test_scopes_open_what_they_name(client: TestClient, tokens: Path) -> None:
 
 def test_the_public_form_has_verdict_and_passages_only(client: TestClient, tokens: Path) -> None:
     headers = bearer(tokens, "public-form", "detect")
-    answer = client.post("/v1/detect", json={"text": MARKED, "passages": True}, headers=headers).json()
+    answer = client.post("/v1/detect", json={"text": MARKED, "spans": True}, headers=headers).json()
     PublicAnswer.model_validate(answer)
     assert (answer["verdict"], answer["form"]) == ("watermarked", "public")
     assert not NUMBERS & set(answer)
-    assert [set(one) for one in answer["passages"]] == [{"start", "end"}]
+    assert [set(one) for one in answer["spans"]] == [{"start", "end"}]
     assert "once in 10,000 times" in answer["sentence"]
     for field, value in (
         ("fpr", 0.5),
@@ -198,7 +197,7 @@ def test_the_file_keeps_hashes_only_and_is_private(tmp_path: Path) -> None:
 
 def test_what_is_no_token_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
-    with pytest.raises(KeyFileNotFound, match="dgmark access add"):
+    with pytest.raises(KeyFileNotFound, match="dgmark access keygen"):
         TokenFile(path).tokens()
     for content in ("", "{}x", '{"format": "other"}', '{"tokens": [{}]}', "[" * 9999, " " * 2**21):
         path.write_text(content)

@@ -58,8 +58,8 @@ def marked(page: Any) -> list[str]:
 def test_a_text_is_checked_and_its_passage_shown(page: Any) -> None:
     check(page, f"🦔 {PLAIN}{MARKED}{PLAIN}")
     assert page.inner_text("#heading") in ("Watermark found", "Watermark found in part")
-    (passage,) = marked(page)
-    assert len(set(passage.split()) & set(MARKED.split())) > 0.8 * len(set(MARKED.split()))
+    (span,) = marked(page)
+    assert len(set(span.split()) & set(MARKED.split())) > 0.8 * len(set(MARKED.split()))
     assert page.evaluate("document.activeElement.id") == "verdict"
     assert page.inner_text("#facts").count("\n") >= 4
 

@@ -18,7 +18,7 @@ import torch
 import dgmark
 from dgmark.models.load import load_model
 from dgmark.service.app import create_app
-from dgmark.service.generation_fields import Infilled, Written
+from dgmark.service.generation_schemas import GenerateAnswer, InfillAnswer
 from dgmark.service.settings import ModelSource, ServiceSettings
 from support import tiny_checkpoints
 from support.known_keys import bound_key
@@ -33,7 +33,7 @@ class Service:
     """A running service, and requests to it."""
 
     def __init__(self, url: str, app: Any, keys: dict[str, dgmark.WatermarkKey], model: Any) -> None:
-        self.url, self.house, self.keys, self.model = url, app.state.house, keys, model
+        self.url, self.state, self.keys, self.model = url, app.state.service, keys, model
         self.client = httpx.Client(base_url=url, timeout=60)
 
     def ask(self, body: Any) -> httpx.Response:
@@ -104,7 +104,7 @@ def wait_for(what: Callable[[], bool]) -> None:
 def test_the_answer_is_the_text_of_generate_and_says_how_it_is_marked(service: Service) -> None:
     for watermark, key in ((None, service.keys["main"]), (False, None)):
         written = service.ask({**SHORT, "seed": 5, "watermark": watermark}).raise_for_status().json()
-        Written.model_validate(written)
+        GenerateAnswer.model_validate(written)
         (alone,) = dgmark.generate(service.model, "w1 w2", key=key, seed=5, length=24, block_length=8)
         assert written["text"] == alone.text
         assert written["watermark"] == {
@@ -136,13 +136,13 @@ def test_the_events_are_the_commits_in_order(service: Service) -> None:
     assert steps[0]["pieces"] == [service.model.tokenizer.decode([alone.trace.token_id[0]])]
     assert done["text"] == alone.text
     assert not {"matched", "reward", "rewards"} & {name for step in steps for name in step}
-    Written.model_validate(done)
+    GenerateAnswer.model_validate(done)
 
 
 def test_a_subkey_of_the_texts_id_or_of_the_request(service: Service) -> None:
     key = service.keys["many"]
     drawn = service.ask({**SHORT, "seed": 1, "watermark": {"key_id": "many"}}).json()
-    chosen = service.ask({**SHORT, "seed": 1, "watermarking": {"key_id": "many", "subkey": 3}}).json()
+    chosen = service.ask({**SHORT, "seed": 1, "watermark": {"key_id": "many", "subkey": 3}}).json()
     assert "subkey" not in drawn["watermark"]
     assert chosen["watermark"]["subkey"] == 3
     for written, subkey in ((drawn, dgmark.subkey_of(key, drawn["id"])), (chosen, 3)):
@@ -167,8 +167,8 @@ def test_a_message_is_put_into_the_template(service: Service) -> None:
 
 
 def test_a_message_to_a_model_without_a_template_is_refused(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    facts = service.house.writer.facts
-    monkeypatch.setattr(service.house.writer, "facts", {**facts, "tiny": replace(facts["tiny"], chat=False)})
+    facts = service.state.model_process.facts
+    monkeypatch.setattr(service.state.model_process, "facts", {**facts, "tiny": replace(facts["tiny"], chat=False)})
     message = {"messages": [{"role": "user", "content": "w3 w4"}], "max_tokens": 24}
     for path in ("/v1/generate", "/v1/chat/completions"):
         answer = service.client.post(path, json=message)
@@ -190,7 +190,7 @@ def test_holes_are_filled(service: Service) -> None:
     (alone,) = dgmark.infill(service.model, [["w1 w2 ", 8, " w3"]], key=key, seed=4, block_length=8)
     for text in ({"text": "w1 w2 [mask:8] w3"}, {"parts": ["w1 w2 ", 8, " w3"]}):
         answer = service.client.post("/v1/infill", json={**text, "seed": 4, "block_length": 8})
-        filled = Infilled.model_validate_json(answer.text)
+        filled = InfillAnswer.model_validate_json(answer.text)
         assert (filled.text, filled.spans) == (alone.text, alone.spans)
         assert filled.usage.completion_tokens == 8
         assert filled.watermark.enabled
@@ -225,28 +225,28 @@ def test_whoever_leaves_frees_the_place(service: Service, stream: bool) -> None:
         body = json.dumps({**LONG, "stream": stream})
         connection.request("POST", "/v1/generate", body, {"content-type": "application/json"})
         connections.append(connection)
-    wait_for(lambda: service.house.writer.held == 3)
+    wait_for(lambda: service.state.model_process.held == 3)
     refused = service.ask(SHORT)
     assert refused.status_code == 429
     assert int(refused.headers["retry-after"]) >= 1
     for connection in connections:
         connection.close()
-    wait_for(lambda: service.house.writer.held == 0)
+    wait_for(lambda: service.state.model_process.held == 0)
     assert service.ask(SHORT).status_code == 200
     assert service.counted("cancelled") == before + 3
     assert service.counted("finished") == finished + 1
 
 
 def test_a_stream_that_is_left_while_the_worker_hangs_frees_its_place(service: Service) -> None:
-    worker, before = service.house.writer.pid, service.counted("cancelled")
+    worker, before = service.state.model_process.pid, service.counted("cancelled")
     os.kill(worker, signal.SIGSTOP)
     try:
         connection = http.client.HTTPConnection(urlsplit(service.url).netloc, timeout=60)
         body = json.dumps({**SHORT, "stream": True})
         connection.request("POST", "/v1/generate", body, {"content-type": "application/json"})
-        wait_for(lambda: service.house.writer.held == 1)
+        wait_for(lambda: service.state.model_process.held == 1)
         connection.close()
-        wait_for(lambda: service.house.writer.held == 0)
+        wait_for(lambda: service.state.model_process.held == 0)
     finally:
         os.kill(worker, signal.SIGCONT)
     assert service.ask(SHORT).status_code == 200
@@ -256,22 +256,22 @@ def test_a_stream_that_is_left_while_the_worker_hangs_frees_its_place(service: S
 def test_a_worker_that_hangs_is_replaced_when_the_time_of_a_text_is_over(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker, failed = service.house.writer.pid, service.counted("failed")
-    monkeypatch.setattr(service.house.writer, "_seconds", 1.0)
+    worker, failed = service.state.model_process.pid, service.counted("failed")
+    monkeypatch.setattr(service.state.model_process, "_seconds", 1.0)
     os.kill(worker, signal.SIGSTOP)
     answer = service.ask(SHORT)
     monkeypatch.undo()
     assert answer.status_code == 503
     assert "not finished within 1 seconds" in answer.json()["detail"]
     assert service.counted("failed") == failed + 1
-    wait_for(lambda: service.house.writer.pid != worker and service.house.ready)
+    wait_for(lambda: service.state.model_process.pid != worker and service.state.ready)
     assert service.ask(SHORT).status_code == 200
 
 
 def test_a_killed_worker_is_replaced_and_its_texts_say_so(service: Service) -> None:
     with service.events(LONG) as stream:
         assert next(stream)[0] == "start"
-        os.kill(service.house.writer.pid, signal.SIGKILL)
+        os.kill(service.state.model_process.pid, signal.SIGKILL)
         name, problem = list(stream)[-1]
     assert (name, problem["status"]) == ("error", 503)
     assert service.client.get("/readyz").status_code == 503
@@ -284,7 +284,7 @@ def test_a_killed_worker_is_replaced_and_its_texts_say_so(service: Service) -> N
 def test_stopping_ends_streams_with_an_error(service: Service) -> None:
     with service.events(LONG) as stream:
         assert next(stream)[0] == "start"
-        service.house.writer._loop.call_soon_threadsafe(service.house.stop_writing)
+        service.state.model_process._loop.call_soon_threadsafe(service.state.stop_generation)
         name, problem = list(stream)[-1]
     assert (name, problem["status"]) == ("error", 503)
     assert "stopped" in problem["detail"]

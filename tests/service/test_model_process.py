@@ -10,10 +10,20 @@ import pytest
 
 from dgmark.errors import DgmarkError, ModelError
 from dgmark.service import model_process
-from dgmark.service.answers import MOST_STEPS
-from dgmark.service.jobs import Cancel, Dropped, Finished, Job, Loaded, ModelFacts, NotLoaded, Stepped, ToWorker
+from dgmark.service.jobs import (
+    MAX_STEPS,
+    Cancel,
+    Dropped,
+    Finished,
+    Job,
+    Loaded,
+    ModelFacts,
+    NotLoaded,
+    Stepped,
+    ToWorker,
+)
 from dgmark.service.model_process import ModelProcess
-from dgmark.service.pool import TooSlow
+from dgmark.service.worker_pool import TooSlow
 
 LOADED = Loaded({"toy": ModelFacts(512, 32, chat=False)})
 BROKEN = NotLoaded(ModelError("the weights are damaged"))
@@ -40,7 +50,7 @@ class Watched(ModelProcess):
         self.spawned += 1
         self._process: Any = self
 
-    def _tell(self, message: ToWorker) -> None:
+    def _send(self, message: ToWorker) -> None:
         self.told.append(message)
 
     def kill(self) -> None:
@@ -59,7 +69,7 @@ def test_a_model_that_cannot_be_loaded_at_the_start_is_told_once_and_not_tried_a
     async def run() -> None:
         process = Watched()
         await process.start()
-        process._hear(BROKEN)
+        process._on_message(BROKEN)
         process._lost()
         await asyncio.sleep(0.05)
         assert (process.spawned, process.failures) == (1, [BROKEN.why])
@@ -79,19 +89,19 @@ def test_a_worker_that_dies_while_it_loads_again_is_started_again_after_growing_
     async def run() -> None:
         process = Watched()
         await process.start()
-        process._hear(LOADED)
+        process._on_message(LOADED)
         process._lost()
         await until(lambda: process.spawned == 2)
         pauses = [process._pause]
         for spawned in (3, 4):
             if spawned == 3:
-                process._hear(BROKEN)
+                process._on_message(BROKEN)
             process._lost()
             assert not process.ready
             await until(lambda wanted=spawned: process.spawned == wanted)  # type: ignore[misc]
             pauses.append(process._pause)
         assert pauses == [0.01, 0.02, 0.04]
-        process._hear(LOADED)
+        process._on_message(LOADED)
         assert process.ready
         assert process._pause == 0.01
         assert not process.failures
@@ -111,24 +121,24 @@ def test_a_reader_who_falls_behind_holds_few_steps_and_gets_every_token() -> Non
     async def run() -> None:
         process = Watched()
         await process.start()
-        process._hear(LOADED)
-        async with process.doing(job("slow")) as answers:
+        process._on_message(LOADED)
+        async with process.run(job("slow")) as answers:
             for number in range(5000):
-                process._hear(stepped("slow", number))
-                assert len(answers) <= MOST_STEPS + 1
-            process._hear(Finished("slow", "whole", False, 5000, 5000))
-            steps = [await answers.get() for _ in range(MOST_STEPS + 1)]
-            assert [step.step for step in steps if isinstance(step, Stepped)] == [*range(MOST_STEPS), 4999]
+                process._on_message(stepped("slow", number))
+                assert len(answers) <= MAX_STEPS + 1
+            process._on_message(Finished("slow", "whole", False, 5000, 5000))
+            steps = [await answers.get() for _ in range(MAX_STEPS + 1)]
+            assert [step.step for step in steps if isinstance(step, Stepped)] == [*range(MAX_STEPS), 4999]
             last: Any = steps[-1]
-            assert last.positions == list(range(MOST_STEPS, 5000))
+            assert last.positions == list(range(MAX_STEPS, 5000))
             assert last.tokens == [number + 7 for number in last.positions]
             assert "".join(last.pieces) == last.added == "".join(f" {number}" for number in last.positions)
             assert (last.joined, last.block) == (5000, 4999 // 32)
             assert await answers.get() == Finished("slow", "whole", False, 5000, 5000)
             # a reader who keeps up has each step for itself
-        async with process.doing(job("quick")) as answers:
-            for number in range(2 * MOST_STEPS):
-                process._hear(stepped("quick", number))
+        async with process.run(job("quick")) as answers:
+            for number in range(2 * MAX_STEPS):
+                process._on_message(stepped("quick", number))
                 assert await answers.get() == stepped("quick", number)
 
     asyncio.run(run())
@@ -141,23 +151,23 @@ def test_a_text_has_its_time_and_a_worker_that_hangs_is_ended(hangs: bool) -> No
     async def run() -> None:
         process = Watched(seconds)
         await process.start()
-        process._hear(LOADED)
+        process._on_message(LOADED)
         numbers = count()
 
         async def work() -> None:
             read = 0
             while True:
                 if not hangs:
-                    process._hear(stepped("other", next(numbers)))
+                    process._on_message(stepped("other", next(numbers)))
                     if Cancel("late") in process.told[read:]:
-                        process._hear(Dropped("late"))
+                        process._on_message(Dropped("late"))
                     read = len(process.told)
                 await asyncio.sleep(0.01)
 
         async with AsyncExitStack() as stack:
             worker = asyncio.create_task(work())
             stack.callback(worker.cancel)
-            answers = await stack.enter_async_context(process.doing(job("late")))
+            answers = await stack.enter_async_context(process.run(job("late")))
             error = await answers.get()
             assert isinstance(error, TooSlow)
             assert f"within {seconds:g} seconds" in str(error)
@@ -175,8 +185,8 @@ def test_a_worker_that_says_nothing_to_whoever_left_is_ended() -> None:
     async def run() -> None:
         process = Watched(seconds=0.2)
         await process.start()
-        process._hear(LOADED)
-        async with process.doing(job("left")):
+        process._on_message(LOADED)
+        async with process.run(job("left")):
             pass
         assert process.told == [job("left"), Cancel("left")]
         await until(lambda: process.killed == 1)
@@ -188,9 +198,9 @@ def test_a_worker_that_had_nothing_to_say_is_not_ended_when_somebody_leaves_at_o
     async def run() -> None:
         process = Watched()
         await process.start()
-        process._hear(LOADED)
-        process._heard -= 3600  # for an hour nobody asked for anything
-        async with process.doing(job("left")):
+        process._on_message(LOADED)
+        process._last_message -= 3600  # for an hour nobody asked for anything
+        async with process.run(job("left")):
             pass
         await asyncio.sleep(0.05)
         assert process.killed == 0

@@ -12,7 +12,7 @@ import dgmark
 from dgmark.models.load import load_model
 from dgmark.models.network import NetworkDenoiser
 from dgmark.service.app import create_app
-from dgmark.service.generation_fields import ChatCompletion, Completion
+from dgmark.service.generation_schemas import ChatCompletion, Completion
 from dgmark.service.openai_routes import _readable
 from dgmark.service.settings import ModelSource, ServiceSettings
 from support import tiny_checkpoints

@@ -12,14 +12,13 @@ from pydantic import BaseModel
 from starlette.testclient import TestClient
 
 from dgmark.models.toy import ToyDenoiser
-from dgmark.service import fields
-from dgmark.service.answers import Answers
+from dgmark.service import schemas
 from dgmark.service.app import create_app
-from dgmark.service.house import House
-from dgmark.service.jobs import Failed, FromWorker, Job, ModelFacts
+from dgmark.service.jobs import Failed, FromWorker, Job, MessageQueue, ModelFacts
 from dgmark.service.model_process import WriterFault
+from dgmark.service.model_worker import Writer
 from dgmark.service.settings import ModelSource, ServiceSettings
-from dgmark.service.writing import Writer
+from dgmark.service.state import ServiceState
 from support.known_keys import bound_key
 from support.services import key_folder, listening
 
@@ -112,8 +111,8 @@ class ToyWriter:
         pass
 
     @asynccontextmanager
-    async def doing(self, job: Job) -> AsyncIterator[Answers]:
-        answers = Answers()
+    async def run(self, job: Job) -> AsyncIterator[MessageQueue]:
+        answers = MessageQueue()
         self.writer.take(job)
         while self.writer.busy:
             self.writer.advance()
@@ -135,10 +134,11 @@ FREE = ("temperature", "seed", "stream", "stop", "top_p")
 
 def with_short_texts(document: dict[str, Any]) -> dict[str, Any]:
     """The description with such requests only as the toy can do: for short texts, with fields that go together."""
-    narrow = deepcopy(document)
+    narrow, components = deepcopy(document), document["components"]["schemas"]
     narrow["paths"] = {path: narrow["paths"][path] for path in PROMPTS}
     for path, prompt in PROMPTS.items():
-        schema = narrow["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        content = narrow["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+        schema = content["schema"] = deepcopy(components[content["schema"]["$ref"].rpartition("/")[2]])
         fields_ = {name: field for name, field in schema["properties"].items() if name in FREE}
         sizes = {name: field for name, field in SIZES.items() if name in schema["properties"]}
         schema["properties"] = {**fields_, **sizes, **prompt}
@@ -147,11 +147,7 @@ def with_short_texts(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_texts_are_as_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def open_writer(house: House) -> Any:
-        house.writer = ToyWriter()  # type: ignore[assignment]
-        return house.writer
-
-    monkeypatch.setattr(House, "open_writer", open_writer)
+    monkeypatch.setattr(ServiceState, "model_process", ToyWriter())
     source = ModelSource({"name_or_path": "storyteller", "device": "cpu"})
     app = create_app(ServiceSettings(keys=key_folder(tmp_path, "one"), workers=1, models=(source,)))
     whole = deepcopy(app.openapi())
@@ -181,5 +177,5 @@ def test_wrong_requests_for_texts_are_answered_as_described(tmp_path: Path) -> N
             assert list(described) == [answer.headers["content-type"]]
             (schema,) = described.values()
             name = schema["schema"]["$ref"].rpartition("/")[2]
-            models: dict[str, type[BaseModel]] = {"Problem": fields.Problem, "OpenAIProblem": fields.OpenAIProblem}
+            models: dict[str, type[BaseModel]] = {"Problem": schemas.Problem, "OpenAIProblem": schemas.OpenAIProblem}
             models[name].model_validate(answer.json())

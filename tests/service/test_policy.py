@@ -14,8 +14,8 @@ from dgmark.checkpoint.folder import BUILTIN
 from dgmark.decode.settings_file import TunedSettings
 from dgmark.errors import SettingsError
 from dgmark.service.app import create_app
-from dgmark.service.policy import Marking, Offer, Wish, offers_of
-from dgmark.service.problems import Refused
+from dgmark.service.errors import Refused
+from dgmark.service.policy import Marking, MarkingRequest, Offer, offers_of
 from dgmark.service.settings import ModelSource, ServiceSettings
 from support.fresh_process import run_fresh
 from support.known_keys import known_key
@@ -33,62 +33,61 @@ def offer(*, enforce: bool = False, payloads: bool = True) -> Offer:
 
 
 @pytest.mark.parametrize(
-    ("wish", "key"),
+    ("asked", "key"),
     [
-        (Wish(), "one"),
-        (Wish(enabled=True), "one"),
-        (Wish(key="many"), "many"),
-        (Wish(enabled=False), None),
+        (MarkingRequest(), "one"),
+        (MarkingRequest(enabled=True), "one"),
+        (MarkingRequest(key="many"), "many"),
+        (MarkingRequest(enabled=False), None),
     ],
 )
-def test_a_text_is_marked_unless_the_request_says_no(wish: Wish, key: str | None) -> None:
-    marking = offer().marking(wish, "gen-1")
+def test_a_text_is_marked_unless_the_request_says_no(asked: MarkingRequest, key: str | None) -> None:
+    marking = offer().marking(asked, "gen-1")
     assert marking.key == key
-    assert marking.told()["enabled"] == (key is not None)
-    assert marking.told()["policy"] == "default"
+    assert marking.public()["enabled"] == (key is not None)
+    assert marking.public()["policy"] == "default"
 
 
-@pytest.mark.parametrize("param", ["watermark", "watermarking"])
-def test_an_enforced_mark_cannot_be_left_out(param: str) -> None:
+def test_an_enforced_mark_cannot_be_left_out() -> None:
     with pytest.raises(Refused, match="cannot opt out") as refused:
-        offer(enforce=True).marking(Wish(param, enabled=False), "gen-1")
-    assert (refused.value.status, refused.value.param) == (400, param)
-    assert offer(enforce=True).marking(Wish(), "gen-1").told()["policy"] == "enforced"
+        offer(enforce=True).marking(MarkingRequest(enabled=False), "gen-1")
+    assert (refused.value.status, refused.value.param) == (400, "watermark")
+    assert offer(enforce=True).marking(MarkingRequest(), "gen-1").public()["policy"] == "enforced"
 
 
 @pytest.mark.parametrize(
-    ("wish", "param"),
+    ("asked", "param"),
     [
-        (Wish(key="nobody"), "watermark.key_id"),
-        (Wish(subkey=1), "watermark.subkey"),
-        (Wish(key="many", subkey=64), "watermark.subkey"),
-        (Wish(enabled=False, key="one"), "watermark"),
-        (Wish(enabled=False, subkey=1), "watermark"),
+        (MarkingRequest(key="nobody"), "watermark.key_id"),
+        (MarkingRequest(subkey=1), "watermark.subkey"),
+        (MarkingRequest(key="many", subkey=64), "watermark.subkey"),
+        (MarkingRequest(enabled=False, key="one"), "watermark"),
+        (MarkingRequest(enabled=False, subkey=1), "watermark"),
     ],
 )
-def test_a_wish_that_cannot_be_met_is_refused(wish: Wish, param: str) -> None:
+def test_a_request_that_cannot_be_met_is_refused(asked: MarkingRequest, param: str) -> None:
     with pytest.raises(Refused) as refused:
-        offer().marking(wish, "gen-1")
+        offer().marking(asked, "gen-1")
     assert refused.value.param == param
 
 
 def test_a_subkey_is_chosen_only_where_the_operator_lets_requests_choose() -> None:
     with pytest.raises(Refused, match="draws the sub-key") as refused:
-        offer(payloads=False).marking(Wish(key="many", subkey=7), "gen-1")
+        offer(payloads=False).marking(MarkingRequest(key="many", subkey=7), "gen-1")
     assert (refused.value.status, refused.value.param) == (403, "watermark.subkey")
-    assert offer(payloads=False).marking(Wish(key="many"), "gen-1").subkey is not None
+    assert offer(payloads=False).marking(MarkingRequest(key="many"), "gen-1").subkey is not None
 
 
 def test_the_subkey_follows_from_the_texts_id_and_is_told_to_whoever_chose_it_only() -> None:
-    wish = Wish(key="many")
-    drawn = [offer().marking(wish, f"gen-{n}") for n in range(40)]
+    asked = MarkingRequest(key="many")
+    drawn = [offer().marking(asked, f"gen-{n}") for n in range(40)]
     assert [one.subkey for one in drawn] == [dgmark.subkey_of(KEYS["many"], f"gen-{n}") for n in range(40)]
     assert len({one.subkey for one in drawn}) > 20
-    assert all("subkey" not in one.told() for one in drawn)
-    chosen = offer().marking(Wish(key="many", subkey=7), "gen-1")
+    assert all("subkey" not in one.public() for one in drawn)
+    chosen = offer().marking(MarkingRequest(key="many", subkey=7), "gen-1")
     assert chosen == Marking("default", "many", KEYS["many"].fingerprint, 7, chosen=True)
-    assert chosen.told()["subkey"] == 7
-    assert offer().marking(Wish(), "gen-1").subkey is None
+    assert chosen.public()["subkey"] == 7
+    assert offer().marking(MarkingRequest(), "gen-1").subkey is None
 
 
 def test_a_model_needs_one_key_that_fits_or_a_choice() -> None:
@@ -142,7 +141,8 @@ def test_writing_needs_the_scope(client: TestClient, folder: Path) -> None:
     ("fields", "status", "param"),
     [
         ({"watermark": False}, 400, "watermark"),
-        ({"watermarking": {"enabled": False}}, 400, "watermarking"),
+        ({"watermark": {"enabled": False}}, 400, "watermark"),
+        ({"watermarking": False}, 400, "watermarking"),
         ({"block_length": 1}, 400, "block_length"),
         ({"num_denoising_steps": 1}, 400, "num_denoising_steps"),
         ({"strategy": "left_to_right"}, 400, "strategy"),
@@ -151,8 +151,7 @@ def test_writing_needs_the_scope(client: TestClient, folder: Path) -> None:
         ({"temperature": -1}, 400, "temperature"),
         ({"temperature": "0.5"}, 400, "temperature"),
         ({"watermark": {"key": "one"}}, 400, "watermark"),
-        ({"watermark": True, "watermarking": True}, 400, "body"),
-        ({"messages": []}, 400, "body"),
+        ({"messages": [{"role": "user", "content": "a"}]}, 400, "body"),
         ({"lookahead": 1000}, 400, "lookahead"),
         ({"lookahead": 2}, 400, "lookahead"),
         ({"noise": "fixed"}, 400, "noise"),
@@ -203,7 +202,7 @@ def test_the_description_has_the_route_and_what_it_refers_to(client: TestClient)
     operation = document["paths"]["/v1/generate"]["post"]
     assert set(operation["responses"]["200"]["content"]) == {"application/json", "text/event-stream"}
     referred = set(re.findall(r"#/components/schemas/([\w-]+)", text))
-    assert {"Watermark", "Written"} <= referred <= set(document["components"]["schemas"])
+    assert {"Watermark", "GenerateAnswer"} <= referred <= set(document["components"]["schemas"])
 
 
 def test_the_process_that_serves_needs_no_torch(folder: Path, client: TestClient) -> None:

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from dgmark.service.fields import Problem
-from dgmark.service.gate import Gate
-from dgmark.service.pool import Busy, WorkerPool
-from dgmark.service.problems import Refused
-from dgmark.service.records import Audit, Metrics
+from dgmark.service.errors import Refused
+from dgmark.service.middleware import RequestMiddleware
+from dgmark.service.schemas import Problem
+from dgmark.service.telemetry import AuditLog, Metrics
+from dgmark.service.worker_pool import Busy, WorkerPool
 from support.services import service
 
 JSON = {"content-type": "application/json"}
@@ -108,7 +108,7 @@ def test_too_much_is_refused(client: TestClient) -> None:
 
 def test_surrogates_and_nothing_are_texts_too(client: TestClient) -> None:
     for text in ("", "\0", "�", "a" * 4000, "\u202e\u200b" * 100):
-        fields = client.post("/v1/detect", json={"text": text, "passages": True, "include_text": True}).json()
+        fields = client.post("/v1/detect", json={"text": text, "spans": True, "include_text": True}).json()
         assert fields["verdict"] in ("uncertain", "not_detected")
         assert fields["text"]["content"] == text
 
@@ -116,7 +116,7 @@ def test_surrogates_and_nothing_are_texts_too(client: TestClient) -> None:
 @settings(max_examples=60)
 @given(
     st.dictionaries(
-        st.sampled_from(["text", "token_ids", "key", "fpr", "mode", "rates", "normalise", "max_crop", "passages"]),
+        st.sampled_from(["text", "token_ids", "key", "fpr", "mode", "rates", "normalise", "max_crop", "spans"]),
         st.recursive(
             st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
             lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
@@ -179,9 +179,9 @@ async def unheard(message: Any) -> None:
     raise AssertionError(message)
 
 
-def gate(app: Any, **limits: Any) -> Gate:
+def gate(app: Any, **limits: Any) -> RequestMiddleware:
     given = {"at_once": 10, "body_bytes": 10, "all_bytes": 100, "body_seconds": 10, "hosts": (), **limits}
-    return Gate(app, metrics=Metrics(), audit=Audit(None), **given)
+    return RequestMiddleware(app, metrics=Metrics(), audit=AuditLog(None), **given)
 
 
 def post() -> dict[str, Any]:

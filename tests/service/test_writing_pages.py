@@ -1,4 +1,4 @@
-"""The pages Write, Guess and Tune in a browser: live, again, stopped, failed, on a phone; skipped without one."""
+"""The pages Write and Guess in a browser: live, again, stopped, failed, on a phone; skipped without one."""
 
 import json
 import re
@@ -13,7 +13,6 @@ from dgmark.service.settings import ModelSource, ServiceSettings
 from support.browsers import chromium, serious_faults, watched_page
 from support.known_keys import known_key
 from support.marked_texts import marked_text
-from support.searches import searched
 from support.services import key_folder, listening
 from support.unmarked_texts import PROSE
 
@@ -26,7 +25,7 @@ COUNT = "() => document.querySelectorAll('#marked .cell:not(.blank)').length"
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     keys = key_folder(tmp_path_factory.mktemp("writing"), "one")
-    model = ModelSource({"name_or_path": "storyteller", "device": "cpu"}, tuned=searched(code_length=0))
+    model = ModelSource({"name_or_path": "storyteller", "device": "cpu"})
     with listening(create_app(ServiceSettings(keys=keys, workers=1, models=(model,)))) as address:
         yield address
 
@@ -289,61 +288,3 @@ def test_axe_finds_no_serious_fault_and_a_phone_scrolls_in_one_direction(page: A
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     style = "getComputedStyle(document.querySelector('#marked .cell.new')).transitionDuration"
     assert page.evaluate(style) == "0s"
-
-
-def test_what_was_tried_is_a_picture_and_a_table(page: Any, address: str) -> None:
-    page.goto(f"{address}/tune")
-    page.wait_for_selector(".frontier svg")
-    assert page.inner_text(".heading") == "Perhaps as good as text without the watermark"
-    assert "4.0 % harder to predict" in page.inner_text(".sentence")
-    assert "32 texts are too few to be sure" in page.inner_text(".sentence")
-    # (variety, perplexity, their errors): 95 % intervals within the goal, beyond it, and over it
-    for figures, verdict in (((1.05, 1, 0.01, 0.01), True), ((1.05, 1.1, 0.01, 0.01), False), ((0.9, 1, 0.1, 0), None)):
-        names = ("diversity", "perplexity", "diversity_error", "log_perplexity_error")
-        point = dict(zip(names, figures, strict=True))
-        frontier = {"least_diversity": 1, "most_perplexity": 1.05, "points": [point]}
-        assert page.evaluate("met", {"measured": {"meets_goal": True}, "frontier": frontier}) is verdict
-    assert page.is_hidden("tbody.early")
-    page.click(".more")
-    rows = page.eval_on_selector_all(".points tbody tr", "all => all.map(one => one.innerText.split(/\\s*[\\t\\n]+/))")
-    assert rows[0] == [
-        "T\u00a0=\u00a00.6, k\u00a0=\u00a03, i\u00a0mod\u00a02chosen",
-        "32",
-        "1.01",
-        "0.99 to 1.03",
-        "1.04",
-        "1.00 to 1.08",
-        "0.25",
-        "97 %",
-    ]
-    assert [row[1] for row in rows] == ["32", "32", "4"]
-    assert page.locator(".point").count() == 3
-    assert page.locator(".point.faint").count() == 1
-    chosen, hot = (page.locator(f"[data-place='{place}'] circle").bounding_box() for place in (0, 2))
-    assert (chosen["x"] < hot["x"], chosen["y"] > hot["y"]) == (True, True)  # less varied, easier to predict
-    page.hover("tbody.early tr")
-    assert page.locator(".point.lit").get_attribute("data-place") == "2"
-    assert serious_faults(page) == []
-    page.emulate_media(color_scheme="dark")
-    page.set_viewport_size({"width": 320, "height": 700})
-    page.wait_for_function("() => document.querySelector('.frontier svg').clientWidth < 320")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 320
-    assert serious_faults(page) == []
-
-
-def test_what_was_tried_is_for_those_who_write(page: Any, address: str) -> None:
-    problem = {"detail": "an access token is needed", "request_id": "abc"}
-    page.route("**/v1/tuning", lambda route: route.fulfill(status=401, json=problem))
-    page.goto(f"{address}/tune")
-    page.wait_for_selector("#token-field:not([hidden])")
-    assert page.is_hidden("#problem")
-    page.fill("#token", "wrong")
-    page.keyboard.press("Enter")
-    page.wait_for_selector("#problem:not([hidden])")
-    page.unroute_all()
-    page.fill("#token", "any")
-    page.keyboard.press("Enter")
-    page.wait_for_selector(".frontier svg")
-    assert page.is_hidden("#form")
-    assert page.is_hidden("#problem")
-    page.faults.clear()  # the browser reports the answer 401

@@ -60,7 +60,7 @@ def bearer(tokens: Path, name: str, *scopes: str) -> dict[str, str]:
 def until_ready(app: FastAPI) -> None:
     """Wait until a service has loaded its models."""
     for _ in range(1200):
-        if app.state.house.ready:
+        if app.state.service.ready:
             return
         time.sleep(0.05)
     raise AssertionError("the service did not become ready")

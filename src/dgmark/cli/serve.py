@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     import uvicorn
     from fastapi import FastAPI
 
-    from dgmark.service.house import House
     from dgmark.service.settings import ModelSource, ServiceSettings
+    from dgmark.service.state import ServiceState
 
 _LONGEST_END = 120  # seconds
 
@@ -260,7 +260,7 @@ def _run(app: "FastAPI", host: str, port: int, *, show_page: bool) -> None:
     """
     import uvicorn
 
-    house: House = app.state.house
+    state: ServiceState = app.state.service
     # no name of the server in answers; a client that is silent for long loses its connection, and one that does not
     # take its answer holds up the end for so long only
     config = uvicorn.Config(
@@ -273,24 +273,24 @@ def _run(app: "FastAPI", host: str, port: int, *, show_page: bool) -> None:
         timeout_graceful_shutdown=_LONGEST_END,
     )
     with suppress(KeyboardInterrupt):  # which uvicorn raises again once it has stopped
-        _server(config, house, show_page=show_page).run()
-    if house.failure is not None:
-        raise house.failure
-    texts = f", but for {house.given_up} texts that were being written" if house.given_up else ""
+        _server(config, state, show_page=show_page).run()
+    if state.failure is not None:
+        raise state.failure
+    texts = f", but for {state.given_up} texts that were being written" if state.given_up else ""
     answered = (
         "stopped before all that was accepted was answered"
-        if house.cut_off
+        if state.cut_off
         else "stopped: what was accepted was answered"
     )
     stderr().print(answered + texts, markup=False)
 
 
-def _server(config: "uvicorn.Config", house: "House", *, show_page: bool) -> "uvicorn.Server":
+def _server(config: "uvicorn.Config", state: "ServiceState", *, show_page: bool) -> "uvicorn.Server":
     """A server that says where it serves, and gives up the texts that are being written when a signal stops it.
 
     Args:
         config: how it serves.
-        house: what it serves; if the models cannot be loaded, the server ends.
+        state: what it serves; if the models cannot be loaded, the server ends.
         show_page: open the page in a browser as soon as it serves.
     """
     import uvicorn
@@ -298,7 +298,7 @@ def _server(config: "uvicorn.Config", house: "House", *, show_page: bool) -> "uv
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            if self.started and house.failure is not None:
+            if self.started and state.failure is not None:
                 # once this has returned, because a server that is to end before it has begun leaves its work as it is
                 asyncio.get_running_loop().call_soon(self.give_up)
             elif self.started:
@@ -313,20 +313,20 @@ def _server(config: "uvicorn.Config", house: "House", *, show_page: bool) -> "uv
                 await asyncio.to_thread(webbrowser.open, url)
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-            asyncio.get_running_loop().call_soon_threadsafe(house.stop_writing)
+            asyncio.get_running_loop().call_soon_threadsafe(state.stop_generation)
             super().handle_exit(sig, frame)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             began = time.monotonic()
             await super().shutdown(sockets)
             # at a second signal, or when the time is over, uvicorn drops what is under way
-            house.cut_off = self.force_exit or time.monotonic() - began >= _LONGEST_END
+            state.cut_off = self.force_exit or time.monotonic() - began >= _LONGEST_END
 
         def give_up(self) -> None:
             self.should_exit = self.started
 
     server = Server(config)
-    house.on_failure = server.give_up
+    state.on_failure = server.give_up
     return server
 
 

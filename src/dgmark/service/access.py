@@ -24,9 +24,9 @@ from dgmark.rows.whole_files import write_whole
 
 Scope = Literal["detect", "detect:full", "generate", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
-EVERYTHING = frozenset(SCOPES)
+ALL_SCOPES = frozenset(SCOPES)
 PREFIX = "dgm_"  # tells people, and scanners of repositories, what they have found
-LARGEST_FILE = 2**20
+MAX_FILE_BYTES = 2**20
 _NAME = r"^[\w.@-]{1,64}$"
 
 
@@ -77,12 +77,12 @@ class TokenFile:
             seen = (status.st_mtime_ns, status.st_size, status.st_ino)
             if seen != self._seen:
                 with open_file(self.path) as file:
-                    self._tokens = _parsed(file.read(LARGEST_FILE + 1), self.path).tokens
+                    self._tokens = _parsed(file.read(MAX_FILE_BYTES), self.path).tokens
                 self._seen = seen
         except OSError as error:
             raise KeyFileNotFound(
                 f"the token file {self.path} cannot be read ({error.strerror}): make one with "
-                f"`dgmark access add {self.path} NAME`"
+                f"`dgmark access keygen {self.path} NAME`"
             ) from error
         return self._tokens
 
@@ -151,11 +151,11 @@ def _hash(secret: str) -> str:
 
 def _parsed(content: bytes, path: Path) -> _Content:
     try:
-        if len(content) <= LARGEST_FILE:
-            return _Content.model_validate_json(content)
+        return _Content.model_validate_json(content)
     except ValidationError:
-        pass
-    raise InputError(f"{path} is not a file of access tokens: give the file that `dgmark access add` wrote")
+        raise InputError(
+            f"{path} is not a file of access tokens: give the file that `dgmark access keygen` wrote"
+        ) from None
 
 
 def _what_is_wrong(error: ValidationError, name: str) -> str:

@@ -9,12 +9,12 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from dgmark.service import asking, detecting, generating, openai_routes, pages, tuning
-from dgmark.service.fields import OpenAIProblem
-from dgmark.service.gate import Gate
-from dgmark.service.house import House
-from dgmark.service.problems import answer_errors
+from dgmark.service import detection_routes, generation_routes, generation_schemas, openai_routes, pages, schemas
+from dgmark.service.bodies import schemas_of
+from dgmark.service.errors import answer_errors
+from dgmark.service.middleware import RequestMiddleware
 from dgmark.service.settings import LOCAL_NAMES, ServiceSettings
+from dgmark.service.state import ServiceState
 from dgmark.version import __version__
 
 TECHNIQUE = "dgMARK: watermark for the text of diffusion language models, by the order of decoding"
@@ -23,8 +23,13 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     "4XX": {"content": _PROBLEM, "description": "What is wrong."},
     "5XX": {"content": _PROBLEM, "description": "Fault."},
 }
+_BODIES = (
+    *(schemas.DetectRequest, schemas.BatchRequest, schemas.ReportRequest, schemas.Problem),
+    *(generation_schemas.GenerateRequest, generation_schemas.InfillRequest),
+    *(generation_schemas.CompletionRequest, generation_schemas.ChatRequest),
+)
 _OPENAI_ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": OpenAIProblem, "description": one["description"]} for status, one in _ERRORS.items()
+    status: {"model": schemas.OpenAIProblem, "description": one["description"]} for status, one in _ERRORS.items()
 }
 
 
@@ -38,22 +43,16 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         KeyFileError: a key or the file of tokens cannot be used, or there is no key.
         InputError: the file of tokens is none, or the audit log cannot be written.
     """
-    house = House.of(settings)
+    state = ServiceState.of(settings)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         """The workers, while the service runs."""
-        pool, writer = house.open_pool(), house.open_writer()
         try:
-            if writer is not None:
-                await writer.start()  # models are loaded meanwhile
-            await pool.start()
+            await state.start()
             yield
         finally:
-            pool.close()
-            if writer is not None:
-                writer.close()
-            house.audit.close()
+            state.close()
 
     app = FastAPI(
         title="dgmark",
@@ -65,21 +64,19 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         responses=_ERRORS,
     )
     answer_errors(app)
-    app.state.house = house
+    app.state.service = state
     app.openapi = lambda: _described(app)  # type: ignore[method-assign] # as FastAPI's own pages do it
-    app.include_router(detecting.routes(house))
-    if house.offers:
-        app.include_router(generating.routes(house))
-        app.include_router(openai_routes.routes(house), responses=_OPENAI_ERRORS)
-    if house.tuned:
-        app.include_router(tuning.routes(house))
-    app.include_router(_operation(house))
-    app.include_router(_well_known(house))
-    app.include_router(pages.routes(writes=bool(house.offers), tuned=house.tuned))
+    app.include_router(detection_routes.routes(state))
+    if state.offers:
+        app.include_router(generation_routes.routes(state))
+        app.include_router(openai_routes.routes(state), responses=_OPENAI_ERRORS)
+    app.include_router(_operation(state))
+    app.include_router(_well_known(state))
+    app.include_router(pages.routes(generates=bool(state.offers)))
     app.add_middleware(
-        Gate,
-        metrics=house.metrics,
-        audit=house.audit,
+        RequestMiddleware,
+        metrics=state.metrics,
+        audit=state.audit,
         at_once=settings.at_once,
         body_bytes=settings.body_bytes,
         all_bytes=settings.all_bytes,
@@ -93,13 +90,13 @@ def _described(app: FastAPI) -> dict[str, Any]:
     """The OpenAPI document, with the schemas that bodies and errors refer to."""
     if app.openapi_schema is None:
         app.openapi_schema = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
-        schemas = app.openapi_schema["components"]["schemas"]
-        for name, schema in (detecting.body_schemas() | asking.body_schemas()).items():
-            schemas.setdefault(name, schema)
+        described = app.openapi_schema["components"]["schemas"]
+        for name, schema in schemas_of(_BODIES).items():
+            described.setdefault(name, schema)
     return app.openapi_schema
 
 
-def _operation(house: House) -> APIRouter:
+def _operation(state: ServiceState) -> APIRouter:
     """What those who run the service ask it."""
     router = APIRouter(tags=["operation"])
 
@@ -109,17 +106,17 @@ def _operation(house: House) -> APIRouter:
 
     @router.get("/readyz", summary="Whether it can do all its work: 503 while it starts, loads a model, and stops")
     async def readyz() -> JSONResponse:
-        return JSONResponse({"status": "ready" if house.ready else "not ready"}, 200 if house.ready else 503)
+        return JSONResponse({"status": "ready" if state.ready else "not ready"}, 200 if state.ready else 503)
 
     @router.get("/metrics", summary="Counts for Prometheus", response_class=Response)
     async def metrics(request: Request) -> Response:
-        house.callers.with_scope(request, "admin")
-        return Response(generate_latest(house.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+        state.auth.authorize(request, "admin")
+        return Response(generate_latest(state.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     return router
 
 
-def _well_known(house: House) -> APIRouter:
+def _well_known(state: ServiceState) -> APIRouter:
     """How a machine finds out what marks are checked here, and whose signature a report has."""
     router = APIRouter(tags=["discovery"])
 
@@ -137,16 +134,16 @@ def _well_known(house: House) -> APIRouter:
             "detection_page": "/",
             "report_endpoint": "/v1/report",
             "openapi": "/openapi.json",
-            "jwks_uri": "/.well-known/jwks.json" if house.settings.signer else None,
-            "key_fingerprints": [key.fingerprint for key in house.keys.values()],
-            "fpr": house.settings.fpr,
-            "access": "public" if house.settings.public else "token" if house.settings.tokens else "local",
+            "jwks_uri": "/.well-known/jwks.json" if state.settings.signer else None,
+            "key_fingerprints": [key.fingerprint for key in state.keys.values()],
+            "fpr": state.settings.fpr,
+            "access": "public" if state.settings.public else "token" if state.settings.tokens else "local",
             "dgmark": __version__,
         }
 
     @router.get("/.well-known/jwks.json", summary="The public keys that sign reports")
     async def jwks() -> dict[str, object]:
-        signer = house.settings.signer
+        signer = state.settings.signer
         return signer.to_jwks() if signer else {"keys": []}
 
     return router

@@ -142,11 +142,4 @@ def _least(model: Denoiser, job: Job) -> int:
 
 def _size_param(job: Job) -> str:
     """The field that says how much is written."""
-    return "max_tokens" if job.max_tokens is not None else prompt_param(job)
-
-
-def prompt_param(job: Job) -> str:
-    """The field that has what is continued."""
-    if job.fill_from is not None:
-        return "text" if isinstance(job.prompt, str) else "parts"
-    return "messages" if job.chat else "prompt"
+    return "max_tokens" if job.max_tokens is not None else job.prompt_param

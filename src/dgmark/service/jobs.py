@@ -1,10 +1,12 @@
-"""What the service and its model worker say to each other: jobs there, and what becomes of them back.
+"""Messages between the service and its model worker: jobs there, and back what becomes of them.
 
-Plain data, so that the process that serves needs no torch.
+Plain data, so that the process that serves needs no torch. `MessageQueue` keeps a job's messages for its reader.
 """
 
+import asyncio
+from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from dgmark.errors import DgmarkError, SettingsError
@@ -56,6 +58,19 @@ class Job:
     own: Mapping[str, Any] = field(default_factory=dict)
     enforced: bool = False
     fill_from: Literal["text", "hole"] | None = None
+
+    @property
+    def size(self) -> int:
+        """The characters of the prompt, or its ids and the tokens of its holes."""
+        parts = self.prompt if isinstance(self.prompt, list) else [self.prompt]
+        return sum(len(part) if isinstance(part, str) else part if self.fill_from else 1 for part in parts)
+
+    @property
+    def prompt_param(self) -> str:
+        """The field of the request that has the prompt."""
+        if self.fill_from is not None:
+            return "text" if isinstance(self.prompt, str) else "parts"
+        return "messages" if self.chat else "prompt"
 
 
 @dataclass(frozen=True)
@@ -153,3 +168,49 @@ class Failed:
 
 FromWorker = Loaded | NotLoaded | Started | Stepped | Dropped | Finished | Failed
 ToWorker = Job | Cancel
+
+
+MAX_STEPS = 64  # that wait for their reader; those that come then are joined into one
+
+
+class MessageQueue:
+    """The messages about one job, in order, for a reader who may be slower than the model.
+
+    A reader who falls behind costs no more than `MAX_STEPS` steps and one that holds all further ones, and gets every
+    token all the same.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[FromWorker | DgmarkError] = deque()
+        self._arrived = asyncio.Event()
+
+    def __len__(self) -> int:
+        """How many messages wait."""
+        return len(self._waiting)
+
+    def put(self, message: FromWorker | DgmarkError) -> None:
+        """Add a message."""
+        last = self._waiting[-1] if len(self._waiting) > MAX_STEPS else None
+        if isinstance(last, Stepped) and isinstance(message, Stepped):
+            self._waiting[-1] = _joined(last, message)
+        else:
+            self._waiting.append(message)
+        self._arrived.set()
+
+    async def get(self) -> FromWorker | DgmarkError:
+        """The next message, which is waited for."""
+        while not self._waiting:
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._waiting.popleft()
+
+
+def _joined(first: Stepped, second: Stepped) -> Stepped:
+    """Two steps as one, which has the number of the later one."""
+    return replace(
+        second,
+        positions=first.positions + second.positions,
+        tokens=first.tokens + second.tokens,
+        pieces=first.pieces + second.pieces,
+        added=first.added + second.added,
+    )

@@ -19,9 +19,8 @@ from queue import SimpleQueue
 from typing import Any
 
 from dgmark.errors import DgmarkError
-from dgmark.service.answers import Answers
-from dgmark.service.jobs import Cancel, Failed, Finished, FromWorker, Job, Loaded, ModelFacts, NotLoaded, ToWorker
-from dgmark.service.pool import Busy, TooSlow, WorkerLost
+from dgmark.service import jobs
+from dgmark.service.worker_pool import Busy, TooSlow, WorkerLost
 from dgmark.watermark.key import WatermarkKey
 
 try:
@@ -88,15 +87,15 @@ class ModelProcess:
         self._arguments = (dict(models), dict(keys), rows, batches)
         self._rows, self._room, self._seconds = rows, rows + queue, seconds
         self._on_lost, self._on_failed = on_lost, on_failed
-        self._heard = time.monotonic()  # when the process last said something
+        self._last_message = time.monotonic()  # when the process last said something
         self._was_ready = False
         self._pause = _FIRST_PAUSE
-        self._answers: dict[str, Answers] = {}
-        self._teller = ThreadPoolExecutor(1, "dgmark-tell")
+        self._queues: dict[str, jobs.MessageQueue] = {}
+        self._sender = ThreadPoolExecutor(1, "dgmark-send")
         self._mean = 1.0
         self._failure = LOADING
         self._stopping = False
-        self.facts: Mapping[str, ModelFacts] = {}
+        self.facts: Mapping[str, jobs.ModelFacts] = {}
 
     @property
     def ready(self) -> bool:
@@ -106,7 +105,7 @@ class ModelProcess:
     @property
     def held(self) -> int:
         """The number of jobs that are under way or wait."""
-        return len(self._answers)
+        return len(self._queues)
 
     @property
     def pid(self) -> int | None:
@@ -125,10 +124,10 @@ class ModelProcess:
         self._process = context.Process(target=_work, args=(there, *self._arguments), daemon=True)
         self._process.start()
         there.close()
-        threading.Thread(target=self._listen, args=(self._connection,), name="dgmark-hear", daemon=True).start()
+        threading.Thread(target=self._listen, args=(self._connection,), name="dgmark-receive", daemon=True).start()
 
     @asynccontextmanager
-    async def doing(self, job: Job) -> AsyncIterator[Answers]:
+    async def run(self, job: jobs.Job) -> AsyncIterator[jobs.MessageQueue]:
         """Give the process a job, and yield what comes of it; whoever leaves before the end cancels the job.
 
         Raises:
@@ -142,24 +141,24 @@ class ModelProcess:
             raise NotReady(self._failure)
         if self.held >= self._room:
             raise Busy(math.ceil(max(1.0, self.held * self._mean / self._rows)))
-        answers = Answers()
-        self._answers[job.id] = answers
+        messages = jobs.MessageQueue()
+        self._queues[job.id] = messages
         began = time.monotonic()
         limit = self._loop.call_later(self._seconds, self._out_of_time, job.id, began)
-        self._tell(job)
+        self._send(job)
         try:
-            yield answers
+            yield messages
         finally:
             limit.cancel()
-            if self._answers.pop(job.id, None) is None:
+            if self._queues.pop(job.id, None) is None:
                 self._mean += _SMOOTHING * (time.monotonic() - began - self._mean)
             else:
                 self._cancel(job.id, began)
 
     def _out_of_time(self, job: str, began: float) -> None:
-        answers = self._answers.pop(job, None)
-        if answers is not None:
-            answers.put(
+        messages = self._queues.pop(job, None)
+        if messages is not None:
+            messages.put(
                 TooSlow(
                     f"the text was not finished within {self._seconds:g} seconds, waiting included, which is all that "
                     "a text may take here: ask for a shorter one, or again when the service has less to do"
@@ -174,17 +173,17 @@ class ModelProcess:
             job: its id.
             began: when it was told to the process, which may have had nothing to say before.
         """
-        self._tell(Cancel(job))
-        heard, process = self._heard, self._process
+        self._send(jobs.Cancel(job))
+        heard, process = self._last_message, self._process
 
-        def look() -> None:
+        def check() -> None:
             """End the process if it has said nothing since."""
-            if self._heard == heard and self._process is process and not self._stopping:
+            if self._last_message == heard and self._process is process and not self._stopping:
                 log.error("the process that runs the model said nothing for %g seconds: it is ended", silence)
                 process.kill()
 
         silence = self._seconds / 2
-        self._loop.call_later(max(0.0, max(heard, began) + silence - time.monotonic()), look)
+        self._loop.call_later(max(0.0, max(heard, began) + silence - time.monotonic()), check)
 
     def stop(self) -> None:
         """Take no more jobs, and give up those that are under way."""
@@ -199,44 +198,44 @@ class ModelProcess:
                 self._process.kill()
             self._process.join()
             self._connection.close()
-        self._teller.shutdown(wait=False, cancel_futures=True)
+        self._sender.shutdown(wait=False, cancel_futures=True)
 
-    def _tell(self, message: ToWorker) -> None:
+    def _send(self, message: jobs.ToWorker) -> None:
         connection = self._connection
 
         def send() -> None:
             with suppress(OSError, ValueError):  # it has ended: whoever waits is told by `_lost`
                 connection.send(message)
 
-        self._teller.submit(send)
+        self._sender.submit(send)
 
     def _listen(self, connection: Connection) -> None:
         """Read what the process says, in a thread."""
         try:
             while True:
                 message = connection.recv()
-                self._loop.call_soon_threadsafe(self._hear, message)
+                self._loop.call_soon_threadsafe(self._on_message, message)
         except (EOFError, OSError, RuntimeError):  # it has ended, or the event loop has
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._lost)
 
-    def _hear(self, message: FromWorker) -> None:
-        self._heard = time.monotonic()
-        if isinstance(message, Loaded):
+    def _on_message(self, message: jobs.FromWorker) -> None:
+        self._last_message = time.monotonic()
+        if isinstance(message, jobs.Loaded):
             self.facts, self._was_ready, self._pause = message.models, True, _FIRST_PAUSE
             return
-        if isinstance(message, NotLoaded):
+        if isinstance(message, jobs.NotLoaded):
             self._not_loaded(message.why)
             return
-        answers = self._answers.get(message.id)
-        if answers is None:  # cancelled
+        messages = self._queues.get(message.id)
+        if messages is None:  # cancelled
             return
-        if isinstance(message, Finished | Failed):
-            del self._answers[message.id]
-        if isinstance(message, Failed):
-            answers.put(message.error or WriterFault(f"job {message.id} failed"))
+        if isinstance(message, jobs.Finished | jobs.Failed):
+            del self._queues[message.id]
+        if isinstance(message, jobs.Failed):
+            messages.put(message.error or WriterFault(f"job {message.id} failed"))
         else:
-            answers.put(message)
+            messages.put(message)
 
     def _lost(self) -> None:
         if self._stopping:
@@ -265,9 +264,9 @@ class ModelProcess:
             await self.start()
 
     def _give_up(self, error: DgmarkError) -> None:
-        held, self._answers = self._answers, {}
-        for answers in held.values():
-            answers.put(error)
+        held, self._queues = self._queues, {}
+        for messages in held.values():
+            messages.put(error)
 
 
 LOADING = "the model is being loaded: try again in a few seconds"
@@ -286,7 +285,7 @@ def _work(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
     if resource is not None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold the keys
-    inbox: SimpleQueue[ToWorker] = SimpleQueue()
+    inbox: SimpleQueue[jobs.ToWorker] = SimpleQueue()
 
     def listen() -> None:
         with suppress(EOFError, OSError):
@@ -295,6 +294,6 @@ def _work(
         os._exit(0)  # the service has ended
 
     threading.Thread(target=listen, daemon=True).start()
-    from dgmark.service.writing import serve_jobs  # torch, which the process that serves does not need
+    from dgmark.service.model_worker import serve_jobs  # torch, which the process that serves does not need
 
     serve_jobs(inbox, connection.send, models, keys, rows, batches)

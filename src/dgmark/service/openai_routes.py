@@ -4,107 +4,68 @@ A diffusion model writes out of order; a chunk has what became readable from the
 """
 
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from dgmark.errors import DgmarkError
-from dgmark.service import generation_fields as fields
-from dgmark.service.asking import Prompt, add_route, offer_of, prompt_of
-from dgmark.service.events import HEARTBEAT, event
-from dgmark.service.house import House
+from dgmark.service import generation_schemas as schemas
+from dgmark.service.bodies import json_body
+from dgmark.service.generation import HEARTBEAT, Events, Generation, end_of, event
+from dgmark.service.generation_routes import EVENTS, begin, offer_of
 from dgmark.service.jobs import Stepped
 from dgmark.service.policy import Offer
-from dgmark.service.text import Events, Text, end_of
+from dgmark.service.state import ServiceState
 
 _DONE = "[DONE]"
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """What differs between chat and plain completions.
-
-    Attributes:
-        whole: the name of a whole answer.
-        chunk: the name of a chunk.
-        opening: the first chunk's delta; None if there is no such chunk.
-        content: the text as a field of a choice.
-        delta: a piece of the text as a field of a chunk's choice.
-    """
-
-    whole: str
-    chunk: str
-    opening: dict[str, Any] | None
-    content: Callable[[str], dict[str, Any]]
-    delta: Callable[[str], dict[str, Any]]
-
-
-_CHAT = _Kind(
-    whole="chat.completion",
-    chunk="chat.completion.chunk",
-    opening={"delta": {"role": "assistant", "content": ""}},
-    content=lambda text: {"message": {"role": "assistant", "content": text}},
-    delta=lambda piece: {"delta": {"content": piece} if piece else {}},
-)
-_PLAIN = _Kind(
-    whole="text_completion",
-    chunk="text_completion",
-    opening=None,
-    content=lambda text: {"text": text},
-    delta=lambda piece: {"text": piece},
-)
-
-
-def routes(house: House) -> APIRouter:
+def routes(state: ServiceState) -> APIRouter:
     """The routes of OpenAI's interface.
 
     Args:
-        house: what the routes of one service share.
+        state: what the routes of one service share.
     """
     router = APIRouter(tags=["OpenAI's interface"])
     began = int(time.time())
 
-    add_route(
-        router,
-        house,
+    @router.post(
         "/v1/chat/completions",
         summary="Answer a message, in OpenAI's form",
-        takes=fields.ChatRequest,
-        gives=fields.ChatCompletion,
-        ids="chatcmpl",
-        prompt=lambda asked: prompt_of(None, [message.plain for message in asked.messages]),
-        answer=lambda text, asked: _answer(text, asked, _CHAT),
+        response_model=schemas.ChatCompletion,
+        responses=EVENTS,
+        openapi_extra=json_body(schemas.ChatRequest),
     )
-    add_route(
-        router,
-        house,
+    async def chat_completions(request: Request) -> Response:
+        return await _answer(*await begin(state, request, schemas.ChatRequest, "chatcmpl"))
+
+    @router.post(
         "/v1/completions",
         summary="Continue a text, in OpenAI's form",
-        takes=fields.CompletionRequest,
-        gives=fields.Completion,
-        ids="cmpl",
-        prompt=lambda asked: Prompt(asked.prompt),
-        answer=lambda text, asked: _answer(text, asked, _PLAIN),
+        response_model=schemas.Completion,
+        responses=EVENTS,
+        openapi_extra=json_body(schemas.CompletionRequest),
     )
+    async def completions(request: Request) -> Response:
+        return await _answer(*await begin(state, request, schemas.CompletionRequest, "cmpl"))
 
     @router.get("/v1/models", summary="The models that write texts")
-    async def models(request: Request) -> fields.Models:
-        house.callers.with_scope(request, "generate")
-        return fields.Models(object="list", data=[_model(offer, began) for offer in house.offers.values()])
+    async def models(request: Request) -> schemas.Models:
+        state.auth.authorize(request, "generate")
+        return schemas.Models(object="list", data=[_model(offer, began) for offer in state.offers.values()])
 
     @router.get("/v1/models/{name:path}", summary="One model")
-    async def model(request: Request, name: str) -> fields.Model:
-        house.callers.with_scope(request, "generate")
-        return _model(offer_of(house, name), began)
+    async def model(request: Request, name: str) -> schemas.Model:
+        state.auth.authorize(request, "generate")
+        return _model(offer_of(state, name), began)
 
     return router
 
 
-def _model(offer: Offer, began: int) -> fields.Model:
-    return fields.Model(
+def _model(offer: Offer, began: int) -> schemas.Model:
+    return schemas.Model(
         id=offer.source.name,
         object="model",
         created=began,
@@ -114,29 +75,30 @@ def _model(offer: Offer, began: int) -> fields.Model:
     )
 
 
-async def _answer(text: Text, asked: fields.ChatRequest | fields.CompletionRequest, kind: _Kind) -> Response:
+async def _answer(asked: schemas.CompletionRequest | schemas.ChatRequest, text: Generation) -> Response:
     created = int(time.time())
     if not asked.stream:
-        return await text.whole(lambda: JSONResponse(_whole(text, kind, created)))
+        return await text.whole(lambda: JSONResponse(_whole(text, created)))
     with_usage = asked.stream_options is not None and asked.stream_options.include_usage
-    return await text.stream(_chunks(kind, created, with_usage=with_usage))
+    return await text.stream(_chunks(created, with_usage=with_usage))
 
 
-def _whole(text: Text, kind: _Kind, created: int) -> dict[str, Any]:
+def _whole(text: Generation, created: int) -> dict[str, Any]:
     assert text.finished is not None
-    choice = {"index": 0, **kind.content(text.finished.text), "finish_reason": text.finish_reason, "logprobs": None}
+    content = text.finished.text
+    choice = {"message": {"role": "assistant", "content": content}} if text.job.chat else {"text": content}
     return {
         "id": text.job.id,
-        "object": kind.whole,
+        "object": "chat.completion" if text.job.chat else "text_completion",
         "created": created,
         "model": text.job.model,
-        "choices": [choice],
+        "choices": [{"index": 0, **choice, "finish_reason": text.finish_reason, "logprobs": None}],
         "usage": text.usage(),
         **_own(text),
     }
 
 
-def _own(text: Text) -> dict[str, Any]:
+def _own(text: Generation) -> dict[str, Any]:
     """The fields that OpenAI's form does not have."""
     assert text.started is not None
     assert text.finished is not None
@@ -147,24 +109,27 @@ def _own(text: Text) -> dict[str, Any]:
     }
 
 
-def _chunks(kind: _Kind, created: int, *, with_usage: bool) -> Events:
+def _chunks(created: int, *, with_usage: bool) -> Events:
     """The events of a stream: chunks, one with the reason of the end, maybe one with the counts, and the end."""
 
-    async def chunks(text: Text, steps: AsyncIterator[Stepped | None]) -> AsyncIterator[bytes]:
+    async def chunks(text: Generation, steps: AsyncIterator[Stepped | None]) -> AsyncIterator[bytes]:
         """The events of one text."""
+        kind, chat = "chat.completion.chunk" if text.job.chat else "text_completion", text.job.chat
 
         def chunk(choices: list[dict[str, Any]], **more: Any) -> bytes:
             """An event; `choices` is empty where only the counts are told."""
-            head = {"id": text.job.id, "object": kind.chunk, "created": created, "model": text.job.model}
+            head = {"id": text.job.id, "object": kind, "created": created, "model": text.job.model}
             usage = {"usage": None} if with_usage else {}
             return event(None, {**head, "choices": choices, **usage, **more})
 
-        def choice(fields_: dict[str, Any], reason: str | None = None) -> list[dict[str, Any]]:
+        def choice(piece: str, reason: str | None = None, **delta: str) -> list[dict[str, Any]]:
             """The one choice that there is, with its piece of the text."""
-            return [{"index": 0, **fields_, "finish_reason": reason, "logprobs": None}]
+            content = {"content": piece} if piece or delta else {}
+            fields = {"delta": {**delta, **content}} if chat else {"text": piece}
+            return [{"index": 0, **fields, "finish_reason": reason, "logprobs": None}]
 
-        if kind.opening is not None:
-            yield chunk(choice(kind.opening), watermark=text.watermark())
+        if chat:
+            yield chunk(choice("", role="assistant"), watermark=text.watermark())
         sent = ""
         try:
             async for step in steps:
@@ -172,16 +137,16 @@ def _chunks(kind: _Kind, created: int, *, with_usage: bool) -> Events:
                     yield HEARTBEAT
                 elif piece := _readable(text.written, text.stops, sent):
                     sent += piece
-                    yield chunk(choice(kind.delta(piece)))
+                    yield chunk(choice(piece))
             assert text.finished is not None
             if rest := text.finished.text.removeprefix(sent):
-                yield chunk(choice(kind.delta(rest)))
-            yield chunk(choice(kind.delta(""), text.finish_reason), **_own(text))
+                yield chunk(choice(rest))
+            yield chunk(choice("", text.finish_reason), **_own(text))
             if with_usage:
                 yield chunk([], usage=text.usage())
             yield event(None, _DONE)
         except DgmarkError as error:
-            yield event(None, text.complaint(error).openai())
+            yield event(None, text.refusal(error).openai())
 
     return chunks
 

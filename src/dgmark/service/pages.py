@@ -35,11 +35,10 @@ _PAGES = {
     "/": _Page("Check", "check", ("/common.js", "/check.js")),
     "/write": _Page("Write", "write", ("/common.js", "/writing.js", "/write.js")),
     "/guess": _Page("Guess", "guess", ("/common.js", "/writing.js", "/guess.js")),
-    "/tune": _Page("Tune", "tune", ("/common.js", "/frontier.js", "/tune.js")),
     "/about": _Page("About", "about"),
 }
-# of a service that writes texts, and of one whose models have settings files
-_WRITING, _TUNED = ("/write", "/guess"), ("/tune",)
+# of a service that writes texts
+_GENERATION = ("/write", "/guess")
 # path: package and file; the report's style is the pages' as well
 _FILES = {
     "/page.css": ("dgmark.service", "page/page.css"),
@@ -48,16 +47,14 @@ _FILES = {
 }
 
 
-def routes(*, writes: bool, tuned: bool) -> APIRouter:
+def routes(*, generates: bool) -> APIRouter:
     """The routes of the pages and of their files.
 
     Args:
-        writes: whether the service writes texts, which some of the pages show.
-        tuned: whether a model has a settings file, which a page shows.
+        generates: whether the service writes texts, which some of the pages show.
     """
     router = APIRouter(include_in_schema=False)
-    left_out = {*(() if writes else _WRITING), *(() if tuned else _TUNED)}
-    pages = {path: page for path, page in _PAGES.items() if path not in left_out}
+    pages = {path: page for path, page in _PAGES.items() if generates or path not in _GENERATION}
     scripts = {script: ("dgmark.service", f"page{script}") for page in pages.values() for script in page.scripts}
     served = {path: (content, _HTML) for path, content in _written(pages).items()}
     for path, (package, name) in {**_FILES, **scripts}.items():

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from dgmark.checkpoint.folder import find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.errors import KeyFileError, SettingsError
-from dgmark.service.problems import Refused
+from dgmark.service.errors import Refused
 from dgmark.service.settings import ModelSource, ServiceSettings
 from dgmark.watermark.key import WatermarkKey, subkey_of
 
@@ -32,17 +32,15 @@ WEAKENING = (
 
 
 @dataclass(frozen=True)
-class Wish:
+class MarkingRequest:
     """What a request says about the mark.
 
     Attributes:
-        param: the field that says it.
         enabled: whether the text is to be marked; None if it does not say.
         key: the name of the key to mark with.
         subkey: the number of the sub-key, the payload.
     """
 
-    param: str = "watermark"
     enabled: bool | None = None
     key: str | None = None
     subkey: int | None = None
@@ -56,7 +54,7 @@ class Marking:
         policy: "enforced" if no request can leave the mark out, else "default".
         key: the name of the key; None for no mark.
         fingerprint: the fingerprint of the key.
-        subkey: the number of the sub-key, if the key has any. It is told to nobody who did not choose it: it would
+        subkey: the number of the sub-key, if the key has any. It is secret from whoever did not choose it: it would
             sort texts by the groups that they share, which is half the work of whoever steals a key.
         chosen: whether the request chose the sub-key.
     """
@@ -67,15 +65,15 @@ class Marking:
     subkey: int | None = None
     chosen: bool = False
 
-    def told(self) -> dict[str, Any]:
+    def public(self) -> dict[str, Any]:
         """What an answer says of it."""
-        told = {
+        fields = {
             "enabled": self.key is not None,
             "key_id": self.key,
             "key_fingerprint": self.fingerprint,
             "policy": self.policy,
         }
-        return told | {"subkey": self.subkey} if self.chosen else told
+        return fields | {"subkey": self.subkey} if self.chosen else fields
 
 
 @dataclass(frozen=True)
@@ -94,42 +92,42 @@ class Offer:
     policy: Policy
     payloads: bool = False
 
-    def marking(self, wish: Wish, text_id: str) -> Marking:
+    def marking(self, request: MarkingRequest, text_id: str) -> Marking:
         """How a text is marked.
 
         A sub-key that is not chosen follows from the text's id and the key (`dgmark.subkey_of`), so that whoever has
         the key can tell it from the id at any time, and nobody else can.
 
         Args:
-            wish: what the request says.
+            request: what the request says.
             text_id: the id of the text, which the service drew at random.
 
         Raises:
             Refused: the request may not choose this, or there is no such key or sub-key.
         """
-        if wish.enabled is False:
-            if wish.key is not None or wish.subkey is not None:
-                raise Refused(400, "a text without a mark has neither key_id nor subkey", param=wish.param)
+        if request.enabled is False:
+            if request.key is not None or request.subkey is not None:
+                raise Refused(400, "a text without a mark has neither key_id nor subkey", param="watermark")
             if self.policy == "enforced":
-                raise Refused(400, "every text of this service is marked: a request cannot opt out", param=wish.param)
+                raise Refused(400, "every text of this service is marked: a request cannot opt out", param="watermark")
             return Marking(self.policy)
-        name = wish.key if wish.key is not None else next(iter(self.keys))
+        name = request.key if request.key is not None else next(iter(self.keys))
         if name not in self.keys:
             names = ", ".join(self.keys)
             detail = f"texts of {self.source.name} are not marked with a key {name!r}; its keys: {names}"
-            raise Refused(400, detail, param=f"{wish.param}.key_id")
+            raise Refused(400, detail, param="watermark.key_id")
         key = self.keys[name]
-        subkey, last = wish.subkey, key.spec.subkeys - 1
+        subkey, last = request.subkey, key.spec.subkeys - 1
         if subkey is not None and not 0 <= subkey <= last:
             detail = f"sub-key {subkey} is not in 0..{last}" if last else f"key {name!r} has no sub-keys"
-            raise Refused(400, detail, param=f"{wish.param}.subkey")
+            raise Refused(400, detail, param="watermark.subkey")
         if subkey is not None and not self.payloads:
             # texts that all have one sub-key are half the work of whoever steals a key
             detail = "this service draws the sub-key of each text itself: leave subkey out"
-            raise Refused(403, detail, param=f"{wish.param}.subkey")
+            raise Refused(403, detail, param="watermark.subkey")
         if subkey is None and last:
             subkey = subkey_of(key, text_id)
-        return Marking(self.policy, name, key.fingerprint, subkey, chosen=wish.subkey is not None)
+        return Marking(self.policy, name, key.fingerprint, subkey, chosen=request.subkey is not None)
 
 
 @dataclass(frozen=True)

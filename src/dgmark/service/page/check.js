@@ -45,7 +45,7 @@ async function check(event) {
   try {
     if (!service) await meet();
     if (!service) throw new Error("This service answers those who have an access token. Enter yours above.");
-    const fields = { passages: true, include_text: true };
+    const fields = { spans: true, include_text: true };
     if ($("key").value) fields.key = $("key").value;
     if (service.form === "full") fields.rates = RATES;
     const answer = await (await ask("/v1/detect", bodyOf(source, fields))).json();
@@ -110,15 +110,15 @@ function place(element, p, before, after) {
 /** The answer at the rate that is chosen. */
 function chosen() {
   const { answer } = shown;
-  if (answer.form !== "full") return { ...answer, passages: (answer.passages ?? []).map((_, index) => index) };
+  if (answer.form !== "full") return { ...answer, spans: (answer.spans ?? []).map((_, index) => index) };
   const fpr = Number(`1e-${$("rate").value}`);
   return answer.at_rates.find((one) => Math.abs(one.fpr / fpr - 1) < 1e-6);
 }
 
 function render() {
   const at = chosen();
-  const passages = at.passages.map((index) => shown.answer.passages[index]);
-  const partly = passages.length > 0 && at.verdict !== "watermarked";
+  const spans = at.spans.map((index) => shown.answer.spans[index]);
+  const partly = spans.length > 0 && at.verdict !== "watermarked";
   $("verdict").className = `verdict ${partly ? "partly" : at.verdict}`;
   $("symbol").textContent = at.symbol;
   $("heading").textContent = at.heading;
@@ -129,36 +129,36 @@ function render() {
     $("rate-words").textContent = at.rarity;
     $("rate").setAttribute("aria-valuetext", `${at.rarity}: ${at.heading}`);
   }
-  renderText(passages, at);
+  renderText(spans, at);
   renderFacts(at);
 }
 
-function renderText(passages, at) {
+function renderText(spans, at) {
   const pieces = [];
   let end = 0;
-  passages.forEach((one, index) => {
+  spans.forEach((one, index) => {
     const words = shown.characters.slice(one.start, one.end).join("");
     const label = make("span", "label", make("span", "hidden", "start of "), `marked ${index + 1}`);
     const mark = make("mark", "", label, words, make("span", "hidden", ` end of marked ${index + 1} `));
-    mark.id = `passage-${index + 1}`;
+    mark.id = `span-${index + 1}`;
     pieces.push(shown.characters.slice(end, one.start).join(""), mark);
     end = one.end;
   });
   pieces.push(shown.characters.slice(end).join(""));
   $("scored").replaceChildren(...pieces);
-  const many = passages.length;
-  const found = at.where + (many ? " Marked passages are underlined." : "");
+  const many = spans.length;
+  const found = at.where + (many ? " Marked spans are underlined." : "");
   const read = shown.answer.document;
   const from = read ? `Read from “${shown.source.file.name}” (${read.kind}${read.pages ? `, ${number(read.pages)} pages` : ""}). ` : "";
   const notes = read && read.notes.length ? `${read.notes.map(sentence).join(" ")} ` : "";
   $("about-text").textContent = from + notes + found;
   $("about-text").hidden = !$("about-text").textContent;
-  $("passages-part").hidden = !many;
-  $("passages").replaceChildren(
-    ...passages.map((one, index) => {
+  $("spans-part").hidden = !many;
+  $("spans").replaceChildren(
+    ...spans.map((one, index) => {
       const words = shown.characters.slice(one.start, one.end).join("").split(/\s+/).filter(Boolean).join(" ");
       const link = make("a", "", `“${words.length > 160 ? `${words.slice(0, 159).trimEnd()}…` : words}”`);
-      link.href = `#passage-${index + 1}`;
+      link.href = `#span-${index + 1}`;
       const rare = one.rarity ? `; without the key at most ${one.rarity}` : "";
       return make("li", "", link, make("span", "", `Characters ${number(one.start)} to ${number(one.end)}${rare}.`));
     }),

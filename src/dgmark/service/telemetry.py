@@ -1,4 +1,4 @@
-"""What the service remembers: counts for Prometheus, and policy decisions in a log. No text, prompt or secret."""
+"""Metrics for Prometheus, and the audit log of policy decisions. Neither holds a text, a prompt or a secret."""
 
 import json
 import os
@@ -45,7 +45,7 @@ class Metrics:
         self.writing = Gauge("dgmark_texts_held", "Texts that are written or wait to be.", registry=self.registry)
 
 
-class Audit:
+class AuditLog:
     """A file to which policy decisions are appended, a JSON object a line.
 
     Args:
@@ -64,7 +64,11 @@ class Audit:
                 f"the audit log {path} cannot be written ({error.strerror}): choose another place"
             ) from error
 
-    def note(self, decision: str, **fields: Any) -> None:
+    def write_refusal(self, request: str, path: str, status: int, *, token: str | None, address: str) -> None:
+        """Append that a request was refused."""
+        self.write("refused", request=request, path=path, status=status, token=token, address=address)
+
+    def write(self, decision: str, **fields: Any) -> None:
         """Append a decision, with the time."""
         if self._file is None:
             return

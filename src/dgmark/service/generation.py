@@ -1,53 +1,66 @@
-"""`Text`: one text that is asked for, from the request to the answer, whole or as a stream."""
+"""`Generation`: one text that is asked for, from the request to the answer, whole or as server-sent events."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+import json
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from fastapi import Request
-from fastapi.responses import Response
+from fastapi.responses import Response, StreamingResponse
+from starlette.types import Message, Receive, Send
+from starlette.types import Scope as AsgiScope
 
 from dgmark.errors import DgmarkError
-from dgmark.service.answers import Answers
-from dgmark.service.events import EventStream
-from dgmark.service.house import House
-from dgmark.service.jobs import Finished, Job, Started, Stepped
-from dgmark.service.model_process import LOADING, NotReady
+from dgmark.service.errors import Refused, id_of, is_refusal, refusal_of
+from dgmark.service.jobs import Finished, Job, MessageQueue, Started, Stepped
 from dgmark.service.policy import Marking
-from dgmark.service.problems import Complaint, complaint_of, id_of, is_refusal
+from dgmark.service.state import ServiceState
 
 T = TypeVar("T")
+# events of a text, made of its steps; None where nothing has happened for long
+Events = Callable[["Generation", AsyncIterator[Stepped | None]], AsyncIterator[bytes]]
 
-_BEAT = 15.0  # seconds after which a silent stream says that it lives
+log = logging.getLogger("dgmark.service")
+
+HEARTBEAT = b": waiting\n\n"
+_HEARTBEAT_SECONDS = 15.0  # of silence, after which a stream says that it lives
+SEND_SECONDS = 60.0  # in which a reader must take what is sent
 _GONE = 499  # nobody reads this status
 
 
+def event(name: str | None, fields: Mapping[str, Any] | str) -> bytes:
+    """A server-sent event."""
+    data = fields if isinstance(fields, str) else json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+    return (f"event: {name}\n" if name else "").encode() + f"data: {data}\n\n".encode("utf-8", "replace")
+
+
 def end_of(text: str, stops: Sequence[str], start: int = 0) -> int | None:
-    """Where a text is to end because of what it says: at the first of these that stands in it; None for nowhere.
+    """Where a text is to end because of what it says: at the first of these that occurs in it; None for nowhere.
 
     Args:
         text: the text.
         stops: what ends it.
-        start: characters before which none of them stands.
+        start: characters before which none of them occurs.
     """
     return min((place for stop in stops if (place := text.find(stop, start)) >= 0), default=None)
 
 
-# what is made of a text: a whole answer once it is finished, or events while it is written
-Answering = Callable[[], Response]
-Events = Callable[["Text", AsyncIterator[Stepped | None]], AsyncIterator[bytes]]
-
-
-class Text:
+class Generation:
     """One text that is asked for, from the request to the answer.
 
-    Attributes:
+    Args:
+        state: what the routes of one service share.
+        request: the request.
         job: what the model worker is told.
         marking: how the text is marked.
         seed: the seed that the request chose.
-        stops: what ends the text where it would first stand in it.
+        stops: what ends the text where it would first occur in it.
+        on_start: called when the worker has accepted the text.
+
+    Attributes:
         written: the text from its beginning to its first gap, while it is written.
         started: the worker's first answer.
         finished: its last.
@@ -55,16 +68,16 @@ class Text:
 
     def __init__(
         self,
-        house: House,
+        state: ServiceState,
         request: Request,
         job: Job,
         marking: Marking,
         *,
         seed: int | None,
-        stops: Sequence[str] = (),
-        on_start: Callable[[], object] = lambda: None,
+        stops: Sequence[str],
+        on_start: Callable[[], object],
     ) -> None:
-        self._house, self._request, self._on_start = house, request, on_start
+        self._state, self._request, self._on_start = state, request, on_start
         self.job, self.marking, self.seed, self.stops = job, marking, seed, stops
         self.written = ""
         self.started: Started | None = None
@@ -89,7 +102,7 @@ class Text:
         """How the text is marked, and which fields of its request weaken the mark, if any do."""
         assert self.started is not None
         weak = {"weakened": self.started.weakened} if self.started.weakened else {}
-        return self.marking.told() | weak
+        return self.marking.public() | weak
 
     def usage(self) -> dict[str, int]:
         """Counts of tokens."""
@@ -105,7 +118,7 @@ class Text:
         return "stop" if self.finished.ended else "length"
 
     def fields(self) -> dict[str, Any]:
-        """The fields of `Written`."""
+        """The fields of `GenerateAnswer`."""
         assert self.finished is not None
         return {
             **self.head(),
@@ -115,7 +128,16 @@ class Text:
             "num_denoising_steps": self.finished.steps,
         }
 
-    async def whole(self, answer: Answering) -> Response:
+    def refusal(self, error: Exception) -> Refused:
+        """What is said of an error."""
+        return refusal_of(error, self.request_id)
+
+    @property
+    def request_id(self) -> str:
+        """The id of the request."""
+        return id_of(self._request)
+
+    async def whole(self, answer: Callable[[], Response]) -> Response:
         """The answer once the text is written.
 
         Raises:
@@ -124,7 +146,7 @@ class Text:
 
         async def write() -> Response:
             async with self._stack:
-                async for _ in self.answers(await self._start()):
+                async for _ in self.steps(await self._start()):
                     pass
             return answer()
 
@@ -139,16 +161,29 @@ class Text:
         """
         try:
             # whoever leaves before the worker has accepted the text frees the place, too
-            answers = await _unless_gone(self._request, self._start())
+            messages = await _unless_gone(self._request, self._start())
         except BaseException:
             await self._stack.aclose()
             raise
-        if answers is None:
+        if messages is None:
             await self._stack.aclose()
             return Response(status_code=_GONE)
-        return EventStream(events(self, self.answers(answers)), self._stack)
+        return EventStream(events(self, self.steps(messages)), self._stack)
 
-    async def answers(self, answers: Answers) -> AsyncIterator[Stepped | None]:
+    async def _start(self) -> MessageQueue:
+        process = self._state.model_process
+        assert process is not None
+        messages = await self._stack.enter_async_context(process.run(self.job))
+        self._stack.callback(self._count)
+        message = await messages.get()
+        if not isinstance(message, Started):
+            assert isinstance(message, DgmarkError)
+            raise self._given_up(message)
+        self.started = message
+        self._on_start()
+        return messages
+
+    async def steps(self, messages: MessageQueue) -> AsyncIterator[Stepped | None]:
         """The steps; None where nothing has happened for long.
 
         Raises:
@@ -156,8 +191,8 @@ class Text:
         """
         while self.finished is None:
             try:
-                async with asyncio.timeout(_BEAT):
-                    message = await answers.get()
+                async with asyncio.timeout(_HEARTBEAT_SECONDS):
+                    message = await messages.get()
             except TimeoutError:
                 yield None
                 continue
@@ -180,30 +215,8 @@ class Text:
         self._outcome = "refused" if is_refusal(error) else "failed"
         return error
 
-    def complaint(self, error: Exception) -> Complaint:
-        """What is said of an error."""
-        return complaint_of(error, self.request_id)
-
-    @property
-    def request_id(self) -> str:
-        """The id of the request."""
-        return id_of(self._request)
-
-    async def _start(self) -> Answers:
-        if self._house.writer is None:
-            raise NotReady(LOADING)
-        answers = await self._stack.enter_async_context(self._house.writer.doing(self.job))
-        self._stack.callback(self._count)
-        message = await answers.get()
-        if not isinstance(message, Started):
-            assert isinstance(message, DgmarkError)
-            raise self._given_up(message)
-        self.started = message
-        self._on_start()
-        return answers
-
     def _count(self) -> None:
-        metrics, marked = self._house.metrics, str(self.marking.key is not None).lower()
+        metrics, marked = self._state.metrics, str(self.marking.key is not None).lower()
         metrics.texts.labels(self.job.model, marked, self._outcome).inc()
         if self.finished is not None:
             metrics.tokens.labels(self.job.model, marked).inc(self.finished.tokens)
@@ -224,3 +237,42 @@ async def _unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T | No
 async def _left(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+class _CutOff(Exception):
+    """The reader of a stream takes nothing."""
+
+
+class EventStream(StreamingResponse):
+    """A stream of events, after which what it holds is let go, however the stream ends.
+
+    A reader who does not take what is sent within `SEND_SECONDS` is cut off.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncIterator[bytes], stack: AsyncExitStack) -> None:
+        super().__init__(events, headers={"x-accel-buffering": "no"})
+        self._stack = stack
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        """Send the events."""
+
+        async def send_in_time(message: Message) -> None:
+            """Send a part, unless the reader is cut off.
+
+            Raises:
+                _CutOff: he is.
+            """
+            try:
+                async with asyncio.timeout(SEND_SECONDS):
+                    await send(message)
+            except TimeoutError:
+                raise _CutOff from None
+
+        async with self._stack:
+            try:
+                await super().__call__(scope, receive, send_in_time)
+            except* _CutOff:
+                told = "its reader did not take what was sent within %g seconds and is cut off"
+                log.warning(f"request %s: {told}", scope["state"]["request_id"], SEND_SECONDS)

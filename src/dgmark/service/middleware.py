@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dgmark.service.problems import Refused, complaint_of
-from dgmark.service.records import Audit, Metrics
+from dgmark.service.errors import Refused
+from dgmark.service.telemetry import AuditLog, Metrics
 
 _ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 POLICY = (
@@ -36,7 +36,7 @@ _BODILESS = ("GET", "HEAD")
 _POLICY_STATUSES = (403, 421)
 
 
-class Gate:
+class RequestMiddleware:
     """An ASGI layer.
 
     Args:
@@ -56,7 +56,7 @@ class Gate:
         app: ASGIApp,
         *,
         metrics: Metrics,
-        audit: Audit,
+        audit: AuditLog,
         at_once: int,
         body_bytes: int,
         all_bytes: int,
@@ -95,7 +95,7 @@ class Gate:
             refusal = self._refusal(headers, scope["method"])
             if refusal:
                 self._note(refusal, scope, request_id)
-                rejected = complaint_of(refusal, request_id).response(scope["path"], request_id)
+                rejected = refusal.response(scope["path"], request_id)
                 await rejected(scope, receive, answer)
             elif scope["method"] in _BODILESS:
                 await self.app(scope, receive, answer)
@@ -125,7 +125,7 @@ class Gate:
     def _note(self, refusal: Refused, scope: Scope, request_id: str) -> None:
         if refusal.status in _POLICY_STATUSES:
             address, _ = scope.get("client") or ("unknown", 0)
-            self.audit.note("refused", request=request_id, path="", status=refusal.status, token=None, address=address)
+            self.audit.write_refusal(request_id, "", refusal.status, token=None, address=address)
 
     def _too_long(self) -> Refused:
         detail = f"the request has more than {self.body_bytes:,} bytes, which is all that one request may have"

@@ -1,36 +1,35 @@
-"""What the routes of one service share: settings, keys, workers, callers, records."""
+"""`ServiceState`: what the routes of one service share: settings, keys, processes, access, metrics."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
 
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import named_keys
 from dgmark.documents.reading import MB, Limits
 from dgmark.errors import DgmarkError
-from dgmark.service.callers import Callers
-from dgmark.service.checking import Answer, Checker
+from dgmark.service.auth import Authenticator
+from dgmark.service.detection_worker import Checker
+from dgmark.service.jobs import ModelFacts
 from dgmark.service.model_process import ModelProcess
 from dgmark.service.policy import Offer, offers_of
-from dgmark.service.pool import WorkerPool
-from dgmark.service.records import Audit, Metrics
 from dgmark.service.settings import ServiceSettings
+from dgmark.service.telemetry import AuditLog, Metrics
+from dgmark.service.worker_pool import WorkerPool
 from dgmark.watermark.key import WatermarkKey
 
 
 @dataclass
-class House:
+class ServiceState:
     """What the routes of one service share.
 
     Attributes:
         settings: its settings.
         keys: its keys by name.
-        metrics: its counts.
-        audit: its log of decisions.
-        callers: tells who asks.
+        metrics: its metrics.
+        audit: its audit log.
+        auth: tells who asks.
         offers: its models by name.
-        pool: its workers, while it runs.
-        writer: its model worker, while it runs; None without models.
         failure: why its models could not be loaded at the start; None if they could.
         on_failure: called when that is known.
         given_up: the texts that were not finished when it was stopped.
@@ -40,18 +39,16 @@ class House:
     settings: ServiceSettings
     keys: dict[str, WatermarkKey]
     metrics: Metrics
-    audit: Audit
-    callers: Callers
+    audit: AuditLog
+    auth: Authenticator
     offers: dict[str, Offer]
-    pool: WorkerPool | None = None
-    writer: ModelProcess | None = None
     failure: DgmarkError | None = None
     on_failure: Callable[[], object] = lambda: None
     given_up: int = 0
     cut_off: bool = False
 
     @classmethod
-    def of(cls, settings: ServiceSettings) -> "House":
+    def of(cls, settings: ServiceSettings) -> "ServiceState":
         """Read the keys and tokens that the settings name.
 
         Raises:
@@ -60,14 +57,15 @@ class House:
             ModelNotFound: a model, or a key's tokenizer, is unavailable.
             InputError: the file of tokens is none, or the audit log cannot be written.
         """
-        audit = Audit(settings.audit)
+        audit = AuditLog(settings.audit)
         keys = named_keys(settings.keys, allow_open=settings.allow_open_keys)
         for key in keys.values():
             Detector(key, tokenizer=settings.tokenizer).tokenizer  # noqa: B018 (an error now, not at each request)
-        return cls(settings, keys, Metrics(), audit, Callers(settings, audit), offers_of(settings, keys))
+        return cls(settings, keys, Metrics(), audit, Authenticator(settings, audit), offers_of(settings, keys))
 
-    def open_pool(self) -> WorkerPool:
-        """Make the pool of workers, which is not started."""
+    @cached_property
+    def workers(self) -> WorkerPool:
+        """The processes that check texts."""
         settings = self.settings
         limits = Limits(
             file_bytes=settings.body_bytes,
@@ -83,7 +81,7 @@ class House:
             max_texts=settings.max_texts,
             limits=limits,
         )
-        self.pool = WorkerPool(
+        pool = WorkerPool(
             checker,
             Checker.warm,
             workers=settings.workers,
@@ -93,24 +91,16 @@ class House:
             memory=settings.worker_bytes,
             on_lost=self.metrics.lost.inc,
         )
-        self.metrics.held.set_function(lambda: self.pool.held if self.pool else 0)
-        return self.pool
+        self.metrics.held.set_function(lambda: pool.held)
+        return pool
 
-    def check_room(self) -> None:
-        """Refuse a request before its body is read, if it could not even wait.
-
-        Raises:
-            Busy: there is no room to wait.
-        """
-        assert self.pool is not None
-        self.pool.check_room()
-
-    def open_writer(self) -> ModelProcess | None:
-        """Make the model worker, which is not started; None without models."""
+    @cached_property
+    def model_process(self) -> ModelProcess | None:
+        """The process that writes texts; None without models."""
         settings = self.settings
         if not self.offers:
             return None
-        self.writer = ModelProcess(
+        process = ModelProcess(
             {name: offer.source.loading for name, offer in self.offers.items()},
             {name: key for offer in self.offers.values() for name, key in offer.keys.items()},
             rows=settings.rows,
@@ -120,32 +110,37 @@ class House:
             on_lost=self.metrics.lost.inc,
             on_failed=self._fail,
         )
-        self.metrics.writing.set_function(lambda: self.writer.held if self.writer else 0)
-        return self.writer
+        self.metrics.writing.set_function(lambda: process.held)
+        return process
 
-    @property
-    def tuned(self) -> bool:
-        """Whether a model has a settings file."""
-        return any(offer.source.tuned is not None for offer in self.offers.values())
+    async def start(self) -> None:
+        """Start the processes, and wait until texts can be checked; models are loaded after that."""
+        if self.model_process is not None:
+            await self.model_process.start()
+        await self.workers.start()
+
+    def close(self) -> None:
+        """End the processes and the log."""
+        self.workers.close()
+        if self.model_process is not None:
+            self.model_process.close()
+        self.audit.close()
 
     @property
     def ready(self) -> bool:
         """Whether the service can do everything that it was started for."""
-        checks = self.pool is not None and self.pool.ready
-        return checks and (not self.offers or (self.writer is not None and self.writer.ready))
+        return self.workers.ready and (self.model_process is None or self.model_process.ready)
+
+    def model_facts(self, model: str) -> ModelFacts | None:
+        """What is known of a model; None until it is loaded."""
+        return None if self.model_process is None else self.model_process.facts.get(model)
 
     def _fail(self, why: DgmarkError) -> None:
         self.failure = why
         self.on_failure()
 
-    def stop_writing(self) -> None:
+    def stop_generation(self) -> None:
         """Give up the texts that are being written: the service ends."""
-        if self.writer is not None:
-            self.given_up += self.writer.held
-            self.writer.stop()
-
-    async def check(self, work: Callable[..., Answer], *arguments: Any) -> Answer:
-        """The answer of one of the workers; see `WorkerPool.run`."""
-        assert self.pool is not None
-        answer: Answer = await self.pool.run(work, *arguments)
-        return answer
+        if self.model_process is not None:
+            self.given_up += self.model_process.held
+            self.model_process.stop()

@@ -21,26 +21,12 @@ from dgmark.models.chat import template_of
 from dgmark.models.denoiser import Denoiser
 from dgmark.models.load import load_model
 from dgmark.models.traits import traits_of
-from dgmark.service.job_settings import check_marked, config_of_filling, config_of_text, prompt_param, weakened
-from dgmark.service.jobs import (
-    Cancel,
-    Dropped,
-    Failed,
-    Finished,
-    FromWorker,
-    Job,
-    Loaded,
-    ModelFacts,
-    NotLoaded,
-    Started,
-    Stepped,
-    ToWorker,
-    WrongField,
-)
+from dgmark.service import jobs
+from dgmark.service.job_settings import check_marked, config_of_filling, config_of_text, weakened
 from dgmark.watermark.key import WatermarkKey
 
 log = logging.getLogger("dgmark.service")
-Send = Callable[[FromWorker], None]
+Send = Callable[[jobs.FromWorker], None]
 # of a character that is not whole yet
 _UNFINISHED = "\ufffd"
 
@@ -78,13 +64,13 @@ class Writer:
         """Whether there is anything to do."""
         return bool(self._waiting or self._running)
 
-    def take(self, message: ToWorker) -> None:
+    def take(self, message: jobs.ToWorker) -> None:
         """Accept a job, or let one go."""
-        if isinstance(message, Cancel):
+        if isinstance(message, jobs.Cancel):
             self._waiting = deque(ready for ready in self._waiting if ready.job.id != message.id)
             for running in self._running:
                 running.drop([message.id])
-            self._send(Dropped(message.id))
+            self._send(jobs.Dropped(message.id))
             return
         try:
             ready = self._prepared(message)
@@ -92,14 +78,14 @@ class Writer:
             most = self._models[message.model].context_length
             detail = f"the text and what is to be written have more than {most} tokens in all, which is all that the "
             detail += "model holds: shorten the text, or ask for less"
-            self._fail([message.id], WrongField(detail, prompt_param(message), "context_length_exceeded"))
+            self._fail([message.id], jobs.WrongField(detail, message.prompt_param, "context_length_exceeded"))
             return
         except Exception as error:
             self._fail([message.id], error)
             return
         self._waiting.append(ready)
         config, weak = ready.config, ready.weakened
-        self._send(Started(message.id, config.length, config.block_length, ready.tokens, config.to_dict(), weak))
+        self._send(jobs.Started(message.id, config.length, config.block_length, ready.tokens, config.to_dict(), weak))
 
     def advance(self) -> None:
         """Begin a batch if there is room, and do one step of the batch whose turn it is."""
@@ -129,14 +115,14 @@ class Writer:
         except Exception as error:
             self._fail([ready.job.id for ready in members], error)
 
-    def _fail(self, jobs: Iterable[str], error: Exception) -> None:
+    def _fail(self, ids: Iterable[str], error: Exception) -> None:
         known = error if isinstance(error, DgmarkError) else None
         if known is None:
-            log.error("jobs %s failed", ", ".join(jobs), exc_info=error)
-        for job in jobs:
-            self._send(Failed(job, known))
+            log.error("jobs %s failed", ", ".join(ids), exc_info=error)
+        for job in ids:
+            self._send(jobs.Failed(job, known))
 
-    def _prepared(self, job: Job) -> "_Ready":
+    def _prepared(self, job: jobs.Job) -> "_Ready":
         """Check and encode a job.
 
         Raises:
@@ -153,7 +139,7 @@ class Writer:
         return _Ready(job, model, prepared, len(ids), _checked(model, job, config, config.length))
 
 
-def _checked(model: Denoiser, job: Job, config: DecodeConfig, tokens: int) -> list[str]:
+def _checked(model: Denoiser, job: jobs.Job, config: DecodeConfig, tokens: int) -> list[str]:
     """The fields that weaken the mark of a text, once it is known that it can carry one."""
     if job.key is None:
         return []
@@ -161,7 +147,7 @@ def _checked(model: Denoiser, job: Job, config: DecodeConfig, tokens: int) -> li
     return weakened(model, job, tokens)
 
 
-def _with_holes(model: Denoiser, job: Job, key: WatermarkKey | None, guards: RoundTrips) -> "_Ready":
+def _with_holes(model: Denoiser, job: jobs.Job, key: WatermarkKey | None, guards: RoundTrips) -> "_Ready":
     origin = job.fill_from
     assert origin is not None
     text = holed_text(model, holes_in(job.prompt) if isinstance(job.prompt, str) else job.prompt)
@@ -179,7 +165,7 @@ def _with_holes(model: Denoiser, job: Job, key: WatermarkKey | None, guards: Rou
 class _Ready:
     """A job that can be decoded: one prepared request, whose prompt has so many tokens; the fields that weaken it."""
 
-    job: Job
+    job: jobs.Job
     model: Denoiser
     prepared: Prepared
     tokens: int
@@ -216,7 +202,7 @@ class _Written:
     joined: list[int] = field(default_factory=list)
     told: str = ""
 
-    def add(self, event: Committed) -> Stepped:
+    def add(self, event: Committed) -> jobs.Stepped:
         """Note the commits of one step."""
         self.steps += 1
         self.tokens.update(zip(event.positions, event.token_ids, strict=True))
@@ -225,7 +211,7 @@ class _Written:
             self.joined.append(token)
         added = readable_after(self.told, tokenizer.decode(self.joined)) if len(self.joined) > before else ""
         self.told += added
-        return Stepped(
+        return jobs.Stepped(
             id=self.ready.job.id,
             step=self.steps - 1,
             block=min(event.positions) // self.ready.config.block_length,
@@ -260,11 +246,11 @@ class _Running:
     def left(self) -> list[str]:
         return [job for job, row in self._rows.items() if row not in self._dropped]
 
-    def drop(self, jobs: Iterable[str]) -> None:
+    def drop(self, ids: Iterable[str]) -> None:
         """Write these jobs no further."""
-        self._dropped.update(self._rows[job] for job in jobs if job in self._rows)
+        self._dropped.update(self._rows[job] for job in ids if job in self._rows)
 
-    def step(self) -> Iterator[FromWorker]:
+    def step(self) -> Iterator[jobs.FromWorker]:
         """Do one step, and tell what came of it."""
         if not self.left:
             return
@@ -275,18 +261,18 @@ class _Running:
                 self._dropped.add(event.row)
                 yield self._finished(event)
 
-    def _finished(self, event: Completed) -> Finished:
+    def _finished(self, event: Completed) -> jobs.Finished:
         written, ids = self._written[event.row], event.response.token_ids
         ready, tokenizer = written.ready, written.ready.model.tokenizer
         if ready.job.fill_from is not None:
             filled = ready.request.prompt.filled(tokenizer, ids)
             count = len(event.response.trace.token_id)
-            return Finished(ready.job.id, filled.text, False, count, written.steps, filled.spans)
-        return Finished(ready.job.id, tokenizer.decode(ids), event.response.ended, len(ids), written.steps)
+            return jobs.Finished(ready.job.id, filled.text, False, count, written.steps, filled.spans)
+        return jobs.Finished(ready.job.id, tokenizer.decode(ids), event.response.ended, len(ids), written.steps)
 
 
 def serve_jobs(
-    inbox: "SimpleQueue[ToWorker]",
+    inbox: "SimpleQueue[jobs.ToWorker]",
     send: Send,
     models: Mapping[str, Mapping[str, Any]],
     keys: Mapping[str, WatermarkKey],
@@ -307,9 +293,9 @@ def serve_jobs(
         loaded = {name: load_model(**arguments) for name, arguments in models.items()}
     except Exception as error:
         known = isinstance(error, DgmarkError)
-        send(NotLoaded(error if known else ModelError(f"{type(error).__name__}: {error}")))  # type: ignore[arg-type]
+        send(jobs.NotLoaded(error if known else ModelError(f"{type(error).__name__}: {error}")))  # type: ignore[arg-type]
         return
-    send(Loaded({name: _facts(model) for name, model in loaded.items()}))
+    send(jobs.Loaded({name: _facts(model) for name, model in loaded.items()}))
     writer = Writer(loaded, keys, send, rows=rows, batches=batches)
     while True:
         if not writer.busy:
@@ -321,10 +307,10 @@ def serve_jobs(
             writer.advance()
 
 
-def _facts(model: Denoiser) -> ModelFacts:
+def _facts(model: Denoiser) -> jobs.ModelFacts:
     try:
         chat = bool(template_of(model))
     except SettingsError:
         chat = False
     block = traits_of(model).defaults.get("block_length", DecodeConfig.block_length)
-    return ModelFacts(model.context_length, block, chat)
+    return jobs.ModelFacts(model.context_length, block, chat)

@@ -37,7 +37,7 @@ class TooLong(InputError):
     """The texts of a request are longer than the service takes."""
 
 
-class Table(InputError):
+class TableDocument(InputError):
     """A document is a table, which holds many texts."""
 
 
@@ -76,13 +76,13 @@ class Extras:
 
     Attributes:
         public: leave out what guides the removal of the mark.
-        passages: find the passages that carry the mark.
+        spans: find the spans that carry the mark.
         rates: further false-positive rates to give the verdict at.
         include_text: repeat the text that was scored.
     """
 
     public: bool = False
-    passages: bool = False
+    spans: bool = False
     rates: tuple[float, ...] = ()
     include_text: bool = False
 
@@ -97,7 +97,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class _Checked:
-    """One text's detection, with the passages at the loosest rate that is wanted."""
+    """One text's detection, with the spans at the loosest rate that is wanted."""
 
     content: Content
     detection: Detection
@@ -176,14 +176,12 @@ class Checker:
         rows = [self._row(scorer, item, content, options) for item, content in items]
         return Answer(_encoded({"results": rows}), tuple(row.get("verdict", "error") for row in rows))
 
-    def report(
-        self, source: Content | Upload, options: Options, kind: ReportKind, name: str, *, public: bool
-    ) -> Answer:
+    def report(self, source: Content | Upload, options: Options, kind: ReportKind, name: str, public: bool) -> Answer:
         """Make the report of one text, with an empty place for a signature.
 
         Raises:
             InputError: the document cannot be read, is a table, or is too long.
-            SettingsError: an option is invalid, or token ids were given.
+            SettingsError: an option is invalid.
         """
         content, _ = self._read(source)
         detection = self._scorer(options).detect(content)
@@ -201,7 +199,7 @@ class Checker:
     def _read(self, source: Content | Upload) -> tuple[Content, Document | None]:
         document = self._document(source) if isinstance(source, Upload) else None
         if document is not None and document.rows:
-            raise Table(
+            raise TableDocument(
                 f"this is a table with {len(document.rows)} texts: send it to /v1/detect/batch, or check one text of it"
             )
         content = document.text if document is not None else source
@@ -268,7 +266,7 @@ class Checker:
         found = self._detector_of(detection, options, max((options.fpr, *extras.rates)))
         # this detector has one key, and shares the rate with the others
         limits = found.limits(content, [rate / keys for rate in extras.rates], detection) if extras.rates else []
-        spans = found.spans(content) if extras.passages and not detection.normalised else ()
+        spans = found.spans(content) if extras.spans and not detection.normalised else ()
         paid = tuple(replace(span, p_value=bonferroni_p(span.p_value, keys)) for span in spans)
         return _Checked(content, detection, paid, dict(zip(extras.rates, limits, strict=True)))
 
@@ -295,20 +293,19 @@ class Checker:
             "keys_tested": len(options.keys),
             **_worded(checked, asked, extras),
             "is_watermarked": marked,
-            "watermarked": marked,
             "guaranteed": detection.guaranteed,
             "text": text,
         }
         if extras.public:
             fields["key_fingerprint"] = detection.key_fingerprint if named else None
-            if extras.passages:
-                fields["passages"] = [{"start": span.start, "end": span.end} for span in checked.spans]
+            if extras.spans:
+                fields["spans"] = [{"start": span.start, "end": span.end} for span in checked.spans]
             return fields
         row = detection.to_row("")
         del row["id"], row["spans"]
-        fields |= {**row, "score": detection.z_score, "num_scored_tokens": detection.num_tokens_scored}
-        if extras.passages:
-            fields["passages"] = [
+        fields |= row
+        if extras.spans:
+            fields["spans"] = [
                 {"start": span.start, "end": span.end, "p_value": span.p_value, "rarity": rarity(span.p_value)}
                 for span in checked.spans
             ]
@@ -318,9 +315,9 @@ class Checker:
         return fields
 
 
-def _worded(checked: _Checked, passages: list[int], extras: Extras) -> dict[str, Any]:
+def _worded(checked: _Checked, spans: list[int], extras: Extras) -> dict[str, Any]:
     detection = checked.detection
-    many = len(passages)
+    many = len(spans)
     return {
         "verdict": detection.verdict,
         "fpr": detection.fpr,
@@ -328,14 +325,14 @@ def _worded(checked: _Checked, passages: list[int], extras: Extras) -> dict[str,
         "symbol": symbol(detection, passages=many),
         "sentence": verdict_sentence(detection, passages=many, public=extras.public),
         "meaning": meaning(detection, passages=many),
-        "where": where(detection, passages=many) if extras.passages else "",
+        "where": where(detection, passages=many) if extras.spans else "",
     }
 
 
 def _at_rate(checked: _Checked, fpr: float, extras: Extras) -> dict[str, Any]:
-    """The verdict at another rate, with the numbers of the passages that hold there."""
-    passages = [place for place, span in enumerate(checked.spans) if span.p_value <= fpr]
-    return {"rarity": rarity(fpr), **_worded(checked.at(fpr), passages, extras), "passages": passages}
+    """The verdict at another rate, with the numbers of the spans that hold there."""
+    spans = [place for place, span in enumerate(checked.spans) if span.p_value <= fpr]
+    return {"rarity": rarity(fpr), **_worded(checked.at(fpr), spans, extras), "spans": spans}
 
 
 def _well_formed(content: Content) -> Content:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dgmark.service import events
-from dgmark.service.events import EventStream, event
+from dgmark.service import generation
+from dgmark.service.generation import EventStream, event
 
 
 def test_the_form_of_an_event() -> None:
@@ -21,7 +21,7 @@ def test_the_form_of_an_event() -> None:
 def test_a_reader_who_takes_nothing_is_cut_off_and_its_text_let_go(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, version: str
 ) -> None:
-    monkeypatch.setattr(events, "PATIENCE", 0.05)
+    monkeypatch.setattr(generation, "SEND_SECONDS", 0.05)
     made: list[int] = []
     sent: list[Any] = []
     let_go: list[bool] = []

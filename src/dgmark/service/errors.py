@@ -6,7 +6,6 @@ No message names a path or a key file.
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
@@ -18,30 +17,34 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from dgmark.errors import DgmarkError, InputError, MissingExtra, SettingsError, VocabularyMismatch
-from dgmark.service.checking import Table, TooLong
+from dgmark.service.detection_worker import TableDocument, TooLong
 from dgmark.service.jobs import WrongField
 from dgmark.service.model_process import NotReady, Stopping
-from dgmark.service.pool import Busy, OutOfMemory, TooSlow, WorkerLost
+from dgmark.service.worker_pool import Busy, OutOfMemory, TooSlow, WorkerLost
 
 log = logging.getLogger("dgmark.service")
 
+OPENAI_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models")
+_OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 _FAULT = "this is a fault of the service; its operator finds it in the log under the request id"
-# the first kind that fits: the status, and whether the message is for whoever asked
-_KINDS: tuple[tuple[type[DgmarkError], int, bool], ...] = (
-    (Busy, 429, True),
-    (NotReady, 503, True),
-    (Stopping, 503, True),
-    (TooSlow, 503, True),
-    (WorkerLost, 503, True),
-    (OutOfMemory, 413, True),
-    (TooLong, 413, True),
-    (Table, 422, True),
-    (InputError, 422, True),
-    (SettingsError, 400, True),
-    (VocabularyMismatch, 400, True),
-    (MissingExtra, 501, False),
-    (DgmarkError, 500, False),
+_NO_READER = "this document needs a reader that is not installed here"
+_NOT_FOUND = {404: "there is nothing under this path", 405: "this path does not take this method"}
+# the first kind that fits
+_STATUSES: tuple[tuple[type[DgmarkError], int], ...] = (
+    (Busy, 429),
+    (NotReady, 503),
+    (Stopping, 503),
+    (TooSlow, 503),
+    (WorkerLost, 503),
+    (OutOfMemory, 413),
+    (TooLong, 413),
+    (TableDocument, 422),
+    (InputError, 422),
+    (SettingsError, 400),
+    (VocabularyMismatch, 400),
+    (MissingExtra, 501),
 )
+_TYPES = ("str", "bool", "int", "float", "list", "dict")
 
 
 class Refused(Exception):
@@ -53,6 +56,7 @@ class Refused(Exception):
         param: the field that is wrong.
         headers: further headers of the answer.
         code: OpenAI's word for it.
+        errors: the fields that are wrong, each as `param` and `message`; by default the one of `param`.
     """
 
     def __init__(
@@ -61,31 +65,13 @@ class Refused(Exception):
         detail: str,
         *,
         param: str | None = None,
-        headers: dict[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
         code: str | None = None,
+        errors: list[dict[str, str]] | None = None,
     ) -> None:
         super().__init__(detail)
-        self.status, self.detail, self.param, self.headers = status, detail, param, headers or {}
-        self.code = code
-
-
-@dataclass(frozen=True)
-class Complaint:
-    """What is wrong with a request, or with the service.
-
-    Attributes:
-        status: the HTTP status.
-        detail: what is wrong, and what to do.
-        errors: the fields that are wrong, each as `param` and `message`.
-        headers: further headers of the answer.
-        code: OpenAI's word for it; None if it has none.
-    """
-
-    status: int
-    detail: str
-    errors: list[dict[str, str]] = field(default_factory=list)
-    headers: dict[str, str] = field(default_factory=dict)
-    code: str | None = None
+        self.status, self.detail, self.param, self.headers, self.code = status, detail, param, headers, code
+        self.errors = errors or ([{"param": param, "message": detail}] if param else [])
 
     def problem(self, request_id: str) -> dict[str, Any]:
         """The problem document."""
@@ -117,49 +103,41 @@ class Complaint:
         return JSONResponse(self.problem(request_id), self.status, self.headers, media_type="application/problem+json")
 
 
-_TYPES = ("str", "bool", "int", "float", "list", "dict")
-OPENAI_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models")
-_OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
-
-
-def complaint_of(error: Exception, request_id: str) -> Complaint:
+def refusal_of(error: Exception, request_id: str) -> Refused:
     """What is said of an error; what is not for whoever asked goes to the log."""
     if isinstance(error, Refused):
-        errors = [{"param": error.param, "message": error.detail}] if error.param else []
-        return Complaint(error.status, error.detail, errors, error.headers, error.code)
+        return error
     if isinstance(error, RequestValidationError | ValidationError):
         return _invalid(error)
     if isinstance(error, HTTPException):
-        reasons = {404: "there is nothing under this path", 405: "this path does not take this method"}
-        detail = reasons.get(error.status_code, str(error.detail))
-        return Complaint(error.status_code, detail, headers=dict(error.headers or {}))
-    if not isinstance(error, DgmarkError):
-        log.error("request %s failed: %s", request_id, type(error).__name__)
-        return Complaint(500, _FAULT)
-    status, told = next((status, told) for kind, status, told in _KINDS if isinstance(error, kind))
-    if not told:
-        log.error("request %s failed: %s", request_id, error)
-    detail = str(error) if told else "this document needs a reader that is not installed here"
-    headers = {"retry-after": str(error.retry_after)} if isinstance(error, Busy | NotReady) else {}
-    if isinstance(error, WrongField):
-        return Complaint(status, detail, [{"param": error.param, "message": detail}], code=error.code)
-    return Complaint(status, _FAULT if status == 500 else detail, headers=headers)
+        return Refused(error.status_code, _NOT_FOUND.get(error.status_code, str(error.detail)), headers=error.headers)
+    status = _status_of(error)
+    if status in (500, 501):
+        why = error if isinstance(error, DgmarkError) else type(error).__name__
+        log.error("request %s failed: %s", request_id, why)
+        return Refused(status, _FAULT if status == 500 else _NO_READER)
+    headers = {"retry-after": str(error.retry_after)} if isinstance(error, Busy | NotReady) else None
+    wrong = error if isinstance(error, WrongField) else WrongField("")
+    return Refused(status, str(error), param=wrong.param or None, code=wrong.code, headers=headers)
 
 
 def is_refusal(error: Exception) -> bool:
     """Whether an error lies with whoever asked."""
-    status = next((status for kind, status, _ in _KINDS if isinstance(error, kind)), 500)
-    return status < 500
+    return _status_of(error) < 500
 
 
-def _invalid(error: RequestValidationError | ValidationError) -> Complaint:
+def _status_of(error: Exception) -> int:
+    return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
+
+
+def _invalid(error: RequestValidationError | ValidationError) -> Refused:
     # places and reasons only: the input may be somebody's text
     errors = [
         {"param": ".".join(filter(_is_field, map(str, one["loc"]))) or "body", "message": _reason(one)}
         for one in error.errors()[:20]
     ]
     detail = "; ".join(f"{one['param']}: {one['message']}" for one in errors[:3])
-    return Complaint(400, f"the request is invalid: {detail}", errors)
+    return Refused(400, f"the request is invalid: {detail}", errors=errors)
 
 
 def _reason(one: Mapping[str, Any]) -> str:
@@ -184,7 +162,7 @@ def answer_errors(app: FastAPI) -> None:
 
     def answer(request: Request, error: Exception) -> Response:
         request_id = id_of(request)
-        return complaint_of(error, request_id).response(request.url.path, request_id)
+        return refusal_of(error, request_id).response(request.url.path, request_id)
 
     for kind in (Refused, RequestValidationError, ValidationError, DgmarkError, HTTPException, Exception):
         app.add_exception_handler(kind, answer)

@@ -2,14 +2,14 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from dgmark.service.fields import AnswerFields, Name, RequestFields, TokenId
-from dgmark.service.policy import Wish
+from dgmark.service.policy import MarkingRequest
+from dgmark.service.schemas import AnswerFields, Name, RequestFields, TokenId
 
-MOST_LOOKAHEAD = 8  # each costs a forward a step
-MOST_TOKENS = 1_000_000
-MOST_STOPS = 4
+MAX_LOOKAHEAD = 8  # each costs a forward a step
+MAX_TOKENS = 1_000_000
+MAX_STOPS = 4
 Stop = Annotated[str, Field(min_length=1, max_length=200)]
 
 
@@ -23,14 +23,35 @@ class Watermark(RequestFields):
     )
 
 
+class TextPart(RequestFields):
+    """A part of a message."""
+
+    type: Literal["text"]
+    text: str
+
+
 class Message(RequestFields):
     """A message of a conversation."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str
+    content: str | list[TextPart]
+
+    @property
+    def text(self) -> str:
+        """What it says, its parts joined."""
+        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
 
 
-class Decoding(RequestFields):
+def _one_of_a_user(messages: list[Message]) -> list[Message]:
+    if [message.role for message in messages] != ["user"]:
+        raise ValueError("give one message, with the role user: the models' templates have one turn of one user")
+    return messages
+
+
+Messages = Annotated[list[Message], AfterValidator(_one_of_a_user)]
+
+
+class DecodingRequest(RequestFields):
     """How tokens are written; what is left out follows the service's settings for the model."""
 
     model: Name | None = Field(None, description="Name of the model; by default the service's first.")
@@ -48,19 +69,12 @@ class Decoding(RequestFields):
     threshold: float | None = Field(None, gt=0, lt=1, description="With commit threshold: its confidence.")
     factor: float | None = Field(None, gt=0, le=2, description="With commit factor: larger commits more.")
     lookahead: int | None = Field(
-        None, ge=1, le=MOST_LOOKAHEAD, description="Choices that a step compares by looking ahead."
+        None, ge=1, le=MAX_LOOKAHEAD, description="Choices that a step compares by looking ahead."
     )
     guard: float | None = Field(None, ge=0, le=1, description="Least reward of a match, as a share of the best.")
     repetition_guard: bool | None = Field(None, description="Do not prefer a match that prolongs a loop.")
     noise: Literal["redrawn", "fixed"] | None = Field(None, description="Whether positions keep their random numbers.")
     watermark: bool | Watermark | None = Field(None, description="Whether and how to mark the text; by default yes.")
-    watermarking: bool | Watermark | None = Field(None, description="Another name for watermark.")
-
-    @model_validator(mode="after")
-    def _one_watermark(self) -> "Decoding":
-        if self.watermark is not None and self.watermarking is not None:
-            raise ValueError("give watermark or watermarking, not both")
-        return self
 
     @field_validator("threshold", "factor")
     @classmethod
@@ -70,18 +84,20 @@ class Decoding(RequestFields):
         return value
 
     @property
-    def wish(self) -> Wish:
+    def marking_request(self) -> MarkingRequest:
         """What the request says about the mark."""
-        param = "watermark" if self.watermarking is None else "watermarking"
-        said = self.watermark if self.watermarking is None else self.watermarking
-        if isinstance(said, Watermark):
-            return Wish(param, said.enabled, said.key_id, said.subkey)
-        return Wish(param, said)
+        if isinstance(self.watermark, Watermark):
+            return MarkingRequest(self.watermark.enabled, self.watermark.key_id, self.watermark.subkey)
+        return MarkingRequest(self.watermark)
 
     @property
     def stops(self) -> list[str]:
         """What ends the text where it would first stand in it."""
         return []
+
+    def content(self) -> dict[str, Any]:
+        """The fields of `Job` that say what is continued or filled, and how long it gets."""
+        raise NotImplementedError
 
     def decoding(self) -> dict[str, Any]:
         """The settings of `DecodeConfig` that the request names."""
@@ -107,11 +123,11 @@ SETTINGS = (
 )
 
 
-class Sampling(Decoding):
+class SamplingRequest(DecodingRequest):
     """How a text of its own length is written."""
 
     max_tokens: int | None = Field(
-        None, ge=1, le=MOST_TOKENS, description="The most tokens of the text, in whole blocks; by default 256."
+        None, ge=1, le=MAX_TOKENS, description="The most tokens of the text, in whole blocks; by default 256."
     )
     num_denoising_steps: int | None = Field(None, ge=1, description="Steps of the text; by default one a token.")
 
@@ -120,12 +136,18 @@ class Sampling(Decoding):
         steps = {} if self.num_denoising_steps is None else {"steps": self.num_denoising_steps}
         return super().decoding() | steps
 
+    def content(self) -> dict[str, Any]:
+        """The fields of `Job` that say what is continued, and how long it gets."""
+        messages: list[Message] | None = getattr(self, "messages", None)
+        prompt = messages[0].text if messages else getattr(self, "prompt", None)
+        return {"prompt": prompt, "chat": bool(messages), "max_tokens": self.max_tokens}
 
-class InfillRequest(Decoding):
+
+class InfillRequest(DecodingRequest):
     """A text whose holes are to be filled."""
 
     text: str | None = Field(None, description="Text in which [mask:N] is a hole of N tokens.")
-    parts: list[str | Annotated[int, Field(ge=1, le=MOST_TOKENS)]] | None = Field(
+    parts: list[str | Annotated[int, Field(ge=1, le=MAX_TOKENS)]] | None = Field(
         None, description="In place of text: its pieces, and between them the lengths of its holes in tokens."
     )
     count_from: Literal["text", "hole"] = Field(
@@ -138,12 +160,17 @@ class InfillRequest(Decoding):
             raise ValueError("give text or parts, one of them")
         return self
 
+    def content(self) -> dict[str, Any]:
+        """The fields of `Job` that say what is filled."""
+        prompt = self.parts if self.text is None else self.text
+        return {"prompt": prompt, "chat": False, "max_tokens": None, "fill_from": self.count_from}
 
-class GenerateRequest(Sampling):
+
+class GenerateRequest(SamplingRequest):
     """A text to write."""
 
     prompt: str | list[TokenId] | None = Field(None, description="Text, or token ids, to continue.")
-    messages: list[Message] | None = Field(None, description="A user's message to a chat model, in place of a prompt.")
+    messages: Messages | None = Field(None, description="A user's message to a chat model, in place of a prompt.")
     stream: bool = Field(False, description="Answer with an event for each step.")
 
     @model_validator(mode="after")
@@ -172,7 +199,7 @@ class WatermarkAnswer(AnswerFields):
     weakened: list[str] | None = None
 
 
-class Written(AnswerFields):
+class GenerateAnswer(AnswerFields):
     """A text, and how it was written."""
 
     id: str
@@ -188,7 +215,7 @@ class Written(AnswerFields):
     seed: int | None
 
 
-class Infilled(AnswerFields):
+class InfillAnswer(AnswerFields):
     """A text with its holes filled; spans are the characters [start, end) of the holes."""
 
     id: str
@@ -213,7 +240,7 @@ class StreamOptions(RequestFields):
     include_usage: bool = Field(False, description="Count the tokens in a last chunk.")
 
 
-class _OpenAI(Sampling):
+class _OpenAI(SamplingRequest):
     """What chat and plain completions share.
 
     Fields that would change the answer, and that diffusion models or this service cannot honour, may have their default
@@ -222,7 +249,7 @@ class _OpenAI(Sampling):
 
     stream: bool = Field(False, description="Answer with chunks of the text, from its beginning on.")
     stream_options: StreamOptions | None = None
-    stop: Stop | Annotated[list[Stop], Field(max_length=MOST_STOPS)] | None = Field(
+    stop: Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS)] | None = Field(
         None, description="What ends the text where it would first stand in it."
     )
     n: Literal[1] | None = None
@@ -271,31 +298,11 @@ class CompletionRequest(_OpenAI):
     suffix: None = None
 
 
-class TextPart(RequestFields):
-    """A part of a message."""
-
-    type: Literal["text"]
-    text: str
-
-
-class ChatMessage(RequestFields):
-    """A message of a conversation."""
-
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
-
-    @property
-    def plain(self) -> Message:
-        """The message with its parts joined."""
-        content = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
-        return Message(role=self.role, content=content)
-
-
 class ChatRequest(_OpenAI):
     """A message to answer."""
 
-    messages: list[ChatMessage] = Field(description="One message, of a user.")
-    max_completion_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS, description="Another name for max_tokens.")
+    messages: Messages = Field(description="One message, of a user.")
+    max_completion_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS, description="Another name for max_tokens.")
     logprobs: Literal[False] | None = None
 
     @model_validator(mode="after")

@@ -12,7 +12,7 @@ from dgmark.decode.infilling import holes_in
 from dgmark.models.denoiser import Denoiser
 from dgmark.models.toy import ToyDenoiser
 from dgmark.service.jobs import Cancel, Dropped, Failed, Finished, FromWorker, Job, Started, Stepped
-from dgmark.service.writing import Writer, readable_after
+from dgmark.service.model_worker import Writer, readable_after
 from support.known_keys import bound_key
 
 TOY = ToyDenoiser(end_bias=0.4)

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from dgmark.errors import SettingsError
-from dgmark.service.pool import Busy, OutOfMemory, TooSlow, WorkerLost, WorkerPool
+from dgmark.service.worker_pool import Busy, OutOfMemory, TooSlow, WorkerLost, WorkerPool
 from support.fresh_process import run_fresh
 
 GB = 2**30
@@ -123,7 +123,7 @@ def test_a_worker_is_replaced_after_its_share_of_work() -> None:
 def test_no_worker_outlives_a_service_that_is_killed(tmp_path: object) -> None:
     code = (
         "import asyncio, os, signal, sys\n"
-        "from dgmark.service.pool import WorkerPool\n"
+        "from dgmark.service.worker_pool import WorkerPool\n"
         "async def main():\n"
         "    pool = WorkerPool(1, bool, workers=1, queue=1, seconds=9, tasks=9, memory=2**34, on_lost=int)\n"
         "    await pool.start()\n"

@@ -3,7 +3,6 @@
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic.config import JsonDict
 
 from dgmark.detection.evidence import DEFAULT_MAX_CROP, SMALLEST_FPR
 from dgmark.detection.intact import Phase
@@ -16,8 +15,8 @@ Rate = Annotated[float, Field(ge=SMALLEST_FPR * 1000, lt=1)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 Step = Literal["nfc", "invisible", "homoglyphs", "quotes", "whitespace"]
 
-MOST_RATES = 24
-MOST_KEYS = 1000
+MAX_RATES = 24
+MAX_KEYS = 1000
 
 
 class RequestFields(BaseModel):
@@ -26,20 +25,17 @@ class RequestFields(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-_BOTH_KEYS: JsonDict = {
-    "required": ["key", "keys"],
-    "properties": {"key": {"type": "string"}, "keys": {"type": "array"}},
-}
+def _one_of(*names: str) -> list[Any]:
+    """Schemas of which one holds if exactly one of these fields is given."""
+    return [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in names]
 
 
-class Options(RequestFields):
+class DetectionOptions(RequestFields):
     """How texts are checked."""
-
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"not": _BOTH_KEYS})
 
     key: Name | None = Field(None, description="Name of the key to look for.")
     keys: list[Name] | None = Field(
-        None, min_length=1, max_length=MOST_KEYS, description="Names of several keys; by default all keys."
+        None, min_length=1, max_length=MAX_KEYS, description="In place of key, names of several; by default all keys."
     )
     fpr: Rate | None = Field(None, description="False-positive rate to hold, over all keys together.")
     mode: Mode = Field("auto", description="auto: text edited or not; intact: only a crop; edited: expects edits.")
@@ -50,32 +46,32 @@ class Options(RequestFields):
     normalise: list[Step] = Field([], max_length=len(STEPS), description="Disguises to undo if no mark is found.")
 
     @model_validator(mode="after")
-    def _one_way_to_name_keys(self) -> "Options":
+    def _one_way_to_name_keys(self) -> "DetectionOptions":
         if self.key is not None and self.keys is not None:
             raise ValueError("give key or keys, not both")
         return self
 
 
-class OneText(Options):
-    """One text, or the token ids of one response."""
+class DetectRequest(DetectionOptions):
+    """A text to check."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": _one_of("text", "token_ids")})
 
     text: str | None = Field(None, description="The text.")
     token_ids: list[TokenId] | None = Field(None, description="The token ids of one response, in place of a text.")
-
-
-class DetectRequest(OneText):
-    """A text to check."""
-
-    passages: bool = Field(False, description="Find the passages that carry the mark.")
+    spans: bool = Field(False, description="Find the spans that carry the mark.")
     rates: list[Rate] = Field(
-        [], max_length=MOST_RATES, description="Further false-positive rates to give the verdict at."
+        [], max_length=MAX_RATES, description="Further false-positive rates to give the verdict at."
     )
     include_text: bool = Field(False, description="Repeat the exact text that was scored.")
 
 
-class ReportRequest(OneText):
+class ReportRequest(DetectionOptions):
     """A text to report on."""
 
+    model_config = ConfigDict(json_schema_extra={"oneOf": _one_of("text")})
+
+    text: str | None = Field(None, description="The text.")
     name: Name = Field("text", description="What the report calls the text.")
     format: Literal["html", "json"] = Field("html", description="A page, or JSON.")
 
@@ -83,15 +79,7 @@ class ReportRequest(OneText):
 class Item(RequestFields):
     """One text of a batch."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "oneOf": [
-                {"required": ["text"], "properties": {"text": {"type": "string"}}},
-                {"required": ["token_ids"], "properties": {"token_ids": {"type": "array"}}},
-            ]
-        },
-    )
+    model_config = ConfigDict(json_schema_extra={"oneOf": _one_of("text", "token_ids")})
 
     id: Name
     text: str | None = None
@@ -104,8 +92,10 @@ class Item(RequestFields):
         return self
 
 
-class BatchRequest(Options):
+class BatchRequest(DetectionOptions):
     """Texts to check together."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": _one_of("texts")})
 
     texts: list[Item] = Field([], description="The texts.", json_schema_extra={"minItems": 1})
 
@@ -116,7 +106,7 @@ class AnswerFields(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Passage(AnswerFields):
+class SpanFields(AnswerFields):
     """Characters (ids) start to end carry the mark by themselves; p_value and rarity only in the full form."""
 
     start: int
@@ -154,10 +144,10 @@ class Worded(AnswerFields):
 
 
 class AtRate(Worded):
-    """The verdict at a further rate; passages are the numbers, from 0, of those that hold there."""
+    """The verdict at a further rate; spans are the numbers, from 0, of those that hold there."""
 
     rarity: str
-    passages: list[int]
+    spans: list[int]
 
 
 class _Checked(Worded):
@@ -166,11 +156,10 @@ class _Checked(Worded):
     key: str | None
     keys_tested: int
     is_watermarked: bool
-    watermarked: bool
     guaranteed: bool
     text: TextFields
     document: DocumentFields | None = None
-    passages: list[Passage] | None = None
+    spans: list[SpanFields] | None = None
 
 
 class PublicAnswer(_Checked):
@@ -181,7 +170,7 @@ class PublicAnswer(_Checked):
 
 
 class FullAnswer(_Checked):
-    """What a text shows, with all numbers; score and num_scored_tokens are vLLM's names, watermarked is SGLang's."""
+    """What a text shows, with all numbers."""
 
     form: Literal["full"]
     key_fingerprint: str
@@ -190,8 +179,6 @@ class FullAnswer(_Checked):
     rarity: str | None = None
     p_value: float
     z_score: float
-    score: float
-    num_scored_tokens: int
     green_fraction: float
     num_tokens_scored: int
     num_tokens_matched: int
@@ -299,9 +286,3 @@ class OpenAIProblem(AnswerFields):
     """An error on OpenAI's paths."""
 
     error: OpenAIError
-
-
-def schema_of(model: type[BaseModel]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The schema of some fields for the OpenAPI document, and by name the schemas that it refers to."""
-    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-    return schema, schema.pop("$defs", {})

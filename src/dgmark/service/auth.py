@@ -1,4 +1,4 @@
-"""Who asks, and what they may: tokens and their scopes, the public form, and how often it may be used.
+"""Who asks, and what they may: access tokens and their scopes, the public form, and how often it may be used.
 
 A detector answers whoever wants to remove or forge a mark as well. So the public form has no numbers, one rate, and a
 limit for each token and each address.
@@ -16,14 +16,14 @@ from limits.storage import MemoryStorage
 from limits.strategies import MovingWindowRateLimiter
 
 from dgmark.errors import DgmarkError, InputError
-from dgmark.service.access import EVERYTHING, Scope, Token, TokenFile
-from dgmark.service.problems import Refused, id_of
-from dgmark.service.records import Audit
+from dgmark.service.access import ALL_SCOPES, Scope, Token, TokenFile
+from dgmark.service.errors import Refused, id_of
 from dgmark.service.settings import ServiceSettings
+from dgmark.service.telemetry import AuditLog
 
 # headers by which a proxy says that somebody else asked
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
-_ADDRESS_BITS = 64  # of an IPv6 address: one network, which one person has
+_NETWORK_BITS = 64  # of an IPv6 address: one network, which one person has
 
 
 @dataclass(frozen=True)
@@ -46,15 +46,15 @@ class Caller:
         return "detect:full" not in self.scopes
 
 
-class Callers:
-    """Tells who asks.
+class Authenticator:
+    """Tells who asks, and refuses those who may not.
 
     Args:
         settings: the service's settings.
-        audit: is told of refusals.
+        audit: the log of refusals.
     """
 
-    def __init__(self, settings: ServiceSettings, audit: Audit) -> None:
+    def __init__(self, settings: ServiceSettings, audit: AuditLog) -> None:
         self._tokens = TokenFile(settings.tokens) if settings.tokens else None
         if self._tokens:
             self._tokens.tokens()  # a file that cannot be used is an error now, not at each request
@@ -62,26 +62,39 @@ class Callers:
         self._rate = parse(settings.public_rate)
         self._limiter = MovingWindowRateLimiter(MemoryStorage())
 
-    def caller(self, request: Request) -> Caller:
-        """Who asks this.
+    def authorize(self, request: Request, scope: Scope, *, limited: bool = False) -> Caller:
+        """Who asks this, if they may do it.
+
+        Args:
+            request: the request.
+            scope: what it needs.
+            limited: whether it counts for the limit of the public form.
 
         Raises:
-            Refused: the token is wrong, or there is none and one is needed.
+            Refused: they may not, or ask too often.
         """
-        address = request.client.host if request.client else "unknown"
+        caller = self._caller(request)
+        # whoever may see all numbers may see the verdict
+        if scope not in caller.scopes and not (scope == "detect" and "detect:full" in caller.scopes):
+            self.refuse(request, caller, 403, f"this needs a token with the scope {scope}")
+        if limited and caller.public:
+            self._count(request, caller)
+        return caller
+
+    def _caller(self, request: Request) -> Caller:
+        nobody = Caller(None, frozenset(), request.client.host if request.client else "unknown")
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")
         # clients that cannot do without a token send any to a service that has none
         if secret and (self._tokens or self._public):
             token = self._find(secret.strip()) if scheme.lower() == "bearer" else None
             if token is None:
-                self.refuse(request, 401, "this access token is not valid here: ask the operator for another", address)
-            return Caller(token.name, frozenset(token.scopes), address)
+                self.refuse(request, nobody, 401, "this access token is not valid here: ask the operator for another")
+            return Caller(token.name, frozenset(token.scopes), nobody.address)
         if self._public:
-            return Caller(None, frozenset({"detect"}), address)
+            return Caller(None, frozenset({"detect"}), nobody.address)
         if self._tokens or any(name in request.headers for name in _FORWARDED):
-            detail = "an access token is needed: send it as `Authorization: Bearer TOKEN`"
-            self.refuse(request, 401, detail, address)
-        return Caller(None, EVERYTHING, address)
+            self.refuse(request, nobody, 401, "an access token is needed: send it as `Authorization: Bearer TOKEN`")
+        return Caller(None, ALL_SCOPES, nobody.address)
 
     def _find(self, secret: str) -> Token | None:
         """The token of this secret.
@@ -94,55 +107,31 @@ class Callers:
         except InputError as error:
             raise DgmarkError(str(error)) from error
 
-    def with_scope(self, request: Request, scope: Scope) -> Caller:
-        """Who asks this, if they may do it.
-
-        Raises:
-            Refused: they may not.
-        """
-        caller = self.caller(request)
-        # whoever may see all numbers may see the verdict
-        if scope not in caller.scopes and not (scope == "detect" and "detect:full" in caller.scopes):
-            detail = f"this needs a token with the scope {scope}"
-            self.refuse(request, 403, detail, caller.address, caller.name)
-        return caller
-
-    def who_checks(self, request: Request) -> Caller:
-        """Who asks for a text to be checked, if they may, and not too often.
-
-        Raises:
-            Refused: they may not, or ask too often.
-        """
-        caller = self.with_scope(request, "detect")
-        if caller.public:
-            self._count(request, caller)
-        return caller
-
     def _count(self, request: Request, caller: Caller) -> None:
         for kind, value in (("address", _network(caller.address)), ("token", caller.name)):
             if value is not None and not self._limiter.hit(self._rate, kind, value):
                 reset = self._limiter.get_window_stats(self._rate, kind, value).reset_time
                 wait = max(1, ceil(reset - time.time()))
                 detail = f"no more than {self._rate} are answered: try again in {wait} seconds"
-                self.refuse(request, 429, detail, caller.address, caller.name, {"retry-after": str(wait)})
+                self.refuse(request, caller, 429, detail, headers={"retry-after": str(wait)})
 
     def refuse(
         self,
         request: Request,
+        caller: Caller,
         status: int,
         detail: str,
-        address: str,
-        name: str | None = None,
+        *,
         headers: dict[str, str] | None = None,
         param: str | None = None,
     ) -> Never:
-        """Refuse a request because of a policy, which the audit log is told.
+        """Refuse a request because of a policy, and write that to the audit log.
 
         Raises:
             Refused: always.
         """
         path = getattr(request.scope.get("route"), "path", "")
-        self._audit.note("refused", request=id_of(request), path=path, status=status, token=name, address=address)
+        self._audit.write_refusal(id_of(request), path, status, token=caller.name, address=caller.address)
         challenge = {"www-authenticate": "Bearer"} if status == 401 else headers
         raise Refused(status, detail, param=param, headers=challenge)
 
@@ -153,6 +142,4 @@ def _network(address: str) -> str:
         parsed = ipaddress.ip_address(address)
     except ValueError:
         return address
-    if parsed.version == 4:
-        return str(parsed)
-    return str(ipaddress.ip_network((parsed, _ADDRESS_BITS), strict=False))
+    return str(parsed if parsed.version == 4 else ipaddress.ip_network((parsed, _NETWORK_BITS), strict=False))

@@ -1,0 +1,194 @@
+"""The routes that check texts: one text, a batch, a report. Bodies are JSON, or a form with a document."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from starlette.concurrency import run_in_threadpool
+
+from dgmark.service import schemas
+from dgmark.service.auth import Caller
+from dgmark.service.bodies import json_or_form_body, read_json_or_form
+from dgmark.service.detection_worker import Answer, Checker, Content, Extras, Options, Upload
+from dgmark.service.errors import Refused, id_of
+from dgmark.service.policy import Offer
+from dgmark.service.state import ServiceState
+from dgmark.version import __version__
+
+R = TypeVar("R", bound=schemas.DetectionOptions)
+
+# what the public form may choose: anything else would make its verdict a number
+_PUBLIC_FIELDS = {"key", "keys", "text", "spans", "include_text", "name", "format"}
+_KINDS = {"html": "text/html; charset=utf-8", "json": "application/json"}
+
+
+def routes(state: ServiceState) -> APIRouter:
+    """The routes of detection.
+
+    Args:
+        state: what the routes of one service share.
+    """
+    router = APIRouter(tags=["detection"])
+
+    @router.get("/v1/about", summary="What the service holds, and which form you get")
+    async def about(request: Request) -> schemas.About:
+        """The keys, limits and models, and what your token lets you do."""
+        caller = state.auth.authorize(request, "detect")
+        settings = state.settings
+        return schemas.About(
+            dgmark=__version__,
+            keys=[
+                schemas.KeyFields(name=name, key_fingerprint=key.fingerprint, tokenizer=key.spec.tokenizer)
+                for name, key in state.keys.items()
+            ],
+            fpr=settings.fpr,
+            form="public" if caller.public else "full",
+            signed=settings.signer is not None,
+            max_chars=settings.max_chars,
+            max_texts=settings.max_texts,
+            body_bytes=settings.body_bytes,
+            models=[_model(state, offer) for offer in state.offers.values()],
+            may_generate=bool(state.offers) and "generate" in caller.scopes,
+        )
+
+    @router.post(
+        "/v1/detect",
+        summary="Check one text, the token ids of one response, or one document",
+        response_model=schemas.FullAnswer | schemas.PublicAnswer,
+        openapi_extra=json_or_form_body(schemas.DetectRequest, "A document in place of text and token_ids."),
+    )
+    async def detect(request: Request) -> Response:
+        """The verdict, in the form that your token gives."""
+        caller = state.auth.authorize(request, "detect", limited=True)
+        asked, upload, options = await _read(state, request, caller, schemas.DetectRequest)
+        source = _one_text(upload, asked.text, asked.token_ids)
+        extras = Extras(caller.public, asked.spans, tuple(asked.rates), asked.include_text)
+        answer = await _checked(state, request, caller, options, Checker.detect, source, extras)
+        return Response(answer.content, media_type="application/json")
+
+    @router.post(
+        "/v1/detect/batch",
+        summary="Check several texts, or the rows of a table",
+        response_model=schemas.BatchAnswer,
+        openapi_extra=json_or_form_body(schemas.BatchRequest, "A table (.csv, .xlsx) in place of texts."),
+    )
+    async def detect_batch(request: Request) -> Response:
+        """An answer for each text, in the order of the request; a text that cannot be checked has an error."""
+        caller = state.auth.authorize(request, "detect:full")
+        asked, upload, options = await _read(state, request, caller, schemas.BatchRequest)
+        if (upload is None) == (not asked.texts):
+            raise Refused(400, "give texts, or one document, and not both", param="texts")
+        source = upload or [(one.id, _one_text(one.text, one.token_ids)) for one in asked.texts]
+        answer = await _checked(state, request, caller, options, Checker.detect_many, source)
+        return Response(answer.content, media_type="application/json")
+
+    @router.post(
+        "/v1/report",
+        summary="Make the signed report of one text or document",
+        response_class=Response,
+        responses={200: {"content": {"text/html": {}, "application/json": {}}, "description": "The report."}},
+        openapi_extra=json_or_form_body(schemas.ReportRequest, "A document in place of text."),
+    )
+    async def report(request: Request) -> Response:
+        """The report as a page or as JSON, signed if the service has a signing key."""
+        caller = state.auth.authorize(request, "detect", limited=True)
+        asked, upload, options = await _read(state, request, caller, schemas.ReportRequest)
+        source = _one_text(upload, asked.text)
+        name = upload.name if upload and "name" not in asked.model_fields_set else asked.name
+        arguments = source, asked.format, name, caller.public
+        answer = await _checked(state, request, caller, options, Checker.report, *arguments)
+        signer = state.settings.signer
+        content = await run_in_threadpool(signer.sign, answer.content) if signer else answer.content
+        headers = {"content-disposition": f'attachment; filename="report.{asked.format}"'}
+        return Response(content, media_type=_KINDS[asked.format], headers=headers)
+
+    return router
+
+
+def _model(state: ServiceState, offer: Offer) -> schemas.ModelFields:
+    facts = state.model_facts(offer.source.name)
+    return schemas.ModelFields(
+        name=offer.source.name,
+        ready=facts is not None,
+        context_length=facts and facts.context_length,
+        block_length=facts and facts.block_length,
+        chat=facts and facts.chat,
+        keys=list(offer.keys),
+        policy=offer.policy,
+    )
+
+
+async def _read(
+    state: ServiceState, request: Request, caller: Caller, model: type[R]
+) -> tuple[R, Upload | None, Options]:
+    """The fields of a body, the document in it, and how its texts are checked.
+
+    Nothing is read for a request that could not even wait.
+
+    Raises:
+        Busy: there is no room to wait.
+        Refused: the body is damaged, a key is unknown, or the public form does not let it be chosen.
+        ValidationError: a field is wrong or unknown.
+    """
+    state.workers.check_room()
+    asked, upload = await read_json_or_form(request, model)
+    return asked, upload, _options(state, request, caller, asked)
+
+
+def _one_text(*given: Any) -> Any:
+    contents = [one for one in given if one is not None]
+    if len(contents) != 1:
+        raise Refused(400, "give text, token_ids or a document, one of them", param="text")
+    return contents[0]
+
+
+def _options(state: ServiceState, request: Request, caller: Caller, asked: schemas.DetectionOptions) -> Options:
+    if caller.public:
+        for name in sorted(asked.model_fields_set - _PUBLIC_FIELDS):
+            detail = f"{name} can be chosen only with a token of the scope detect:full"
+            state.auth.refuse(request, caller, 403, detail, param=name)
+    named = asked.keys or ([asked.key] if asked.key is not None else list(state.keys))
+    for name in named:
+        if name not in state.keys:
+            raise Refused(400, f"there is no key {name!r} here: /v1/about names the keys", param="key")
+    keys = tuple(dict.fromkeys(named))
+    fpr = state.settings.fpr if asked.fpr is None else asked.fpr
+    if caller.public:
+        # each key has the same share whichever are named, so that a choice of keys is no choice of the rate
+        fpr *= len(keys) / len(state.keys)
+    return Options(
+        keys=keys,
+        fpr=fpr,
+        mode=asked.mode,
+        phase=asked.phase,
+        max_crop=asked.max_crop,
+        normalise=tuple(asked.normalise),
+    )
+
+
+async def _checked(
+    state: ServiceState,
+    request: Request,
+    caller: Caller,
+    options: Options,
+    work: Callable[..., Answer],
+    source: Content | Upload | list[tuple[str, Content]],
+    *arguments: Any,
+) -> Answer:
+    """The answer of one of the workers, which is counted and logged; see `WorkerPool.run`."""
+    answer: Answer = await state.workers.run(work, source, options, *arguments)
+    for verdict in answer.verdicts:
+        state.metrics.verdicts.labels(verdict).inc()
+    state.audit.write(
+        request.scope["route"].path.removeprefix("/v1/"),
+        request=id_of(request),
+        token=caller.name,
+        address=caller.address,
+        form="public" if caller.public else "full",
+        keys=list(options.keys),
+        fpr=options.fpr,
+        mode=options.mode,
+        texts=len(answer.verdicts),
+    )
+    return answer

@@ -1,0 +1,202 @@
+"""The routes that write texts, with their steps as events if that is asked for."""
+
+import secrets
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any, TypeVar
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from dgmark.errors import DgmarkError
+from dgmark.service import generation_schemas as schemas
+from dgmark.service.auth import Caller
+from dgmark.service.bodies import json_body, read_json
+from dgmark.service.errors import Refused, id_of
+from dgmark.service.generation import HEARTBEAT, Generation, event
+from dgmark.service.jobs import Job, Stepped
+from dgmark.service.policy import WEAKENING, Marking, Offer
+from dgmark.service.state import ServiceState
+
+D = TypeVar("D", bound=schemas.DecodingRequest)
+
+MASK = "░"
+EVENTS: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {}}, "description": "The text, or events if stream is set."}
+}
+
+
+def routes(state: ServiceState) -> APIRouter:
+    """The routes of generation.
+
+    Args:
+        state: what the routes of one service share.
+    """
+    router = APIRouter(tags=["generation"])
+
+    @router.post(
+        "/v1/generate",
+        summary="Write a text, marked unless you say otherwise; with stream, an event for each step",
+        response_model=schemas.GenerateAnswer,
+        responses=EVENTS,
+        openapi_extra=json_body(schemas.GenerateRequest),
+    )
+    async def generate(request: Request) -> Response:
+        asked, text = await begin(state, request, schemas.GenerateRequest, "gen")
+        if asked.stream:
+            return await text.stream(_events)
+        return await text.whole(lambda: JSONResponse(text.fields()))
+
+    @router.post(
+        "/v1/infill",
+        summary="Fill the holes of a text; what surrounds them does not change",
+        response_model=schemas.InfillAnswer,
+        openapi_extra=json_body(schemas.InfillRequest),
+    )
+    async def infill(request: Request) -> Response:
+        _, text = await begin(state, request, schemas.InfillRequest, "fill")
+        return await text.whole(lambda: JSONResponse(_infilled(text)))
+
+    return router
+
+
+async def begin(state: ServiceState, request: Request, model: type[D], prefix: str) -> tuple[D, Generation]:
+    """What a request of whoever has the scope `generate` asks for; nothing is written yet.
+
+    Args:
+        state: what the routes of one service share.
+        request: the request.
+        model: its fields.
+        prefix: of the text's id.
+
+    Raises:
+        Refused: they may not, the model is unknown, the prompt is too long, or the policy does not allow it.
+        ValidationError: a field is wrong or unknown.
+    """
+    caller = state.auth.authorize(request, "generate")
+    asked = await read_json(request, model)
+    offer, text_id = offer_of(state, asked.model), f"{prefix}-{secrets.token_hex(16)}"
+    note = partial(_write_audit, state, request, caller, offer, asked)
+    try:
+        marking = offer.marking(asked.marking_request, text_id)
+        _check_strength(offer, asked)
+    except Refused as refusal:
+        note("generate refused", param=refusal.param)
+        raise
+    job = _job(offer, asked, marking, text_id)
+    _check_prompt(state, job)
+    if marking.key is None:
+        _check_unmarked(asked)
+    on_start = partial(note, "generate", text=text_id, key=marking.key, subkey_chosen=marking.chosen)
+    return asked, Generation(state, request, job, marking, seed=asked.seed, stops=asked.stops, on_start=on_start)
+
+
+def offer_of(state: ServiceState, name: str | None) -> Offer:
+    """The model of this name; the first one without a name.
+
+    Raises:
+        Refused: there is none.
+    """
+    if name is None:
+        return next(iter(state.offers.values()))
+    if name not in state.offers:
+        detail = f"there is no model {name!r} here; the models: {', '.join(state.offers)}"
+        raise Refused(404, detail, param="model", code="model_not_found")
+    return state.offers[name]
+
+
+def _job(offer: Offer, asked: schemas.DecodingRequest, marking: Marking, text_id: str) -> Job:
+    return Job(
+        id=text_id,
+        model=offer.source.name,
+        key=marking.key,
+        subkey=marking.subkey,
+        seed=secrets.randbits(63) if asked.seed is None else asked.seed,
+        settings=asked.decoding(),
+        own=offer.source.unmarked if marking.key is None else offer.source.marked,
+        enforced=offer.policy == "enforced",
+        **asked.content(),
+    )
+
+
+def _check_prompt(state: ServiceState, job: Job) -> None:
+    """Refuse a prompt that is too long, or that the model does not take.
+
+    Raises:
+        Refused: it is.
+    """
+    facts = state.model_facts(job.model)
+    if job.chat and facts is not None and not facts.chat:
+        raise Refused(400, f"{job.model} has no chat template: send a prompt", param="messages")
+    if job.size > state.settings.max_chars:
+        raise Refused(413, f"the prompt has more than {state.settings.max_chars:,} characters", param="prompt")
+
+
+def _check_strength(offer: Offer, asked: schemas.DecodingRequest) -> None:
+    """Refuse what could leave hardly any mark, where every text must be marked.
+
+    Raises:
+        Refused: a setting of this kind is named.
+    """
+    named = [name for name in WEAKENING if getattr(asked, name, None) is not None]
+    if named and offer.policy == "enforced":
+        detail = f"every text of this service is marked, and {named[0]} could weaken the mark: leave it out"
+        raise Refused(400, detail, param=named[0])
+
+
+def _check_unmarked(asked: schemas.DecodingRequest) -> None:
+    """Refuse what says how a mark is made of a text that is to have none.
+
+    Raises:
+        Refused: such a setting is named, with a value that turns it on.
+    """
+    for name, off in (("guard", 0.0), ("repetition_guard", False), ("lookahead", 1)):
+        if getattr(asked, name) not in (None, off):
+            detail = f"{name} says how a mark is made, and this text is to have none: leave it out, or have it marked"
+            raise Refused(400, detail, param=name)
+
+
+def _write_audit(
+    state: ServiceState,
+    request: Request,
+    caller: Caller,
+    offer: Offer,
+    asked: schemas.DecodingRequest,
+    decision: str,
+    **more: Any,
+) -> None:
+    state.audit.write(
+        decision,
+        request=id_of(request),
+        token=caller.name,
+        address=caller.address,
+        model=offer.source.name,
+        policy=offer.policy,
+        asked=asked.marking_request.enabled,
+        **more,
+    )
+
+
+def _infilled(text: Generation) -> dict[str, Any]:
+    """The fields of `InfillAnswer`."""
+    assert text.finished is not None
+    whole = text.fields()
+    for name in ("length", "finish_reason"):
+        del whole[name]
+    settings = {name: value for name, value in whole["settings"].items() if name not in ("length", "steps")}
+    return {**whole, "settings": settings, "spans": text.finished.spans, "count_from": text.job.fill_from}
+
+
+async def _events(text: Generation, steps: AsyncIterator[Stepped | None]) -> AsyncIterator[bytes]:
+    """The events `start`, `step`, `done` and `error`. None says whether a token matches: the groups are secret."""
+    yield event("start", {**text.head(), "mask": MASK})
+    try:
+        async for step in steps:
+            if step is None:
+                yield HEARTBEAT
+                continue
+            names = ("step", "block", "positions", "tokens", "pieces")
+            yield event("step", {name: getattr(step, name) for name in names})
+        yield event("done", text.fields())
+    except DgmarkError as error:
+        yield event("error", text.refusal(error).problem(text.request_id))
