@@ -28,7 +28,7 @@ from dgmark.checkpoint.folder import NARRATOR
 from dgmark.decode import generate
 from dgmark.models.chat import chat_prompt
 from dgmark.models.network import NetworkDenoiser
-from dgmark.rows.whole_files import write_whole
+from dgmark.rows.outputs import atomic_write
 from dgmark_lab.evaluate import Judge, load_judge
 from dgmark_lab.evaluate.intervals import Bootstrap, Interval
 from dgmark_lab.evaluate.nats import token_nats
@@ -134,7 +134,7 @@ def _texts(
         )
         out.mkdir(parents=True, exist_ok=True)
         rows = [one.to_row(row["id"]) for one, row in zip(made, requests, strict=True)]
-        write_whole(path, "".join(json.dumps(row) + "\n" for row in rows))
+        atomic_write(path, "".join(json.dumps(row) + "\n" for row in rows))
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 

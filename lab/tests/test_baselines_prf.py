@@ -6,7 +6,8 @@ import torch
 from scipy import stats
 
 from dgmark.errors import SettingsError
-from dgmark_lab.baselines.prf import BITS, SubKey, mix, states, threshold, uniform_bits
+from dgmark.watermark.splitmix64 import mix
+from dgmark_lab.baselines.prf import BITS, SubKey, states, threshold, uniform_bits
 from support.known_keys import known_key
 
 CONTEXTS = np.array([0, 1, 8191, 126_463])

@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("openai")
 
-from dgmark.errors import EndpointError, InputError, SettingsError
-from dgmark_lab.endpoint import Endpoint
+from dgmark.errors import InputError, SettingsError
+from dgmark_lab.endpoint import Endpoint, EndpointError
 from dgmark_lab.evaluate.ratings import PROMPT, Rating, rate_texts, read_rating
 from support.stub_endpoint import GOOD, StubEndpoint, answer, stub_endpoint
 

@@ -4,25 +4,19 @@ DgmarkError                    70   (also used for bugs in dgmark)
 ├── SettingsError               2   invalid settings
 │   └── PromptTooLong
 ├── InputError                  4   unusable text or rows
-│   ├── EmptyInput
 │   ├── NoTexts
-│   ├── FileInUse
-│   ├── UnreadableDocument
 │   ├── ResumeMismatch
 │   └── SignatureInvalid
 ├── KeyFileError                5   an unusable key
 │   ├── KeyFileNotFound
 │   ├── KeyFileExists
 │   ├── KeyFileFormat
-│   ├── KeyFileOpen
 │   ├── TokenizerMismatch
 │   └── VocabularyMismatch
 └── ModelError                  6   an unavailable or unusable model
     ├── ModelNotFound
     ├── CheckpointFormat
     ├── ModelFault
-    ├── EndpointError
-    │   └── NoUsableAnswer
     └── MissingExtra
 
 Each message says what happened, why, and what to do. No message holds key material.
@@ -63,20 +57,8 @@ class InputError(DgmarkError):
     exit_code = 4
 
 
-class EmptyInput(InputError):
-    """The input holds no token."""
-
-
 class NoTexts(InputError):
-    """A file or folder holds no readable text."""
-
-
-class FileInUse(InputError):
-    """Another process is writing this output file."""
-
-
-class UnreadableDocument(InputError):
-    """A file holds no text that can be read: a picture, a scan, encrypted, damaged, or beyond a limit."""
+    """A file or folder cannot be read, or holds no text."""
 
 
 class ResumeMismatch(InputError):
@@ -103,10 +85,6 @@ class KeyFileExists(KeyFileError):
 
 class KeyFileFormat(KeyFileError):
     """The file is not a key file that this version of dgmark can read."""
-
-
-class KeyFileOpen(KeyFileError):
-    """Every user of the machine can read the key file."""
 
 
 class TokenizerMismatch(KeyFileError):
@@ -143,14 +121,6 @@ class ModelFault(ModelError):
         self.problem, self.rows = problem, tuple(rows)
         numbers = ", ".join(map(str, self.rows))
         super().__init__(f"{problem} (row {numbers}, counted from 0)" if numbers else problem)
-
-
-class EndpointError(ModelError):
-    """A model behind an endpoint does not answer, or not in the requested form."""
-
-
-class NoUsableAnswer(EndpointError):
-    """The endpoint works, but refuses this question, or gives no answer to it in the form that was asked for."""
 
 
 class MissingExtra(ModelError):

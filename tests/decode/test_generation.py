@@ -11,7 +11,7 @@ from dgmark.decode import DecodeConfig, Prepared, Request
 from dgmark.decode.generation import generations
 from dgmark.errors import (
     DgmarkError,
-    EmptyInput,
+    InputError,
     PromptTooLong,
     SettingsError,
     TokenizerMismatch,
@@ -98,7 +98,7 @@ def test_every_named_strategy_decodes(strategy: Any) -> None:
 
 @pytest.mark.parametrize("prompt", ["", " ", []])
 def test_an_empty_prompt_is_refused(prompt: str | list[int]) -> None:
-    with pytest.raises(EmptyInput, match="prompt is empty"):
+    with pytest.raises(InputError, match="prompt is empty"):
         generate(TOY, ["w1", prompt], key=None, **SHORT)
 
 

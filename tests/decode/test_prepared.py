@@ -16,7 +16,6 @@ from dgmark.decode.canvas import collect
 from dgmark.decode.generation import generations
 from dgmark.errors import (
     DgmarkError,
-    EmptyInput,
     InputError,
     PromptTooLong,
     SettingsError,
@@ -207,7 +206,7 @@ def test_the_key_must_be_stated_even_if_it_is_none() -> None:
     [
         (Request("w1", 0, key_of(1, ToyDenoiser(words=25, padding=5))), TokenizerMismatch),
         (Request("w1", 0, key_of(1, ToyDenoiser(padding=7))), VocabularyMismatch),
-        (Request("", 0, None), EmptyInput),
+        (Request("", 0, None), InputError),
         (Request("w1 " * 600, 0, None), PromptTooLong),
     ],
     ids=["tokenizer", "vocabulary", "empty", "long"],
@@ -220,7 +219,7 @@ def test_every_request_is_checked_before_any_is_decoded(request_: Request, error
 def test_requests_that_cannot_be_decoded_can_be_left_out() -> None:
     requests = [REQUESTS[0], Request("", 0, None), REQUESTS[3], Request("w1 " * 600, 0, KEYS[0])]
     prepared = Prepared.of(TOY, requests, DecodeConfig(12, 4), strict=False, batch_size=3)
-    assert {row: type(error) for row, error in prepared.refused.items()} == {1: EmptyInput, 3: PromptTooLong}
+    assert {row: type(error) for row, error in prepared.refused.items()} == {1: InputError, 3: PromptTooLong}
     assert [*prepared.chunks()] == [range(3), range(3, 4)]
     assert generations(prepared, range(4)) == decoded([REQUESTS[0], REQUESTS[3]])
     assert generations(prepared, [3]) == []

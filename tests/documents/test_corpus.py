@@ -6,7 +6,7 @@ import pytest
 
 from dgmark import Detector, read_document
 from dgmark.documents.document import Document
-from dgmark.errors import UnreadableDocument
+from dgmark.errors import InputError
 from support.documents import CORPUS, NOTE, corpus_key, source_of
 
 DETECTOR = Detector(corpus_key())
@@ -77,7 +77,7 @@ def test_the_verdict_is_that_of_the_plain_text(name: str) -> None:
 
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_what_cannot_be_read_is_an_error_with_its_reason(name: str) -> None:
-    with pytest.raises(UnreadableDocument, match=UNREADABLE[name]):
+    with pytest.raises(InputError, match=UNREADABLE[name]):
         read(name)
 
 

@@ -15,7 +15,7 @@ import pytest
 from dgmark.documents import sandbox
 from dgmark.documents.document import read_document
 from dgmark.documents.reading import MB, Limits
-from dgmark.errors import EmptyInput, MissingExtra, NoTexts, UnreadableDocument
+from dgmark.errors import InputError, MissingExtra, NoTexts
 from support.documents import CORPUS
 
 BOMB = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;">]>'
@@ -40,7 +40,7 @@ def written(path: Path, content: bytes) -> Path:
 
 
 def refusal(path: Path, limits: Limits | None = None) -> str:
-    with pytest.raises(UnreadableDocument) as caught:
+    with pytest.raises(InputError) as caught:
         read_document(path, limits=limits)
     assert str(caught.value).startswith(str(path))
     return str(caught.value)
@@ -88,7 +88,7 @@ def test_binary_files_are_named_for_what_they_are(content: bytes, reason: str, t
 
 def test_a_file_without_text_is_empty(tmp_path: Path) -> None:
     for path in (written(tmp_path / "a.txt", b" \n"), written(tmp_path / "a.html", b"<p> </p>"), CORPUS / "scan.odt"):
-        with pytest.raises(EmptyInput, match="holds no text"):
+        with pytest.raises(InputError, match="holds no text"):
             read_document(path)
     with pytest.raises(NoTexts, match="cannot be read: No such file"):
         read_document(tmp_path / "none.pdf")
@@ -198,7 +198,7 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_answer_of_another_form_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for reply in ("no json", '{"kind": "PDF", "text": 5}', '{"kind": "secret"}', '{"code": 1}', ""):
         monkeypatch.setattr(sandbox, "_START", f"print({reply!r})")
-        with pytest.raises(UnreadableDocument, match="gave no answer that can be used"):
+        with pytest.raises(InputError, match="gave no answer that can be used"):
             read_document(CORPUS / "story.pdf")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dgmark.engines.policy import Policy
-from dgmark.errors import KeyFileOpen, SettingsError
+from dgmark.errors import KeyFileError, SettingsError
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key_file import KeyFilePermissionWarning
 from support.known_keys import bound_key
@@ -60,7 +60,7 @@ def test_a_setting_without_effect_or_of_a_wrong_type_is_refused(
 def test_open_keys_are_refused_unless_allowed(keys: Path) -> None:
     (keys / "a.json").chmod(0o644)
     try:
-        with pytest.raises(KeyFileOpen):
+        with pytest.raises(KeyFileError):
             Policy.of({"keys": str(keys), "key": "a", "allow_open_keys": False})
         with pytest.warns(KeyFilePermissionWarning):
             assert Policy.of({"keys": str(keys), "key": "a", "allow_open_keys": True}).default == "a"

@@ -7,10 +7,10 @@ import pytest
 
 from dgmark.errors import (
     InputError,
+    KeyFileError,
     KeyFileExists,
     KeyFileFormat,
     KeyFileNotFound,
-    KeyFileOpen,
     SettingsError,
     SignatureInvalid,
 )
@@ -88,7 +88,7 @@ def test_key_file(signer: SigningKey, tmp_path: Path) -> None:
     with pytest.raises(KeyFileExists):
         signer.save(path)
     path.chmod(0o644)
-    with pytest.raises(KeyFileOpen):
+    with pytest.raises(KeyFileError):
         SigningKey.load(path)
     with pytest.raises(KeyFileNotFound, match="dgmark report keygen"):
         SigningKey.load(tmp_path / "none.json")

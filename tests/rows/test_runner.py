@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dgmark.errors import DgmarkError, EmptyInput, InputError, PromptTooLong, ResumeMismatch, SettingsError
+from dgmark.errors import DgmarkError, InputError, PromptTooLong, ResumeMismatch, SettingsError
 from dgmark.rows.jsonl import BadRow, Row
 from dgmark.rows.row_file import RowFile
 from dgmark.rows.runner import RowRun, Task, one_by_one, tasks_of
@@ -61,7 +61,7 @@ def test_each_row_is_a_task_with_a_seed_of_its_own() -> None:
         BadRow("b", "no n"),
         Task("c", 6, {"seed": 13}),
     ]
-    with pytest.raises(EmptyInput, match="there is no number to double"):
+    with pytest.raises(InputError, match="there is no number to double"):
         tasks_of([], number, seed=0, purpose="number to double")
     with pytest.raises(InputError, match="two rows have the id 'a'"):
         tasks_of([given[0], given[0]], number, seed=0, purpose="number to double")
@@ -108,12 +108,12 @@ def test_a_bad_row_and_a_row_that_fails_keep_their_places_and_stand_last_in_the_
         return [PromptTooLong("too long") if one.content == 3 else made([one])[0] for one in batch]
 
     with opened(path) as file:
-        run = RowRun[int]([task(1), BadRow("x", "the text is empty", EmptyInput), task(3), task(4)], file)
+        run = RowRun[int]([task(1), BadRow("x", "the text is empty", InputError), task(3), task(4)], file)
         (rows,) = run.batches(work, 8, SCHEMA)
     assert [row["id"] for row in rows] == ["row 1", "x", "row 3", "row 4"]
     assert rows[1] == {"id": "x", "error": "the text is empty", "schema": SCHEMA}
     assert rows[2] == {"id": "row 3", "error": "too long", "schema": SCHEMA}
-    assert [type(error) for error in run.errors] == [EmptyInput, PromptTooLong]
+    assert [type(error) for error in run.errors] == [InputError, PromptTooLong]
     run.check_some_done()
     assert stored(path) == ["row 1", "row 4", "x", "row 3"]
 
@@ -127,13 +127,13 @@ def test_rows_that_failed_are_open_again_in_the_next_run(path: Path) -> None:
 
 
 def test_a_run_in_which_every_open_row_fails_raises_the_first_error() -> None:
-    run = RowRun[int]([BadRow("a", "first", EmptyInput), BadRow("b", "second")])
+    run = RowRun[int]([BadRow("a", "first", InputError), BadRow("b", "second")])
     list(run.batches(made, 1, SCHEMA))
-    with pytest.raises(EmptyInput, match=r"^a: first$"):
+    with pytest.raises(InputError, match=r"^a: first$"):
         run.check_some_done()
-    alone = RowRun[int]([BadRow("a", "first", EmptyInput)])
+    alone = RowRun[int]([BadRow("a", "first", InputError)])
     list(alone.batches(made, 1, SCHEMA))
-    with pytest.raises(EmptyInput, match=r"^a: first$"):
+    with pytest.raises(InputError, match=r"^a: first$"):
         alone.check_some_done()
 
 

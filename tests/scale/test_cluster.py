@@ -19,7 +19,7 @@ import dgmark
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.cli.options import address_of
 from dgmark.detection.many import Tally
-from dgmark.errors import FileInUse, InputError, NoTexts, ResumeMismatch, SettingsError
+from dgmark.errors import InputError, NoTexts, ResumeMismatch, SettingsError
 from dgmark.rows.jsonl import Row
 from dgmark.rows.row_file import lock
 from dgmark.rows.texts import item_of
@@ -251,7 +251,7 @@ def test_folders_of_others_are_refused(found: Run, tmp_path: Path) -> None:
         detect_files(KEY, str(found.inputs), str(found.out))
     with open(found.out / "run.json", "r+b", buffering=0) as file:
         lock(file, found.out / "run.json")
-        with pytest.raises(FileInUse):
+        with pytest.raises(InputError):
             detect_files(KEY, str(found.inputs), str(found.out), spans=True)
 
 

@@ -31,7 +31,6 @@ from dgmark.errors import (
     KeyFileExists,
     KeyFileFormat,
     KeyFileNotFound,
-    KeyFileOpen,
     ModelNotFound,
     SettingsError,
     TokenizerMismatch,
@@ -463,7 +462,7 @@ def test_a_field_of_any_value_is_either_read_or_refused(field: str, value: objec
 @pytest.mark.parametrize("permissions", [0o644, 0o604, 0o666, 0o664], ids=oct)
 def test_a_key_file_that_everybody_can_read_is_refused(permissions: int, key_file: Path) -> None:
     key_file.chmod(permissions)
-    with pytest.raises(KeyFileOpen, match=f"mode {permissions:04o}.*chmod 600") as caught:
+    with pytest.raises(KeyFileError, match=f"mode {permissions:04o}.*chmod 600") as caught:
         WatermarkKey.load(key_file)
     assert not tells("".join(traceback.format_exception(caught.value)))
 

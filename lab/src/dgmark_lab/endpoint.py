@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from dgmark.errors import EndpointError, MissingExtra, NoUsableAnswer, SettingsError
-from dgmark.rows.whole_files import write_whole
+from dgmark.errors import MissingExtra, ModelError, SettingsError
+from dgmark.rows.outputs import atomic_write
 
 if TYPE_CHECKING:
     import openai
@@ -28,6 +28,14 @@ _SECRET_STATUS = (401, 403)  # their messages may quote the key
 _BAD_QUESTION = (400, 413, 422)  # this question is at fault: others may be answered
 
 T = TypeVar("T")
+
+
+class EndpointError(ModelError):
+    """A model behind an endpoint does not answer, or not in the requested form."""
+
+
+class NoUsableAnswer(EndpointError):
+    """The endpoint works, but refuses this question, or gives no answer to it in the form that was asked for."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +133,7 @@ def ask(
     answer, text = _ask_until_read(client, endpoint, request, read)
     if path is not None:
         content = {"schema": _REPLY_SCHEMA, "request": request, "reply": text}
-        write_whole(path, json.dumps(content, indent=1) + "\n")
+        atomic_write(path, json.dumps(content, indent=1) + "\n")
     return answer, False
 
 

@@ -19,7 +19,7 @@ from dgmark.decode.config import Settings
 from dgmark.detection.detector import Detector
 from dgmark.detection.result import Detection
 from dgmark.errors import SettingsError
-from dgmark.rows.whole_files import write_whole
+from dgmark.rows.outputs import atomic_write
 from dgmark.watermark.key import WatermarkKey
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def demo(
     if svg:
         # no fonts from another host, which rich would link
         picture = re.sub(r"@font-face \{.*?\}", "", console.export_svg(title="dgmark demo"), flags=re.DOTALL)
-        write_whole(svg, picture)
+        atomic_write(svg, picture)
 
 
 def _load(name: str) -> "NetworkDenoiser":

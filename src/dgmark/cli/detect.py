@@ -24,11 +24,10 @@ from dgmark.detection.strip import save
 from dgmark.documents.document import TEXT_COLUMN
 from dgmark.errors import InputError, SettingsError
 from dgmark.report import Report, write_report
-from dgmark.rows.apart import check_apart
 from dgmark.rows.inputs import STDIN
 from dgmark.rows.jsonl import BadRow
+from dgmark.rows.outputs import atomic_write, guard_output
 from dgmark.rows.texts import MAX_CHARS, MOST_CHARS, Item
-from dgmark.rows.whole_files import write_whole
 from dgmark.rows.workers import MOST_WORKERS
 
 
@@ -86,7 +85,7 @@ def detect(
     else:
         for written in (options.plot, options.extract, *options.reports):
             if written != Path(STDIN):
-                check_apart(written, sources)
+                guard_output(written, sources)
         if options.out:
             tally = _into_file(options, scorer, sources, options.out, workers or 1, ids=ids, **reading)
         else:
@@ -197,7 +196,7 @@ def _extract(content: str | list[int], path: Path) -> None:
         sys.stdout.buffer.write(text)
         sys.stdout.buffer.flush()
         return
-    write_whole(path, text)
+    atomic_write(path, text)
 
 
 def _with_notes(items: Iterable[Item | BadRow]) -> Iterator[Item | BadRow]:

@@ -18,9 +18,9 @@ from dgmark.cli.row_output import RowOutput, make_rows, report_resumed, report_s
 from dgmark.decode.config import Settings
 from dgmark.decode.settings_file import read_settings
 from dgmark.errors import DgmarkError, SettingsError
-from dgmark.rows.apart import check_apart
 from dgmark.rows.inputs import LARGEST_LINE, STDIN, STDIN_NAME, checked_size, decode, open_input
 from dgmark.rows.jsonl import BadRow, Row, read_rows, rows_or_text
+from dgmark.rows.outputs import guard_output
 from dgmark.rows.runner import Task, tasks_of
 from dgmark.rows.texts import prompt_of
 from dgmark.watermark.key import WatermarkKey
@@ -133,7 +133,7 @@ def generate(
         unsuited = baseline is not None or live or as_json
         _on_cluster(key, prompts.source, out, ray, loading, unsuited=unsuited, **more)
         return
-    check_apart(out, [prompts.source])
+    guard_output(out, [prompts.source])
     tasks = tasks_of(prompts.rows, partial(_task, subkey=subkey), seed=seed, purpose="prompt to continue")
     if live and (len(tasks) != 1 or out is not None):
         raise SettingsError("--stream shows one text: give a single prompt, and leave --out out")

@@ -12,9 +12,9 @@ from dgmark.cli.option_groups import option_groups
 from dgmark.cli.row_output import RowOutput, make_rows
 from dgmark.decode.config import Settings
 from dgmark.errors import DgmarkError, SettingsError
-from dgmark.rows.apart import check_apart
 from dgmark.rows.inputs import STDIN, read_stdin
 from dgmark.rows.jsonl import BadRow, Row, read_rows
+from dgmark.rows.outputs import guard_output
 from dgmark.rows.runner import Task, one_by_one, tasks_of
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def infill(
     ] = False,
 ) -> None:
     """Fill the holes of a text with tokens that carry the mark of a key; the rest of the text stays as it is."""
-    check_apart(out, [STDIN if text == STDIN else texts])
+    guard_output(out, [STDIN if text == STDIN else texts])
     rows = _rows(text, texts)
     with needed_extra("generate", "infilling"):
         from dgmark.decode.infilling import INFILLING_SCHEMA, holes_in, shared_fields

@@ -46,7 +46,7 @@ class RowOutput:
 
         Raises:
             ResumeMismatch: the file holds rows of other settings, or lines that are not rows.
-            FileInUse: another process is writing the file.
+            InputError: another process is writing the file.
         """
         if self.out is None:
             return nullcontext()

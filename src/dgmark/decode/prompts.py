@@ -16,7 +16,7 @@ from dgmark.decode.matching import KeyMatching
 from dgmark.decode.round_trip import RoundTrips
 from dgmark.decode.scheme import Scheme, is_dgmark
 from dgmark.decode.steering import Steering
-from dgmark.errors import DgmarkError, EmptyInput, InputError, ModelFault, PromptTooLong, SettingsError
+from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, SettingsError
 from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import Denoiser, check_model
 from dgmark.models.traits import traits_of
@@ -156,7 +156,7 @@ class Prepared:
         Raises:
             SettingsError: a setting is invalid, a key is no `WatermarkKey`, or a scheme has no key.
             KeyFileError: a key is bound to another tokenizer or vocabulary.
-            EmptyInput: a prompt has no token.
+            InputError: a prompt has no token.
             InputError: a prompt has an id that the model does not have.
             PromptTooLong: a prompt leaves no room for the response.
         """
@@ -307,7 +307,7 @@ def encode_prompt(model: Denoiser, prompt: Prompt, length: int, *, chat: bool = 
     """Encode a prompt, or a message in the model's chat template, that leaves room for `length` more tokens.
 
     Raises:
-        EmptyInput: the prompt has no token.
+        InputError: the prompt has no token.
         InputError: the prompt has an id that the model does not have.
         PromptTooLong: the prompt leaves no room for `length` tokens.
     """
@@ -320,7 +320,7 @@ def encode_prompt(model: Denoiser, prompt: Prompt, length: int, *, chat: bool = 
     else:
         ids = prompt
     if not ids:
-        raise EmptyInput("the prompt is empty: give the model at least one token to continue from")
+        raise InputError("the prompt is empty: give the model at least one token to continue from")
     name = traits_of(model).name
     wrong = next((i for i in ids if not 0 <= i < model.vocab_size), None)
     if wrong is not None:

@@ -10,7 +10,7 @@ from dgmark.checkpoint.folder import model_option
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.errors import SettingsError
 from dgmark.rows.inputs import open_file
-from dgmark.rows.whole_files import write_whole
+from dgmark.rows.outputs import atomic_write
 from dgmark.watermark.key import WatermarkKey
 
 FORMAT, VERSION = "dgmark-settings", 1
@@ -152,7 +152,7 @@ def write_settings_file(path: Path, tuned: TunedSettings) -> None:
     Raises:
         InputError: the file cannot be written.
     """
-    write_whole(path, json.dumps(tuned.model_dump(), indent=1, ensure_ascii=False) + "\n")
+    atomic_write(path, json.dumps(tuned.model_dump(), indent=1, ensure_ascii=False) + "\n")
 
 
 def read_settings(path: str | Path, *, key: WatermarkKey | None) -> Settings:

@@ -21,9 +21,9 @@ from dgmark.detection.result import DETECTION_SCHEMA, Detection
 from dgmark.detection.scorer import Scorer, check_payload, one_key
 from dgmark.documents.document import TEXT_COLUMN
 from dgmark.errors import DgmarkError, InputError, ResumeMismatch, SettingsError, as_path, whole
-from dgmark.rows.apart import check_apart
 from dgmark.rows.inputs import names_of
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, sha256_of
+from dgmark.rows.outputs import guard_output
 from dgmark.rows.row_file import SETTINGS, RowFile
 from dgmark.rows.texts import MAX_CHARS, MOST_CHARS, Item, read_texts, unreadable
 from dgmark.rows.workers import CHUNK, check_workers, map_in_order
@@ -155,7 +155,7 @@ def detect_file(
         MissingExtra: reading an input needs a package that is not installed.
         ResumeMismatch: the file holds rows of other inputs or settings, or a text changed under its id; the file is
             left unchanged.
-        FileInUse: another process is writing the file.
+        InputError: another process is writing the file.
         InputError: the file cannot be written.
     """
     if not isinstance(scorer, Scorer):
@@ -168,7 +168,7 @@ def detect_file(
     out = as_path(out, "the output")
     if on_resume is not None and not callable(on_resume):
         raise SettingsError(f"on_resume is a function of a number of rows, not a {type(on_resume).__name__}")
-    check_apart(out, sources)
+    guard_output(out, sources)
     _load_tokenizer(scorer)
     tally = Tally()
     items = read_sources(

@@ -13,7 +13,7 @@ from dgmark.documents.kinds import HEAD, TABLES, Kind, is_locked_office, mismatc
 from dgmark.documents.reading import MB, Limits, Reading, Refusal
 from dgmark.documents.sandbox import parse_in_process
 from dgmark.documents.zip_archive import LOCKED
-from dgmark.errors import EmptyInput, MissingExtra, NoTexts, UnreadableDocument, install_hint
+from dgmark.errors import InputError, MissingExtra, NoTexts, install_hint
 
 TEXT_COLUMN = "text"
 
@@ -57,8 +57,8 @@ def read_document(
 
     Raises:
         NoTexts: the file cannot be opened.
-        EmptyInput: it holds no text.
-        UnreadableDocument: it is a picture, a scan, encrypted, damaged, of a kind that is not read, or beyond a limit.
+        InputError: it holds no text.
+        InputError: it is a picture, a scan, encrypted, damaged, of a kind that is not read, or beyond a limit.
         MissingExtra: the extra `documents` is not installed.
     """
     name = os.fspath(path)
@@ -78,12 +78,12 @@ def read_opened(file: BinaryIO, name: str, *, text_column: str = TEXT_COLUMN, li
             raise Refusal(f"has {size // MB} MB; the limit is {limits.file_bytes // MB} MB: cut it into parts")
         kind, reading = _read(file, name, text_column, limits)
     except Refusal as error:
-        raise UnreadableDocument(f"{name} {error}") from error
+        raise InputError(f"{name} {error}") from error
     except ModuleNotFoundError as error:
         library = (error.name or "a library").replace("_", "-")
         raise MissingExtra(f"reading {name} needs {library}: {install_hint('documents')}") from error
     if not reading.text.strip() and kind not in TABLES:
-        raise EmptyInput(f"{name} holds no text")
+        raise InputError(f"{name} holds no text")
     note = mismatch(name, kind)
     notes = (note, *reading.notes) if note else reading.notes
     return Document(reading.text, str(kind), notes, reading.pages, reading.rows)

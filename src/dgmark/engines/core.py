@@ -16,9 +16,8 @@ from dgmark.decode.guards import preferences
 from dgmark.decode.proposals import propose
 from dgmark.decode.schedule import confident_count
 from dgmark.decode.selection import select
+from dgmark.watermark.splitmix64 import STEP, mix, shifted
 
-# SplitMix64 (Steele, Lea and Flood 2014), its constants as signed 64-bit integers
-_STEP, _FIRST, _SECOND = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
 _MANTISSA = 53
 # logits that are read in float32 at a time: they take this memory twice (0.5 GB), however large the batch
 _LOGITS_AT_ONCE = 2**26
@@ -141,18 +140,10 @@ def uniform_draws(
     """
     seed = _mixed(_mixed(seeds) + steps)[:, None, None]
     place = 2 * positions[:, :, None] + torch.arange(2, device=positions.device)
-    bits = _shifted(_mixed(seed + _mixed(place)), 64 - _MANTISSA)
+    bits = shifted(_mixed(seed + _mixed(place)), 64 - _MANTISSA)
     return bits.to(torch.float64) * 2.0**-_MANTISSA
 
 
 def _mixed(state: Tensor) -> Tensor:
-    """One output of SplitMix64 for each state, in 64-bit integers that wrap around."""
-    state = state + _STEP
-    state = (state ^ _shifted(state, 30)) * _FIRST
-    state = (state ^ _shifted(state, 27)) * _SECOND
-    return state ^ _shifted(state, 31)
-
-
-def _shifted(state: Tensor, bits: int) -> Tensor:
-    """A logical shift to the right: the sign does not move in."""
-    return (state >> bits) & ((1 << (64 - bits)) - 1)
+    """One output of SplitMix64 for each state."""
+    return mix(state + STEP)

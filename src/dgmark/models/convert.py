@@ -19,7 +19,7 @@ from dgmark.models.architecture import quantization_of
 from dgmark.models.load import find_with_weights
 from dgmark.models.special_ids import check_vocabulary
 from dgmark.models.weights import NUMBER_FORMATS, load_network, read_headers
-from dgmark.rows.whole_files import replacing_folder
+from dgmark.rows.outputs import atomic_folder
 
 _ROUTERS_BIAS = ("expert_bias", "e_score_correction_bias")
 
@@ -51,7 +51,7 @@ def convert(source: str | Path, target: str | Path, *, revision: str | None = No
     check_vocabulary(checkpoint, tokenizer)
     network = load_network(checkpoint, architecture, device=torch.device("cpu"), dtype=stored_dtype(checkpoint.folder))
     try:
-        with replacing_folder(folder) as partial:
+        with atomic_folder(folder) as partial:
             _write(partial, checkpoint, network, tokenizer, architecture.family.name)
     except (OSError, SafetensorError) as error:
         raise SettingsError(f"{folder} cannot be written: {error}") from error

@@ -7,7 +7,7 @@ from dgmark.errors import SettingsError
 from dgmark.report.contents import Report
 from dgmark.report.page import to_html, to_json
 from dgmark.report.signing import SigningKey
-from dgmark.rows.whole_files import write_whole
+from dgmark.rows.outputs import atomic_write
 
 _WRITERS = {".html": to_html, ".json": to_json}
 
@@ -37,4 +37,4 @@ def write_report(report: Report, path: str | os.PathLike[str], *, signer: Signin
     """
     check_report_path(path)
     document = _WRITERS[Path(path).suffix.lower()](report)
-    write_whole(Path(path), signer.sign(document) if signer else document)
+    atomic_write(Path(path), signer.sign(document) if signer else document)

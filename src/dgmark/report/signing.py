@@ -67,7 +67,7 @@ class SigningKey:
 
         Raises:
             KeyFileNotFound: the file does not exist or is unreadable.
-            KeyFileOpen: every user of the machine can read it, and `allow_open` is not set.
+            KeyFileError: every user of the machine can read it, and `allow_open` is not set.
             KeyFileFormat: it is not a private Ed25519 key.
             MissingExtra: joserfc is not installed.
         """

@@ -6,7 +6,6 @@ about the meaning of the rows.
 
 import json
 import os
-import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -15,14 +14,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from dgmark.errors import FileInUse, InputError, ResumeMismatch
+from dgmark.errors import InputError, ResumeMismatch
 from dgmark.rows.jsonl import Row, to_line
 
 # the field that all rows of one file share, including error rows
 SETTINGS = "settings"
 # every row that dgmark writes begins like this
 _ROW_START = b'{"id": '
-_ID = re.compile(rb'\{"id": "(?:[^"\\]|\\.)*", ')
 
 
 class RowFile:
@@ -50,7 +48,7 @@ class RowFile:
             same: fields of a finished row to remember in `done`.
 
         Raises:
-            FileInUse: another process is writing the file.
+            InputError: another process is writing the file.
             ResumeMismatch: the file holds rows of another run, or lines that may not be rows of dgmark.
             InputError: the file cannot be written.
         """
@@ -132,7 +130,9 @@ class RowFile:
             lines.seek(0)
             for line in lines:
                 if not line.endswith(b"\n"):
-                    self._check_torn(line, must_agree, alone=end == 0)
+                    # a row that a crash cut off begins as the rows before it do
+                    if not end or not (line.startswith(_ROW_START) or _ROW_START.startswith(line)):
+                        raise _foreign(self.path)
                     break
                 end += len(line)
                 if "error" not in self._own_row(line, must_agree):
@@ -157,23 +157,6 @@ class RowFile:
                 "choose another --out, or delete the file to start again"
             )
         return row
-
-    def _check_torn(self, line: bytes, must_agree: Row, *, alone: bool) -> None:
-        """Check that a last line without a line end is a row that a crash cut off, and not another text.
-
-        Behind rows of this run it begins as they do. Alone it must state whose it is.
-        """
-        if _is_whole(line):
-            self._own_row(line, must_agree)
-        elif alone:
-            row_id = _ID.match(line)
-            if row_id is None or not line.startswith(to_line(self.mark)[1:-1].encode() + b", ", row_id.end()):
-                raise ResumeMismatch(
-                    f"{self.path} holds one unfinished line, which may not be a row of this run: choose another --out, "
-                    "or delete the file to start again"
-                )
-        elif not (line.startswith(_ROW_START) or _ROW_START.startswith(line)):
-            raise _foreign(self.path)
 
     def close(self) -> None:
         """Close the file, so that others may write it."""
@@ -208,7 +191,7 @@ def lock(file: IO[bytes], path: Path) -> None:
     process.
 
     Raises:
-        FileInUse: another process has locked the file.
+        InputError: another process has locked the file.
         InputError: the file system cannot lock files.
     """
     import portalocker  # here, as it is slow to import
@@ -216,7 +199,7 @@ def lock(file: IO[bytes], path: Path) -> None:
     try:
         portalocker.lock(file, portalocker.LockFlags.EXCLUSIVE | portalocker.LockFlags.NON_BLOCKING)
     except portalocker.AlreadyLocked:
-        raise FileInUse(
+        raise InputError(
             f"{path} is being written by another process: wait until it ends, or choose another --out"
         ) from None
     except portalocker.LockException as error:
@@ -226,13 +209,5 @@ def lock(file: IO[bytes], path: Path) -> None:
         ) from error
 
 
-def _is_whole(line: bytes) -> bool:
-    try:
-        json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
 def _foreign(path: Path) -> ResumeMismatch:
-    return ResumeMismatch(f"{path} holds lines that are not rows of dgmark; choose another --out")
+    return ResumeMismatch(f"{path} holds lines that are not rows of dgmark; choose another --out, or delete it")

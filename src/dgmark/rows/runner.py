@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from dgmark.errors import DgmarkError, EmptyInput, InputError, ModelFault, PromptTooLong, ResumeMismatch
+from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, ResumeMismatch
 from dgmark.rows.jsonl import BadRow, Row
 from dgmark.rows.row_file import RowFile
 
@@ -45,12 +45,12 @@ def tasks_of(
         purpose: what a row holds and what it is for, such as "prompt to continue".
 
     Raises:
-        EmptyInput: there is no row.
+        InputError: there is no row.
         InputError: two rows have the same id.
     """
     tasks = [row if isinstance(row, BadRow) else task(row, seed + index) for index, row in enumerate(rows)]
     if not tasks:
-        raise EmptyInput(f"there is no {purpose}: the input is empty")
+        raise InputError(f"there is no {purpose}: the input is empty")
     _check_ids(tasks)
     return tasks
 

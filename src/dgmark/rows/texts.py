@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from dgmark.documents.document import TEXT_COLUMN, Document, read_opened
 from dgmark.documents.kinds import SUFFIXES, TABLES
 from dgmark.documents.reading import Limits
-from dgmark.errors import EmptyInput, InputError, MissingExtra, NoTexts, install_hint
+from dgmark.errors import InputError, MissingExtra, NoTexts, install_hint
 from dgmark.rows.inputs import STDIN, Bytes, open_input
 from dgmark.rows.jsonl import BadRow, Row, read_rows, rows_or_text
 
@@ -247,7 +247,7 @@ def _bomb(group: "RowGroupMetaData", columns: list[str]) -> str | None:
 def _text(name: str, text: str, max_chars: int, kind: str | None = None, notes: tuple[str, ...] = ()) -> Item | BadRow:
     if len(text) > max_chars:
         return _too_long(name, f"the text has {len(text)} characters, and {max_chars} are allowed")
-    return Item(name, text, kind, notes) if text.strip() else BadRow(name, _EMPTY, EmptyInput)
+    return Item(name, text, kind, notes) if text.strip() else BadRow(name, _EMPTY, InputError)
 
 
 def _too_long(name: str, what: str) -> BadRow:
@@ -264,7 +264,7 @@ def item_of(row: Row | BadRow, prefer_ids: bool, text_column: str, max_chars: in
             return _too_long(row["id"], f"the row has {len(ids)} token ids, and {max_chars} are allowed")
         if not _are_ids(ids):
             return BadRow(row["id"], '"token_ids" are not all whole numbers')
-        return Item(row["id"], ids) if ids else BadRow(row["id"], _EMPTY, EmptyInput)
+        return Item(row["id"], ids) if ids else BadRow(row["id"], _EMPTY, InputError)
     if not isinstance(text, str):
         return BadRow(row["id"], str(row.get("error") or f'no "{text_column}" and no "token_ids"'))
     return _text(row["id"], text, max_chars)

@@ -157,7 +157,7 @@ def detect_files(
         SettingsError: `scorer` cannot do what is asked for, an input is of another kind, or no cluster answers.
         InputError: an input does not exist, or the folder cannot be written.
         ResumeMismatch: the folder holds another run.
-        FileInUse: another run is writing the folder.
+        InputError: another run is writing the folder.
     """
     scorer, extras = _checked(scorer, Extras(spans=bool(spans), payload=bool(payload)))
     settings = settings_hash(scorer, extras, ids=bool(ids))

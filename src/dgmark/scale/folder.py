@@ -72,7 +72,7 @@ class Folder:
 
         Raises:
             ResumeMismatch: the folder holds another run, or files of others.
-            FileInUse: another run is writing the folder.
+            InputError: another run is writing the folder.
             InputError: the folder cannot be written.
         """
         with ExitStack() as locks:

@@ -226,7 +226,7 @@ def generate_files(
         SettingsError: a setting is invalid, an input is of another kind, or no cluster answers.
         InputError: an input does not exist, or the folder cannot be written.
         ResumeMismatch: the folder holds another run.
-        FileInUse: another run is writing the folder.
+        InputError: another run is writing the folder.
     """
     work = _work(key, loading, settings, seed=seed, chat=chat, pad=pad, subkey=subkey, column="text")
     run = {

@@ -72,7 +72,7 @@ def run_files(
         SettingsError: an input is of another kind, or no cluster answers.
         InputError: an input does not exist, or the folder cannot be written.
         ResumeMismatch: the folder holds another run.
-        FileInUse: another run is writing the folder.
+        InputError: another run is writing the folder.
     """
     tally = Tally()
     sources = sources_of(names_of(files.inputs), files.out, tally.skipped.append)

@@ -20,7 +20,7 @@ from ray.data import DataContext
 from ray.data.block import BlockMetadata
 from ray.data.datasource import Datasource, ReadTask
 
-from dgmark.errors import EmptyInput, InputError, NoTexts, SettingsError
+from dgmark.errors import InputError, NoTexts, SettingsError
 from dgmark.rows.inputs import bounded_lines
 from dgmark.rows.jsonl import BadRow, Row, parse_rows, sha256_of
 from dgmark.rows.texts import Item, largest_line, parquet_rows, unreadable
@@ -70,7 +70,7 @@ def sources_of(names: Iterable[str], out: str, on_skip: Callable[[str], object])
     _check_apart(names, out)
     found = [source for name in names for source in _sources_in(name, on_skip)]
     if not found:
-        raise EmptyInput("there is no input: give files or folders")
+        raise InputError("there is no input: give files or folders")
     seen: set[str] = set()
     for source in found:
         if source.place in seen:

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dgmark.errors import InputError, KeyFileNotFound, SettingsError
 from dgmark.rows.inputs import open_file
-from dgmark.rows.whole_files import write_whole
+from dgmark.rows.outputs import atomic_write
 
 Scope = Literal["detect", "detect:full", "generate", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
@@ -141,7 +141,7 @@ class TokenFile:
 
     def _write(self, tokens: tuple[Token, ...]) -> None:
         content = json.dumps(_Content(tokens=tokens).model_dump(mode="json"), indent=2) + "\n"
-        write_whole(self.path, content.encode())
+        atomic_write(self.path, content.encode())
         self.path.chmod(0o600)
 
 

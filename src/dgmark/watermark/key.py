@@ -233,7 +233,7 @@ class WatermarkKey:
 
         Raises:
             KeyFileNotFound: no such file.
-            KeyFileOpen: every user of the machine can read it, and `allow_open` is not set.
+            KeyFileError: every user of the machine can read it, and `allow_open` is not set.
             KeyFileFormat: not a key file, a damaged one, or of another version.
         """
         spec, key_id, secret, fingerprint = read_key_file(as_path(path, "a key file"), allow_open=allow_open)

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from dgmark.errors import KeyFileExists, KeyFileFormat, KeyFileNotFound, KeyFileOpen, SettingsError
+from dgmark.errors import KeyFileError, KeyFileExists, KeyFileFormat, KeyFileNotFound, SettingsError
 from dgmark.rows.inputs import open_file
 from dgmark.watermark.groups import Grouping, WatermarkSpec
 from dgmark.watermark.subkeys import Prf, prf_of
@@ -47,7 +47,7 @@ def read_key_file(path: Path, *, allow_open: bool = False) -> tuple[WatermarkSpe
 
     Raises:
         KeyFileNotFound: the file does not exist or is unreadable.
-        KeyFileOpen: every user of the machine can read it, and `allow_open` is false.
+        KeyFileError: every user of the machine can read it, and `allow_open` is false.
         KeyFileFormat: it is not a key file, is damaged, or has another version.
     """
     text, mode = _read_bounded(path, "dgmark keygen")
@@ -67,7 +67,7 @@ def read_private(path: Path, maker: str, *, allow_open: bool = False) -> bytes:
 
     Raises:
         KeyFileNotFound: the file does not exist or is unreadable.
-        KeyFileOpen: every user of the machine can read it, and `allow_open` is false.
+        KeyFileError: every user of the machine can read it, and `allow_open` is false.
         KeyFileFormat: it is too large for a key file.
     """
     text, mode = _read_bounded(path, maker)
@@ -174,7 +174,7 @@ def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _check_mode(mode: int, path: Path, allow_open: bool) -> None:
     if mode & stat.S_IROTH and not allow_open:
-        raise KeyFileOpen(
+        raise KeyFileError(
             f"every user of this machine can read the key file {path} (mode {mode:04o}): "
             f"run `chmod 600 {path}`, and replace the key if it may have been read"
         )

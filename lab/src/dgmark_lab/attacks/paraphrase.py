@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dgmark.errors import InputError, NoUsableAnswer, SettingsError
+from dgmark.errors import InputError, SettingsError
 from dgmark_lab.attacks.rewriting import load_rewriter, temperature_settings, torch_seed
-from dgmark_lab.endpoint import Endpoint, ask, connect
+from dgmark_lab.endpoint import Endpoint, NoUsableAnswer, ask, connect
 
 PROMPT = (
     "As an expert copy-editor, please rewrite the following text in your own voice while ensuring that the final "

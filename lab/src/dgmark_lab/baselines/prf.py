@@ -7,19 +7,13 @@ many outputs might find the subkey (never the secret). It serves to compare sche
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.splitmix64 import STEP, Words, mix, shifted
 
 PRF_VERSION = "splitmix64-v1"
 
-# an int64 numpy array or torch tensor with at least one axis: both wrap around, whereas numpy scalars would warn
-Words = TypeVar("Words", bound=Any)
-
-_GOLDEN = 0x9E3779B97F4A7C15 - 2**64
-_FIRST = 0xBF58476D1CE4E5B9 - 2**64
-_SECOND = 0x94D049BB133111EB - 2**64
 BITS = 53
 
 
@@ -53,14 +47,6 @@ class SubKey:
         return cls(first, second)
 
 
-def mix(words: Words) -> Words:
-    """Apply splitmix64's finaliser to int64 words, which wrap around (logical shifts)."""
-    words = (words ^ ((words >> 30) & (2**34 - 1))) * _FIRST
-    words = (words ^ ((words >> 27) & (2**37 - 1))) * _SECOND
-    last: Words = words ^ ((words >> 31) & (2**33 - 1))
-    return last
-
-
 def states(subkey: SubKey, contexts: Words) -> Words:
     """Return the hash state of each context."""
     state: Words = mix(mix(contexts + subkey.first) ^ subkey.second)
@@ -69,7 +55,7 @@ def states(subkey: SubKey, contexts: Words) -> Words:
 
 def uniform_bits(state: Words, tokens: Words) -> Words:
     """Return 53 bits, uniform on 0..2**53 - 1 over keys, for each (context's state, token); broadcasts."""
-    bits: Words = (mix(state + (tokens + 1) * _GOLDEN) >> (64 - BITS)) & (2**BITS - 1)
+    bits: Words = shifted(mix(state + (tokens + 1) * STEP), 64 - BITS)
     return bits
 
 

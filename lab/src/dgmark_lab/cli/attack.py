@@ -14,9 +14,9 @@ from dgmark.cli.console import command_errors, stdout
 from dgmark.cli.options import AsRows, RowsOut
 from dgmark.cli.row_output import RowOutput, make_rows
 from dgmark.errors import SettingsError
-from dgmark.rows.apart import check_apart
 from dgmark.rows.inputs import STDIN
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, read_rows, sha256_of
+from dgmark.rows.outputs import guard_output
 from dgmark.rows.runner import Task, one_by_one, tasks_of
 from dgmark.rows.texts import Item, read_texts
 from dgmark_lab.attacks import ATTACKS, Attack, defaults_of, describe, options_of
@@ -61,7 +61,7 @@ def attack(
     if budget is not None:
         options["budget"] = budget
     chosen = attack_named(name, **options)
-    check_apart(out, [inputs or STDIN])
+    guard_output(out, [inputs or STDIN])
     tasks = tasks_of(_rows(inputs), _task, seed=seed, purpose="text to attack")
     must_agree: Row = {"attack": name, "options": json.loads(json.dumps(options_of(chosen)))}
     output = RowOutput(ATTACK_SCHEMA, out, must_agree, source="text or seed", as_json=as_json)

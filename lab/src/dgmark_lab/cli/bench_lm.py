@@ -18,7 +18,7 @@ from dgmark.cli.option_groups import option_groups, options_of
 from dgmark.decode.config import Settings
 from dgmark.errors import SettingsError
 from dgmark.rows.jsonl import to_line
-from dgmark.rows.whole_files import write_whole
+from dgmark.rows.outputs import atomic_write
 from dgmark_lab.baselines.baseline import Baseline
 
 if TYPE_CHECKING:
@@ -162,8 +162,8 @@ def _write(folder: Path, results: dict[str, Any]) -> None:
     from dgmark_lab.evaluate.benchmarks import sample_rows, without_samples
 
     samples = "".join(to_line(json.loads(_plain(row))) + "\n" for row in sample_rows(results))
-    write_whole(folder / "samples.jsonl", samples)
-    write_whole(folder / "results.json", _plain(without_samples(results)) + "\n")
+    atomic_write(folder / "samples.jsonl", samples)
+    atomic_write(folder / "results.json", _plain(without_samples(results)) + "\n")
 
 
 def _show(results: dict[str, Any], as_json: bool) -> None:

@@ -17,9 +17,9 @@ from dgmark.cli.console import command_errors, needed_extra, stderr, stdout
 from dgmark.cli.option_groups import option_groups
 from dgmark.cli.row_output import RowOutput, make_rows
 from dgmark.errors import InputError, SettingsError
-from dgmark.rows.apart import check_apart
 from dgmark.rows.inputs import STDIN, open_input
 from dgmark.rows.jsonl import BadRow, Row, read_good_rows
+from dgmark.rows.outputs import guard_output
 from dgmark.rows.runner import Task
 from dgmark.rows.texts import read_texts
 from dgmark_lab.evaluate import Bootstrap, Comparison, Diversity, Interval, compare_paired, diversity
@@ -122,7 +122,7 @@ def evaluate(
     sources = [source] if against is None else [source, against]
     outs = [_out(out, number) for number in range(len(sources))]
     for one in outs:
-        check_apart(one, sources)
+        guard_output(one, sources)
     sets = [_read(one, ids) for one in sources]
     if against is not None:
         sets = _shared(*sets)

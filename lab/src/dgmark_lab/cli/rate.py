@@ -12,10 +12,11 @@ from rich.table import Table
 from dgmark.cli import options as opt
 from dgmark.cli.console import command_errors, stdout
 from dgmark.cli.row_output import RowOutput, make_rows
-from dgmark.errors import DgmarkError, InputError, NoUsableAnswer
-from dgmark.rows.apart import check_apart
+from dgmark.errors import DgmarkError, InputError
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, read_good_rows, sha256_of
+from dgmark.rows.outputs import guard_output
 from dgmark.rows.runner import Task, tasks_of
+from dgmark_lab.endpoint import NoUsableAnswer
 from dgmark_lab.evaluate import Endpoint
 from dgmark_lab.evaluate.ratings import CRITERIA, RatedText, Rating, rate_each, summarise_ratings
 
@@ -71,7 +72,7 @@ def rate(
     The texts, without their prompts, are sent to the endpoint. The API key is read from the environment variable
     OPENAI_API_KEY. Answers are kept on disk, so that a second run over the same texts sends no requests.
     """
-    check_apart(out, [source])
+    guard_output(out, [source])
     texts = _read(source)
     endpoint = Endpoint(
         model=rater,

@@ -28,7 +28,7 @@ from dgmark.decode.settings_file import (
 )
 from dgmark.errors import InputError, SettingsError
 from dgmark.rows.jsonl import read_good_rows
-from dgmark.rows.whole_files import write_whole
+from dgmark.rows.outputs import atomic_write
 
 if TYPE_CHECKING:
     from dgmark.decode.prompts import Prompt
@@ -137,7 +137,7 @@ def tune(
     tuned = _tuned(trials, *ranked[0], frontier=_frontier(trials, [*ranked, *dropped]))
     write_settings_file(out, tuned)
     if plot is not None:
-        write_whole(plot, _picture(ranked))
+        atomic_write(plot, _picture(ranked))
     _show(ranked, out, tuned, as_json=as_json)
 
 

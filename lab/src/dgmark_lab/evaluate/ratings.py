@@ -15,8 +15,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dgmark.checkpoint.tokenizer import well_formed
-from dgmark.errors import EndpointError, InputError
-from dgmark_lab.endpoint import Endpoint, ask, connect
+from dgmark.errors import InputError
+from dgmark_lab.endpoint import Endpoint, EndpointError, ask, connect
 from dgmark_lab.evaluate.intervals import Bootstrap, Interval
 
 # The paper's prompt, word for word ("GPT-as-a-judge Prompt").

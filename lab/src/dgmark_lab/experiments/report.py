@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.rows.whole_files import write_whole
+from dgmark.rows.outputs import atomic_write
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.experiments.cells import CellRows, read_cells
 from dgmark_lab.experiments.recipe import digest
@@ -90,7 +90,7 @@ def write_report(report: Report, folder: Path) -> list[Path]:
         **{f"{name}.{kind}": _drawn(figure, kind) for name, figure in section.figures.items() for kind in _NO_DATES},
     }
     for name, content in files.items():
-        write_whole(folder / name, content)
+        atomic_write(folder / name, content)
     return [folder / name for name in files]
 
 

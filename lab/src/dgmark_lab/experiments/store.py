@@ -19,8 +19,8 @@ from typing import Any, Literal
 
 from dgmark.errors import InputError, NoTexts
 from dgmark.rows.jsonl import BadRow, Row, read_rows
+from dgmark.rows.outputs import atomic_write
 from dgmark.rows.row_file import RowFile
-from dgmark.rows.whole_files import write_whole
 
 Kind = Literal["texts", "attacked", "perplexity", "judged", "timings", "benchmarks"]
 
@@ -62,7 +62,7 @@ class Store:
 
     def write_plan(self, name: str, plan: dict[str, Any]) -> None:
         """Write which rows belong to a run."""
-        write_whole(self.root / "plans" / f"{name}.json", json.dumps(plan, indent=1, ensure_ascii=False) + "\n")
+        atomic_write(self.root / "plans" / f"{name}.json", json.dumps(plan, indent=1, ensure_ascii=False) + "\n")
 
     def has_plan(self, name: str) -> bool:
         """Return whether the experiment was run."""

@@ -19,7 +19,7 @@ from dgmark.errors import InputError, SettingsError
 from dgmark.models.denoiser import CacheMode
 from dgmark.models.load import load_model
 from dgmark.rows.jsonl import Row
-from dgmark.rows.whole_files import write_whole
+from dgmark.rows.outputs import atomic_write
 from dgmark_lab.evaluate import BUILTIN_JUDGE, Judge, load_judge, perplexity
 from dgmark_lab.evaluate.repetition import distinct_ngrams, periodic, repeated_ngrams
 from dgmark_lab.training.corpus import Document, file_hash, read_documents
@@ -186,9 +186,9 @@ def main(
         )
         scores = judge_cells(judged, made) if judged else {}
         figures["cells"] = {cell: {**figures_of(made[cell]), "judge": scores.get(cell)} for cell in made}
-        write_whole(out / "samples.html", page(f"Samples of {Path(model).name}", made))
+        atomic_write(out / "samples.html", page(f"Samples of {Path(model).name}", made))
     write_json(out / "evaluation.json", figures)
-    write_whole(out / "evaluation.md", markdown(figures))
+    atomic_write(out / "evaluation.md", markdown(figures))
     stdout().print(markdown(figures), markup=False, soft_wrap=True, end="")
 
 

@@ -13,7 +13,7 @@ import typer
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.cli.console import command_errors, stdout
 from dgmark.errors import CheckpointFormat, InputError, SettingsError
-from dgmark.rows.whole_files import replacing_folder
+from dgmark.rows.outputs import atomic_folder
 from dgmark_lab.training.config import TrainingConfig
 from dgmark_lab.training.layout import DEFAULT_FILE_SIZE, save_model
 from dgmark_lab.training.loop import STATE
@@ -81,7 +81,7 @@ def export(
     tokenizer = training_tokenizer(str(run / "tokens"))
     config = TrainingConfig.model_validate(state.config)
     figures = None if evaluation is None else _figures(evaluation, network)
-    with replacing_folder(out) as beside:
+    with atomic_folder(out) as beside:
         model = beside / "model"
         save_model(
             network,

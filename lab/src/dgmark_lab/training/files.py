@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dgmark.rows.whole_files import write_whole
+from dgmark.rows.outputs import atomic_write
 
 
 def write_json(path: Path, content: Any) -> None:
     """Write JSON with indentation, for people to read."""
-    write_whole(path, json.dumps(content, indent=1) + "\n")
+    atomic_write(path, json.dumps(content, indent=1) + "\n")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dgmark.errors import ResumeMismatch
-from dgmark.rows.whole_files import replacing_file, write_whole
+from dgmark.rows.outputs import atomic_file, atomic_write
 
 Row = dict[str, Any]
 
@@ -25,7 +25,7 @@ class History:
     def __init__(self, path: Path, step: int) -> None:
         self.path = path
         valid = [row for row in read_history(path) if row["step"] <= step]
-        write_whole(path, "".join(json.dumps(row) + "\n" for row in valid))
+        atomic_write(path, "".join(json.dumps(row) + "\n" for row in valid))
 
     def append(self, row: Row) -> None:
         """Write a row; it is on the disk when this returns."""
@@ -75,5 +75,5 @@ def draw_curve(rows: list[Row], path: Path, title: str) -> None:
     axes.xaxis.set_major_formatter(EngFormatter())
     axes.grid(alpha=0.3)
     axes.legend()
-    with replacing_file(path) as beside:
+    with atomic_file(path) as beside:
         figure.savefig(beside, format="png", dpi=120)

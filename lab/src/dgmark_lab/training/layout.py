@@ -13,7 +13,7 @@ from transformers import LlamaForCausalLM
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.errors import SettingsError
 from dgmark.models.families.llada import RENAMINGS
-from dgmark.rows.whole_files import replacing_folder
+from dgmark.rows.outputs import atomic_folder
 from dgmark_lab.training.files import write_json
 from dgmark_lab.training.networks import Network
 from dgmark_lab.training.tokens import END, MASK, PAD, START, SpecialIds
@@ -49,7 +49,7 @@ def save_model(
     Raises:
         SettingsError: the model is a masked diffusion model, but its tokenizer has no mask token.
     """
-    with replacing_folder(folder) as beside:
+    with atomic_folder(folder) as beside:
         if network.family == "llada":
             config = llada_config(network.module, special, context, dtype)
             write_json(beside / "config.json", config)

@@ -16,7 +16,7 @@ from jaxtyping import Int, UInt16
 
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.errors import InputError, NoTexts
-from dgmark.rows.whole_files import replacing_folder
+from dgmark.rows.outputs import atomic_folder
 from dgmark_lab.training.corpus import Document, file_hash, read_documents
 from dgmark_lab.training.files import write_json
 from dgmark_lab.training.tokens import save_tokenizer, train_bpe, training_tokenizer
@@ -78,7 +78,7 @@ def prepare_shards(
         shards = open_shards(folder)
         if shards.manifest["made_from"] == source:
             return shards
-    with replacing_folder(folder) as beside:
+    with atomic_folder(folder) as beside:
         if tokenizer is None:
             backend = train_bpe((document.text for document in read_documents(data)), vocab_size)
             save_tokenizer(backend, beside)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from dgmark.errors import ResumeMismatch
-from dgmark.rows.whole_files import replacing_file
+from dgmark.rows.outputs import atomic_file
 from dgmark_lab.training.config import FREE_SECTIONS, Schedule, TrainingConfig, differing_keys
 
 SCHEMA = 1
@@ -50,7 +50,7 @@ class State:
 
 def save_state(state: State, path: Path) -> None:
     """Write the file; a crash leaves the previous one intact."""
-    with replacing_file(path) as beside:
+    with atomic_file(path) as beside:
         torch.save({"schema": SCHEMA, **vars(state)}, beside)
 
 

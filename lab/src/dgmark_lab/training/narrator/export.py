@@ -21,7 +21,7 @@ from dgmark.cli.console import command_errors, stdout
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.assembly import ADAPTERS, MASK, with_adapters
 from dgmark.models.assembly import BASE as PARTS
-from dgmark.rows.whole_files import replacing_folder
+from dgmark.rows.outputs import atomic_folder
 from dgmark_lab.training.files import write_json
 from dgmark_lab.training.narrator.adapter import AdaptedLlama
 from dgmark_lab.training.narrator.base import BASE, END, SMOLLM2
@@ -58,7 +58,7 @@ def export(run: Path, base: Path, out: Path) -> int:
     rounded = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in adapters.items()}
     backend = tokenizers.Tokenizer.from_file(str(base / "tokenizer.json"))
     backend.add_special_tokens([AddedToken(MASK_TOKEN, normalized=False)])
-    with replacing_folder(out) as beside:
+    with atomic_folder(out) as beside:
         save_file(rounded, beside / ADAPTERS)
         write_json(beside / PARTS, asdict(SMOLLM2))
         write_json(beside / "config.json", config_of(read_object(base / "config.json")))

@@ -14,7 +14,7 @@ from transformers import LlamaForCausalLM
 
 from dgmark.cli.console import stderr
 from dgmark.errors import ResumeMismatch, SettingsError
-from dgmark.rows.whole_files import replacing_file
+from dgmark.rows.outputs import atomic_file
 from dgmark_lab.training.history import History, draw_curve, read_history
 from dgmark_lab.training.narrator.adapter import AdaptedLlama, Layout
 from dgmark_lab.training.narrator.config import NarratorConfig
@@ -214,7 +214,7 @@ class NarratorTrainer:
 
     def save(self) -> None:
         """Write the state file."""
-        with replacing_file(self.out / STATE) as beside:
+        with atomic_file(self.out / STATE) as beside:
             torch.save(
                 {
                     "schema": SCHEMA,

@@ -18,7 +18,7 @@ from dgmark.checkpoint.families import BLOCK_LLAMA
 from dgmark.checkpoint.tokenizer import read_tokenizer
 from dgmark.cli.console import stderr
 from dgmark.errors import InputError, NoTexts
-from dgmark.rows.whole_files import write_whole
+from dgmark.rows.outputs import atomic_write
 from dgmark_lab.evaluate.repetition import repeated_ngrams
 from dgmark_lab.training.narrator.config import OwnTexts
 from dgmark_lab.training.narrator.rows import Passage
@@ -115,5 +115,5 @@ def _batches(path: Path) -> int:
     if torn:
         count -= 1
         kept = [row for row in rows if row["batch"] < count]
-        write_whole(path, "".join(json.dumps(row) + "\n" for row in kept))
+        atomic_write(path, "".join(json.dumps(row) + "\n" for row in kept))
     return count

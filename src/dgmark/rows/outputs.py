@@ -1,0 +1,115 @@
+"""Outputs: never a file that is read, and written whole or not at all."""
+
+import errno
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dgmark.errors import InputError, SettingsError
+from dgmark.rows.inputs import STDIN
+
+
+def guard_output(out: Path | None, sources: Iterable[str | None]) -> None:
+    """Refuse an output that is one of the inputs, under any name, or lies in a folder of them.
+
+    Its rows would be read as inputs, endlessly, or replace the only copy of them.
+
+    Args:
+        out: the output, which need not exist; None for none.
+        sources: the inputs: files, folders, "-" for standard input, and None for none.
+
+    Raises:
+        SettingsError: the output is read.
+    """
+    if out is None:
+        return
+    place, written = Path(os.path.realpath(out)), _status(out)
+    for source in (one for one in sources if one is not None):
+        if source != STDIN and os.path.isdir(source) and place.is_relative_to(os.path.realpath(source)):
+            raise SettingsError(f"the output {out} lies in {source}, which is read: choose a place outside it")
+        if written and any(read and os.path.samestat(written, read) for read in map(_status, _files(source))):
+            name = "standard input" if source == STDIN else source
+            raise SettingsError(f"the output {out} is the same file as {name}, which is read: choose another file")
+
+
+def _status(file: str | Path | int) -> os.stat_result | None:
+    """The file that a name or descriptor leads to, if there is one."""
+    try:
+        return os.stat(file)
+    except (OSError, ValueError):
+        return None
+
+
+def _files(source: str) -> Iterator[str | int]:
+    """The files that reading a source opens, by name or descriptor."""
+    if source == STDIN:
+        try:
+            yield sys.stdin.fileno()
+        except (OSError, ValueError, AttributeError):  # it is closed, or not a file
+            return
+    elif os.path.isdir(source):
+        for folder, _, names in os.walk(source):
+            yield from (os.path.join(folder, name) for name in names)
+    else:
+        yield source
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary path next to `path`. If the block succeeds, its file is synced to disk and replaces `path`.
+
+    Of a link, the file that it leads to is replaced. A file that is replaced keeps its permissions.
+
+    Raises:
+        OSError: `path` is a folder or a device, or cannot be written.
+    """
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a file")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        yield temporary
+        with open(temporary, "rb") as written:
+            os.fsync(written.fileno())
+        if path.exists():
+            shutil.copymode(path, temporary)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_folder(folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder next to `folder`. If the block succeeds, it replaces `folder`.
+
+    Of a link, the folder that it leads to is replaced.
+    """
+    folder = Path(os.path.realpath(folder))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
+    temporary.mkdir()
+    try:
+        yield temporary
+        if folder.exists():
+            shutil.rmtree(folder)
+        os.replace(temporary, folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def atomic_write(path: Path, content: str | bytes) -> None:
+    """Write a file whole or not at all.
+
+    Raises:
+        InputError: the file cannot be written; an existing file stays unchanged.
+    """
+    try:
+        with atomic_file(path) as temporary:
+            temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}; make room, or choose another place") from error

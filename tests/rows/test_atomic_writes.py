@@ -1,0 +1,152 @@
+"""Outputs: no place that is read, and files and folders written whole or not at all, through links."""
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dgmark.errors import InputError, SettingsError
+from dgmark.rows.outputs import atomic_file, atomic_folder, atomic_write, guard_output
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "texts" / "deep" / "in.txt"
+    path.parent.mkdir(parents=True)
+    path.write_text("A text.")
+    return path
+
+
+def test_an_input_is_refused_under_every_name(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    symbolic, hard, folder = tmp_path / "symbolic", tmp_path / "hard", tmp_path / "folder"
+    symbolic.symlink_to(source)
+    hard.hardlink_to(source)
+    folder.symlink_to(source.parent)
+    monkeypatch.chdir(source.parent)
+    names = [source, symbolic, hard, folder / "in.txt", Path("in.txt"), Path("../deep/in.txt")]
+    for out in names:
+        for read in names:
+            with pytest.raises(SettingsError, match="which is read"):
+                guard_output(out, ["elsewhere", str(read)])
+
+
+def test_a_place_in_a_folder_that_is_read_is_refused(source: Path, tmp_path: Path) -> None:
+    folder, hard = tmp_path / "texts", tmp_path / "hard"
+    hard.hardlink_to(source)
+    for out in (folder / "new.jsonl", source, folder / "new" / "new.jsonl", hard, folder):
+        with pytest.raises(SettingsError, match="which is read"):
+            guard_output(out, [str(folder)])
+
+
+def test_standard_input_is_refused_under_its_names(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open(source) as given:
+        monkeypatch.setattr(sys, "stdin", given)
+        with pytest.raises(SettingsError, match="same file as standard input"):
+            guard_output(source, ["-"])
+        with pytest.raises(SettingsError, match="which is read"):
+            guard_output(source, [f"/dev/fd/{given.fileno()}"])
+        guard_output(source.with_name("other"), ["-"])
+    guard_output(source, ["-"])  # it is closed
+
+
+def test_other_places_are_free(source: Path, tmp_path: Path) -> None:
+    other = tmp_path / "texts beside"
+    other.mkdir()
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    (other / "copy").write_text("A text.")
+    for out in (None, other / "copy", tmp_path / "new.jsonl", tmp_path / "no" / "such" / "folder", loop):
+        guard_output(out, [str(source), str(tmp_path / "texts"), "missing", None])
+    read, written = os.pipe()
+    guard_output(other / "copy", [f"/dev/fd/{read}"])
+    os.close(read)
+    os.close(written)
+
+
+# --- atomic writes ---------------------------------------------------------------------------------
+
+
+def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "new folder" / "file"
+    atomic_write(path, "one")
+    atomic_write(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_the_file_that_a_link_leads_to_is_replaced_and_the_link_stays(tmp_path: Path, exists: bool) -> None:
+    path, link = tmp_path / "folder" / "file", tmp_path / "link"
+    path.parent.mkdir()
+    if exists:
+        path.write_text("old")
+    link.symlink_to(Path("folder") / "file")
+    atomic_write(link, "new")
+    assert link.is_symlink()
+    assert path.read_text() == "new"
+    assert not path.is_symlink()
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["folder", "link"]
+
+
+def test_the_folder_that_a_link_leads_to_is_replaced_and_the_link_stays(tmp_path: Path) -> None:
+    folder, link = tmp_path / "folder", tmp_path / "link"
+    folder.mkdir()
+    (folder / "old").touch()
+    link.symlink_to(folder)
+    with atomic_folder(link) as beside:
+        (beside / "new").touch()
+    assert link.is_symlink()
+    assert [entry.name for entry in folder.iterdir()] == ["new"]
+
+
+def test_a_replaced_file_keeps_its_permissions(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    path.chmod(0o640)
+    atomic_write(path, "new")
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_block_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def half(temporary: Path) -> None:
+        temporary.write_text("ne")
+        raise ValueError("stop")
+
+    with pytest.raises(ValueError, match="stop"), atomic_file(path) as temporary:
+        half(temporary)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_without_room_is_an_error_of_input_and_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    code = (
+        "import sys; from pathlib import Path; from dgmark.errors import InputError;"
+        "from dgmark.rows.outputs import atomic_write\n"
+        "try: atomic_write(Path(sys.argv[1]), 'x' * 1000)\n"
+        "except InputError as error: print(error)"
+    )
+    said = subprocess.run(
+        [sys.executable, "-B", "-c", code, str(path)],  # -B: the limit would cut bytecode, too
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout == f"{path} cannot be written: File too large; make room, or choose another place\n"
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("taken", ["/dev/full", "."])
+def test_what_is_no_file_is_not_replaced(taken: str) -> None:
+    with pytest.raises(InputError, match="cannot be written"):
+        atomic_write(Path(taken), "x")
+    assert Path("/dev/full").is_char_device()
