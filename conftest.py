@@ -14,8 +14,7 @@ hypothesis.settings.register_profile("dgmark", deadline=None)  # speed is measur
 hypothesis.settings.load_profile("dgmark")
 shape_checks.install()  # before what is to be checked is imported
 
-from dgmark.models.load import load_model  # noqa: E402
-from dgmark.models.network import NetworkDenoiser  # noqa: E402
+from dgmark.models.load import NetworkDenoiser, load_model  # noqa: E402
 from dgmark_lab.training.shards import Shards  # noqa: E402
 from support.training_setup import tiny_shards  # noqa: E402
 

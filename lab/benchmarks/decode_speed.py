@@ -25,7 +25,7 @@ from corpus import bench_key
 from dgmark import DecodeConfig, load_model
 from dgmark.decode import Canvas, KeyMatching, RoundTrip, decode_steps, everything
 from dgmark.models.denoiser import Session
-from dgmark.models.network import NetworkDenoiser
+from dgmark.models.load import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
 from dgmark_lab.experiments.prompt_sets import BUILTIN_PROMPTS
 

@@ -27,7 +27,7 @@ from dgmark.checkpoint.families import BLOCK_LLAMA
 from dgmark.checkpoint.folder import NARRATOR
 from dgmark.decode import generate
 from dgmark.models.chat import chat_prompt
-from dgmark.models.network import NetworkDenoiser
+from dgmark.models.load import NetworkDenoiser
 from dgmark.rows.outputs import atomic_write
 from dgmark_lab.evaluate import Judge, load_judge
 from dgmark_lab.evaluate.intervals import Bootstrap, Interval

@@ -22,7 +22,7 @@ from dgmark.watermark.key_file import KeyFilePermissionWarning
 if TYPE_CHECKING:
     from dgmark.decode import DecodeConfig, Generation, Infilling, Trace, generate, infill, select, stream
     from dgmark.decode.settings_file import read_settings
-    from dgmark.models.convert import convert
+    from dgmark.models.convert import convert_checkpoint
     from dgmark.models.denoiser import Denoiser
     from dgmark.models.load import load_model
 
@@ -32,7 +32,7 @@ _NEED_TORCH = {
     "Generation": "dgmark.decode",
     "Infilling": "dgmark.decode",
     "Trace": "dgmark.decode",
-    "convert": "dgmark.models.convert",
+    "convert_checkpoint": "dgmark.models.convert",
     "generate": "dgmark.decode",
     "infill": "dgmark.decode",
     "load_model": "dgmark.models.load",
@@ -61,7 +61,7 @@ __all__ = [
     "WatermarkKey",
     "WatermarkSpec",
     "__version__",
-    "convert",
+    "convert_checkpoint",
     "detect",
     "detect_file",
     "generate",

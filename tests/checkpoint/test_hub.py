@@ -8,7 +8,7 @@ import pytest
 import torch
 from huggingface_hub import constants
 
-from dgmark import WatermarkKey, convert, load_model, load_tokenizer
+from dgmark import WatermarkKey, convert_checkpoint, load_model, load_tokenizer
 from dgmark.checkpoint.folder import find_checkpoint
 from dgmark.checkpoint.hub import is_hub_id, snapshot
 from dgmark.errors import CheckpointFormat, ModelNotFound
@@ -110,7 +110,7 @@ def test_weights_are_fetched_only_of_what_can_be_loaded(
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     with pytest.raises(CheckpointFormat, match="'gpt2'"):
-        convert("lab/gpt", tmp_path / "target") if convert_it else load_model("lab/gpt")
+        convert_checkpoint("lab/gpt", tmp_path / "target") if convert_it else load_model("lab/gpt")
     assert asked == [["*.json", "merges.txt"]]
 
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from dgmark.decode import DecodeConfig, KeyMatching, Matching, Response, decode, everything
 from dgmark.decode.guards import good_enough, prolongs_loop
 from dgmark.decode.schedule import blocks, confident_count, quotas
+from dgmark.models.denoiser import BlockOrigin, ConfidenceSource
 from dgmark.models.toy import ToyDenoiser
-from dgmark.models.traits import BlockOrigin, ConfidenceSource
 from dgmark.watermark.groups import WatermarkSpec, group_table
 from dgmark.watermark.key import WatermarkKey
 from support.plain_decoding import InMatchingSet, Plain, decode_plainly, dream_counts, get_num_transfer_tokens, in_loop

@@ -18,7 +18,7 @@ from dgmark.cli import app
 from dgmark.decode import RowFinished
 from dgmark.errors import ModelFault
 from dgmark.models import load as loading
-from dgmark.models.network import NetworkDenoiser
+from dgmark.models.load import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
 from dgmark_lab.attacks.refill import Refill
 from dgmark_lab.baselines import SCHEMES, scheme

@@ -17,7 +17,7 @@ from dgmark.errors import (
     TokenizerMismatch,
     VocabularyMismatch,
 )
-from dgmark.models.network import NetworkDenoiser
+from dgmark.models.load import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.groups import WatermarkSpec
 

@@ -10,7 +10,7 @@ import dgmark
 from dgmark.cli import app
 from dgmark.decode.infilling import holes_in
 from dgmark.errors import InputError, PromptTooLong, SettingsError
-from dgmark.models.network import NetworkDenoiser
+from dgmark.models.load import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
 from support.known_keys import bound_key, known_key
 from support.unchecked import unchecked

@@ -14,7 +14,7 @@ from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.decode import DecodeConfig, KeyMatching, decode
 from dgmark.errors import SettingsError
 from dgmark.models.denoiser import CacheMode, Denoiser, Session
-from dgmark.models.sessions.bidirectional import NetworkSession
+from dgmark.models.sessions.bidirectional import BidirectionalSession
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.groups import WatermarkSpec, group_table
 from dgmark.watermark.key import WatermarkKey
@@ -60,7 +60,7 @@ class TinyNetwork:
 
     def session(self, cache: CacheMode, padding: Tensor | None = None) -> Session:
         assert padding is None
-        return NetworkSession(self.network, cache)
+        return BidirectionalSession(self.network, cache)
 
     def __call__(self, ids: Tensor) -> Tensor:
         return self.session("none").begin(ids, 0, ids.shape[1])

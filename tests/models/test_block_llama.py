@@ -10,8 +10,7 @@ from torch import Tensor
 
 from dgmark import WatermarkKey, WatermarkSpec, generate
 from dgmark.errors import SettingsError
-from dgmark.models.load import load_model
-from dgmark.models.network import NetworkDenoiser
+from dgmark.models.load import NetworkDenoiser, load_model
 from support import tiny_checkpoints as tiny
 
 CLOSE = 1e-4
@@ -126,11 +125,11 @@ def test_padded_rows_answer_as_they_do_alone(model: NetworkDenoiser, cache: Any)
     third = session.begin(ids[1:], 40, 48)
     for row, columns in enumerate(padding.tolist()):
         alone = ids[row, None, columns:]
-        expected = model.window(alone, 30 - columns, 40 - columns)[0]
+        expected = model.session("none").begin(alone, 30 - columns, 40 - columns)[0]
         assert (first[row] - expected).abs().max() < CLOSE
         if row:
             assert (second[row] - expected).abs().max() < CLOSE
-            expected = model.window(alone, 40 - columns, 48 - columns)[0]
+            expected = model.session("none").begin(alone, 40 - columns, 48 - columns)[0]
             assert (third[row - 1] - expected).abs().max() < CLOSE
 
 

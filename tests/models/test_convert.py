@@ -9,7 +9,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from dgmark import convert, load_model
+from dgmark import convert_checkpoint, load_model
 from dgmark.errors import CheckpointFormat, SettingsError
 from support import tiny_checkpoints as tiny
 
@@ -23,7 +23,7 @@ def test_a_converted_checkpoint_is_the_same_model(tmp_path: Path, family: str, d
     source, target = tmp_path / "source", tmp_path / "made" / "target"
     tiny.write(source, family, state)
     tiny.write_shards(source, state)
-    convert(source, target)
+    convert_checkpoint(source, target)
     before, after = (load_model(str(path), dtype="fp32", device="cpu") for path in (source, target))
     assert torch.equal(before(IDS), after(IDS))
     assert after.family is before.family
@@ -39,7 +39,7 @@ def test_a_converted_checkpoint_is_the_same_model(tmp_path: Path, family: str, d
 
 
 def test_the_built_in_model_keeps_its_tie(tmp_path: Path) -> None:
-    convert("storyteller", tmp_path / "copy")
+    convert_checkpoint("storyteller", tmp_path / "copy")
     with safe_open(tmp_path / "copy" / "model.safetensors", framework="pt") as file:
         assert "lm_head.weight" not in file.keys()  # noqa: SIM118
     before, after = load_model(device="cpu"), load_model(str(tmp_path / "copy"), device="cpu")
@@ -48,8 +48,8 @@ def test_the_built_in_model_keeps_its_tie(tmp_path: Path) -> None:
 
 def test_a_converted_checkpoint_converts_again(tmp_path: Path) -> None:
     tiny.write(tmp_path / "source", "llada2")
-    convert(tmp_path / "source", tmp_path / "once")
-    convert(tmp_path / "once", tmp_path / "twice")
+    convert_checkpoint(tmp_path / "source", tmp_path / "once")
+    convert_checkpoint(tmp_path / "once", tmp_path / "twice")
     once, twice = (load_file(tmp_path / name / "model.safetensors") for name in ("once", "twice"))
     assert set(once) == set(twice)
     assert all(torch.equal(once[name], twice[name]) for name in once)
@@ -59,7 +59,7 @@ def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
     tiny.write(tmp_path / "source", "dream")
     (tmp_path / "target").mkdir()
     with pytest.raises(SettingsError, match="is there already"):
-        convert(tmp_path / "source", tmp_path / "target")
+        convert_checkpoint(tmp_path / "source", tmp_path / "target")
     assert list((tmp_path / "target").iterdir()) == []
 
 
@@ -71,7 +71,7 @@ def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("dgmark.models.convert.save_file", full)
     with pytest.raises(SettingsError, match="cannot be written: no space left"):
-        convert(tmp_path / "source", tmp_path / "target")
+        convert_checkpoint(tmp_path / "source", tmp_path / "target")
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
@@ -79,7 +79,7 @@ def test_a_target_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     tiny.write(tmp_path / "source", "dream")
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingsError, match="cannot be written"):
-        convert(tmp_path / "source", tmp_path / "file" / "target")
+        convert_checkpoint(tmp_path / "source", tmp_path / "file" / "target")
 
 
 def test_of_several_number_formats_the_widest_is_kept(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_of_several_number_formats_the_widest_is_kept(tmp_path: Path) -> None:
     state |= {name: state[name].bfloat16() for name in first}
     tiny.write(tmp_path / "source", "llada", state)
     tiny.write_shards(tmp_path / "source", state)
-    convert(tmp_path / "source", tmp_path / "target")
+    convert_checkpoint(tmp_path / "source", tmp_path / "target")
     before, after = (load_model(str(tmp_path / name), dtype="fp32", device="cpu") for name in ("source", "target"))
     assert torch.equal(before(IDS), after(IDS))
 
@@ -99,7 +99,7 @@ def test_who_may_read_it_is_as_the_umask_says(tmp_path: Path, umask: int, folder
     tiny.write(tmp_path / "source", "dream")
     before = os.umask(umask)
     try:
-        convert(tmp_path / "source", tmp_path / "target")
+        convert_checkpoint(tmp_path / "source", tmp_path / "target")
     finally:
         os.umask(before)
     assert (tmp_path / "target").stat().st_mode & 0o777 == folder_mode
@@ -109,9 +109,9 @@ def test_who_may_read_it_is_as_the_umask_says(tmp_path: Path, umask: int, folder
 def test_what_cannot_be_converted_is_refused(tmp_path: Path) -> None:
     tiny.write(tmp_path / "quantized", "dream", quantization_config={"quant_method": "awq"})
     with pytest.raises(SettingsError, match="is quantized"):
-        convert(tmp_path / "quantized", tmp_path / "target")
+        convert_checkpoint(tmp_path / "quantized", tmp_path / "target")
     state = tiny.write(tmp_path / "integers", "dream")
     save_file({name: t.to(torch.int8) for name, t in state.items()}, tmp_path / "integers" / "model.safetensors")
     with pytest.raises(CheckpointFormat, match="holds I8"):
-        convert(tmp_path / "integers", tmp_path / "target")
+        convert_checkpoint(tmp_path / "integers", tmp_path / "target")
     assert not (tmp_path / "target").exists()

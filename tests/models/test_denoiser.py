@@ -10,9 +10,8 @@ from torch import Tensor
 
 from dgmark import generate
 from dgmark.errors import ModelFault, SettingsError
-from dgmark.models.denoiser import CacheMode, Session, open_session
+from dgmark.models.denoiser import BlockOrigin, CacheMode, ConfidenceSource, Session, Traits, open_session, traits_of
 from dgmark.models.toy import ToyDenoiser
-from dgmark.models.traits import BlockOrigin, ConfidenceSource, Traits, traits_of
 from support.fresh_process import run_fresh
 from support.unchecked import unchecked
 
@@ -145,16 +144,25 @@ def test_a_result_that_is_not_what_a_forward_gives_is_an_error(answer: Callable[
     assert caught.value.rows == (0,)
 
 
-class Windowed(ToyDenoiser):
-    """A toy whose windows are too small."""
+class ShortWindows(ToyDenoiser):
+    """A toy that is its own session, whose windows are too small."""
 
-    def window(self, ids: Tensor, start: int, stop: int) -> Tensor:
+    def session(self, cache: CacheMode) -> Session:  # noqa: ARG002
+        return self
+
+    def begin(self, ids: Tensor, start: int, stop: int) -> Tensor:
         return self(ids)[:, start : stop - 1]
+
+    def step(self, ids: Tensor, owner: Tensor, start: int, stop: int) -> Tensor:  # noqa: ARG002
+        return self.begin(ids, start, stop)
+
+    def keep(self, rows: Tensor) -> None:
+        pass
 
 
 def test_windows_of_another_shape_are_an_error() -> None:
     with pytest.raises(ModelFault, match=r"toy gave logits of shape \(1, 3, 32\), where .*\(1, 4, 32\)"):
-        generate(Windowed(), "w1", key=None, length=8, block_length=4)
+        generate(ShortWindows(), "w1", key=None, length=8, block_length=4)
 
 
 def test_a_model_of_ones_own_writes_as_any_other() -> None:

@@ -42,8 +42,7 @@ from dgmark.models.architecture import quantization_of
 from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import open_session
 from dgmark.models.families.llada2 import RENAMINGS
-from dgmark.models.load import load_model
-from dgmark.models.network import NetworkDenoiser
+from dgmark.models.load import NetworkDenoiser, load_model
 from dgmark.models.special_ids import find_end_ids, find_mask_id
 from dgmark.models.toy import ToyDenoiser
 from dgmark.models.weights import native_name
@@ -146,7 +145,9 @@ def test_the_window_holds_the_logits_of_its_positions(models: dict[str, NetworkD
     whole = model(ids)
     assert whole.shape == (2, 70, model.vocab_size)
     for start, stop in [(0, 70), (5, 6), (40, 70)]:
-        torch.testing.assert_close(model.window(ids, start, stop), whole[:, start:stop], rtol=0, atol=CLOSE)
+        torch.testing.assert_close(
+            model.session("none").begin(ids, start, stop), whole[:, start:stop], rtol=0, atol=CLOSE
+        )
 
 
 def test_every_tensor_of_llada2_has_its_place(
@@ -526,13 +527,13 @@ def test_code_of_a_checkpoint_is_never_run(tmp_path: Path) -> None:
         ("bert", {"architectures": ["BertModel"]}, "model_type 'bert'; families"),
         ("bert", {"architectures": ...}, "model_type 'bert'; families"),
         ("llada", {"include_bias": True}, "include_bias is True, only False"),
-        ("dream", {"use_sliding_window": True}, "sliding windows"),
+        ("dream", {"use_sliding_window": True}, "use_sliding_window is True, only False"),
         ("dream", {"rope_theta": ...}, "lacks 'rope_theta'"),
         ("llada-moe", {"moe_layer_freq": [0, 1, 1]}, "layers without experts"),
         ("llada-moe", {"clip_qkv": 8.0}, "clip_qkv is 8.0, only None"),
         ("llada2", {"score_function": "softmax"}, "score_function is 'softmax', only 'sigmoid'"),
         ("llada2", {"rope_scaling": {"type": "yarn"}}, "rope_scaling"),
-        ("llada2", {"num_experts": ..., "n_group": ...}, "lacks 'num_experts'"),
+        ("llada2", {"num_experts": ..., "n_group": ...}, "lacks 'n_group'"),
         ("dream", {"model_type": ["Dream"]}, "model_type is .*, which is no name"),
         ("dream", {"dgmark_family": 3}, "dgmark_family is 3, which is no name"),
         ("dream", {"dgmark_family": "gpt"}, "dgmark_family is 'gpt', not one of: llada"),

@@ -15,10 +15,9 @@ from transformers import LlamaForCausalLM
 
 from dgmark.checkpoint.folder import Checkpoint, find_checkpoint
 from dgmark.errors import CheckpointFormat, ModelNotFound, SettingsError
-from dgmark.models.denoiser import Denoiser, WindowDenoiser, window_of
+from dgmark.models.denoiser import Denoiser
 from dgmark.models.families.llada import RENAMINGS, llama_config
-from dgmark.models.load import load_model
-from dgmark.models.network import NetworkDenoiser
+from dgmark.models.load import NetworkDenoiser, load_model
 from dgmark.models.toy import ToyDenoiser
 from dgmark.models.weights import native_name
 
@@ -235,33 +234,6 @@ def test_a_later_token_changes_an_earlier_logit(storyteller: NetworkDenoiser, st
     other = story_ids.clone()
     other[:, -1] = 100
     assert (storyteller(other)[:, 0] - storyteller(story_ids)[:, 0]).abs().max() > 1e-3
-
-
-def test_the_window_holds_the_logits_of_its_positions(storyteller: NetworkDenoiser, story_ids: Tensor) -> None:
-    whole = storyteller(story_ids)
-    assert whole.shape == (*story_ids.shape, storyteller.vocab_size)
-    for start, stop in [(0, story_ids.shape[1]), (5, 6), (story_ids.shape[1] - 8, story_ids.shape[1])]:
-        window = window_of(storyteller)(story_ids, start, stop)
-        torch.testing.assert_close(window, whole[:, start:stop], rtol=0, atol=1e-4)
-
-
-def test_a_model_without_a_window_is_called_whole() -> None:
-    toy = ToyDenoiser()
-    ids = torch.tensor([[2, 3, 0, 0]])
-    assert not isinstance(toy, WindowDenoiser)
-    assert torch.equal(window_of(toy)(ids, 1, 3), toy(ids)[:, 1:3])
-
-
-def test_a_model_with_a_window_computes_no_more_than_that() -> None:
-    class Windowed(ToyDenoiser):
-        def __call__(self, ids: Tensor) -> Tensor:
-            raise AssertionError(f"the whole canvas was asked for: {ids}")
-
-        def window(self, ids: Tensor, start: int, stop: int) -> Tensor:
-            return ToyDenoiser()(ids)[:, start:stop]
-
-    ids = torch.tensor([[2, 3, 0, 0]])
-    assert torch.equal(window_of(Windowed())(ids, 1, 3), ToyDenoiser()(ids)[:, 1:3])
 
 
 def test_the_models_of_this_package_meet_the_protocol(storyteller: NetworkDenoiser) -> None:

@@ -9,8 +9,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from dgmark.errors import SettingsError
 from dgmark.models.denoiser import CacheMode, open_session
-from dgmark.models.network import NetworkDenoiser
-from dgmark.models.sessions.bidirectional import NetworkSession
+from dgmark.models.load import NetworkDenoiser
+from dgmark.models.sessions.bidirectional import BidirectionalSession
 from dgmark.models.toy import ToyDenoiser
 
 START, STOP, LENGTH = 9, 14, 23
@@ -104,7 +104,7 @@ def test_a_step_computes_what_is_not_cached_and_takes_the_rest_as_it_was(
     network: LlamaForCausalLM, mode: CacheMode, shift: int
 ) -> None:
     before = canvases(1, 3)
-    session = NetworkSession(network, mode, shift=shift)
+    session = BidirectionalSession(network, mode, shift=shift)
     plain = Plain(network)
     first = session.begin(before, START, STOP)
     # rows have 1, 3 and 2 candidates
@@ -125,11 +125,11 @@ def test_a_step_computes_what_is_not_cached_and_takes_the_rest_as_it_was(
 @pytest.mark.parametrize("mode", ["prefix", "dual"])
 def test_a_cache_is_an_approximation_here(network: LlamaForCausalLM, mode: CacheMode) -> None:
     before = canvases(3, 1)
-    session = NetworkSession(network, mode)
+    session = BidirectionalSession(network, mode)
     session.begin(before, START, STOP)
     after = changed(before, seed=4)
     cached = session.step(after, torch.tensor([0]), START, STOP)
-    exact = NetworkSession(network, "none").begin(after, START, STOP)
+    exact = BidirectionalSession(network, "none").begin(after, START, STOP)
     assert not torch.allclose(cached, exact, atol=1e-3)
 
 
@@ -137,12 +137,12 @@ def test_a_cache_is_an_approximation_here(network: LlamaForCausalLM, mode: Cache
 def test_steps_leave_no_trace_in_the_cache(network: LlamaForCausalLM, mode: CacheMode) -> None:
     """Many candidates, then few, then rows left out: each step answers as if it were the first."""
     before = canvases(5, 4)
-    session = NetworkSession(network, mode)
+    session = BidirectionalSession(network, mode)
     session.begin(before, START, STOP)
     for owner in ([0, 0, 0, 0, 1, 2, 3], [0, 1, 2, 3], [1, 1, 3], [2], [0, 0, 1, 1, 2, 2, 3, 3]):
         rows = torch.tensor(owner)
         after = changed(before[rows], seed=len(owner))
-        fresh_session = NetworkSession(network, mode)
+        fresh_session = BidirectionalSession(network, mode)
         fresh_session.begin(before, START, STOP)
         expected = torch.cat([fresh_session.step(after[i, None], rows[i, None], START, STOP) for i in range(len(rows))])
         assert torch.allclose(session.step(after, rows, START, STOP), expected, atol=CLOSE)
@@ -150,12 +150,12 @@ def test_steps_leave_no_trace_in_the_cache(network: LlamaForCausalLM, mode: Cach
 
 def test_the_next_block_renews_the_cache(network: LlamaForCausalLM) -> None:
     before = canvases(6, 2)
-    session = NetworkSession(network, "dual")
+    session = BidirectionalSession(network, "dual")
     session.begin(before, 4, START)
     session.step(before, torch.arange(2), 4, START)
     after = changed(before, 7)[1:]
     session.keep(torch.tensor([1]))
-    fresh_session = NetworkSession(network, "dual")
+    fresh_session = BidirectionalSession(network, "dual")
     assert torch.equal(session.begin(after, START, STOP), fresh_session.begin(after, START, STOP))
     assert torch.equal(
         session.step(after, torch.tensor([0]), START, STOP), fresh_session.step(after, torch.tensor([0]), START, STOP)
@@ -164,8 +164,8 @@ def test_the_next_block_renews_the_cache(network: LlamaForCausalLM) -> None:
 
 def test_with_a_shift_position_0_keeps_its_own_logits(network: LlamaForCausalLM) -> None:
     ids = canvases(8, 1)
-    shifted = NetworkSession(network, "none", shift=1).begin(ids, 0, 3)
-    plain = NetworkSession(network, "none").begin(ids, 0, 3)
+    shifted = BidirectionalSession(network, "none", shift=1).begin(ids, 0, 3)
+    plain = BidirectionalSession(network, "none").begin(ids, 0, 3)
     assert torch.equal(shifted, plain[:, [0, 0, 1]])
 
 
@@ -173,7 +173,7 @@ def test_with_a_shift_position_0_keeps_its_own_logits(network: LlamaForCausalLM)
 @pytest.mark.parametrize("shift", [0, 1])
 def test_a_cached_block_may_begin_at_position_0(network: LlamaForCausalLM, mode: CacheMode, shift: int) -> None:
     ids = canvases(8, 2)
-    session = NetworkSession(network, mode, shift=shift)
+    session = BidirectionalSession(network, mode, shift=shift)
     first = session.begin(ids, 0, 5)
     assert torch.allclose(session.step(ids, torch.arange(2), 0, 5), first, atol=CLOSE)
 
@@ -193,11 +193,11 @@ def test_padded_rows_answer_as_they_do_alone(network: LlamaForCausalLM, mode: Ca
     before = padded(canvases(9, 3), PADDING)
     owner = torch.tensor([0, 0, 1, 2, 2, 2])
     after = changed(before[owner], seed=10)
-    session = NetworkSession(network, mode, shift=shift, padding=PADDING)
+    session = BidirectionalSession(network, mode, shift=shift, padding=PADDING)
     first, second = session.begin(before, START, STOP), session.step(after, owner, START, STOP)
     subset = session.step(after[[3, 4]], torch.tensor([2, 2]), START, STOP)
     for row, count in enumerate(PADDING.tolist()):
-        alone = NetworkSession(network, mode, shift=shift)
+        alone = BidirectionalSession(network, mode, shift=shift)
         start, stop = START - count, STOP - count
         assert torch.allclose(first[row], alone.begin(before[row, None, count:], start, stop)[0], atol=CLOSE)
         for index in (owner == row).nonzero()[:, 0].tolist():
@@ -210,34 +210,36 @@ def test_padded_rows_answer_as_they_do_alone(network: LlamaForCausalLM, mode: Ca
 @pytest.mark.parametrize("mode", ["none", "prefix", "dual"])
 def test_rows_that_are_kept_keep_their_padding(network: LlamaForCausalLM, mode: CacheMode) -> None:
     before = padded(canvases(12, 3), PADDING)
-    session = NetworkSession(network, mode, padding=PADDING)
+    session = BidirectionalSession(network, mode, padding=PADDING)
     session.begin(before, 6, START)
     session.keep(torch.tensor([1, 2]))
     # until the block ends, rows are those of its begin
     assert torch.allclose(
         session.step(before[[0]], torch.tensor([0]), 6, START),
-        NetworkSession(network, "none").begin(before[[0]], 6, START),
+        BidirectionalSession(network, "none").begin(before[[0]], 6, START),
         atol=CLOSE,
     )
     first = session.begin(before[1:], START, STOP)
     second = session.step(before[1:], torch.arange(2), START, STOP)
     for place, count in enumerate(PADDING[1:].tolist()):
-        alone = NetworkSession(network, "none").begin(before[place + 1, None, count:], START - count, STOP - count)[0]
+        alone = BidirectionalSession(network, "none").begin(
+            before[place + 1, None, count:], START - count, STOP - count
+        )[0]
         assert torch.allclose(first[place], alone, atol=CLOSE)
         assert torch.allclose(second[place], alone, atol=CLOSE)
 
 
 def test_no_padding_is_the_forward_without_a_mask(network: LlamaForCausalLM) -> None:
     ids = canvases(13, 2)
-    plain = NetworkSession(network, "none").begin(ids, START, STOP)
-    zeros = NetworkSession(network, "none", padding=torch.zeros(2, dtype=torch.long)).begin(ids, START, STOP)
+    plain = BidirectionalSession(network, "none").begin(ids, START, STOP)
+    zeros = BidirectionalSession(network, "none", padding=torch.zeros(2, dtype=torch.long)).begin(ids, START, STOP)
     assert torch.allclose(plain, zeros, atol=CLOSE)
 
 
 def test_the_storyteller_has_sessions_and_its_window_is_one(storyteller: NetworkDenoiser) -> None:
     ids = torch.randint(4, 8000, (2, 40), generator=torch.Generator().manual_seed(0))
     session = open_session(storyteller, "dual")
-    assert torch.equal(session.begin(ids, 30, 40), storyteller.window(ids, 30, 40))
+    assert torch.equal(session.begin(ids, 30, 40), storyteller.session("none").begin(ids, 30, 40))
 
 
 def test_a_model_without_sessions_runs_whole_forwards() -> None:

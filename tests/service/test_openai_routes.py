@@ -9,8 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import dgmark
-from dgmark.models.load import load_model
-from dgmark.models.network import NetworkDenoiser
+from dgmark.models.load import NetworkDenoiser, load_model
 from dgmark.service.app import create_app
 from dgmark.service.generation_schemas import ChatCompletion, Completion
 from dgmark.service.openai_routes import _readable

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dgmark.models.denoiser import BlockOrigin, ConfidenceSource
 from dgmark.models.toy import ToyDenoiser
-from dgmark.models.traits import BlockOrigin, ConfidenceSource
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ from dgmark.decode.generation import Generation, generations
 from dgmark.decode.prompts import Prepared, Prompt, Request, config_of
 from dgmark.detection.detector import Detector
 from dgmark.errors import SettingsError
-from dgmark.models.denoiser import Denoiser
-from dgmark.models.traits import traits_of
+from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.rows.jsonl import Row
 from dgmark.rows.row_file import RowFile
 from dgmark.rows.runner import RowRun, Task

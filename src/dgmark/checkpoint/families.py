@@ -55,8 +55,8 @@ class Family:
         architectures: `architectures` of its config.json, which tells apart what shares a model_type.
         mask_tokens: names of the mask token, the first one that the tokenizer knows holds.
         known_ids: special ids of the published checkpoints by their padded vocabulary.
-        defaults: decoding settings of the paper; see `dgmark.models.traits.Traits`.
-        confidence_source: see `dgmark.models.traits.Traits`.
+        defaults: decoding settings of the paper; see `dgmark.models.denoiser.Traits`.
+        confidence_source: see `dgmark.models.denoiser.Traits`.
         shift: 1 if the hidden state at i - 1 predicts position i, else 0.
         block_multiple: positions of a block of its attention mask; None if attention is bidirectional throughout.
         context_length: most positions it was trained on, where config.json states more.

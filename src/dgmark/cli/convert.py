@@ -19,6 +19,6 @@ def convert(
 ) -> None:
     """Rewrite a checkpoint to load faster: one safetensors file, with final tensor names. The logits stay the same."""
     with needed_extra("generate", "converting"):
-        from dgmark.models.convert import convert as convert_checkpoint
+        from dgmark.models.convert import convert_checkpoint
     convert_checkpoint(source, target, revision=loading.get("revision"), family=loading.get("family"))
     print(f"{target}: converted from {source}; use it with --model {target}")

@@ -23,7 +23,7 @@ from dgmark.rows.outputs import atomic_write
 from dgmark.watermark.key import WatermarkKey
 
 if TYPE_CHECKING:
-    from dgmark.models.network import NetworkDenoiser
+    from dgmark.models.load import NetworkDenoiser
 
 
 @dataclass(frozen=True)

@@ -228,7 +228,7 @@ class Generator:
     def must_agree(self) -> Row:
         """The fields that all rows of one file share."""
         from dgmark.decode.generation import scheme_row
-        from dgmark.models.traits import traits_of
+        from dgmark.models.denoiser import traits_of
 
         prepared, traits = self.prepared, traits_of(self.prepared.model)
         return {

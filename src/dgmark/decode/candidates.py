@@ -15,8 +15,7 @@ from dgmark.decode.config import DecodeConfig
 from dgmark.decode.proposals import propose
 from dgmark.decode.steering import Steering, View
 from dgmark.errors import SettingsError
-from dgmark.models.denoiser import Denoiser
-from dgmark.models.traits import traits_of
+from dgmark.models.denoiser import Denoiser, traits_of
 
 
 def forbidden_ids(model: Denoiser) -> Int[Tensor, " f"]:

@@ -128,7 +128,7 @@ class DecodeConfig:
         Raises:
             SettingsError: a setting is unknown, or invalid for this model or for any.
         """
-        from dgmark.models.traits import traits_of
+        from dgmark.models.denoiser import traits_of
 
         traits = traits_of(model)
         config = cls(**{**traits.defaults, **settings})

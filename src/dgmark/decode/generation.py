@@ -8,8 +8,7 @@ from dgmark.decode.canvas import Progress, Response, Trace, collect
 from dgmark.decode.prompts import Prepared, Prompt, requests_of
 from dgmark.decode.scheme import Scheme, is_dgmark
 from dgmark.errors import DgmarkError, ModelFault
-from dgmark.models.denoiser import Denoiser
-from dgmark.models.traits import traits_of
+from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.watermark.key import WatermarkKey
 
 GENERATION_SCHEMA = 1

@@ -12,8 +12,7 @@ from dgmark.decode.canvas import Canvas, Progress, Trace, collect
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.prompts import Prepared, Request, check_seed, key_of_text
 from dgmark.errors import InputError, PromptTooLong, SettingsError
-from dgmark.models.denoiser import Denoiser, check_model
-from dgmark.models.traits import traits_of
+from dgmark.models.denoiser import Denoiser, check_model, traits_of
 from dgmark.watermark.key import WatermarkKey
 
 INFILLING_SCHEMA = 1

@@ -21,8 +21,7 @@ from dgmark.decode.round_trip import RoundTrip
 from dgmark.decode.schedule import blocks, confident_count, quotas
 from dgmark.decode.selection import alternatives, order_of, select
 from dgmark.decode.steering import Matching, Steering
-from dgmark.models.denoiser import Denoiser, check_logits, open_session
-from dgmark.models.traits import traits_of
+from dgmark.models.denoiser import Denoiser, check_logits, open_session, traits_of
 
 
 def decode(

@@ -18,8 +18,7 @@ from dgmark.decode.scheme import Scheme, is_dgmark
 from dgmark.decode.steering import Steering
 from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, SettingsError
 from dgmark.models.chat import chat_prompt
-from dgmark.models.denoiser import Denoiser, check_model
-from dgmark.models.traits import traits_of
+from dgmark.models.denoiser import Denoiser, check_model, traits_of
 from dgmark.watermark.key import WatermarkKey, check_key
 
 Prompt = str | list[int]

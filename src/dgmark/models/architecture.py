@@ -2,22 +2,33 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import CONFIG_MAPPING, PretrainedConfig, PreTrainedModel
 
 from dgmark.checkpoint.families import CONVERTED, Family
 from dgmark.checkpoint.folder import Checkpoint
 from dgmark.errors import CheckpointFormat
 from dgmark.models.denoiser import CacheMode, Session
 
+Config = TypeVar("Config", bound=PretrainedConfig)
 # (network, cache, mask id, padding) -> the forwards of one decode; the mask id fills up a canvas that is too short.
 OpenSession = Callable[[PreTrainedModel, CacheMode, int, Tensor | None], Session]
 
 # values of `quant_method` in config.json that can be loaded
 PUBLISHED_QUANTIZATIONS = ("awq", "bitsandbytes")
+
+# fields of config.json that most decoders share with transformers' classes
+SIZES = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "max_position_embeddings",
+    "rms_norm_eps",
+)
 
 # The errors that transformers' classes raise at invalid values, values of a wrong type, or 0.
 CONFIG_ERRORS = (
@@ -30,7 +41,6 @@ CONFIG_ERRORS = (
     OSError,
     StrictDataclassError,
 )
-
 
 # Fields of config.json that are dgmark's own, or that say what to load and run and do not describe the network.
 _NOT_PASSED_ON = (
@@ -57,12 +67,62 @@ def own_config(checkpoint: Checkpoint) -> dict[str, Any]:
     return network_fields(checkpoint.config)
 
 
-def check_counts(checkpoint: Checkpoint, ranges: Mapping[str, tuple[Any, int, int]]) -> None:
-    """Refuse numbers outside their range, with which transformers' classes would fail only in the first forward.
+def decoder_config(
+    kind: type[Config], checkpoint: Checkpoint, only: Mapping[str, tuple[Any, ...]], **fields: Any
+) -> Config:
+    """A configuration for a decoder class of transformers, with bidirectional attention.
+
+    Args:
+        kind: the class of the configuration.
+        checkpoint: the checkpoint, whose vocabulary, tied embeddings and base of the rotary frequencies are taken over.
+        only: switches in config.json with the values that the class supports, first the one of a missing switch.
+        fields: further fields of the configuration; they go before those that are taken over.
+
+    Raises:
+        CheckpointFormat: a switch has a value that the class does not support, or a field is missing.
+    """
+    source = checkpoint.config
+    for name, values in only.items():
+        if source.get(name, values[0]) not in values:
+            raise CheckpointFormat(f"{checkpoint.folder}: {name} is {source[name]!r}, only {values[0]!r} can be loaded")
+    (theta,) = checkpoint.require("rope_theta")
+    rotary = {"rope_type": "default", "rope_theta": float(theta), **fields.pop("rope_parameters", {})}
+    tied = fields.pop("tie_word_embeddings", source.get("tie_word_embeddings", False))
+    build: Any = kind  # each class has fields of its own
+    config: Config = build(
+        **fields, vocab_size=checkpoint.vocab_size, tie_word_embeddings=bool(tied), rope_parameters=rotary
+    )
+    config.is_causal = False
+    return config
+
+
+def auto_config(checkpoint: Checkpoint, classes: Mapping[Any, Any], kind: str) -> PretrainedConfig:
+    """The checkpoint's own configuration, for a class in one of transformers' mappings (`auto_class` finds it).
+
+    Raises:
+        CheckpointFormat: transformers has no such class for this model_type.
+    """
+    model_type = str(checkpoint.config.get("model_type"))
+    if model_type not in CONFIG_MAPPING or CONFIG_MAPPING[model_type] not in classes:
+        code = "; dgmark runs no code from a checkpoint" if "auto_map" in checkpoint.config else ""
+        raise CheckpointFormat(f"{checkpoint.folder}: transformers has no {kind} of model_type {model_type!r}{code}")
+    config: PretrainedConfig = CONFIG_MAPPING[model_type].from_dict(own_config(checkpoint))
+    return config
+
+
+def auto_class(classes: Mapping[Any, Any], config: PretrainedConfig) -> type[PreTrainedModel]:
+    """The class of a configuration in one of transformers' mappings."""
+    entry = classes[type(config)]
+    network: type[PreTrainedModel] = entry[0] if isinstance(entry, tuple) else entry
+    return network
+
+
+def check_counts(checkpoint: Checkpoint, **ranges: tuple[Any, int, int]) -> None:
+    """Refuse numbers that divide others, or size tensors, unless they are whole and in their range.
 
     Args:
         checkpoint: the checkpoint.
-        ranges: by name in config.json: the number, its least and its largest valid value.
+        ranges: for each name in config.json its value, the least and the largest valid value.
 
     Raises:
         CheckpointFormat: a number is no integer in its range.

@@ -4,8 +4,7 @@ import re
 
 from dgmark.checkpoint.families import Family
 from dgmark.errors import SettingsError
-from dgmark.models.denoiser import Denoiser
-from dgmark.models.traits import traits_of
+from dgmark.models.denoiser import Denoiser, traits_of
 
 _MARKERS = re.compile(r"<\|[^|]+\|>")
 

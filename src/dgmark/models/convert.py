@@ -24,7 +24,9 @@ from dgmark.rows.outputs import atomic_folder
 _ROUTERS_BIAS = ("expert_bias", "e_score_correction_bias")
 
 
-def convert(source: str | Path, target: str | Path, *, revision: str | None = None, family: str | None = None) -> None:
+def convert_checkpoint(
+    source: str | Path, target: str | Path, *, revision: str | None = None, family: str | None = None
+) -> None:
     """Write a copy of a checkpoint that loads without renaming, splitting or stacking of tensors.
 
     The number format stays (the widest if there are several), and the logits stay the same bit for bit. The target is

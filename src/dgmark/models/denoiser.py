@@ -3,9 +3,9 @@
 The loop sees only this. A family's shift, block mask, padding and dtype are handled inside the model.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -13,7 +13,6 @@ from torch import Tensor
 
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.errors import ModelFault, SettingsError
-from dgmark.models.traits import traits_of
 
 # what to do about values that are no logits
 ADVICE = "check the weights, and try another dtype: fp16 overflows where bf16 and fp32 do not"
@@ -23,7 +22,7 @@ ADVICE = "check the weights, and try another dtype: fp16 overflows where bf16 an
 class Denoiser(Protocol):
     """A masked diffusion model.
 
-    A model may also have `traits`, or plain attributes with the names of single traits: see `dgmark.models.traits`.
+    A model may also have `traits`, or plain attributes with the names of single traits: see `Traits`.
     """
 
     @property
@@ -73,13 +72,81 @@ def check_model(model: object) -> None:
         )
 
 
-@runtime_checkable
-class WindowDenoiser(Protocol):
-    """A model that can skip the output matrix outside the positions [start, stop)."""
+# The distribution that rewards are taken from.
+ConfidenceSource = Literal["model", "sampling"]
+# Where the first block starts.
+BlockOrigin = Literal["response", "canvas"]
 
-    def window(self, ids: Int[Tensor, "batch length"], start: int, stop: int) -> Float[Tensor, "batch window vocab"]:
-        """The logits `model(ids)[:, start:stop]`, computed for these positions only."""
-        ...
+
+@dataclass(frozen=True)
+class Traits:
+    """The facts about a model that decoding, results and checks read.
+
+    Attributes:
+        name: the model's name in results.
+        device: the device on which the model takes its ids.
+        dtype: number format of the forward; None if the model does not state it.
+        quantization: how the weights are quantized, like "int4"; None if they are not.
+        defaults: decoding settings for those that the user leaves out, such as `block_length` and `cache`.
+        confidence_source: the distribution that rewards are taken from. "model" (LLaDA): softmax of the logits, neither
+            tempered nor filtered. "sampling" (Dream, LLaDA2): the distribution that the token is drawn from: logits /
+            temperature, top-k and top-p applied, renormalised. At temperature 0 both are the softmax of the logits.
+        block_origin: where the first block starts. "response": at the first generated position. "canvas" (LLaDA2):
+            at position 0 of the canvas, so that block b is the positions [b * block_length, (b + 1) * block_length) of
+            prompt and response together; the first block may begin in the prompt, and the last may be cut short.
+        block_multiple: positions in a block of the model's own attention mask (LLaDA2: 32), counted from position 0 of
+            the canvas; `block_length` must divide it. None if the model attends to the whole canvas.
+        pads: whether the model's sessions take padding: rows with prompts of different lengths in one batch.
+    """
+
+    name: str
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    dtype: torch.dtype | str | None = None
+    quantization: str | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    confidence_source: ConfidenceSource = "model"
+    block_origin: BlockOrigin = "response"
+    block_multiple: int | None = None
+    pads: bool = False
+
+    def __post_init__(self) -> None:
+        for trait, value, known in (
+            ("confidence_source", self.confidence_source, get_args(ConfidenceSource)),
+            ("block_origin", self.block_origin, get_args(BlockOrigin)),
+        ):
+            if value not in known:
+                raise SettingsError(f"{self.name} states {trait} {value!r}, which is not one of: {', '.join(known)}")
+
+    @property
+    def number_format(self) -> str | None:
+        """The dtype as written in results, like "float32" or "bfloat16+int4"; None if the model does not state it."""
+        return None if self.dtype is None else number_format(self.dtype, self.quantization)
+
+
+def number_format(dtype: torch.dtype | str, quantization: str | None) -> str:
+    """The dtype and the quantization as written in results."""
+    return str(dtype).removeprefix("torch.") + (f"+{quantization}" if quantization else "")
+
+
+def traits_of(model: object) -> Traits:
+    """The traits of a model: its `traits`, or its plain attributes with the names of traits.
+
+    A model of your own needs neither. Its name is then that of its class, its device is the CPU, and it is decoded like
+    LLaDA.
+
+    Raises:
+        SettingsError: a trait has an invalid value.
+    """
+    stated = getattr(model, "traits", None)
+    if isinstance(stated, Traits):
+        return stated
+    absent = object()
+    attributes = {trait.name: getattr(model, trait.name, absent) for trait in fields(Traits)}
+    traits: dict[str, Any] = {name: value for name, value in attributes.items() if value is not absent}
+    traits["name"] = str(traits.get("name", type(model).__name__))
+    if "device" in traits:
+        traits["device"] = torch.device(traits["device"])
+    return Traits(**traits)
 
 
 CacheMode = Literal["none", "prefix", "dual"]
@@ -168,32 +235,15 @@ class _WholeForwards:
     model: Denoiser
 
     def begin(self, ids: Tensor, start: int, stop: int) -> Tensor:
-        return window_of(self.model)(ids, start, stop)
+        logits = self.model(ids)
+        check_logits(self.model, logits, ids, ids.shape[1])
+        return logits[:, start:stop]
 
     def step(self, ids: Tensor, owner: Tensor, start: int, stop: int) -> Tensor:  # noqa: ARG002
         return self.begin(ids, start, stop)
 
     def keep(self, rows: Tensor) -> None:
         pass
-
-
-Window = Callable[[Tensor, int, int], Tensor]
-
-
-def window_of(model: Denoiser) -> Window:
-    """A function `(ids, start, stop) -> logits` of these positions, in the cheapest way that the model offers.
-
-    If that is a whole forward, its logits are checked against the declared shape (`check_logits`).
-    """
-    if isinstance(model, WindowDenoiser):
-        return model.window
-
-    def window(ids: Tensor, start: int, stop: int) -> Tensor:
-        logits = model(ids)
-        check_logits(model, logits, ids, ids.shape[1])
-        return logits[:, start:stop]
-
-    return window
 
 
 def check_logits(model: Denoiser, logits: object, ids: Int[Tensor, "canvases length"], window: int) -> None:

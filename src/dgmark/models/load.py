@@ -1,17 +1,21 @@
 """Load masked diffusion models by name, as `Denoiser`s."""
 
+from dataclasses import dataclass, field
+
 import torch
-from transformers import PretrainedConfig
+from jaxtyping import Float, Int
+from torch import Tensor
+from transformers import PretrainedConfig, PreTrainedModel
 
 from dgmark.checkpoint.families import MASKED_LM, Family, family_of
 from dgmark.checkpoint.folder import BUILTIN, Checkpoint, find_checkpoint
-from dgmark.checkpoint.tokenizer import read_tokenizer
+from dgmark.checkpoint.tokenizer import Tokenizer, read_tokenizer
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.architecture import Architecture, quantization_of
 from dgmark.models.assembly import assemble, in_parts
+from dgmark.models.denoiser import CacheMode, Session, Traits
 from dgmark.models.families import block_llama, dream, llada, llada2, llada_moe, masked_lm
 from dgmark.models.families.masked_lm import first_position
-from dgmark.models.network import NetworkDenoiser
 from dgmark.models.special_ids import check_vocabulary, find_end_ids, find_mask_id
 from dgmark.models.weights import load_network
 
@@ -30,6 +34,64 @@ ARCHITECTURES: dict[str, Architecture] = {
     module.ARCHITECTURE.family.name: module.ARCHITECTURE
     for module in (llada, dream, llada2, llada_moe, masked_lm, block_llama)
 }
+
+
+@dataclass(frozen=True)
+class NetworkDenoiser:
+    """A loaded model; it is a `Denoiser` and a `SessionDenoiser`."""
+
+    name: str
+    tokenizer: Tokenizer
+    mask_id: int
+    end_ids: tuple[int, ...]
+    vocab_size: int
+    context_length: int
+    network: PreTrainedModel = field(repr=False)
+    architecture: Architecture = field(repr=False)
+    quantization: str | None = None
+
+    @property
+    def family(self) -> Family:
+        """The model's family."""
+        return self.architecture.family
+
+    @property
+    def device(self) -> torch.device:
+        """The device on which the model takes its ids."""
+        return self.network.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Number format of the weights and of the forward."""
+        return self.network.dtype
+
+    @property
+    def traits(self) -> Traits:
+        """The traits of the model, from its family and its network."""
+        return Traits(
+            name=self.name,
+            device=self.device,
+            dtype=self.dtype,
+            quantization=self.quantization,
+            defaults=self.family.defaults,
+            confidence_source=self.family.confidence_source,
+            block_origin="response" if self.family.block_multiple is None else "canvas",
+            block_multiple=self.family.block_multiple,
+            pads=self.architecture.pads(self.network),
+        )
+
+    @torch.inference_mode()
+    def __call__(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length vocab"]:
+        """Logits of every position."""
+        return self.session("none").begin(ids, 0, ids.shape[1])
+
+    def session(self, cache: CacheMode, padding: Int[Tensor, " batch"] | None = None) -> Session:
+        """Open a session, which runs the forwards of one decode.
+
+        Raises:
+            SettingsError: the family has no such cache, or cannot ignore padding.
+        """
+        return self.architecture.open_session(self.network, cache, self.mask_id, padding)
 
 
 def load_model(

@@ -10,8 +10,7 @@ from typing import Any
 
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.infilling import config_of_holes
-from dgmark.models.denoiser import Denoiser
-from dgmark.models.traits import traits_of
+from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.service.jobs import Job, WrongField
 
 # tokens of a text that must be marked; the model's block if that is shorter

@@ -18,9 +18,8 @@ from dgmark.decode.round_trip import RoundTrips
 from dgmark.decode.streaming import BatchEvents, Committed, Completed
 from dgmark.errors import DgmarkError, ModelError, PromptTooLong, SettingsError
 from dgmark.models.chat import template_of
-from dgmark.models.denoiser import Denoiser
+from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.models.load import load_model
-from dgmark.models.traits import traits_of
 from dgmark.service import jobs
 from dgmark.service.job_settings import check_marked, config_of_filling, config_of_text, weakened
 from dgmark.watermark.key import WatermarkKey

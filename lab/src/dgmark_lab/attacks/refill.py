@@ -79,7 +79,7 @@ def refill_ids(
     from dgmark.decode import Canvas, Prepared, Request
     from dgmark.decode.canvas import collect
     from dgmark.decode.infilling import config_of_holes
-    from dgmark.models.traits import traits_of
+    from dgmark.models.denoiser import traits_of
 
     if len(masked) == len(ids):
         raise InputError("every token would be masked, and the model has nothing to go by: choose a smaller budget")

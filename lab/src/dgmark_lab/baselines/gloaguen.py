@@ -66,7 +66,7 @@ class Gloaguen(Baseline):
         import torch
 
         from dgmark.decode.steering import Steering
-        from dgmark.models.traits import traits_of
+        from dgmark.models.denoiser import traits_of
         from dgmark_lab.baselines.embed.energy import Energy, EnergyBias
 
         ranks = torch.from_numpy(self.ranks(key, model.vocab_size)) if self.hash == "min" else None

@@ -42,7 +42,7 @@ class Gumbel(Baseline):
     def steering(self, key: WatermarkKey, model: "Denoiser") -> "Steering":
         """The key's Gumbel noise in place of random draws; needs a temperature above 0."""
         from dgmark.decode.steering import Steering
-        from dgmark.models.traits import traits_of
+        from dgmark.models.denoiser import traits_of
         from dgmark_lab.baselines.embed.noise import GumbelNoise
 
         return Steering(noise=GumbelNoise(self.subkey(key), self.period, model.vocab_size, traits_of(model).device))

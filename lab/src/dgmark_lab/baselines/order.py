@@ -29,7 +29,7 @@ class DgMark:
         """The key's matching sets; the logits stay unchanged."""
         from dgmark.decode.matching import KeyMatching
         from dgmark.decode.steering import Steering
-        from dgmark.models.traits import traits_of
+        from dgmark.models.denoiser import traits_of
 
         return Steering(KeyMatching(key, traits_of(model).device))
 

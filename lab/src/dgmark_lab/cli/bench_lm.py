@@ -22,7 +22,7 @@ from dgmark.rows.outputs import atomic_write
 from dgmark_lab.baselines.baseline import Baseline
 
 if TYPE_CHECKING:
-    from dgmark.models.network import NetworkDenoiser
+    from dgmark.models.load import NetworkDenoiser
     from dgmark_lab.evaluate.harness import DiffusionLM, HarnessSettings
 
 

@@ -208,7 +208,7 @@ def _judge_of(judge: str | None, loading: opt.Loading) -> str:
 
 
 def _tuned(trials: "Trials", best: "Candidate", its: "Standing", frontier: Frontier | None) -> TunedSettings:
-    from dgmark.models.traits import traits_of
+    from dgmark.models.denoiser import traits_of
 
     measured: dict[str, Any] = {
         "texts": its.texts,

@@ -14,7 +14,7 @@ from lm_eval.tasks import TaskManager
 
 from dgmark.decode.generation import scheme_row
 from dgmark.errors import InputError, SettingsError
-from dgmark.models.traits import traits_of
+from dgmark.models.denoiser import traits_of
 from dgmark_lab.evaluate.harness import DiffusionLM
 
 BENCH_SCHEMA = 1

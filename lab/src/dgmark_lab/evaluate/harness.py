@@ -17,8 +17,7 @@ from dgmark.decode.generation import generations
 from dgmark.decode.prompts import Prepared, Request, config_of, key_of_text, steering_of
 from dgmark.errors import SettingsError
 from dgmark.models.chat import template_of
-from dgmark.models.denoiser import Denoiser
-from dgmark.models.traits import traits_of
+from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.baselines import Scheme
 from dgmark_lab.evaluate.monte_carlo import SAMPLES, answer_likelihood, parts

@@ -15,9 +15,8 @@ from dgmark.checkpoint.folder import BUILTIN, Checkpoint, builtin_folder, find_c
 from dgmark.checkpoint.tokenizer import Tokenizer, read_tokenizer
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.architecture import quantization_of
-from dgmark.models.denoiser import check_values
+from dgmark.models.denoiser import check_values, number_format
 from dgmark.models.load import device_named, dtype_named
-from dgmark.models.traits import number_format
 from dgmark.models.weights import load_network
 from dgmark_lab.evaluate.causal_lm import ARCHITECTURE
 

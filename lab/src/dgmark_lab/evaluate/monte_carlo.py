@@ -15,8 +15,7 @@ from jaxtyping import Bool, Float
 from torch.nn import functional
 
 from dgmark.errors import InputError, SettingsError
-from dgmark.models.denoiser import Denoiser, check_logits, check_values, window_of
-from dgmark.models.traits import traits_of
+from dgmark.models.denoiser import Denoiser, check_logits, check_values, open_session, traits_of
 
 SAMPLES = 128
 
@@ -116,12 +115,12 @@ def _masked_nats(
     """Return the sum of nats over each mask's masked tokens."""
     ids = torch.tensor([*prompt, *answer], device=traits_of(model).device)
     targets = ids[len(prompt) :]
-    window, sums = window_of(model), []
+    session, sums = open_session(model), []
     for start in range(0, len(masks), batch_size):
         masked = torch.from_numpy(masks[start : start + batch_size]).to(ids.device)
         canvas = ids.repeat(len(masked), 1)
         canvas[:, len(prompt) :][masked] = model.mask_id
-        logits = window(canvas, len(prompt), len(ids))
+        logits = session.begin(canvas, len(prompt), len(ids))
         check_logits(model, logits, canvas, len(targets))
         rows, places = masked.nonzero(as_tuple=True)
         chosen = logits[rows, places]

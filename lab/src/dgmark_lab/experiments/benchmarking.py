@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dgmark.errors import InputError
-from dgmark.models.traits import traits_of
+from dgmark.models.denoiser import traits_of
 from dgmark.rows.jsonl import Row
 from dgmark_lab.evaluate.benchmarks import TaskSettings, headline, run_tasks
 from dgmark_lab.evaluate.harness import DiffusionLM, HarnessSettings

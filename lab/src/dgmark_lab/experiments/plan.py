@@ -13,9 +13,8 @@ from dgmark.checkpoint.folder import find_checkpoint
 from dgmark.decode import DecodeConfig
 from dgmark.decode.prompts import Prepared, Request, steering_of
 from dgmark.errors import SettingsError
-from dgmark.models.denoiser import Denoiser
+from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.models.load import load_model
-from dgmark.models.traits import traits_of
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.experiments.prompt_sets import Prompt, load_prompts
 from dgmark_lab.experiments.recipe import Recipe, cell_key, checkpoint_hash

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from dgmark.decode.generation import generations
-from dgmark.models.traits import traits_of
+from dgmark.models.denoiser import traits_of
 from dgmark.rows.jsonl import Row
 from dgmark_lab.experiments.plan import PlannedCell, Subject, prepare
 from dgmark_lab.experiments.prompt_sets import Prompt

@@ -17,7 +17,7 @@ from dgmark.decode.generation import generations
 from dgmark.decode.prompts import Prepared, Request
 from dgmark.errors import InputError
 from dgmark.models.denoiser import CacheMode
-from dgmark.models.network import NetworkDenoiser
+from dgmark.models.load import NetworkDenoiser
 from dgmark.rows.jsonl import Row
 from dgmark.rows.row_file import RowFile
 from dgmark.watermark.groups import WatermarkSpec

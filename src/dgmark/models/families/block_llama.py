@@ -8,7 +8,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from dgmark.checkpoint.families import BLOCK_LLAMA
 from dgmark.checkpoint.folder import Checkpoint
 from dgmark.models.architecture import Architecture, own_config
-from dgmark.models.sessions.prefix_causal import CausalPrefixSession
+from dgmark.models.sessions.causal import CausalPrefixSession
 
 
 def llama_config(checkpoint: Checkpoint) -> LlamaConfig:

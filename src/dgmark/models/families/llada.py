@@ -10,9 +10,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from dgmark.checkpoint.families import LLADA
 from dgmark.checkpoint.folder import Checkpoint
-from dgmark.errors import CheckpointFormat
-from dgmark.models.architecture import Architecture
-from dgmark.models.sessions.bidirectional import NetworkSession
+from dgmark.models.architecture import Architecture, decoder_config
+from dgmark.models.sessions.bidirectional import BidirectionalSession
 
 _BLOCK_NAMES = {
     "attn_norm": "input_layernorm",
@@ -32,14 +31,24 @@ RENAMINGS = {
     for theirs, ours in _BLOCK_NAMES.items()
 } | {rf"^model\.transformer\.{theirs}\.": f"{ours}." for theirs, ours in _TOP_NAMES.items()}
 
+# Names of fields in the Llama class, and in config.json.
+_FIELDS = {
+    "hidden_size": "d_model",
+    "intermediate_size": "mlp_hidden_size",
+    "num_hidden_layers": "n_layers",
+    "num_attention_heads": "n_heads",
+    "max_position_embeddings": "max_sequence_length",
+    "rms_norm_eps": "rms_norm_eps",
+    "tie_word_embeddings": "weight_tying",
+}
 # The only values of these switches that the Llama class supports.
-_ONLY: dict[str, Any] = {
-    "layer_norm_type": "rms",
-    "block_type": "llama",
-    "activation_type": "silu",
-    "rope": True,
-    "clip_qkv": None,
-    **dict.fromkeys(("alibi", "scale_logits", "input_emb_norm", "include_bias", "include_qkv_bias"), False),
+_ONLY: dict[str, tuple[Any, ...]] = {
+    "layer_norm_type": ("rms", None),
+    "block_type": ("llama", None),
+    "activation_type": ("silu", None),
+    "rope": (True, None),
+    "clip_qkv": (None,),
+    **dict.fromkeys(("alibi", "scale_logits", "input_emb_norm", "include_bias", "include_qkv_bias"), (False, None)),
 }
 
 
@@ -49,42 +58,15 @@ def llama_config(checkpoint: Checkpoint) -> LlamaConfig:
     Raises:
         CheckpointFormat: the Llama class does not support a switch, or a field is missing.
     """
-    source = checkpoint.config
-    for name, value in _ONLY.items():
-        if source.get(name, value) not in (value, None):
-            raise CheckpointFormat(f"{checkpoint.folder}: {name} is {source[name]!r}, only {value!r} can be loaded")
-    width, hidden, layers, heads, context, eps, theta, tied = checkpoint.require(
-        "d_model",
-        "mlp_hidden_size",
-        "n_layers",
-        "n_heads",
-        "max_sequence_length",
-        "rms_norm_eps",
-        "rope_theta",
-        "weight_tying",
-    )
-    config = LlamaConfig(
-        hidden_size=width,
-        intermediate_size=hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=source.get("n_kv_heads") or heads,
-        vocab_size=checkpoint.vocab_size,
-        max_position_embeddings=context,
-        rms_norm_eps=eps,
-        rope_parameters={"rope_type": "default", "rope_theta": float(theta)},
-        tie_word_embeddings=bool(tied),
-        attention_bias=False,
-        mlp_bias=False,
-    )
-    config.is_causal = False
-    return config
+    fields = dict(zip(_FIELDS, checkpoint.require(*_FIELDS.values()), strict=True))
+    fields["num_key_value_heads"] = checkpoint.config.get("n_kv_heads") or fields["num_attention_heads"]
+    return decoder_config(LlamaConfig, checkpoint, _ONLY, **fields, attention_bias=False, mlp_bias=False)
 
 
 ARCHITECTURE = Architecture(
     LLADA,
     llama_config,
     lambda _: LlamaForCausalLM,
-    lambda network, cache, _, padding: NetworkSession(network, cache, padding=padding),
+    lambda network, cache, _, padding: BidirectionalSession(network, cache, padding=padding),
     RENAMINGS,
 )

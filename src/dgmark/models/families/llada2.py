@@ -15,9 +15,9 @@ from transformers.core_model_loading import Concatenate, MergeModulelist, Split,
 from dgmark.checkpoint.families import LLADA2, LLADA2_BLOCK
 from dgmark.checkpoint.folder import Checkpoint
 from dgmark.errors import CheckpointFormat, SettingsError
-from dgmark.models.architecture import Architecture, check_counts, expert_sizes
+from dgmark.models.architecture import SIZES, Architecture, check_counts, decoder_config, expert_sizes
 from dgmark.models.denoiser import CacheMode, Session
-from dgmark.models.sessions.block_causal import BlockCausalSession
+from dgmark.models.sessions.causal import BlockCausalSession
 
 RENAMINGS = {
     r"^model\.word_embeddings\.": "model.embed_tokens.",
@@ -56,20 +56,30 @@ register_checkpoint_conversion_mapping(
     overwrite=True,
 )
 
+_FIELDS = (
+    *SIZES,
+    "intermediate_size",
+    "moe_intermediate_size",
+    "num_experts_per_tok",
+    "n_group",
+    "topk_group",
+    "first_k_dense_replace",
+    "routed_scaling_factor",
+)
 # The only values of these switches that the Glm4Moe class supports.
-_ONLY: dict[str, Any] = {
-    "hidden_act": "silu",
-    "moe_router_enable_expert_bias": True,
-    "norm_head": False,
-    "norm_topk_prob": True,
-    "rope_scaling": None,
-    "score_function": "sigmoid",
-    "use_bias": False,
-    "use_qk_norm": True,
-    "use_qkv_bias": False,
-    "use_rmsnorm": True,
-    "use_sliding_window": False,
-    "using_split_qkv_in_self_attention": False,
+_ONLY: dict[str, tuple[Any, ...]] = {
+    "hidden_act": ("silu",),
+    "moe_router_enable_expert_bias": (True,),
+    "norm_head": (False,),
+    "norm_topk_prob": (True,),
+    "rope_scaling": (None,),
+    "score_function": ("sigmoid",),
+    "use_bias": (False,),
+    "use_qk_norm": (True,),
+    "use_qkv_bias": (False,),
+    "use_rmsnorm": (True,),
+    "use_sliding_window": (False,),
+    "using_split_qkv_in_self_attention": (False,),
 }
 
 
@@ -79,62 +89,39 @@ def glm4_moe_config(checkpoint: Checkpoint) -> Glm4MoeConfig:
     Raises:
         CheckpointFormat: a switch has a value that cannot be loaded, or a field is missing.
     """
-    source = checkpoint.config
-    for name, value in _ONLY.items():
-        if source.get(name, value) != value:
-            raise CheckpointFormat(f"{checkpoint.folder}: {name} is {source[name]!r}, only {value!r} can be loaded")
-    same = (
-        "hidden_size",
-        "intermediate_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "num_key_value_heads",
-        "max_position_embeddings",
-        "rms_norm_eps",
-        "moe_intermediate_size",
-        "num_experts_per_tok",
-        "n_group",
-        "topk_group",
-        "first_k_dense_replace",
-        "routed_scaling_factor",
-    )
-    theta, experts, shared = checkpoint.require("rope_theta", "num_experts", "num_shared_experts")
-    values = dict(zip(same, checkpoint.require(*same), strict=True))
-    head_dim = source.get("head_dim") or values["hidden_size"] // values["num_attention_heads"]
-    rotary = source.get("partial_rotary_factor", 0.5)
-    groups, chosen = values["n_group"], values["topk_group"]
-    check_counts(checkpoint, {"num_experts": (experts, 2, 10**6)})
-    check_counts(
-        checkpoint, {"n_group": (groups, 1, experts // 2)}
-    )  # the router scores a group by its best two experts
-    check_counts(checkpoint, {"topk_group": (chosen, 1, groups)})
-    most = experts // groups * chosen
-    check_counts(checkpoint, {"num_experts_per_tok": (values["num_experts_per_tok"], 1, most)})
-    if experts % groups:
-        raise CheckpointFormat(f"{checkpoint.folder}: n_group is {groups}, which does not divide {experts} experts")
+    fields = dict(zip(_FIELDS, checkpoint.require(*_FIELDS), strict=True))
+    experts, shared = checkpoint.require("num_experts", "num_shared_experts")
+    _check_router(checkpoint, experts, fields)
+    head_dim = checkpoint.config.get("head_dim") or fields["hidden_size"] // fields["num_attention_heads"]
+    rotary = checkpoint.config.get("partial_rotary_factor", 0.5)
     if not isinstance(rotary, int | float) or not 0 < rotary <= 1 or int(head_dim * rotary) % 2:
         raise CheckpointFormat(
             f"{checkpoint.folder}: partial_rotary_factor is {rotary!r}, which is no even part of {head_dim}"
         )
-    config = Glm4MoeConfig(
-        **values,
-        vocab_size=checkpoint.vocab_size,
+    return decoder_config(
+        Glm4MoeConfig,
+        checkpoint,
+        _ONLY,
+        **fields,
         n_routed_experts=experts,
         n_shared_experts=shared,
         use_qk_norm=True,
         norm_topk_prob=True,
         num_mtp_layers=0,
         attention_bias=False,
-        head_dim=head_dim,  # type: ignore[call-arg]
-        tie_word_embeddings=bool(source.get("tie_word_embeddings", False)),
-        rope_parameters={
-            "rope_type": "default",
-            "rope_theta": float(theta),
-            "partial_rotary_factor": float(rotary),
-        },
+        head_dim=head_dim,
+        rope_parameters={"partial_rotary_factor": float(rotary)},
     )
-    config.is_causal = False
-    return config
+
+
+def _check_router(checkpoint: Checkpoint, experts: Any, fields: dict[str, Any]) -> None:
+    groups, chosen = fields["n_group"], fields["topk_group"]
+    check_counts(checkpoint, num_experts=(experts, 2, 10**6))
+    check_counts(checkpoint, n_group=(groups, 1, experts // 2))  # the router scores a group by its best two experts
+    check_counts(checkpoint, topk_group=(chosen, 1, groups))
+    check_counts(checkpoint, num_experts_per_tok=(fields["num_experts_per_tok"], 1, experts // groups * chosen))
+    if experts % groups:
+        raise CheckpointFormat(f"{checkpoint.folder}: n_group is {groups}, which does not divide {experts} experts")
 
 
 def _open(network: PreTrainedModel, cache: CacheMode, mask_id: int, padding: Tensor | None) -> Session:

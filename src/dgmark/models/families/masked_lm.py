@@ -4,18 +4,19 @@ Any class in transformers' AutoModelForMaskedLM will do: these encoders predict 
 needs nothing else.
 """
 
-from typing import Any
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from transformers import CONFIG_MAPPING, MODEL_FOR_MASKED_LM_MAPPING, PretrainedConfig, PreTrainedModel
+from transformers import MODEL_FOR_MASKED_LM_MAPPING, PretrainedConfig, PreTrainedModel
 
 from dgmark.checkpoint.families import MASKED_LM
 from dgmark.checkpoint.folder import Checkpoint
 from dgmark.errors import CheckpointFormat, SettingsError
-from dgmark.models.architecture import Architecture, own_config
+from dgmark.models.architecture import Architecture, auto_class, auto_config
 from dgmark.models.denoiser import CacheMode, Session
+from dgmark.models.sessions.rows import RowSession, padded_inputs
 
 # Where the position ids of a class begin: at 0, or after the padding token's id. Other classes count on their own.
 _FROM_ZERO = ("bert", "modernbert")
@@ -34,47 +35,29 @@ _OWN_COUNT_AFTER_PADDING = (
 )
 
 
-class MaskedLmSession:
-    """Whole forwards of an encoder.
-
-    Args:
-        network: an encoder with a head for masked language modelling.
-        padding: number of padding columns at the left of each row of the first `begin`.
-    """
-
-    def __init__(self, network: PreTrainedModel, padding: Int[Tensor, " batch"] | None = None) -> None:
-        self._network = network
-        self._counts = takes_positions(network)
-        self._padding = padding
-        self._rows_to_keep: Tensor | None = None
+class EncoderSession(RowSession):
+    """Whole forwards of an encoder with a head for masked language modelling."""
 
     def begin(self, ids: Int[Tensor, "batch length"], start: int, stop: int) -> Float[Tensor, "batch window vocab"]:
         """Logits of [start, stop)."""
-        if self._padding is not None and self._rows_to_keep is not None:
-            self._padding = self._padding[self._rows_to_keep]
-        self._rows_to_keep = None
-        return self._whole(ids, self._padding, start, stop)
+        self._select()
+        return self._whole(ids, start, stop, self._padding)
 
     def step(
         self, ids: Int[Tensor, "canvases length"], owner: Int[Tensor, " canvases"], start: int, stop: int
     ) -> Float[Tensor, "canvases window vocab"]:
         """Logits of [start, stop)."""
-        return self._whole(ids, None if self._padding is None else self._padding[owner], start, stop)
-
-    def keep(self, rows: Int[Tensor, " kept"]) -> None:
-        """Keep the padding of these rows."""
-        self._rows_to_keep = rows
+        return self._whole(ids, start, stop, self._padding_of(owner))
 
     @torch.inference_mode()
-    def _whole(self, ids: Tensor, padding: Tensor | None, start: int, stop: int) -> Tensor:
-        if padding is None:
-            padding = ids.new_zeros(len(ids))
-        column = torch.arange(ids.shape[1], device=ids.device) - padding[:, None]
-        inputs = {"input_ids": ids, "attention_mask": (column >= 0).long()}
-        if self._counts:
-            # RoBERTa would derive positions from the ids, and treat a padding token in a text as padding
-            inputs["position_ids"] = column.clamp(min=0) + first_position(self._network.config)
-        logits: Tensor = self._network(**inputs, return_dict=True).logits
+    def _whole(self, ids: Tensor, start: int, stop: int, padding: Tensor | None) -> Tensor:
+        inputs = padded_inputs(ids.new_zeros(len(ids)) if padding is None else padding, ids.shape[1])
+        # RoBERTa would derive positions from the ids, and treat a padding token in a text as padding
+        positions = inputs.pop("position_ids") + first_position(self._network.config)
+        if takes_positions(self._network):
+            inputs["position_ids"] = positions
+        inputs["attention_mask"] = inputs["attention_mask"].long()
+        logits: Tensor = self._network(input_ids=ids, **inputs, return_dict=True).logits
         return logits[:, start:stop].to(ids.device)
 
 
@@ -97,35 +80,24 @@ def masked_lm_config(checkpoint: Checkpoint) -> PretrainedConfig:
     Raises:
         CheckpointFormat: transformers has no masked language model of this model_type, or the model is a decoder.
     """
-    model_type = str(checkpoint.config.get("model_type"))
-    if model_type not in CONFIG_MAPPING or CONFIG_MAPPING[model_type] not in MODEL_FOR_MASKED_LM_MAPPING:
-        raise CheckpointFormat(
-            f"{checkpoint.folder}: transformers has no masked language model of model_type {model_type!r}"
-        )
+    config = auto_config(checkpoint, MODEL_FOR_MASKED_LM_MAPPING, "masked language model")
     if checkpoint.config.get("is_decoder"):
         raise CheckpointFormat(
             f"{checkpoint.folder}: is_decoder is true, so each position sees only those before it; an encoder is needed"
         )
-    config: PretrainedConfig = CONFIG_MAPPING[model_type].from_dict(own_config(checkpoint))
     return config
-
-
-def _network(config: PretrainedConfig) -> type[PreTrainedModel]:
-    network: Any = MODEL_FOR_MASKED_LM_MAPPING[type(config)]
-    network_class: type[PreTrainedModel] = network[0] if isinstance(network, tuple) else network
-    return network_class
 
 
 def _open(network: PreTrainedModel, cache: CacheMode, _: int, padding: Tensor | None) -> Session:
     if cache != "none":
         raise SettingsError(f"an encoder has no keys and values to keep: there is no cache {cache!r}; use cache none")
-    return MaskedLmSession(network, padding)
+    return EncoderSession(network, cache, padding)
 
 
 ARCHITECTURE = Architecture(
     MASKED_LM,
     masked_lm_config,
-    _network,
+    partial(auto_class, MODEL_FOR_MASKED_LM_MAPPING),
     _open,
     unused=r"(^|\.)(pooler|seq_relationship|sop_classifier)\.",  # heads for whole texts
     pads=takes_positions,

@@ -56,7 +56,7 @@ class WindowCache(Cache):
 
     def select(self, rows: Int[Tensor, " kept"]) -> None:
         """Keep only these rows, in this order."""
-        self._pairs = [[tensor[rows.to(tensor.device)] for tensor in pair] for pair in self._pairs]
+        self._pairs = self._of_rows(rows)
         self._part = None
 
     def over(self, rows: Int[Tensor, " rows"]) -> "WindowCache":
@@ -66,9 +66,12 @@ class WindowCache(Cache):
         if self._part is None or not torch.equal(self._part[0], rows):
             part = WindowCache()
             part.settled = self.settled
-            part._pairs = [[tensor[rows.to(tensor.device)] for tensor in pair] for pair in self._pairs]
+            part._pairs = self._of_rows(rows)
             self._part = (rows, part)
         return self._part[1]
+
+    def _of_rows(self, rows: Tensor) -> list[list[Tensor]]:
+        return [[tensor[rows.to(tensor.device)] for tensor in pair] for pair in self._pairs]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:  # noqa: ARG002 (transformers' signature)
         """Number of settled keys."""
@@ -122,12 +125,6 @@ def forward_windows(
         use_cache=True,
     ).last_hidden_state.to(windows.device)
     return hidden.view(len(rows), several, width, -1)[row, place]
-
-
-def output_logits(network: PreTrainedModel, hidden: Float[Tensor, "... hidden"]) -> Float[Tensor, "... vocab"]:
-    """Logits of hidden states, on the device that takes the network's ids."""
-    logits: Tensor = network.get_output_embeddings()(hidden)  # type: ignore[no-untyped-call]
-    return logits.to(network.device)
 
 
 def _window_mask(several: int, width: int, cached: int, device: torch.device) -> Bool[Tensor, "1 1 queries keys"]:

@@ -5,8 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dgmark.decode.steering import Steering, View
-from dgmark.models.denoiser import Denoiser
-from dgmark.models.traits import traits_of
+from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark_lab.baselines.embed.rows import RowMemory, green_hash
 from dgmark_lab.baselines.prf import SubKey
 

@@ -6,8 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dgmark.decode.steering import Steering, View
-from dgmark.models.denoiser import Denoiser
-from dgmark.models.traits import traits_of
+from dgmark.models.denoiser import Denoiser, traits_of
 
 
 class TableBias:

@@ -1,0 +1,200 @@
+"""Sessions of networks in which no column sees a later block, so that the cache of finished text is exact.
+
+`BlockCausalSession` (LLaDA 2): attention is bidirectional inside a block, causal between blocks. Blocks are those of
+the network's own mask, counted from column 0 of the canvas; a decoded block is one of them or is inside one.
+
+`CausalPrefixSession` (the narrator): the decoded block is bidirectional, the text before it is read left to right, as
+by the autoregressive model that the network was. The hidden state at i - 1 predicts position i. The state that predicts
+the first position of a block belongs to finished text, and does not change while the block is decoded.
+"""
+
+from abc import ABC, abstractmethod
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from dgmark.errors import SettingsError
+from dgmark.models.denoiser import CacheMode
+from dgmark.models.sessions.cache import WindowCache, forward_windows
+from dgmark.models.sessions.rows import RowSession, output_logits, padded_inputs, predicting
+
+
+class _ExactSession(RowSession, ABC):
+    """A session that caches finished text.
+
+    Args:
+        network: a decoder class of transformers, with its output matrix.
+        cache: "none", or "prefix" for the exact cache of finished text.
+        padding: number of padding columns at the left of each row of the first `begin`.
+
+    Raises:
+        SettingsError: the cache is neither "none" nor "prefix".
+    """
+
+    _shift: int  # 1 if the hidden state at i - 1 predicts position i, else 0
+
+    def __init__(
+        self, network: PreTrainedModel, cache: CacheMode, padding: Int[Tensor, " batch"] | None = None
+    ) -> None:
+        if cache not in ("none", "prefix"):
+            raise SettingsError(
+                f"there is no cache {cache!r} in a model that sees nothing behind a block; use prefix, it is exact"
+            )
+        super().__init__(network, cache, padding)
+        self._cache = WindowCache()
+        self._last: Tensor | None = None  # hidden states of the last column of the cache
+
+    @torch.inference_mode()
+    def begin(self, ids: Int[Tensor, "batch length"], start: int, stop: int) -> Float[Tensor, "batch window vocab"]:
+        """Cache the finished text before the block, and compute logits of [start, stop)."""
+        rows = self._select()
+        if rows is not None:
+            self._cache.select(rows)
+            self._last = None if self._last is None else self._last[rows]
+        if self._mode == "prefix":
+            self._extend(ids, self._window(start, stop)[0])
+        return self.step(ids, torch.arange(len(ids), device=ids.device), start, stop)
+
+    @torch.inference_mode()
+    def step(
+        self, ids: Int[Tensor, "canvases length"], owner: Int[Tensor, " canvases"], start: int, stop: int
+    ) -> Float[Tensor, "canvases window vocab"]:
+        """Run a forward of the block around [start, stop), or, without a cache, of all columns up to its end."""
+        if self._mode == "none":
+            return self._whole(ids, start, stop, self._padding_of(owner))
+        low, high = self._window(start, stop)
+        window = self._columns(ids, high)[:, low:]
+        hidden = forward_windows(self._network, self._cache, window, owner, low, self._padding)
+        return output_logits(self._network, self._states(hidden, owner, start - low, stop - low))
+
+    def _whole(self, ids: Tensor, start: int, stop: int, padding: Tensor | None) -> Tensor:
+        """Logits of [start, stop) by one forward of all columns that they see."""
+        end = self._end(stop)
+        options = {} if padding is None else {"position_ids": padded_inputs(padding, end)["position_ids"]}
+        hidden = self._network.base_model(
+            input_ids=self._columns(ids, end),
+            attention_mask=self._mask(0, end, ids.device, padding, start),
+            use_cache=False,
+            **options,
+        ).last_hidden_state
+        return output_logits(self._network, hidden[:, predicting(start, stop, self._shift, ids.device)])
+
+    def _extend(self, ids: Tensor, low: int) -> None:
+        """Cache the finished columns before `low`, and keep the last of their hidden states."""
+        done = self._cache.settled
+        if low < done:
+            raise SettingsError(
+                f"position {low} is before text that is finished up to {done}: begin blocks from left to right"
+            )
+        if low == done:
+            return
+        positions = torch.arange(low, device=ids.device)[None]
+        if self._padding is not None:
+            positions = padded_inputs(self._padding, low)["position_ids"]
+        hidden = self._network.base_model(
+            input_ids=ids[:, done:low],
+            position_ids=positions[:, done:],
+            attention_mask=self._mask(done, low, ids.device, self._padding, low),
+            past_key_values=self._cache,
+            use_cache=True,
+        ).last_hidden_state
+        self._last = hidden[:, -1:].to(ids.device)
+        self._cache.settle(low - done)
+
+    def _mask(
+        self, first: int, stop: int, device: torch.device, padding: Tensor | None, start: int
+    ) -> Bool[Tensor, "rows 1 queries keys"]:
+        """What the columns [first, stop) see before `stop`, where a block begins at `start`."""
+        column = torch.arange(stop, device=device)
+        visible = self._visible(column[first:, None], column, start)
+        if padding is None:
+            return visible[None, None]
+        itself = column == column[first:, None]  # each padding column must see at least one column
+        return (visible & (column >= padding[:, None])[:, None] | itself)[:, None]
+
+    def _columns(self, ids: Tensor, end: int) -> Tensor:
+        """The first `end` columns."""
+        return ids[:, :end]
+
+    @abstractmethod
+    def _window(self, start: int, stop: int) -> tuple[int, int]:
+        """The columns of one forward of the block; those before them are cached."""
+
+    @abstractmethod
+    def _end(self, stop: int) -> int:
+        """The end of the columns that those before `stop` see."""
+
+    @abstractmethod
+    def _visible(self, query: Tensor, key: Tensor, start: int) -> Bool[Tensor, "queries keys"]:
+        """Which columns see which, where a block begins at `start`."""
+
+    @abstractmethod
+    def _states(self, hidden: Tensor, owner: Tensor, start: int, stop: int) -> Tensor:
+        """The hidden states that predict [start, stop), counted from the first column of the window."""
+
+
+class BlockCausalSession(_ExactSession):
+    """The session of a network that was trained with a block-causal mask.
+
+    Args:
+        network: a decoder class of transformers, with its output matrix.
+        cache: "none", or "prefix" for the exact cache of finished blocks.
+        block: positions in a block of the mask.
+        mask_id: the id that fills the last block up to its end, as in training.
+
+    Raises:
+        SettingsError: the cache is neither "none" nor "prefix".
+    """
+
+    _shift = 0
+
+    def __init__(self, network: PreTrainedModel, cache: CacheMode, *, block: int, mask_id: int) -> None:
+        super().__init__(network, cache)
+        self._block, self._mask_id = block, mask_id
+
+    def _window(self, start: int, stop: int) -> tuple[int, int]:
+        low = start // self._block * self._block
+        if stop > low + self._block:
+            raise SettingsError(
+                f"the positions [{start}, {stop}) are in no single block of {self._block}: decode in blocks whose "
+                f"length divides {self._block}, counted from the start of the canvas"
+            )
+        return low, low + self._block
+
+    def _end(self, stop: int) -> int:
+        return -(-stop // self._block) * self._block
+
+    def _columns(self, ids: Tensor, end: int) -> Tensor:
+        missing = end - ids.shape[1]
+        return ids[:, :end] if missing <= 0 else torch.nn.functional.pad(ids, (0, missing), value=self._mask_id)
+
+    def _visible(self, query: Tensor, key: Tensor, start: int) -> Tensor:  # noqa: ARG002
+        return query // self._block >= key // self._block
+
+    def _states(self, hidden: Tensor, owner: Tensor, start: int, stop: int) -> Tensor:  # noqa: ARG002
+        return hidden[:, start:stop]
+
+
+class CausalPrefixSession(_ExactSession):
+    """The session of a network that reads finished text left to right.
+
+    The positions [start, stop) of a `begin` are the block; the columns after it are not seen. Nothing predicts the
+    first column after the padding; no block begins there.
+    """
+
+    _shift = 1
+
+    def _window(self, start: int, stop: int) -> tuple[int, int]:
+        return start, stop
+
+    def _end(self, stop: int) -> int:
+        return stop
+
+    def _visible(self, query: Tensor, key: Tensor, start: int) -> Tensor:
+        return (key <= query) | (query >= start)
+
+    def _states(self, hidden: Tensor, owner: Tensor, start: int, stop: int) -> Tensor:
+        before = hidden[:, :1] if self._last is None else self._last[owner]
+        return torch.cat([before, hidden[:, start : stop - 1]], 1)
