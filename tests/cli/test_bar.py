@@ -6,7 +6,6 @@ import os
 import pty
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from rich.console import Console
 
 from dgmark.cli import bar as bars
 from dgmark.cli.bar import row_bar
-from dgmark_lab.cli.experiment import _show_progress
 
 PROMPTS = "".join(
     json.dumps({"id": f"p{i}", "prompt": f"The {word} was"}) + "\n" for i, word in enumerate(("sea", "sun"))
@@ -27,7 +25,6 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100, force_interactive=True, highlight=False)
     monkeypatch.setattr(bars, "stderr", lambda: console)
-    monkeypatch.setattr("dgmark_lab.cli.experiment.stderr", lambda: console)
     return screen
 
 
@@ -62,19 +59,6 @@ def test_without_a_terminal_nothing_is_shown(monkeypatch: pytest.MonkeyPatch) ->
         bar.clear()
         assert not bar.shown
     assert screen.getvalue() == ""
-
-
-def test_an_experiment_shows_what_is_under_way_and_keeps_a_line_of_what_is_done(terminal: io.StringIO) -> None:
-    with row_bar("texts") as bar:
-        tell = partial(_show_progress, bar)
-        for cell in ("unmarked", "dgmark k = 1"):
-            for done in (0, 1, 2):
-                tell(cell, done, 2)
-    shown = terminal.getvalue()
-    assert "unmarked 0/2 texts" in shown
-    assert "dgmark k = 1 0/2 texts" in shown
-    for cell in ("unmarked", "dgmark k = 1"):
-        assert f"{cell}: 2 of 2" in shown
 
 
 @pytest.mark.slow

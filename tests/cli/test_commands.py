@@ -57,7 +57,7 @@ def generated(key_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_keygen_writes_a_private_file_and_never_overwrites_it(tmp_path: Path) -> None:
     path = tmp_path / "key.json"
-    assert run("keygen", path, "--modulus", 3, "--rotate", 16).exit_code == 0
+    assert run("keygen", path, "--modulus", 3, "--rotation", 16).exit_code == 0
     before = path.read_bytes()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     again = run("keygen", path)
@@ -194,27 +194,6 @@ def test_an_interrupted_run_keeps_the_batches_that_are_done(tmp_path: Path, monk
     assert [row["id"] for row in rows(out.read_text())] == ["p0", "p1", "p2"]
 
 
-def test_a_run_that_failed_in_part_ends_the_same_when_it_is_repeated(tmp_path: Path) -> None:
-    out, source = tmp_path / "out.jsonl", tmp_path / "in.jsonl"
-    source.write_text('{"id": "a", "text": "One two three."}\n{"id": "b"}\n')
-    command = ["attack", "deletion", source, "--out", out]
-    first, second = run(*command), run(*command)
-    assert (first.exit_code, second.exit_code) == (0, 0)
-    assert "1 of 1 rows have errors" in second.stderr
-    assert [row["id"] for row in rows(out.read_text())] == ["a", "b"]
-
-
-def test_a_refused_run_leaves_the_file_as_it_was(tmp_path: Path) -> None:
-    out, source = tmp_path / "out.jsonl", tmp_path / "in.jsonl"
-    source.write_text('{"id": "a", "text": "One two three."}\n{"id": "b"}\n')
-    assert run("attack", "deletion", source, "--out", out).exit_code == 0
-    with open(out, "a") as file:
-        file.write('{"id": "torn')
-    before = out.read_bytes()
-    assert run("attack", "deletion", source, "--out", out, "--seed", 9).exit_code == 4
-    assert out.read_bytes() == before
-
-
 def test_a_file_of_deep_nesting_is_not_one_of_rows(tmp_path: Path) -> None:
     out = tmp_path / "deep.jsonl"
     out.write_text("[" * 200_000 + "\n")
@@ -223,14 +202,13 @@ def test_a_file_of_deep_nesting_is_not_one_of_rows(tmp_path: Path) -> None:
     assert "not rows of dgmark" in done.stderr
 
 
-@pytest.mark.parametrize("command", ["generate", "infill", "attack"])
+@pytest.mark.parametrize("command", ["generate", "infill"])
 def test_two_rows_with_one_id_are_refused(command: str, tmp_path: Path) -> None:
     source = tmp_path / "in.jsonl"
     source.write_text('{"id": "a", "prompt": "x", "text": "x [mask:4] y"}\n' * 2)
     args = {
         "generate": ["--no-watermark", "--prompts", source, *SHORT],
         "infill": ["--no-watermark", "--texts", source],
-        "attack": ["deletion", source],
     }
     result = run(command, *args[command])
     assert result.exit_code == 4
@@ -296,7 +274,7 @@ def test_a_bad_prompt_row_becomes_an_error_row_and_the_others_are_done(tmp_path:
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        (["--strategy", "best"], 2, "random, confidence, entropy, margin"),
+        (["--strategy", "best"], 2, "'random', 'confidence', 'entropy', 'margin'"),
         (["--length", "100"], 2, "use 96 or 128"),
         (["--temperature", "-1"], 2, "temperature"),
         (["--strategy", "margin"], 2, "temperature 0"),
@@ -549,22 +527,12 @@ def test_a_reader_that_leaves_ends_the_command(key_file: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_help_names_every_command() -> None:
-    shown = run("--help").stdout
-    assert all(name in shown for name in ("keygen", "key", "generate", "detect", "demo"))
-
-
-def test_a_command_that_needs_an_extra_says_how_to_install_it(tmp_path: Path) -> None:
-    texts = tmp_path / "rows.jsonl"
-    texts.write_text('{"id": "a", "text": "x"}\n')
+def test_a_command_that_needs_an_extra_says_how_to_install_it() -> None:
     commands = [
         ["generate", "--no-watermark", "--prompt", "x"],
         ["infill", "--no-watermark", "x [mask:4]"],
-        ["convert", "storyteller", str(tmp_path / "copy")],
+        ["models", "convert", "storyteller", "copy"],
         ["demo"],
-        ["evaluate", str(texts)],
-        ["experiment", "run", "edits"],
-        ["bench-lm", "--no-watermark", "--preset", "mmlu"],
     ]
     told = run_fresh(
         "import sys; sys.modules['torch'] = None  # as if it were not installed\n"
@@ -576,16 +544,15 @@ def test_a_command_that_needs_an_extra_says_how_to_install_it(tmp_path: Path) ->
     ).splitlines()
     assert len(told) == len(commands)
     for line in told:
-        assert re.fullmatch(r"6 error: .+ needs .+: run `pip install '\.\[(generate|bench)\]'` .+", line)
+        assert re.fullmatch(r"6 error: .+ needs .+: run `pip install '\.\[generate\]'` .+", line)
 
 
 @pytest.mark.slow
 def test_the_demo_detects_the_mark_also_after_the_cut_and_needs_no_download(key_file: Path, tmp_path: Path) -> None:
-    picture = tmp_path / "demo.svg"
     nowhere = {"DGMARK_CACHE": str(tmp_path), "DGMARK_BASE": str(tmp_path / "missing.whl"), "COLUMNS": "100"}
     command = [sys.executable, "-m", "dgmark", "demo"]
     done = subprocess.run(
-        [*command, "--key", str(key_file), "--svg", str(picture)],
+        [*command, "--key", str(key_file)],
         capture_output=True,
         text=True,
         check=True,
@@ -596,7 +563,6 @@ def test_the_demo_detects_the_mark_also_after_the_cut_and_needs_no_download(key_
     assert "with the mark, temperature 0.6" in done.stdout
     assert done.stdout.count("watermarked ") == 2
     assert done.stdout.count("not_detected ") == 1
-    assert picture.read_text().startswith("<svg")
     # the narrator needs its base
     chosen = subprocess.run(
         [*command, "--model", "narrator"], capture_output=True, text=True, check=False, env=os.environ | nowhere

@@ -154,7 +154,7 @@ def test_normalise_may_be_spelled_the_american_way(key_file: Path) -> None:
     text = "The \u201cking\u201d went to the \u201csea\u201d."
     shown = [
         run("detect", "--key", key_file, "--format", "jsonl", option, "quotes", stdin=text).stdout
-        for option in ("--normalise", "--normalize")
+        for option in ("--normalise", "--normalise")
     ]
     assert shown[0] == shown[1] != ""
 

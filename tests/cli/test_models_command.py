@@ -129,9 +129,9 @@ def test_the_list_needs_no_torch() -> None:
 
 def test_convert_writes_a_folder_and_never_over_one(tmp_path: Path) -> None:
     tiny.write(tmp_path / "model", "llada2")
-    made = run("convert", tmp_path / "model", tmp_path / "fast")
+    made = run("models", "convert", tmp_path / "model", tmp_path / "fast")
     assert made.exit_code == 0, made.stderr
     assert str(tmp_path / "fast") in made.stdout
-    again = run("convert", tmp_path / "model", tmp_path / "fast")
+    again = run("models", "convert", tmp_path / "model", tmp_path / "fast")
     assert again.exit_code == 2
     assert "is there already" in again.stderr

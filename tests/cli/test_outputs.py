@@ -16,7 +16,7 @@ from support.command_line import rows, run
 from support.known_keys import known_key
 
 TEXT = "The old house stood at the end of the lane, and nobody had lived there for a long time."
-COMMANDS = ["generate", "infill", "attack", "detect", "evaluate", "rate"]
+COMMANDS = ["generate", "infill", "detect"]
 
 
 @pytest.fixture(scope="module")
@@ -39,17 +39,8 @@ def command(name: str, source: object, out: object, key_file: Path) -> list[obje
     return {
         "generate": ["generate", "--key", key_file, "--batch-size", 1, *small, "--prompts", source, "--out", out],
         "infill": ["infill", "--key", key_file, "--block-length", 4, "--texts", source, "--out", out],
-        "attack": ["attack", "deletion", source, "--option", "unit=word", "--out", out],
         "detect": ["detect", "--key", key_file, source, "--out", out],
-        "evaluate": ["evaluate", source, "--out", out],
-        "rate": ["rate", source, "--model", "stub", "--base-url", "http://127.0.0.1:9", "--out", out],
     }[name]
-
-
-@pytest.fixture(autouse=True)
-def _rater(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-a-test")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def process(arguments: list[object], **options: Any) -> "subprocess.Popen[str]":
@@ -69,7 +60,7 @@ def finished(started: "subprocess.Popen[str]") -> tuple[int, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "number"), [("generate", 12), ("detect", 2_000), ("attack", 1_500)])
+@pytest.mark.parametrize(("name", "number"), [("generate", 12), ("detect", 2_000)])
 def test_of_two_runs_on_one_file_one_is_refused_and_the_file_is_whole(
     name: str, number: int, key_file: Path, tmp_path: Path
 ) -> None:
@@ -92,10 +83,9 @@ def test_of_two_runs_on_one_file_one_is_refused_and_the_file_is_whole(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["attack", "detect"])
-def test_runs_that_start_together_leave_a_whole_file(name: str, key_file: Path, tmp_path: Path) -> None:
+def test_runs_that_start_together_leave_a_whole_file(key_file: Path, tmp_path: Path) -> None:
     source, out = inputs(tmp_path / "in.jsonl", 600), tmp_path / "out.jsonl"
-    started = [process(command(name, source, out, key_file)) for _ in range(3)]
+    started = [process(command("detect", source, out, key_file)) for _ in range(3)]
     codes = sorted(finished(one)[0] for one in started)
     assert codes[0] == 0
     assert set(codes) <= {0, 4}  # one that starts when another has ended finds a finished file
@@ -155,40 +145,29 @@ def test_standard_input_is_no_output(name: str, key_file: Path, tmp_path: Path) 
     assert "the same file as standard input" in " ".join(said.split())
 
 
-def test_the_second_file_of_evaluate_is_no_input_either(key_file: Path, tmp_path: Path) -> None:
-    source = inputs(tmp_path / "in.jsonl", 2)
-    other = inputs(tmp_path / "out.against.jsonl", 2)
-    refused = run("evaluate", source, "--against", other, "--out", tmp_path / "out.jsonl", "--judge", "none")
-    assert refused.exit_code == 2
-    assert "which is read" in refused.stderr
-
-
 def test_a_hard_link_of_a_file_in_a_folder_that_is_read_is_no_output(key_file: Path, tmp_path: Path) -> None:
     folder, out = tmp_path / "texts" / "deep", tmp_path / "out.jsonl"
     folder.mkdir(parents=True)
     source = inputs(folder / "in.jsonl", 2)
     out.hardlink_to(source)
     before = source.read_bytes()
-    for name in ("attack", "detect"):
-        assert run(*command(name, tmp_path / "texts", out, key_file)).exit_code == 2
+    assert run(*command("detect", tmp_path / "texts", out, key_file)).exit_code == 2
     assert source.read_bytes() == before
 
 
-@pytest.mark.parametrize("name", ["attack", "detect"])
-def test_a_link_stays_a_link(name: str, key_file: Path, tmp_path: Path) -> None:
+def test_a_link_stays_a_link(key_file: Path, tmp_path: Path) -> None:
     source, out, link = inputs(tmp_path / "in.jsonl", 2), tmp_path / "real" / "out.jsonl", tmp_path / "link"
     out.parent.mkdir()
     link.symlink_to(out)
     for _ in range(2):
-        assert run(*command(name, source, link, key_file)).exit_code == 0
+        assert run(*command("detect", source, link, key_file)).exit_code == 0
     assert link.is_symlink()
     assert len(rows(out.read_text())) == 2
 
 
 @pytest.mark.parametrize("device", ["/dev/full", "/dev/null"])
-@pytest.mark.parametrize("name", ["attack", "detect"])
-def test_a_device_is_no_output(name: str, device: str, key_file: Path, tmp_path: Path) -> None:
-    refused = run(*command(name, inputs(tmp_path / "in.jsonl", 2), device, key_file))
+def test_a_device_is_no_output(device: str, key_file: Path, tmp_path: Path) -> None:
+    refused = run(*command("detect", inputs(tmp_path / "in.jsonl", 2), device, key_file))
     assert refused.exit_code == 4
     assert f"{device} is not a file that can hold rows" in refused.stderr
 
@@ -203,8 +182,7 @@ def limited(size: int) -> Callable[[], None]:
 @pytest.mark.parametrize(
     ("name", "number", "size"),
     [
-        ("attack", 50, 5_000),
-        pytest.param("detect", 200, 60_000, marks=pytest.mark.slow),
+        ("detect", 50, 15_000),
         pytest.param("generate", 4, 2_000, marks=pytest.mark.slow),
     ],
 )
@@ -235,7 +213,7 @@ def test_a_key_that_does_not_fit_on_the_disk_leaves_nothing_behind(tmp_path: Pat
 # --- inputs that changed -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "rate"])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_an_input_that_changed_under_its_id_is_refused(name: str, key_file: Path, tmp_path: Path) -> None:
     source, out = inputs(tmp_path / "in.jsonl", 2), tmp_path / "out.jsonl"
     assert run(*command(name, source, out, key_file)).exit_code == 0

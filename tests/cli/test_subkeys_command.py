@@ -39,7 +39,7 @@ def test_keygen_makes_sub_keys_and_key_show_names_them(tmp_path: Path) -> None:
 def test_keygen_without_the_option_makes_a_key_without_subkeys(tmp_path: Path) -> None:
     assert run("keygen", tmp_path / "key.json").exit_code == 0
     content = json.loads((tmp_path / "key.json").read_text())
-    assert (content["version"], content["prf"], content["code_length"]) == (2, "shake256-rank-v1", 16)
+    assert (content["version"], content["prf"], content["code_length"]) == (1, "shake256-rank-v1", 16)
     assert run("keygen", tmp_path / "paper.json", "--code-length", 0).exit_code == 0
     content = json.loads((tmp_path / "paper.json").read_text())
     assert (content["version"], content["prf"]) == (1, "shake256-rank-v1")
@@ -61,11 +61,6 @@ def test_keygen_refuses_a_wrong_number_of_sub_keys(tmp_path: Path, options: list
     assert refused.exit_code == 2
     assert message in " ".join(refused.stderr.split())
     assert not list(tmp_path.iterdir())
-
-
-def test_renewing_keeps_the_sub_keys(key_file: Path, tmp_path: Path) -> None:
-    assert run("key", "renew", key_file, tmp_path / "new.json").exit_code == 0
-    assert WatermarkKey.load(tmp_path / "new.json").spec.subkeys == 65_536
 
 
 def test_rows_carry_their_sub_keys_and_resuming_keeps_them(key_file: Path, prompts: Path, tmp_path: Path) -> None:

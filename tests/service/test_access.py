@@ -216,7 +216,7 @@ def test_what_is_no_token_file_is_refused(tmp_path: Path) -> None:
 
 def test_the_commands_make_list_and_remove_tokens(tmp_path: Path) -> None:
     path = str(tmp_path / "tokens.json")
-    made = run("access", "add", path, "alice", "--scope", "detect", "--scope", "admin")
+    made = run("access", "keygen", path, "alice", "--scope", "detect", "--scope", "admin")
     assert made.exit_code == 0
     assert TokenFile(Path(path)).find(made.stdout.strip()) is not None
     assert run("access", "list", path).stdout.split()[:3] == ["alice", "detect", "admin"]

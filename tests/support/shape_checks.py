@@ -9,10 +9,12 @@ import types
 from typing import Any
 
 import jaxtyping
-from beartype import BeartypeConf, beartype
+import typer
+from beartype import BeartypeConf, FrozenDict, beartype
 
 CALLS = 32
-check = beartype(conf=BeartypeConf(is_pep484_tower=True))  # an int will do for a float
+# an int will do for a float; typer passes a context of a base class
+check = beartype(conf=BeartypeConf(is_pep484_tower=True, hint_overrides=FrozenDict({typer.Context: object})))
 _decorate = jaxtyping.jaxtyped
 _calls: dict[types.CodeType, int] = {}
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from dgmark.checkpoint.folder import Checkpoint
 from dgmark.errors import CheckpointFormat, SettingsError
 
-# Set in config.json by `dgmark convert`: the family's name, and that tensors bear the names of transformers' class.
+# Set in config.json by `dgmark models convert`: the family's name, and that tensors bear transformers' names.
 CONVERTED = "dgmark_family"
 
 BYTES_PER_PARAMETER = {"bf16": 2, "fp32": 4}

@@ -7,14 +7,12 @@ import typer
 
 from dgmark.cli.access import access_app
 from dgmark.cli.console import report_system_error
-from dgmark.cli.convert import convert
 from dgmark.cli.demo import demo
 from dgmark.cli.detect import detect
 from dgmark.cli.generate import generate
-from dgmark.cli.help_page import Command
 from dgmark.cli.infill import infill
 from dgmark.cli.keys import key_app, keygen
-from dgmark.cli.models import models
+from dgmark.cli.models import models_app
 from dgmark.cli.process import prepare_process
 from dgmark.cli.report import report_app
 from dgmark.cli.serve import serve
@@ -22,10 +20,10 @@ from dgmark.version import __version__
 
 app = typer.Typer(
     name="dgmark",
-    help="Mark text that a diffusion language model writes, and detect the mark.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,  # plain help, an option a line or two
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
 
@@ -45,15 +43,15 @@ def dgmark(
     """Mark text that a diffusion language model writes, and detect the mark."""
 
 
-app.command(cls=Command)(keygen)
+for command in (demo, keygen):
+    app.command()(command)
 app.add_typer(key_app, name="key")
-app.add_typer(report_app, name="report")
-app.command(cls=Command)(serve)
-app.add_typer(access_app, name="access")
 for command in (generate, infill, detect):
-    app.command(cls=Command)(command)
-for command in (models, convert, demo):
-    app.command(cls=Command)(command)
+    app.command()(command)
+app.add_typer(report_app, name="report")
+app.command()(serve)
+app.add_typer(models_app, name="models")
+app.add_typer(access_app, name="access")
 
 
 def main() -> None:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
-from dgmark.cli.option_groups import OptionGroup, parameter
-from dgmark.cli.options import KEY
+from dgmark.cli.option_groups import OptionGroup
 from dgmark.errors import MissingExtra, SettingsError
 
 if TYPE_CHECKING:
@@ -27,41 +26,29 @@ if TYPE_CHECKING:
             ...
 
 
-BaselineName = Annotated[
-    str | None,
-    typer.Option("--baseline", help="Another watermark, from the package dgmark-lab.", rich_help_panel=KEY),
-]
+BaselineName = Annotated[str | None, typer.Option(help="Another watermark than dgMARK, from dgmark-lab.")]
 BaselineOptions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--baseline-option",
-        metavar="NAME=VALUE",
-        help="Option of the --baseline, such as delta=2; may be repeated. `dgmark-lab baselines` lists all.",
-        rich_help_panel=KEY,
-    ),
+    list[str] | None, typer.Option(metavar="NAME=VALUE", help="Option of the --baseline, such as delta=2; repeatable.")
 ]
 
 
-def baseline_of(name: str | None, options: Sequence[str] | None) -> "Baseline | None":
+def baseline_of(baseline: BaselineName = None, baseline_option: BaselineOptions = None) -> "Baseline | None":
     """The baseline that `--baseline` names, with its options; None, for dgMARK, without a name.
 
     Raises:
         SettingsError: the baseline or an option does not exist, or options are given without a baseline.
         MissingExtra: no installed package offers baselines.
     """
-    if name is None:
-        if options:
+    if baseline is None:
+        if baseline_option:
             raise SettingsError("--baseline-option needs a baseline: name it with --baseline")
         return None
     offered = list(entry_points(group="dgmark.baselines", name="parse"))
     if not offered:
         raise MissingExtra("--baseline needs the package dgmark-lab: run `pip install ./lab` in a checkout of dgmark")
     parse: Callable[[str, Sequence[str]], Baseline] = offered[0].load()
-    return parse(name, options or [])
+    return parse(baseline, baseline_option or [])
 
 
-BASELINE_GROUP = OptionGroup(
-    options=(parameter("baseline", BaselineName), parameter("baseline_option", BaselineOptions)),
-    value=lambda options: baseline_of(options["baseline"], options["baseline_option"]),
-)
+BASELINE_GROUP = OptionGroup(baseline_of)
 BaselineToMark = Annotated["Baseline | None", BASELINE_GROUP]

@@ -7,19 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from dgmark.checkpoint.folder import BUILTIN, NARRATOR
+from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.cli.console import command_errors, needed_extra, stderr, stdout
-from dgmark.cli.highlight import highlight, legend
 from dgmark.decode.config import Settings
 from dgmark.detection.detector import Detector
 from dgmark.detection.result import Detection
 from dgmark.errors import SettingsError
-from dgmark.rows.outputs import atomic_write
 from dgmark.watermark.key import WatermarkKey
 
 if TYPE_CHECKING:
@@ -58,6 +56,7 @@ SHOWS = {
         marked={"temperature": 0.5, "top_p": 0.9},
     ),
 }
+_MATCHED, _UNMATCHED, _UNSCORED = "green underline", "red", "dim"
 
 
 @command_errors
@@ -79,12 +78,7 @@ def demo(
         typer.Option(min=1, help="Length of each text in tokens.", show_default="storyteller 192, narrator 240"),
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed of both texts.")] = 1,
-    key_file: Annotated[
-        Path | None, typer.Option("--key", help="Key file to use instead of a new one.", show_default=False)
-    ] = None,
-    svg: Annotated[
-        Path | None, typer.Option(help="Also save the output as an SVG picture to this file.", show_default=False)
-    ] = None,
+    key_file: Annotated[Path | None, typer.Option("--key", help="Key file to use instead of a new one.")] = None,
 ) -> None:
     """Generate a text with the mark of a new key and one without; look for the mark in both, then in a cut text.
 
@@ -93,7 +87,7 @@ def demo(
     with needed_extra("generate", "the demo"):
         from dgmark.decode import generate
 
-    console = Console(record=True, width=112) if svg else stdout()
+    console = stdout()
     loaded_key = None if key_file is None else WatermarkKey.load(key_file)
     denoiser = _load(model or (BUILTIN if loaded_key is None else loaded_key.spec.tokenizer))
     key = WatermarkKey.generate(denoiser) if loaded_key is None else loaded_key
@@ -121,14 +115,10 @@ def demo(
         _panel(f"with the mark, {_sampling(show.marked)}", texts[1], marked, detector, seconds[1]),
     )
     console.print(sides)
-    console.print(legend())
+    console.print(Text.assemble(("matching token", _MATCHED), "  ", ("other token", _UNMATCHED)))
     cut = without_first_sentence(texts[1])
     console.print(_panel("with the mark, its front cut off", cut, detector.detect(cut), detector, None))
     console.print("Detection used the text and the key: no model, no prompt, no GPU.")
-    if svg:
-        # no fonts from another host, which rich would link
-        picture = re.sub(r"@font-face \{.*?\}", "", console.export_svg(title="dgmark demo"), flags=re.DOTALL)
-        atomic_write(svg, picture)
 
 
 def _load(name: str) -> "NetworkDenoiser":
@@ -164,6 +154,9 @@ def _panel(title: str, text: str, result: Detection, detector: Detector, seconds
         f"  p = {result.p_value:.2g}, z = {result.z_score:.1f}, "
         f"{result.num_tokens_matched} of {result.num_tokens_scored} tokens match{time_taken}",
     )
-    return Panel(
-        Text.assemble(highlight(text, detector.tokens(text, result)), verdict), title=title, border_style=style
-    )
+    shown = Text(well_formed(text))
+    for token in detector.tokens(text, result):
+        shown.stylize(
+            _UNSCORED if token.matched is None else _MATCHED if token.matched else _UNMATCHED, token.start, token.end
+        )
+    return Panel(Text.assemble(shown, verdict), title=title, border_style=style)

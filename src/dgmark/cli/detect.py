@@ -6,75 +6,55 @@ from contextlib import redirect_stdout
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
+from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.cli.console import command_errors, needed_extra, stderr
-from dgmark.cli.detect_options import DetectingOptions, DetectOptions
-from dgmark.cli.option_groups import option_groups
-from dgmark.cli.options import DETECTION, OUTPUT, SPEED, Ray, address_of
-from dgmark.cli.results import WRITERS, draw
+from dgmark.cli.detect_options import DetectOptions
+from dgmark.cli.option_groups import OptionGroup, option_groups
+from dgmark.cli.options import Ray, address_of
+from dgmark.cli.results import WRITERS
 from dgmark.cli.row_output import report_resumed, report_skipped
 from dgmark.detection.detector import Detector
 from dgmark.detection.many import Extras, Tally, detect_file, read_sources, score
 from dgmark.detection.result import Detection
 from dgmark.detection.scorer import Scorer, one_key
-from dgmark.detection.strip import save
+from dgmark.detection.strip import match_strip, save
 from dgmark.documents.document import TEXT_COLUMN
 from dgmark.errors import InputError, SettingsError
-from dgmark.report import Report, write_report
+from dgmark.report import Report, SigningKey, write_report
 from dgmark.rows.inputs import STDIN
 from dgmark.rows.jsonl import BadRow
 from dgmark.rows.outputs import atomic_write, guard_output
 from dgmark.rows.texts import MAX_CHARS, MOST_CHARS, Item
 from dgmark.rows.workers import MOST_WORKERS
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 @command_errors
 @option_groups
 def detect(
-    options: DetectingOptions,
+    options: Annotated[DetectOptions, OptionGroup(DetectOptions)],
     inputs: Annotated[
         list[str] | None, typer.Argument(help="Documents, .jsonl and .parquet files, folders; - is standard input.")
     ] = None,
-    ids: Annotated[
-        bool,
-        typer.Option("--ids", help='Score the "token_ids" of rows that also hold "text".', rich_help_panel=DETECTION),
-    ] = False,
-    text_column: Annotated[
-        str,
-        typer.Option(help="The column or field that holds the texts of rows and tables.", rich_help_panel=DETECTION),
-    ] = TEXT_COLUMN,
-    max_chars: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            max=MOST_CHARS,
-            help="Characters of the longest text; a longer one is an error.",
-            rich_help_panel=DETECTION,
-        ),
-    ] = MAX_CHARS,
+    ids: Annotated[bool, typer.Option("--ids", help='Score the "token_ids" of rows that also hold "text".')] = False,
+    text_column: Annotated[str, typer.Option(help="Column or field of the texts.")] = TEXT_COLUMN,
+    max_chars: Annotated[int, typer.Option(min=1, max=MOST_CHARS, help="A longer text is an error.")] = MAX_CHARS,
     workers: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            max=MOST_WORKERS,
-            help="Number of processes.",
-            show_default="1; with --ray as many as fit",
-            rich_help_panel=SPEED,
-        ),
+        typer.Option(min=1, max=MOST_WORKERS, help="Number of processes.", show_default="1"),
     ] = None,
     ray: Ray = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Exit 0 if watermarked, 1 if not, 3 if uncertain.", rich_help_panel=OUTPUT)
-    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit 0 if watermarked, 1 if not, 3 if uncertain.")] = False,
 ) -> None:
-    """Check texts for the mark of a key. The false-positive rate holds for any text.
-
-    --baseline tests for another watermark than dgMARK; give the options that the text was generated with.
-    """
-    scorer = options.scorer()
+    """Check texts for the mark of a key. The false-positive rate holds for any text."""
+    scorer, signer = options.scorer(), options.signer()
     scorer.reader.tokenizer  # noqa: B018 (a wrong tokenizer is an error of the key, not of each row)
     if not inputs and sys.stdin.isatty():
         raise SettingsError("give texts to score: files, folders, or - for standard input")
@@ -83,7 +63,7 @@ def detect(
     if ray is not None:
         tally = _on_cluster(options, scorer, sources, ray, workers, ids=ids, **reading)
     else:
-        for written in (options.plot, options.extract, *options.reports):
+        for written in (options.plot, options.extract, *(options.report or ())):
             if written != Path(STDIN):
                 guard_output(written, sources)
         if options.out:
@@ -91,7 +71,7 @@ def detect(
         else:
             tally = Tally()
             items = read_sources(sources, prefer_ids=ids, on_skip=tally.skipped.append, **reading)
-            _show(options, scorer, _with_notes(items), workers or 1, tally)
+            _show(options, scorer, _with_notes(items), workers or 1, tally, signer)
         report_skipped(tally.skipped)
     _check_exit(tally, check)
 
@@ -105,7 +85,7 @@ def _into_file(
         sources,
         out,
         workers=workers,
-        only=options.only,
+        only=options.ranges,
         spans=options.spans,
         payload=options.payload,
         on_resume=partial(report_resumed, out),
@@ -147,31 +127,48 @@ def _on_cluster(
     return tally
 
 
-def _show(options: DetectOptions, scorer: Scorer, items: Iterable[Item | BadRow], workers: int, tally: Tally) -> None:
+def _show(
+    options: DetectOptions,
+    scorer: Scorer,
+    items: Iterable[Item | BadRow],
+    workers: int,
+    tally: Tally,
+    signer: SigningKey | None,
+) -> None:
     """Score the texts, write the results to stdout, and write what is requested of a single text."""
-    extras, write = Extras(options.only, options.spans, options.payload), WRITERS[options.output]
+    extras, write = Extras(options.ranges, options.spans, options.payload), WRITERS[options.output]
     extras.check(scorer)
     if not options.one_text:
-        write(tally.count(score(scorer, items, extras, workers)), scorer, options.view)
+        write(tally.count(score(scorer, items, extras, workers)), scorer, options)
         return
     rows = list(tally.count(score(scorer, _single_text(items, options.one_text), extras)))
     with redirect_stdout(sys.stderr if options.extract == Path(STDIN) else sys.stdout):
-        write(iter(rows), scorer, options.view)
+        write(iter(rows), scorer, options)
     for row in rows:
         if isinstance(row, BadRow):
             continue
         if options.plot:
-            save(draw(one_key(scorer), *row), options.plot)
+            save(_picture(one_key(scorer), *row), options.plot)
         if options.extract:
             _extract(row[0].content, options.extract)
-        if options.reports:
-            _write_reports(options, one_key(scorer), *row)
+        for path in options.report or ():
+            item, detection = row
+            report = Report.of(one_key(scorer), item.row_id, item.content, detection=detection, public=options.public)
+            write_report(report, path, signer=signer)
 
 
-def _write_reports(options: DetectOptions, detector: Detector, item: Item, detection: Detection) -> None:
-    report = Report.of(detector, item.row_id, item.content, detection=detection, public=options.public)
-    for path in options.reports:
-        write_report(report, path, signer=options.signer)
+def _picture(detector: Detector, item: Item, detection: Detection) -> "Figure":
+    """The matches along one text, with its spans."""
+    tokens = detector.reader.locate(item.content)
+    matched = detector.matched(tokens.ids, tokens.positions, detection)
+    spans = [
+        (int(np.searchsorted(tokens.offsets[:, 0], span.start)), int(np.searchsorted(tokens.offsets[:, 0], span.end)))
+        for span in detection.spans or ()
+    ]
+    title = (
+        f"{well_formed(item.row_id)}: {detection.verdict}, p = {detection.p_value:.2g}, key {detection.key_fingerprint}"
+    )
+    return match_strip(matched, detector.key.spec.modulus, spans=spans, title=title)
 
 
 def _single_text(items: Iterable[Item | BadRow], option: str) -> list[Item | BadRow]:

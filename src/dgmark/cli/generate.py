@@ -12,8 +12,7 @@ import typer
 from dgmark.cli import options as opt
 from dgmark.cli.baselines import BaselineToMark
 from dgmark.cli.console import command_errors, needed_extra, stderr
-from dgmark.cli.live import show_stream
-from dgmark.cli.option_groups import OptionGroup, option, option_groups
+from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.row_output import RowOutput, make_rows, report_resumed, report_skipped
 from dgmark.decode.config import Settings
 from dgmark.decode.settings_file import read_settings
@@ -47,7 +46,12 @@ class Prompts:
     source: str | None = None
 
 
-def prompts_of(prompt: str | None, prompts: str | None) -> Prompts:
+def prompts_of(
+    prompt: Annotated[str | None, typer.Option(help="One prompt.", show_default="standard input")] = None,
+    prompts: Annotated[
+        str | None, typer.Option(help='JSON Lines file of rows with "id" and "prompt"; - is standard input.')
+    ] = None,
+) -> Prompts:
     """Read the prompts: the one of `prompt`, those of the file `prompts`, or those of standard input.
 
     Raises:
@@ -74,33 +78,18 @@ def _prompts_of_stdin() -> Iterator[Row | BadRow]:
             yield {"id": "0", "prompt": prompt}
 
 
-PromptOptions = Annotated[
-    Prompts,
-    OptionGroup(
-        options=(
-            option("prompt", str | None, "One prompt.", default_text="standard input"),
-            option("prompts", str | None, 'JSON Lines file of rows with "id" and "prompt"; - is standard input.'),
-        ),
-        value=lambda options: prompts_of(**options),
-    ),
-]
-
-
 @command_errors
 @option_groups
 def generate(
     key: opt.KeyToMark,
     baseline: BaselineToMark,
-    prompts: PromptOptions,
+    prompts: Annotated[Prompts, OptionGroup(prompts_of)],
     loading: opt.ModelOptions,
     settings: opt.DecodingOptions,
     settings_file: Annotated[
         Path | None,
         typer.Option(
-            "--settings",
-            help="Settings file of `dgmark-lab tune`; decoding options that are also given go before it.",
-            show_default=False,
-            rich_help_panel=opt.DECODING,
+            "--settings", help="Settings file of `dgmark-lab tune`; decoding options that are also given go before it."
         ),
     ] = None,
     chat: Annotated[bool, typer.Option("--chat", help="Put each prompt into the model's chat template.")] = False,
@@ -111,15 +100,10 @@ def generate(
     ray: opt.Ray = None,
     out: opt.RowsOut = None,
     live: Annotated[
-        bool,
-        typer.Option(
-            "--stream", help="Show the text of one prompt on stderr as it is decoded.", rich_help_panel=opt.OUTPUT
-        ),
+        bool, typer.Option("--stream", help="Show the text of one prompt on stderr as it is decoded.")
     ] = False,
     as_json: opt.AsRows = False,
-    trace: Annotated[
-        bool, typer.Option(help="Include in the rows which step committed each token.", rich_help_panel=opt.OUTPUT)
-    ] = True,
+    trace: Annotated[bool, typer.Option(help="Include in the rows which step committed each token.")] = True,
 ) -> None:
     """Generate text that carries the mark of a key.
 
@@ -153,16 +137,33 @@ def generate(
 
 
 def _show_live(task: Task[Prompted] | BadRow, generator: "Generator", output: RowOutput) -> None:
-    """Show the text of one prompt while it is decoded, then print its row.
+    """Show the canvas of one text on stderr while it is decoded, if that is a terminal, then print its row.
+
+    Matching tokens are green (with a scheme that has no matching sets all), masked positions shaded.
 
     Raises:
         DgmarkError: the prompt cannot be used.
     """
+    from rich.live import Live
+    from rich.text import Text
+
+    from dgmark.decode import Committed, RowFinished
+
     if isinstance(task, BadRow):
         raise task.kind(task.error)
-    model, config = generator.prepared.model, generator.prepared.config
-    generation = show_stream(model, config.length, generator.events(), marked=generator.key is not None)
-    output.print([generation.to_row(task.row_id, with_trace=generator.trace)], single=True)
+    tokenizer, console = generator.prepared.model.tokenizer, stderr()
+    pieces = [Text("░", style="dim") for _ in range(generator.prepared.config.length)]
+    with Live(console=console, transient=True, refresh_per_second=12, redirect_stdout=sys.stdout.isatty()) as live:
+        for event in generator.events():
+            if isinstance(event, Committed):
+                for position, token, matched in zip(event.positions, event.token_ids, event.matched, strict=True):
+                    style = "green" if matched and generator.key is not None else "default"
+                    pieces[position] = Text(tokenizer.decode([token]), style=style)
+                if console.is_terminal:
+                    live.update(Text.assemble(*pieces))
+            elif isinstance(event, RowFinished):
+                row = event.generation.to_row(task.row_id, with_trace=generator.trace)
+    output.print([row], single=True)
 
 
 def _on_cluster(

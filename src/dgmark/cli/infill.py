@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -17,46 +17,39 @@ from dgmark.rows.jsonl import BadRow, Row, read_rows
 from dgmark.rows.outputs import guard_output
 from dgmark.rows.runner import Task, one_by_one, tasks_of
 
-if TYPE_CHECKING:
-    from dgmark.decode.infilling import CountFrom
-
 
 @command_errors
 @option_groups
 def infill(
     key: opt.KeyToMark,
     loading: opt.ModelOptions,
-    settings: Annotated[Settings, opt.decoding_options(without=("length", "steps", "schedule"))],
+    settings: Annotated[
+        Settings,
+        opt.decoding_options(
+            without=("length", "steps", "schedule"),
+            shown=("block_length", "strategy", "temperature", "top_k", "top_p", "guard"),
+        ),
+    ],
     text: Annotated[
-        str | None,
-        typer.Argument(help=r"Text in which \[mask:N] is a hole of N tokens; - is standard input.", show_default=False),
+        str | None, typer.Argument(help="Text in which [mask:N] is a hole of N tokens; - is standard input.")
     ] = None,
     texts: Annotated[
         str | None,
-        typer.Option(
-            help='JSON Lines file of rows with "id" and "text" (or "parts"); - is standard input.', show_default=False
-        ),
+        typer.Option(help='JSON Lines file of rows with "id" and "text" or "parts".'),
     ] = None,
     count_from: Annotated[
-        str,
-        typer.Option(
-            help="How positions are counted: text (on through all holes) or hole (anew in each hole).",
-            rich_help_panel=opt.KEY,
-        ),
+        Literal["text", "hole"],
+        typer.Option(help="What positions are counted from."),
     ] = "text",
     subkey: opt.Subkey = None,
     seed: opt.Seed = 0,
     out: opt.RowsOut = None,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="Print rows (JSON Lines), which hold the places of the holes, not text.",
-            rich_help_panel=opt.OUTPUT,
-        ),
-    ] = False,
+    as_json: opt.AsRows = False,
 ) -> None:
-    """Fill the holes of a text with tokens that carry the mark of a key; the rest of the text stays as it is."""
+    """Fill the holes of a text with tokens that carry the mark of a key. The other text stays as it is.
+
+    The decoding options of `dgmark generate` are taken too, but for --length, --steps and --schedule.
+    """
     guard_output(out, [STDIN if text == STDIN else texts])
     rows = _rows(text, texts)
     with needed_extra("generate", "infilling"):
@@ -65,19 +58,25 @@ def infill(
         from dgmark.models.load import load_model
     tasks = tasks_of(rows, partial(_task, split=holes_in, subkey=subkey), seed=seed, purpose="text to fill")
     model = load_model(**loading)
-    origin: CountFrom = count_from  # type: ignore[assignment]
 
     def work(batch: list[Task[int]], progress: Callable[[int], None]) -> list[Row | DgmarkError]:
         def fill_holes(task: Task[int]) -> Row:
             parts, row_seed = task.same["parts"], task.content
             (result,) = fill(
-                model, [parts], key=key, subkey=subkey, count_from=origin, seed=row_seed, progress=progress, **settings
+                model,
+                [parts],
+                key=key,
+                subkey=subkey,
+                count_from=count_from,
+                seed=row_seed,
+                progress=progress,
+                **settings,
             )
             return result.to_row(task.row_id)
 
         return one_by_one(fill_holes, batch)
 
-    must_agree = shared_fields(model, key, origin, settings)
+    must_agree = shared_fields(model, key, count_from, settings)
     source = "text or seed" if subkey is None else "text, seed or sub-key"
     make_rows(tasks, work, RowOutput(INFILLING_SCHEMA, out, must_agree, source=source, as_json=as_json))
 

@@ -2,26 +2,17 @@
 
 import json
 import shlex
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from dgmark.checkpoint.folder import BUILTIN, model_option
 from dgmark.cli.console import command_errors, stderr, stdout
-from dgmark.cli.help_page import Command
-from dgmark.cli.options import KEY, MODEL, AllowOpenKey, OneObject
+from dgmark.cli.options import AllowOpenKey, OneObject
 from dgmark.watermark.groups import DEFAULT_CODE
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.subkeys import prf_of
-
-
-class Grouping(StrEnum):
-    """How tokens fall into groups."""
-
-    KEYED = "keyed"
-    TOKEN_ID = "token-id"  # noqa: S105 (the name of a grouping)
 
 
 @command_errors
@@ -29,24 +20,20 @@ def keygen(
     file: Annotated[
         Path, typer.Argument(help="File to write the key to (mode 0600); an existing file is never overwritten.")
     ],
-    modulus: Annotated[int, typer.Option(help="Number of token groups, 2 to 16.", rich_help_panel=KEY)] = 2,
-    rotate: Annotated[
-        int, typer.Option(help="Change the groups after this many positions; 0: never.", rich_help_panel=KEY)
-    ] = 0,
+    modulus: Annotated[int, typer.Option(help="Number of token groups, 2 to 16.")] = 2,
+    rotation: Annotated[int, typer.Option(help="Change the groups after this many positions; 0: never.")] = 0,
     grouping: Annotated[
-        Grouping,
+        Literal["keyed", "token-id"],
         typer.Option(
             "--scheme",
             help="How tokens fall into groups: by the secret key, or by token id (the paper's rule, without a secret).",
-            rich_help_panel=KEY,
         ),
-    ] = Grouping.KEYED,
+    ] = "keyed",
     code_length: Annotated[
         int | None,
         typer.Option(
             help="Period of a secret position code: a multiple of --modulus, up to 64; 0: the paper's position mod m.",
-            show_default=f"{DEFAULT_CODE}; 0 with --rotate, --subkeys, --scheme token-id or another --modulus",
-            rich_help_panel=KEY,
+            show_default=f"{DEFAULT_CODE}; 0 with --rotation, --subkeys, --scheme token-id or another --modulus",
         ),
     ] = None,
     subkeys: Annotated[
@@ -54,16 +41,13 @@ def keygen(
         typer.Option(
             help="Mark each text with one of this many sub-keys, drawn at random: a power of two up to 65536; "
             "1: all texts share their groups, as in the paper.",
-            rich_help_panel=KEY,
         ),
     ] = 1,
-    model: Annotated[
-        str, typer.Option(help="Model whose tokenizer the key is bound to.", rich_help_panel=MODEL)
-    ] = BUILTIN,
+    model: Annotated[str, typer.Option(help="Model whose tokenizer the key is bound to.")] = BUILTIN,
 ) -> None:
     """Make a secret key. Whoever has it can detect and forge the mark: keep it as you would keep a signing key."""
     key = WatermarkKey.generate(
-        model, modulus=modulus, rotation=rotate, grouping=grouping.value, code_length=code_length, subkeys=subkeys
+        model, modulus=modulus, rotation=rotation, grouping=grouping, code_length=code_length, subkeys=subkeys
     )
     key.save(file)
     if key.keyless:
@@ -79,7 +63,7 @@ def _next_steps(file: Path, model: str, key: WatermarkKey) -> str:
     quoted = shlex.quote(str(file))
     named = model_option(model)
     if model == BUILTIN and key.spec.code_length == DEFAULT_CODE:
-        named = " --temperature 0.6"  # a mark makes text hotter; here we know by how much (docs/results/frontier)
+        named = " --temperature 0.6"  # a mark makes text more diverse; here we know by how much (docs/results/frontier)
     return (
         "Next:\n"
         f"  dgmark generate --key {quoted}{named} --prompt 'Once upon a time' > text.txt   write a marked text\n"
@@ -89,15 +73,15 @@ def _next_steps(file: Path, model: str, key: WatermarkKey) -> str:
     )
 
 
-key_app = typer.Typer(no_args_is_help=True, help="Show what is in a key file.")
+key_app = typer.Typer(no_args_is_help=True)
 
 
 @key_app.callback()
-def key_group() -> None:
+def key() -> None:
     """Show what is in a key file."""
 
 
-@key_app.command("show", cls=Command)
+@key_app.command("show")
 @command_errors
 def show(
     file: Annotated[Path, typer.Argument(help="Key file to show.")],

@@ -1,19 +1,28 @@
-"""`dgmark models`: list the supported models and their default settings."""
+"""`dgmark models`: list the supported models and their default settings; rewrite a checkpoint so that it loads fast."""
 
 import json
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from dgmark.checkpoint.families import BYTES_PER_PARAMETER, FAMILIES, Family
 from dgmark.checkpoint.folder import BUILTIN, BUILTINS
-from dgmark.cli.console import command_errors
-from dgmark.cli.options import OneObject
+from dgmark.cli.console import command_errors, needed_extra
+from dgmark.cli.option_groups import option_groups
+from dgmark.cli.options import Loading, OneObject, loading_options
 
 MODELS_SCHEMA = 1
 
+models_app = typer.Typer(invoke_without_command=True)
 
+
+@models_app.callback()
 @command_errors
-def models(as_json: OneObject = False) -> None:
+def models(ctx: typer.Context, as_json: OneObject = False) -> None:
     """List the model families, their published checkpoints, the memory of their weights, and their default settings."""
+    if ctx.invoked_subcommand:
+        return
     rows = [family_row(family) for family in FAMILIES.values()]
     if as_json:
         print(json.dumps({"builtin": BUILTIN, "builtins": BUILTINS, "families": rows, "schema": MODELS_SCHEMA}))
@@ -56,3 +65,18 @@ def family_row(family: Family) -> dict[str, Any]:
             for published in family.published
         ],
     }
+
+
+@models_app.command()
+@command_errors
+@option_groups
+def convert(
+    source: Annotated[str, typer.Argument(help="Built-in model, checkpoint folder, or hub id to convert.")],
+    target: Annotated[Path, typer.Argument(help="Folder to write; it must not exist.")],
+    loading: Annotated[Loading, loading_options("revision", "family")],
+) -> None:
+    """Rewrite a checkpoint to load faster: one safetensors file, with final tensor names. The logits stay the same."""
+    with needed_extra("generate", "converting"):
+        from dgmark.models.convert import convert_checkpoint
+    convert_checkpoint(source, target, revision=loading.get("revision"), family=loading.get("family"))
+    print(f"{target}: converted from {source}; use it with --model {target}")

@@ -12,22 +12,22 @@ from typing import Annotated, Any, TypedDict
 import typer
 
 from dgmark.checkpoint.folder import BUILTIN
-from dgmark.cli.option_groups import OptionGroup, option, parameter, set_options
+from dgmark.cli.option_groups import OptionGroup
 from dgmark.decode.config import Settings, setting_fields
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
 
-# the panels of the help pages; options that only one command has are in "Options"
-KEY, MODEL, DECODING, DETECTION = "Key", "Model", "Decoding", "Detection"
-SPEED, OUTPUT = "Speed", "Output"
-
 # --- the key
 AllowOpenKey = Annotated[
-    bool, typer.Option(help="Accept a key file that every user of the machine can read.", rich_help_panel=KEY)
+    bool, typer.Option("--allow-open-key", help="Accept a key file that every user of the machine can read.")
 ]
 
 
-def key_to_mark_with(key: Path | None, no_watermark: bool, allow_open_key: bool) -> WatermarkKey | None:
+def key_to_mark_with(
+    key: Annotated[Path | None, typer.Option(help="Key file to mark the text with; `dgmark keygen` makes one.")] = None,
+    no_watermark: Annotated[bool, typer.Option("--no-watermark", help="Generate text without a mark.")] = False,
+    allow_open_key: AllowOpenKey = False,
+) -> WatermarkKey | None:
     """Load the key that a command marks with; None for text without a mark.
 
     Raises:
@@ -39,25 +39,13 @@ def key_to_mark_with(key: Path | None, no_watermark: bool, allow_open_key: bool)
     return None if key is None else WatermarkKey.load(key, allow_open=allow_open_key)
 
 
-KeyToMark = Annotated[
-    WatermarkKey | None,
-    OptionGroup(
-        options=(
-            option("key", Path | None, "Key file to mark the text with; `dgmark keygen` makes one.", panel=KEY),
-            option("no_watermark", bool, "Generate text without a mark.", "--no-watermark", panel=KEY, default=False),
-            parameter("allow_open_key", AllowOpenKey, False),
-        ),
-        value=lambda options: key_to_mark_with(**options),
-    ),
-]
+KeyToMark = Annotated[WatermarkKey | None, OptionGroup(key_to_mark_with)]
 
 Subkey = Annotated[
     int | None,
     typer.Option(
-        "--subkey",
-        help="Sub-key to mark every text with, 0 to N - 1: the payload. For keys of `keygen --subkeys N`.",
-        show_default="drawn for each text",
-        rich_help_panel=KEY,
+        help="Sub-key of every text: the payload.",
+        show_default="drawn",
     ),
 ]
 
@@ -80,50 +68,47 @@ class Loading(TypedDict, total=False):
     device_map: str
 
 
-_LOADING = (
-    option(
-        "device",
-        str | None,
-        "Device to compute on: cpu, cuda, cuda:1 or mps.",
-        panel=MODEL,
-        default_text="a GPU, else the CPU",
-    ),
-    option(
-        "dtype",
-        str | None,
-        "Number format: fp32, bf16 or fp16.",
-        panel=MODEL,
-        default_text="the faster one on the device",
-    ),
-    option("revision", str | None, "Branch, tag or commit of a model named by its hub id.", panel=MODEL),
-    option(
-        "family",
-        str | None,
-        "Model family (see `dgmark models`), if the checkpoint's config.json does not name it.",
-        panel=MODEL,
-    ),
-    option("quantization", str | None, "Quantize the weights while loading: int8 or int4.", panel=MODEL),
-    option("device_map", str | None, "auto: spread the model over all devices of the machine.", panel=MODEL),
-)
+def model_to_load(
+    model: Annotated[str | None, typer.Option(help="Built-in model, folder or hub id.", show_default=BUILTIN)] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda, cuda:1 or mps.", show_default="a GPU, else the CPU")
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="fp32, bf16 or fp16.", show_default="the faster one on the device")
+    ] = None,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a model on the hub.")] = None,
+    family: Annotated[
+        str | None, typer.Option(help="Model family, if the checkpoint's config.json does not name it.")
+    ] = None,
+    quantization: Annotated[str | None, typer.Option(help="Quantize the weights while loading: int8 or int4.")] = None,
+    device_map: Annotated[
+        str | None, typer.Option(help="auto: spread the model over all devices of the machine.")
+    ] = None,
+) -> Loading:
+    """The arguments of `load_model` that are set."""
+    options = {
+        "name_or_path": model,
+        "device": device,
+        "dtype": dtype,
+        "revision": revision,
+        "family": family,
+        "quantization": quantization,
+        "device_map": device_map,
+    }
+    return set_options(options)  # type: ignore[return-value]
+
+
+ModelOptions = Annotated[Loading, OptionGroup(model_to_load)]
 
 
 def loading_options(*names: str) -> OptionGroup:
     """The named options of `load_model`, for a command that names its model in another way."""
-    return OptionGroup([one for one in _LOADING if one.name in names], set_options)
+    return OptionGroup(model_to_load, names)
 
 
-def _with_name(options: dict[str, Any]) -> Loading:
-    return {"name_or_path": options.pop("model"), **set_options(options)}  # type: ignore[typeddict-item]
-
-
-_MODEL = option(
-    "model",
-    str,
-    "Built-in model, checkpoint folder, or hub id such as GSAI-ML/LLaDA-8B-Instruct.",
-    panel=MODEL,
-    default=BUILTIN,
-)
-ModelOptions = Annotated[Loading, OptionGroup((_MODEL, *_LOADING), _with_name)]
+def set_options(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that the command line sets: those that are not None."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def address_of(path: Path) -> str:
@@ -132,71 +117,51 @@ def address_of(path: Path) -> str:
 
 
 # --- the decoding
-def decoding_options(without: Collection[str] = (), defaults: Mapping[str, str] | None = None) -> OptionGroup:
+def decoding_options(
+    without: Collection[str] = (), defaults: Mapping[str, str] | None = None, shown: Collection[str] = ()
+) -> OptionGroup:
     """The fields of `DecodeConfig` as options.
 
     Args:
         without: settings that the command decides itself.
         defaults: the defaults in words, by setting, where the command's default is not that of `DecodeConfig`.
+        shown: settings on the help page; by default all.
     """
     options: list[inspect.Parameter] = []
     for one in setting_fields():
         if one.name not in without:
-            kind = (str if one.choices else one.type) | None
-            default = (defaults or {}).get(one.name, one.default_text)
-            options.append(option(one.name, kind, one.help, panel=DECODING, default_text=default, choices=one.choices))
-    return OptionGroup(options, _settings)
+            info = typer.Option(
+                help=one.help,
+                metavar=None if one.choices else "NUMBER",
+                show_default={**(defaults or {})}.get(one.name, one.default_text or False),
+                hidden=bool(shown) and one.name not in shown,
+            )
+            kind: Any = Annotated[one.type | None, info]
+            options.append(inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=None))
 
+    def settings(**values: Any) -> Settings:
+        return set_options(values)
 
-def _settings(options: dict[str, Any]) -> Settings:
-    """The settings that the command line sets, checked before a model is loaded.
-
-    Raises:
-        SettingsError: a value is not one of the setting's choices.
-    """
-    settings = set_options(options)
-    for one in setting_fields():
-        if one.choices and settings.get(one.name, one.default) not in one.choices:
-            name, value = one.name.replace("_", "-"), settings[one.name]
-            raise SettingsError(f"--{name} {value!r} is not one of: {', '.join(one.choices)}")
-    return settings
+    settings.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    return OptionGroup(settings)
 
 
 DecodingOptions = Annotated[Settings, decoding_options()]
-Seed = Annotated[int, typer.Option(help="Random seed; row i, counted from 0, uses seed + i.", rich_help_panel=DECODING)]
+Seed = Annotated[int, typer.Option(help="Random seed; row i, counted from 0, uses seed + i.")]
 
 # --- the run
-BatchSize = Annotated[int, typer.Option(min=1, help="Largest number of rows decoded at once.", rich_help_panel=SPEED)]
+BatchSize = Annotated[int, typer.Option(min=1, help="Largest number of rows decoded at once.")]
 Pad = Annotated[
     bool | None,
-    typer.Option(
-        help="Decode prompts of different lengths in one batch.",
-        show_default="on, except on a CPU",
-        rich_help_panel=SPEED,
-    ),
+    typer.Option(help="Decode prompts of different lengths in one batch.", show_default="pad, except on a CPU"),
 ]
-AsRows = Annotated[
-    bool, typer.Option("--json", help="Print rows (JSON Lines) instead of text.", rich_help_panel=OUTPUT)
-]
-OneObject = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object instead of text.", rich_help_panel=OUTPUT)
-]
+AsRows = Annotated[bool, typer.Option("--json", help="Print rows (JSON Lines) instead of text.")]
+OneObject = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Ray = Annotated[
     str | None,
     typer.Option(
-        "--ray",
         metavar="ADDRESS",
-        help="Work on a Ray cluster: local (this machine), auto, or host:port. Reads files and folders of .jsonl and "
-        ".parquet, also at addresses such as s3://..., and --out names a folder of Parquet files.",
-        show_default=False,
-        rich_help_panel=SPEED,
+        help="Work on a Ray cluster: local, auto or host:port.",
     ),
 ]
-RowsOut = Annotated[
-    Path | None,
-    typer.Option(
-        help="Append the rows to this JSON Lines file; rows that it holds already are not made again.",
-        show_default=False,
-        rich_help_panel=OUTPUT,
-    ),
-]
+RowsOut = Annotated[Path | None, typer.Option(help="Append to this JSON Lines file; the rows that it holds stay.")]

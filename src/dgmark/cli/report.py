@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from dgmark.cli.console import command_errors, stderr
-from dgmark.cli.help_page import Command
-from dgmark.cli.options import KEY, AllowOpenKey
+from dgmark.cli.options import AllowOpenKey
 from dgmark.errors import InputError
 from dgmark.report import SigningKey, verify_report
 from dgmark.rows.inputs import LARGEST_LINE, checked_size, open_input
@@ -16,7 +15,7 @@ from dgmark.rows.inputs import LARGEST_LINE, checked_size, open_input
 report_app = typer.Typer(help="Make keys that sign reports of `dgmark detect --report`, and check signed reports.")
 
 
-@report_app.command("keygen", cls=Command)
+@report_app.command("keygen")
 @command_errors
 def report_keygen(
     file: Annotated[
@@ -36,7 +35,7 @@ def report_keygen(
     )
 
 
-@report_app.command("jwks", cls=Command)
+@report_app.command("jwks")
 @command_errors
 def report_jwks(
     files: Annotated[
@@ -49,13 +48,11 @@ def report_jwks(
     print(json.dumps({"keys": [key for one in sets for key in one["keys"]]}, indent=2))
 
 
-@report_app.command("verify", cls=Command)
+@report_app.command("verify")
 @command_errors
 def report_verify(
     file: Annotated[Path, typer.Argument(help="Signed report (.html or .json).")],
-    jwks: Annotated[
-        Path, typer.Option(help="The published keys of whoever signed it (a JSON Web Key Set).", rich_help_panel=KEY)
-    ],
+    jwks: Annotated[Path, typer.Option(help="The published keys of whoever signed it (a JSON Web Key Set).")],
 ) -> None:
     """Check that a report was signed with a trusted key, and that no byte of it was changed since.
 

@@ -9,20 +9,21 @@ import sys
 import tempfile
 import time
 import webbrowser
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.cli.console import command_errors, needed_extra, stderr
 from dgmark.cli.demo import SHOWS
-from dgmark.cli.option_groups import option_groups, options_of, set_options
-from dgmark.cli.options import DECODING, DETECTION, KEY, MODEL, SPEED, AllowOpenKey, Loading, loading_options
+from dgmark.cli.option_groups import option_groups
+from dgmark.cli.options import AllowOpenKey, Loading, loading_options, set_options
 from dgmark.decode.settings_file import TunedSettings, read_settings_file
 from dgmark.detection.evidence import DEFAULT_FPR
 from dgmark.errors import SettingsError
@@ -34,122 +35,10 @@ if TYPE_CHECKING:
     import uvicorn
     from fastapi import FastAPI
 
-    from dgmark.service.settings import ModelSource, ServiceSettings
+    from dgmark.service.settings import ModelSource
     from dgmark.service.state import ServiceState
 
 _LONGEST_END = 120  # seconds
-
-
-@dataclass(frozen=True)
-class Access:
-    """Who may ask, and what is written down of it."""
-
-    tokens: Annotated[
-        Path | None,
-        typer.Option(help="File of access tokens (see `dgmark access`); needed unless only this machine can connect."),
-    ] = None
-    public: Annotated[
-        bool, typer.Option("--public", help="Let everybody check texts: verdict and passages, no numbers.")
-    ] = False
-    public_rate: Annotated[str, typer.Option(help="How often one token, and one address, may use the public form.")] = (
-        "30 per minute"
-    )
-    audit: Annotated[
-        Path | None, typer.Option(help="Append policy decisions to this file, without texts and secrets.")
-    ] = None
-
-
-@dataclass(frozen=True)
-class Checking:
-    """How texts are checked."""
-
-    tokenizer: Annotated[
-        str | None,
-        typer.Option(
-            help="Tokenizer folder or file.", show_default="the one that each key names", rich_help_panel=MODEL
-        ),
-    ] = None
-    fpr: Annotated[
-        float, typer.Option(help="False-positive rate of requests that name none.", rich_help_panel=DETECTION)
-    ] = DEFAULT_FPR
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=MOST_WORKERS,
-            help="Processes that check texts.",
-            show_default="processors, at most 4",
-            rich_help_panel=SPEED,
-        ),
-    ] = None
-    queue: Annotated[
-        int, typer.Option(min=0, help="Requests that may wait; more are refused with 429.", rich_help_panel=SPEED)
-    ] = 64
-
-
-@dataclass(frozen=True)
-class Writing:
-    """How texts are written, by a service with a model."""
-
-    generate_key: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="With --model: name of a key that texts are marked with; may be repeated.",
-            show_default="the only one that fits the model",
-            rich_help_panel=KEY,
-        ),
-    ] = None
-    enforce: Annotated[
-        bool, typer.Option("--enforce", help="With --model: mark every text, whatever a request says.")
-    ] = False
-    payloads: Annotated[
-        bool,
-        typer.Option("--payloads", help="With --model: let requests choose the sub-key of a text."),
-    ] = False
-    settings_file: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--settings",
-            help="With --model: settings file of `dgmark-lab tune` for its marked texts; may be repeated.",
-            show_default=False,
-            rich_help_panel=DECODING,
-        ),
-    ] = None
-    batch_size: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="With --model: texts that are written at once.", show_default="16", rich_help_panel=SPEED
-        ),
-    ] = None
-    text_seconds: Annotated[
-        float | None,
-        typer.Option(
-            help="With --model: the longest that a text may take, waiting included.",
-            show_default="600",
-            rich_help_panel=SPEED,
-        ),
-    ] = None
-
-    def check_needed(self, loading: Loading) -> None:
-        """Refuse what was given, in a service that writes no texts.
-
-        Raises:
-            SettingsError: an option was given in vain.
-        """
-        given = {
-            "--generate-key": self.generate_key,
-            "--enforce": self.enforce,
-            "--payloads": self.payloads,
-            "--settings": self.settings_file,
-            "--batch-size": self.batch_size,
-            "--text-seconds": self.text_seconds,
-            **{f"--{name.replace('_', '-')}": value for name, value in loading.items()},
-        }
-        useless = [name for name, value in given.items() if value]
-        if useless:
-            raise SettingsError(
-                f"{', '.join(useless)} is for writing texts, which needs a model: give --model, or leave it out"
-            )
 
 
 @command_errors
@@ -157,99 +46,127 @@ class Writing:
 def serve(
     *,
     keys: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of key files; requests name a key by its file's name. Needed unless --demo is given.",
-            show_default=False,
-            rich_help_panel=KEY,
-        ),
+        Path | None, typer.Option(help="Folder of key files; requests name a key by its file's name.")
     ] = None,
     demo: Annotated[
         bool,
-        typer.Option(
-            "--demo", help="Run the built-in storyteller with a key that is thrown away at the end, and open the page."
-        ),
+        typer.Option("--demo", help="Serve the storyteller with a new key, and open the page."),
     ] = False,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")] = 8321,
-    access: Annotated[Access, options_of(Access)],
-    sign: Annotated[
-        Path | None, typer.Option(help="Sign reports with this key (see `dgmark report keygen`).", rich_help_panel=KEY)
+    tokens: Annotated[
+        Path | None, typer.Option(help="File of access tokens, needed unless only this machine can connect.")
     ] = None,
+    public: Annotated[
+        bool, typer.Option("--public", help="Let everybody check texts: verdict and spans, no numbers.")
+    ] = False,
+    public_rate: Annotated[str, typer.Option(help="How often one token, and one address, may use the public form.")] = (
+        "30 per minute"
+    ),
+    audit: Annotated[
+        Path | None, typer.Option(help="Append policy decisions to this file, without texts and secrets.")
+    ] = None,
+    sign: Annotated[Path | None, typer.Option(help="Sign reports with this key (`dgmark report keygen`).")] = None,
     allow_open_key: AllowOpenKey = False,
-    checking: Annotated[Checking, options_of(Checking)],
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Tokenizer folder or file.", show_default="the one that each key names")
+    ] = None,
+    fpr: Annotated[float, typer.Option(help="False-positive rate of requests that name none.")] = DEFAULT_FPR,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, max=MOST_WORKERS, help="Processes that check texts.", show_default="processors, at most 4"),
+    ] = None,
+    queue: Annotated[int, typer.Option(min=0, help="Requests that may wait; more are refused with 429.")] = 64,
     model: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Also write marked texts with this built-in model, checkpoint folder or hub id; may be repeated.",
-            show_default="none: check texts only",
-            rich_help_panel=MODEL,
-        ),
+        typer.Option(metavar="MODEL", help="Also write marked texts with this model; repeatable."),
     ] = None,
     loading: Annotated[Loading, loading_options("device", "dtype", "quantization", "device_map")] = {},  # noqa: B006
-    writing: Annotated[Writing, options_of(Writing)],
+    generate_key: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Key that texts are marked with; repeatable.",
+            show_default="the only one that fits the model",
+        ),
+    ] = None,
+    enforce: Annotated[bool, typer.Option("--enforce", help="Mark every text, whatever a request says.")] = False,
+    payloads: Annotated[bool, typer.Option("--payloads", help="Let requests choose the sub-key of a text.")] = False,
+    settings_file: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--settings", metavar="FILE", help="Settings file of `dgmark-lab tune` for a --model; repeatable."
+        ),
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Texts that are written at once.", show_default="16")
+    ] = None,
+    text_seconds: Annotated[
+        float | None, typer.Option(help="The longest that a text may take, waiting included.", show_default="600")
+    ] = None,
 ) -> None:
     """Check texts over HTTP, and in a browser on a page that needs no other server; with --model also write them.
 
     Keys stay on this machine. The page is at /, the API under /v1, its description at /openapi.json.
     """
-    if not (access.tokens or access.public or _is_local(host)):
+    if not (tokens or public or _is_local(host)):
         raise SettingsError(
-            f"whoever reaches {host} could use every key: give --tokens FILE (see `dgmark access add`), or --public"
+            f"whoever reaches {host} could use every key: give --tokens FILE (see `dgmark access keygen`), or --public"
         )
     with needed_extra("serve", "the service", "fastapi and uvicorn"):
         import uvicorn  # noqa: F401 (missing now, not when all is ready)
 
         from dgmark.service.app import create_app
+        from dgmark.service.settings import ServiceSettings
+    writing = {
+        "generate_key": generate_key,
+        "enforce": enforce,
+        "payloads": payloads,
+        "settings": settings_file,
+        "batch_size": batch_size,
+        "text_seconds": text_seconds,
+        **loading,
+    }
     if not (model or demo):
-        writing.check_needed(loading)
-    sources = _sources(model or [], loading, [read_settings_file(file) for file in writing.settings_file or []])
+        _check_checks_only(writing)
+    sources = _sources(model or [], loading, [read_settings_file(file) for file in settings_file or []])
     if demo:
         if keys is not None or sources:
             raise SettingsError("--demo brings its own key and model: leave --keys and --model out")
         keys, sources = _throw_away_key(), (_demo_source(loading),)
     if keys is None:
         raise SettingsError("give --keys FOLDER, a folder of key files (`dgmark keygen` makes one), or --demo")
-    signer = SigningKey.load(sign, allow_open=allow_open_key) if sign else None
-    settings = _settings(keys, sources, access, checking, writing, signer=signer, allow_open_keys=allow_open_key)
+    settings = ServiceSettings(
+        keys=keys,
+        tokens=tokens,
+        public=public,
+        public_rate=public_rate,
+        audit=audit,
+        signer=SigningKey.load(sign, allow_open=allow_open_key) if sign else None,
+        allow_open_keys=allow_open_key,
+        fpr=fpr,
+        tokenizer=tokenizer,
+        queue=queue,
+        models=sources,
+        generate_keys=tuple(generate_key or ()),
+        enforce=enforce,
+        payloads=payloads,
+        **set_options({"workers": workers, "rows": batch_size, "text_seconds": text_seconds}),
+    )
     _run(create_app(settings), host, port, show_page=demo)
 
 
-def _settings(
-    keys: Path,
-    sources: tuple["ModelSource", ...],
-    access: Access,
-    checking: Checking,
-    writing: Writing,
-    *,
-    signer: SigningKey | None,
-    allow_open_keys: bool,
-) -> "ServiceSettings":
-    """The settings of the service; those that were not given are its own."""
-    from dgmark.service.settings import ServiceSettings
+def _check_checks_only(writing: Mapping[str, object]) -> None:
+    """Refuse the options of a model, in a service that writes no texts.
 
-    own: dict[str, Any] = {
-        "workers": checking.workers,
-        "rows": writing.batch_size,
-        "text_seconds": writing.text_seconds,
-    }
-    return ServiceSettings(
-        keys=keys,
-        tokens=access.tokens,
-        public=access.public,
-        public_rate=access.public_rate,
-        audit=access.audit,
-        signer=signer,
-        allow_open_keys=allow_open_keys,
-        fpr=checking.fpr,
-        tokenizer=checking.tokenizer,
-        queue=checking.queue,
-        models=sources,
-        generate_keys=tuple(writing.generate_key or ()),
-        enforce=writing.enforce,
-        payloads=writing.payloads,
-        **set_options(own),
-    )
+    Raises:
+        SettingsError: an option was given in vain.
+    """
+    given = [f"--{name.replace('_', '-')}" for name, value in writing.items() if value]
+    if given:
+        raise SettingsError(
+            f"{', '.join(given)} is for writing texts, which needs a model: give --model, or leave it out"
+        )
 
 
 def _run(app: "FastAPI", host: str, port: int, *, show_page: bool) -> None:

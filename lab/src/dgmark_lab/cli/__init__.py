@@ -3,7 +3,6 @@
 import typer
 
 from dgmark.cli import run
-from dgmark.cli.help_page import Command
 from dgmark_lab.cli.attack import attack
 from dgmark_lab.cli.baselines import baselines
 from dgmark_lab.cli.bench_lm import bench_lm
@@ -17,11 +16,12 @@ app = typer.Typer(
     help="Attack, compare and measure watermarks of diffusion language models.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 for command in (attack, evaluate, rate, tune, baselines):
-    app.command(cls=Command)(command)
-app.command("bench-lm", cls=Command)(bench_lm)
+    app.command()(command)
+app.command("bench-lm")(bench_lm)
 app.add_typer(experiment_app, name="experiment")
 
 

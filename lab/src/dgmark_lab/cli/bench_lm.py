@@ -14,7 +14,7 @@ from dgmark.cli import options as opt
 from dgmark.cli.bar import RowBar, row_bar
 from dgmark.cli.baselines import BASELINE_GROUP
 from dgmark.cli.console import command_errors, needed_extra, stderr, stdout
-from dgmark.cli.option_groups import option_groups, options_of
+from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.decode.config import Settings
 from dgmark.errors import SettingsError
 from dgmark.rows.jsonl import to_line
@@ -66,15 +66,12 @@ class Answering:
     seed: opt.Seed = 0
     batch_size: opt.BatchSize = 8
     pad: opt.Pad = None
-    mc_num: Annotated[
-        int, typer.Option(min=1, help="Random maskings for each likelihood estimate.", rich_help_panel=opt.DECODING)
-    ] = 128
+    mc_num: Annotated[int, typer.Option(min=1, help="Random maskings for each likelihood estimate.")] = 128
     is_greedy: Annotated[
         bool,
         typer.Option(
             "--is-greedy",
             help="Also report whether greedy decoding gives the same answer.",
-            rich_help_panel=opt.DECODING,
         ),
     ] = False
 
@@ -85,17 +82,15 @@ _DEFAULTS = {"length": "the task's, in whole blocks", "temperature": "the task's
 @command_errors
 @option_groups
 def bench_lm(
-    chosen: Annotated[TaskChoice, options_of(TaskChoice)],
+    chosen: Annotated[TaskChoice, OptionGroup(TaskChoice)],
     key: opt.KeyToMark,
     baseline: Annotated[Baseline | None, BASELINE_GROUP],
     loading: opt.ModelOptions,
     settings: Annotated[Settings, opt.decoding_options(defaults=_DEFAULTS)],
-    answering: Annotated[Answering, options_of(Answering)],
+    answering: Annotated[Answering, OptionGroup(Answering)],
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder to write results.json and samples.jsonl to.", show_default=False, rich_help_panel=opt.OUTPUT
-        ),
+        typer.Option(help="Folder to write results.json and samples.jsonl to.", show_default=False),
     ] = None,
     as_json: opt.OneObject = False,
 ) -> None:

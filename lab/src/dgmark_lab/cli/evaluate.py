@@ -77,7 +77,6 @@ def evaluate(
         str,
         typer.Option(
             help="Autoregressive model that measures perplexity: builtin, a folder, or a hub id; none: no perplexity.",
-            rich_help_panel=opt.MODEL,
         ),
     ] = "builtin",
     ids: Annotated[
@@ -90,7 +89,6 @@ def evaluate(
         typer.Option(
             help="Number of tokens that the judge reads at once.",
             show_default="the judge's own limit",
-            rich_help_panel=opt.MODEL,
         ),
     ] = None,
     stride: Annotated[
@@ -98,14 +96,11 @@ def evaluate(
         typer.Option(
             help="For texts longer than the context: number of new tokens in each window.",
             show_default="half of the context",
-            rich_help_panel=opt.MODEL,
         ),
     ] = None,
     batch_tokens: Annotated[
         int,
-        typer.Option(
-            min=1, help="Largest number of tokens in one forward pass of the judge.", rich_help_panel=opt.SPEED
-        ),
+        typer.Option(min=1, help="Largest number of tokens in one forward pass of the judge."),
     ] = 4096,
     intervals: Annotated[str, typer.Option(help="Bootstrap method of the intervals: bca or percentile.")] = "bca",
     confidence: Annotated[float, typer.Option(help="Confidence level of the intervals, between 0 and 1.")] = 0.95,

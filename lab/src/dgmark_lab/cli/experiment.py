@@ -13,9 +13,8 @@ from dgmark.checkpoint.folder import BUILTIN
 from dgmark.checkpoint.hub import offline_if_unreachable
 from dgmark.cli.bar import RowBar, row_bar
 from dgmark.cli.console import command_errors, needed_extra, stderr, stdout
-from dgmark.cli.help_page import Command
-from dgmark.cli.option_groups import option_groups, options_of
-from dgmark.cli.options import KEY, MODEL, OUTPUT, BatchSize, Loading, OneObject, Pad, loading_options
+from dgmark.cli.option_groups import OptionGroup, option_groups
+from dgmark.cli.options import BatchSize, Loading, OneObject, Pad, loading_options
 
 if TYPE_CHECKING:
     from dgmark_lab.experiments.spec import SetupName
@@ -24,7 +23,7 @@ experiment_app = typer.Typer(no_args_is_help=True, help="Reproduce the paper's t
 
 EXPERIMENT_SCHEMA = 1
 
-Runs = Annotated[Path, typer.Option(help="Folder where the rows are kept.", rich_help_panel=OUTPUT)]
+Runs = Annotated[Path, typer.Option(help="Folder where the rows are kept.")]
 Name = Annotated[
     str, typer.Argument(help="Name of an experiment (see `dgmark-lab experiment list`), or a file ending in .toml.")
 ]
@@ -32,7 +31,6 @@ ModelName = Annotated[
     str,
     typer.Option(
         help="builtin (small models and settings), paper (the paper's), or a model to use with the paper's settings.",
-        rich_help_panel=MODEL,
     ),
 ]
 KeyFile = Annotated[
@@ -40,7 +38,6 @@ KeyFile = Annotated[
     typer.Option(
         help="Key file of the marked texts.",
         show_default="one in the --runs folder, made if missing",
-        rich_help_panel=KEY,
     ),
 ]
 
@@ -50,7 +47,7 @@ def experiment_group() -> None:
     """Reproduce the paper's tables and figures."""
 
 
-@experiment_app.command("list", cls=Command)
+@experiment_app.command("list")
 @command_errors
 def list_experiments(as_json: OneObject = False) -> None:
     """List the experiments: what each one shows, what it costs, and what it needs.
@@ -123,32 +120,30 @@ class Raters:
         typer.Option(
             help="Model that measures perplexity; none: no perplexity.",
             show_default="the setup's",
-            rich_help_panel=MODEL,
         ),
     ] = None
     rater: Annotated[
         str | None,
         typer.Option(
             help="Name of a language model at an OpenAI-compatible endpoint that rates the texts.",
-            rich_help_panel=MODEL,
         ),
     ] = None
     rater_url: Annotated[
         str | None,
-        typer.Option(help="Address of the rater's endpoint.", show_default="OpenAI's own", rich_help_panel=MODEL),
+        typer.Option(help="Address of the rater's endpoint.", show_default="OpenAI's own"),
     ] = None
 
 
-@experiment_app.command("run", cls=Command)
+@experiment_app.command("run")
 @command_errors
 @option_groups
 def run(
     name: Name,
-    part: Annotated[Part, options_of(Part)],
+    part: Annotated[Part, OptionGroup(Part)],
     *,
     key: KeyFile = None,
     model: ModelName = "builtin",
-    raters: Annotated[Raters, options_of(Raters)],
+    raters: Annotated[Raters, OptionGroup(Raters)],
     loading: Annotated[Loading, loading_options("device", "dtype", "quantization")],
     batch_size: BatchSize = 8,
     pad: Pad = None,
@@ -207,7 +202,7 @@ def _show_progress(bar: RowBar, what: str, done: int, total: int) -> None:
     stderr().print(f"{what}: {done} of {total}", markup=False)
 
 
-@experiment_app.command("report", cls=Command)
+@experiment_app.command("report")
 @command_errors
 def report(
     name: Name,
@@ -216,7 +211,7 @@ def report(
     key: KeyFile = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder to write the report to.", show_default="RUNS/reports/NAME", rich_help_panel=OUTPUT),
+        typer.Option(help="Folder to write the report to.", show_default="RUNS/reports/NAME"),
     ] = None,
 ) -> None:
     """Write the results of a run next to the paper's numbers: report.md, numbers.csv, tables.tex and pictures."""

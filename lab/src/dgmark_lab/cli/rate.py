@@ -29,41 +29,29 @@ def rate(
     source: Annotated[
         str, typer.Argument(metavar="FILE", help='JSON Lines file of rows with "id" and "text"; - is standard input.')
     ],
-    rater: Annotated[
-        str, typer.Option("--model", help="Name of the rating model at the endpoint.", rich_help_panel=opt.MODEL)
-    ] = "gpt-4o-mini",
+    rater: Annotated[str, typer.Option("--model", help="Name of the rating model at the endpoint.")] = "gpt-4o-mini",
     base_url: Annotated[
         str | None,
-        typer.Option(
-            help="Address of the OpenAI-compatible endpoint.", show_default="OpenAI's own", rich_help_panel=opt.MODEL
-        ),
+        typer.Option(help="Address of the OpenAI-compatible endpoint.", show_default="OpenAI's own"),
     ] = None,
     no_json_mode: Annotated[
         bool,
         typer.Option(
             "--no-json-mode",
             help="Ask for JSON only in the prompt, for an endpoint without JSON mode.",
-            rich_help_panel=opt.MODEL,
         ),
     ] = False,
-    attempts: Annotated[
-        int, typer.Option(min=1, help="Largest number of requests for one text.", rich_help_panel=opt.MODEL)
-    ] = 5,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.", rich_help_panel=opt.MODEL)] = 60.0,
-    workers: Annotated[
-        int, typer.Option(min=1, help="Largest number of requests at the same time.", rich_help_panel=opt.SPEED)
-    ] = 4,
+    attempts: Annotated[int, typer.Option(min=1, help="Largest number of requests for one text.")] = 5,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 60.0,
+    workers: Annotated[int, typer.Option(min=1, help="Largest number of requests at the same time.")] = 4,
     cache: Annotated[
         Path | None,
         typer.Option(
             help="Folder where answers are kept.",
             show_default="~/.cache/dgmark/ratings",
-            rich_help_panel=opt.SPEED,
         ),
     ] = None,
-    no_cache: Annotated[
-        bool, typer.Option("--no-cache", help="Neither keep answers nor use kept ones.", rich_help_panel=opt.SPEED)
-    ] = False,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Neither keep answers nor use kept ones.")] = False,
     out: opt.RowsOut = None,
     as_json: opt.OneObject = False,
 ) -> None:

@@ -16,7 +16,7 @@ from dgmark.checkpoint.folder import BUILTIN, NARRATOR, model_option
 from dgmark.cli import options as opt
 from dgmark.cli.bar import row_bar
 from dgmark.cli.console import command_errors, needed_extra, stderr, stdout
-from dgmark.cli.option_groups import option_groups, options_of
+from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.decode.config import Settings
 from dgmark.decode.settings_file import (
     MOST_POINTS,
@@ -51,7 +51,6 @@ class Goal:
         typer.Option(
             help="Model that measures perplexity: builtin, a folder, or a hub id.",
             show_default="builtin, for a built-in model",
-            rich_help_panel=opt.MODEL,
         ),
     ] = None
     fpr: Annotated[float, typer.Option(help="False-positive rate at which a text counts as found.")] = 1e-4
@@ -83,29 +82,26 @@ def tune(
     prompts: Annotated[
         Path, typer.Option(help='JSON Lines file of rows with "id" and "prompt", like those that you will mark.')
     ],
-    goal: Annotated[Goal, options_of(Goal)],
-    tried: Annotated[Tried, options_of(Tried)],
+    goal: Annotated[Goal, OptionGroup(Goal)],
+    tried: Annotated[Tried, OptionGroup(Tried)],
     loading: opt.ModelOptions,
     settings: Annotated[Settings, opt.decoding_options(without=_SEARCHED)],
     chat: Annotated[bool, typer.Option("--chat", help="Put each prompt into the model's chat template.")] = False,
     batch_size: opt.BatchSize = 8,
     pad: opt.Pad = None,
-    out: Annotated[
-        Path, typer.Option(help="Settings file to write, for `generate --settings`.", rich_help_panel=opt.OUTPUT)
-    ] = Path("settings.json"),
+    out: Annotated[Path, typer.Option(help="Settings file to write, for `generate --settings`.")] = Path(
+        "settings.json"
+    ),
     rows: Annotated[
         Path | None,
         typer.Option(
             help="JSON Lines file of the trial texts; an interrupted search goes on from it.",
             show_default="--out, with the suffix .trials.jsonl",
-            rich_help_panel=opt.OUTPUT,
         ),
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(
-            help="Save a picture of the last candidates (PNG).", show_default=False, rich_help_panel=opt.OUTPUT
-        ),
+        typer.Option(help="Save a picture of the last candidates (PNG).", show_default=False),
     ] = None,
     as_json: opt.OneObject = False,
 ) -> None:
@@ -199,7 +195,7 @@ def _judge_of(judge: str | None, loading: opt.Loading) -> str:
     """
     if judge is not None:
         return judge
-    if loading["name_or_path"] in (BUILTIN, NARRATOR):
+    if loading.get("name_or_path", BUILTIN) in (BUILTIN, NARRATOR):
         return "builtin"
     raise SettingsError(
         "the built-in judge is too small to judge other models than the built-in ones: give --judge with an "
