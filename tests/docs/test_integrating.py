@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dgmark.decode import DecodeConfig, KeyMatching, decode
 from dgmark.detection.detector import Detector
-from dgmark.engines import KeyStore
+from dgmark.engines import GroupStore
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
@@ -74,7 +74,7 @@ def test_the_page_s_calls_mark_each_row_with_its_key(use: str) -> None:
     names: dict[str, Any] = {
         "torch": torch,
         "DecodeConfig": DecodeConfig,
-        "KeyStore": KeyStore,
+        "GroupStore": GroupStore,
         "generate": defined(recipe(LOOP), "generate"),
         "model": Other(use),
         "keys": [first, None, many.subkey(11)],
@@ -93,7 +93,7 @@ def test_the_page_s_calls_mark_each_row_with_its_key(use: str) -> None:
 
 def test_the_loop_stops_once_every_row_has_ended() -> None:
     toy = ToyDenoiser(words=80, spread=40.0, end_bias=12.0, forbidden_bias=-1e3)
-    config, store = DecodeConfig(length=32, block_length=4, temperature=0), KeyStore(toy.vocab_size, "cpu")
+    config, store = DecodeConfig(length=32, block_length=4, temperature=0), GroupStore(toy.vocab_size, "cpu")
     generate = defined(recipe(LOOP), "generate")
     blocks = [
         canvas.clone()
@@ -108,7 +108,7 @@ def test_the_loop_stops_once_every_row_has_ended() -> None:
 def test_the_loop_writes_what_our_loop_writes(rule: dict[str, Any]) -> None:
     config = DecodeConfig(length=18, block_length=6, temperature=0, **rule)
     prompts, keys = torch.tensor([PROMPT] * 2), [toy_key(1, code_length=8), None]
-    generate, store = defined(recipe(LOOP), "generate"), KeyStore(TOY.vocab_size, "cpu")
+    generate, store = defined(recipe(LOOP), "generate"), GroupStore(TOY.vocab_size, "cpu")
     *_, canvas = generate(TOY, prompts, keys, [0, 0], config, store, mask_id=0, end_ids=())
     ours = decode(TOY, prompts, config, KeyMatching(keys, CPU), seeds=[0, 0])
     assert canvas[:, 4:].tolist() == [response.token_ids for response in ours]
@@ -119,7 +119,7 @@ def test_the_loop_writes_what_our_loop_writes(rule: dict[str, Any]) -> None:
 def test_fast_dllm_commits_what_our_loop_commits(cache: str, threshold: float | None) -> None:
     """Its three loops hand over the whole canvas, then the canvas from the block on, or the block alone."""
     key, config = toy_key(1, code_length=8), DecodeConfig(length=24, block_length=8, temperature=0)
-    transfer = defined(recipe("Fast-dLLM"), "marked_transfer")(key, 5, config, KeyStore(TOY.vocab_size, "cpu"), 4, 0)
+    transfer = defined(recipe("Fast-dLLM"), "marked_transfer")(key, 5, config, GroupStore(TOY.vocab_size, "cpu"), 4, 0)
     x = torch.tensor([PROMPT + [0] * 24])
     for low in range(4, 28, 8):
         part = {"none": slice(None), "prefix": slice(low, None), "dual": slice(low, low + 8)}[cache]

@@ -14,9 +14,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from dgmark.decode import DecodeConfig, KeyMatching, decode, select
+from dgmark.decode.matching import GroupStore, matching
 from dgmark.decode.schedule import quotas
-from dgmark.engines.core import mark, matching, propose_block, uniform_draws
-from dgmark.engines.keys import KeyStore
+from dgmark.engines.core import mark, propose_block, uniform_draws
 from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.groups import WatermarkSpec
@@ -79,7 +79,7 @@ def batches(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-STORE = KeyStore(SIZE, CPU, slots=len(KEYS))
+STORE = GroupStore(SIZE, CPU, slots=len(KEYS))
 
 
 def marked(batch: dict[str, Any], config: DecodeConfig, readable: Tensor | None = None) -> Tensor:
@@ -153,7 +153,7 @@ def test_text_made_step_by_step_is_the_text_of_our_loop(settings: dict[str, Any]
     prompts = torch.tensor([[2, 7, 5, 3], [4, 4, 4, 4], [9, 3, 2, 2], [5, 6, 7, 8]])
     responses = decode(TOY, prompts, config, KeyMatching(keys, CPU), seeds=range(4))
 
-    store = KeyStore(TOY.vocab_size, CPU, slots=4)
+    store = GroupStore(TOY.vocab_size, CPU, slots=4)
     forbidden = torch.tensor([0, *range(TOY.tokenizer.vocab_size, TOY.vocab_size)])
     ids = torch.cat([prompts, torch.zeros(4, 18, dtype=torch.long)], 1)
     for low in range(4, 22, 6):
@@ -230,7 +230,7 @@ def test_sampling_draws_each_token_at_its_probability() -> None:
 
 
 def test_the_store_gives_up_the_key_that_was_not_used_for_longest() -> None:
-    store = KeyStore(SIZE, CPU, slots=2)
+    store = GroupStore(SIZE, CPU, slots=2)
     first, second, third = key_of(1), key_of(2, modulus=3, code_length=9), key_of(3, modulus=4)
     tokens, positions = torch.arange(SIZE)[None].expand(2, SIZE), torch.arange(SIZE)[None].expand(2, SIZE)
     for batch in ([first, second], [first, None], [third, first], [second, third], [None, None], [second, second]):
@@ -240,7 +240,7 @@ def test_the_store_gives_up_the_key_that_was_not_used_for_longest() -> None:
 
 def test_what_was_captured_once_serves_keys_that_come_and_go() -> None:
     """As a graph is captured: with one set of tensors, whose values alone change before each replay."""
-    store = KeyStore(SIZE, CPU, slots=2)
+    store = GroupStore(SIZE, CPU, slots=2)
     captured = store.of([])._replace(rows=torch.full((3,), -1))
     tokens, positions = torch.arange(SIZE)[None].expand(3, SIZE), torch.arange(SIZE)[None].expand(3, SIZE)
     traced = make_fx(lambda: matching(tokens, positions, captured))()
@@ -251,7 +251,7 @@ def test_what_was_captured_once_serves_keys_that_come_and_go() -> None:
 
 
 def test_the_tables_stay_where_they_are_and_the_rows_do_not() -> None:
-    store = KeyStore(SIZE, CPU, slots=2)
+    store = GroupStore(SIZE, CPU, slots=2)
     before = store.of([key_of(1), None])
     after = store.of([key_of(2), key_of(3)])
     assert [before[n].data_ptr() for n in range(3)] == [after[n].data_ptr() for n in range(3)]
@@ -262,11 +262,11 @@ def test_the_tables_stay_where_they_are_and_the_rows_do_not() -> None:
 @pytest.mark.parametrize("slots", [0, -1, True])
 def test_a_store_has_at_least_one_slot(slots: int) -> None:
     with pytest.raises(SettingsError, match="not a whole number of at least 1"):
-        KeyStore(SIZE, CPU, slots=slots)
+        GroupStore(SIZE, CPU, slots=slots)
 
 
 def test_the_store_refuses_keys_that_it_cannot_hold() -> None:
-    store = KeyStore(SIZE, CPU, slots=1)
+    store = GroupStore(SIZE, CPU, slots=1)
     with pytest.raises(SettingsError, match="more than 1 keys"):
         store.of([key_of(1), key_of(2)])
     with pytest.raises(SettingsError, match="rotates every 5 positions"):

@@ -150,7 +150,7 @@ def test_all_ranks_draw_the_same_whatever_shares_the_batch(algorithm: Any, keys:
 @pytest.mark.parametrize(
     ("policy", "custom", "problem"),
     [
-        ("enforce", {"dgmark": False}, "this server marks every answer"),
+        ("enforce", {"dgmark": False}, "every text of this service is marked"),
         ("default", {"dgmark": "no"}, "neither true nor false"),
         ("default", {"dgmark_key": "other"}, "there is no key 'other'"),
         ("default", {"dgmark_key": "plain", "dgmark_payload": 1}, "has no sub-keys"),

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
-from dgmark.engines.core import Keys, mark, propose_block, uniform_draws
+from dgmark.decode.matching import Keys
+from dgmark.engines.core import mark, propose_block, uniform_draws
 
 CONFIG = DecodeConfig(temperature=0.7, commit="threshold", guard=0.2)
 

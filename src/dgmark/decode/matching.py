@@ -1,31 +1,173 @@
-"""The matching sets G_i for a decode step: whether each candidate matches its position.
+"""Group tables on the device, and the matching sets G_i of a decode step.
 
-There is one key for all rows, or one for each row. A row without a key is unmarked: every candidate matches.
+The loop and the engine adapters use the same tables. A row without a key is unmarked: every candidate matches.
 """
 
+import copy
+from collections import OrderedDict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, UInt8
 from torch import Tensor
 
 from dgmark.errors import SettingsError, VocabularyMismatch
+from dgmark.watermark.groups import MAX_CODE_LENGTH
 from dgmark.watermark.key import WatermarkKey
 
-# a group table has the number: key number * _KEY + segment; no segment is as large as _KEY
-_KEY = 2**32
+SLOTS = 256
+# the length of the only segment of a key that does not rotate; no position is as large
+_ENDLESS = 2**32
+
+
+class Keys(NamedTuple):
+    """The group tables of many keys on the device, and the key of each row; `GroupStore.of` makes it.
+
+    Attributes:
+        tables: the group of each token id under the key of each slot.
+        codes: the residues of one period of each slot's position code, then zeros.
+        periods: the period of each slot's position code, at least 1.
+        rows: the slot of each row of the batch, or of each of its places; -1 without a mark.
+    """
+
+    tables: UInt8[Tensor, "slots vocab"]
+    codes: UInt8[Tensor, "slots code"]
+    periods: Int[Tensor, " slots"]
+    rows: Int[Tensor, " batch"] | Int[Tensor, "batch block"]
+
+
+def matching(
+    candidates: Int[Tensor, "batch block"],
+    positions: Int[Tensor, " block"] | Int[Tensor, "batch block"],
+    keys: Keys,
+) -> Bool[Tensor, "batch block"]:
+    """Whether each candidate's group equals the residue of its position; in rows without a mark everything matches.
+
+    This never waits for the device, so it may stand in a CUDA graph.
+
+    Args:
+        candidates: token ids of the keys' vocabulary.
+        positions: 0-based, counted from the row's first generated token; one list for all rows, or one for each row.
+        keys: the keys of the rows.
+    """
+    rows = keys.rows[:, None] if keys.rows.dim() == 1 else keys.rows
+    slots = rows.clamp(min=0)
+    residues = keys.codes[slots, positions % keys.periods[slots]]
+    return (keys.tables[slots, candidates] == residues) | (rows < 0)
+
+
+class GroupStore:
+    """Holds the group tables that were used last, one byte a token id; the tensors stay where they are.
+
+    So a captured CUDA graph may read them. The slots of the rows are a new tensor for each batch: a graph has a buffer
+    of its own for them.
+
+    Args:
+        table_size: the model's padded vocabulary.
+        device: the device of candidates and positions.
+        slots: how many tables are held at once; more than there are rows in a batch.
+        grows: whether there may be more, in new tensors, where a batch needs more.
+
+    Raises:
+        SettingsError: `slots` is not a whole number of at least 1.
+    """
+
+    def __init__(self, table_size: int, device: torch.device | str, slots: int = SLOTS, *, grows: bool = False) -> None:
+        check_slots(slots)
+        self.table_size, self._grows = table_size, grows
+        self._tables = torch.zeros(slots, table_size, dtype=torch.uint8, device=device)
+        self._codes = torch.zeros(slots, MAX_CODE_LENGTH, dtype=torch.uint8, device=device)
+        self._periods = torch.ones(slots, dtype=torch.long, device=device)
+        self._slots: OrderedDict[tuple[WatermarkKey, int], int] = OrderedDict()  # least recently used first
+        self._last: tuple[tuple[WatermarkKey | None, ...], Tensor] | None = None
+        self._checked = False
+
+    def of(self, rows: Sequence[WatermarkKey | None]) -> Keys:
+        """The keys of a batch; those that are not held yet are copied to the device, in the order of its stream.
+
+        They hold until the next call, which may give the slot of a key to another one.
+        The first three tensors are always the same ones. `rows` is not: copy it into the tensor that a graph was
+        captured with.
+
+        Args:
+            rows: the key or sub-key of each row; None for a row without a mark.
+
+        Raises:
+            SettingsError: a key rotates, or has sub-keys and is not one of them, or the batch has more keys than slots.
+            VocabularyMismatch: a key is of another vocabulary.
+        """
+        batch = tuple(rows)
+        if self._last is None or self._last[0] != batch:
+            for key in batch:
+                if key is not None and (key, 0) not in self._slots:
+                    check_fits(key, self.table_size)
+            slots = self.slots([None if key is None else (key, 0) for key in batch])
+            self._last = batch, torch.tensor(slots, dtype=torch.long).to(self._tables.device, non_blocking=True)
+        return self.keys(self._last[1])
+
+    def keys(self, rows: Tensor) -> Keys:
+        """The tables with these slots for the rows."""
+        return Keys(self._tables, self._codes, self._periods, rows)
+
+    def slots(self, tables: Sequence[tuple[WatermarkKey, int] | None]) -> list[int]:
+        """The slot of each table, given by key and segment; -1 for None. Tables that are not held yet are copied."""
+        needed = set(tables)
+        return [-1 if table is None else self._slot(table, needed) for table in tables]
+
+    def check_ids(self, tokens: Tensor) -> None:
+        """Refuse ids without a group: each time on a CPU, once on an accelerator, as it waits for the device.
+
+        Raises:
+            VocabularyMismatch: an id is outside the keys' vocabulary.
+        """
+        if self._checked or not tokens.numel():
+            return
+        self._checked = tokens.device.type != "cpu"
+        low, high = (int(end) for end in tokens.aminmax())
+        if low < 0 or high >= self.table_size:
+            raise VocabularyMismatch(
+                f"id {low if low < 0 else high} has no group: the key has groups for the {self.table_size} ids of its "
+                "vocabulary, so these candidates belong to another model"
+            )
+
+    def _slot(self, table: tuple[WatermarkKey, int], needed: set[tuple[WatermarkKey, int] | None]) -> int:
+        if table not in self._slots:
+            key, segment = table
+            groups, code = key.tables.table(segment), key.tables.code
+            slot = len(self._slots) if len(self._slots) < len(self._tables) else self._freed(needed)
+            self._tables[slot].copy_(torch.from_numpy(groups.copy()), non_blocking=True)
+            self._codes[slot, : len(code)].copy_(torch.from_numpy(code.copy()), non_blocking=True)
+            self._periods[slot] = key.spec.period
+            self._slots[table] = slot
+        self._slots.move_to_end(table)
+        return self._slots[table]
+
+    def _freed(self, needed: set[tuple[WatermarkKey, int] | None]) -> int:
+        """The slot of the table that was not used for longest and is not needed now."""
+        for table in self._slots:
+            if table not in needed:
+                return self._slots.pop(table)
+        if not self._grows:
+            raise SettingsError(
+                f"this batch has more than {len(self._tables)} keys, which is all that the store holds: "
+                "make it with more slots"
+            )
+        held = self._tables, self._codes, self._periods
+        self._tables, self._codes, self._periods = (torch.cat([one, torch.zeros_like(one)]) for one in held)
+        return len(self._slots)
 
 
 class KeyMatching:
-    """The matching sets of one key, or of one key for each row; the group tables are copied to the model's device.
+    """The matching sets of one key, or of one key for each row.
 
     Candidates must be ids of the keys' vocabulary. On a CPU each call checks this. On an accelerator only the first
     call does, because the check waits for the device: check the key against the model once instead
     (`WatermarkKey.check_model`, as `dgmark.generate` does).
 
     Args:
-        keys: the key of every row, or a key for each row; None for a row without a mark.
+        keys: the key of every row, or a key for each row; None for a row without a mark. Keys may rotate.
         device: the device of candidates and positions.
 
     Raises:
@@ -34,31 +176,37 @@ class KeyMatching:
 
     def __init__(self, keys: WatermarkKey | Sequence[WatermarkKey | None], device: torch.device) -> None:
         rows = [keys] if isinstance(keys, WatermarkKey) else list(keys)
-        numbers: dict[WatermarkKey | None, int] = {}
-        for key in rows:
-            if key is not None:
-                numbers.setdefault(key, len(numbers))
-        self._groups = _Groups(tuple(key for key in numbers if key is not None), device)
-        self._owner: Tensor | None = None  # the number of each row's key, -1 for no key
-        if None in rows or len(numbers) != 1:
-            self._owner = torch.tensor([numbers.get(key, -1) for key in rows], dtype=torch.long, device=device)
+        self._keys = [key for key in dict.fromkeys(rows) if key is not None]
+        sizes = sorted({key.spec.table_size for key in self._keys})
+        if len(sizes) > 1:
+            raise VocabularyMismatch(
+                f"the keys have groups for {' and '.join(map(str, sizes))} token ids: they belong to different models, "
+                "so their rows cannot be decoded together"
+            )
+        self._shared = len(self._keys) == 1 and None not in rows  # then any number of rows has this key
+        numbers = {key: number for number, key in enumerate(self._keys)}
+        owners = [0] if self._shared else [-1 if key is None else numbers[key] for key in rows]
+        self._rows = torch.tensor(owners, dtype=torch.long, device=device)
+        self._store = GroupStore(max(sizes, default=1), device, max(len(self._keys), 1), grows=True)
+        self._periods = torch.tensor([key.spec.period for key in self._keys] or [0], device=device)
+        lengths = [key.spec.rotation or _ENDLESS for key in self._keys]
+        self._lengths = torch.tensor(lengths, dtype=torch.long, device=device)
+        self._rotates = any(length != _ENDLESS for length in lengths)
+        if not self._rotates:
+            self._store.slots([(key, 0) for key in self._keys])  # the number of a key is its slot
 
     def of_rows(self, rows: Int[Tensor, " n"]) -> "KeyMatching":
         """The matching of these rows, in this order; a row may occur several times."""
-        if self._owner is None:
+        if self._shared:
             return self
-        part = object.__new__(KeyMatching)
-        part._groups, part._owner = self._groups, self._owner[rows]
+        part = copy.copy(self)
+        part._rows = self._rows[rows]
         return part
 
     def periods(self, rows: int) -> Int[Tensor, " rows"]:
         """The period, in positions, of each row's position code; 0 for a row without a mark."""
-        if self._owner is None:
-            return self._groups.periods.expand(rows)
         self._check_rows(rows)
-        if not self._groups.keys:
-            return torch.zeros_like(self._owner)
-        return self._groups.periods[self._owner.clamp(min=0)] * (self._owner >= 0)
+        return (self._periods[self._rows.clamp(min=0)] * (self._rows >= 0)).expand(rows)
 
     def __call__(
         self, tokens: Int[Tensor, "batch block"], positions: Int[Tensor, " block"] | Int[Tensor, "batch block"]
@@ -73,86 +221,55 @@ class KeyMatching:
             VocabularyMismatch: an id is outside the keys' vocabulary.
             SettingsError: the number of rows differs from the number of keys.
         """
-        if self._owner is None:
-            return self._groups.match(tokens, positions)
         self._check_rows(len(tokens))
-        if not self._groups.keys:
-            return torch.ones_like(tokens, dtype=torch.bool)  # the loop writes to it, so no expanded tensor
-        unmarked = (self._owner < 0)[:, None]
-        return self._groups.match(tokens, positions, self._owner.clamp(min=0)[:, None]) | unmarked
+        if not self._keys:
+            return torch.ones_like(tokens, dtype=torch.bool)
+        self._store.check_ids(tokens)
+        slots = self._slots_at(positions) if self._rotates else self._rows
+        return matching(tokens, positions, self._store.keys(slots))
+
+    def _slots_at(self, positions: Tensor) -> Int[Tensor, "batch block"]:
+        """The slot of the table at each position, after copying those that are missing."""
+        owner = self._rows.clamp(min=0)[:, None]
+        numbers = (owner * _ENDLESS + positions // self._lengths[owner]).numpy(force=True)
+        distinct, index = np.unique(numbers, return_inverse=True)
+        slots = self._store.slots([(self._keys[number // _ENDLESS], number % _ENDLESS) for number in distinct.tolist()])
+        at = torch.from_numpy(np.array(slots)[index.reshape(numbers.shape)]).to(owner.device)
+        return at.masked_fill(self._rows[:, None] < 0, -1)
 
     def _check_rows(self, rows: int) -> None:
-        if self._owner is not None and len(self._owner) != rows:
-            raise SettingsError(f"there are keys for {len(self._owner)} rows, but {rows} rows of candidates")
+        if not self._shared and len(self._rows) != rows:
+            raise SettingsError(f"there are keys for {len(self._rows)} rows, but {rows} rows of candidates")
 
 
-class _Groups:
-    """Group tables and position codes of several keys on a device; a segment's table is copied when it is needed."""
+def check_slots(slots: object) -> None:
+    """Refuse a number of slots that holds no key.
 
-    def __init__(self, keys: tuple[WatermarkKey, ...], device: torch.device) -> None:
-        specs = [key.spec for key in keys]
-        sizes = sorted({spec.table_size for spec in specs})
-        if len(sizes) > 1:
-            raise VocabularyMismatch(
-                f"the keys have groups for {' and '.join(map(str, sizes))} token ids: they belong to different models, "
-                "so their rows cannot be decoded together"
-            )
-        self.keys = keys
-        self._device = device
-        self._size = sizes[0] if sizes else 0
-        self.periods = torch.tensor([spec.period for spec in specs], dtype=torch.long, device=device)
-        self._codes = torch.zeros(len(keys), max([spec.period for spec in specs], default=0), dtype=torch.uint8)
-        for code, key in zip(self._codes, keys, strict=True):
-            code[: key.spec.period] = torch.from_numpy(key.tables.code.copy())
-        self._codes = self._codes.to(device)
-        self._rotates = any(spec.rotation for spec in specs)
-        # a key that does not rotate has one segment
-        self._lengths = torch.tensor([spec.rotation or _KEY for spec in specs], dtype=torch.long, device=device)
-        self._loaded: tuple[int, ...] = ()
-        self._tables = torch.empty(0)
-        self._checked = False
-        if keys and not self._rotates:
-            self._load(tuple(range(0, len(keys) * _KEY, _KEY)))
+    Raises:
+        SettingsError: it is not a whole number of at least 1.
+    """
+    if type(slots) is not int or slots < 1:
+        raise SettingsError(f"slots {slots!r} is not a whole number of at least 1: give more than a batch has requests")
 
-    def match(self, tokens: Tensor, positions: Tensor, owner: Int[Tensor, "batch 1"] | None = None) -> Tensor:
-        """Whether each candidate matches; `owner` is the number of each row's key, None if there is only one key."""
-        self._check(tokens)
-        if owner is None:
-            residues = self._codes[0][positions % self.keys[0].spec.period]
-        else:
-            residues = self._codes[owner, positions % self.periods[owner]]
-        if self._rotates:
-            table = self._segments(positions, owner)
-            groups = self._tables[table, tokens]
-        else:
-            groups = self._tables[0][tokens] if owner is None else self._tables[owner, tokens]
-        return groups == residues
 
-    def _segments(self, positions: Tensor, owner: Tensor | None) -> Tensor:
-        """The index of each position's table among the loaded ones, after loading those that are missing."""
-        if owner is None:
-            numbers = positions.numpy(force=True) // self.keys[0].spec.rotation
-        else:
-            numbers = (owner * _KEY + positions // self._lengths[owner]).numpy(force=True)
-        distinct, row = np.unique(numbers, return_inverse=True)
-        needed = tuple(distinct.tolist())
-        if needed != self._loaded:
-            self._load(needed)
-        return torch.from_numpy(row.reshape(numbers.shape)).to(self._device)
+def check_fits(key: WatermarkKey, table_size: int) -> None:
+    """Refuse a key that an engine cannot mark with.
 
-    def _load(self, numbers: tuple[int, ...]) -> None:
-        """Copy the tables with these numbers to the device; the keys cache the tables that they computed."""
-        tables = np.stack([self.keys[number // _KEY].tables.table(number % _KEY) for number in numbers])
-        self._loaded, self._tables = numbers, torch.from_numpy(tables).to(self._device)
+    Args:
+        key: a key, or one of its sub-keys.
+        table_size: the model's padded vocabulary.
 
-    def _check(self, tokens: Tensor) -> None:
-        """Refuse ids without a group: each time on a CPU, once on an accelerator."""
-        if self._checked or not tokens.numel():
-            return
-        self._checked = tokens.device.type != "cpu"
-        low, high = (int(end) for end in tokens.aminmax())
-        if low < 0 or high >= self._size:
-            raise VocabularyMismatch(
-                f"id {low if low < 0 else high} has no group: the key has groups for the {self._size} ids of its "
-                "vocabulary, so these candidates belong to another model"
-            )
+    Raises:
+        SettingsError: the key rotates.
+        VocabularyMismatch: the key is of another vocabulary.
+    """
+    if key.spec.rotation:
+        raise SettingsError(
+            f"key {key.fingerprint} rotates every {key.spec.rotation} positions, so a text has many group tables; "
+            "engines hold one for each request: make a key with sub-keys instead of rotation"
+        )
+    if key.spec.table_size != table_size:
+        raise VocabularyMismatch(
+            f"key {key.fingerprint} has groups for {key.spec.table_size} token ids, the model predicts {table_size}: "
+            "make a key for this model with `dgmark keygen --model`"
+        )

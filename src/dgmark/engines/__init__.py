@@ -1,10 +1,10 @@
 """Adapters for engines that serve diffusion language models: the mark where the tokens are made.
 
-`core` and `keys` are the mark itself, on the device; each other module fits them to one engine and imports nothing of
-it until it is used.
+`core` is the mark itself, on the device; each other module fits it to one engine and imports nothing of it until it is
+used.
 """
 
-from dgmark.engines.core import Keys, mark, matching, propose_block, uniform_draws
-from dgmark.engines.keys import KeyStore
+from dgmark.decode.matching import GroupStore, Keys, matching
+from dgmark.engines.core import mark, propose_block, uniform_draws
 
-__all__ = ["KeyStore", "Keys", "mark", "matching", "propose_block", "uniform_draws"]
+__all__ = ["GroupStore", "Keys", "mark", "matching", "propose_block", "uniform_draws"]

@@ -5,14 +5,13 @@ may capture it in a CUDA graph or compile it. It knows no engine, no request and
 decoding loop (`decode/`).
 """
 
-from typing import NamedTuple
-
 import torch
-from jaxtyping import Bool, Float, Int, UInt8
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.guards import preferences
+from dgmark.decode.matching import Keys, matching
 from dgmark.decode.proposals import propose
 from dgmark.decode.schedule import confident_count
 from dgmark.decode.selection import select
@@ -21,37 +20,6 @@ from dgmark.watermark.splitmix64 import STEP, mix, shifted
 _MANTISSA = 53
 # logits that are read in float32 at a time: they take this memory twice (0.5 GB), however large the batch
 _LOGITS_AT_ONCE = 2**26
-
-
-class Keys(NamedTuple):
-    """The group tables of many keys on the device, and the key of each row; `KeyStore.of` makes it.
-
-    Attributes:
-        tables: the group of each token id under the key of each slot.
-        codes: the residues of one period of each slot's position code, then zeros.
-        periods: the period of each slot's position code, at least 1.
-        rows: the slot of each row of the batch; -1 for a row without a mark.
-    """
-
-    tables: UInt8[Tensor, "slots vocab"]
-    codes: UInt8[Tensor, "slots code"]
-    periods: Int[Tensor, " slots"]
-    rows: Int[Tensor, " batch"]
-
-
-def matching(
-    candidates: Int[Tensor, "batch block"], positions: Int[Tensor, "batch block"], keys: Keys
-) -> Bool[Tensor, "batch block"]:
-    """Whether each candidate's group equals the residue of its position; in rows without a mark everything matches.
-
-    Args:
-        candidates: token ids of the keys' vocabulary.
-        positions: 0-based, counted from the row's first generated token.
-        keys: the keys of the rows.
-    """
-    slots = keys.rows.clamp(min=0)[:, None]
-    residues = keys.codes[slots, positions % keys.periods[slots]]
-    return (keys.tables[slots, candidates] == residues) | (keys.rows < 0)[:, None]
 
 
 def mark(
@@ -77,7 +45,7 @@ def mark(
         quota: how many positions each row commits under commit "quota". A row with fewer masked positions commits them
             all. Commit "threshold" and "factor" find their own number, at least one.
         config: the rule: `commit`, `threshold`, `factor`, `guard` and `strategy` are read.
-        readable: whether the text reads back with the candidate (`RoundTrip`); None if no candidate goes last.
+        readable: whether the candidate survives re-tokenization (`RoundTrip`); None if no candidate goes last.
 
     Returns:
         The positions to commit, all of them masked.

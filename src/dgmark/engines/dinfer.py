@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
+from dgmark.decode.matching import GroupStore
 from dgmark.engines.core import mark, propose_block, uniform_draws
-from dgmark.engines.keys import KeyStore
 from dgmark.engines.policy import rows_of
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
@@ -46,7 +46,7 @@ class Marking:
     _key: WatermarkKey | None = None
     _start: int | None = None
     _seed: int = 0
-    _store: KeyStore | None = None
+    _store: GroupStore | None = None
 
     def begin(self, key: WatermarkKey | None, prompt_length: int, seed: int = 0) -> None:
         """Say what the next `generate` decodes.
@@ -70,7 +70,7 @@ class Marking:
         if self._start is None:
             raise SettingsError("call begin(key, prompt_length) before dInfer's generate")
         if self._store is None:
-            self._store = KeyStore(logits.shape[-1], logits.device)
+            self._store = GroupStore(logits.shape[-1], logits.device)
         block: Tensor = x[:, block_start:block_end]
         rule = self.rule
         if iter_threshold is not None and rule.commit == "threshold":

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
+from dgmark.decode.matching import GroupStore
 from dgmark.engines.core import mark, propose_block, uniform_draws
-from dgmark.engines.policy import MARK, PAYLOAD, Marker, Policy, number_of, refuse, rows_of, seed_of
+from dgmark.engines.policy import MARK, PAYLOAD, Policy, number_of, refuse, rows_of, seed_of
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
 
@@ -89,7 +90,7 @@ class _Marked:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._marker: Marker | None = None
+        self._store: GroupStore | None = None
         self.mask_id = -1  # dlmserve tells it with the first request
 
     def asked(self, headers: Mapping[str, str], rid: str) -> _Request:
@@ -127,8 +128,8 @@ class _Marked:
         generator: torch.Generator | None = None,  # noqa: ARG002 (the draws follow from the request)
     ) -> Tensor:
         """Commit one step; the arguments and the result are those of dlmserve's commit_top_k_by_confidence."""
-        if self._marker is None:
-            self._marker = Marker(self._policy, logits.shape[-1], logits.device)
+        if self._store is None:
+            self._store = self._policy.store(logits.shape[-1], logits.device)
         requests, start = _batch.get()
         config = self._rule(temperature)
         columns = torch.arange(start, x.shape[1], device=x.device)
@@ -138,7 +139,7 @@ class _Marked:
         draws = uniform_draws(rows_of([one.seed for one in requests], x), masked.sum(1), positions)
         forbidden = torch.full((1,), self.mask_id, dtype=torch.long, device=x.device)
         candidates, confidence = propose_block(logits[:, start:], forbidden, config, draws)
-        keys = self._marker.keys([one.key for one in requests])
+        keys = self._store.of([one.key for one in requests])
         chosen = mark(confidence, masked, candidates, positions, keys, k_per_row.reshape(-1), config=config)
         return torch.cat([x[:, :start], torch.where(chosen, candidates, x[:, start:])], 1)
 

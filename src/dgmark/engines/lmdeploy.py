@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
+from dgmark.decode.matching import GroupStore
 from dgmark.engines.core import mark
-from dgmark.engines.policy import RULES, Marker, Policy, refuse
+from dgmark.engines.policy import RULES, Policy, refuse
 from dgmark.errors import SettingsError
 
 # states of a place, as in lmdeploy.pytorch.consts
@@ -56,7 +57,7 @@ class Marking:
     policy: Policy
     starts: Tensor
     dllm_config: Any
-    _marker: Marker | None = None
+    _store: GroupStore | None = None
 
     def low_confidence_static(self, logits: Tensor, token_ids: Tensor, dllm_mask: Tensor) -> Tensor:
         """A fixed number of commits in each step."""
@@ -83,14 +84,14 @@ class Marking:
         self, logits: Tensor, token_ids: Tensor, dllm_mask: Tensor, rule: dict[str, Any], quota: int
     ) -> Tensor:
         """The states of all places after this step; everything is flat, block after block."""
-        if self._marker is None:
-            self._marker = Marker(self.policy, logits.shape[-1], logits.device)
+        if self._store is None:
+            self._store = self.policy.store(logits.shape[-1], logits.device)
         shape = (-1, self.dllm_config.block_length)
         chosen = logits.gather(-1, token_ids[:, None])[:, 0].float()
         confidence = (chosen - logits.float().logsumexp(-1)).exp().view(shape)
         candidates, masked = token_ids.view(shape), (dllm_mask == _MASKED).view(shape)
         positions = self.starts.to(candidates.device)[:, None] + torch.arange(shape[1], device=candidates.device)
-        keys = self._marker.keys([self.policy.keys[self.policy.default]] * len(candidates))
+        keys = self._store.of([self.policy.keys[self.policy.default]] * len(candidates))
         config = DecodeConfig(**{**self.policy.config.to_dict(), **rule})
         commits = mark(confidence, masked, candidates, positions, keys, quota, config=config)
         return torch.where(commits.view(-1), _UNMASKED, dllm_mask)

@@ -15,11 +15,11 @@ from torch import Tensor
 
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.decode.config import DecodeConfig
+from dgmark.decode.matching import SLOTS, GroupStore, check_fits, check_slots
 from dgmark.detection.keyring import named_keys
-from dgmark.engines.core import Keys
-from dgmark.engines.keys import SLOTS, KeyStore, check_fits, check_slots
 from dgmark.errors import SettingsError
-from dgmark.watermark.key import WatermarkKey, subkey_of
+from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.policy import MarkingPolicy, MarkingRequest
 
 # what a request may carry
 MARK, KEY, PAYLOAD = "dgmark", "dgmark_key", "dgmark_payload"
@@ -34,20 +34,14 @@ _REWRITES = ("edit_threshold", "max_post_edit_steps", "penalty_lambda", "max_pos
 
 
 @dataclass(frozen=True)
-class Policy:
+class Policy(MarkingPolicy):
     """Which requests are marked, with which key, and the rule that commits.
 
     Attributes:
-        keys: the keys by name.
-        default: the name of the key of requests that name none.
-        enforce: whether every request is marked; otherwise a request may say `dgmark: false`.
         config: the rule.
         slots: keys held on the device at once; more than there are requests in a batch.
     """
 
-    keys: Mapping[str, WatermarkKey] = field(repr=False)
-    default: str
-    enforce: bool = False
     config: DecodeConfig = field(default_factory=DecodeConfig)
     slots: int = SLOTS
 
@@ -85,7 +79,7 @@ class Policy:
         policy = settings.get("policy", "default")
         if policy not in ("default", "enforce"):
             raise SettingsError(f"policy {policy!r} is not one of: default, enforce")
-        return cls(keys, default, policy == "enforce", config, settings.get("slots", SLOTS))
+        return cls(keys, default, policy == "enforce", config=config, slots=settings.get("slots", SLOTS))
 
     def key_of(self, fields: Mapping[str, Any] | None, request_id: str) -> WatermarkKey | None:
         """The key or sub-key that marks a request; None for one that opted out.
@@ -104,54 +98,33 @@ class Policy:
         unknown = sorted(fields.keys() - set(FIELDS))
         if unknown:
             raise SettingsError(f"there is no field {', '.join(unknown)}; the fields are {', '.join(FIELDS)}")
-        wanted = fields.get(MARK, True)
+        wanted, name, payload = fields.get(MARK, True), fields.get(KEY), fields.get(PAYLOAD)
         if wanted not in (True, False):  # 1 and 0 are equal to them: some engines pass numbers only
             raise SettingsError(f"{MARK} {wanted!r} is neither true nor false")
-        if not wanted:
-            if self.enforce:
-                raise SettingsError(f"this server marks every answer: leave {MARK} out")
-            return None
-        return self._chosen(fields.get(KEY, self.default), fields.get(PAYLOAD), request_id)
+        if name is not None and not isinstance(name, str):
+            raise SettingsError(f"{KEY} {name!r} is not the name of a key")
+        if payload is not None and type(payload) is not int:
+            raise SettingsError(f"{PAYLOAD} {payload!r:.40} is not a whole number")
+        chosen = self.choose(MarkingRequest(bool(wanted), name, payload), request_id)
+        return None if chosen is None else chosen[1]
 
-    def _chosen(self, name: object, payload: object, request_id: str) -> WatermarkKey:
-        key = self.keys.get(name) if isinstance(name, str) else None
-        if key is None:
-            raise SettingsError(f"there is no key {name!r}: {KEY} is the name of a key file of this server")
-        if key.spec.subkeys == 1:
-            if payload is not None:
-                raise SettingsError(f"key {name!r} has no sub-keys, so it carries no payload: leave {PAYLOAD} out")
-            return key
-        if payload is None:
-            return key.subkey(subkey_of(key, request_id))
-        if not isinstance(payload, int) or isinstance(payload, bool):
-            raise SettingsError(f"{PAYLOAD} {payload!r:.40} is not a whole number in 0..{key.spec.subkeys - 1}")
-        return key.subkey(payload)
+    def store(self, table_size: int, device: torch.device) -> GroupStore:
+        """The store of the keys' tables on a device, made ready so that no request waits for it.
 
+        Args:
+            table_size: the model's padded vocabulary.
+            device: where the logits are.
 
-class Marker:
-    """A policy at work on one device: the keys of a batch, made ready in its key store.
-
-    Args:
-        policy: the policy.
-        table_size: the model's padded vocabulary.
-        device: where the logits are.
-
-    Raises:
-        VocabularyMismatch: a key is of another vocabulary.
-    """
-
-    def __init__(self, policy: Policy, table_size: int, device: torch.device) -> None:
-        self.policy, self.config = policy, policy.config
-        self.store = KeyStore(table_size, device, policy.slots)
-        for key in policy.keys.values():
+        Raises:
+            VocabularyMismatch: a key is of another vocabulary.
+        """
+        store = GroupStore(table_size, device, self.slots)
+        for key in self.keys.values():
             check_fits(key, table_size)
             if key.spec.subkeys > 1:  # the first sub-keys are slow, so that all others are fast
-                self.store.of([key.subkey(0)])
-                self.store.of([key.subkey(1)])
-
-    def keys(self, rows: Sequence[WatermarkKey | None]) -> Keys:
-        """The keys of a batch on the device."""
-        return self.store.of(rows)
+                store.of([key.subkey(0)])
+                store.of([key.subkey(1)])
+        return store
 
 
 def seed_of(request_id: str, seed: int | None = None) -> int:

@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from dgmark.decode.matching import GroupStore
 from dgmark.engines.core import mark, propose_block, uniform_draws
-from dgmark.engines.policy import Marker, Policy, rows_of, seed_of
+from dgmark.engines.policy import Policy, rows_of, seed_of
 from dgmark.errors import DgmarkError, SettingsError
 from dgmark.watermark.key import WatermarkKey
 
@@ -69,7 +70,7 @@ class Marking:
         policy = Policy.of(settings, temperature=0, commit="threshold", threshold=_THRESHOLD)
         type(self)._policy = policy  # `validate_request` belongs to the class
         self._rule = policy.config
-        self._marker: Marker | None = None
+        self._store: GroupStore | None = None
 
     @classmethod
     def validate_request(cls, req: Any) -> str | None:
@@ -104,17 +105,17 @@ class Marking:
         logits = full_logits.view(*shape, -1)
         forbidden = torch.full((1,), self.mask_id, dtype=torch.long, device=ids.device)
         candidates, confidence = propose_block(logits, forbidden, self._rule, uniforms, tempered=True)
-        keys = self._ready(logits).keys([one.key for one in requests])
+        keys = self._ready(logits).of([one.key for one in requests])
         chosen = mark(confidence, masked, candidates, positions, keys, config=self._rule)
         committed = torch.where(chosen, candidates.to(ids.dtype), ids)
         forward_batch.input_ids.copy_(committed.view(-1))  # in place: a CUDA graph reads this tensor
         return [bool(one) for one in done.tolist()]
 
-    def _ready(self, logits: Tensor) -> Marker:
-        if self._marker is None:
+    def _ready(self, logits: Tensor) -> GroupStore:
+        if self._store is None:
             assert self._policy is not None
-            self._marker = Marker(self._policy, logits.shape[-1], logits.device)
-        return self._marker
+            self._store = self._policy.store(logits.shape[-1], logits.device)
+        return self._store
 
     def _of(self, forward_batch: Any) -> list[_Request]:
         """The requests of a batch; rows that SGLang adds to fill a graph have none."""
