@@ -15,8 +15,9 @@ from dgmark.decode.settings_file import TunedSettings
 from dgmark.errors import SettingsError
 from dgmark.service.app import create_app
 from dgmark.service.errors import Refused
-from dgmark.service.policy import Marking, MarkingRequest, Offer, offers_of
+from dgmark.service.policy import Marking, Offer, offers_of
 from dgmark.service.settings import ModelSource, ServiceSettings
+from dgmark.watermark.policy import MarkingRequest
 from support.fresh_process import run_fresh
 from support.known_keys import known_key
 from support.services import bearer, key_folder

@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from dgmark.service.policy import MarkingRequest
 from dgmark.service.schemas import AnswerFields, Name, RequestFields, TokenId
+from dgmark.watermark.policy import MarkingRequest
 
 MAX_LOOKAHEAD = 8  # each costs a forward a step
 MAX_TOKENS = 1_000_000

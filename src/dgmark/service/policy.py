@@ -13,9 +13,12 @@ from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.errors import KeyFileError, SettingsError
 from dgmark.service.errors import Refused
 from dgmark.service.settings import ModelSource, ServiceSettings
-from dgmark.watermark.key import WatermarkKey, subkey_of
+from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.policy import MarkingPolicy, MarkingRefused, MarkingRequest
 
 Policy = Literal["default", "enforced"]
+# the fields of requests that say what `MarkingRequest` has
+_PARAMS = {"enabled": "watermark", "key": "watermark.key_id", "subkey": "watermark.subkey"}
 # with these a request could leave so little choice of order that hardly any mark is left
 WEAKENING = (
     "block_length",
@@ -29,21 +32,6 @@ WEAKENING = (
     "lookahead",
     "noise",
 )
-
-
-@dataclass(frozen=True)
-class MarkingRequest:
-    """What a request says about the mark.
-
-    Attributes:
-        enabled: whether the text is to be marked; None if it does not say.
-        key: the name of the key to mark with.
-        subkey: the number of the sub-key, the payload.
-    """
-
-    enabled: bool | None = None
-    key: str | None = None
-    subkey: int | None = None
 
 
 @dataclass(frozen=True)
@@ -95,9 +83,6 @@ class Offer:
     def marking(self, request: MarkingRequest, text_id: str) -> Marking:
         """How a text is marked.
 
-        A sub-key that is not chosen follows from the text's id and the key (`dgmark.subkey_of`), so that whoever has
-        the key can tell it from the id at any time, and nobody else can.
-
         Args:
             request: what the request says.
             text_id: the id of the text, which the service drew at random.
@@ -105,29 +90,15 @@ class Offer:
         Raises:
             Refused: the request may not choose this, or there is no such key or sub-key.
         """
-        if request.enabled is False:
-            if request.key is not None or request.subkey is not None:
-                raise Refused(400, "a text without a mark has neither key_id nor subkey", param="watermark")
-            if self.policy == "enforced":
-                raise Refused(400, "every text of this service is marked: a request cannot opt out", param="watermark")
+        policy = MarkingPolicy(self.keys, next(iter(self.keys)), self.policy == "enforced", self.payloads)
+        try:
+            chosen = policy.choose(request, text_id)
+        except MarkingRefused as error:
+            raise Refused(403 if error.forbidden else 400, str(error), param=_PARAMS[error.field]) from None
+        if chosen is None:
             return Marking(self.policy)
-        name = request.key if request.key is not None else next(iter(self.keys))
-        if name not in self.keys:
-            names = ", ".join(self.keys)
-            detail = f"texts of {self.source.name} are not marked with a key {name!r}; its keys: {names}"
-            raise Refused(400, detail, param="watermark.key_id")
-        key = self.keys[name]
-        subkey, last = request.subkey, key.spec.subkeys - 1
-        if subkey is not None and not 0 <= subkey <= last:
-            detail = f"sub-key {subkey} is not in 0..{last}" if last else f"key {name!r} has no sub-keys"
-            raise Refused(400, detail, param="watermark.subkey")
-        if subkey is not None and not self.payloads:
-            # texts that all have one sub-key are half the work of whoever steals a key
-            detail = "this service draws the sub-key of each text itself: leave subkey out"
-            raise Refused(403, detail, param="watermark.subkey")
-        if subkey is None and last:
-            subkey = subkey_of(key, text_id)
-        return Marking(self.policy, name, key.fingerprint, subkey, chosen=request.subkey is not None)
+        name, key = chosen
+        return Marking(self.policy, name, key.fingerprint, key.number, chosen=request.subkey is not None)
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,9 @@ class MarkingPolicy:
             return None
         name = self.default if request.key is None else request.key
         if name not in self.keys:
-            raise MarkingRefused(f"there is no key {name!r:.80} to mark with; the keys are {', '.join(self.keys)}", "key")
+            raise MarkingRefused(
+                f"there is no key {name!r:.80} to mark with; the keys are {', '.join(self.keys)}", "key"
+            )
         key, subkey = self.keys[name], request.subkey
         last = key.spec.subkeys - 1
         if subkey is not None and not 0 <= subkey <= last:
