@@ -12,7 +12,7 @@ from dgmark.decode.infilling import holes_in
 from dgmark.models.denoiser import Denoiser
 from dgmark.models.toy import ToyDenoiser
 from dgmark.service.jobs import Cancel, Dropped, Failed, Finished, FromWorker, Job, Started, Stepped
-from dgmark.service.model_worker import Writer, readable_after
+from dgmark.service.model_worker import ModelWorker, readable_after
 from support.known_keys import bound_key
 
 TOY = ToyDenoiser(end_bias=0.4)
@@ -56,8 +56,8 @@ class Told(list[FromWorker]):
         return [m for m in self if isinstance(m, kind) and (one is None or getattr(m, "id", None) == one.id)]
 
 
-def writer(told: Told, *, rows: int = 16, batches: int = 4, **models: Denoiser) -> Writer:
-    return Writer({"toy": TOY, **models}, KEYS, told.append, rows=rows, batches=batches)
+def writer(told: Told, *, rows: int = 16, batches: int = 4, **models: Denoiser) -> ModelWorker:
+    return ModelWorker({"toy": TOY, **models}, KEYS, told.append, rows=rows, batches=batches)
 
 
 def done(*jobs: Job, **models: Any) -> Told:

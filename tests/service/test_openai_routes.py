@@ -148,7 +148,7 @@ def test_the_models_are_listed(served: Served) -> None:
         ({"logprobs": True}, "logprobs"),
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
         ({"frequency_penalty": 0.5}, "frequency_penalty"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"response_format": {"type": "json_object"}}, "response_format.type"),
         ({"temperature": -1}, "temperature"),
         ({"logit_bias": {"5": 1}}, "logit_bias"),
         ({"stop": ["a"] * 5}, "stop"),

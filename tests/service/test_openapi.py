@@ -15,8 +15,8 @@ from dgmark.models.toy import ToyDenoiser
 from dgmark.service import schemas
 from dgmark.service.app import create_app
 from dgmark.service.jobs import Failed, FromWorker, Job, MessageQueue, ModelFacts
-from dgmark.service.model_process import WriterFault
-from dgmark.service.model_worker import Writer
+from dgmark.service.model_process import ModelFault
+from dgmark.service.model_worker import ModelWorker
 from dgmark.service.settings import ModelSource, ServiceSettings
 from dgmark.service.state import ServiceState
 from support.known_keys import bound_key
@@ -105,7 +105,7 @@ class ToyWriter:
         toy, self.messages = ToyDenoiser(), list[FromWorker]()
         self.facts = {"storyteller": ModelFacts(toy.context_length, 32, chat=False)}
         keys = {"one": bound_key("one", toy)}
-        self.writer = Writer({"storyteller": toy}, keys, self.messages.append, rows=1, batches=1)
+        self.writer = ModelWorker({"storyteller": toy}, keys, self.messages.append, rows=1, batches=1)
 
     def close(self) -> None:
         pass
@@ -118,7 +118,7 @@ class ToyWriter:
             self.writer.advance()
         for message in self.messages:
             failed = isinstance(message, Failed)
-            answers.put((message.error or WriterFault("fault")) if failed else message)  # type: ignore[union-attr]
+            answers.put((message.error or ModelFault("fault")) if failed else message)  # type: ignore[union-attr]
         self.messages.clear()
         yield answers
 

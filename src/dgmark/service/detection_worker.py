@@ -6,7 +6,7 @@ long texts.
 
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import PurePath
@@ -29,8 +29,8 @@ from dgmark.watermark.key import WatermarkKey
 
 Content = str | list[int]
 ReportKind = Literal["html", "json"]
-_LONGEST_NAME = 200
-_SCORERS = 64  # kept, each for other options
+_MAX_NAME = 200
+_MAX_SCORERS = 64  # kept, each for other options
 
 
 class TooLong(InputError):
@@ -95,30 +95,11 @@ class Answer:
     verdicts: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class _Checked:
-    """One text's detection, with the spans at the loosest rate that is wanted."""
-
-    content: Content
-    detection: Detection
-    spans: tuple[Span, ...]
-    limits: Mapping[float, Limit | None]
-
-    def at(self, fpr: float) -> "_Checked":
-        """The same text at another rate."""
-        limit = self.limits[fpr]
-        verdict: Verdict = verdict_of(self.detection.p_value, fpr, detectable=limit is None)
-        because = limit if verdict == "uncertain" else None
-        spans = tuple(span for span in self.spans if span.p_value <= fpr)
-        return replace(
-            self, detection=replace(self.detection, fpr=fpr, verdict=verdict, uncertain_because=because), spans=spans
-        )
-
-
+@dataclass
 class Checker:
     """Checks texts under the keys of one service.
 
-    Args:
+    Attributes:
         keys: the keys by name.
         tokenizer: the keys' tokenizer, or its folder or file; None for the ones that the keys name.
         max_chars: characters of the texts of one request (ids, if ids are given).
@@ -126,22 +107,15 @@ class Checker:
         limits: what a document may cost.
     """
 
-    def __init__(
-        self,
-        keys: Mapping[str, WatermarkKey],
-        *,
-        tokenizer: str | None,
-        max_chars: int,
-        max_texts: int,
-        limits: Limits,
-    ) -> None:
-        self.keys = dict(keys)
-        self.max_chars, self.max_texts, self.limits = max_chars, max_texts, limits
-        self._tokenizer_name = tokenizer
+    keys: Mapping[str, WatermarkKey]
+    tokenizer: str | None
+    max_chars: int
+    max_texts: int
+    limits: Limits
 
     @cached_property
     def _tokenizer(self) -> Tokenizer | None:
-        return None if self._tokenizer_name is None else load_tokenizer(self._tokenizer_name)
+        return None if self.tokenizer is None else load_tokenizer(self.tokenizer)
 
     def warm(self) -> None:
         """Load what the first request of each key would wait for."""
@@ -157,11 +131,10 @@ class Checker:
             VocabularyMismatch: an id lies outside the keys' vocabulary.
         """
         content, document = self._read(source)
-        checked = self._checked(content, options, extras)
-        fields = self._fields(checked, options, extras)
+        fields = self._detected(content, options, extras)
         if document is not None:
             fields["document"] = {"kind": document.kind, "notes": list(document.notes), "pages": document.pages}
-        return Answer(_encoded(fields), (checked.detection.verdict,))
+        return Answer(_encoded(fields), (fields["verdict"],))
 
     def detect_many(self, source: Iterable[tuple[str, Content]] | Upload, options: Options) -> Answer:
         """Check several texts, or the rows of a table; one that cannot be checked has an `error`.
@@ -188,10 +161,9 @@ class Checker:
         found = self._detector_of(detection, options, options.fpr)
         report = Report.of(found, name, content, detection=detection, public=public)
         if len(options.keys) > 1 and not public:
-            passages = (
-                replace(one, p_value=bonferroni_p(one.p_value or 1, len(options.keys))) for one in report.passages
-            )
-            report = replace(report, passages=tuple(passages))
+            keys = len(options.keys)
+            spans = (replace(span, p_value=bonferroni_p(span.p_value or 1, keys)) for span in report.passages)
+            report = replace(report, passages=tuple(spans))
         return Answer((to_html if kind == "html" else to_json)(report), (detection.verdict,))
 
     # --- reading ---
@@ -208,7 +180,7 @@ class Checker:
         return content, document
 
     def _document(self, upload: Upload) -> Document:
-        name = well_formed(PurePath(upload.name.replace("\\", "/")).name)[-_LONGEST_NAME:] or "the document"
+        name = well_formed(PurePath(upload.name.replace("\\", "/")).name)[-_MAX_NAME:] or "the document"
         with tempfile.TemporaryFile() as file:
             file.write(upload.content)
             file.seek(0)
@@ -232,7 +204,7 @@ class Checker:
 
     @cached_property
     def _scorer(self) -> Callable[[Options], Scorer]:
-        return lru_cache(_SCORERS)(self._new_scorer)
+        return lru_cache(_MAX_SCORERS)(self._new_scorer)
 
     def _new_scorer(self, options: Options) -> Scorer:
         keys = [self.keys[name] for name in options.keys]
@@ -258,81 +230,85 @@ class Checker:
     def _name_of(self, detection: Detection, options: Options) -> str:
         return next(name for name in options.keys if self.keys[name].fingerprint == detection.key_fingerprint)
 
-    def _checked(self, content: Content, options: Options, extras: Extras) -> _Checked:
+    def _detected(self, content: Content, options: Options, extras: Extras) -> dict[str, Any]:
+        """The fields of `DetectAnswer`, with the spans at the loosest rate that is wanted."""
         if extras.rates and options.normalise:
             raise SettingsError("rates concern the unchanged text: leave rates or normalise out")
         detection = self._scorer(options).detect(content)
         keys = len(options.keys)
-        found = self._detector_of(detection, options, max((options.fpr, *extras.rates)))
         # this detector has one key, and shares the rate with the others
-        limits = found.limits(content, [rate / keys for rate in extras.rates], detection) if extras.rates else []
+        found = self._detector_of(detection, options, max((options.fpr, *extras.rates)))
         spans = found.spans(content) if extras.spans and not detection.normalised else ()
-        paid = tuple(replace(span, p_value=bonferroni_p(span.p_value, keys)) for span in spans)
-        return _Checked(content, detection, paid, dict(zip(extras.rates, limits, strict=True)))
+        spans = tuple(replace(span, p_value=bonferroni_p(span.p_value, keys)) for span in spans)
+        fields = self._fields(content, detection, spans, options, extras)
+        if extras.rates and not extras.public:
+            limits = found.limits(content, [rate / keys for rate in extras.rates], detection)
+            rates = sorted(zip(extras.rates, limits, strict=True), reverse=True)
+            fields["at_rates"] = [_at_rate(detection, spans, rate, limit, extras) for rate, limit in rates]
+            fields["rarity"] = rarity(detection.p_value)
+        return fields
 
     # --- answers ---
 
     def _row(self, scorer: Scorer, item: str, content: Content, options: Options) -> dict[str, Any]:
         try:
-            checked = _Checked(content, scorer.detect(content), (), {})
+            return {"id": item, **self._fields(content, scorer.detect(content), (), options, Extras())}
         except DgmarkError as error:
             return {"id": item, "error": str(error)}
-        return {"id": item, **self._fields(checked, options, Extras())}
 
-    def _fields(self, checked: _Checked, options: Options, extras: Extras) -> dict[str, Any]:
-        detection, content = checked.detection, checked.content
-        asked = [place for place, span in enumerate(checked.spans) if span.p_value <= detection.fpr]
-        text: dict[str, Any] = {"sha256": sha256_of(_well_formed(content)), "length": len(content)}
-        if extras.include_text:
-            text["content"] = _well_formed(content)
-        marked = detection.verdict == "watermarked"
-        named = marked or asked or len(options.keys) == 1
+    def _fields(
+        self, content: Content, detection: Detection, spans: tuple[Span, ...], options: Options, extras: Extras
+    ) -> dict[str, Any]:
+        count = sum(span.p_value <= detection.fpr for span in spans)
+        named = detection.verdict == "watermarked" or count or len(options.keys) == 1
         fields: dict[str, Any] = {
             "form": "public" if extras.public else "full",
             "key": self._name_of(detection, options) if named else None,
             "keys_tested": len(options.keys),
-            **_worded(checked, asked, extras),
-            "is_watermarked": marked,
+            **_worded(detection, count, extras),
+            "is_watermarked": detection.verdict == "watermarked",
             "guaranteed": detection.guaranteed,
-            "text": text,
+            "text": {"sha256": sha256_of(_well_formed(content)), "length": len(content)},
         }
+        if extras.include_text:
+            fields["text"]["content"] = _well_formed(content)
         if extras.public:
             fields["key_fingerprint"] = detection.key_fingerprint if named else None
-            if extras.spans:
-                fields["spans"] = [{"start": span.start, "end": span.end} for span in checked.spans]
-            return fields
-        row = detection.to_row("")
-        del row["id"], row["spans"]
-        fields |= row
+        else:
+            row = detection.to_row("")
+            del row["id"], row["spans"]
+            fields |= row
         if extras.spans:
-            fields["spans"] = [
-                {"start": span.start, "end": span.end, "p_value": span.p_value, "rarity": rarity(span.p_value)}
-                for span in checked.spans
-            ]
-        if extras.rates:
-            fields["at_rates"] = [_at_rate(checked, rate, extras) for rate in sorted(extras.rates, reverse=True)]
-            fields["rarity"] = rarity(detection.p_value)
+            fields["spans"] = [_span_fields(span, extras) for span in spans]
         return fields
 
 
-def _worded(checked: _Checked, spans: list[int], extras: Extras) -> dict[str, Any]:
-    detection = checked.detection
-    many = len(spans)
+def _span_fields(span: Span, extras: Extras) -> dict[str, Any]:
+    numbers = {} if extras.public else {"p_value": span.p_value, "rarity": rarity(span.p_value)}
+    return {"start": span.start, "end": span.end, **numbers}
+
+
+def _worded(detection: Detection, spans: int, extras: Extras) -> dict[str, Any]:
     return {
         "verdict": detection.verdict,
         "fpr": detection.fpr,
-        "heading": heading(detection, passages=many),
-        "symbol": symbol(detection, passages=many),
-        "sentence": verdict_sentence(detection, passages=many, public=extras.public),
-        "meaning": meaning(detection, passages=many),
-        "where": where(detection, passages=many) if extras.spans else "",
+        "heading": heading(detection, passages=spans),
+        "symbol": symbol(detection, passages=spans),
+        "sentence": verdict_sentence(detection, passages=spans, public=extras.public),
+        "meaning": meaning(detection, passages=spans),
+        "where": where(detection, passages=spans) if extras.spans else "",
     }
 
 
-def _at_rate(checked: _Checked, fpr: float, extras: Extras) -> dict[str, Any]:
+def _at_rate(
+    detection: Detection, spans: Sequence[Span], fpr: float, limit: Limit | None, extras: Extras
+) -> dict[str, Any]:
     """The verdict at another rate, with the numbers of the spans that hold there."""
-    spans = [place for place, span in enumerate(checked.spans) if span.p_value <= fpr]
-    return {"rarity": rarity(fpr), **_worded(checked.at(fpr), spans, extras), "spans": spans}
+    verdict: Verdict = verdict_of(detection.p_value, fpr, detectable=limit is None)
+    because = limit if verdict == "uncertain" else None
+    held = [place for place, span in enumerate(spans) if span.p_value <= fpr]
+    there = replace(detection, fpr=fpr, verdict=verdict, uncertain_because=because)
+    return {"rarity": rarity(fpr), **_worded(there, len(held), extras), "spans": held}
 
 
 def _well_formed(content: Content) -> Content:

@@ -2,14 +2,20 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, create_model, field_validator, model_validator
 
+from dgmark.decode.config import setting_fields
 from dgmark.service.schemas import AnswerFields, Name, RequestFields, TokenId
 from dgmark.watermark.policy import MarkingRequest
 
 MAX_LOOKAHEAD = 8  # each costs a forward a step
 MAX_TOKENS = 1_000_000
 MAX_STOPS = 4
+# the settings of `DecodeConfig` that a request may name
+SETTINGS = (
+    *("temperature", "top_p", "top_k", "block_length", "strategy", "commit", "threshold", "factor"),
+    *("lookahead", "guard", "repetition_guard", "noise"),
+)
 Stop = Annotated[str, Field(min_length=1, max_length=200)]
 
 
@@ -51,30 +57,30 @@ def _one_of_a_user(messages: list[Message]) -> list[Message]:
 Messages = Annotated[list[Message], AfterValidator(_one_of_a_user)]
 
 
-class DecodingRequest(RequestFields):
+_DecodingFields = create_model(  # type: ignore[call-overload]
+    "_DecodingFields",
+    __base__=RequestFields,
+    **{
+        setting.name: (setting.type | None, Field(None, description=setting.help))
+        for setting in setting_fields()
+        if setting.name in SETTINGS
+    },
+)
+
+
+class DecodingRequest(_DecodingFields):
     """How tokens are written; what is left out follows the service's settings for the model."""
 
     model: Name | None = Field(None, description="Name of the model; by default the service's first.")
-    temperature: float | None = Field(None, ge=0, le=100, description="Sampling temperature; 0: the likeliest token.")
-    top_p: float | None = Field(None, gt=0, le=1, description="Sample from the likeliest tokens of this mass.")
-    top_k: int | None = Field(None, ge=1, description="Sample from so many likeliest tokens.")
     seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="Seed; by default the system draws one.")
-    block_length: int | None = Field(None, ge=1, description="Tokens of a block; blocks go from left to right.")
-    strategy: Literal["random", "confidence", "entropy", "margin", "left_to_right"] | None = Field(
-        None, description="How a step ranks the masked positions."
-    )
-    commit: Literal["quota", "threshold", "factor"] | None = Field(
-        None, description="What sets the number of tokens that a step commits."
-    )
-    threshold: float | None = Field(None, gt=0, lt=1, description="With commit threshold: its confidence.")
-    factor: float | None = Field(None, gt=0, le=2, description="With commit factor: larger commits more.")
-    lookahead: int | None = Field(
-        None, ge=1, le=MAX_LOOKAHEAD, description="Choices that a step compares by looking ahead."
-    )
-    guard: float | None = Field(None, ge=0, le=1, description="Least reward of a match, as a share of the best.")
-    repetition_guard: bool | None = Field(None, description="Do not prefer a match that prolongs a loop.")
-    noise: Literal["redrawn", "fixed"] | None = Field(None, description="Whether positions keep their random numbers.")
     watermark: bool | Watermark | None = Field(None, description="Whether and how to mark the text; by default yes.")
+
+    @field_validator("lookahead")
+    @classmethod
+    def _affordable(cls, value: int | None) -> int | None:
+        if value is not None and value > MAX_LOOKAHEAD:
+            raise ValueError(f"each costs a forward a step: ask for {MAX_LOOKAHEAD} or less")
+        return value
 
     @field_validator("threshold", "factor")
     @classmethod
@@ -92,7 +98,7 @@ class DecodingRequest(RequestFields):
 
     @property
     def stops(self) -> list[str]:
-        """What ends the text where it would first stand in it."""
+        """What ends the text where it would first occur in it."""
         return []
 
     def content(self) -> dict[str, Any]:
@@ -101,26 +107,10 @@ class DecodingRequest(RequestFields):
 
     def decoding(self) -> dict[str, Any]:
         """The settings of `DecodeConfig` that the request names."""
-        settings = {name: getattr(self, name) for name in SETTINGS if getattr(self, name) is not None}
+        settings: dict[str, Any] = self.model_dump(include=set(SETTINGS), exclude_none=True)
         if settings.get("temperature") == 0 and settings.get("top_p") == 1:
             del settings["top_p"]  # clients send it beside a temperature of 0, and it says nothing
         return settings
-
-
-SETTINGS = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "block_length",
-    "strategy",
-    "commit",
-    "threshold",
-    "factor",
-    "lookahead",
-    "guard",
-    "repetition_guard",
-    "noise",
-)
 
 
 class SamplingRequest(DecodingRequest):
@@ -199,34 +189,31 @@ class WatermarkAnswer(AnswerFields):
     weakened: list[str] | None = None
 
 
-class GenerateAnswer(AnswerFields):
-    """A text, and how it was written."""
-
+class _Answer(AnswerFields):
     id: str
     model: str
-    text: str
-    finish_reason: Literal["stop", "length"]
     usage: Usage
     num_denoising_steps: int
-    length: int
     block_length: int
     watermark: WatermarkAnswer
+
+
+class InfillAnswer(_Answer):
+    """A text with its holes filled; spans are the characters [start, end) of the holes."""
+
+    text: str
+    spans: list[tuple[int, int]]
+    count_from: Literal["text", "hole"]
     settings: dict[str, Any]
     seed: int | None
 
 
-class InfillAnswer(AnswerFields):
-    """A text with its holes filled; spans are the characters [start, end) of the holes."""
+class GenerateAnswer(_Answer):
+    """A text, and how it was written."""
 
-    id: str
-    model: str
     text: str
-    spans: list[tuple[int, int]]
-    count_from: Literal["text", "hole"]
-    usage: Usage
-    num_denoising_steps: int
-    block_length: int
-    watermark: WatermarkAnswer
+    finish_reason: Literal["stop", "length"]
+    length: int
     settings: dict[str, Any]
     seed: int | None
 
@@ -259,22 +246,8 @@ class _OpenAI(SamplingRequest):
     store: Literal[False] | None = None
     parallel_tool_calls: bool | None = None
     tools: None = None
-    logit_bias: dict[str, float] | None = None
-    response_format: dict[str, Any] | None = None
-
-    @field_validator("logit_bias")
-    @classmethod
-    def _no_bias(cls, value: dict[str, float] | None) -> dict[str, float] | None:
-        if value:
-            raise ValueError("no token can be made more or less likely: leave it out")
-        return value
-
-    @field_validator("response_format")
-    @classmethod
-    def _plain_text(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        if value not in (None, {"type": "text"}):
-            raise ValueError("answers are plain text: leave it out")
-        return value
+    logit_bias: dict[str, float] | None = Field(None, max_length=0)
+    response_format: dict[Literal["type"], Literal["text"]] | None = None
 
     @model_validator(mode="after")
     def _options_of_a_stream(self) -> "_OpenAI":
@@ -314,29 +287,23 @@ class ChatRequest(_OpenAI):
         return self
 
 
-class _Completion(AnswerFields):
-    id: str
-    created: int
-    model: str
-    usage: Usage
-    num_denoising_steps: int
-    block_length: int
-    watermark: WatermarkAnswer
-
-
-class TextChoice(AnswerFields):
-    """A text."""
-
+class _Choice(AnswerFields):
     index: int
-    text: str
     finish_reason: Literal["stop", "length"]
     logprobs: None
 
 
-class Completion(_Completion):
+class TextChoice(_Choice):
+    """A text."""
+
+    text: str
+
+
+class Completion(_Answer):
     """A text, in OpenAI's form; num_denoising_steps, block_length and watermark are ours."""
 
     object: Literal["text_completion"]
+    created: int
     choices: list[TextChoice]
 
 
@@ -347,19 +314,17 @@ class AnswerMessage(AnswerFields):
     content: str
 
 
-class ChatChoice(AnswerFields):
+class ChatChoice(_Choice):
     """An answer."""
 
-    index: int
     message: AnswerMessage
-    finish_reason: Literal["stop", "length"]
-    logprobs: None
 
 
-class ChatCompletion(_Completion):
+class ChatCompletion(_Answer):
     """An answer, in OpenAI's form; num_denoising_steps, block_length and watermark are ours."""
 
     object: Literal["chat.completion"]
+    created: int
     choices: list[ChatChoice]
 
 

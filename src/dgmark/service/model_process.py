@@ -1,13 +1,12 @@
 """The model worker as the service sees it: a process that is started, given jobs, watched, and started again.
 
-The event loop never waits for it: what it says is read, and what it is told is written, by threads. Needs no torch.
+The event loop never waits for it: threads read what it says, and write what it is told. Needs no torch.
 """
 
 import asyncio
 import logging
 import math
 import os
-import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -20,19 +19,15 @@ from typing import Any
 
 from dgmark.errors import DgmarkError
 from dgmark.service import jobs
-from dgmark.service.worker_pool import Busy, TooSlow, WorkerLost
+from dgmark.service.worker_pool import SMOOTHING, Busy, TooSlow, WorkerLost, set_limits
 from dgmark.watermark.key import WatermarkKey
 
-try:
-    import resource
-except ModuleNotFoundError:  # Windows
-    resource = None  # type: ignore[assignment]
-
 log = logging.getLogger("dgmark.service")
-_SMOOTHING = 0.1  # weight of the last job in the mean time of one
-_WAIT_FOR_LOADING = 5  # seconds
 # seconds before a model is loaded again that could not be loaded
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+_FIRST_PAUSE, _MAX_PAUSE = 1.0, 60.0
+_LOADING = "the model is being loaded: try again in a few seconds"
+_NOT_LOADED = "the model could not be loaded; the operator finds the reason in the service's log"
+_STOPPING = "the service is being stopped, so this text is not finished: ask again"
 
 
 class NotReady(DgmarkError):
@@ -42,14 +37,14 @@ class NotReady(DgmarkError):
         retry_after: seconds after which to ask again.
     """
 
-    retry_after = _WAIT_FOR_LOADING
+    retry_after = 5
 
 
 class Stopping(DgmarkError):
     """The service ends."""
 
 
-class WriterFault(DgmarkError):
+class ModelFault(DgmarkError):
     """The model worker could not do a job, for no reason that concerns whoever asked."""
 
 
@@ -87,14 +82,13 @@ class ModelProcess:
         self._arguments = (dict(models), dict(keys), rows, batches)
         self._rows, self._room, self._seconds = rows, rows + queue, seconds
         self._on_lost, self._on_failed = on_lost, on_failed
-        self._last_message = time.monotonic()  # when the process last said something
-        self._was_ready = False
+        self._last_message = time.monotonic()
+        self._was_ready = self._stopping = False
         self._pause = _FIRST_PAUSE
         self._queues: dict[str, jobs.MessageQueue] = {}
         self._sender = ThreadPoolExecutor(1, "dgmark-send")
         self._mean = 1.0
-        self._failure = LOADING
-        self._stopping = False
+        self._failure = _LOADING
         self.facts: Mapping[str, jobs.ModelFacts] = {}
 
     @property
@@ -124,7 +118,7 @@ class ModelProcess:
         self._process = context.Process(target=_work, args=(there, *self._arguments), daemon=True)
         self._process.start()
         there.close()
-        threading.Thread(target=self._listen, args=(self._connection,), name="dgmark-receive", daemon=True).start()
+        threading.Thread(target=self._receive, args=(self._connection,), name="dgmark-receive", daemon=True).start()
 
     @asynccontextmanager
     async def run(self, job: jobs.Job) -> AsyncIterator[jobs.MessageQueue]:
@@ -141,8 +135,7 @@ class ModelProcess:
             raise NotReady(self._failure)
         if self.held >= self._room:
             raise Busy(math.ceil(max(1.0, self.held * self._mean / self._rows)))
-        messages = jobs.MessageQueue()
-        self._queues[job.id] = messages
+        messages = self._queues[job.id] = jobs.MessageQueue()
         began = time.monotonic()
         limit = self._loop.call_later(self._seconds, self._out_of_time, job.id, began)
         self._send(job)
@@ -151,19 +144,16 @@ class ModelProcess:
         finally:
             limit.cancel()
             if self._queues.pop(job.id, None) is None:
-                self._mean += _SMOOTHING * (time.monotonic() - began - self._mean)
+                self._mean += SMOOTHING * (time.monotonic() - began - self._mean)
             else:
                 self._cancel(job.id, began)
 
     def _out_of_time(self, job: str, began: float) -> None:
         messages = self._queues.pop(job, None)
         if messages is not None:
-            messages.put(
-                TooSlow(
-                    f"the text was not finished within {self._seconds:g} seconds, waiting included, which is all that "
-                    "a text may take here: ask for a shorter one, or again when the service has less to do"
-                )
-            )
+            detail = f"the text was not finished within {self._seconds:g} seconds, waiting included, which is all that "
+            detail += "a text may take here: ask for a shorter one, or again when the service has less to do"
+            messages.put(TooSlow(detail))
             self._cancel(job, began)
 
     def _cancel(self, job: str, began: float) -> None:
@@ -174,16 +164,15 @@ class ModelProcess:
             began: when it was told to the process, which may have had nothing to say before.
         """
         self._send(jobs.Cancel(job))
-        heard, process = self._last_message, self._process
+        last_message, process, silence = self._last_message, self._process, self._seconds / 2
 
         def check() -> None:
             """End the process if it has said nothing since."""
-            if self._last_message == heard and self._process is process and not self._stopping:
+            if self._last_message == last_message and self._process is process and not self._stopping:
                 log.error("the process that runs the model said nothing for %g seconds: it is ended", silence)
                 process.kill()
 
-        silence = self._seconds / 2
-        self._loop.call_later(max(0.0, max(heard, began) + silence - time.monotonic()), check)
+        self._loop.call_later(max(0.0, max(last_message, began) + silence - time.monotonic()), check)
 
     def stop(self) -> None:
         """Take no more jobs, and give up those that are under way."""
@@ -209,7 +198,7 @@ class ModelProcess:
 
         self._sender.submit(send)
 
-    def _listen(self, connection: Connection) -> None:
+    def _receive(self, connection: Connection) -> None:
         """Read what the process says, in a thread."""
         try:
             while True:
@@ -223,30 +212,26 @@ class ModelProcess:
         self._last_message = time.monotonic()
         if isinstance(message, jobs.Loaded):
             self.facts, self._was_ready, self._pause = message.models, True, _FIRST_PAUSE
-            return
-        if isinstance(message, jobs.NotLoaded):
+        elif isinstance(message, jobs.NotLoaded):
             self._not_loaded(message.why)
-            return
-        messages = self._queues.get(message.id)
-        if messages is None:  # cancelled
-            return
-        if isinstance(message, jobs.Finished | jobs.Failed):
-            del self._queues[message.id]
-        if isinstance(message, jobs.Failed):
-            messages.put(message.error or WriterFault(f"job {message.id} failed"))
-        else:
-            messages.put(message)
+        elif (messages := self._queues.get(message.id)) is not None:  # not cancelled
+            if isinstance(message, jobs.Finished | jobs.Failed):
+                del self._queues[message.id]
+            if isinstance(message, jobs.Failed):
+                messages.put(message.error or ModelFault(f"job {message.id} failed"))
+            else:
+                messages.put(message)
 
     def _lost(self) -> None:
         if self._stopping:
             return
         was_ready, self.facts = self.ready, {}
         self._give_up(WorkerLost("the process that runs the model ended, so this text is not finished: ask again"))
-        if self._failure == LOADING and not was_ready:
+        if self._failure == _LOADING and not was_ready:
             self._not_loaded(WorkerLost("the process that runs the model ended before the model was loaded"))
         if self._was_ready:
             log.error("the process that runs the model ended; another one takes its place")
-            self._failure = LOADING
+            self._failure = _LOADING
             self._on_lost()
             self._restart = asyncio.create_task(self._start_again(0 if was_ready else self._pause))
 
@@ -258,7 +243,7 @@ class ModelProcess:
 
     async def _start_again(self, pause: float) -> None:
         if pause:
-            self._pause = min(2 * pause, _LONGEST_PAUSE)
+            self._pause = min(2 * pause, _MAX_PAUSE)
         await asyncio.sleep(pause)
         if not self._stopping:
             await self.start()
@@ -269,22 +254,9 @@ class ModelProcess:
             messages.put(error)
 
 
-LOADING = "the model is being loaded: try again in a few seconds"
-_NOT_LOADED = "the model could not be loaded; the operator finds the reason in the service's log"
-_STOPPING = "the service is being stopped, so this text is not finished: ask again"
-
-
-def _work(
-    connection: Connection,
-    models: Mapping[str, Mapping[str, Any]],
-    keys: Mapping[str, WatermarkKey],
-    rows: int,
-    batches: int,
-) -> None:
+def _work(connection: Connection, *arguments: Any) -> None:
     """The process: a thread listens, the main one writes texts."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
-    if resource is not None:
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold the keys
+    set_limits()
     inbox: SimpleQueue[jobs.ToWorker] = SimpleQueue()
 
     def listen() -> None:
@@ -296,4 +268,4 @@ def _work(
     threading.Thread(target=listen, daemon=True).start()
     from dgmark.service.model_worker import serve_jobs  # torch, which the process that serves does not need
 
-    serve_jobs(inbox, connection.send, models, keys, rows, batches)
+    serve_jobs(inbox, connection.send, *arguments)

@@ -8,9 +8,11 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import methodcaller
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from dgmark.decode.canvas import Canvas
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.infilling import holed_text, holes_in
 from dgmark.decode.prompts import Prepared, Request, encode_prompt, key_of_text
@@ -30,7 +32,7 @@ Send = Callable[[jobs.FromWorker], None]
 _UNFINISHED = "\ufffd"
 
 
-class Writer:
+class ModelWorker:
     """Writes the texts of jobs with loaded models.
 
     Args:
@@ -55,8 +57,8 @@ class Writer:
         self._guards = {
             name: RoundTrips(model.tokenizer, model.mask_id, model.end_ids) for name, model in models.items()
         }
-        self._waiting: deque[_Ready] = deque()
-        self._running: deque[_Running] = deque()
+        self._waiting: deque[_Text] = deque()
+        self._running: deque[_Batch] = deque()
 
     @property
     def busy(self) -> bool:
@@ -66,53 +68,51 @@ class Writer:
     def take(self, message: jobs.ToWorker) -> None:
         """Accept a job, or let one go."""
         if isinstance(message, jobs.Cancel):
-            self._waiting = deque(ready for ready in self._waiting if ready.job.id != message.id)
-            for running in self._running:
-                running.drop([message.id])
+            self._waiting = deque(text for text in self._waiting if text.job.id != message.id)
+            for batch in self._running:
+                batch.drop(message.id)
             self._send(jobs.Dropped(message.id))
             return
         try:
-            ready = self._prepared(message)
+            text = self._prepared(message)
         except PromptTooLong:
             most = self._models[message.model].context_length
             detail = f"the text and what is to be written have more than {most} tokens in all, which is all that the "
             detail += "model holds: shorten the text, or ask for less"
             self._fail([message.id], jobs.WrongField(detail, message.prompt_param, "context_length_exceeded"))
-            return
         except Exception as error:
             self._fail([message.id], error)
-            return
-        self._waiting.append(ready)
-        config, weak = ready.config, ready.weakened
-        self._send(jobs.Started(message.id, config.length, config.block_length, ready.tokens, config.to_dict(), weak))
+        else:
+            self._waiting.append(text)
+            self._send(text.started())
 
     def advance(self) -> None:
         """Begin a batch if there is room, and do one step of the batch whose turn it is."""
         self._begin()
         if not self._running:
             return
-        running = self._running.popleft()
+        batch = self._running.popleft()
         try:
-            for message in running.step():
+            for message in batch.step():
                 self._send(message)
         except Exception as error:
             # the others go on: a decode shares nothing with the next one
-            self._fail(running.left, error)
+            self._fail(batch.left, error)
             return
-        if running.left:
-            self._running.append(running)
+        if batch.left:
+            self._running.append(batch)
 
     def _begin(self) -> None:
-        room = self._rows - sum(len(running.left) for running in self._running)
+        room = self._rows - sum(len(batch.left) for batch in self._running)
         if not self._waiting or room < 1 or len(self._running) >= self._batches:
             return
         kind = self._waiting[0].kind
-        members = [ready for ready in self._waiting if ready.kind == kind][:room]
-        self._waiting = deque(ready for ready in self._waiting if ready not in members)
+        members = [text for text in self._waiting if text.kind == kind][:room]
+        self._waiting = deque(text for text in self._waiting if text not in members)
         try:
-            self._running.append(_Running(members))
+            self._running.append(_Batch(members))
         except Exception as error:
-            self._fail([ready.job.id for ready in members], error)
+            self._fail([text.job.id for text in members], error)
 
     def _fail(self, ids: Iterable[str], error: Exception) -> None:
         known = error if isinstance(error, DgmarkError) else None
@@ -121,99 +121,90 @@ class Writer:
         for job in ids:
             self._send(jobs.Failed(job, known))
 
-    def _prepared(self, job: jobs.Job) -> "_Ready":
+    def _prepared(self, job: jobs.Job) -> "_Text":
         """Check and encode a job.
 
         Raises:
             DgmarkError: it cannot be done.
         """
-        model = self._models[job.model]
+        model, guards = self._models[job.model], self._guards[job.model]
         key = None if job.key is None else key_of_text(self._keys[job.key], job.subkey)
-        if job.fill_from is not None:
-            return _with_holes(model, job, key, self._guards[job.model])
-        assert not isinstance(job.prompt, list) or all(isinstance(token, int) for token in job.prompt)
-        ids = encode_prompt(model, job.prompt, job.max_tokens or 1, chat=job.chat)  # type: ignore[arg-type]
-        config = config_of_text(model, job, model.context_length - len(ids))
-        prepared = Prepared.of(model, [Request(ids, job.seed, key)], config, guards=self._guards[job.model])
-        return _Ready(job, model, prepared, len(ids), _checked(model, job, config, config.length))
+        encode: Callable[[Any], Canvas] | None = None
+        if (origin := job.fill_from) is not None:
+            encode = methodcaller("canvas", model.mask_id, origin)
+            holed = holed_text(model, holes_in(job.prompt) if isinstance(job.prompt, str) else job.prompt)
+            config = config_of_filling(model, job)
+            length = sum(end - start for start, end in holed.holes)
+            request, tokens = Request(holed, job.seed, key), len(holed.ids) - length
+        else:
+            assert not isinstance(job.prompt, list) or all(isinstance(token, int) for token in job.prompt)
+            ids = encode_prompt(model, job.prompt, job.max_tokens or 1, chat=job.chat)  # type: ignore[arg-type]
+            config = config_of_text(model, job, model.context_length - len(ids))
+            length, request, tokens = config.length, Request(ids, job.seed, key), len(ids)
+        weak = []
+        if key is not None:
+            check_marked(model, job, config, length)
+            weak = weakened(model, job, length)
+        prepared = Prepared.of(model, [request], config, encode=encode, guards=guards)
+        return _Text(job, model, prepared, tokens, weak)
 
 
-def _checked(model: Denoiser, job: jobs.Job, config: DecodeConfig, tokens: int) -> list[str]:
-    """The fields that weaken the mark of a text, once it is known that it can carry one."""
-    if job.key is None:
-        return []
-    check_marked(model, job, config, tokens)
-    return weakened(model, job, tokens)
+def readable_after(sent: str, text: str) -> str:
+    """What can be sent of a text whose end may still change, after what was sent: whole characters."""
+    return text.rstrip(_UNFINISHED).removeprefix(sent) if text.startswith(sent) else ""
 
 
-def _with_holes(model: Denoiser, job: jobs.Job, key: WatermarkKey | None, guards: RoundTrips) -> "_Ready":
-    origin = job.fill_from
-    assert origin is not None
-    text = holed_text(model, holes_in(job.prompt) if isinstance(job.prompt, str) else job.prompt)
-    config = config_of_filling(model, job)
-    holes = sum(end - start for start, end in text.holes)
-    weak = _checked(model, job, config, holes)
-    request = Request(text, job.seed, key)
-    prepared = Prepared.of(
-        model, [request], config, encode=lambda one: one.canvas(model.mask_id, origin), guards=guards
-    )
-    return _Ready(job, model, prepared, len(text.ids) - holes, weak)
+@dataclass(eq=False)
+class _Text:
+    """A job that can be decoded, and what is written of it.
 
-
-@dataclass(frozen=True, eq=False)
-class _Ready:
-    """A job that can be decoded: one prepared request, whose prompt has so many tokens; the fields that weaken it."""
+    Attributes:
+        job: the job.
+        model: its model.
+        prepared: its one request.
+        prompt_tokens: the tokens of its prompt.
+        weakened: the fields of the request that weaken the mark.
+        tokens: what is written, by position.
+        steps: the number of steps.
+        joined: the tokens from the beginning to the first gap.
+        sent: their text, as far as it was sent.
+    """
 
     job: jobs.Job
     model: Denoiser
     prepared: Prepared
-    tokens: int
+    prompt_tokens: int
     weakened: list[str]
-
-    @property
-    def config(self) -> DecodeConfig:
-        """Its decoding settings."""
-        return self.prepared.config
-
-    @property
-    def request(self) -> Request:
-        """What is decoded."""
-        return self.prepared.requests[0]
-
-    @property
-    def kind(self) -> Any:
-        """Jobs of one kind are decoded together."""
-        return self.job.model, self.config, self.prepared.kind(0)
-
-
-def readable_after(told: str, text: str) -> str:
-    """What can be told of a text whose end may still change, after what was told: whole characters."""
-    return text.rstrip(_UNFINISHED).removeprefix(told) if text.startswith(told) else ""
-
-
-@dataclass
-class _Written:
-    """What is written of one job."""
-
-    ready: _Ready
     tokens: dict[int, int] = field(default_factory=dict)
     steps: int = 0
     joined: list[int] = field(default_factory=list)
-    told: str = ""
+    sent: str = ""
+
+    @property
+    def kind(self) -> Any:
+        """Texts of one kind are decoded together."""
+        return self.job.model, self.prepared.config, self.prepared.kind(0)
+
+    def started(self) -> jobs.Started:
+        """That the job is accepted."""
+        config = self.prepared.config
+        return jobs.Started(
+            self.job.id, config.length, config.block_length, self.prompt_tokens, config.to_dict(), self.weakened
+        )
 
     def add(self, event: Committed) -> jobs.Stepped:
         """Note the commits of one step."""
         self.steps += 1
         self.tokens.update(zip(event.positions, event.token_ids, strict=True))
-        tokenizer, ends, before = self.ready.model.tokenizer, self.ready.model.end_ids, len(self.joined)
-        while (token := self.tokens.get(len(self.joined))) is not None and token not in ends:
+        tokenizer, before = self.model.tokenizer, len(self.joined)
+        while (token := self.tokens.get(len(self.joined))) is not None and token not in self.model.end_ids:
             self.joined.append(token)
-        added = readable_after(self.told, tokenizer.decode(self.joined)) if len(self.joined) > before else ""
-        self.told += added
+        added = readable_after(self.sent, tokenizer.decode(self.joined)) if len(self.joined) > before else ""
+        self.sent += added
         return jobs.Stepped(
-            id=self.ready.job.id,
+            id=self.job.id,
             step=self.steps - 1,
-            block=min(event.positions) // self.ready.config.block_length,
+            block=min(event.positions) // self.prepared.config.block_length,
             positions=event.positions,
             tokens=event.token_ids,
             pieces=[tokenizer.decode([token]) for token in event.token_ids],
@@ -221,33 +212,38 @@ class _Written:
             joined=len(self.joined),
         )
 
+    def finished(self, event: Completed) -> jobs.Finished:
+        """That the job is done."""
+        ids, tokenizer = event.response.token_ids, self.model.tokenizer
+        if self.job.fill_from is None:
+            return jobs.Finished(self.job.id, tokenizer.decode(ids), event.response.ended, len(ids), self.steps)
+        filled = self.prepared.requests[0].prompt.filled(tokenizer, ids)
+        return jobs.Finished(
+            self.job.id, filled.text, False, len(event.response.trace.token_id), self.steps, filled.spans
+        )
 
-class _Running:
-    """A batch under way.
 
-    Args:
-        members: its jobs, of one kind.
+class _Batch:
+    """Texts of one kind that are decoded together.
 
     Attributes:
         left: the ids of the jobs that are not done.
     """
 
-    def __init__(self, members: list[_Ready]) -> None:
-        prepared = Prepared.joined([ready.prepared for ready in members])
-        (batch,) = prepared.batches(range(len(members)))
-        self._dropped: set[int] = set()
+    def __init__(self, texts: list[_Text]) -> None:
+        prepared = Prepared.joined([text.prepared for text in texts])
+        (batch,) = prepared.batches(range(len(texts)))
+        self._texts, self._dropped = texts, set[int]()
         self._steps = prepared.steps(batch, self._dropped)
         self._events = BatchEvents(batch.canvas, batch.rows, prepared.model.end_ids)
-        self._rows = {ready.job.id: row for row, ready in enumerate(members)}
-        self._written = [_Written(ready) for ready in members]
 
     @property
     def left(self) -> list[str]:
-        return [job for job, row in self._rows.items() if row not in self._dropped]
+        return [text.job.id for row, text in enumerate(self._texts) if row not in self._dropped]
 
-    def drop(self, ids: Iterable[str]) -> None:
-        """Write these jobs no further."""
-        self._dropped.update(self._rows[job] for job in ids if job in self._rows)
+    def drop(self, job: str) -> None:
+        """Write this job no further."""
+        self._dropped.update(row for row, text in enumerate(self._texts) if text.job.id == job)
 
     def step(self) -> Iterator[jobs.FromWorker]:
         """Do one step, and tell what came of it."""
@@ -255,19 +251,10 @@ class _Running:
             return
         for event in self._events.of(next(self._steps)):
             if isinstance(event, Committed):
-                yield self._written[event.row].add(event)
+                yield self._texts[event.row].add(event)
             elif isinstance(event, Completed):
                 self._dropped.add(event.row)
-                yield self._finished(event)
-
-    def _finished(self, event: Completed) -> jobs.Finished:
-        written, ids = self._written[event.row], event.response.token_ids
-        ready, tokenizer = written.ready, written.ready.model.tokenizer
-        if ready.job.fill_from is not None:
-            filled = ready.request.prompt.filled(tokenizer, ids)
-            count = len(event.response.trace.token_id)
-            return jobs.Finished(ready.job.id, filled.text, False, count, written.steps, filled.spans)
-        return jobs.Finished(ready.job.id, tokenizer.decode(ids), event.response.ended, len(ids), written.steps)
+                yield self._texts[event.row].finished(event)
 
 
 def serve_jobs(
@@ -285,25 +272,25 @@ def serve_jobs(
         send: is given what becomes of them.
         models: by the name of each model, the arguments that load it.
         keys: the keys by name.
-        rows: see `Writer`.
-        batches: see `Writer`.
+        rows: see `ModelWorker`.
+        batches: see `ModelWorker`.
     """
     try:
         loaded = {name: load_model(**arguments) for name, arguments in models.items()}
     except Exception as error:
-        known = isinstance(error, DgmarkError)
-        send(jobs.NotLoaded(error if known else ModelError(f"{type(error).__name__}: {error}")))  # type: ignore[arg-type]
+        known = error if isinstance(error, DgmarkError) else ModelError(f"{type(error).__name__}: {error}")
+        send(jobs.NotLoaded(known))
         return
     send(jobs.Loaded({name: _facts(model) for name, model in loaded.items()}))
-    writer = Writer(loaded, keys, send, rows=rows, batches=batches)
+    worker = ModelWorker(loaded, keys, send, rows=rows, batches=batches)
     while True:
-        if not writer.busy:
-            writer.take(inbox.get())
+        if not worker.busy:
+            worker.take(inbox.get())
         try:
             while True:
-                writer.take(inbox.get_nowait())
+                worker.take(inbox.get_nowait())
         except Empty:
-            writer.advance()
+            worker.advance()
 
 
 def _facts(model: Denoiser) -> jobs.ModelFacts:

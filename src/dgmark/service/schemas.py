@@ -1,14 +1,14 @@
 """The fields of requests and answers. A field that is not among them is an error, not ignored."""
 
+from dataclasses import fields
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from dgmark.detection.evidence import DEFAULT_MAX_CROP, SMALLEST_FPR
 from dgmark.detection.intact import Phase
 from dgmark.detection.normalise import STEPS
-from dgmark.detection.result import Mode, Verdict
-from dgmark.detection.words import Limit
+from dgmark.detection.result import DETECTION_FIELDS, Detection, Mode, Verdict
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Rate = Annotated[float, Field(ge=SMALLEST_FPR * 1000, lt=1)]
@@ -169,32 +169,25 @@ class PublicAnswer(_Checked):
     key_fingerprint: str | None
 
 
-class FullAnswer(_Checked):
-    """What a text shows, with all numbers."""
+_Row = create_model(  # type: ignore[call-overload]
+    "_Row",
+    __base__=_Checked,
+    **{
+        field.name: (field.type, ...)
+        for field in fields(Detection)
+        if field.name in DETECTION_FIELDS and field.name not in (*_Checked.model_fields, "spans")
+    },
+)
+
+
+class FullAnswer(_Row):
+    """What a text shows, with all numbers: the fields of a row of `dgmark detect` and more."""
 
     form: Literal["full"]
-    key_fingerprint: str
+    summary: str
     subkeys_tested: int | None = None
     at_rates: list[AtRate] | None = None
     rarity: str | None = None
-    p_value: float
-    z_score: float
-    green_fraction: float
-    num_tokens_scored: int
-    num_tokens_matched: int
-    shift: int
-    shifts_tested: int
-    summary: str
-    mode: Mode
-    p_intact: float | None
-    p_aligned: float | None
-    draws: int
-    edited_fraction: float | None
-    z_window: float
-    normalised: list[str]
-    scheme: str
-    p_published: float | None
-    uncertain_because: Limit | None
     schema_: Annotated[int, Field(alias="schema")]
 
 

@@ -27,7 +27,7 @@ except ModuleNotFoundError:  # Windows
     resource = None  # type: ignore[assignment]
 
 _ATTEMPTS = 2
-_SMOOTHING = 0.1  # weight of the last request in the mean time of one
+SMOOTHING = 0.1  # weight of the last request in the mean time of one
 
 
 class Busy(DgmarkError):
@@ -182,7 +182,7 @@ class WorkerPool:
             async with asyncio.timeout(self.seconds):
                 result = await asyncio.wrap_future(future)
             usable = True
-            self._mean += _SMOOTHING * (time.monotonic() - began - self._mean)
+            self._mean += SMOOTHING * (time.monotonic() - began - self._mean)
             return result
         except TimeoutError as error:
             raise TooSlow(f"checking this took longer than {self.seconds:g} seconds: check it in parts") from error
@@ -242,12 +242,18 @@ _SHARED: list[Any] = []
 
 
 def _start(lifeline: Connection, memory: int, shared: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
+    set_limits(memory)
     end_with(lifeline)
-    if resource is not None:
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold the keys
     _SHARED[:] = [shared]
+
+
+def set_limits(memory: int | None = None) -> None:
+    """Let a process outlast Ctrl-C, leave no core file, and have so many bytes of memory, where that can be limited."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
+    if resource is not None:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold the keys
+        if memory is not None:
+            resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 
 
 def _work(work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
