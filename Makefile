@@ -7,7 +7,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist l
 export PYTHONDONTWRITEBYTECODE :=
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 
-.PHONY: demo test check lint quick soak engines-check docs bench bench-quick bench-detect train-storyteller train-judge train-narrator audit release clean
+.PHONY: demo test check lint quick soak engines-check docs bench bench-quick bench-detect audit release clean
 
 demo: .venv/.generate
 	$(BIN)/dgmark demo
@@ -61,12 +61,6 @@ bench-detect: .venv/.dev
 	$(BIN)/python lab/benchmarks/baselines.py $(HUMAN)
 	$(BIN)/python lab/benchmarks/robustness.py runs/multinomial-marked.jsonl runs/multinomial-unmarked.jsonl --human $(HUMAN)
 	$(BIN)/python lab/benchmarks/spans.py runs/multinomial-marked.jsonl $(HUMAN)
-
-# DATA is required; HELDOUT, CONFIG, OUT, SECONDS and MORE (further options) are understood. Run again to continue.
-train-storyteller train-judge train-narrator: train-%: .venv/.dev
-	$(if $(DATA),,$(error give DATA=documents.jsonl.xz, see lab/src/dgmark_lab/training/README.md))
-	$(BIN)/python -m dgmark_lab.training.$* --data $(DATA) --out $(or $(OUT),runs/$*) $(if $(HELDOUT),--heldout $(HELDOUT)) \
-		$(if $(CONFIG),--config $(CONFIG)) $(if $(SECONDS),--max-seconds $(SECONDS)) $(MORE)
 
 # Looks every pinned version up in the Python advisory database, which takes a network; --strict fails if it cannot.
 audit: .venv/release/.tools

@@ -15,8 +15,8 @@ hypothesis.settings.load_profile("dgmark")
 shape_checks.install()  # before what is to be checked is imported
 
 from dgmark.models.load import NetworkDenoiser, load_model  # noqa: E402
-from dgmark_lab.training.shards import Shards  # noqa: E402
-from support.training_setup import tiny_shards  # noqa: E402
+from dgmark_lab.training.corpus import Corpus  # noqa: E402
+from support.training_setup import tiny_corpus  # noqa: E402
 
 
 def pytest_runtest_setup() -> None:
@@ -31,16 +31,16 @@ def storyteller() -> NetworkDenoiser:
 
 
 @pytest.fixture(scope="module")
-def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     """Forty tales as training reads them."""
-    return tiny_shards(tmp_path_factory.mktemp("data"))
+    return tiny_corpus(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_thread_in_training(request: pytest.FixtureRequest) -> Iterator[None]:
     """Training is compared bit by bit, which holds on one thread."""
     threads = torch.get_num_threads()
-    if request.path.parent.name == "training":
+    if request.path.name.startswith("test_training"):
         torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)

@@ -218,11 +218,11 @@ def test_more_of_the_tables_are_the_papers() -> None:
 
 
 def test_the_example_of_the_documentation_is_an_experiment() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "experiments.md").read_text()
+    page = (Path(__file__).parents[1] / "docs" / "experiments.md").read_text()
     example = page.partition("```toml\n")[2].partition("```")[0]
     assert parse_experiment(example, "the page").cells[0].name == "unmarked"
 
 
 def test_the_documentation_names_every_experiment() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "experiments.md").read_text()
+    page = (Path(__file__).parents[1] / "docs" / "experiments.md").read_text()
     assert [name for name in experiment_names() if f"`{name}`" not in page] == []

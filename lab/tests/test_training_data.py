@@ -1,28 +1,33 @@
-"""Documents to tokens and shards: nothing is lost or made up."""
+"""Documents to tokens: nothing is lost or made up."""
 
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 from tokenizers import Tokenizer as Backend
 from tokenizers.models import WordLevel
 from tokenizers.normalizers import StripAccents
 from tokenizers.pre_tokenizers import WhitespaceSplit
-from typer.testing import CliRunner
 
 from dgmark.checkpoint.tokenizer import load_tokenizer, wrap
 from dgmark.errors import CheckpointFormat, InputError, NoTexts
-from dgmark_lab.training import prepare
-from dgmark_lab.training.corpus import Document, read_documents
-from dgmark_lab.training.shards import Shards, open_shards, prepare_shards
-from dgmark_lab.training.tokens import sentence_ends, special_ids, train_bpe, training_tokenizer
-from support.training_setup import tiny_shards, write_tales
+from dgmark_lab.training.corpus import (
+    Corpus,
+    Document,
+    open_corpus,
+    prepare_corpus,
+    read_documents,
+    sentence_ends,
+    special_ids,
+    train_bpe,
+    training_tokenizer,
+)
+from support.training_setup import tiny_corpus, write_tales
 
 
-def documents_of(shards: Shards) -> list[np.ndarray]:
-    return [shards.tokens[shard][start : start + size] for shard, start, size in shards.documents]
+def documents_of(corpus: Corpus) -> list[np.ndarray]:
+    return [corpus.tokens[start : start + size] for start, size in corpus.documents]
 
 
 # ---- documents ----
@@ -81,8 +86,8 @@ def test_a_new_tokenizer_gives_any_text_back_and_keeps_newlines_apart() -> None:
     assert newlines == ["\n", "\n", "\n"]
 
 
-def test_special_ids_are_llada_s_and_an_end_token_is_required(shards: Shards) -> None:
-    assert (special_ids(shards.tokenizer).mask, special_ids(shards.tokenizer).end) == (2, 0)
+def test_special_ids_are_llada_s_and_an_end_token_is_required(corpus: Corpus) -> None:
+    assert (special_ids(corpus.tokenizer).mask, special_ids(corpus.tokenizer).end) == (2, 0)
     nothing = wrap(
         Backend.from_str('{"version":"1.0","added_tokens":[],"model":{"type":"BPE","vocab":{"a":0},"merges":[]}}'), "x"
     )
@@ -90,14 +95,14 @@ def test_special_ids_are_llada_s_and_an_end_token_is_required(shards: Shards) ->
         special_ids(nothing)
 
 
-def test_a_tokenizer_file_that_truncates_and_pads_does_neither_in_training(shards: Shards, tmp_path: Path) -> None:
-    backend = Backend.from_file(str(shards.folder / "tokenizer.json"))
+def test_a_tokenizer_file_that_truncates_and_pads_does_neither_in_training(corpus: Corpus, tmp_path: Path) -> None:
+    backend = Backend.from_file(str(corpus.folder / "tokenizer.json"))
     backend.enable_truncation(8)
     backend.enable_padding(length=8)
     backend.save(str(tmp_path / "tokenizer.json"))
     tokenizer = training_tokenizer(str(tmp_path))
     for text in ("A", "The fox went to the wood. The king ate the bread. A girl saw a ship."):
-        assert tokenizer.encode(text) == shards.tokenizer.encode(text)
+        assert tokenizer.encode(text) == corpus.tokenizer.encode(text)
 
 
 def test_sentences_end_with_their_marks_and_quotes() -> None:
@@ -109,41 +114,31 @@ def test_sentences_end_with_their_marks_and_quotes() -> None:
     assert not ends[tokenizer.encode(",")].any()
 
 
-# ---- shards ----
+# ---- token ids ----
 
 
-def test_shards_hold_every_document_token_for_token(shards: Shards) -> None:
-    texts = [shards.tokenizer.decode(ids.tolist()) for ids in documents_of(shards)]
-    assert texts == [one.text for one in read_documents(shards.folder.parent / "tales.jsonl")]
-    assert shards.manifest["tokens"] == sum(map(len, documents_of(shards)))
-    assert shards.manifest["characters"] == sum(map(len, texts))
+def test_a_corpus_holds_every_document_token_for_token(corpus: Corpus) -> None:
+    texts = [corpus.tokenizer.decode(ids.tolist()) for ids in documents_of(corpus)]
+    assert texts == [one.text for one in read_documents(corpus.folder.parent / "tales.jsonl")]
+    assert corpus.manifest["tokens"] == sum(map(len, documents_of(corpus)))
+    assert corpus.manifest["characters"] == sum(map(len, texts))
 
 
-def test_many_small_shards_hold_the_same_as_one(tmp_path: Path, shards: Shards) -> None:
-    data = shards.folder.parent / "tales.jsonl"
-    split = prepare_shards(data, tmp_path / "tokens", tokenizer=shards.tokenizer, shard_tokens=300)
-    assert len(split.tokens) > 3
-    for whole, parts in zip(documents_of(shards), documents_of(split), strict=True):
-        assert np.array_equal(whole, parts)
-
-
-def test_shards_are_made_once_and_made_again_for_other_data(tmp_path: Path) -> None:
-    first = tiny_shards(tmp_path)
+def test_a_corpus_is_made_once_and_made_again_for_other_data(tmp_path: Path) -> None:
+    first = tiny_corpus(tmp_path)
     made = (first.folder / "manifest.json").stat().st_mtime_ns
-    assert (tiny_shards(tmp_path).folder / "manifest.json").stat().st_mtime_ns == made
+    assert (tiny_corpus(tmp_path).folder / "manifest.json").stat().st_mtime_ns == made
     other = write_tales(tmp_path / "other.jsonl", 5, seed=9)
-    again = prepare_shards(other, first.folder, tokenizer=None, vocab_size=320)
+    again = prepare_corpus(other, first.folder, tokenizer=None, vocab_size=320)
     assert again.manifest["documents"] == 5
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other.jsonl", "tales.jsonl", "tokens"]
 
 
-def test_missing_and_damaged_shards_say_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(NoTexts, match=r"python -m dgmark_lab.training\.prepare"):
-        open_shards(tmp_path)
-    shards = tiny_shards(tmp_path)
-    (shards.folder / "tokens-00000.npy").unlink()
-    with pytest.raises(InputError, match="prepare the data again"):
-        open_shards(shards.folder)
+def test_a_damaged_corpus_says_what_to_do(tmp_path: Path) -> None:
+    corpus = tiny_corpus(tmp_path)
+    (corpus.folder / "tokens.npy").unlink()
+    with pytest.raises(InputError, match="delete it, so that the data is prepared again"):
+        open_corpus(corpus.folder)
 
 
 def test_documents_that_encode_to_nothing_are_left_out(tmp_path: Path) -> None:
@@ -152,27 +147,12 @@ def test_documents_that_encode_to_nothing_are_left_out(tmp_path: Path) -> None:
     backend = Backend(WordLevel({"a": 0, "fox": 1, "[SEP]": 2}))
     backend.normalizer = StripAccents()
     backend.pre_tokenizer = WhitespaceSplit()
-    shards = prepare_shards(data, tmp_path / "tokens", tokenizer=wrap(backend, "words"))
-    assert shards.documents.tolist() == [[0, 0, 2]]
-
-
-def test_the_command_prepares_shards(tmp_path: Path) -> None:
-    app = typer.Typer()
-    app.command()(prepare.main)
-    data = write_tales(tmp_path / "tales.jsonl", 3)
-    done = CliRunner().invoke(
-        app, ["--data", str(data), "--out", str(tmp_path / "out"), "--tokenizer", "new", "--vocab-size", "300"]
-    )
-    assert done.exit_code == 0, done.output
-    shards = open_shards(tmp_path / "out")
-    assert shards.tokenizer.vocab_size == 300
-    assert f"3 documents, {shards.manifest['tokens']} tokens" in done.stderr
-    missing = CliRunner().invoke(app, ["--data", str(data), "--out", str(tmp_path), "--tokenizer", "no such model"])
-    assert missing.exit_code == 6
+    corpus = prepare_corpus(data, tmp_path / "tokens", tokenizer=wrap(backend, "words"))
+    assert corpus.documents.tolist() == [[0, 2]]
 
 
 def test_a_shipped_tokenizer_is_kept(tmp_path: Path) -> None:
     shipped = training_tokenizer("storyteller")
-    shards = prepare_shards(write_tales(tmp_path / "tales.jsonl", 3), tmp_path / "tokens", tokenizer=shipped)
-    assert shards.tokenizer.fingerprint == shipped.fingerprint
-    assert shards.manifest["tokenizer_fingerprint"] == shipped.fingerprint
+    corpus = prepare_corpus(write_tales(tmp_path / "tales.jsonl", 3), tmp_path / "tokens", tokenizer=shipped)
+    assert corpus.tokenizer.fingerprint == shipped.fingerprint
+    assert corpus.manifest["made_from"]["tokenizer"] == shipped.fingerprint

@@ -9,12 +9,12 @@ import torch
 from torch.nn import functional
 
 from dgmark.errors import SettingsError
-from dgmark_lab.training.narrator import __main__ as command
+from dgmark_lab.toml_files import read_toml
 from dgmark_lab.training.narrator.adapter import AdaptedLlama, Layout
-from dgmark_lab.training.narrator.config import BlockMasking, OwnTexts, Sampling, read_narrator_config
-from dgmark_lab.training.narrator.own_texts import requests
+from dgmark_lab.training.narrator.config import BlockMasking, NarratorConfig, OwnTexts, Sampling
+from dgmark_lab.training.narrator.own_texts import odds, requests, sample
 from dgmark_lab.training.narrator.rows import Passage, PassageRows, mask_rows, target_positions
-from dgmark_lab.training.narrator.sampler import BatchSampler
+from dgmark_lab.training.narrator.trainer import STAGES
 from support import tiny_gguf
 from support.narrator_setup import SETTINGS, settings
 
@@ -169,14 +169,14 @@ def test_blocks_that_do_not_fit_are_refused(change: dict[str, Any], message: str
 
 
 def test_the_settings_that_come_with_the_repository_are_valid(tmp_path: Path) -> None:
-    first, continued = (read_narrator_config(path) for path in command.STAGES)
+    first, continued = (read_toml(path, NarratorConfig) for path in STAGES)
     assert first.own_texts == OwnTexts()
     assert continued.own_texts.sampling == Sampling()  # what the shipped adapters' texts and odds were made with
     assert first.adapter == continued.adapter
     wrong = tmp_path / "wrong.toml"
     wrong.write_text("[adapter]\nrank = 0\n")
     with pytest.raises(SettingsError, match=r"adapter\.rank: .*; rows: Field required"):
-        read_narrator_config(wrong)
+        read_toml(wrong, NarratorConfig)
 
 
 # ---- the base's own texts ----
@@ -192,9 +192,8 @@ def test_many_texts_at_once_are_those_of_one_at_a_time() -> None:
     """Greedily (top_k = 1): the prompts have different lengths, and texts end at different places."""
     network = tiny_gguf.llama()
     prompts = [[5, 9, 30], [7], [40, 41, 42, 43, 44, 45], [3, 8]]
-    ends = frozenset({0, 2, *range(100, 160)})
-    sampler = BatchSampler(network, ends, Sampling(temperature=1.0, top_k=1, penalty=1.3))
-    made = sampler.sample(prompts, 20, torch.Generator().manual_seed(0))
+    ends = (0, 2, *range(100, 160))
+    made = sample(network, prompts, 20, ends, Sampling(temperature=1.0, top_k=1, penalty=1.3), 0)
     expected = []
     for prompt in prompts:
         text: list[int] = []
@@ -210,17 +209,14 @@ def test_many_texts_at_once_are_those_of_one_at_a_time() -> None:
 
 
 def test_tokens_are_drawn_with_their_odds() -> None:
-    network = tiny_gguf.llama()
-    sampler = BatchSampler(network, frozenset({0}), Sampling(temperature=2.0, top_k=4, top_p=0.9, penalty=1.0))
-    draws = 4000
-    made = sampler.sample([[5, 9]] * draws, 1, torch.Generator().manual_seed(0))
+    network, how, draws = tiny_gguf.llama(), Sampling(temperature=2.0, top_k=4, top_p=0.9, penalty=1.5), 4000
+    made = sample(network, [[5, 9]] * draws, 1, (0,), how, 0)
     with torch.no_grad():
-        best = (network(torch.tensor([[5, 9]])).logits[0, -1] / 2.0).topk(4)
-    odds = best.values.softmax(-1)
-    odds = odds * (odds.cumsum(-1) - odds < 0.9)
-    odds = odds / odds.sum()
-    assert int((odds > 0).sum()) > 1
-    for token, chance in zip(best.indices.tolist(), odds.tolist(), strict=True):
+        logits = network(torch.tensor([[5, 9]])).logits[:, -1]
+    likely, chances = odds(logits, torch.zeros_like(logits, dtype=torch.bool), how)
+    shares = (chances / chances.sum())[0].tolist()
+    assert sum(share > 0 for share in shares) > 1
+    for token, share in zip(likely[0].tolist(), shares, strict=True):
         count = sum(text == [token] for text in made)
         # within 5.5 standard deviations (false alarms below 1e-6 a run)
-        assert abs(count - draws * chance) <= 5.5 * (draws * chance * (1 - chance)) ** 0.5
+        assert abs(count - draws * share) <= 5.5 * (draws * share * (1 - share)) ** 0.5

@@ -7,22 +7,21 @@ from typing import Any
 
 import pytest
 import torch
-import typer
 from torch.nn import functional
 from transformers import LlamaForCausalLM
 
-from dgmark.errors import CheckpointFormat, InputError, NoTexts, ResumeMismatch, SettingsError
+from dgmark.errors import CheckpointFormat, InputError, ResumeMismatch, SettingsError
 from dgmark.models.assembly import BASE_VARIABLE, CACHE_VARIABLE, Base
 from dgmark.models.load import load_model
-from dgmark_lab.training.narrator import __main__ as command
 from dgmark_lab.training.narrator import base as base_module
+from dgmark_lab.training.narrator import trainer as training
 from dgmark_lab.training.narrator.base import write_base
 from dgmark_lab.training.narrator.config import NarratorConfig
-from dgmark_lab.training.narrator.data import read_data
+from dgmark_lab.training.narrator.data import read_data, read_own_texts
 from dgmark_lab.training.narrator.export import export, trained_model
-from dgmark_lab.training.narrator.loop import LOG, STATE, NarratorTrainer, read_state
-from dgmark_lab.training.narrator.own_texts import read_own_texts, write_own_texts
-from dgmark_lab.training.narrator.sampler import odds
+from dgmark_lab.training.narrator.own_texts import odds, write_own_texts
+from dgmark_lab.training.narrator.trainer import NarratorTrainer, train_narrator
+from dgmark_lab.training.run import LOG, STATE, load_state
 from support import tiny_gguf
 from support.narrator_setup import SETTINGS, settings
 
@@ -69,16 +68,14 @@ def test_own_texts_go_on_where_they_stopped(material: dict[str, Path], tmp_path:
     path.write_bytes(whole[:-30])  # the last batch was being written
     write_own_texts(material["base"], path, settings().own_texts)
     assert path.read_bytes() == whole
-    passages = read_own_texts(path, frozenset({0, 2}))
-    assert len(passages) == len(whole.splitlines()) == 8
+    passages = read_own_texts(path, (0, 2))
+    assert len(passages) == sum(len(json.loads(line)["texts"]) for line in whole.splitlines()) == 8
     assert all(one.prompt_tokens < len(one.ids) for one in passages)
-    with pytest.raises(NoTexts, match="cannot be read"):
-        read_own_texts(tmp_path / "none.jsonl", frozenset())
-    path.write_text('{"prompt": [1]}\n')
-    with pytest.raises(InputError, match="not a text of the base"):
-        read_own_texts(path, frozenset())
-    with pytest.raises(InputError, match="delete it"):
-        write_own_texts(material["base"], path, settings().own_texts)
+    with pytest.raises(ResumeMismatch, match="differs in settings"):
+        write_own_texts(material["base"], path, settings(own_texts=SETTINGS["own_texts"] | {"length": 5}).own_texts)
+    path.write_text('{"id": "0", "texts": [{"prompt": [1]}]}\n')
+    with pytest.raises(InputError, match="not of texts of the base"):
+        read_own_texts(path, (0, 2))
 
 
 def test_a_run_in_pieces_is_the_run_in_one_go(material: dict[str, Path], tmp_path: Path) -> None:
@@ -88,7 +85,7 @@ def test_a_run_in_pieces_is_the_run_in_one_go(material: dict[str, Path], tmp_pat
         piece = trainer(material, tmp_path / "pieces", config)
         piece.train(max_seconds=0)
     assert piece.done
-    whole, pieces = (read_state(tmp_path / name / STATE)["trained"] for name in ("whole", "pieces"))
+    whole, pieces = (load_state(tmp_path / name / STATE).tensors["trained"] for name in ("whole", "pieces"))
     assert all(torch.equal(whole[name], pieces[name]) for name in whole)
     steps = [json.loads(line) for line in (tmp_path / "pieces" / LOG).read_text().splitlines()]
     assert [row["step"] for row in steps if "loss" in row] == list(range(1, 9))
@@ -105,7 +102,7 @@ def test_soft_targets_are_the_odds_that_the_base_draws_from(material: dict[str, 
     sampling, context = config.own_texts.sampling, config.rows.context
     checked = 0
     for step in range(4):
-        batch = run.data.train.step(step, config.masking)
+        batch = run.batch(step)
         wanted = batch.weights > 0
         with torch.no_grad():
             hard, soft = run._cross_entropy(batch)[0], run._cross_entropy(batch, soft=True)[0]
@@ -133,7 +130,7 @@ def test_the_soft_loss_is_the_mean_of_the_hard_one_over_the_odds(
 ) -> None:
     """With all odds on the token that was drawn it is the hard loss; with two tokens, the mean of theirs."""
     run = trainer(material, tmp_path, settings(soft_targets=True))
-    batch = run.data.train.step(1, run.config.masking)
+    batch = run.batch(1)
     where = torch.from_numpy(batch.front)[torch.from_numpy(batch.weights > 0)]
     assert where.any()
     drawn = torch.from_numpy(batch.ids)[:, None, run.config.rows.context :].expand(batch.front.shape)
@@ -161,7 +158,7 @@ def test_a_run_can_begin_from_the_adapters_of_another(material: dict[str, Path],
     trainer(material, tmp_path / "first", settings()).train()
     state = tmp_path / "first" / STATE
     second = trainer(material, tmp_path / "second", settings(), init=state)
-    trained = read_state(state)["trained"]
+    trained = load_state(state).tensors["trained"]
     assert second.step == 0
     assert all(torch.equal(param, trained[name]) for name, param in second.model.trainable_parameters().items())
     second.train(max_seconds=0)
@@ -173,7 +170,7 @@ def test_a_run_can_begin_from_the_adapters_of_another(material: dict[str, Path],
 
 
 def test_a_stage_begins_where_the_one_before_it_ended(
-    material: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    material: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = Path("first.toml"), Path("second.toml")
     configs = {
@@ -182,22 +179,21 @@ def test_a_stage_begins_where_the_one_before_it_ended(
             seed=1, soft_targets=True, schedule=SETTINGS["schedule"] | {"steps": 2, "warmup_steps": 1, "decay_steps": 1}
         ),
     }
-    monkeypatch.setattr(command, "read_narrator_config", configs.__getitem__)
+    monkeypatch.setattr(training, "read_toml", lambda path, _kind: configs[path])
     out = tmp_path / "run"
     out.mkdir()
     (out / "base").symlink_to(material["base"])
     documents = material["documents.jsonl"]
-    command.main(documents, documents, out, [first, second], max_seconds=0)
+    train_narrator(documents, documents, out, stages=[first, second], max_seconds=0)
     assert not (out / "second").exists()
-    command.main(documents, documents, out, [first, second])
-    before, after = (read_state(folder / STATE) for folder in (out, out / "second"))
-    assert (before["step"], after["step"]) == (8, 2)
-    moved = [(after["trained"][name] - one).abs().max() for name, one in before["trained"].items()]
+    assert train_narrator(documents, documents, out, stages=[first, second]).done
+    before, after = (load_state(folder / STATE) for folder in (out, out / "second"))
+    assert (before.step, after.step) == (8, 2)
+    moved = [(after.tensors["trained"][name] - one).abs().max() for name, one in before.tensors["trained"].items()]
     assert 0 < max(moved) < 0.11  # two steps of Adam at rates up to .05; other beginnings are much further away
     export(out / "second", out / "base", tmp_path / "shipped")
-    with pytest.raises(typer.Exit):
-        command.main(documents, documents, out, [first, second, second])
-    assert "its own name" in capsys.readouterr().err
+    with pytest.raises(SettingsError, match="its own name"):
+        train_narrator(documents, documents, out, stages=[first, second, second])
 
 
 def test_other_settings_or_data_are_refused(material: dict[str, Path], tmp_path: Path) -> None:
@@ -209,7 +205,7 @@ def test_other_settings_or_data_are_refused(material: dict[str, Path], tmp_path:
     assert trainer(material, tmp_path, longer).step == 1  # the end may move before the decay
     other = tmp_path / "other.jsonl"
     other.write_text(material["documents.jsonl"].read_text() * 2)
-    with pytest.raises(ResumeMismatch, match="other data or another base"):
+    with pytest.raises(ResumeMismatch, match="other data, tokenizer or base"):
         trainer(material | {"documents.jsonl": other}, tmp_path, settings())
     (tmp_path / STATE).write_bytes(b"torn")
     with pytest.raises(ResumeMismatch, match="cannot be resumed from"):
@@ -232,7 +228,7 @@ def test_what_ships_is_the_network_that_was_trained(
     monkeypatch.setenv(BASE_VARIABLE, str(material["base.gguf"]))
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
     loaded = load_model(str(tmp_path / "shipped"), dtype="fp32", device="cpu")
-    model = trained_model(read_state(run / STATE), material["base"])
+    model = trained_model(load_state(run / STATE), material["base"])
     ids = torch.randint(3, 200, (2, 20))
     ids[:, 14:17] = loaded.mask_id
     place = torch.arange(18)

@@ -13,18 +13,21 @@ from torch import Tensor
 from torch.nn import functional
 
 from dgmark_lab.training.config import LlamaNetwork, Masking
-from dgmark_lab.training.nelbo import HeldOut, cross_entropy, nelbo, row_nats
+from dgmark_lab.training.corpus import SpecialIds
 from dgmark_lab.training.networks import Network, build_network, llama_settings
 from dgmark_lab.training.objective import (
     Batch,
+    HeldOut,
     autoregressive,
+    cross_entropy,
     masked_batch,
     masked_diffusion,
+    nelbo,
+    row_nats,
     stratified_times,
     weighted_loss,
 )
 from dgmark_lab.training.rows import RowBatch
-from dgmark_lab.training.tokens import SpecialIds
 
 VOCAB, MASK, END = 11, 10, 0
 SEEDS = st.integers(0, 2**32 - 1)

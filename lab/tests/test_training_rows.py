@@ -1,4 +1,4 @@
-"""Shards to rows: nothing is lost, made up, or drawn from anything but seed and step."""
+"""Documents to rows: nothing is lost, made up, or drawn from anything but seed and step."""
 
 import itertools
 from typing import Any
@@ -8,61 +8,59 @@ import pytest
 
 from dgmark.errors import InputError, SettingsError
 from dgmark_lab.training.config import Rows
-from dgmark_lab.training.corpus import Document, read_documents
-from dgmark_lab.training.nelbo import held_out_rows
+from dgmark_lab.training.corpus import Corpus, Document, read_documents, sentence_ends, special_ids
+from dgmark_lab.training.objective import held_out_rows
 from dgmark_lab.training.rows import SHORTEST, RowSource
-from dgmark_lab.training.shards import Shards
-from dgmark_lab.training.tokens import sentence_ends, special_ids
 
 
-def source(shards: Shards, seed: int = 0, **changes: object) -> RowSource:
+def source(corpus: Corpus, seed: int = 0, **changes: object) -> RowSource:
     rows = Rows.model_validate({"length": 48, "batch": 8} | changes)
-    return RowSource(shards, rows, special_ids(shards.tokenizer).end, sentence_ends(shards.tokenizer), seed)
+    return RowSource(corpus, rows, special_ids(corpus.tokenizer).end, sentence_ends(corpus.tokenizer), seed)
 
 
 # ---- rows ----
 
 
 @pytest.mark.parametrize("epoch", [0, 1, 2, 3])
-def test_windows_of_an_epoch_follow_each_other_through_every_document(shards: Shards, epoch: int) -> None:
-    rows = source(shards)
+def test_windows_of_an_epoch_follow_each_other_through_every_document(corpus: Corpus, epoch: int) -> None:
+    rows = source(corpus)
     windows = sorted(map(tuple, rows.parts[0].epoch(epoch).tolist()))
-    for shard, first, size in shards.documents.tolist():
-        inside = [(start, length) for of, start, length in windows if of == shard and first <= start < first + size]
+    for first, size in corpus.documents.tolist():
+        inside = [(start, length) for start, length in windows if first <= start < first + size]
         assert inside[0][0] == first or (epoch % 2 == 1 and size > 48 and inside[0][0] - first < 48)
         for (start, length), (following, _) in itertools.pairwise(inside):
             assert length == 48
             assert following == start + 48
         start, length = inside[-1]
         assert 0 <= first + size - start - length < SHORTEST
-    assert sum(window[2] for window in windows) > 0.5 * shards.manifest["tokens"]
+    assert sum(window[1] for window in windows) > 0.5 * corpus.manifest["tokens"]
 
 
-def test_rows_are_a_function_of_seed_and_step(shards: Shards) -> None:
-    forwards = {step: source(shards).step(step).ids for step in range(30)}
-    backwards = source(shards)
+def test_rows_are_a_function_of_seed_and_step(corpus: Corpus) -> None:
+    forwards = {step: source(corpus).step(step).ids for step in range(30)}
+    backwards = source(corpus)
     for step in reversed(range(30)):
         assert np.array_equal(backwards.step(step).ids, forwards[step])
-    assert not np.array_equal(source(shards, seed=1).step(0).ids, forwards[0])
+    assert not np.array_equal(source(corpus, seed=1).step(0).ids, forwards[0])
     assert not np.array_equal(forwards[0], forwards[1])
 
 
-def test_an_epoch_shows_every_window_once(shards: Shards) -> None:
-    rows = source(shards, end_share=0)
+def test_an_epoch_shows_every_window_once(corpus: Corpus) -> None:
+    rows = source(corpus, end_share=0)
     windows = len(rows.parts[0].epoch(0))
     seen = [tuple(row) for step in range(windows // 8) for row in rows.step(step).ids.tolist()]
     expected = set()
-    for shard, start, size in rows.parts[0].epoch(0).tolist():
-        text = shards.tokens[shard][start : start + size].tolist()
+    for start, size in rows.parts[0].epoch(0).tolist():
+        text = corpus.tokens[start : start + size].tolist()
         expected.add(tuple(text + [0] * (48 - size)))
     assert set(seen) <= expected
     assert len(expected) - len(set(seen)) <= 8
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
-def test_rows_that_end_early_end_with_a_sentence_and_are_filled(shards: Shards, share: float) -> None:
-    rows = source(shards, end_share=share)
-    ends = sentence_ends(shards.tokenizer)
+def test_rows_that_end_early_end_with_a_sentence_and_are_filled(corpus: Corpus, share: float) -> None:
+    rows = source(corpus, end_share=share)
+    ends = sentence_ends(corpus.tokenizer)
     cut = 0
     for step in range(12):
         batch = rows.step(step)
@@ -75,8 +73,8 @@ def test_rows_that_end_early_end_with_a_sentence_and_are_filled(shards: Shards, 
     assert (cut > 60) if share else (cut < 50)
 
 
-def test_the_share_of_rows_cut_is_the_setting_s(shards: Shards) -> None:
-    whole, part = source(shards, end_share=0), source(shards, end_share=0.25)
+def test_the_share_of_rows_cut_is_the_setting_s(corpus: Corpus) -> None:
+    whole, part = source(corpus, end_share=0), source(corpus, end_share=0.25)
     full = changed = 0
     for step in range(60):
         before, after = whole.step(step), part.step(step)
@@ -86,8 +84,8 @@ def test_the_share_of_rows_cut_is_the_setting_s(shards: Shards) -> None:
     assert abs(changed - 0.25 * full) < 5 * (full * 0.25 * 0.75) ** 0.5 + 0.05 * full
 
 
-def test_a_share_of_the_steps_has_short_rows(shards: Shards) -> None:
-    rows = source(shards, short_share=0.5, short_lengths=(16, 24))
+def test_a_share_of_the_steps_has_short_rows(corpus: Corpus) -> None:
+    rows = source(corpus, short_share=0.5, short_lengths=(16, 24))
     lengths = [rows.step(step).ids.shape[1] for step in range(60)]
     assert set(lengths) == {16, 24, 48}
     assert 15 <= lengths.count(48) <= 45
@@ -98,18 +96,18 @@ def test_a_share_of_the_steps_has_short_rows(shards: Shards) -> None:
 
 def numbers_of(rows: RowSource, steps: int) -> list[int]:
     """Which document each row of the first steps is from."""
-    starts = rows.shards.documents[:, 1]
-    seen = [rows.parts[part].window(index)[1] for step in range(steps) for part, index in rows._sources(step)]
+    starts = rows.corpus.documents[:, 0]
+    seen = [rows.parts[part].window(index)[0] for step in range(steps) for part, index in rows._sources(step)]
     return [int(np.searchsorted(starts, start, side="right")) - 1 for start in seen]
 
 
-def test_shards_know_their_documents_names(shards: Shards) -> None:
-    assert shards.names == [f"tale-{number}" for number in range(40)]
-    assert len(shards.documents) == 40
+def test_a_corpus_knows_its_documents_names(corpus: Corpus) -> None:
+    assert corpus.names == [f"tale-{number}" for number in range(40)]
+    assert len(corpus.documents) == 40
 
 
-def test_every_stretch_of_rows_has_the_mixture_s_shares(shards: Shards) -> None:
-    rows = source(shards, mixture={"tale-1": 0.5, "tale-2": 0.25})
+def test_every_stretch_of_rows_has_the_mixture_s_shares(corpus: Corpus) -> None:
+    rows = source(corpus, mixture={"tale-1": 0.5, "tale-2": 0.25})
     assert [len(part.documents) for part in rows.parts] == [11, 11, 18]  # 1, 10..19; 2, 20..29; the others
     firsts = [f"tale-{number}"[:6] for number in numbers_of(rows, 40)]
     for start in range(0, 320, 32):
@@ -119,8 +117,8 @@ def test_every_stretch_of_rows_has_the_mixture_s_shares(shards: Shards) -> None:
         assert abs(stretch.count("tale-2") - 8) <= 2
 
 
-def test_a_part_of_a_mixture_shows_every_window_once_an_epoch(shards: Shards) -> None:
-    rows = source(shards, mixture={"tale-1": 0.5})
+def test_a_part_of_a_mixture_shows_every_window_once_an_epoch(corpus: Corpus) -> None:
+    rows = source(corpus, mixture={"tale-1": 0.5})
     windows = len(rows.parts[0].epoch(0))
     dealt = [index for step in range(windows) for part, index in rows._sources(step) if part == 0]
     assert dealt == list(range(len(dealt)))
@@ -129,26 +127,26 @@ def test_a_part_of_a_mixture_shows_every_window_once_an_epoch(shards: Shards) ->
     assert sorted(shown) == sorted(map(tuple, rows.parts[0].epoch(0)))
 
 
-def test_a_mixture_of_one_part_with_all_documents_changes_no_row(shards: Shards) -> None:
-    assert np.array_equal(source(shards, mixture={"tale": 1.0}).step(3).ids, source(shards).step(3).ids)
+def test_a_mixture_of_one_part_with_all_documents_changes_no_row(corpus: Corpus) -> None:
+    assert np.array_equal(source(corpus, mixture={"tale": 1.0}).step(3).ids, source(corpus).step(3).ids)
 
 
-def test_a_mixture_that_does_not_fit_is_refused(shards: Shards) -> None:
+def test_a_mixture_that_does_not_fit_is_refused(corpus: Corpus) -> None:
     with pytest.raises(SettingsError, match="no document is left whose id begins with 'fable'"):
-        source(shards, mixture={"fable": 0.5})
+        source(corpus, mixture={"fable": 0.5})
     with pytest.raises(SettingsError, match=r"must sum to 1, not 0\.5"):
-        source(shards, mixture={"tale": 0.5})
+        source(corpus, mixture={"tale": 0.5})
     with pytest.raises(ValueError, match=r"sum to 1\.2, more than 1"):
-        source(shards, mixture={"tale-1": 0.7, "tale-2": 0.5})
+        source(corpus, mixture={"tale-1": 0.7, "tale-2": 0.5})
 
 
 # ---- packed rows ----
 
 
-def test_packed_rows_hold_a_document_s_end_and_beginnings_of_others_of_its_part(shards: Shards) -> None:
+def test_packed_rows_hold_a_document_s_end_and_beginnings_of_others_of_its_part(corpus: Corpus) -> None:
     settings: dict[str, Any] = {"mixture": {"tale-1": 0.5}, "length": 48, "end_share": 0.0}
-    packed, plain = source(shards, pack_share=1.0, **settings), source(shards, **settings)
-    end = special_ids(shards.tokenizer).end
+    packed, plain = source(corpus, pack_share=1.0, **settings), source(corpus, **settings)
+    end = special_ids(corpus.tokenizer).end
     joined = 0
     for step in range(20):
         rows, before = packed.step(step), plain.step(step)
@@ -159,7 +157,7 @@ def test_packed_rows_hold_a_document_s_end_and_beginnings_of_others_of_its_part(
             part = packed.parts[packed._sources(step)[number][0]]
             stretches = np.split(row[size:], np.flatnonzero(row[size:] == end))[1:]
             for stretch in stretches:
-                beginnings = (shards.tokens[shard][start : start + length] for shard, start, length in part.documents)
+                beginnings = (corpus.tokens[start : start + length] for start, length in part.documents)
                 assert any(np.array_equal(stretch[1:], one[: len(stretch) - 1]) for one in beginnings)
             joined += len(stretches)
     assert joined > 20
@@ -168,16 +166,16 @@ def test_packed_rows_hold_a_document_s_end_and_beginnings_of_others_of_its_part(
 # ---- held-out rows ----
 
 
-def test_held_out_rows_are_stretches_of_text_with_their_characters(shards: Shards) -> None:
-    documents = list(read_documents(shards.folder.parent / "tales.jsonl"))
-    held_out = held_out_rows(documents, shards.tokenizer, 24, 20)
+def test_held_out_rows_are_stretches_of_text_with_their_characters(corpus: Corpus) -> None:
+    documents = list(read_documents(corpus.folder.parent / "tales.jsonl"))
+    held_out = held_out_rows(documents, corpus.tokenizer, 24, 20)
     assert held_out.ids.shape == (20, 24)
     for ids, characters in zip(held_out.ids, held_out.characters, strict=True):
-        text = shards.tokenizer.decode(ids.tolist())
+        text = corpus.tokenizer.decode(ids.tolist())
         assert any(text in one.text for one in documents)
         assert characters == len(text)
 
 
-def test_held_out_rows_need_documents_as_long(shards: Shards) -> None:
+def test_held_out_rows_need_documents_as_long(corpus: Corpus) -> None:
     with pytest.raises(InputError, match="smaller --length"):
-        held_out_rows([Document("a", ["short"])], shards.tokenizer, 24, 2)
+        held_out_rows([Document("a", ["short"])], corpus.tokenizer, 24, 2)

@@ -1,4 +1,4 @@
-"""A small world to train in: tales of few words, settings of a few thousand parameters, shards, a fresh trainer."""
+"""A small world to train in: tales of few words, settings of a few thousand parameters, a corpus, a fresh trainer."""
 
 import json
 import lzma
@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from dgmark_lab.training.config import TrainingConfig, check_config
-from dgmark_lab.training.loop import Trainer
-from dgmark_lab.training.shards import Shards, prepare_shards
+from dgmark_lab.toml_files import validated
+from dgmark_lab.training.config import TrainingConfig
+from dgmark_lab.training.corpus import Corpus, prepare_corpus
+from dgmark_lab.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 NAMES = ("The fox", "The king", "A girl", "The old man", "My sister", "A bear")
@@ -63,17 +64,17 @@ def settings(kind: str = "storyteller", **sections: Any) -> Content:
 
 def tiny(kind: str = "storyteller", **sections: Any) -> TrainingConfig:
     """The settings of a run of seconds, checked."""
-    return check_config(settings(kind, **sections), "settings")
+    return validated(settings(kind, **sections), TrainingConfig, "settings")
 
 
-def tiny_shards(folder: Path) -> Shards:
-    """Shards of forty tales with a tokenizer of their own."""
-    return prepare_shards(write_tales(folder / "tales.jsonl"), folder / "tokens", tokenizer=None, vocab_size=320)
+def tiny_corpus(folder: Path) -> Corpus:
+    """Forty tales with a tokenizer of their own."""
+    return prepare_corpus(write_tales(folder / "tales.jsonl"), folder / "tokens", tokenizer=None, vocab_size=320)
 
 
-def trainer(config: TrainingConfig, shards: Shards, out: Path, **more: Any) -> Trainer:
+def trainer(config: TrainingConfig, corpus: Corpus, out: Path, **more: Any) -> Trainer:
     """A trainer on the CPU."""
-    return Trainer(config, shards, out, CPU, **more)
+    return Trainer(config, corpus, out, CPU, **more)
 
 
 def same_tensors(left: Any, right: Any) -> bool:

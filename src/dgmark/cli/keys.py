@@ -63,7 +63,7 @@ def _next_steps(file: Path, model: str, key: WatermarkKey) -> str:
     quoted = shlex.quote(str(file))
     named = model_option(model)
     if model == BUILTIN and key.spec.code_length == DEFAULT_CODE:
-        named = " --temperature 0.6"  # a mark makes text more diverse; here we know by how much (docs/results/frontier)
+        named = " --temperature 0.6"  # a mark makes text more diverse: lab/docs/results/frontier
     return (
         "Next:\n"
         f"  dgmark generate --key {quoted}{named} --prompt 'Once upon a time' > text.txt   write a marked text\n"

@@ -9,6 +9,7 @@ from dgmark_lab.cli.bench_lm import bench_lm
 from dgmark_lab.cli.evaluate import evaluate
 from dgmark_lab.cli.experiment import experiment_app
 from dgmark_lab.cli.rate import rate
+from dgmark_lab.cli.train import train_app
 from dgmark_lab.cli.tune import tune
 
 app = typer.Typer(
@@ -23,6 +24,7 @@ for command in (attack, evaluate, rate, tune, baselines):
     app.command()(command)
 app.command("bench-lm")(bench_lm)
 app.add_typer(experiment_app, name="experiment")
+app.add_typer(train_app, name="train")
 
 
 def main() -> None:

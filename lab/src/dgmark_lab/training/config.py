@@ -1,12 +1,12 @@
 """The settings of a training run: one TOML file, validated before anything starts."""
 
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from dgmark.errors import SettingsError
+from dgmark_lab.toml_files import Table, read_toml
 
 Kind = Literal["storyteller", "judge"]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -14,13 +14,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 ROUNDING = 1e-9  # error of sums of shares written in decimals
 
 
-class Section(BaseModel):
-    """A table of a settings file; unknown keys are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class LlamaNetwork(Section):
+class LlamaNetwork(Table):
     """A Llama: as masked diffusion model ("llada", bidirectional) or as autoregressive one ("llama")."""
 
     type: Literal["llada", "llama"]
@@ -38,14 +32,14 @@ class LlamaNetwork(Section):
         return self
 
 
-class TokenizerSettings(Section):
+class TokenizerSettings(Table):
     """The tokenizer: the built-in model's, or a new one trained on the data."""
 
     source: Literal["storyteller", "new"] = "storyteller"
     vocab_size: int = Field(default=8192, ge=300, le=65_536, description="size of a new tokenizer")
 
 
-class Rows(Section):
+class Rows(Table):
     """Settings of rows: how documents become rows."""
 
     length: PositiveInt = Field(description="tokens of a row")
@@ -74,7 +68,7 @@ class Rows(Section):
         return self
 
 
-class Masking(Section):
+class Masking(Table):
     """The masked diffusion objective."""
 
     smallest_t: float = Field(default=1e-3, ge=0, lt=1, description="times are drawn from (smallest_t, 1]")
@@ -89,7 +83,7 @@ class Masking(Section):
         return self
 
 
-class Schedule(Section):
+class Schedule(Table):
     """A trapezoid: linear warm-up, constant, linear decay to zero. All numbers are steps."""
 
     steps: PositiveInt
@@ -108,7 +102,7 @@ class Schedule(Section):
         return self.steps - self.decay_steps
 
 
-class OptimizerSettings(Section):
+class OptimizerSettings(Table):
     """Muon for the matrices of the blocks, AdamW for the rest."""
 
     muon_lr: PositiveFloat = 0.02
@@ -120,16 +114,15 @@ class OptimizerSettings(Section):
     ema_decay: float = Field(default=0.999, ge=0, lt=1)
 
 
-class Speed(Section):
+class Speed(Table):
     """Settings that change only the speed; they may change when a run is resumed."""
 
     micro_rows: PositiveInt | None = Field(default=None, description="rows of one forward; by default the whole batch")
     autocast: Literal["auto", "bf16", "off"] = "auto"
     compile: bool = False
-    workers: PositiveInt = Field(default=2, description="threads that prepare batches ahead")
 
 
-class Record(Section):
+class Record(Table):
     """How often to log, evaluate and save."""
 
     log_steps: PositiveInt = 10
@@ -138,7 +131,7 @@ class Record(Section):
     save_seconds: PositiveFloat = 300.0
 
 
-class Card(Section):
+class Card(Table):
     """Text of the model card that no measurement provides."""
 
     name: str
@@ -148,19 +141,24 @@ class Card(Section):
     licence: str = "Apache-2.0"
 
 
-class TrainingConfig(Section):
-    """All settings of a run."""
+class RunConfig(Table):
+    """The settings that every run has."""
+
+    seed: int = Field(default=0, ge=0)
+    schedule: Schedule
+    record: Record = Record()
+
+
+class TrainingConfig(RunConfig):
+    """All settings of a run of the storyteller or the judge."""
 
     kind: Kind
-    seed: int = Field(default=0, ge=0)
     network: LlamaNetwork
     tokenizer: TokenizerSettings = TokenizerSettings()
     rows: Rows
     masking: Masking | None = None
-    schedule: Schedule
     optimizer: OptimizerSettings = OptimizerSettings()
     speed: Speed = Speed()
-    record: Record = Record()
     card: Card
 
     @model_validator(mode="after")
@@ -182,62 +180,27 @@ class TrainingConfig(Section):
         return self
 
 
-# Sections that may change when a run is resumed.
-FREE_SECTIONS = ("speed", "record", "card")
+def read_config(path: Path, kind: Kind, *, steps: int | None = None, compiled: bool | None = None) -> TrainingConfig:
+    """Read the settings of a TOML file, and replace some of them.
 
-
-def read_config(path: Path, kind: Kind) -> TrainingConfig:
-    """Read the settings of a TOML file.
+    Args:
+        path: the file.
+        kind: the kind of model that it is to describe.
+        steps: replaces schedule.steps.
+        compiled: replaces speed.compile.
 
     Raises:
-        SettingsError: the file is missing, not TOML, has an invalid key or value, or describes another kind of model.
+        SettingsError: the file is missing, not TOML, has an invalid key or value, or describes another kind of model;
+            or warm-up and decay need more than `steps`.
     """
-    config = check_config(read_toml(path), str(path))
+    config = read_toml(path, TrainingConfig)
     if config.kind != kind:
-        raise SettingsError(
-            f"{path} describes a {config.kind}: use python -m dgmark_lab.training.{config.kind} with it"
-        )
-    return config
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """Read the content of a settings file.
-
-    Raises:
-        SettingsError: the file is missing or not TOML.
-    """
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingsError(f"{path} cannot be read: {error.strerror}; give --config a TOML file") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path} is not valid TOML: {error}") from error
-
-
-def describe_problems(error: ValidationError) -> str:
-    """List every invalid key and the reason."""
-    return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'file'}: {one['msg']}" for one in error.errors())
-
-
-def check_config(content: dict[str, Any], source: str) -> TrainingConfig:
-    """Validate the settings of a parsed TOML file.
-
-    Raises:
-        SettingsError: a key or value is invalid; the message lists each and the reason.
-    """
-    try:
-        return TrainingConfig.model_validate(content)
-    except ValidationError as error:
-        raise SettingsError(f"{source}: {describe_problems(error)}") from error
-
-
-def differing_keys(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
-    """List the dotted names of the values in which two settings, as plain dicts, differ."""
-    names: list[str] = []
-    for key in [*old, *(key for key in new if key not in old)]:
-        before, after = old.get(key), new.get(key)
-        if isinstance(before, dict) and isinstance(after, dict):
-            names += differing_keys(before, after, f"{prefix}{key}.")
-        elif before != after:
-            names.append(prefix + key)
-    return names
+        raise SettingsError(f"{path} describes a {config.kind}: run `dgmark-lab train {config.kind}` with it")
+    changed: dict[str, Any] = config.model_dump()
+    if steps is not None:
+        if steps < config.schedule.warmup_steps + config.schedule.decay_steps:
+            raise SettingsError(f"--steps {steps} is less than warm-up and decay need; lower those in the settings")
+        changed["schedule"]["steps"] = steps
+    if compiled is not None:
+        changed["speed"]["compile"] = compiled
+    return TrainingConfig.model_validate(changed)

@@ -1,19 +1,42 @@
-"""Documents from JSON Lines files, plain or compressed: {"id": ..., "paragraphs": [...]}, one a line."""
+"""Training data: documents of a JSON Lines file, a tokenizer for them, and their token ids as one memory-mapped array.
 
-import bz2
+A corpus folder holds `tokens.npy` (the ids of all documents, uint16), `documents.npy` (a row (start, tokens) per
+document), `documents.json` (their names), `tokenizer.json` and `manifest.json`. It is written whole or not at all.
+"""
+
 import gzip
 import hashlib
 import json
 import lzma
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from dgmark.errors import InputError, NoTexts
+import numpy as np
+import tokenizers
+from jaxtyping import Bool, Int, UInt16
+from tokenizers import decoders, models, pre_tokenizers, trainers
 
-Compressed = bz2.BZ2File | gzip.GzipFile | lzma.LZMAFile
-_OPENERS: dict[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
+from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
+from dgmark.errors import CheckpointFormat, InputError, NoTexts
+from dgmark.rows.outputs import atomic_folder, atomic_write
+
+SCHEMA = 1
+# In order of id, as in the built-in model; the names are LLaDA's.
+END, START, MASK, PAD = SPECIAL_TOKENS = ("<|endoftext|>", "<|startoftext|>", "<|mdm_mask|>", "<|pad|>")
+_CLOSING = "\"'”’)] "
+_DOCUMENTS_AT_ONCE = 64
+_OPENERS: dict[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open}
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON with indentation, for people to read."""
+    atomic_write(path, json.dumps(content, indent=1) + "\n")
+
+
+# ---- documents ----
 
 
 @dataclass(frozen=True)
@@ -30,14 +53,18 @@ class Document:
 
 
 def read_documents(path: Path) -> Iterator[Document]:
-    """Read the documents of a file that contain text.
+    """Read the documents that contain text: {"id": ..., "paragraphs": [...]}, one a line, plain or compressed.
 
     Raises:
         NoTexts: the file is unreadable, or holds no document.
         InputError: a line is not a document, or the file is damaged.
     """
     empty = True
-    with _open(path) as file:
+    try:
+        file = _OPENERS.get(path.suffix, open)(path, "rb")
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    with file:
         try:
             for number, line in enumerate(file, 1):
                 document = _document(line, f"{path}:{number}")
@@ -60,15 +87,11 @@ def file_hash(path: Path) -> str:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise NoTexts(f"{path} cannot be read: {error.strerror}; give a .jsonl or .jsonl.xz file") from error
+        raise _unreadable(path, error) from error
 
 
-def _open(path: Path) -> IO[bytes] | Compressed:
-    try:
-        file: IO[bytes] | Compressed = _OPENERS.get(path.suffix, open)(path, "rb")
-    except OSError as error:
-        raise NoTexts(f"{path} cannot be read: {error.strerror}; give a .jsonl or .jsonl.xz file") from error
-    return file
+def _unreadable(path: Path, error: OSError) -> NoTexts:
+    return NoTexts(f"{path} cannot be read: {error.strerror}; give a .jsonl or .jsonl.xz file")
 
 
 def _document(line: bytes, source: str) -> Document:
@@ -80,3 +103,164 @@ def _document(line: bytes, source: str) -> Document:
         return Document(str(row["id"]), [one for one in paragraphs if one.strip()])
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f'{source} is not a document {{"id": ..., "paragraphs": [texts]}}: {error!r}') from error
+
+
+# ---- tokenizers ----
+
+
+@dataclass(frozen=True)
+class SpecialIds:
+    """Special ids that the objective needs; `mask` is None if the vocabulary has no mask (autoregressive models)."""
+
+    mask: int | None
+    end: int
+
+
+def train_bpe(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
+    """Train a byte-level BPE of `vocab_size` tokens that separates runs of newlines from the words around them."""
+    backend = tokenizers.Tokenizer(models.BPE())
+    newlines = pre_tokenizers.Split(tokenizers.Regex(r"\n+"), behavior="isolated")
+    backend.pre_tokenizer = pre_tokenizers.Sequence([newlines, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(SPECIAL_TOKENS),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    backend.train_from_iterator(texts, trainer)
+    return backend
+
+
+def training_tokenizer(name_or_path: str) -> Tokenizer:
+    """Load the tokenizer of a model, without the truncation and padding that its file may set.
+
+    Raises:
+        ModelNotFound: no model has this name.
+        CheckpointFormat: the model has no fast tokenizer, or more tokens than 16 bits can number.
+    """
+    tokenizer = load_tokenizer(name_or_path)
+    tokenizer.backend.no_truncation()
+    tokenizer.backend.no_padding()
+    if tokenizer.vocab_size > 2**16:
+        raise CheckpointFormat(f"{name_or_path} has {tokenizer.vocab_size} tokens; a corpus holds ids below 65,536")
+    return tokenizer
+
+
+def special_ids(tokenizer: Tokenizer) -> SpecialIds:
+    """Return the mask and end ids of a vocabulary.
+
+    Raises:
+        CheckpointFormat: the vocabulary has no end token.
+    """
+    end = tokenizer.backend.token_to_id(END)
+    if end is None:
+        raise CheckpointFormat(f"{tokenizer.name} has no end token {END}; train a new tokenizer")
+    return SpecialIds(mask=tokenizer.backend.token_to_id(MASK), end=end)
+
+
+def sentence_ends(tokenizer: Tokenizer) -> Bool[np.ndarray, " vocab"]:
+    """Return which tokens end a sentence or line: their text ends with . ! ? (and closing quotes) or has a newline."""
+    ends = np.zeros(tokenizer.vocab_size, np.bool_)
+    for token_id in range(tokenizer.vocab_size):
+        text = tokenizer.decode([token_id])
+        ends[token_id] = "\n" in text or text.rstrip(_CLOSING).endswith((".", "!", "?"))
+    return ends
+
+
+# ---- token ids ----
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """An opened corpus folder.
+
+    Attributes:
+        tokens: the ids of all documents.
+        documents: (start, number of tokens) of each document.
+        names: the documents' ids.
+        manifest: hashes of data and tokenizer, and counts.
+    """
+
+    folder: Path
+    tokens: UInt16[np.ndarray, " tokens"] = field(repr=False)
+    documents: Int[np.ndarray, "documents 2"] = field(repr=False)
+    names: list[str] = field(repr=False)
+    manifest: dict[str, Any]
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the corpus."""
+        return training_tokenizer(str(self.folder))
+
+
+def prepare_corpus(data: Path, folder: Path, *, tokenizer: Tokenizer | None, vocab_size: int = 8192) -> Corpus:
+    """Tokenise a data file into `folder`, or open the corpus of an earlier call with the same file and tokenizer.
+
+    Args:
+        data: documents (see `read_documents`).
+        folder: the corpus folder; replaced if it was made from other data or with another tokenizer.
+        tokenizer: the tokenizer; None trains a new byte-level BPE of `vocab_size` tokens on the data.
+        vocab_size: size of a new tokenizer.
+
+    Raises:
+        NoTexts: the file does not exist, or holds no document.
+        InputError: a line is not a document.
+    """
+    known = tokenizer.fingerprint if tokenizer else f"new {vocab_size}"
+    source = {"data": file_hash(data), "tokenizer": known}
+    if (folder / "manifest.json").is_file():
+        corpus = open_corpus(folder)
+        if corpus.manifest["made_from"] == source:
+            return corpus
+    with atomic_folder(folder) as beside:
+        if tokenizer is None:
+            train_bpe((document.text for document in read_documents(data)), vocab_size).save(
+                str(beside / "tokenizer.json")
+            )
+            tokenizer = training_tokenizer(str(beside))
+        else:
+            tokenizer.backend.save(str(beside / "tokenizer.json"))
+        counts = _write(read_documents(data), tokenizer, beside)
+        write_json(beside / "manifest.json", {**counts, "schema": SCHEMA, "made_from": source})
+    return open_corpus(folder)
+
+
+def open_corpus(folder: Path) -> Corpus:
+    """Open a corpus folder.
+
+    Raises:
+        InputError: the folder is damaged or of another version.
+    """
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        if manifest["schema"] != SCHEMA:
+            raise ValueError(f"schema {manifest['schema']}, not {SCHEMA}")
+        tokens = np.load(folder / "tokens.npy", mmap_mode="r")
+        documents = np.load(folder / "documents.npy")
+        names = json.loads((folder / "documents.json").read_text(encoding="utf-8"))
+        if len(tokens) != manifest["tokens"]:
+            raise ValueError("the number of tokens differs from the manifest's")
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise InputError(f"{folder} is damaged ({error}); delete it, so that the data is prepared again") from error
+    return Corpus(folder, tokens, documents, names, manifest)
+
+
+def _write(documents: Iterable[Document], tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
+    """Write ids and document table; return their counts, for the manifest."""
+    names: list[str] = []
+    ids: list[UInt16[np.ndarray, " tokens"]] = []
+    characters = 0
+    remaining = iter(documents)
+    while some := list(islice(remaining, _DOCUMENTS_AT_ONCE)):
+        texts = [document.text for document in some]
+        for document, encoded in zip(some, tokenizer.encode_batch(texts), strict=True):
+            if len(encoded):  # a tokenizer may encode a text to nothing
+                names.append(document.doc_id)
+                ids.append(np.array(encoded, np.uint16))
+                characters += len(document.text)
+    sizes = np.array([len(one) for one in ids], np.int64)
+    np.save(folder / "tokens.npy", np.concatenate(ids))
+    np.save(folder / "documents.npy", np.stack([np.cumsum(sizes) - sizes, sizes], axis=1))
+    write_json(folder / "documents.json", names)
+    return {"documents": len(names), "tokens": int(sizes.sum()), "characters": characters}

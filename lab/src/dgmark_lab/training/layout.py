@@ -14,15 +14,11 @@ from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.errors import SettingsError
 from dgmark.models.families.llada import RENAMINGS
 from dgmark.rows.outputs import atomic_folder
-from dgmark_lab.training.files import write_json
+from dgmark_lab.training.corpus import END, MASK, PAD, START, SpecialIds, write_json
 from dgmark_lab.training.networks import Network
-from dgmark_lab.training.tokens import END, MASK, PAD, START, SpecialIds
 
 _BLOCK = ("attn_norm", "ff_norm", "q_proj", "k_proj", "v_proj", "attn_out", "ff_proj", "up_proj", "ff_out")
 _TOP = ("wte", "ln_f", "ff_out")
-
-# largest size of a file of weights
-DEFAULT_FILE_SIZE = "5GB"
 
 
 def save_model(
@@ -32,10 +28,8 @@ def save_model(
     folder: Path,
     *,
     context: int,
-    dtype: torch.dtype = torch.bfloat16,
-    file_size: str = DEFAULT_FILE_SIZE,
 ) -> None:
-    """Write a model folder, whole or not at all; an existing one is replaced.
+    """Write a model folder in bf16, whole or not at all; an existing one is replaced.
 
     Args:
         network: the network to save.
@@ -43,21 +37,18 @@ def save_model(
         special: the tokenizer's mask and end ids.
         folder: the folder to write.
         context: most positions that the model was trained on.
-        dtype: number format of the weights on disk.
-        file_size: largest size of a file of weights ("15MB"); more go into several files with an index.
 
     Raises:
         SettingsError: the model is a masked diffusion model, but its tokenizer has no mask token.
     """
     with atomic_folder(folder) as beside:
         if network.family == "llada":
-            config = llada_config(network.module, special, context, dtype)
-            write_json(beside / "config.json", config)
-            save_torch_state_dict(llada_state(network.module, dtype), beside, max_shard_size=file_size)
+            write_json(beside / "config.json", llada_config(network.module, special, context))
+            save_torch_state_dict(llada_state(network.module), beside)
         else:
-            module = copy.deepcopy(network.module).to("cpu", dtype)
+            module = copy.deepcopy(network.module).to("cpu", torch.bfloat16)
             module.config.pad_token_id = module.config.eos_token_id
-            module.save_pretrained(beside, max_shard_size=file_size)
+            module.save_pretrained(beside)
             (beside / "generation_config.json").unlink(missing_ok=True)
         tokenizer.backend.save(str(beside / "tokenizer.json"))
         write_json(beside / "tokenizer_config.json", _tokenizer_config(context))
@@ -65,16 +56,18 @@ def save_model(
             file.chmod(0o644)
 
 
-def llada_state(module: LlamaForCausalLM, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Return the weights under LLaDA's names; a tied output matrix is left out."""
-    state = {name: tensor.detach().to("cpu", dtype).contiguous() for name, tensor in module.state_dict().items()}
+def llada_state(module: LlamaForCausalLM) -> dict[str, Tensor]:
+    """Return the weights in bf16 under LLaDA's names; a tied output matrix is left out."""
+    state = {
+        name: tensor.detach().to("cpu", torch.bfloat16).contiguous() for name, tensor in module.state_dict().items()
+    }
     if module.config.tie_word_embeddings:
         state.pop("lm_head.weight", None)
     names = _llada_names(module.config.num_hidden_layers)
     return {names[name]: tensor for name, tensor in state.items()}
 
 
-def llada_config(module: LlamaForCausalLM, special: SpecialIds, context: int, dtype: torch.dtype) -> dict[str, Any]:
+def llada_config(module: LlamaForCausalLM, special: SpecialIds, context: int) -> dict[str, Any]:
     """Return the configuration with LLaDA's field names.
 
     Raises:
@@ -106,7 +99,7 @@ def llada_config(module: LlamaForCausalLM, special: SpecialIds, context: int, dt
         "mask_token_id": special.mask,
         "eos_token_id": special.end,
         "pad_token_id": special.end,
-        "torch_dtype": str(dtype).removeprefix("torch."),
+        "torch_dtype": "bfloat16",
     }
 
 

@@ -20,7 +20,7 @@ from dgmark.checkpoint.folder import find_checkpoint
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.load import load_model
 from dgmark_lab.training.config import LlamaNetwork, TrainingConfig
-from dgmark_lab.training.tokens import SpecialIds
+from dgmark_lab.training.corpus import SpecialIds
 
 
 @dataclass
@@ -66,10 +66,6 @@ class Network:
     ) -> Float[Tensor, "targets vocab"]:
         """Compute logits at the positions, which are counted through the batch row by row."""
         return self.logits(self.hidden(ids).flatten(0, 1)[positions])
-
-    def of(self, module: nn.Module) -> "Network":
-        """Return a network of the same family with another module (averaged weights)."""
-        return Network(self.family, module)
 
 
 def new_network(config: TrainingConfig, vocab_size: int, special: SpecialIds, init: Path | None) -> Network:

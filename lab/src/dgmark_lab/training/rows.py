@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int, UInt16
 
 from dgmark.errors import SettingsError
 from dgmark_lab.training.config import ROUNDING, Rows
-from dgmark_lab.training.shards import Shards
+from dgmark_lab.training.corpus import Corpus
 
 # a last window with fewer tokens than this is left out
 SHORTEST = 32
@@ -23,7 +23,7 @@ SHORTEST = 32
 _EPOCH, _STEP, _MASKS = range(3)
 
 _GOLDEN = (5**0.5 - 1) / 2
-Windows = Int[np.ndarray, "windows 3"]
+Windows = Int[np.ndarray, "windows 2"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Part:
     """Documents with their own sequence of epochs.
 
     Attributes:
-        documents: (shard, start, tokens) of each document.
+        documents: (start, tokens) of each document.
         length: tokens of a window.
         seed: seed of offsets and order.
     """
@@ -51,9 +51,9 @@ class Part:
     _cached: dict[int, Windows] = field(default_factory=dict)
 
     def epoch(self, epoch: int) -> Windows:
-        """Return (shard, start, tokens) of every window of an epoch, in the order in which they are read."""
+        """Return (start, tokens) of every window of an epoch, in the order in which they are read."""
         rng = np.random.default_rng((*self.seed, epoch))
-        shard, first, size = self.documents.T
+        first, size = self.documents.T
         length = self.length
         offset = np.zeros_like(size)
         if epoch % 2:
@@ -62,19 +62,17 @@ class Part:
         document = np.repeat(np.arange(len(size)), count)
         within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
         start = offset[document] + within * length
-        windows = np.stack(
-            [shard[document], first[document] + start, np.minimum(length, size[document] - start)], axis=1
-        )
+        windows = np.stack([first[document] + start, np.minimum(length, size[document] - start)], axis=1)
         return rng.permutation(windows)
 
-    def window(self, index: int) -> Int[np.ndarray, " 3"]:
+    def window(self, index: int) -> Int[np.ndarray, " 2"]:
         """Return window `index` of the endless sequence of epochs."""
         epoch = 0
         while True:
             if epoch == len(self._sizes):
                 self._sizes.append(len(self._windows(epoch)))
             if index < self._sizes[epoch]:
-                window: Int[np.ndarray, " 3"] = self._windows(epoch)[index]
+                window: Int[np.ndarray, " 2"] = self._windows(epoch)[index]
                 return window
             index -= self._sizes[epoch]
             epoch += 1
@@ -87,23 +85,23 @@ class Part:
         return self._cached[epoch]
 
 
-def parts_of(shards: Shards, settings: Rows, seed: int) -> tuple[list[Part], Float[np.ndarray, " parts"]]:
+def parts_of(corpus: Corpus, settings: Rows, seed: int) -> tuple[list[Part], Float[np.ndarray, " parts"]]:
     """Return the parts of the mixture, the documents that no name matches last, and the parts' shares of the rows.
 
     Raises:
         SettingsError: a name matches no document, or the names match all documents but their shares sum to less than 1.
     """
-    left = np.ones(len(shards.documents), np.bool_)
+    left = np.ones(len(corpus.documents), np.bool_)
     chosen: list[tuple[Windows, float]] = []
     for name, share in settings.mixture.items():
-        inside = left & np.array([document.startswith(name) for document in shards.names], np.bool_)
+        inside = left & np.array([document.startswith(name) for document in corpus.names], np.bool_)
         if not inside.any():
             raise SettingsError(f"rows.mixture: no document is left whose id begins with {name!r}")
-        chosen.append((shards.documents[inside], share))
+        chosen.append((corpus.documents[inside], share))
         left &= ~inside
     rest = 1.0 - sum(settings.mixture.values())
     if left.any():
-        chosen.append((shards.documents[left], rest))
+        chosen.append((corpus.documents[left], rest))
     elif rest > ROUNDING:
         raise SettingsError(
             f"rows.mixture: its names match all documents, so the shares must sum to 1, not {1 - rest:g}"
@@ -117,7 +115,7 @@ class RowSource:
     """The rows of every step.
 
     Attributes:
-        shards: the documents.
+        corpus: the documents.
         settings: row length, rows of a step, shares.
         end_id: the token that fills rows that end early.
         sentence_end: for each id, whether a row may be cut after it.
@@ -127,7 +125,7 @@ class RowSource:
         SettingsError: the mixture does not fit the documents.
     """
 
-    shards: Shards
+    corpus: Corpus
     settings: Rows
     end_id: int
     sentence_end: Bool[np.ndarray, " vocab"]
@@ -138,7 +136,7 @@ class RowSource:
     _lock: Lock = field(default_factory=Lock)  # steps are prepared by several threads
 
     def __post_init__(self) -> None:
-        self.parts, shares = parts_of(self.shards, self.settings, self.seed)
+        self.parts, shares = parts_of(self.corpus, self.settings, self.seed)
         self._bounds = np.cumsum(shares)[:-1]
         self._deal = self._deal_out(0)
 
@@ -153,12 +151,12 @@ class RowSource:
         if rng.random() < self.settings.short_share:
             length = int(rng.choice(self.settings.short_lengths))
         ids = np.full((batch, length), self.end_id, np.int64)
-        sizes = np.minimum(windows[:, 2], length)
+        sizes = np.minimum(windows[:, 1], length)
         early = rng.random(batch) < self.settings.end_share
         cuts = rng.random(batch)
         packed = rng.random(batch) < self.settings.pack_share
-        for row, (shard, start, _) in enumerate(windows):
-            text = self.shards.tokens[shard][start : start + sizes[row]]
+        for row, (start, _) in enumerate(windows):
+            text = self.corpus.tokens[start : start + sizes[row]]
             if early[row] and len(text) == length:
                 text = text[: self._cut(text, cuts[row])]
             elif packed[row]:
@@ -173,8 +171,8 @@ class RowSource:
         """Append beginnings of random documents to the text, with an end token before each."""
         row = text.astype(np.int64)
         while len(row) < length:
-            shard, start, size = documents[rng.integers(len(documents))]
-            more = self.shards.tokens[shard][start : start + min(size, length)]
+            start, size = documents[rng.integers(len(documents))]
+            more = self.corpus.tokens[start : start + min(size, length)]
             row = np.concatenate([row, [self.end_id], more])[:length]
         return row
 

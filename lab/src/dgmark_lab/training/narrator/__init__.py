@@ -1,1 +1,1 @@
-"""The narrator: adapters that turn a small autoregressive model into a block diffusion model. Not in the package."""
+"""The narrator: adapters that turn a small autoregressive model into a block diffusion model."""

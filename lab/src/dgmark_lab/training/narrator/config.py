@@ -1,14 +1,12 @@
 """The settings of training a narrator: one TOML file, validated before anything starts."""
 
-from pathlib import Path
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, model_validator
-
-from dgmark.errors import SettingsError
-from dgmark_lab.training.config import Record, Schedule, Section, Share, describe_problems, read_toml
+from dgmark_lab.toml_files import Table
+from dgmark_lab.training.config import RunConfig, Share
 
 
-class Sampling(Section):
+class Sampling(Table):
     """How to draw a token of the base's own texts."""
 
     temperature: PositiveFloat = 0.7
@@ -19,7 +17,7 @@ class Sampling(Section):
     )
 
 
-class OwnTexts(Section):
+class OwnTexts(Table):
     """The base's own texts."""
 
     texts: PositiveInt = Field(default=960, description="number of sampled texts; repetitive ones are left out")
@@ -30,13 +28,13 @@ class OwnTexts(Section):
     sampling: Sampling = Sampling()
 
 
-class AdapterSettings(Section):
+class AdapterSettings(Table):
     """Settings of the adapters."""
 
     rank: PositiveInt = 32
 
 
-class BlockRows(Section):
+class BlockRows(Table):
     """Settings of rows: how texts become rows."""
 
     context: PositiveInt = Field(description="most tokens before the response")
@@ -65,7 +63,7 @@ class BlockRows(Section):
         return self.late_block_lengths if late else self.block_lengths
 
 
-class BlockMasking(Section):
+class BlockMasking(Table):
     """Which tokens of a block are masked."""
 
     ordered_share: Share = Field(description="share of rows that keep tokens roughly from left to right")
@@ -73,7 +71,7 @@ class BlockMasking(Section):
     largest_weight: PositiveFloat = Field(description="upper limit of block length / masked tokens")
 
 
-class AdapterOptimizer(Section):
+class AdapterOptimizer(Table):
     """Settings of AdamW."""
 
     lr: PositiveFloat
@@ -82,10 +80,9 @@ class AdapterOptimizer(Section):
     clip_norm: PositiveFloat = 1.0
 
 
-class NarratorConfig(Section):
+class NarratorConfig(RunConfig):
     """All settings of a stage."""
 
-    seed: int = 0
     own_texts: OwnTexts = OwnTexts()
     soft_targets: bool = Field(
         default=False,
@@ -95,17 +92,3 @@ class NarratorConfig(Section):
     rows: BlockRows
     masking: BlockMasking
     optimizer: AdapterOptimizer
-    schedule: Schedule
-    record: Record
-
-
-def read_narrator_config(path: Path) -> NarratorConfig:
-    """Read the settings of a TOML file.
-
-    Raises:
-        SettingsError: the file is missing, not TOML, or has an invalid key or value.
-    """
-    try:
-        return NarratorConfig.model_validate(read_toml(path))
-    except ValidationError as error:
-        raise SettingsError(f"{path}: {describe_problems(error)}") from error

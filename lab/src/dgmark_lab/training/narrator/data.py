@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 
 from dgmark.checkpoint.tokenizer import Tokenizer, read_tokenizer
-from dgmark.errors import CheckpointFormat
+from dgmark.errors import CheckpointFormat, InputError
+from dgmark.rows.jsonl import Row, read_good_rows
 from dgmark_lab.training.corpus import file_hash, read_documents
 from dgmark_lab.training.narrator.base import END
 from dgmark_lab.training.narrator.config import BlockMasking, NarratorConfig
-from dgmark_lab.training.narrator.own_texts import read_own_texts
 from dgmark_lab.training.narrator.rows import BlockBatch, Passage, PassageRows
 
 SHORTEST = 8  # tokens of a document that are never predicted, at its start
@@ -39,7 +39,7 @@ def read_data(config: NarratorConfig, base: Path, own: Path, documents: Path, he
     end_id = tokenizer.backend.token_to_id(END)
     if end_id is None:
         raise CheckpointFormat(f"{base}: the tokenizer has no {END}")
-    texts = read_own_texts(own, frozenset(tokenizer.end_ids))
+    texts = read_own_texts(own, tokenizer.end_ids)
     own_held_out, own_train = texts[::_HELD_OUT_EVERY], [text for at, text in enumerate(texts) if at % _HELD_OUT_EVERY]
     people = passages(documents, tokenizer, config.rows.mixture)
     unseen = passages(heldout, tokenizer, config.rows.mixture)
@@ -63,6 +63,25 @@ def read_data(config: NarratorConfig, base: Path, own: Path, documents: Path, he
         "base": file_hash(base / "model.safetensors"),
     }
     return Data(train, held_out, made_from)
+
+
+def read_own_texts(path: Path, end_ids: tuple[int, ...]) -> list[Passage]:
+    """Read the texts that the base wrote, each after its request; a complete text ends with an end token.
+
+    Raises:
+        NoTexts: the file does not exist.
+        InputError: a row is not of such texts.
+    """
+    try:
+        return [_own_text(text, end_ids) for row in read_good_rows(str(path)) for text in row["texts"]]
+    except (KeyError, TypeError, IndexError) as error:
+        raise InputError(f"{path} holds a row that is not of texts of the base: {error!r}; delete it") from error
+
+
+def _own_text(text: Row, end_ids: tuple[int, ...]) -> Passage:
+    prompt, answer = text["prompt"], text["text"]
+    ended = answer[-1] in end_ids
+    return Passage(np.array(prompt + answer[: len(answer) - ended], np.uint16), len(prompt), ended)
 
 
 def passages(path: Path, tokenizer: Tokenizer, names: tuple[str, ...]) -> list[Passage]:

@@ -1,15 +1,14 @@
-"""`python -m dgmark_lab.training.narrator.export`: write a run's adapters, base.json and tokenizer as a folder.
+"""A narrator run's adapters, base.json and tokenizer as a folder to ship.
 
 Before the folder moves into place, the adapters are merged with the base and compared with the trained layers.
 """
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import tokenizers
 import torch
-import typer
 from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken
 from torch import Tensor
@@ -17,17 +16,16 @@ from transformers import LlamaForCausalLM
 
 from dgmark.checkpoint.families import BLOCK_LLAMA
 from dgmark.checkpoint.folder import read_object
-from dgmark.cli.console import command_errors, stdout
-from dgmark.errors import CheckpointFormat, SettingsError
+from dgmark.errors import CheckpointFormat
 from dgmark.models.assembly import ADAPTERS, MASK, with_adapters
 from dgmark.models.assembly import BASE as PARTS
 from dgmark.rows.outputs import atomic_folder
-from dgmark_lab.training.files import write_json
+from dgmark_lab.training.corpus import write_json
+from dgmark_lab.training.export import check_run
 from dgmark_lab.training.narrator.adapter import AdaptedLlama
-from dgmark_lab.training.narrator.base import BASE, END, SMOLLM2
+from dgmark_lab.training.narrator.base import END, SMOLLM2
 from dgmark_lab.training.narrator.config import NarratorConfig
-from dgmark_lab.training.narrator.loop import STATE, read_state
-from dgmark_lab.training.networks import quiet_transformers
+from dgmark_lab.training.run import STATE, State, load_state
 
 CONTEXT = 2048  # tokens of prompt and response; the base was trained on more
 MASK_TOKEN = BLOCK_LLAMA.mask_tokens[0]
@@ -46,12 +44,8 @@ def export(run: Path, base: Path, out: Path) -> int:
         ResumeMismatch: the run's state is unreadable.
         CheckpointFormat: the run is of another base, or the written files do not give the trained network.
     """
-    if out.exists():
-        raise SettingsError(f"{out} exists: choose another --out, or move it away")
-    if not (run / STATE).is_file():
-        raise SettingsError(f"{run} holds no {STATE}: give --run the folder of a training run")
-    state = read_state(run / STATE)
-    model = trained_model(state, base)
+    check_run(run, out)
+    model = trained_model(load_state(run / STATE), base)
     adapters = {MASK: model.mask_vector.detach()}
     for name, layer in model.adapters():
         adapters |= {f"{name}.down": layer.down.detach(), f"{name}.up": layer.up.detach()}
@@ -68,11 +62,11 @@ def export(run: Path, base: Path, out: Path) -> int:
         return (beside / ADAPTERS).stat().st_size
 
 
-def trained_model(state: dict[str, Any], base: Path) -> AdaptedLlama:
+def trained_model(state: State, base: Path) -> AdaptedLlama:
     """Build the base with a run's adapters."""
-    config = NarratorConfig.model_validate(state["config"])
+    config = NarratorConfig.model_validate(state.config)
     model = AdaptedLlama(LlamaForCausalLM.from_pretrained(base, dtype=torch.float32), config.adapter.rank)
-    model.load_trained(state["trained"])
+    model.load_trained(state.tensors["trained"])
     return model
 
 
@@ -109,22 +103,3 @@ def _compare(model: AdaptedLlama, adapters: dict[str, Tensor], base: Path) -> No
         trained = layer.merged().detach()
         if (merged[f"{name}.weight"].float() - trained).abs().max() > 0.01 * trained.abs().max():
             raise CheckpointFormat(f"the written adapters do not give {name} as trained, so nothing was kept")
-
-
-@command_errors
-def main(
-    run: Annotated[Path, typer.Option(help="Folder of a training run, or of a later stage in it.")],
-    out: Annotated[Path, typer.Option(help="Folder to write; must not exist.")],
-    base: Annotated[
-        Path | None, typer.Option(help="Folder of the base.", show_default="base in the run's folder, or above it")
-    ] = None,
-) -> None:
-    """Export a run's adapters."""
-    quiet_transformers()
-    beside = run / BASE if (run / BASE).is_dir() else run.parent / BASE
-    size = export(run, base or beside, out)
-    stdout().print(f"{out}: {size:,} bytes of adapters, compared with the trained layers", markup=False, soft_wrap=True)
-
-
-if __name__ == "__main__":
-    typer.run(main)

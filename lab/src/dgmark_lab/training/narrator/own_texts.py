@@ -4,7 +4,6 @@ They have the base's own style, so that adapters only need to learn to fill in m
 temperature 1, they are easier to predict than texts by people.
 """
 
-import json
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,17 +11,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import LlamaForCausalLM
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from transformers import LlamaForCausalLM, LogitsProcessorList, RepetitionPenaltyLogitsProcessor
 
 from dgmark.checkpoint.families import BLOCK_LLAMA
 from dgmark.checkpoint.tokenizer import read_tokenizer
 from dgmark.cli.console import stderr
-from dgmark.errors import InputError, NoTexts
-from dgmark.rows.outputs import atomic_write
+from dgmark.rows.row_file import RowFile
 from dgmark_lab.evaluate.repetition import repeated_ngrams
-from dgmark_lab.training.narrator.config import OwnTexts
-from dgmark_lab.training.narrator.rows import Passage
-from dgmark_lab.training.narrator.sampler import BatchSampler
+from dgmark_lab.training.narrator.config import OwnTexts, Sampling
 
 REQUESTS = Path(__file__).parent / "requests.toml"
 TURN = str(BLOCK_LLAMA.chat)
@@ -38,82 +36,84 @@ def requests(rng: np.random.Generator) -> Iterator[str]:
         yield str(rng.choice(forms)).format(**chosen, who_capital=who[0].upper() + who[1:])
 
 
-def read_own_texts(path: Path, end_ids: frozenset[int]) -> list[Passage]:
-    """Read the texts of a file, each after its request.
-
-    Args:
-        path: JSON Lines with token ids in "prompt" and "text".
-        end_ids: end tokens; a complete text ends with one of them.
-
-    Raises:
-        NoTexts: the file does not exist, or is empty.
-        InputError: a row is not such a text.
-    """
-    try:
-        texts = [_passage(json.loads(line), end_ids) for line in path.read_text(encoding="utf-8").splitlines()]
-    except OSError as error:
-        raise NoTexts(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise InputError(f"{path} holds a row that is not a text of the base: {error!r}") from error
-    if not texts:
-        raise NoTexts(f"{path} holds no text")
-    return texts
-
-
-def _passage(row: dict[str, Any], end_ids: frozenset[int]) -> Passage:
-    prompt, text = row["prompt"], row["text"]
-    ended = text[-1] in end_ids
-    return Passage(np.array(prompt + text[: len(text) - ended], np.uint16), len(prompt), ended)
-
-
 def write_own_texts(base: Path, path: Path, settings: OwnTexts) -> None:
-    """Let the base answer requests for stories; resume an unfinished file.
+    """Let the base answer requests for stories, a row for each batch; resume an unfinished file.
 
     Args:
         base: folder of the base.
-        path: JSON Lines: "batch", token ids of "prompt" and "text", and the text as "plain" characters.
+        path: JSON Lines: in "texts", token ids of each "prompt" and "text", and the text as "plain" characters.
         settings: number of texts, their length, and how to sample them.
 
     Raises:
-        InputError: the file holds other rows.
+        ResumeMismatch: the file holds other rows, or texts of other settings.
     """
-    done = _batches(path)
-    batches = -(-settings.texts // settings.batch)
-    if done >= batches:
-        return
-    tokenizer = read_tokenizer(base, base.name)
-    network = LlamaForCausalLM.from_pretrained(base, dtype=torch.float32)
-    sampler = BatchSampler(network, frozenset(tokenizer.end_ids), settings.sampling)
-    for number in range(done, batches):
-        rng = np.random.default_rng((settings.seed, number))
-        endless = requests(rng)
-        prompts = tokenizer.encode_batch([TURN.format(prompt=next(endless)) for _ in range(settings.batch)])
-        answers = sampler.sample(prompts, settings.length, torch.Generator().manual_seed(int(rng.integers(2**62))))
-        kept = [
-            pair for pair in zip(prompts, answers, strict=True) if repeated_ngrams(pair[1]) <= settings.most_repeated
-        ]
-        rows = [
-            {"batch": number, "prompt": prompt, "text": text, "plain": tokenizer.decode(text)} for prompt, text in kept
-        ]
-        with open(path, "a", encoding="utf-8") as file:  # one write, so that an interrupted file ends in a torn line
-            file.write("".join(json.dumps(row) + "\n" for row in rows))
-        stderr().print(
-            f"{path}: batch {number + 1} of {batches}, {len(kept)} of {settings.batch} texts kept", markup=False
+    with RowFile(path, {"settings": settings.model_dump(exclude={"texts"})}) as file:
+        batches = -(-settings.texts // settings.batch)
+        missing = [number for number in range(batches) if str(number) not in file.done]
+        if not missing:
+            return
+        tokenizer = read_tokenizer(base, base.name)
+        network = LlamaForCausalLM.from_pretrained(base, dtype=torch.float32)
+        for number in missing:
+            rng = np.random.default_rng((settings.seed, number))
+            endless = requests(rng)
+            prompts = tokenizer.encode_batch([TURN.format(prompt=next(endless)) for _ in range(settings.batch)])
+            seed = int(rng.integers(2**62))
+            answers = sample(network, prompts, settings.length, tokenizer.end_ids, settings.sampling, seed)
+            texts = [
+                {"prompt": prompt, "text": text, "plain": tokenizer.decode(text)}
+                for prompt, text in zip(prompts, answers, strict=True)
+                if repeated_ngrams(text) <= settings.most_repeated
+            ]
+            file.append([{"id": str(number), "texts": texts}])
+            stderr().print(f"{path}: batch {number + 1} of {batches}, {len(texts)} texts kept", markup=False)
+
+
+@torch.inference_mode()
+def sample(
+    network: LlamaForCausalLM,
+    prompts: list[list[int]],
+    length: int,
+    end_ids: tuple[int, ...],
+    how: Sampling,
+    seed: int,
+) -> list[list[int]]:
+    """Sample a text after each prompt, with its end token unless `length` cuts it; prompts have no penalty."""
+    longest = max(map(len, prompts))
+    ids = torch.tensor([[end_ids[0]] * (longest - len(prompt)) + prompt for prompt in prompts])
+    present = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+    penalty = RepetitionPenaltyLogitsProcessor(how.penalty, prompt_ignore_length=longest)
+    generating: Any = network
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made = generating.generate(
+            input_ids=ids,
+            attention_mask=present,
+            do_sample=True,
+            max_new_tokens=length,
+            temperature=how.temperature,
+            top_k=how.top_k,
+            top_p=how.top_p,
+            logits_processor=LogitsProcessorList([penalty]),
+            eos_token_id=list(end_ids),
+            pad_token_id=end_ids[0],
         )
+    texts: list[list[int]] = made[:, longest:].tolist()
+    ends = [next((at for at, token in enumerate(text, 1) if token in end_ids), len(text)) for text in texts]
+    return [text[:end] for text, end in zip(texts, ends, strict=True)]
 
 
-def _batches(path: Path) -> int:
-    """Count the batches in a file; a torn last one is removed."""
-    if not path.exists():
-        return 0
-    try:
-        whole, _, torn = path.read_text(encoding="utf-8").rpartition("\n")
-        rows = [json.loads(line) for line in whole.splitlines()]
-        count = 1 + max((int(row["batch"]) for row in rows), default=-1)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} holds a row that is not a text of the base: {error!r}; delete it") from error
-    if torn:
-        count -= 1
-        kept = [row for row in rows if row["batch"] < count]
-        atomic_write(path, "".join(json.dumps(row) + "\n" for row in kept))
-    return count
+def odds(
+    logits: Float[Tensor, "texts vocab"], used: Bool[Tensor, "texts vocab"], how: Sampling
+) -> tuple[Int[Tensor, "texts k"], Float[Tensor, "texts k"]]:
+    """Return (the most likely tokens, their odds up to a factor), as `sample` draws from them.
+
+    Args:
+        logits: logits of the next token.
+        used: tokens that are in each text.
+        how: penalty, temperature, top-k and top-p, applied in this order.
+    """
+    lowered = torch.where(logits > 0, logits / how.penalty, logits * how.penalty)
+    best = (torch.where(used, lowered, logits) / how.temperature).topk(how.top_k, -1)
+    chances = best.values.softmax(-1)
+    return best.indices, chances * (chances.cumsum(-1) - chances < how.top_p)

@@ -1,0 +1,168 @@
+"""`dgmark-lab train`: train the built-in models again, evaluate what comes out, and export it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dgmark.cli.console import command_errors, stdout
+from dgmark.cli.help_page import Command
+from dgmark.rows.outputs import atomic_write
+
+if TYPE_CHECKING:
+    import torch
+
+    from dgmark_lab.training.config import Kind
+    from dgmark_lab.training.run import Run
+
+train_app = typer.Typer(no_args_is_help=True, help="Train the built-in models again, evaluate and export them.")
+
+Data = Annotated[Path, typer.Option(help='Training documents: JSON Lines (.jsonl, .xz, .gz) of {"id", "paragraphs"}.')]
+Out = Annotated[Path, typer.Option(help="Folder of the run; an unfinished run in it is continued.")]
+MaxSeconds = Annotated[float | None, typer.Option(min=0, help="Save and stop after this time.")]
+Device = Annotated[str | None, typer.Option(help="A torch device; by default the GPU if there is one.")]
+
+
+@train_app.callback()
+def train_group() -> None:
+    """Train the built-in models again, evaluate and export them."""
+
+
+def _device(name: str | None) -> "torch.device":
+    import torch
+
+    from dgmark_lab.training.networks import quiet_transformers
+
+    quiet_transformers()
+    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def _report(run: "Run[Any, Any]") -> None:
+    state = "finished" if run.done else "unfinished: run the same command again to continue"
+    counts = f"step {run.step:,} of {run.config.schedule.steps:,}, {run.tokens:,} tokens, {run.seconds:,.0f} s"
+    stdout().print(f"{run.out}: {counts}; {state}", markup=False, soft_wrap=True)
+
+
+def _command(kind: "Kind") -> Callable[..., None]:
+    """Make the command that trains the storyteller or the judge."""
+
+    @command_errors
+    def main(
+        data: Data,
+        out: Out,
+        config: Annotated[
+            Path | None, typer.Option(help="Settings file (TOML).", show_default=f"the {kind}'s, for a GPU")
+        ] = None,
+        heldout: Annotated[Path | None, typer.Option(help="Documents for regular evaluation.")] = None,
+        init: Annotated[Path | None, typer.Option(help="Model folder with the initial weights.")] = None,
+        max_seconds: MaxSeconds = None,
+        device: Device = None,
+        steps: Annotated[
+            int | None, typer.Option(min=1, help="Overrides schedule.steps; may change until the decay begins.")
+        ] = None,
+        compiled: Annotated[
+            bool | None, typer.Option("--compile/--no-compile", help="Overrides speed.compile.")
+        ] = None,
+    ) -> None:
+        import dgmark_lab.training
+        from dgmark_lab.training.config import read_config
+        from dgmark_lab.training.trainer import train
+
+        path = config or Path(dgmark_lab.training.__file__).with_name(f"{kind}.toml")
+        settings = read_config(path, kind, steps=steps, compiled=compiled)
+        target = _device(device)
+        _report(train(settings, data, out, heldout=heldout, init=init, max_seconds=max_seconds, device=target))
+
+    main.__doc__ = f"Train the {kind}: start, or continue where the run in --out stopped."
+    return main
+
+
+train_app.command("storyteller", cls=Command)(_command("storyteller"))
+train_app.command("judge", cls=Command)(_command("judge"))
+
+
+@train_app.command(cls=Command)
+@command_errors
+def narrator(
+    data: Data,
+    heldout: Annotated[Path, typer.Option(help="Documents for regular evaluation.")],
+    out: Out,
+    config: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Settings file; may be repeated: each stage starts from the adapters of the one before. "
+            "The first stage is stored in --out, the others in folders of their names in it.",
+            show_default="both that come with dgmark-lab",
+        ),
+    ] = None,
+    init: Annotated[
+        Path | None, typer.Option(help="state.pt of another run, whose adapters to start from.", show_default=False)
+    ] = None,
+    max_seconds: MaxSeconds = None,
+) -> None:
+    """Fetch the base, let it write texts, and train the narrator on them. Every stage resumes where it stopped."""
+    from dgmark_lab.training.narrator.trainer import STAGES, train_narrator
+
+    _device("cpu")
+    _report(train_narrator(data, heldout, out, stages=config or STAGES, init=init, max_seconds=max_seconds))
+
+
+@train_app.command(cls=Command)
+@command_errors
+def evaluate(
+    model: Annotated[str, typer.Option(help="Built-in model name, or a model folder.")],
+    data: Annotated[Path, typer.Option(help="Held-out documents (.jsonl, .xz, .gz).")],
+    out: Annotated[Path, typer.Option(help="File of the results (JSON), for the model card of an export.")],
+    against: Annotated[
+        list[str] | None, typer.Option(help="Another model to measure on the same documents; may be repeated.")
+    ] = None,
+    only: Annotated[str, typer.Option(help="Only documents whose id begins with this.", show_default="all")] = "",
+    rows: Annotated[int, typer.Option(min=2, help="Held-out rows.")] = 256,
+    length: Annotated[int, typer.Option(min=8, help="Tokens of a held-out row.")] = 320,
+    repeats: Annotated[int, typer.Option(min=2, help="Independent draws of times and masks.")] = 4,
+    device: Device = None,
+) -> None:
+    """Measure the bound of a model on held-out documents, in nats a token and a character.
+
+    What its texts are like, `dgmark generate` and `dgmark-lab evaluate` tell.
+    """
+    from dgmark_lab.training import evaluate as evaluation
+
+    target = _device(device)
+    figures = evaluation.evaluate(
+        model, data, against=against or [], only=only, rows=rows, length=length, repeats=repeats, device=target
+    )
+    atomic_write(out, json.dumps(figures, indent=1) + "\n")
+    stdout().print(evaluation.markdown(figures), markup=False, soft_wrap=True, end="")
+
+
+@train_app.command(cls=Command)
+@command_errors
+def export(
+    run: Annotated[Path, typer.Option(help="Folder of a training run; of the narrator, of its last stage.")],
+    out: Annotated[Path, typer.Option(help="Folder to write; must not exist.")],
+    evaluation: Annotated[
+        Path | None, typer.Option(help="What evaluate wrote about this run's model, for the model card.")
+    ] = None,
+    base: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the narrator's base.", show_default="base in the run's folder, or above it"),
+    ] = None,
+) -> None:
+    """Export a run as a model folder: averaged weights with a model card, or the narrator's adapters."""
+    from dgmark_lab.training.export import check_run
+    from dgmark_lab.training.export import export as export_model
+    from dgmark_lab.training.narrator.base import BASE
+    from dgmark_lab.training.narrator.export import export as export_adapters
+    from dgmark_lab.training.trainer import MODEL
+
+    _device("cpu")
+    check_run(run, out)
+    if (run / MODEL).is_dir():
+        size = export_model(run, out, evaluation)
+    else:
+        beside = run / BASE if (run / BASE).is_dir() else run.parent / BASE
+        size = export_adapters(run, base or beside, out)
+    stdout().print(f"{out}: {size:,} bytes", markup=False, soft_wrap=True)

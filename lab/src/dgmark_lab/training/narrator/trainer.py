@@ -1,0 +1,195 @@
+"""Training of the narrator: adapters and a mask embedding, on a frozen base."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.utils import clip_grad_norm_
+from transformers import LlamaForCausalLM
+
+from dgmark.errors import SettingsError
+from dgmark_lab.toml_files import read_toml
+from dgmark_lab.training.narrator.adapter import AdaptedLlama, Layout
+from dgmark_lab.training.narrator.base import BASE, write_base
+from dgmark_lab.training.narrator.config import NarratorConfig
+from dgmark_lab.training.narrator.data import Data, read_data
+from dgmark_lab.training.narrator.own_texts import odds, write_own_texts
+from dgmark_lab.training.narrator.rows import COPIES, BlockBatch
+from dgmark_lab.training.run import STATE, Run, load_state, stopping_on_signals
+
+OWN = "own.jsonl"
+STAGES = tuple(Path(__file__).with_name(name) for name in ("narrator.toml", "continued.toml"))
+
+
+class NarratorTrainer(Run[NarratorConfig, BlockBatch]):
+    """A run of one stage.
+
+    Args:
+        config: the settings.
+        base: the autoregressive model, into which adapters are put.
+        data: rows for training and evaluation.
+        out: the run's folder.
+        init: state file of another run, whose adapters to start from; ignored when a run resumes.
+
+    Raises:
+        ResumeMismatch: the folder holds a run with other settings, data or base.
+        SettingsError: `init` is not a file.
+        CheckpointFormat: `init`, or the folder's state, holds other adapters.
+    """
+
+    def __init__(
+        self, config: NarratorConfig, base: LlamaForCausalLM, data: Data, out: Path, *, init: Path | None = None
+    ) -> None:
+        super().__init__(config, data.made_from, out, torch.device("cpu"), "narrator")
+        self.data = data
+        torch.manual_seed(config.seed)
+        self.model = AdaptedLlama(base, config.adapter.rank)
+        params = self.model.trainable_parameters()
+        self.params = list(params.values())
+        mask = params.pop("mask_vector")
+        self.optimizer = torch.optim.AdamW(
+            [
+                {"params": list(params.values()), "peak": config.optimizer.lr},
+                {"params": [mask], "peak": config.optimizer.mask_lr},
+            ],
+            betas=config.optimizer.betas,
+            weight_decay=0.0,
+        )
+        self.optimizers = [self.optimizer]
+        self.layout = Layout(config.rows.context, config.rows.response, COPIES)
+        if self.state is None and init is not None:
+            if not init.is_file():
+                raise SettingsError(f"{init} is not a file: give --init the state.pt of another run")
+            self.model.load_trained(load_state(init).tensors["trained"])
+        self.resume()
+
+    def tensors(self) -> dict[str, Any]:
+        """Return the trained parameters and the optimizer."""
+        trained = {name: param.detach() for name, param in self.model.trainable_parameters().items()}
+        return {"trained": trained, "optimizer": self.optimizer.state_dict()}
+
+    def restore(self, tensors: dict[str, Any]) -> None:
+        """Load the trained parameters and the optimizer."""
+        self.model.load_trained(tensors["trained"])
+        self.optimizer.load_state_dict(tensors["optimizer"])
+
+    def batch(self, step: int) -> BlockBatch:
+        """Return the batch of a step (from 0)."""
+        return self.data.train.step(step, self.config.masking)
+
+    def update(self, batch: BlockBatch) -> Tensor:
+        """Make one step, and return (loss, plain cross entropy)."""
+        entropy, weights = self._cross_entropy(batch, soft=self.config.soft_targets)
+        loss = (entropy * weights).sum() / max(int((batch.weights > 0).sum()), 1)
+        loss.backward()  # type: ignore[no-untyped-call]
+        clip_grad_norm_(self.params, self.config.optimizer.clip_norm)
+        self.take_step()
+        self.tokens += len(entropy)
+        return torch.stack([loss.detach(), entropy.detach().mean()])
+
+    @torch.no_grad()
+    def evaluate(self) -> dict[str, float]:
+        """Measure the bound on held-out rows, with the same masks every time."""
+        values: dict[str, float] = {}
+        for name, batches in self.data.held_out.items():
+            nats, count = 0.0, 0
+            for batch in batches:
+                entropy, weights = self._cross_entropy(batch)
+                nats += float((entropy * weights).sum())
+                count += int(batch.targets.sum())
+            values[name] = nats / count
+        return values
+
+    def _cross_entropy(self, batch: BlockBatch, *, soft: bool = False) -> tuple[Tensor, Tensor]:
+        """Return (cross entropy of each target, its weight); with `soft`, against the base's odds at the front."""
+        layout = self.layout
+        block = torch.from_numpy(batch.block)
+        clean = torch.from_numpy(batch.ids)
+        copies = torch.from_numpy(batch.masked)
+        ids = torch.cat([clean, clean[:, layout.context :].repeat(1, layout.copies)], 1)
+        masked = torch.cat([torch.zeros_like(clean, dtype=torch.bool), copies.flatten(1)], 1)
+        seen = layout.visible(torch.from_numpy(batch.absent), block)
+        hidden = self.model.hidden(ids, masked, layout.positions(), seen)
+        wanted = torch.from_numpy(batch.weights > 0)
+        rows = torch.arange(len(ids))[:, None, None].expand_as(wanted)[wanted]
+        states = hidden[rows, layout.predictors(block)[wanted]]
+        log_odds = functional.linear(states, self.model.embedding).log_softmax(-1)
+        targets = clean[:, None, layout.context :].expand_as(wanted)[wanted]
+        entropy = -log_odds.gather(1, targets[:, None])[:, 0]
+        if soft and batch.front.any():
+            front = torch.from_numpy(batch.front) & wanted
+            likely, chances = self._base_odds(clean, batch, front)
+            soft_entropy = -(log_odds[front[wanted]].gather(1, likely) * chances).sum(-1)
+            entropy = entropy.masked_scatter(front[wanted], soft_entropy)
+        return entropy, torch.from_numpy(batch.weights)[wanted]
+
+    def _base_odds(
+        self,
+        clean: Int[Tensor, "rows clean"],
+        batch: BlockBatch,
+        front: Bool[Tensor, "rows copies response"],
+    ) -> tuple[Int[Tensor, "targets k"], Float[Tensor, "targets k"]]:
+        """Return (tokens, their odds) from which the base draws each target's token, given the row's text before it."""
+        needed = functional.pad(front.any(1), (self.layout.context, 0))
+        absent, unwritten = torch.from_numpy(batch.absent), torch.from_numpy(batch.unwritten)
+        some = needed.any(1)
+        logits = self.model.base_logits(clean[some], absent[some], needed[some])
+        row, place = needed.nonzero(as_tuple=True)
+        index = torch.arange(clean.shape[1])
+        before = (index >= unwritten[row, None]) & (index < place[:, None])
+        counts = torch.zeros(logits.shape, dtype=torch.int16).scatter_add_(1, clean[row], before.short())
+        likely, chances = odds(logits, counts > 0, self.config.own_texts.sampling)
+        number = torch.zeros(needed.shape, dtype=torch.long).masked_scatter(needed, torch.arange(len(row)))
+        chosen = number[:, None, self.layout.context :].expand_as(front)[front]
+        return likely[chosen], (chances / chances.sum(-1, keepdim=True))[chosen]
+
+
+def train_narrator(
+    data: Path,
+    heldout: Path,
+    out: Path,
+    *,
+    stages: Sequence[Path] = STAGES,
+    init: Path | None = None,
+    max_seconds: float | None = None,
+) -> Run[Any, Any]:
+    """Fetch the base, let it write texts, and train adapters on them, stage by stage; return the last run.
+
+    Args:
+        data: training documents.
+        heldout: documents for regular evaluation.
+        out: the folder of the base and of the first stage; the others have folders of their names in it.
+        stages: settings files; each stage starts from the adapters of the one before.
+        init: state file of another run, whose adapters the first stage starts from.
+        max_seconds: stop after this time, but not before the base has written its texts.
+
+    Raises:
+        DgmarkError: settings, data or folders are unusable; the message says what to do.
+    """
+    settings = [read_toml(path, NarratorConfig) for path in stages]
+    base = out / BASE
+    if not base.is_dir():
+        write_base(base)
+    folders = [out, *(out / path.stem for path in stages[1:])]
+    if len({base, *folders}) <= len(folders):
+        raise SettingsError(
+            f"stages and {BASE} need different folders: give each --config its own name, and none {BASE!r}"
+        )
+    start = time.monotonic()
+    for config, folder in zip(settings, folders, strict=True):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_own_texts(base, folder / OWN, config.own_texts)
+        network = LlamaForCausalLM.from_pretrained(base, dtype=torch.float32, attn_implementation="sdpa")
+        rows = read_data(config, base, folder / OWN, data, heldout)
+        run = NarratorTrainer(config, network, rows, folder, init=init)
+        with stopping_on_signals(run):
+            run.train(None if max_seconds is None else max(0.0, max_seconds - (time.monotonic() - start)))
+        if run.interrupted or not run.done:
+            break
+        init = folder / STATE
+    return run

@@ -1,0 +1,330 @@
+"""A training run in its folder: the loop, the log and its curve, and the one file that the run resumes from.
+
+There is no random state to save: the batch of a step is a function of seed and step. Knows no network.
+"""
+
+import json
+import math
+import os
+import signal
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from dgmark.cli.console import stderr
+from dgmark.errors import ResumeMismatch, SettingsError
+from dgmark.rows.outputs import atomic_file, atomic_write
+from dgmark_lab.training.config import RunConfig, Schedule
+
+STATE, LOG, CURVE = "state.pt", "log.jsonl", "curve.png"
+SCHEMA = 1
+
+# sections that may change when a run is resumed
+_FREE_SECTIONS = ("speed", "record", "card")
+# the end of the schedule may move before the decay begins: the steps so far would have been the same
+_END_KEYS = {"schedule.steps", "schedule.decay_steps"}
+_WORKERS = 2  # threads that prepare batches ahead
+
+Row = dict[str, Any]
+Config = TypeVar("Config", bound=RunConfig)
+Batch = TypeVar("Batch")
+
+
+@dataclass(frozen=True)
+class State:
+    """A run at the end of a step.
+
+    Attributes:
+        step: number of steps done.
+        tokens: number of tokens seen, or predicted.
+        seconds: time spent in training, over all pieces of the run.
+        config: the settings, as plain values.
+        made_from: hashes of the data.
+        tensors: state dicts of networks and optimizers, by name.
+        facts: what else the run wants to know of itself.
+    """
+
+    step: int
+    tokens: int
+    seconds: float
+    config: dict[str, Any]
+    made_from: dict[str, str]
+    tensors: dict[str, Any]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def load_state(path: Path) -> State:
+    """Read a state file, with tensors on the CPU.
+
+    Raises:
+        ResumeMismatch: the file is missing, damaged, or of another version.
+    """
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        if content.pop("schema") != SCHEMA:
+            raise ValueError("another version")
+        return State(**content)
+    except Exception as error:  # torch, pickle and zipfile each have their own errors
+        raise ResumeMismatch(f"{path} cannot be resumed from ({error}); delete it to start again") from error
+
+
+class Run(ABC, Generic[Config, Batch]):
+    """A training run: a new one, or one resumed from its state file.
+
+    A subclass builds its networks and optimizers, and then calls `resume`.
+
+    Args:
+        config: the settings.
+        made_from: hashes of the data.
+        out: the run's folder, for state, log and curve.
+        device: the device to train on.
+        title: the title of the curve.
+    """
+
+    # the largest share of the learning rate that a step may take stands in "peak" of each group of parameters
+    optimizers: Sequence[torch.optim.Optimizer]
+
+    def __init__(self, config: Config, made_from: dict[str, str], out: Path, device: torch.device, title: str) -> None:
+        self.config, self.out, self.device = config, out, device
+        self._made_from, self._title = made_from, title
+        self.facts: dict[str, Any] = {}
+        self.step = self.tokens = 0
+        self.seconds = 0.0
+        self.interrupted = False  # set from outside, to save and stop after the current step
+        self.state = load_state(out / STATE) if (out / STATE).exists() else None
+        if self.state is not None:
+            self._check_same_run(self.state)
+            self.facts = self.state.facts
+
+    @abstractmethod
+    def batch(self, step: int) -> Batch:
+        """Return the batch of a step (from 0)."""
+
+    @abstractmethod
+    def update(self, batch: Batch) -> Tensor:
+        """Make one step, and return (loss, plain cross entropy), still on the device."""
+
+    @abstractmethod
+    def evaluate(self) -> dict[str, float]:
+        """Measure the weights on held-out text, with the same masks every time; empty if there is none."""
+
+    @abstractmethod
+    def tensors(self) -> dict[str, Any]:
+        """Return the state dicts that the run resumes from."""
+
+    @abstractmethod
+    def restore(self, tensors: dict[str, Any]) -> None:
+        """Load the state dicts of `tensors`."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the schedule is at its end."""
+        return self.step >= self.config.schedule.steps
+
+    def resume(self) -> None:
+        """Continue at the step of the state file, if there is one; rows of the log after it describe lost work."""
+        if self.state is not None:
+            self.step, self.tokens, self.seconds = self.state.step, self.state.tokens, self.state.seconds
+            self.restore(self.state.tensors)
+            self.state = None
+        self.out.mkdir(parents=True, exist_ok=True)
+        valid = [row for row in read_log(self.out / LOG) if row["step"] <= self.step]
+        atomic_write(self.out / LOG, "".join(json.dumps(row) + "\n" for row in valid))
+
+    def train(self, max_seconds: float | None = None) -> None:
+        """Train to the end of the schedule, or for `max_seconds`; then save everything.
+
+        Raises:
+            SettingsError: the loss is no longer finite.
+        """
+        start, before, record = time.monotonic(), self.seconds, self.config.record
+        last_save = start
+        # sums stay on the device between rows of the log, so that the GPU does not wait
+        totals = torch.zeros(2, dtype=torch.float64, device=self.device)
+        since = 0
+        if self.step == 0:
+            self._log(**self.evaluate())
+        for batch in self._batches():
+            totals += self.update(batch)
+            self.step += 1
+            since += 1
+            now = time.monotonic()
+            self.seconds = before + now - start
+            stop = self.done or self.interrupted or (max_seconds is not None and now - start >= max_seconds)
+            if self.step % record.log_steps == 0 or stop:
+                self._log_losses(totals / since)
+                totals.zero_()
+                since = 0
+                if now - last_save >= record.save_seconds and not stop:
+                    self.save()  # only here, after the log's check that the loss is finite
+                    last_save = now
+            if self.step % record.evaluate_steps == 0 or self.done:
+                self._log(**self.evaluate())
+            if stop:
+                break
+        self.save()
+        draw_curve(read_log(self.out / LOG), self.out / CURVE, self._title)
+
+    def take_step(self) -> None:
+        """Update the parameters at the current step's share of the peak rates, and clear the gradients."""
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group["peak"] * self.rate_share(self.step)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+
+    def rate_share(self, step: int) -> float:
+        """Return the share of the peak rates at a step (from 0)."""
+        return trapezoid(step, self.config.schedule)
+
+    def save(self) -> None:
+        """Write the state file; a crash leaves the previous one intact."""
+        state = State(
+            step=self.step,
+            tokens=self.tokens,
+            seconds=self.seconds,
+            config=self.config.model_dump(mode="json"),
+            made_from=self._made_from,
+            tensors=self.tensors(),
+            facts=self.facts,
+        )
+        with atomic_file(self.out / STATE) as beside:
+            torch.save({"schema": SCHEMA, **vars(state)}, beside)
+
+    def _batches(self) -> Iterator[Batch]:
+        """Yield the batches from the current step to the end, prepared ahead by other threads."""
+        with ThreadPoolExecutor(_WORKERS) as pool:
+            waiting: list[Future[Batch]] = []
+            try:
+                for step in range(self.step, self.config.schedule.steps):
+                    waiting.append(pool.submit(self.batch, step))
+                    if len(waiting) > 2 * _WORKERS:
+                        yield waiting.pop(0).result()
+                while waiting:
+                    yield waiting.pop(0).result()
+            finally:
+                for future in waiting:
+                    future.cancel()
+
+    def _log_losses(self, means: Tensor) -> None:
+        loss, plain = means.tolist()
+        if not math.isfinite(loss):
+            raise SettingsError(
+                f"the loss is {loss} at step {self.step}: lower the learning rates or clip_norm in [optimizer]; "
+                f"{self.out / STATE} holds the last good step"
+            )
+        self._log(loss=loss, cross_entropy=plain, rate=self.rate_share(self.step - 1))
+
+    def _log(self, **values: float) -> None:
+        """Append a row to the log; it is on the disk when this returns."""
+        if not values:
+            return
+        row = {"step": self.step, **values, "tokens": self.tokens, "seconds": round(self.seconds, 3)}
+        with open(self.out / LOG, "a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        stderr().print(str(row), markup=False, soft_wrap=True)
+
+    def _check_same_run(self, state: State) -> None:
+        """Refuse to resume a run with other settings or data.
+
+        Raises:
+            ResumeMismatch: settings or data differ; the message names the settings.
+        """
+        path, new = self.out / STATE, self.config.model_dump(mode="json")
+        different = [key for key in differing_keys(state.config, new) if key.split(".")[0] not in _FREE_SECTIONS]
+        if state.step <= min(Schedule(**one["schedule"]).decay_start for one in (state.config, new)):
+            different = [key for key in different if key not in _END_KEYS]
+        if different:
+            moved = _END_KEYS.intersection(different)
+            hint = " (the end may move only before the decay begins)" if moved else ""
+            raise ResumeMismatch(
+                f"{path} was made with another {', '.join(different)}{hint}; undo the change, or choose another --out"
+            )
+        if state.made_from != self._made_from:
+            raise ResumeMismatch(f"{path} was trained on other data, tokenizer or base; choose another --out")
+
+
+def trapezoid(step: int, schedule: Schedule) -> float:
+    """Return the share of the peak rate at a step (from 0): linear up, constant, linear down; never zero."""
+    up = (step + 1) / schedule.warmup_steps
+    down = (schedule.steps - step) / schedule.decay_steps if step >= schedule.decay_start else 1.0
+    return min(up, down, 1.0)
+
+
+def differing_keys(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[str]:
+    """List the dotted names of the values in which two settings, as plain dicts, differ."""
+    names: list[str] = []
+    for key in [*old, *(key for key in new if key not in old)]:
+        before, after = old.get(key), new.get(key)
+        if isinstance(before, dict) and isinstance(after, dict):
+            names += differing_keys(before, after, f"{prefix}{key}.")
+        elif before != after:
+            names.append(prefix + key)
+    return names
+
+
+@contextmanager
+def stopping_on_signals(run: Run[Any, Any]) -> Iterator[None]:
+    """Make Ctrl-C and SIGTERM finish the step and save, instead of losing the work since the last save."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        run.interrupted = True
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def read_log(path: Path) -> list[Row]:
+    """Read the rows of a log; a last line that a crash cut off is ignored, and a missing file has no rows.
+
+    Raises:
+        ResumeMismatch: the file is not such a log.
+    """
+    if not path.exists():
+        return []
+    whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
+    try:
+        rows = [json.loads(line) for line in whole.splitlines()]
+        if all(isinstance(row["step"], int) for row in rows):
+            return rows
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise ResumeMismatch(f"{path} is not a training log; choose another --out")
+
+
+def draw_curve(rows: list[Row], path: Path, title: str) -> None:
+    """Draw training and held-out loss over tokens, as PNG; nothing if there is no row yet."""
+    trained = [(row["tokens"], row["loss"]) for row in rows if "loss" in row]
+    held_out = [(row["tokens"], row["heldout"]) for row in rows if "heldout" in row]
+    if not trained:
+        return
+    # imported here, because it takes a second; not pyplot, which needs a display and has global state
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
+
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    axes.plot(*zip(*trained, strict=True), linewidth=0.8, alpha=0.6, label="training")
+    if held_out:
+        axes.plot(*zip(*held_out, strict=True), marker="o", markersize=3, label="held out")
+    axes.set(xlabel="tokens", ylabel="nats a token", title=title)
+    axes.set_ylim(top=min(max(loss for _, loss in trained), 2 * trained[-1][1]))
+    axes.xaxis.set_major_formatter(EngFormatter())
+    axes.grid(alpha=0.3)
+    axes.legend()
+    with atomic_file(path) as beside:
+        figure.savefig(beside, format="png", dpi=120)

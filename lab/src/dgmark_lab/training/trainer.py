@@ -1,0 +1,245 @@
+"""Training of the storyteller and the judge, the same for both and for every device.
+
+A step draws rows and masks (functions of seed and step), sums the loss of its parts, clips the gradients, steps both
+optimizers, and averages the weights.
+"""
+
+import time
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from dgmark.errors import CheckpointFormat
+from dgmark.models.load import faster_dtype
+from dgmark_lab.training.config import OptimizerSettings, TrainingConfig
+from dgmark_lab.training.corpus import (
+    Corpus,
+    prepare_corpus,
+    read_documents,
+    sentence_ends,
+    special_ids,
+    training_tokenizer,
+)
+from dgmark_lab.training.layout import save_model
+from dgmark_lab.training.networks import Network, build_network, new_network, weights_fingerprint
+from dgmark_lab.training.objective import (
+    Batch,
+    HeldOut,
+    autoregressive,
+    cross_entropy,
+    held_out_rows,
+    masked_diffusion,
+    nelbo,
+    to_device,
+    weighted_loss,
+)
+from dgmark_lab.training.rows import RowSource
+from dgmark_lab.training.run import Run, stopping_on_signals
+
+MODEL, TOKENS = "model", "tokens"
+
+
+class Trainer(Run[TrainingConfig, Batch]):
+    """A run of the storyteller or the judge; its folder also holds the model with averaged weights.
+
+    Args:
+        config: the settings.
+        corpus: the training data.
+        out: the run's folder.
+        device: the device to train on.
+        init: a model folder to start from; ignored when a run resumes.
+        held_out: rows for regular evaluation.
+
+    Raises:
+        SettingsError: the settings do not fit the data, the tokenizer or `init`.
+        ResumeMismatch: the folder holds a run with other settings or data.
+    """
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        corpus: Corpus,
+        out: Path,
+        device: torch.device,
+        *,
+        init: Path | None = None,
+        held_out: HeldOut | None = None,
+    ) -> None:
+        super().__init__(config, corpus.manifest["made_from"], out, device, config.card.name)
+        self.held_out = held_out
+        self.tokenizer = corpus.tokenizer
+        self.special = special_ids(self.tokenizer)
+        if config.masking is not None and self.special.mask is None:
+            raise CheckpointFormat(f"{corpus.folder}: the tokenizer has no mask token; a storyteller needs one")
+        self.rows = RowSource(corpus, config.rows, self.special.end, sentence_ends(self.tokenizer), config.seed)
+        if self.state is not None:
+            self.network = build_network(self.facts["family"], self.facts["network"])
+        else:
+            self.network = new_network(config, self.tokenizer.vocab_size, self.special, init)
+            start = None
+            if init is not None:
+                start = {"name": init.name, "weights": weights_fingerprint(self.network.module)}
+            self.facts = {"family": self.network.family, "network": self.network.config, "start": start}
+        self.facts |= {"device": device_name(device), "data": corpus.manifest}
+        module = self.network.module.to(device).train()
+        self.average = averaged(module, config.optimizer.ema_decay)
+        self.optimizers = make_optimizers(module, config.optimizer, device)
+        self.resume()
+        if config.speed.compile:
+            self.network.compile()
+
+    def tensors(self) -> dict[str, Any]:
+        """Return weights, their average, and both optimizers."""
+        parts = zip(("module", "average", "muon", "adamw"), self._parts(), strict=True)
+        return {name: part.state_dict() for name, part in parts}
+
+    def restore(self, tensors: dict[str, Any]) -> None:
+        """Load weights, their average, and both optimizers."""
+        for state, part in zip(tensors.values(), self._parts(), strict=True):
+            part.load_state_dict(state)
+
+    def _parts(self) -> tuple[Any, ...]:
+        return (self.network.module, self.average, *self.optimizers)
+
+    def batch(self, step: int) -> Batch:
+        """Return the batch of a step (from 0)."""
+        rows = self.rows.step(step)
+        if self.config.masking is None:
+            return autoregressive(rows)
+        return masked_diffusion(rows, self.rows.masks_rng(step), self.config.masking, self._mask_id())
+
+    def update(self, batch: Batch) -> Tensor:
+        """Make one step, and return (loss, plain cross entropy), still on the device."""
+        measured = torch.zeros(2, dtype=torch.float64, device=self.device)
+        for part in batch.split(self.config.speed.micro_rows):
+            if not len(part.targets):
+                continue
+            inputs, positions, targets, weights = to_device(part, self.device)
+            with self._autocast():
+                logits = self.network.logits_at(inputs, positions)
+            loss, plain = weighted_loss(logits, targets, weights)
+            loss.backward()  # type: ignore[no-untyped-call]
+            share = len(part.targets) / len(batch.targets)
+            measured += torch.stack([loss.detach(), plain * share])
+        clip_grad_norm_(self.network.module.parameters(), self.config.optimizer.clip_norm)
+        self.take_step()
+        self.average.update_parameters(self.network.module)
+        self.tokens += batch.inputs.size
+        return measured
+
+    def evaluate(self) -> dict[str, float]:
+        """Measure the averaged weights on the held-out rows, with the same masks every time."""
+        if self.held_out is None:
+            return {}
+        network = Network(self.network.family, self.average.module.train(False))
+        rows = self.held_out.first(self.config.record.evaluate_rows)
+        with self._autocast():
+            if self.config.masking is None:
+                bound = cross_entropy(network, rows)
+            else:
+                bound = nelbo(network, rows, self._mask_id(), repeats=2)
+        return {"heldout": bound.per_token, "heldout_per_character": bound.per_character}
+
+    def save(self) -> None:
+        """Write the state file, and the averaged weights as a model folder."""
+        super().save()
+        network = Network(self.network.family, self.average.module)
+        save_model(network, self.tokenizer, self.special, self.out / MODEL, context=self.config.rows.length)
+
+    def _mask_id(self) -> int:
+        assert self.special.mask is not None  # checked at the start
+        return self.special.mask
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        mode = self.config.speed.autocast
+        on = mode == "bf16" or (mode == "auto" and faster_dtype(self.device) == torch.bfloat16)
+        return torch.autocast(self.device.type, torch.bfloat16) if on else nullcontext()
+
+
+def make_optimizers(
+    module: nn.Module, settings: OptimizerSettings, device: torch.device
+) -> tuple[torch.optim.Muon, torch.optim.AdamW]:
+    """Make Muon for the matrices of the blocks, and AdamW for embeddings, heads, norms and biases."""
+    matrices, others = split_parameters(module)
+    muon = torch.optim.Muon(
+        [{"params": matrices, "peak": settings.muon_lr}],
+        momentum=settings.muon_momentum,
+        weight_decay=settings.weight_decay,
+    )
+    adamw = torch.optim.AdamW(
+        [{"params": others, "peak": settings.adamw_lr}],
+        betas=settings.adamw_betas,
+        weight_decay=settings.weight_decay,
+        fused=device.type == "cuda",
+    )
+    return muon, adamw
+
+
+def split_parameters(module: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """Return (matrices of the blocks, all other parameters); a block is a member of a `ModuleList`."""
+    inside = {
+        id(param)
+        for blocks in module.modules()
+        if isinstance(blocks, nn.ModuleList)
+        for param in blocks.parameters()
+        if param.ndim == 2
+    }
+    params = list(module.parameters())
+    return [one for one in params if id(one) in inside], [one for one in params if id(one) not in inside]
+
+
+def averaged(module: nn.Module, decay: float) -> AveragedModel:
+    """Make an exponential moving average of a module's weights; short at first, so that it forgets the random start.
+
+    Args:
+        module: the module; its weights are copied.
+        decay: decay of the average, once (1 + step) / (10 + step) exceeds it.
+    """
+
+    def update(averages: Any, weights: Any, step: Tensor | int) -> None:
+        share = min(decay, float((1 + step) / (10 + step)))
+        get_ema_multi_avg_fn(share)(averages, weights, step)  # type: ignore[no-untyped-call]
+
+    return AveragedModel(module, multi_avg_fn=update)
+
+
+def device_name(device: torch.device) -> str:
+    """Return the device's name for the model card: the GPU's, or the number of CPU threads."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{torch.get_num_threads()} {device.type.upper()} threads"
+
+
+def train(
+    config: TrainingConfig,
+    data: Path,
+    out: Path,
+    *,
+    heldout: Path | None = None,
+    init: Path | None = None,
+    max_seconds: float | None = None,
+    device: torch.device,
+) -> Trainer:
+    """Prepare the data if needed, and train for a while; return the run.
+
+    Raises:
+        DgmarkError: settings, data or folders are unusable; the message says what to do.
+    """
+    start = time.monotonic()
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+    known = None if config.tokenizer.source == "new" else training_tokenizer(config.tokenizer.source)
+    corpus = prepare_corpus(data, out / TOKENS, tokenizer=known, vocab_size=config.tokenizer.vocab_size)
+    rows = None
+    if heldout is not None:
+        documents = list(read_documents(heldout))
+        rows = held_out_rows(documents, corpus.tokenizer, config.rows.length, config.record.evaluate_rows)
+    run = Trainer(config, corpus, out, device, init=init, held_out=rows)
+    with stopping_on_signals(run):
+        run.train(None if max_seconds is None else max_seconds - (time.monotonic() - start))
+    return run
