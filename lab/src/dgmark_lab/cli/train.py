@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from dgmark.cli.help_page import Command
 
 from dgmark.cli.console import command_errors, stdout
-from dgmark.cli.help_page import Command
 from dgmark.rows.outputs import atomic_write
 
 if TYPE_CHECKING:
