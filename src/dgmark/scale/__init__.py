@@ -1,9 +1,9 @@
-"""Many texts on many machines, with Ray Data: `detect` and `generate` over datasets, and over files into a folder.
+"""Many texts on many machines, with Ray Data: files of texts or prompts to a folder of Parquet files that resumes.
 
 Needs the extra `scale`. Knows nothing of how a text is scored or made.
 """
 
-from dgmark.scale.detecting import detect, detect_files
-from dgmark.scale.generating import generate, generate_files
+from dgmark.scale.detect import detect_files
+from dgmark.scale.generate import generate_files
 
-__all__ = ["detect", "detect_files", "generate", "generate_files"]
+__all__ = ["detect_files", "generate_files"]

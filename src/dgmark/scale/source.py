@@ -9,11 +9,9 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as arrow
 from pyarrow import fs
 from ray.data import DataContext
@@ -64,10 +62,10 @@ def sources_of(names: Iterable[str], out: str, on_skip: Callable[[str], object])
 
     Raises:
         InputError: a name leads nowhere, or to a folder without such files.
-        SettingsError: a file is of another kind or is named twice, or inputs and output are not apart.
+        SettingsError: a file is of another kind or is named twice, or the output and an input lie in each other.
     """
     names = list(names)
-    _check_apart(names, out)
+    _check_output(names, out)
     found = [source for name in names for source in _sources_in(name, on_skip)]
     if not found:
         raise InputError("there is no input: give files or folders")
@@ -79,21 +77,20 @@ def sources_of(names: Iterable[str], out: str, on_skip: Callable[[str], object])
     return found
 
 
-def _check_apart(names: Iterable[str], out: str) -> None:
-    system, folder = located(out)
-    written = f"{system.type_name}:{os.path.realpath(folder) if _is_local(system) else folder.rstrip('/')}/"
+def _check_output(names: Iterable[str], out: str) -> None:
+    written = _canonical(out)
     for name in names:
-        system, path = located(name)
-        read = f"{system.type_name}:{os.path.realpath(path) if _is_local(system) else path.rstrip('/')}/"
+        read = _canonical(name)
         if written.startswith(read) or read.startswith(written):
             raise SettingsError(
-                f"the output {out} and the input {name} are not apart, so that a run would read its own rows: "
-                "choose another --out"
+                f"one of the output {out} and the input {name} lies in the other, so that a run would read its own "
+                "rows: choose another --out"
             )
 
 
-def _is_local(system: fs.FileSystem) -> bool:
-    return isinstance(system, fs.LocalFileSystem)
+def _canonical(name: str) -> str:
+    system, path = located(name)
+    return f"{system.type_name}:{os.path.realpath(path) if isinstance(system, fs.LocalFileSystem) else path}/"
 
 
 def located(name: str) -> tuple[fs.FileSystem, str]:
@@ -139,8 +136,16 @@ def _sources_in(name: str, on_skip: Callable[[str], object]) -> Iterator[Source]
         yield Source(named[file], file, system)
 
 
-class Texts(Datasource):
-    """The rows of files, one task a file; see `ITEMS`."""
+class RowSource(Datasource):
+    """The rows of files, one task a file; see `ITEMS`.
+
+    Args:
+        sources: the files.
+        item: the text, ids or prompt of a row.
+        settings: hash of the run's settings, a part of `row`.
+        column: the column that holds the texts.
+        max_chars: characters of the longest text.
+    """
 
     def __init__(
         self,
@@ -151,22 +156,9 @@ class Texts(Datasource):
         column: str,
         max_chars: int,
     ) -> None:
-        """Say what to read.
-
-        Args:
-            sources: the files.
-            item: the text, or ids, of a row.
-            settings: hash of the run's settings, a part of `row`.
-            column: the column that holds the texts.
-            max_chars: characters of the longest text.
-        """
         super().__init__()  # type: ignore[no-untyped-call]
         self._sources = list(sources)
         self._read = partial(_tables, item=item, settings=settings, column=column, max_chars=max_chars)
-
-    def get_name(self) -> str:
-        """The name of the operation in Ray's bars and logs."""
-        return "Texts"
 
     def estimate_inmemory_data_size(self) -> int | None:
         """Unknown before the files are read."""
@@ -194,31 +186,28 @@ def _tables(
     source: Source, *, item: Callable[[Row | BadRow], Item | BadRow], settings: str, column: str, max_chars: int
 ) -> Iterator[arrow.Table]:
     """The rows of one file as tables of 64 rows, or fewer if they are long."""
-    items = enumerate(_items(source, item, column, max_chars))
-    while rows := list(_up_to(islice(items, _ROWS), source.place, settings)):
+    rows: list[Row] = []
+    size = 0
+    for place, one in enumerate(_items(source, item, column, max_chars)):
+        rows.append(_row(source.place, place, one, settings))
+        size += len(rows[-1]["text"] or ()) + 8 * len(rows[-1]["token_ids"] or ())
+        if len(rows) == _ROWS or size > _BLOCK_BYTES:
+            yield arrow.Table.from_pylist(rows, schema=ITEMS)
+            rows, size = [], 0
+    if rows:
         yield arrow.Table.from_pylist(rows, schema=ITEMS)
 
 
-def _up_to(items: Iterable[tuple[int, Item | BadRow]], file: str, settings: str) -> Iterator[Row]:
-    size = 0
-    for place, item in items:
-        row = _row(file, place, item, settings)
-        yield row
-        size += len(row["text"] or ()) + 8 * len(row["token_ids"] or ())
-        if size > _BLOCK_BYTES:
-            return
-
-
 def _row(file: str, place: int, item: Item | BadRow, settings: str) -> Row:
-    if isinstance(item, Item) and isinstance(item.content, str) and not _is_unicode(item.content):
+    if isinstance(item, Item) and isinstance(item.content, str) and item.content != _printable(item.content):
         item = BadRow(
             item.row_id, "the text holds half of a surrogate pair, which Arrow's tables cannot: mend the text"
         )
     content = item.content if isinstance(item, Item) else None
-    told = ["" if content is None else sha256_of(content), settings, file, str(place)]
+    parts = ["" if content is None else sha256_of(content), settings, file, str(place)]
     return {
         # the same row of the same file with the same text under the same settings, in each run
-        "row": hashlib.sha256("\0".join(told).encode("utf-8", "surrogatepass")).hexdigest()[:32],
+        "row": hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32],
         "id": _printable(item.row_id),
         "place": place,
         "text": content if isinstance(content, str) else None,
@@ -229,14 +218,6 @@ def _row(file: str, place: int, item: Item | BadRow, settings: str) -> Row:
 
 def _printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _items(
@@ -260,16 +241,8 @@ def _rows(source: Source, column: str, max_chars: int) -> Iterator[Row | BadRow]
         yield from parse_rows(bounded_lines(io.BufferedReader(file), largest_line(max_chars)), source.name)
 
 
-def from_dataset(row: Row, column: str = "text") -> Item | BadRow:
-    """The text or ids of a row of a dataset: its `id`, and its `column` or `token_ids`, or its `error`."""
-    if row.get("id") is None:
-        return BadRow("", 'no "id", by which its result could be known')
-    row_id = str(row["id"])
-    if row.get("error") is not None:
-        return BadRow(row_id, row["error"])
-    content: Any = row[column] if row.get(column) is not None else row.get("token_ids")
-    if isinstance(content, np.ndarray):  # Arrow's tensors
-        content = content.tolist()
-    if not isinstance(content, str | list):
-        return BadRow(row_id, f'no "{column}" and no "token_ids"')
-    return Item(row_id, content)
+def item_in(row: Row) -> Item | BadRow:
+    """The text, ids or error of a row of `ITEMS`."""
+    if row["error"] is not None:
+        return BadRow(row["id"], row["error"])
+    return Item(row["id"], row["text"] if row["text"] is not None else row["token_ids"])

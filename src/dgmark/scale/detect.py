@@ -1,0 +1,148 @@
+"""`detect_files`: score the texts of many files on a Ray cluster into a folder."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import pyarrow as arrow
+import ray
+from ray.data import Dataset
+
+from dgmark.detection.detector import Detector
+from dgmark.detection.many import Extras, Tally, score, settings_hash, to_row
+from dgmark.detection.scorer import Scorer
+from dgmark.documents.document import TEXT_COLUMN
+from dgmark.rows.texts import MAX_CHARS, item_of
+from dgmark.scale.cluster import workers_of
+from dgmark.scale.folder import DONE, ERROR, KIND, ROW
+from dgmark.scale.run import run_files
+from dgmark.scale.source import RowSource, item_in
+from dgmark.watermark.key import WatermarkKey, check_key
+
+# some hundred texts for a worker at a time, some thousand rows for a file
+BLOCK_BYTES, FILE_ROWS, _BATCH = 2**17, 4096, 64
+_TEXTS = (
+    *(ROW, "id", KIND, ERROR, "verdict", "key_fingerprint", "summary", "mode", "scheme", "uncertain_because"),
+    *("source_sha256", "settings"),
+)
+_NUMBERS = (
+    *("p_value", "z_score", "green_fraction", "fpr", "p_intact", "p_aligned", "edited_fraction", "z_window"),
+    "p_published",
+)
+_COUNTS = (
+    *("num_tokens_scored", "num_tokens_matched", "shift", "shifts_tested", "draws", "keys_tested", "subkeys_tested"),
+    "schema",
+)
+
+
+def columns_of(*, payload: bool = False) -> arrow.Schema:
+    """The columns of detections: those of the rows of `dgmark detect --out`, with `row`, `kind` and `error`.
+
+    Args:
+        payload: with the sub-key found.
+    """
+    counts, numbers = (("subkey",), ("subkey_confidence",)) if payload else ((), ())
+    span = {
+        "start": arrow.int64(),
+        "end": arrow.int64(),
+        "num_tokens_scored": arrow.int64(),
+        "p_value": arrow.float64(),
+    }
+    span |= dict.fromkeys(counts, arrow.int64())
+    return arrow.schema(
+        dict.fromkeys(_TEXTS, arrow.string())
+        | dict.fromkeys((*_NUMBERS, *numbers), arrow.float64())
+        | dict.fromkeys((*_COUNTS, *counts), arrow.int64())
+        | {"guaranteed": arrow.bool_(), "normalised": arrow.list_(arrow.string())}
+        | {"spans": arrow.list_(arrow.struct(span))}
+    )
+
+
+class Detect:
+    """Scores batches in one process of the cluster. Its name is what Ray's bars and logs show."""
+
+    def __init__(self, scorer: "ray.ObjectRef[Scorer]", extras: Extras, settings: str) -> None:
+        self._scorer: Scorer = ray.get(scorer)
+        self._extras, self._settings = extras, settings
+
+    def __call__(self, batch: arrow.Table) -> arrow.Table:
+        """Score the rows of a table in their order."""
+        given = batch.to_pylist()
+        scored = score(self._scorer, map(item_in, given), self._extras)
+        rows = [to_row(one, payload=self._extras.payload) for one in scored]
+        for row, source in zip(rows, given, strict=True):
+            row |= {ROW: source[ROW], KIND: ERROR if "error" in row else DONE, "settings": self._settings}
+        return arrow.Table.from_pylist(rows, schema=columns_of(payload=self._extras.payload))
+
+
+def detect_files(
+    scorer: Scorer | WatermarkKey,
+    inputs: str | Iterable[str],
+    out: str,
+    *,
+    address: str = "local",
+    workers: int | None = None,
+    ids: bool = False,
+    spans: bool = False,
+    payload: bool = False,
+    text_column: str = TEXT_COLUMN,
+    max_chars: int = MAX_CHARS,
+    on_resume: Callable[[int], object] | None = None,
+) -> Tally:
+    """Score the texts of many files on a cluster into a folder, as `dgmark detect --ray` does.
+
+    A second run with the same settings scores the rows that are missing: after a crash, and of files that were added.
+    The keys are an object in Ray's store: they stand in no log and in no name of a task.
+
+    Args:
+        scorer: a `Detector`, a `Keyring`, or a key, for which a `Detector` is made.
+        inputs: .jsonl and .parquet files (columns id, text, token_ids), and folders of these: paths that all nodes
+            see, or addresses such as `s3://bucket/folder`.
+        out: the folder to write, a path or an address; see `dgmark.scale.folder`.
+        address: "local" for this machine alone, "auto", or the address of a Ray cluster. Where Ray is connected
+            already, that cluster is used.
+        workers: number of processes; by default as many as the cluster has processors for.
+        ids: score the "token_ids" of rows that also hold "text".
+        spans: also find the spans that carry the mark.
+        payload: also state the sub-key found, which is the payload of the text.
+        text_column: the column or field that holds the texts.
+        max_chars: characters of the longest text.
+        on_resume: called with the number of rows that the folder holds, before any text is scored.
+
+    Returns:
+        The counts of all rows of the folder, including those of earlier runs.
+
+    Raises:
+        SettingsError: `scorer` cannot do what is asked for, an input is of another kind, or no cluster answers.
+        InputError: an input does not exist, the folder cannot be written, or another run is writing it.
+        ResumeMismatch: the folder holds another run.
+    """
+    if not isinstance(scorer, Scorer):
+        check_key(scorer)
+        scorer = Detector(scorer)
+    extras = Extras(spans=bool(spans), payload=bool(payload))
+    extras.check(scorer)
+    scorer.reader.tokenizer  # noqa: B018 (a wrong tokenizer is an error of the key, not of each row)
+    settings = settings_hash(scorer, extras, ids=bool(ids))
+    item = partial(item_of, prefer_ids=bool(ids), text_column=text_column, max_chars=max_chars)
+
+    def work(texts: Dataset) -> Dataset:
+        return texts.map_batches(
+            Detect,
+            fn_constructor_kwargs={"scorer": ray.put(scorer), "extras": extras, "settings": settings},
+            batch_size=_BATCH,
+            batch_format="pyarrow",
+            **workers_of(workers, on_gpu=False),
+        )
+
+    return run_files(
+        inputs,
+        out,
+        work,
+        partial(RowSource, item=item, settings=settings, column=text_column, max_chars=max_chars),
+        {"command": "detect", "settings": settings, "text_column": text_column, **scorer.shared_fields},
+        address=address,
+        counted="verdict",
+        block_bytes=BLOCK_BYTES,
+        file_rows=FILE_ROWS,
+        on_resume=on_resume,
+    )
