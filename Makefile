@@ -38,9 +38,8 @@ soak: .venv/.dev
 	DGMARK_FUZZED_DOCUMENTS=300 $(BIN)/python -m pytest tests/documents/test_fuzz.py
 	$(BIN)/python -m soak $(if $(SECONDS),--seconds $(SECONDS)) $(MORE)
 
-# The site goes to site/; open site/index.html. The reference pages are written from the code first.
+# The site goes to site/; open site/index.html. Its reference pages are made from the code.
 docs: .venv/.docs
-	$(BIN)/python docs/generate.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
 

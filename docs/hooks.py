@@ -1,4 +1,4 @@
-"""MkDocs hooks: pages link to files of the repository outside `docs/`; the site gets a page for each of those files.
+"""MkDocs hooks: the reference of commands and settings, and pages for linked files of the repository outside `docs/`.
 
 A Markdown file becomes a page, a source file becomes a page that shows it with line numbers, anything else is copied.
 """
@@ -9,13 +9,38 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import typer
 from mkdocs.structure.files import File
+from typer.cli import get_docs_for_click
+
+from dgmark.cli import app
+from dgmark.decode.config import setting_fields
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DOCS = REPOSITORY / "docs"
 SOURCES = {".py": "python", ".toml": "toml", ".txt": "text", "": "text"}
 _LINK = re.compile(r"(?<=\]\()(?P<path>[^)#:\s]+)(?P<anchor>#[^)\s]*)?(?=\))")
 _FENCE = re.compile(r"^\s*```")
+
+
+def commands() -> str:
+    """Every command with its arguments and options, as `--help` describes them."""
+    root = typer.main.get_command(app)
+    described = get_docs_for_click(obj=root, ctx=typer.Context(root), name="dgmark", indent=1)
+    return "\n" + described
+
+
+def settings() -> str:
+    """A table of the fields of `DecodeConfig`."""
+    rows = [
+        (f"`{one.name}`", ", ".join(map(str, one.choices)), one.default_text or "none", one.help)
+        for one in setting_fields()
+    ]
+    table = [("setting", "choices", "default", "meaning"), ("---",) * 4, *rows]
+    return "\n" + "".join(f"| {' | '.join(row)} |\n" for row in table)
+
+
+GENERATED = {"reference/commands.md": commands, "reference/decoding-options.md": settings}
 
 
 def on_files(files: Any, *, config: Any) -> Any:
@@ -38,6 +63,8 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
     """Turn links to files of the repository into links to their pages."""
     here = page.file.src_uri
     original = _original(here)
+    if here in GENERATED:
+        markdown += GENERATED[here]()
 
     def rewritten(match: re.Match[str]) -> str:
         target = (original.parent / match["path"]).resolve()

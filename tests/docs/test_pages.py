@@ -1,0 +1,134 @@
+"""The pages agree with the repository: links, the commands and the Python of examples, the table of dependencies."""
+
+import ast
+import importlib
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from dgmark.cli import app
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(page for part in ("docs", "builtin", "lab") for page in (ROOT / part).rglob("*.md"))]
+)
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", flags=re.DOTALL | re.MULTILINE)
+
+of_every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+
+
+# --- links
+
+
+def targets(page: Path) -> list[str]:
+    """What the page's relative links point to; code is no link."""
+    found = LINK.findall(CODE.sub("", page.read_text(encoding="utf-8")))
+    return [target for target in found if not re.match(r"[a-z]+:", target)]
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """The anchors that GitHub and the site give a page's headings."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return frozenset(re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings)
+
+
+@of_every_page
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in targets(page):
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        assert there.is_relative_to(ROOT), f"{target}: outside the repository"
+        assert there.exists(), f"{target}: no such file"
+        if anchor and there.suffix == ".md" and there.parent.name != "reference":  # which `make docs` fills and checks
+            assert anchor in anchors(there), f"{target}: no such heading; there are {sorted(anchors(there))}"
+
+
+# --- examples
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """Language and source of a page's code blocks."""
+    return BLOCK.findall(page.read_text(encoding="utf-8"))
+
+
+def commands(source: str) -> Iterator[list[str]]:
+    """The words of each `dgmark` command in a block, up to a pipe or a redirection."""
+    for line in source.splitlines():
+        for part in re.split(r"[|>]", line.split("#")[0]):
+            if part.strip().startswith("dgmark "):
+                yield shlex.split(part.replace("$SETTINGS", ""))[1:]
+
+
+def command_of(words: list[str]) -> tuple[Any, list[str]]:
+    """The command that the first words name, and the others."""
+    command: Any = typer.main.get_command(app)
+    while hasattr(command, "commands") and words and not words[0].startswith("-"):
+        assert words[0] in command.commands, f"no such command: {words[0]}"
+        command, words = command.commands[words[0]], words[1:]
+    return command, words
+
+
+@of_every_page
+def test_the_commands_of_examples_have_the_options_that_they_are_given(page: Path) -> None:
+    for language, source in blocks(page):
+        if language in ("", "sh"):
+            for words in commands(source):
+                command, rest = command_of(words)
+                known = {flag for option in command.params for flag in (*option.opts, *option.secondary_opts)}
+                given = {word.split("=")[0] for word in rest if word.startswith("--")}
+                assert given <= known | {"--help"}, f"{words}: no option {given - known}"
+
+
+@of_every_page
+def test_the_python_of_examples_imports_names_that_are_there(page: Path) -> None:
+    for language, source in blocks(page):
+        if language != "python":
+            continue
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "dgmark":
+                module = importlib.import_module(node.module)
+                for name in node.names:
+                    assert hasattr(module, name.name) or find_spec(f"{node.module}.{name.name}"), ast.unparse(node)
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "dgmark":
+                assert hasattr(importlib.import_module("dgmark"), node.attr), f"dgmark.{node.attr}"
+
+
+# --- dependencies
+
+
+def declared() -> dict[str, set[str]]:
+    """Each package of both pyproject.toml, and what installs it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    lab = tomllib.loads((ROOT / "lab" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    groups = {
+        "always": project["project"]["dependencies"],
+        "build": project["build-system"]["requires"],
+        "lab": lab["dependencies"] + lab["optional-dependencies"]["bench"],
+        **project["project"]["optional-dependencies"],
+    }
+    found: dict[str, set[str]] = {}
+    for group, requirements in groups.items():
+        for requirement in requirements:
+            name = re.split(r"[\[<>=!~; ]", requirement)[0]
+            if name != "dgmark":
+                found.setdefault(name, set()).add(group)
+    return found
+
+
+def test_the_table_names_each_dependency_and_what_installs_it() -> None:
+    page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w-]+)` \| ([^|]+) \| ([^|]+) \|$", page, flags=re.MULTILINE)
+    assert {name: set(installed.replace("`", "").split(", ")) for name, installed, _ in rows} == declared()
+    assert len(rows) == len(declared())

@@ -1,0 +1,132 @@
+"""The package as a whole, seen from a Python of its own: what importing it costs and offers, what it carries."""
+
+import importlib
+import json
+import pkgutil
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import dgmark
+from dgmark.checkpoint.folder import BUILTINS, builtin_folder, find_checkpoint
+from dgmark.errors import MissingExtra
+from support.fresh_process import run_fresh
+
+SOURCES = Path(dgmark.__file__).parent
+PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+LARGEST_CORE = 2_000_000  # bytes before compression; weights are a distribution of their own
+HEAVY = {"torch", "transformers", "safetensors", "scipy", "sympy", "pyarrow", "matplotlib", "confusable_homoglyphs"}
+LOADED = "\nimport json, sys; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+# the packages of the contract that forbids torch, and the command line, which keeps to it where no command needs it
+CONTRACTS = PROJECT["tool"]["importlinter"]["contracts"]
+(TORCH_FREE,) = (one["source_modules"] for one in CONTRACTS if "torch" in one.get("forbidden_modules", ()))
+
+
+# --- what is loaded
+
+
+def heavy_after(code: str) -> set[str]:
+    """The heavy packages that are loaded once `code` has run."""
+    loaded: list[str] = json.loads(run_fresh(code + LOADED).splitlines()[-1])
+    assert "sys" in loaded
+    return HEAVY & set(loaded)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "dir(dgmark); dgmark.__all__; dgmark.__version__",
+        "print(dgmark.Detector(dgmark.WatermarkKey.generate()).detect('some text').verdict)",
+        "dgmark.detect(list(range(4, 6000)), dgmark.WatermarkKey.generate(modulus=3))",
+    ],
+    ids=["names", "short text", "long text"],
+)
+def test_keys_and_detection_need_no_heavy_package(code: str) -> None:
+    assert heavy_after(f"import dgmark; {code}") == set()
+
+
+@pytest.mark.parametrize("package", [*TORCH_FREE, "dgmark.cli"])
+def test_no_module_of_a_light_package_needs_a_heavy_one(package: str) -> None:
+    root = importlib.import_module(package)
+    inside = pkgutil.walk_packages(getattr(root, "__path__", []), f"{root.__name__}.")
+    assert heavy_after("import " + ", ".join([root.__name__, *(module.name for module in inside)])) == set()
+
+
+def test_the_check_notices_a_heavy_package() -> None:
+    assert "scipy" in heavy_after("import dgmark, scipy")
+
+
+# --- what there is
+
+
+@pytest.mark.parametrize("name", dgmark.__all__)
+def test_every_public_name_resolves_and_is_documented(name: str) -> None:
+    assert (getattr(dgmark, name).__doc__ or "").strip()
+
+
+def test_the_public_names_are_listed_once() -> None:
+    assert dir(dgmark) == dgmark.__all__ == sorted(set(dgmark.__all__))
+    with pytest.raises(AttributeError, match="module 'dgmark' has no attribute 'no_such_name'"):
+        dgmark.no_such_name  # noqa: B018
+
+
+def test_no_package_has_the_name_of_a_public_function() -> None:
+    packages = {path.parent.name for path in SOURCES.rglob("__init__.py")}
+    functions = {name for name in dgmark.__all__ if callable(getattr(dgmark, name))}
+    assert "detect" in functions
+    assert not packages & functions
+
+
+def test_the_core_carries_no_weights() -> None:
+    files = [path for path in SOURCES.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    assert len(files) > 100
+    assert not [path for path in files if path.suffix in {".safetensors", ".bin", ".gguf"}]
+    assert sum(path.stat().st_size for path in files) < LARGEST_CORE
+
+
+# --- what is not installed
+
+
+def test_what_needs_torch_says_how_to_install_it() -> None:
+    code = """
+import sys
+sys.modules["torch"] = None  # as if it were not installed
+import dgmark
+try:
+    dgmark.generate
+except ImportError as error:
+    print(error)
+"""
+    assert run_fresh(code).strip() == (
+        "dgmark.generate needs torch and transformers: run `pip install '.[generate]'` in a checkout of dgmark"
+    )
+
+
+def test_what_a_hint_says_to_install_exists() -> None:
+    named = {
+        name for path in SOURCES.rglob("*.py") for name in re.findall(r"install_hint\('(\w+)'\)", path.read_text())
+    }
+    assert len(named) >= 4
+    assert named <= set(PROJECT["project"]["optional-dependencies"])
+
+
+@pytest.mark.parametrize("name", BUILTINS)
+def test_without_the_built_in_models_it_says_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dgmark.checkpoint.folder.find_spec", lambda _: None)
+    with pytest.raises(MissingExtra, match=rf"the built-in {name} .* run `pip install ./builtin`"):
+        find_checkpoint(name)
+
+
+def test_a_model_of_ones_own_needs_no_built_in_one(tmp_path: Path) -> None:
+    """A key and a detection with a tokenizer of one's own, where the built-in models are not installed."""
+    for file in ("config.json", "tokenizer.json"):
+        (tmp_path / file).write_bytes((builtin_folder("storyteller") / file).read_bytes())
+    code = (
+        "import sys; sys.modules['dgmark_builtin'] = None\n"
+        "import dgmark\n"
+        f"key = dgmark.WatermarkKey.generate({str(tmp_path)!r})\n"
+        "print(dgmark.Detector(key).detect('A text of some words, and no more than that.').num_tokens_scored > 5)\n"
+    )
+    assert run_fresh(code).strip() == "True"
