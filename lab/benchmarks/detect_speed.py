@@ -15,7 +15,7 @@ import numpy as np
 
 from corpus import bench_key
 from dgmark import Detector, Keyring, WatermarkKey
-from dgmark.detection.match_null import MatchNull, residue_counts
+from dgmark.detection.exact_test import MatchNull, residue_counts
 from dgmark.watermark.groups import SECRET_BYTES, group_table
 from dgmark_lab.experiments.prompt_sets import BUILTIN_PROMPTS
 from scoring import random_key

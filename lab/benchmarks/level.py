@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 
 from corpus import RUNS, bench_key
 from dgmark.checkpoint.tokenizer import load_tokenizer
-from dgmark.detection.strip import COLOURS, new_figure, save
+from dgmark.report.picture import COLOURS, new_figure, save
 from dgmark.rows.jsonl import BadRow, read_rows
 from scoring import Scores, fair_window_draws, random_key, score
 

@@ -6,12 +6,10 @@ from functools import cache
 import numpy as np
 from jaxtyping import Float, Int
 
-from dgmark.detection.aligned import aligned_test
-from dgmark.detection.evidence import KeyTest
-from dgmark.detection.intact import IntactTest
-from dgmark.detection.match_null import z_score
+from dgmark.detection.detector import KeyTest
+from dgmark.detection.edit_test import aligned_test, window_statistic
+from dgmark.detection.exact_test import ExactTest, z_score
 from dgmark.detection.reader import ScoredIds
-from dgmark.detection.windows import window_statistic
 from dgmark.watermark.groups import SECRET_BYTES, WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
 
@@ -33,13 +31,13 @@ def score(key: WatermarkKey, ids: Int[np.ndarray, " n"]) -> Scores:
     """Score ids that start at position 0. The paper's statistics assume this phase; ours find it."""
     positions = np.arange(len(ids))
     matched = key.tables.matching(ids, positions)
-    best = min(IntactTest(key.tables, "any", 0).hypotheses(ids, positions), key=lambda h: h.p_value)
+    best = min(ExactTest(key.tables, "any", 0).hypotheses(ids, positions), key=lambda h: h.p_value)
     return Scores(
         z=abs(z_score(int(matched.sum()), len(ids), key.spec.modulus)),
         windows=tuple(float(window_statistic(matched, key.spec.modulus, w)) for w in WINDOWS),
         p_intact=best.p_value,
-        p_edited=aligned_test(key.tables, ids, positions, "any", intact=False).p_value,
-        p_auto=KeyTest(key).evidence(ScoredIds(ids, positions)).p_value,
+        p_edited=aligned_test(key.tables, ids, positions, "any", intact=False)[0],
+        p_auto=KeyTest(key).score(ScoredIds(ids, positions)).p_value,
     )
 
 

@@ -12,12 +12,12 @@ import numpy as np
 from jaxtyping import Int
 
 from corpus import bench_key
-from dgmark.detection import aligned
-from dgmark.detection.aligned import aligned_test
-from dgmark.detection.evidence import KeyTest
-from dgmark.detection.public_numbers import PublicNumbers
+from dgmark.detection import edit_test
+from dgmark.detection.detector import KeyTest
+from dgmark.detection.edit_test import aligned_test
+from dgmark.detection.importance_sampling import DeterministicDraws
 from dgmark.detection.reader import ScoredIds
-from dgmark.detection.spans import find_stretches
+from dgmark.detection.spans import find_spans
 from dgmark.watermark.key import WatermarkKey
 from scoring import random_key
 
@@ -64,8 +64,8 @@ def draws() -> None:
     cut = [text for cell in CELLS[:4] for text in texts(*cell)]
     sets = []
     for number in range(SETS_OF_DRAWS):
-        with patch.object(aligned, "PublicNumbers", partial(PublicNumbers, secret=bytes([number]))):
-            sets.append([aligned_test(key.tables, text.ids, text.positions, "any").p_value for key, text in cut])
+        with patch.object(edit_test, "DeterministicDraws", partial(DeterministicDraws, secret=bytes([number]))):
+            sets.append([aligned_test(key.tables, text.ids, text.positions, "any")[0] for key, text in cut])
     logs = np.log10(sets)
     median, share = np.median(logs, axis=0), (logs <= -4).mean(axis=0)
     differ = 2 * share * (1 - share) * SETS_OF_DRAWS / (SETS_OF_DRAWS - 1)
@@ -83,7 +83,7 @@ def main() -> None:
     print("| tokens | match rate | deleted | replaced | " + " | ".join(f"{rate:g}" for rate in RATES) + " |")
     print("|---|---|---|---|" + "---|" * len(RATES))
     for cell in CELLS:
-        p = np.array([KeyTest(key).evidence(text).p_value for key, text in texts(*cell)])
+        p = np.array([KeyTest(key).score(text).p_value for key, text in texts(*cell)])
         found = " | ".join(f"{np.mean(p <= rate):.2f}" for rate in RATES)
         print("| " + " | ".join(f"{value:g}" for value in cell) + f" | {found} |", flush=True)
     draws()
@@ -91,8 +91,8 @@ def main() -> None:
     spec = bench_key().spec
     for number in range(UNMARKED):
         ids = simulated(random_key(spec, number), 256, 0.5, np.random.default_rng([7, number]))
-        found_spans = find_stretches(random_key(spec, 10_000 + number).tables, ids, np.arange(256), 0.3)
-        best = min((stretch.p_value for stretch in found_spans), default=1.0)
+        found_spans = find_spans(random_key(spec, 10_000 + number), ScoredIds(ids, np.arange(256)), 0.3)
+        best = min((span.p_value for _, span in found_spans), default=1.0)
         for rate in reported:
             reported[rate] += best <= rate
     shares = ", ".join(f"{count / UNMARKED:.3f} at {rate:g}" for rate, count in reported.items())

@@ -1,4 +1,4 @@
-"""Measure how often a marked stretch in human text is found, and how exactly.
+"""Measure how often a marked span in human text is found, and how exactly.
 
 Run `python benchmarks/spans.py MARKED.jsonl HUMAN.jsonl`.
 """
@@ -11,7 +11,8 @@ import numpy as np
 
 from corpus import RUNS
 from dgmark.checkpoint.tokenizer import load_tokenizer
-from dgmark.detection.spans import find_stretches
+from dgmark.detection.reader import ScoredIds
+from dgmark.detection.spans import find_spans
 from dgmark.watermark.key import WatermarkKey
 
 LENGTH = 512
@@ -31,7 +32,7 @@ def main() -> None:
     human = [np.array(ids[:LENGTH]) for ids in load_tokenizer().encode_batch([row["text"] for row in rows])]
     human = [ids for ids in human if len(ids) == LENGTH]
     print(f"{len(human)} human passages of {LENGTH} tokens, {TRIALS} trials a cell\n")
-    print("| rate | marked share | found | overlap | stretches without marked text |\n|---|---|---|---|---|")
+    print("| rate | marked share | found | overlap | spans without marked text |\n|---|---|---|---|---|")
     for fpr in (1e-2, 1e-4):
         rng = np.random.default_rng(0)
         for share in (0.1, 0.25, 0.5):
@@ -46,16 +47,16 @@ def main() -> None:
 def trial(
     key: WatermarkKey, host: np.ndarray, marked: np.ndarray, length: int, fpr: float, rng: np.random.Generator
 ) -> tuple[bool, float, int]:
-    """Return whether a stretch was found, its overlap with the truth, and how many stretches hold no marked text."""
+    """Return whether a span was found, its overlap with the truth, and how many spans hold no marked text."""
     length = min(length, len(marked))
     at = int(rng.integers(0, len(host) - length))
     ids = host.copy()
     ids[at : at + length] = marked[:length]
     truth, covered, wrong = np.zeros(len(ids), dtype=bool), np.zeros(len(ids), dtype=bool), 0
     truth[at : at + length] = True
-    for stretch in find_stretches(key.tables, ids, np.arange(len(ids)), fpr):
-        covered[stretch.first : stretch.last] = True
-        wrong += not truth[stretch.first : stretch.last].any()
+    for _, span in find_spans(key, ScoredIds(ids, np.arange(len(ids))), fpr):
+        covered[span.first : span.last] = True
+        wrong += not truth[span.first : span.last].any()
     return bool(covered.any()), float((covered & truth).sum() / (covered | truth).sum()), wrong
 
 

@@ -16,8 +16,7 @@ import numpy as np
 from jaxtyping import Int
 
 from corpus import RUNS
-from dgmark.detection.detector import Detector
-from dgmark.detection.evidence import DEFAULT_FPR, KeyTest
+from dgmark.detection.detector import DEFAULT_FPR, Detector, KeyTest
 from dgmark.detection.reader import ScoredIds
 from dgmark_lab.attacks.clustering import Thief, leanings
 from dgmark_lab.attacks.stealing import Estimate, steal
@@ -125,8 +124,8 @@ def found_table() -> None:
     header("tokens", [f"N = {number:,}" for number in FEWER] + [f"N = {SUBKEYS:,}", "payload right"])
     for tokens in SCORED:
         some = {n: ScoredIds(ids[:tokens], np.arange(tokens)) for n, ids in texts.items() if len(ids) >= tokens}
-        alone = np.array([KeyTest(key.subkey(subkeys[n])).evidence(scored).p_value for n, scored in some.items()])
-        scanned = {n: KeyTest(key).detect(scored) for n, scored in some.items()}
+        alone = np.array([KeyTest(key.subkey(subkeys[n])).score(scored).p_value for n, scored in some.items()])
+        scanned = {n: KeyTest(key).score(scored) for n, scored in some.items()}
         marked = {n: one for n, one in scanned.items() if one.verdict == "watermarked"}
         right = sum(one.subkey == subkeys[n] for n, one in marked.items())
         shares = [f"{np.mean(alone * number <= DEFAULT_FPR):.2f}" for number in FEWER]

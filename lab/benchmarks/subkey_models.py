@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Int
 
 from dgmark.checkpoint.tokenizer import load_tokenizer
-from dgmark.detection.evidence import DEFAULT_FPR, KeyTest
+from dgmark.detection.detector import DEFAULT_FPR, KeyTest
 from dgmark.detection.reader import ScoredIds
 from dgmark.watermark.key import WatermarkKey
 from stealing import header, table_row
@@ -35,9 +35,9 @@ def main(key: WatermarkKey, rows: list[dict[str, str]]) -> None:
         for tokens in LENGTHS:
             scored = [ScoredIds(ids, np.arange(len(ids))) for ids in edited(texts, tokens, deleted, replaced)]
             if scored:
-                found = [KeyTest(key).evidence(each) for each in scored]
+                found = [KeyTest(key).score(each) for each in scored]
                 p = np.array([each.p_value for each in found])
-                matched = np.mean([each.intact.matched / len(one.ids) for each, one in zip(found, scored, strict=True)])
+                matched = np.mean([each.green_fraction for each in found])
                 shares = [f"{np.mean(p * number <= DEFAULT_FPR):.2f}" for number in SUBKEYS]
                 print(table_row(edit, [f"{tokens}", f"{len(scored)}", f"{matched:.2f}", *shares]), flush=True)
 

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int, Int8, UInt8
 
 from corpus import bench_key
 from dgmark.checkpoint.tokenizer import load_tokenizer
-from dgmark.detection.evidence import KeyTest
+from dgmark.detection.detector import KeyTest
 from dgmark.detection.reader import ScoredIds
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.attacks.clustering import Thief, leanings
@@ -203,7 +203,7 @@ def told_cells(key: WatermarkKey, law: Law, held_out: Law, hosts: list[Ids], mat
 
 def is_found(key: WatermarkKey, ids: Ids) -> bool:
     """Whether the detector with its default settings finds the mark of any sub-key."""
-    return KeyTest(key).detect(ScoredIds(ids, np.arange(len(ids)))).verdict == "watermarked"
+    return KeyTest(key).score(ScoredIds(ids, np.arange(len(ids)))).verdict == "watermarked"
 
 
 # --- an outsider ---

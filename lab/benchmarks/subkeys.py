@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Int
 
 from corpus import bench_key
-from dgmark.detection.evidence import KeyTest
+from dgmark.detection.detector import KeyTest
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.result import Mode
 from dgmark.watermark.groups import WatermarkSpec
@@ -68,7 +68,7 @@ def milliseconds(key: WatermarkKey, mode: Mode, ids: Int[np.ndarray, " n"]) -> f
     tokens, times = ScoredIds(ids, np.arange(len(ids))), []
     for _ in range(ROUNDS):
         begin = time.process_time()
-        KeyTest(key, mode=mode).detect(tokens)
+        KeyTest(key, mode=mode).score(tokens)
         times.append(time.process_time() - begin)
     return 1e3 * median(times[1:])
 
@@ -76,7 +76,7 @@ def milliseconds(key: WatermarkKey, mode: Mode, ids: Int[np.ndarray, " n"]) -> f
 def _megabytes(key: WatermarkKey, ids: Int[np.ndarray, " n"]) -> float:
     """The most memory that a detection in mode auto has allocated at a time."""
     tracemalloc.start()
-    KeyTest(key).detect(ScoredIds(ids, np.arange(len(ids))))
+    KeyTest(key).score(ScoredIds(ids, np.arange(len(ids))))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return peak / 2**20
@@ -129,11 +129,11 @@ def _found(
     ids = np.where(rng.random(tokens) < replaced, rng.integers(300, 8000, tokens), ids)
     ids = ids[rng.random(tokens) >= deleted]
     scored = ScoredIds(ids, np.arange(len(ids)))
-    most = KeyTest(keys[-1], fpr=RATE).evidence(scored)
-    if most.key.number == subkey:
-        return [*(most.p_value * subkeys <= RATE for subkeys in numbers), most.p_value * numbers[-1] <= RATE]
+    if KeyTest(keys[-1], fpr=RATE).score(scored).subkey_tested == subkey:
+        p = KeyTest(keys[-1].subkey(subkey)).score(scored).p_value
+        return [*(p * subkeys <= RATE for subkeys in numbers), p * numbers[-1] <= RATE]
     tests = [KeyTest(keys[-1].subkey(subkey)), *(KeyTest(key) for key in keys)]
-    return [*(test.evidence(scored).p_value * test.tried <= RATE for test in tests), False]
+    return [*(test.score(scored).p_value <= RATE for test in tests), False]
 
 
 def payload() -> None:
@@ -176,8 +176,8 @@ def _read(
     ids = np.where(rng.random(tokens) < replaced, rng.integers(300, 8000, tokens), ids)
     ids = ids[rng.random(tokens) >= deleted]
     scored = ScoredIds(ids, np.arange(len(ids)))
-    alone = KeyTest(key.subkey(subkey)).evidence(scored).p_value
-    read = KeyTest(key, fpr=RATE).detect(scored)
+    alone = KeyTest(key.subkey(subkey)).score(scored).p_value
+    read = KeyTest(key, fpr=RATE).score(scored)
     found, sure = read.verdict == "watermarked", (read.subkey_confidence or 0) >= SURE
     return alone <= RATE, alone * subkeys <= RATE, found, found and sure, read.subkey_tested == subkey
 

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dgmark.detection.public_numbers import PublicNumbers
+from dgmark.detection.importance_sampling import DeterministicDraws
 from dgmark_lab.baselines.redraw import ENOUGH, draws_needed, redrawn_p
 from support.unchecked import unchecked
 
 IDS = np.arange(50, dtype=np.int64)
 
 
-def draws_for(name: str) -> PublicNumbers:
-    return PublicNumbers(name, IDS, IDS)
+def draws_for(name: str) -> DeterministicDraws:
+    return DeterministicDraws(name, IDS, IDS)
 
 
 def matches(groups: NDArray[Any]) -> NDArray[Any]:

@@ -7,9 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
+from dgmark.detection.detect_files import detect_file
 from dgmark.detection.detector import Detector, detect
 from dgmark.detection.keyring import Keyring, load_keys
-from dgmark.detection.many import detect_file
 from dgmark.detection.result import Detection, ScoredToken, Span
 from dgmark.documents.document import Document, read_document
 from dgmark.errors import DgmarkError, install_hint

@@ -51,7 +51,7 @@ def on_one_line(text: str) -> str:
 def test_the_card_says_the_verdict_first_and_quotes_the_passage_with_its_place(key_file: Path, texts: Path) -> None:
     card = shown("--key", key_file, texts / "mixed.txt")
     said = on_one_line(card)
-    assert said.startswith(f"This text carries the watermark of key {KEY.fingerprint}. A text written without the key")
+    assert said.startswith(f"This text carries the watermark of key {KEY.fingerprint}. The chance that a text written")
     place = re.search(r"characters (\d+) to ([\d,]+) \(\d+% of the text\)", said)
     assert place
     start, end = (int(number.replace(",", "")) for number in place.groups())

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, Detector, detect
-from dgmark.detection.intact import Phase
-from dgmark.detection.result import Detection
+from dgmark.detection.result import Detection, Phase
 from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark.watermark.groups import Grouping
 from dgmark.watermark.key import WatermarkKey
@@ -472,7 +471,7 @@ def test_a_keyless_result_is_not_guaranteed_and_a_found_mark_says_so(length: int
     found = detector.detect(marked_ids(detector.key, length, rate=rate))
     assert found.guaranteed is False
     assert ("keyless" in found.summary) == warned
-    assert "at most once in" not in found.summary
+    assert "at most 1 in" not in found.summary
 
 
 def test_the_keyless_scheme_finds_its_mark() -> None:
@@ -484,10 +483,10 @@ def test_the_keyless_scheme_finds_its_mark() -> None:
 @pytest.mark.parametrize(
     ("content", "verdict", "says"),
     [
-        (marked_ids(known_key("detector"), 200), "watermarked", r"carries the watermark .* at most once in"),
+        (marked_ids(known_key("detector"), 200), "watermarked", r"carries the watermark .* at most 1 in"),
         (plain_ids(200), "not_detected", r"was not found in this text\. A text without .* from a person\.$"),
-        ([5, 6, 7], "uncertain", "does not allow a statement: with 3 tokens, .* too short"),
-        ([5, 6, 7] * 200, "uncertain", "does not allow a statement: its 600 tokens, .* repeat each other"),
+        ([5, 6, 7], "uncertain", "is inconclusive for this text: with 3 tokens, .* too short"),
+        ([5, 6, 7] * 200, "uncertain", "is inconclusive for this text: its 600 tokens, .* repeat each other"),
         ([5, 6, 7] * 40, "uncertain", "repeat each other"),
         ([], "uncertain", "nothing that can be tested"),
     ],

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dgmark.detection.alignment import Alignment
 from dgmark.detection.detector import Detector
+from dgmark.detection.hidden_markov import HiddenMarkovModel
 from dgmark.detection.keyring import Keyring, load_keys
 from dgmark.errors import KeyFileNotFound, SettingsError, TokenizerMismatch
 from dgmark.watermark.key import WatermarkKey
@@ -67,14 +67,14 @@ def test_only_the_front_of_a_long_text_is_aligned(monkeypatch: pytest.MonkeyPatc
     """Marked and edited tokens in front of a long unmarked rest: the cost is bounded, and the key is found in front."""
     aligned: list[int] = []
 
-    class Counted(Alignment):
+    class Counted(HiddenMarkovModel):
         @classmethod
-        def of(cls, ids: Any, *args: Any) -> Alignment:
+        def of(cls, ids: Any, *args: Any) -> HiddenMarkovModel:
             aligned.append(len(ids))
-            return Alignment.of(ids, *args)
+            return HiddenMarkovModel.of(ids, *args)
 
-    monkeypatch.setattr("dgmark.detection.aligned.aligned_tokens", lambda _: 200)
-    monkeypatch.setattr("dgmark.detection.aligned.Alignment", Counted)
+    monkeypatch.setattr("dgmark.detection.edit_test.aligned_tokens", lambda _: 200)
+    monkeypatch.setattr("dgmark.detection.edit_test.HiddenMarkovModel", Counted)
     rest = np.random.default_rng(0).integers(300, 8000, 1500)
     found = ring(KEYS[:5]).detect(np.concatenate([cut(marked_ids(RIGHT, 200), 0.08), rest]))
     assert set(aligned) == {200}

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dgmark.detection.detector import Detector
-from dgmark.detection.intact import Phase
-from dgmark.detection.result import Detection
+from dgmark.detection.result import Detection, Phase
 from dgmark.watermark.key import WatermarkKey
 from support.known_keys import builtin_tokenizer, known_key
 from support.unchecked import unchecked

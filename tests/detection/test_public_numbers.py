@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dgmark.detection.public_numbers import PublicNumbers
+from dgmark.detection.importance_sampling import DeterministicDraws
 
 IDS = np.arange(50, dtype=np.int64)
 
 
 @pytest.mark.parametrize("modulus", [2, 3, 16])
 def test_the_groups_drawn_are_uniform_and_independent_of_the_batch_before(modulus: int) -> None:
-    draws = PublicNumbers("uniform", IDS, IDS)
+    draws = DeterministicDraws("uniform", IDS, IDS)
     first, second = (draws.groups(100, 400, modulus) for _ in range(2))
     for groups in (first, second):
         counts = np.bincount(groups.ravel(), minlength=modulus)
@@ -21,7 +21,7 @@ def test_the_groups_drawn_are_uniform_and_independent_of_the_batch_before(modulu
 
 def test_the_same_text_and_secret_give_the_same_draws_and_others_give_others() -> None:
     def drawn(secret: bytes | None, ids: NDArray[np.int64], positions: NDArray[np.int64]) -> bytes:
-        return PublicNumbers("test", ids, positions, secret).groups(64, 4, 2).tobytes()
+        return DeterministicDraws("test", ids, positions, secret).groups(64, 4, 2).tobytes()
 
     assert drawn(b"a", IDS, IDS) == drawn(b"a", IDS, IDS)
     different = {drawn(b"a", IDS, IDS), drawn(b"b", IDS, IDS), drawn(b"a", IDS + 1, IDS), drawn(b"a", IDS, IDS + 1)}
@@ -30,19 +30,19 @@ def test_the_same_text_and_secret_give_the_same_draws_and_others_give_others() -
 
 def test_the_draws_are_those_of_every_version() -> None:
     """A golden vector: the same text and key give the same p-value in ten years."""
-    assert PublicNumbers("redraw/v1", IDS, IDS, b"golden").groups(16, 4, 2).ravel().tolist() == GOLDEN_TWO
-    assert PublicNumbers("redraw/v1", IDS, IDS, b"golden").groups(4, 4, 5).ravel().tolist() == GOLDEN_FIVE
-    assert (PublicNumbers("golden", IDS, IDS).uniform(5) * 2**24).astype(int).tolist() == GOLDEN_UNIFORM
+    assert DeterministicDraws("redraw/v1", IDS, IDS, b"golden").groups(16, 4, 2).ravel().tolist() == GOLDEN_TWO
+    assert DeterministicDraws("redraw/v1", IDS, IDS, b"golden").groups(4, 4, 5).ravel().tolist() == GOLDEN_FIVE
+    assert (DeterministicDraws("golden", IDS, IDS).uniform(5) * 2**24).astype(int).tolist() == GOLDEN_UNIFORM
 
 
 def test_two_purposes_have_two_streams() -> None:
-    first, second = (PublicNumbers(purpose, IDS, IDS).uniform(1000) for purpose in ("one", "two"))
+    first, second = (DeterministicDraws(purpose, IDS, IDS).uniform(1000) for purpose in ("one", "two"))
     assert abs(np.corrcoef(first, second)[0, 1]) < 5 / np.sqrt(1000)
 
 
 def test_the_numbers_lie_in_the_unit_interval_uniformly() -> None:
     """100,000 numbers; the shares of ten bins are within 5 standard errors."""
-    numbers = PublicNumbers("bins", IDS, IDS).uniform(200, 500)
+    numbers = DeterministicDraws("bins", IDS, IDS).uniform(200, 500)
     assert numbers.dtype == np.float32
     assert 0 <= numbers.min() <= numbers.max() < 1
     shares = np.bincount((numbers.ravel() * 10).astype(int), minlength=10) / numbers.size

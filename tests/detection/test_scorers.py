@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from dgmark import Detector, Keyring
-from dgmark.detection.scorer import Scorer, one_key
+from dgmark.detection.detect_files import one_key
+from dgmark.detection.result import Scorer
 from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark_lab.baselines import Baseline, scheme
 from support.known_keys import builtin_tokenizer, known_key

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from dgmark.detection.detector import Detector
-from dgmark.detection.scan import scan
-from dgmark.detection.spans import Search, windows_of
+from dgmark.detection.reader import ScoredIds
+from dgmark.detection.scan_statistic import scan
+from dgmark.detection.spans import SpanSearch, windows_of
 from support.known_keys import builtin_tokenizer, known_key
 from support.marked_texts import marked_text, whole_words
 from support.unchecked import unchecked
@@ -109,10 +110,9 @@ def test_the_windows_with_bets_cover_the_text_and_share_the_stake() -> None:
 def test_the_p_value_of_a_stretch_pays_for_all_stretches() -> None:
     """The p-value of the best stretch against the share of 1,500 random keys with a stretch as good."""
     ids = np.random.default_rng(1).integers(300, 8000, 96)
-    positions = np.arange(96)
     tables = known_key("all stretches").tables
     with unchecked():
-        search = Search(tables, ids, positions)
+        search = SpanSearch(tables, ScoredIds(ids, np.arange(96)))
         model, grids = search.model, search.grids
         random = np.random.default_rng(2).integers(0, 2, (len(model.distinct), 1500), dtype=np.uint8)
         best = scan(model, grids, random).max(axis=0)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dgmark.detection.detector import Detector
-from dgmark.detection.windows import window_statistic, window_z_scores
+from dgmark.detection.edit_test import window_statistic, window_z_scores
 from dgmark.errors import SettingsError
 from support.known_keys import builtin_tokenizer, known_key
 from support.marked_texts import cut, marked_ids

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from dgmark.checkpoint.tokenizer import load_tokenizer
+from dgmark.detection.detect_files import detect_file
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring, load_keys
-from dgmark.detection.many import detect_file
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
 from support.known_keys import known_key, known_spec

@@ -11,7 +11,7 @@ import pyarrow as arrow
 import pyarrow.parquet as parquet
 import pytest
 
-from dgmark.detection.many import detect_file, read_sources
+from dgmark.detection.detect_files import detect_file, read_sources
 from dgmark.errors import InputError, SettingsError
 from dgmark.rows.inputs import bounded_lines
 from dgmark.rows.jsonl import BadRow

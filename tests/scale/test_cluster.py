@@ -18,7 +18,7 @@ import pytest
 import dgmark
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.cli.options import address_of
-from dgmark.detection.many import Tally
+from dgmark.detection.detect_files import Tally
 from dgmark.errors import InputError, NoTexts, ResumeMismatch, SettingsError
 from dgmark.rows.jsonl import Row
 from dgmark.rows.row_file import lock

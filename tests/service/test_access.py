@@ -81,7 +81,7 @@ def test_the_public_form_has_verdict_and_passages_only(client: TestClient, token
     assert (answer["verdict"], answer["form"]) == ("watermarked", "public")
     assert not NUMBERS & set(answer)
     assert [set(one) for one in answer["spans"]] == [{"start", "end"}]
-    assert "once in 10,000 times" in answer["sentence"]
+    assert "1 in 10,000" in answer["sentence"]
     for field, value in (
         ("fpr", 0.5),
         ("rates", [0.1]),
@@ -99,8 +99,8 @@ def test_naming_keys_is_no_choice_of_the_rate_in_the_public_form(tmp_path: Path)
         both = public.post("/v1/detect", json={"text": MARKED}).json()
         one = public.post("/v1/detect", json={"text": MARKED, "key": "one"}).json()
     # the same level for each key: a share of one half of 1e-4
-    assert "once in 10,000 times" in both["sentence"]
-    assert "once in 20,000 times" in one["sentence"]
+    assert "1 in 10,000" in both["sentence"]
+    assert "1 in 20,000" in one["sentence"]
 
 
 def test_a_removed_token_is_refused_at_once(client: TestClient, tokens: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from dgmark import WatermarkKey
-from dgmark.detection import words
+from dgmark.detection import result as words
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.report import SigningKey, verify_report

@@ -17,8 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgmark.detection.detector import Detector
-from dgmark.detection.intact import IntactTest
-from dgmark.detection.match_null import MatchNull, residue_counts
+from dgmark.detection.exact_test import ExactTest, MatchNull, residue_counts
 from dgmark.errors import KeyFileFormat, SettingsError
 from dgmark.watermark.groups import GroupTables, WatermarkSpec, position_code
 from dgmark.watermark.key import WatermarkKey
@@ -218,7 +217,7 @@ def test_the_level_holds_over_keys_on_a_repetitive_text() -> None:
     for index in range(2000):
         spec = WatermarkSpec(table_size=64, code_length=8)
         key = WatermarkKey(spec, key_id="level", secret=hashlib.sha256(index.to_bytes(4, "little")).digest())
-        hypothesis = min(IntactTest(key.tables, "any", 0).hypotheses(ids, np.arange(150)), key=lambda h: h.p_value)
+        hypothesis = min(ExactTest(key.tables, "any", 0).hypotheses(ids, np.arange(150)), key=lambda h: h.p_value)
         hits += hypothesis.p_value <= 0.05
     assert hits / 2000 <= 0.05 + 5 * np.sqrt(0.05 * 0.95 / 2000)
     assert hits > 0

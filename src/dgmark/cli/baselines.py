@@ -15,7 +15,7 @@ from dgmark.errors import MissingExtra, SettingsError
 
 if TYPE_CHECKING:
     from dgmark.decode.scheme import Scheme
-    from dgmark.detection.scorer import Scorer
+    from dgmark.detection.result import Scorer
     from dgmark.watermark.key import WatermarkKey
 
     class Baseline(Scheme, Protocol):

@@ -18,14 +18,13 @@ from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.options import Ray, address_of
 from dgmark.cli.results import WRITERS
 from dgmark.cli.row_output import report_resumed, report_skipped
+from dgmark.detection.detect_files import Extras, Tally, detect_file, one_key, read_sources, score
 from dgmark.detection.detector import Detector
-from dgmark.detection.many import Extras, Tally, detect_file, read_sources, score
-from dgmark.detection.result import Detection
-from dgmark.detection.scorer import Scorer, one_key
-from dgmark.detection.strip import match_strip, save
+from dgmark.detection.result import Detection, Scorer
 from dgmark.documents.document import TEXT_COLUMN
 from dgmark.errors import InputError, SettingsError
 from dgmark.report import Report, SigningKey, write_report
+from dgmark.report.picture import match_strip, save
 from dgmark.rows.inputs import STDIN
 from dgmark.rows.jsonl import BadRow
 from dgmark.rows.outputs import atomic_write, guard_output

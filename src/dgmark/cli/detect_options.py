@@ -10,15 +10,13 @@ import typer
 from dgmark.cli.baselines import BaselineName, BaselineOptions, baseline_of
 from dgmark.cli.options import AllowOpenKey
 from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, Detector
-from dgmark.detection.intact import Phase
 from dgmark.detection.keyring import Keyring, load_keys
 from dgmark.detection.normalise import STEPS
 from dgmark.detection.reader import Ranges
-from dgmark.detection.result import Mode
-from dgmark.detection.scorer import Scorer
-from dgmark.detection.strip import check_target
+from dgmark.detection.result import Mode, Phase, Scorer
 from dgmark.errors import SettingsError
 from dgmark.report import SigningKey, check_report_path
+from dgmark.report.picture import check_target
 from dgmark.watermark.key import WatermarkKey
 
 if TYPE_CHECKING:

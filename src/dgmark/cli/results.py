@@ -16,11 +16,22 @@ from rich.text import Text
 from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.cli.console import stdout
 from dgmark.cli.detect_options import DetectOptions
+from dgmark.detection.detect_files import Scored, to_row
 from dgmark.detection.detector import Detector
-from dgmark.detection.many import Scored, to_row
-from dgmark.detection.result import DETECTION_FIELDS, PAYLOAD_FIELDS, Detection, ScoredToken, Span
-from dgmark.detection.scorer import Scorer
-from dgmark.detection.words import ANY_SOURCE, counted, meaning, rarity, verdict_sentence, where
+from dgmark.detection.result import (
+    ANY_SOURCE,
+    DETECTION_FIELDS,
+    PAYLOAD_FIELDS,
+    Detection,
+    ScoredToken,
+    Scorer,
+    Span,
+    counted,
+    meaning,
+    rarity,
+    verdict_sentence,
+    where,
+)
 from dgmark.errors import SettingsError
 from dgmark.report import quote
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, to_line
@@ -94,7 +105,7 @@ def _with_spans(scorer: Scorer, row: tuple[Item, Detection], options: DetectOpti
 
 def _print_card(console: Console, item: Item, detection: Detection, options: DetectOptions) -> None:
     spans = detection.spans or ()
-    first, stop, rest = verdict_sentence(detection, passages=len(spans)).partition(". ")
+    first, stop, rest = verdict_sentence(detection, spans=len(spans)).partition(". ")
     console.print(Text.assemble((first + stop.rstrip(), _style(detection)), " " * bool(rest), rest), "", sep="\n")
     facts = Table.grid(padding=(0, 2))
     facts.add_column(no_wrap=True)
@@ -106,7 +117,7 @@ def _print_card(console: Console, item: Item, detection: Detection, options: Det
         facts.add_row(name, Text(value))
     if facts.row_count:
         console.print(facts, "", sep="\n")
-    for sentence in meaning(detection, passages=len(spans)):
+    for sentence in meaning(detection, spans=len(spans)):
         console.print(Text(sentence))
 
 
@@ -123,7 +134,7 @@ def _basis(console: Console, item: Item, detection: Detection, options: DetectOp
     if detection.spans is None:
         return
     unit, size = ("characters" if isinstance(item.content, str) else "token ids"), len(item.content)
-    if found := where(detection, passages=len(detection.spans)):
+    if found := where(detection, spans=len(detection.spans)):
         yield "marked", found
     elif detection.verdict == "not_detected":
         yield "marked", "No span carries the watermark by itself."

@@ -25,7 +25,7 @@ from dgmark.cli.demo import SHOWS
 from dgmark.cli.option_groups import option_groups
 from dgmark.cli.options import AllowOpenKey, Loading, loading_options, set_options
 from dgmark.decode.settings_file import TunedSettings, read_settings_file
-from dgmark.detection.evidence import DEFAULT_FPR
+from dgmark.detection.detector import DEFAULT_FPR
 from dgmark.errors import SettingsError
 from dgmark.report.signing import SigningKey
 from dgmark.rows.workers import MOST_WORKERS

@@ -1,35 +1,186 @@
 """The detector: from a text and a key to a verdict with a stated error rate (paper section 3.5).
 
-Knows nothing of models and prompts, and needs no torch. The false-positive rate holds for any text chosen without
-knowledge of the key. The p-value is that of `aligned.py`, which allows for insertions and deletions; the exact one of
-`intact.py` stands beside it.
+`KeyTest` runs the tests of one key on scored tokens, each at its share of the rate; `Detector` reads texts for it. The
+false-positive rate holds for any text chosen without knowledge of the key. The paper puts a threshold on the z-score;
+here it is on the p-value. Knows nothing of models and prompts, and needs no torch.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from jaxtyping import Bool, Int
 
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.detection.evidence import DEFAULT_FPR, DEFAULT_MAX_CROP, KeyTest, setting_of
-from dgmark.detection.intact import Phase
+from dgmark.detection.alpha_spending import UNCHANGED, adjusted_p, bonferroni_p, shares_of
+from dgmark.detection.edit_test import (
+    DEFAULT_WINDOW,
+    WindowTest,
+    aligned_test,
+    aligned_tokens,
+    edited_fraction,
+    window_statistic,
+    window_test,
+)
+from dgmark.detection.exact_test import ExactTest, Hypothesis, z_score
+from dgmark.detection.key_search import SubkeySearch
 from dgmark.detection.normalise import check_steps, normalise
 from dgmark.detection.reader import Ranges, Reader, ScoredIds, TextOrIds
-from dgmark.detection.result import Detection, Mode, ScoredToken, Span
-from dgmark.detection.shares import UNCHANGED, bonferroni_p
-from dgmark.detection.spans import Stretch, check_length, find_stretches
-from dgmark.detection.subkey_spans import find_subkey_stretches
-from dgmark.detection.windows import DEFAULT_WINDOW, WindowTest, window_test
-from dgmark.detection.words import Limit
-from dgmark.errors import SettingsError, several, whole
-from dgmark.watermark.key import WatermarkKey
+from dgmark.detection.result import Detection, Limit, Mode, Phase, ScoredToken, Span, verdict_of
+from dgmark.detection.spans import find_spans
+from dgmark.errors import SettingsError, number, several, whole
+from dgmark.watermark.key import WatermarkKey, check_key
 
-__all__ = ["DEFAULT_FPR", "DEFAULT_MAX_CROP", "Detector", "detect"]
+__all__ = ["DEFAULT_FPR", "DEFAULT_MAX_CROP", "Detector", "KeyTest", "check_fpr", "detect"]
+
+DEFAULT_FPR = 1e-4
+DEFAULT_MAX_CROP = 1024
+# a p-value that no drawn keys need to make smaller; a constant, so that no p-value depends on the rate asked for
+SETTLED = 1e-12
+# no p-value is below the smallest normal float, and shares of the rate must be representable as well
+SMALLEST_FPR = 1e-300
 
 
-class Detector:
+class KeyTest:
+    """The tests of one key, or of all sub-keys of one key, held to one false-positive rate.
+
+    Args:
+        key: the key.
+        fpr: the false-positive rate over all keys that are tried.
+        mode: which tests are computed.
+        phase: "any" allows for tokens missing at the front and pays for it; "start" takes the text as complete.
+        max_crop: with a rotating key and phase "any", the largest number of tokens that may be missing.
+        keys: how many keys are tried, including this one.
+
+    Raises:
+        SettingsError: `key` is not a key, or a setting is invalid.
+    """
+
+    def __init__(
+        self,
+        key: WatermarkKey,
+        *,
+        fpr: float = DEFAULT_FPR,
+        mode: Mode = "auto",
+        phase: Phase = "any",
+        max_crop: int = DEFAULT_MAX_CROP,
+        keys: int = 1,
+    ) -> None:
+        check_key(key)
+        self.key, self.fpr, self.mode, self.phase, self.max_crop = key, fpr, mode, phase, max_crop
+        self.keys_tested = keys
+        # sub-keys of the key that are tried; 1 if it has none
+        self.subkeys_tested = key.spec.subkeys if key.number is None else 1
+        # what each p-value pays for
+        self.tried = keys * self.subkeys_tested
+        check_fpr(fpr, self.tried)
+        for name, value, known in (("mode", mode, get_args(Mode)), ("phase", phase, get_args(Phase))):
+            if not isinstance(value, str) or value not in known:
+                raise SettingsError(f"{name} {value!r} is not one of: {', '.join(known)}")
+        if whole("max crop", max_crop) < 0:
+            raise SettingsError(f"max crop {max_crop} is negative")
+
+    def score(self, tokens: ScoredIds, share: float = 1.0, *, among: Sequence[int] | None = None) -> Detection:
+        """The detection of scored tokens: of the key, or of the likeliest of its sub-keys.
+
+        Args:
+            tokens: the scored tokens.
+            share: the share of the rate that this text has.
+            among: numbers of the sub-keys to test, if they were found already.
+        """
+        scan = None
+        keys = [self.key]
+        if self.subkeys_tested > 1:
+            scan = self._scan(tokens)
+            keys = [self.key.subkey(number) for number in (self._likeliest(scan) if among is None else among)]
+        tests = [(*self._test(key, tokens, share), key) for key in keys]
+        p, hypotheses, p_aligned, draws, key = min(tests, key=lambda test: test[0])
+        best = min(hypotheses, key=lambda hypothesis: hypothesis.p_value)
+        scored, level, limit = len(tokens.ids), self.fpr / self.tried, None
+        if p > level:
+            (limit,) = hypotheses[0].limits(scored, max(self.shares(scored, share)), [level])
+        verdict = verdict_of(p, level, detectable=limit is None)
+        found = verdict == "watermarked"
+        subkey = key.number if found else None
+        edited = found and p_aligned is not None
+        matched = key.tables.matching(tokens.ids, tokens.positions + best.shift)
+        return Detection(
+            verdict=verdict,
+            p_value=bonferroni_p(p, self.tried),
+            z_score=z_score(best.matched, scored, key.spec.modulus),
+            green_fraction=best.matched / scored if scored else 0.0,
+            num_tokens_scored=scored,
+            num_tokens_matched=best.matched,
+            fpr=self.fpr,
+            shift=best.shift,
+            shifts_tested=self._exact(key).shifts_tested,
+            key_fingerprint=self.key.fingerprint,
+            guaranteed=not self.key.keyless,
+            mode=self.mode,
+            p_intact=None if self.mode == "edited" else best.p_value,
+            p_aligned=p_aligned,
+            draws=draws,
+            edited_fraction=edited_fraction(key.tables, tokens.ids, tokens.positions, self.phase) if edited else None,
+            z_window=float(window_statistic(matched, key.spec.modulus)),
+            keys_tested=self.keys_tested,
+            uncertain_because=limit,
+            subkeys_tested=self.subkeys_tested,
+            subkey=subkey,
+            subkey_confidence=scan.confidence(subkey) if scan and subkey is not None else None,
+            subkey_tested=key.number,
+        )
+
+    def likeliest(self, tokens: ScoredIds, detection: Detection | None = None) -> WatermarkKey:
+        """The key, or the likeliest of its sub-keys: the one that a detection of these tokens tested, if given."""
+        if self.subkeys_tested == 1:
+            return self.key
+        tested = detection.subkey_tested if detection else None
+        return self.key.subkey(self._likeliest(self._scan(tokens))[0] if tested is None else tested)
+
+    def shares(self, scored: int, share: float = 1.0) -> tuple[float, float]:
+        """The shares of the exact test and of the alignment test. They depend on the length of the text alone."""
+        return shares_of(self.mode, share, sees_all=self.sees_all(scored))
+
+    def counts(self, scored: int) -> bool:
+        """Whether candidates are chosen by match counts too: alignment does not see all, or is not used."""
+        return self.mode == "intact" or (self.mode == "auto" and not self.sees_all(scored))
+
+    def sees_all(self, scored: int) -> bool:
+        """Whether alignment covers all that the exact test tries: the whole text, and every shift."""
+        crops = bool(self.key.spec.rotation and self.phase == "any" and self.max_crop)
+        return not crops and scored <= aligned_tokens(self.key.spec)
+
+    def _scan(self, tokens: ScoredIds) -> SubkeySearch:
+        return SubkeySearch([self.key], tokens, self.mode, self.phase, self.max_crop)
+
+    def _likeliest(self, scan: SubkeySearch) -> list[int]:
+        return [number for _, number in scan.likeliest(by_count=self.counts(len(scan.tokens.ids)))]
+
+    def _exact(self, key: WatermarkKey) -> ExactTest:
+        return ExactTest(key.tables, self.phase, self.max_crop)
+
+    def _test(
+        self, key: WatermarkKey, tokens: ScoredIds, share: float
+    ) -> tuple[float, list[Hypothesis], float | None, int]:
+        """Test for one key. Keys are drawn unless the exact test settles the case: leaving a test out is safe.
+
+        Returns:
+            The smallest p-value of the tests, adjusted for their shares; the hypotheses of the exact test; the p-value
+            of the alignment test, if it was needed; the number of drawn keys.
+        """
+        for_exact, for_aligned = self.shares(len(tokens.ids), share)
+        hypotheses = self._exact(key).hypotheses(tokens.ids, tokens.positions)
+        p = adjusted_p(min(hypothesis.p_value for hypothesis in hypotheses), for_exact)
+        if not for_aligned or p <= SETTLED:
+            return p, hypotheses, None, 0
+        p_aligned, draws = aligned_test(
+            key.tables, tokens.ids, tokens.positions, self.phase, intact=self.mode != "edited"
+        )
+        return min(p, adjusted_p(p_aligned, for_aligned)), hypotheses, p_aligned, draws
+
+
+class Detector(KeyTest):
     """Detects the mark of one key.
 
     Args:
@@ -63,35 +214,10 @@ class Detector:
         max_crop: int = DEFAULT_MAX_CROP,
         normalise: Sequence[str] = (),
     ) -> None:
-        self._test = KeyTest(key, fpr, mode, phase, max_crop)
+        super().__init__(key, fpr=fpr, mode=mode, phase=phase, max_crop=max_crop)
         check_steps(normalise)
         self.normalise = tuple(normalise)
         self.reader = Reader(key, tokenizer)
-
-    @property
-    def key(self) -> WatermarkKey:
-        """The key."""
-        return self._test.key
-
-    @property
-    def fpr(self) -> float:
-        """The false-positive rate."""
-        return self._test.fpr
-
-    @property
-    def mode(self) -> Mode:
-        """Which tests are computed."""
-        return self._test.mode
-
-    @property
-    def phase(self) -> Phase:
-        """Whether the front of a text may be missing."""
-        return self._test.phase
-
-    @property
-    def max_crop(self) -> int:
-        """With a rotating key, the largest number of tokens that may be missing at the front."""
-        return self._test.max_crop
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -135,7 +261,7 @@ class Detector:
             raise SettingsError("ranges refer to the unchanged text: leave normalisation out")
         if self.normalise and isinstance(text_or_ids, str):
             return self._detect_normalised(text_or_ids)
-        return self._test.detect(self.reader.read(text_or_ids, only))
+        return self.score(self.reader.read(text_or_ids, only))
 
     def detect_many(self, texts_or_ids: Iterable[TextOrIds]) -> list[Detection]:
         """Score several texts or responses, encoding the texts together; the detections equal those of `detect`.
@@ -146,7 +272,7 @@ class Detector:
         """
         if self.normalise and not isinstance(texts_or_ids, str):
             return [self.detect(item) for item in several(texts_or_ids, "texts")]
-        return [self._test.detect(tokens) for tokens in self.reader.read_many(texts_or_ids)]
+        return [self.score(tokens) for tokens in self.reader.read_many(texts_or_ids)]
 
     def limits(
         self, text_or_ids: TextOrIds, rates: Sequence[float], detection: Detection | None = None
@@ -166,7 +292,10 @@ class Detector:
             VocabularyMismatch: an id lies outside the key's vocabulary.
             SettingsError: the input is neither a text nor ids.
         """
-        return self._test.limits(self.reader.read(text_or_ids), rates, detection)
+        tokens = self.reader.read(text_or_ids)
+        # the exact test answers, at the larger share of the two tests, because alignment finds intact text as well
+        plain = self._exact(self.likeliest(tokens, detection)).hypotheses(tokens.ids, tokens.positions)[0]
+        return plain.limits(len(tokens.ids), max(self.shares(len(tokens.ids))), [rate / self.tried for rate in rates])
 
     def spans(self, text_or_ids: TextOrIds) -> tuple[Span, ...]:
         """The spans of a text (or of ids) that carry the mark, in order; with sub-keys, the mark of any of them.
@@ -177,23 +306,16 @@ class Detector:
             SettingsError: the text is too long for this key's number of hidden states.
         """
         tokens = self.reader.locate(text_or_ids)
-        check_length(self.key.spec, len(tokens.ids))
         return tuple(
             Span(
-                start=int(tokens.offsets[stretch.first, 0]),
-                end=int(tokens.offsets[stretch.last - 1, 1]),
-                num_tokens_scored=stretch.last - stretch.first,
-                p_value=stretch.p_value,
+                start=int(tokens.offsets[span.first, 0]),
+                end=int(tokens.offsets[span.last - 1, 1]),
+                num_tokens_scored=span.last - span.first,
+                p_value=span.p_value,
                 subkey=subkey,
             )
-            for subkey, stretch in self._stretches(tokens)
+            for subkey, span in find_spans(self.key, tokens, self.fpr)
         )
-
-    def _stretches(self, tokens: ScoredIds) -> Sequence[tuple[int | None, Stretch]]:
-        if self._test.subkeys > 1:
-            return find_subkey_stretches(self.key, tokens, self.fpr)
-        stretches = find_stretches(self.key.tables, tokens.ids, tokens.positions, self.fpr)
-        return [(self.key.number, stretch) for stretch in stretches]
 
     def windows(
         self, text_or_ids: TextOrIds, window: int = DEFAULT_WINDOW, detection: Detection | None = None
@@ -213,9 +335,9 @@ class Detector:
         if whole("window", window) < 1:
             raise SettingsError(f"window {window} is not at least 1 token")
         tokens = self.reader.read(text_or_ids)
-        key = self._test.likeliest(tokens, detection)
+        key = self.likeliest(tokens, detection)
         test = window_test(key.tables, tokens.ids, tokens.positions, window=window)
-        return replace(test, p_value=bonferroni_p(test.p_value, self._test.tried))
+        return replace(test, p_value=bonferroni_p(test.p_value, self.tried))
 
     def tokens(self, text: str, detection: Detection) -> list[ScoredToken]:
         """Each token of `text`, and whether it matches at the shift of `detection`, for display.
@@ -243,16 +365,16 @@ class Detector:
             detection: the text's detection.
         """
         scored = self.reader.counts(ids)
-        key = self._test.likeliest(ScoredIds(ids[scored], positions[scored]), detection)
+        key = self.likeliest(ScoredIds(ids[scored], positions[scored]), detection)
         return key.tables.matching(ids, positions + detection.shift)
 
     def _detect_normalised(self, text: str) -> Detection:
         """Test the unchanged text, then the normalised one, each with its share; test once if they are equal."""
         changed, steps = normalise(text, self.normalise)
-        unchanged = self._test.detect(self.reader.read(text), UNCHANGED if steps else 1.0)
+        unchanged = self.score(self.reader.read(text), UNCHANGED if steps else 1.0)
         if not steps:
             return unchanged
-        normalised = replace(self._test.detect(self.reader.read(changed), 1 - UNCHANGED), normalised=steps)
+        normalised = replace(self.score(self.reader.read(changed), 1 - UNCHANGED), normalised=steps)
         return min(unchanged, normalised, key=lambda detection: detection.p_value)
 
 
@@ -264,6 +386,29 @@ def detect(
     fpr: float = DEFAULT_FPR,
     mode: Mode = "auto",
     phase: Phase = "any",
+    max_crop: int = DEFAULT_MAX_CROP,
+    normalise: Sequence[str] = (),
 ) -> Detection:
     """Score one text, or the token ids of one response, against one key; see `Detector`."""
-    return Detector(key, tokenizer=tokenizer, fpr=fpr, mode=mode, phase=phase).detect(text_or_ids)
+    detector = Detector(
+        key, tokenizer=tokenizer, fpr=fpr, mode=mode, phase=phase, max_crop=max_crop, normalise=normalise
+    )
+    return detector.detect(text_or_ids)
+
+
+def setting_of(key: WatermarkKey) -> str:
+    """The key as a setting of a detection: its fingerprint, and its number if it is one sub-key."""
+    return key.fingerprint if key.number is None else f"{key.fingerprint}/{key.number}"
+
+
+def check_fpr(fpr: float, keys: int = 1) -> None:
+    """Refuse an invalid false-positive rate, or one too small for this many keys and sub-keys.
+
+    Raises:
+        SettingsError: the rate is not below 1, or each key's share is below 1e-300.
+    """
+    if not SMALLEST_FPR * keys <= number("fpr", fpr) < 1:
+        raise SettingsError(
+            f"fpr {fpr} is not between 0 and 1 (at least {SMALLEST_FPR * keys}): give the share of unmarked texts that "
+            "may be called watermarked, such as 1e-4"
+        )

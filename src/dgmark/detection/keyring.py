@@ -1,9 +1,9 @@
 """The keyring: which of many keys, if any, a text is marked with. The p-value pays for the number of keys.
 
 For each key only the groups of this text's tokens are kept, not the whole table. All keys of one spec are ranked
-together (`ranking.py`), with all their sub-keys if they have any (`subkey_scan.py`), and the likeliest of each spec is
-tested as if it were alone. So the keys may be ranked in any way: the p-value is that of one key, times the number of
-keys and sub-keys. Knows nothing of models and prompts. Ours.
+together (`key_search.py`), with all their sub-keys if they have any, and the likeliest of each spec is tested as if it
+were alone. So the keys may be ranked in any way: the p-value is that of one key, times the number of keys and sub-keys.
+Knows nothing of models and prompts. Ours.
 """
 
 import os
@@ -16,20 +16,19 @@ from typing import Any
 import numpy as np
 
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.detection.aligned import front_model
-from dgmark.detection.alignment import Alignment
-from dgmark.detection.evidence import DEFAULT_FPR, DEFAULT_MAX_CROP, KeyTest, setting_of
-from dgmark.detection.intact import IntactTest, Phase
-from dgmark.detection.ranking import Part, rank_aligned
+from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, KeyTest, setting_of
+from dgmark.detection.edit_test import front_model
+from dgmark.detection.exact_test import ExactTest
+from dgmark.detection.hidden_markov import HiddenMarkovModel
+from dgmark.detection.key_search import Candidates, SubkeySearch, rank_aligned
 from dgmark.detection.reader import Reader, ScoredIds, TextOrIds
-from dgmark.detection.result import Detection
-from dgmark.detection.subkey_scan import SubkeyScan
+from dgmark.detection.result import Detection, Phase
 from dgmark.errors import KeyFileNotFound, SettingsError, TokenizerMismatch, as_path, several
 from dgmark.watermark.groups import GroupTables, WatermarkSpec
 from dgmark.watermark.key import WatermarkKey, check_key
 
-# keys of each spec on which the bettor plays
-_PLAYED = 4
+# keys of each spec that are ranked by the full statistic
+_MAX_RANKED = 4
 
 
 class Keyring:
@@ -60,7 +59,8 @@ class Keyring:
         self.fpr = fpr
         self.phase = phase
         self.max_crop = max_crop
-        self._test_of(self.keys[0])  # refuses invalid settings
+        self._test: dict[str, Any] = {"fpr": fpr, "phase": phase, "max_crop": max_crop}
+        KeyTest(self.keys[0], **self._test, keys=len(self.keys))  # refuses invalid settings
         self.reader = Reader(self.keys[0], tokenizer)
         self.tokenizer  # noqa: B018 (loaded here: a wrong tokenizer is an error of the keys, not of a text)
 
@@ -104,54 +104,52 @@ class Keyring:
 
     def _detect_scored(self, tokens: ScoredIds) -> Detection:
         detections = [
-            self._test_of(self.keys[number]).detect(tokens, among=among)
-            for numbers in self._by_spec()
-            for number, among in self._likeliest(numbers, tokens)
+            KeyTest(key, **self._test, keys=len(self.keys)).score(tokens, among=among)
+            for keys in self._by_spec()
+            for key, among in self._likeliest(keys, tokens)
         ]
         return min(detections, key=lambda detection: detection.p_value)
 
-    def _test_of(self, key: WatermarkKey) -> KeyTest:
-        return KeyTest(key, self.fpr, phase=self.phase, max_crop=self.max_crop, keys=len(self.keys))
-
-    def _likeliest(self, numbers: list[int], tokens: ScoredIds) -> list[tuple[int, list[int] | None]]:
+    def _likeliest(
+        self, keys: list[WatermarkKey], tokens: ScoredIds
+    ) -> list[tuple[WatermarkKey, Sequence[int] | None]]:
         """The likeliest keys of one spec, each with the sub-keys to test, if it has any."""
-        if len(numbers) == 1 or not len(tokens.ids):
-            return [(numbers[0], None)]
-        if self._test_of(self.keys[numbers[0]]).subkeys == 1:
-            return [(number, None) for number in self._likeliest_keys(numbers, tokens)]
-        keys = [self.keys[number] for number in numbers]
-        scan = SubkeyScan(keys, tokens, "auto", self.phase, self.max_crop)
-        likeliest = scan.likeliest(by_count=self._test_of(keys[0]).counts(len(tokens.ids)))
-        return [(numbers[place], [subkey]) for place, subkey in likeliest]
+        test = KeyTest(keys[0], **self._test)
+        if len(keys) == 1 or not len(tokens.ids):
+            return [(keys[0], None)]
+        if test.subkeys_tested == 1:
+            return [(key, None) for key in self._likeliest_keys(keys, tokens, test.sees_all(len(tokens.ids)))]
+        search = SubkeySearch(keys, tokens, test.mode, self.phase, self.max_crop)
+        likeliest = search.likeliest(by_count=test.counts(len(tokens.ids)))
+        return [(keys[place], [subkey]) for place, subkey in likeliest]
 
-    def _likeliest_keys(self, numbers: list[int], tokens: ScoredIds) -> list[int]:
+    def _likeliest_keys(self, keys: list[WatermarkKey], tokens: ScoredIds, sees_all: bool) -> list[WatermarkKey]:
         """The likeliest key by alignment, and by the exact test where alignment does not see all."""
-        model: Alignment | None = None
-        groups, codes = [], []
-        best_p, best = 2.0, numbers[0]
-        sees_all = self._test_of(self.keys[numbers[0]]).sees_all(len(tokens.ids))
-        for number in numbers:
-            key = self.keys[number]
+        model: HiddenMarkovModel | None = None
+        groups, codes, exact = [], [], []
+        for key in keys:
             # not the key's own tables, which would cache whole tables; a sub-key's do not
             tables = GroupTables(key.spec, key.secret or b"") if key.number is None else key.tables
             model = model or front_model(tables, tokens.ids, tokens.positions, self.phase)
             groups.append(model.groups(tables))
             codes.append(tables.code)
             if not sees_all:
-                hypotheses = IntactTest(tables, self.phase, self.max_crop).hypotheses(tokens.ids, tokens.positions)
-                p = min(hypothesis.p_value for hypothesis in hypotheses)
-                best_p, best = min((best_p, best), (p, number))
+                hypotheses = ExactTest(tables, self.phase, self.max_crop).hypotheses(tokens.ids, tokens.positions)
+                exact.append(min(hypothesis.p_value for hypothesis in hypotheses))
         assert model is not None
-        part = Part(np.array(numbers), np.stack(groups, axis=1), np.stack(codes) if key.spec.code_length else None)
-        aligned = int(rank_aligned(model, [part], _PLAYED).numbers[0])
-        return [aligned] if sees_all or best == aligned else [aligned, best]
+        coded = np.stack(codes) if keys[0].spec.code_length else None
+        candidates = Candidates(np.arange(len(keys)), np.stack(groups, axis=1), coded)
+        likeliest = [int(rank_aligned(model, [candidates], _MAX_RANKED).numbers[0])]
+        if exact:
+            likeliest.append(exact.index(min(exact)))
+        return [keys[number] for number in dict.fromkeys(likeliest)]
 
-    def _by_spec(self) -> list[list[int]]:
+    def _by_spec(self) -> list[list[WatermarkKey]]:
         """The keys that can be ranked together: of one spec, and all or none of them with sub-keys to try."""
-        numbers: dict[tuple[WatermarkSpec, bool], list[int]] = defaultdict(list)
-        for number, key in enumerate(self.keys):
-            numbers[key.spec, key.number is None].append(number)
-        return list(numbers.values())
+        keys: dict[tuple[WatermarkSpec, bool], list[WatermarkKey]] = defaultdict(list)
+        for key in self.keys:
+            keys[key.spec, key.number is None].append(key)
+        return list(keys.values())
 
 
 def _checked_keys(keys: Iterable[WatermarkKey]) -> list[WatermarkKey]:

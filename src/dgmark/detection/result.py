@@ -1,25 +1,31 @@
-"""The result of a detection: its fields and its row.
+"""The result of a detection: its fields, its row, and what it means in sentences for people who know no statistics.
 
-Knows nothing of how the result was computed. `z_score` and `z_window` are the paper's (section 3.5).
+Knows nothing of how the result was computed. The report, the command line and `Detection.summary` all say it in these
+words. `z_score` and `z_window` are the paper's (section 3.5).
 """
 
+import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
-from dgmark.detection import words
-from dgmark.detection.words import Limit
+from dgmark.detection.reader import Reader, TextOrIds
 
 DETECTION_SCHEMA = 1
+# raised whenever a text's p-value changes, so that no file mixes p-values of two versions
+STATISTICS_VERSION = 1
 # fields of the sub-key found, which only those learn who ask for it
 PAYLOAD_FIELDS = ("subkey", "subkey_confidence")
 
 Verdict = Literal["watermarked", "not_detected", "uncertain"]
 Mode = Literal["auto", "intact", "edited"]
+Phase = Literal["any", "start"]
+Limit = Literal["empty", "short", "repetitive"]
 
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of a text that carries the mark.
+    """A part of a text that carries the mark.
 
     Attributes:
         start: index of its first character (of its first id, if ids were given).
@@ -105,8 +111,9 @@ class Detection:
 
     @property
     def summary(self) -> str:
-        """The verdict in plain sentences."""
-        return words.summary(self, passages=len(self.spans or ()))
+        """The verdict, and for a text without the mark that this does not tell who or what wrote it."""
+        verdict = verdict_sentence(self, spans=len(self.spans or ()))
+        return verdict if self.verdict == "watermarked" or self.spans else f"{verdict} {ANY_SOURCE}"
 
     def to_row(self, row_id: str, *, payload: bool = False) -> dict[str, Any]:
         """The detection as a JSON row.
@@ -145,3 +152,160 @@ class ScoredToken:
 def verdict_of(p_value: float, level: float, *, detectable: bool) -> Verdict:
     """The verdict of a p-value at `level`; `detectable`: whether a typical mark would be found in this text."""
     return "watermarked" if p_value <= level else "not_detected" if detectable else "uncertain"
+
+
+@runtime_checkable
+class Scorer(Protocol):
+    """Scores texts: `Detector`, `Keyring` and the baselines' `SchemeDetector`."""
+
+    @property
+    def reader(self) -> Reader:
+        """Reads texts and ids for this scorer."""
+        ...
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that a detection depends on except the text, as plain JSON values.
+
+        Every scorer has the fields keys (fingerprints), fpr, mode, scheme, phase, max_crop and normalise.
+        """
+        ...
+
+    @property
+    def shared_fields(self) -> dict[str, Any]:
+        """The fields that all detections have in common."""
+        ...
+
+    def detect(self, text_or_ids: TextOrIds) -> Detection:
+        """Score one text, or the token ids of one response."""
+        ...
+
+    def detect_many(self, texts_or_ids: Iterable[TextOrIds]) -> list[Detection]:
+        """Score several texts or responses; the detections equal those of `detect`."""
+        ...
+
+
+# --- in words ----------------------------------------------------------------------------------------
+
+FEW_TOKENS = 200
+ANY_SOURCE = "A text without this watermark may come from any other language model or from a person."
+_NO_SECRET = "But this key has no secret (it is keyless): anybody can make this mark or remove it."  # noqa: S105
+_SCALES = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
+_RAREST = 10**15
+_HEADINGS = {"watermarked": "Watermark found", "not_detected": "No watermark found", "uncertain": "Inconclusive"}
+_SYMBOLS = {"watermarked": "✓", "not_detected": "–", "uncertain": "?"}
+
+
+def rarity(p_value: float) -> str:
+    """How rarely something of this probability happens, rounded so as to claim less: "1 in 7 million".
+
+    Args:
+        p_value: a probability in (0, 1].
+    """
+    times = min(_RAREST, math.floor(1 / p_value * (1 + 1e-9)))
+    digits = 10 ** (len(str(times)) - 1)
+    times = times // digits * digits
+    if times == 1:
+        return "likely by chance"
+    for scale, name in _SCALES:
+        if times >= scale:
+            return f"1 in {times // scale:,} {name}"
+    return f"1 in {times:,}"
+
+
+def heading(found: Detection, *, spans: int = 0) -> str:
+    """The verdict in two to five words; `spans`: number of passages that carry the mark by themselves."""
+    return "Watermark found in part" if spans and found.verdict != "watermarked" else _HEADINGS[found.verdict]
+
+
+def symbol(found: Detection, *, spans: int = 0) -> str:
+    """A sign for the verdict, so that its colour is not all that tells it; see `heading`."""
+    return "◐" if spans and found.verdict != "watermarked" else _SYMBOLS[found.verdict]
+
+
+def verdict_sentence(found: Detection, *, spans: int = 0, public: bool = False) -> str:
+    """The verdict in one or two sentences.
+
+    Args:
+        found: the detection.
+        spans: number of passages that carry the mark by themselves.
+        public: leave out how rare the match is, which helps those who remove the mark.
+    """
+    if found.verdict == "watermarked":
+        chance = found.fpr if public else min(found.p_value, found.fpr)
+        return f"This text carries {_mark(found)}. " + (
+            f"The chance that a text written without the key looks like this is at most {rarity(chance)}."
+            if found.guaranteed
+            else _NO_SECRET
+        )
+    if spans:
+        some = "A passage" if spans == 1 else f"{spans} passages"
+        carry = "carries" if spans == 1 else "carry"
+        return f"{some} of this text {carry} {_mark(found)}. " + (
+            f"The chance to find such a passage in a text written without the key is at most {rarity(found.fpr)}."
+            if found.guaranteed
+            else _NO_SECRET
+        )
+    if found.verdict == "uncertain":
+        return f"The test is inconclusive for this text: {_too_little(found)}"
+    if found.keys_tested > 1:
+        return f"No watermark of the {found.keys_tested:,} keys was found in this text."
+    mark = _mark(found)
+    return f"{mark[0].upper()}{mark[1:]} was not found in this text."
+
+
+def where(found: Detection, *, spans: int) -> str:
+    """Whether passages carry the mark by themselves; empty if this need not be said."""
+    if spans == 1:
+        return "One passage carries the watermark by itself; its edges are estimates."
+    if spans:
+        return f"{spans} passages carry the watermark by themselves; their edges are estimates."
+    if found.verdict == "watermarked" and not found.normalised:
+        return "The text as a whole carries the watermark; no single passage is strong enough to be shown by itself."
+    return ""
+
+
+def meaning(found: Detection, *, spans: int = 0) -> list[str]:
+    """What the verdict means and what it does not, one sentence each."""
+    sentences = []
+    if found.verdict == "watermarked" or spans:
+        if found.guaranteed:
+            sentences.append(
+                "The watermark shows that the words, or most of those marked here, were chosen by a language model "
+                "that used this key."
+            )
+        sentences.append("It does not show who asked for the text, or that its contents are true or false.")
+    else:
+        sentences.append(ANY_SOURCE)
+        sentences.append("A watermark fades when a text is paraphrased, translated or heavily edited.")
+        if found.uncertain_because != "short" and 0 < found.num_tokens_scored < FEW_TOKENS:
+            sentences.append(
+                f"The text is very short: below {FEW_TOKENS} tokens (words or parts of words) even a marked text is "
+                "often missed."
+            )
+    if found.normalised:
+        sentences.append(f"The text was cleaned of disguises before it was tested: {', '.join(found.normalised)}.")
+    return sentences
+
+
+def counted(found: Detection) -> str:
+    """How much of the text was tested."""
+    scored = found.num_tokens_scored
+    if found.scheme != "dgmark":
+        return f"{scored:,} tokens or groups of tokens, which are words or parts of words"
+    return f"{scored:,} token{'' if scored == 1 else 's'}, which are words or parts of words"
+
+
+def _mark(found: Detection) -> str:
+    scheme = "" if found.scheme == "dgmark" else f"{found.scheme} "
+    return f"the {scheme}watermark of key {found.key_fingerprint}"
+
+
+def _too_little(found: Detection) -> str:
+    match found.uncertain_because:
+        case "empty":
+            return "it holds nothing that can be tested."
+        case "repetitive":
+            return f"its {counted(found)}, repeat each other too much."
+        case _:
+            return f"with {counted(found)}, it is too short."

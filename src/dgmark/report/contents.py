@@ -7,10 +7,8 @@ from typing import Any
 
 from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.detection.detector import Detector
-from dgmark.detection.evidence import STATISTICS_VERSION
 from dgmark.detection.reader import TextOrIds
-from dgmark.detection.result import Detection, Verdict
-from dgmark.detection.words import heading, meaning, verdict_sentence, where
+from dgmark.detection.result import STATISTICS_VERSION, Detection, Verdict, heading, meaning, verdict_sentence, where
 from dgmark.errors import SettingsError
 from dgmark.rows.jsonl import sha256_of
 from dgmark.version import __version__
@@ -26,7 +24,7 @@ class Passage:
     Attributes:
         start: index of its first character.
         end: index after its last character.
-        quote: its beginning, at most 160 characters.
+        quote: its initial_states, at most 160 characters.
         p_value: chance that a random key finds as good a passage anywhere in this text; None in a public report.
     """
 
@@ -120,22 +118,22 @@ class Report:
     @property
     def heading(self) -> str:
         """The verdict in a few words."""
-        return heading(self.detection, passages=len(self.passages))
+        return heading(self.detection, spans=len(self.passages))
 
     @property
     def sentence(self) -> str:
         """The verdict in one or two sentences."""
-        return verdict_sentence(self.detection, passages=len(self.passages), public=self.public)
+        return verdict_sentence(self.detection, spans=len(self.passages), public=self.public)
 
     @property
     def meaning(self) -> list[str]:
         """What the verdict means and what it does not."""
-        return meaning(self.detection, passages=len(self.passages))
+        return meaning(self.detection, spans=len(self.passages))
 
     @property
     def where(self) -> str:
         """Whether passages carry the mark by themselves; empty if this need not be said."""
-        return where(self.detection, passages=len(self.passages))
+        return where(self.detection, spans=len(self.passages))
 
     @property
     def text_sha256(self) -> str:
@@ -188,7 +186,7 @@ def _passage_fields(passage: Passage) -> dict[str, Any]:
 
 
 def quote(passage: str) -> str:
-    """The beginning of a passage on one line, at most 160 characters."""
+    """The initial_states of a passage on one line, at most 160 characters."""
     words = " ".join(passage.split())
     return words if len(words) <= QUOTED else words[: QUOTED - 1].rstrip() + "…"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from dgmark.detection.words import rarity, symbol
+from dgmark.detection.result import rarity, symbol
 from dgmark.errors import MissingExtra, install_hint
 from dgmark.report.contents import Report
 
@@ -32,7 +32,7 @@ class Scale:
         """Places and labels."""
         step = max(1, math.ceil(self.decades / 6))
         powers = range(step, self.decades + 1, step)
-        labels = [(self.place(10.0**-power), rarity(10.0**-power).removesuffix(" times")) for power in powers]
+        labels = [(self.place(10.0**-power), rarity(10.0**-power)) for power in powers]
         return [(0.0, "every time"), *labels]
 
 
@@ -53,7 +53,7 @@ def to_html(report: Report) -> bytes:
         report=report,
         detection=report.detection,
         heading=report.heading,
-        mark=symbol(report.detection, passages=len(report.passages)),
+        mark=symbol(report.detection, spans=len(report.passages)),
         method=report.to_fields()["method"],
         scale=Scale(max(_RAREST, math.ceil(-math.log10(fpr)) + 3)),
         rarity=rarity,

@@ -7,9 +7,9 @@ import pyarrow as arrow
 import ray
 from ray.data import Dataset
 
+from dgmark.detection.detect_files import Extras, Tally, score, settings_hash, to_row
 from dgmark.detection.detector import Detector
-from dgmark.detection.many import Extras, Tally, score, settings_hash, to_row
-from dgmark.detection.scorer import Scorer
+from dgmark.detection.result import Scorer
 from dgmark.documents.document import TEXT_COLUMN
 from dgmark.rows.texts import MAX_CHARS, item_of
 from dgmark.scale.cluster import workers_of

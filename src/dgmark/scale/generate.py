@@ -10,7 +10,7 @@ import pyarrow as arrow
 import ray
 from ray.data import Dataset
 
-from dgmark.detection.many import Tally
+from dgmark.detection.detect_files import Tally
 from dgmark.errors import DgmarkError
 from dgmark.rows.jsonl import BadRow, Row
 from dgmark.rows.texts import MAX_CHARS, Item, prompt_of

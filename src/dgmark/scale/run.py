@@ -8,7 +8,7 @@ import pyarrow.dataset as parquet_files
 import ray
 from ray.data import Dataset
 
-from dgmark.detection.many import Tally
+from dgmark.detection.detect_files import Tally
 from dgmark.rows.inputs import names_of
 from dgmark.rows.jsonl import BadRow
 from dgmark.scale.cluster import cluster

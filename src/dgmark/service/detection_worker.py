@@ -13,13 +13,25 @@ from pathlib import PurePath
 from typing import Any, Literal
 
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, well_formed
+from dgmark.detection.alpha_spending import bonferroni_p
 from dgmark.detection.detector import Detector
-from dgmark.detection.intact import Phase
 from dgmark.detection.keyring import Keyring
-from dgmark.detection.result import Detection, Mode, Span, Verdict, verdict_of
-from dgmark.detection.scorer import Scorer
-from dgmark.detection.shares import bonferroni_p
-from dgmark.detection.words import Limit, heading, meaning, rarity, symbol, verdict_sentence, where
+from dgmark.detection.result import (
+    Detection,
+    Limit,
+    Mode,
+    Phase,
+    Scorer,
+    Span,
+    Verdict,
+    heading,
+    meaning,
+    rarity,
+    symbol,
+    verdict_of,
+    verdict_sentence,
+    where,
+)
 from dgmark.documents.document import Document, read_opened
 from dgmark.documents.reading import Limits
 from dgmark.errors import DgmarkError, InputError, SettingsError
@@ -292,11 +304,11 @@ def _worded(detection: Detection, spans: int, extras: Extras) -> dict[str, Any]:
     return {
         "verdict": detection.verdict,
         "fpr": detection.fpr,
-        "heading": heading(detection, passages=spans),
-        "symbol": symbol(detection, passages=spans),
-        "sentence": verdict_sentence(detection, passages=spans, public=extras.public),
-        "meaning": meaning(detection, passages=spans),
-        "where": where(detection, passages=spans) if extras.spans else "",
+        "heading": heading(detection, spans=spans),
+        "symbol": symbol(detection, spans=spans),
+        "sentence": verdict_sentence(detection, spans=spans, public=extras.public),
+        "meaning": meaning(detection, spans=spans),
+        "where": where(detection, spans=spans) if extras.spans else "",
     }
 
 

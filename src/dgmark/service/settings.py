@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dgmark.decode.settings_file import TunedSettings
-from dgmark.detection.evidence import DEFAULT_FPR, check_fpr
+from dgmark.detection.detector import DEFAULT_FPR, check_fpr
 from dgmark.errors import SettingsError
 from dgmark.report.signing import SigningKey
 from dgmark.rows.workers import check_workers, processors

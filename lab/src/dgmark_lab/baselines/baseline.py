@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Int
 
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.detection.evidence import DEFAULT_FPR
+from dgmark.detection.detector import DEFAULT_FPR
 from dgmark.watermark.key import WatermarkKey, check_key
 from dgmark_lab.baselines.detector import SchemeDetector
 from dgmark_lab.baselines.prf import SubKey

@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.detection.evidence import DEFAULT_FPR, DEFAULT_MAX_CROP, check_fpr
+from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, check_fpr
 from dgmark.detection.reader import Reader, ScoredIds, TextOrIds
-from dgmark.detection.result import Detection, verdict_of
-from dgmark.detection.words import FEW_TOKENS, Limit
+from dgmark.detection.result import FEW_TOKENS, Detection, Limit, verdict_of
 from dgmark.watermark.key import WatermarkKey, check_key
 from dgmark_lab.baselines.score import Score
 

@@ -13,7 +13,8 @@ from fractions import Fraction
 import numpy as np
 from jaxtyping import Bool, Int
 
-from dgmark.detection.match_null import SMALLEST_P, MatchNull
+from dgmark.detection.alpha_spending import SMALLEST_P
+from dgmark.detection.exact_test import MatchNull
 from dgmark.errors import SettingsError
 from dgmark_lab.baselines.prf import SubKey, states, threshold, uniform_bits
 from dgmark_lab.baselines.score import Score

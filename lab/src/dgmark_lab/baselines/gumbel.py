@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from dgmark.detection.match_null import SMALLEST_P
+from dgmark.detection.alpha_spending import SMALLEST_P
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.baselines.baseline import Baseline

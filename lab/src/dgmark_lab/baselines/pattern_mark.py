@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-from dgmark.detection.match_null import SMALLEST_P
-from dgmark.detection.public_numbers import PublicNumbers
+from dgmark.detection.alpha_spending import SMALLEST_P
+from dgmark.detection.importance_sampling import DeterministicDraws
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.baselines.baseline import Baseline
@@ -86,7 +86,7 @@ class PatternMark(Baseline):
             rank = redrawn_p(
                 lambda parts: count_alternating(parts[place], self.pattern_length).astype(np.float64),
                 observed,
-                PublicNumbers("redraw/v1", ids, positions, key.secret),
+                DeterministicDraws("redraw/v1", ids, positions, key.secret),
                 2,
                 most=most,
             )

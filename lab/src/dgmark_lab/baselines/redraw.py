@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from dgmark.detection.public_numbers import PublicNumbers
+from dgmark.detection.importance_sampling import DeterministicDraws
 
 # exceedances of the observed value after which drawing stops (Besag and Clifford 1991)
 ENOUGH = 10
@@ -42,7 +42,7 @@ class RedrawnP:
 def redrawn_p(
     statistic: Statistic,
     observed: UInt8[np.ndarray, " rows"],
-    draws: PublicNumbers,
+    draws: DeterministicDraws,
     modulus: int,
     *,
     most: int,

@@ -1,6 +1,6 @@
 """Figures of experiments: lines and rows with intervals, bars, densities, boxes. Needs matplotlib.
 
-Colours are those of `dgmark.detection.strip`, which can be distinguished without colour vision; the paper's numbers
+Colours are those of `dgmark.report.picture`, which can be distinguished without colour vision; the paper's numbers
 are dashed.
 """
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from jaxtyping import Float
 
-from dgmark.detection.strip import COLOURS, new_figure
+from dgmark.report.picture import COLOURS, new_figure
 from dgmark_lab.experiments.estimates import Estimate
 
 if TYPE_CHECKING:

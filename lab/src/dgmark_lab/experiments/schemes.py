@@ -5,7 +5,7 @@ from typing import Any
 
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import Detector
-from dgmark.detection.scorer import Scorer
+from dgmark.detection.result import Scorer
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab import baselines
 from dgmark_lab.baselines import Scheme

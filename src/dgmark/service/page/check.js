@@ -86,12 +86,12 @@ function show() {
     $("rate").value = Math.min(DECADES, Math.max(LOOSEST, Math.ceil(-Math.log10(service.fpr) - 1e-9)));
     place($("pin"), shown.answer.p_value, "calc(", "% - .4rem)");
     place($("here"), shown.answer.p_value, "clamp(3.6rem, ", "%, 100% - 4.6rem)");
-    $("here").replaceChildren("this text", make("br"), shown.answer.rarity.replace(/ times$/, ""));
+    $("here").replaceChildren("this text", make("br"), shown.answer.rarity);
     $("ticks").replaceChildren(
       ...shown.answer.at_rates
         .filter((_, step) => step % 2 === 0)
         .map((one, index) => {
-          const tick = make("div", index % 2 ? "tick odd" : "tick", one.rarity.replace(/ times$/, ""));
+          const tick = make("div", index % 2 ? "tick odd" : "tick", one.rarity);
           place(tick, one.fpr, "", "%");
           return tick;
         }),
@@ -159,7 +159,7 @@ function renderText(spans, at) {
       const words = shown.characters.slice(one.start, one.end).join("").split(/\s+/).filter(Boolean).join(" ");
       const link = make("a", "", `“${words.length > 160 ? `${words.slice(0, 159).trimEnd()}…` : words}”`);
       link.href = `#span-${index + 1}`;
-      const rare = one.rarity ? `; without the key at most ${one.rarity}` : "";
+      const rare = one.rarity ? `; chance without the key at most ${one.rarity}` : "";
       return make("li", "", link, make("span", "", `Characters ${number(one.start)} to ${number(one.end)}${rare}.`));
     }),
   );

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from jaxtyping import Bool, Float
 
-from dgmark.detection.windows import window_statistic
+from dgmark.detection.edit_test import window_statistic
 from dgmark_lab.experiments.attacked_texts import attack_hash, attacked_ids
 from dgmark_lab.experiments.cells import CellRows
 from dgmark_lab.experiments.estimates import Estimate, auc

@@ -5,9 +5,9 @@ import sys
 import numpy as np
 import pytest
 
-from dgmark.detection.strip import match_strip
-from dgmark.detection.windows import window_z_scores
+from dgmark.detection.edit_test import window_z_scores
 from dgmark.errors import MissingExtra
+from dgmark.report.picture import match_strip
 from dgmark_lab.experiments.figures import roc
 
 

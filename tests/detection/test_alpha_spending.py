@@ -6,9 +6,8 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from dgmark.detection.match_null import SMALLEST_P
+from dgmark.detection.alpha_spending import SMALLEST_P, adjusted_p, balance_factor, bonferroni_p, shares_of
 from dgmark.detection.result import Mode
-from dgmark.detection.shares import adjusted_p, balance_factor, bonferroni_p, shares_of
 from dgmark.watermark.groups import group_table
 
 
@@ -79,7 +78,7 @@ def test_the_documented_factors(size: int, modulus: int, tokens: int, documented
 @pytest.mark.parametrize("table_size", [2, 4, 8])
 def test_with_a_table_of_a_handful_of_ids_the_match_count_holds_its_level(table_size: int) -> None:
     """All ids of the table in use, each once: every balanced table in turn is the key's."""
-    from dgmark.detection.match_null import MatchNull
+    from dgmark.detection.exact_test import MatchNull
 
     counts = np.zeros((table_size, 2), dtype=np.int64)
     counts[np.arange(table_size), np.arange(table_size) % 2] = 1

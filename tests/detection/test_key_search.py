@@ -14,18 +14,15 @@ import pytest
 from jaxtyping import Int, UInt8
 from numpy.typing import NDArray
 
-from dgmark.detection.detector import Detector
-from dgmark.detection.evidence import KeyTest
-from dgmark.detection.hidden_phase import INTACT
-from dgmark.detection.intact import IntactTest, Phase
+from dgmark.detection.detect_files import check_payload
+from dgmark.detection.detector import Detector, KeyTest
+from dgmark.detection.exact_test import ExactTest
+from dgmark.detection.hidden_markov import INTACT
+from dgmark.detection.key_search import Candidates, SubkeySearch, best_of
 from dgmark.detection.keyring import Keyring
-from dgmark.detection.ranking import Part, best_of
 from dgmark.detection.reader import ScoredIds
-from dgmark.detection.result import PAYLOAD_FIELDS, Mode
-from dgmark.detection.scorer import check_payload
-from dgmark.detection.spans import find_stretches
-from dgmark.detection.subkey_scan import SubkeyScan
-from dgmark.detection.subkey_spans import find_subkey_stretches
+from dgmark.detection.result import PAYLOAD_FIELDS, Mode, Phase
+from dgmark.detection.spans import SpanSearch, find_spans
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.subkeys import Subkeys
@@ -61,7 +58,7 @@ def unmarked(seed: int, length: int, words: int = 300) -> NDArray[np.int64]:
 def each_p(key: WatermarkKey, ids: NDArray[np.int64], **settings: Any) -> list[float]:
     """The p-value of every sub-key, tested as a key by itself, one after another."""
     children = [key.subkey(number) for number in range(key.spec.subkeys)]
-    return [KeyTest(child, **settings).evidence(scored(ids)).p_value for child in children]
+    return [KeyTest(child, **settings).score(scored(ids)).p_value for child in children]
 
 
 # --- the p-value ---------------------------------------------------------------------------------
@@ -94,7 +91,7 @@ def test_over_all_groups_of_all_sub_keys_the_p_value_is_as_small_as_it_says_and_
             known.given = np.array(bits, dtype=np.uint8).reshape(tokens, subkeys)
             key.__dict__["subkeys"] = known
             with unchecked():
-                p.append(KeyTest(key, mode="intact", phase=phase).detect(scored(ids)).p_value)
+                p.append(KeyTest(key, mode="intact", phase=phase).score(scored(ids)).p_value)
         values = np.array(p)
         for x in np.unique(values):
             assert np.mean(values <= x * (1 + 1e-12)) <= x * (1 + 1e-12)
@@ -119,7 +116,7 @@ def test_the_scan_by_counts_finds_what_a_loop_over_all_sub_keys_finds(spec: str,
     key = known_key(f"loop {spec}", subkeys=32, **SPECS[spec])
     settings: dict[str, Any] = {"mode": "intact", "phase": phase, "max_crop": 0}
     for ids in (unmarked(1, 150), unmarked(2, 90, 20), marked_ids(key.subkey(19), 120, rate=0.75)):
-        found = KeyTest(key, **settings).detect(scored(ids))
+        found = KeyTest(key, **settings).score(scored(ids))
         assert found.p_value == min(1, 32 * min(each_p(key, ids, **settings)))
         assert found.subkeys_tested == 32
 
@@ -130,9 +127,9 @@ def test_the_scan_by_counts_finds_what_a_loop_over_all_sub_keys_finds(spec: str,
 def test_the_scan_by_alignment_finds_the_sub_key_of_an_edited_text(spec: str, mode: Mode) -> None:
     key = known_key(f"edited {spec}", subkeys=32, **SPECS[spec])
     ids = cut(marked_ids(key.subkey(19), 200, rate=0.85), 0.04)
-    found = KeyTest(key, mode=mode).detect(scored(ids))
+    found = KeyTest(key, mode=mode).score(scored(ids))
     assert (found.verdict, found.subkey) == ("watermarked", 19)
-    alone = KeyTest(key.subkey(19), mode=mode).detect(scored(ids))
+    alone = KeyTest(key.subkey(19), mode=mode).score(scored(ids))
     assert found.p_value == 32 * alone.p_value
     assert (found.p_aligned, found.shift, found.edited_fraction) == (
         alone.p_aligned,
@@ -148,7 +145,7 @@ def test_no_p_value_is_smaller_than_the_smallest_of_all_sub_keys_allows(mode: Mo
     for seed in range(6):
         ids = unmarked(seed, 100)
         each = each_p(key, ids, mode=mode)
-        p = KeyTest(key, mode=mode).detect(scored(ids)).p_value
+        p = KeyTest(key, mode=mode).score(scored(ids)).p_value
         assert p >= min(1, 16 * min(each))
         assert p in [min(1, 16 * one) for one in each]
 
@@ -156,7 +153,7 @@ def test_no_p_value_is_smaller_than_the_smallest_of_all_sub_keys_allows(mode: Mo
 @pytest.mark.parametrize("mode", ["auto", "edited", "intact"])
 def test_the_same_text_has_the_same_p_value(mode: Mode) -> None:
     ids = cut(marked_ids(known_key("again", subkeys=256).subkey(200), 150, rate=0.8), 0.03)
-    one, other = (KeyTest(known_key("again", subkeys=256), mode=mode).detect(scored(ids)) for _ in range(2))
+    one, other = (KeyTest(known_key("again", subkeys=256), mode=mode).score(scored(ids)) for _ in range(2))
     assert one == other
     assert one.subkey_confidence == other.subkey_confidence
 
@@ -165,28 +162,28 @@ def test_more_sub_keys_than_one_stretch_are_scanned() -> None:
     key = known_key("stretches", subkeys=8192)
     ids = marked_ids(key.subkey(5000), 160)
     for mode in ("auto", "intact"):
-        found = KeyTest(key, mode=mode).detect(scored(ids))
+        found = KeyTest(key, mode=mode).score(scored(ids))
         assert (found.subkey, found.subkeys_tested) == (5000, 8192)
 
 
 def test_independent_groups_pay_nothing_for_balance() -> None:
     ids = unmarked(0, 200)
     for key, pays in ((known_key("balance"), True), (known_key("balance", subkeys=4).subkey(0), False)):
-        hypotheses = IntactTest(key.tables, "start", 0).hypotheses(ids, np.arange(200))
+        hypotheses = ExactTest(key.tables, "start", 0).hypotheses(ids, np.arange(200))
         assert (hypotheses[0].balance > 1) is pays
 
 
 @pytest.mark.parametrize("content", [np.empty(0, dtype=np.int64), np.array([300])], ids=["empty", "one"])
 @pytest.mark.parametrize("mode", ["auto", "edited", "intact"])
 def test_a_text_of_no_tokens_or_one_is_too_short(content: NDArray[np.int64], mode: Mode) -> None:
-    found = KeyTest(known_key("short", subkeys=16), mode=mode).detect(scored(content))
+    found = KeyTest(known_key("short", subkeys=16), mode=mode).score(scored(content))
     assert (found.verdict, found.p_value, found.subkey) == ("uncertain", 1.0, None)
 
 
 def test_only_the_sub_key_that_is_asked_for_is_tested() -> None:
     key = known_key("one of them", subkeys=64)
     ids = marked_ids(key.subkey(3), 200)
-    right, wrong = (KeyTest(key.subkey(number)).detect(scored(ids)) for number in (3, 4))
+    right, wrong = (KeyTest(key.subkey(number)).score(scored(ids)) for number in (3, 4))
     assert (right.verdict, right.subkey, right.subkey_confidence, right.subkeys_tested) == ("watermarked", 3, None, 1)
     assert wrong.verdict == "not_detected"
     assert Detector(key.subkey(3)).settings != Detector(key.subkey(4)).settings
@@ -212,9 +209,7 @@ def test_the_p_value_over_all_sub_keys_holds_its_level(kind: str) -> None:
     with unchecked():
         p = np.array(
             [
-                KeyTest(known_key(f"level {n}", subkeys=16), mode="intact")
-                .detect(scored(turns[n % len(turns)]))
-                .p_value
+                KeyTest(known_key(f"level {n}", subkeys=16), mode="intact").score(scored(turns[n % len(turns)])).p_value
                 for n in range(400)
             ]
         )
@@ -232,7 +227,7 @@ def test_the_p_value_of_alignment_over_all_sub_keys_holds_its_level(mode: Mode, 
     with unchecked():
         p = np.array(
             [
-                KeyTest(known_key(f"aligned {n}", subkeys=16), mode=mode).detect(scored(turns[n % len(turns)])).p_value
+                KeyTest(known_key(f"aligned {n}", subkeys=16), mode=mode).score(scored(turns[n % len(turns)])).p_value
                 for n in range(80)
             ]
         )
@@ -245,7 +240,7 @@ def test_the_p_value_of_alignment_over_all_sub_keys_holds_its_level(mode: Mode, 
 
 
 def test_a_text_without_the_mark_has_no_sub_key() -> None:
-    found = KeyTest(known_key("absent", subkeys=64)).detect(scored(unmarked(0, 200)))
+    found = KeyTest(known_key("absent", subkeys=64)).score(scored(unmarked(0, 200)))
     assert (found.verdict, found.subkey, found.subkey_confidence) == ("not_detected", None, None)
 
 
@@ -286,7 +281,7 @@ def test_the_confidence_is_as_often_right_as_it_says() -> None:
             rate = (1 + INTACT[number % 3]) / 2
             ids = marked_ids(key.subkey(number % 64), 41, rate=rate, seed=number)[number // 3 % 2 :]
             for mode in ("intact", "auto"):
-                found = KeyTest(key, fpr=0.95, mode=mode).detect(scored(ids))
+                found = KeyTest(key, fpr=0.95, mode=mode).score(scored(ids))
                 if found.subkey is not None and found.subkey_confidence is not None:
                     confidence[mode].append(found.subkey_confidence)
                     right[mode].append(found.subkey == number % 64)
@@ -303,7 +298,7 @@ def test_the_confidence_is_as_often_right_as_it_says() -> None:
 def test_the_confidence_is_that_of_bayes_over_all_sub_keys() -> None:
     """Of 32 sub-keys all are played, so nothing is bounded: the sum over them is 1."""
     key = known_key("bayes", subkeys=32)
-    scan = SubkeyScan([key], scored(marked_ids(key.subkey(7), 40)), "auto", "any", 0)
+    scan = SubkeySearch([key], scored(marked_ids(key.subkey(7), 40)), "auto", "any", 0)
     each = [scan.confidence(number) for number in range(32)]
     assert sum(each) == pytest.approx(1)
     assert int(np.argmax(each)) == 7
@@ -322,7 +317,7 @@ def test_a_scorer_without_sub_keys_has_no_payload() -> None:
 @pytest.mark.parametrize("spec", SPECS)
 def test_a_text_without_its_front_is_found(spec: str) -> None:
     key = known_key(f"cropped {spec}", subkeys=32, **SPECS[spec])
-    found = KeyTest(key).detect(scored(marked_ids(key.subkey(11), 200, rate=0.95)[23:]))
+    found = KeyTest(key).score(scored(marked_ids(key.subkey(11), 200, rate=0.95)[23:]))
     assert (found.verdict, found.subkey) == ("watermarked", 11)
 
 
@@ -377,8 +372,9 @@ def test_a_span_that_another_one_overlaps_is_cut_back_only_to_a_part_that_passes
         if place >= 60:
             wanted &= other.table()[words] == place % 2
         ids[place] = dice.choice(words[wanted])
-    spans = dict(find_subkey_stretches(key, ScoredIds(ids, places), 1e-4))
-    (alone,) = find_stretches(other, ids, places, 1e-4 / 4)
+    tokens = ScoredIds(ids, places)
+    spans = dict(find_spans(key, tokens, 1e-4))
+    (alone,) = SpanSearch(other, tokens).spans(1e-4 / 4)
     assert spans[1].first == 0
     assert spans[1].last >= 92
     assert (2 in spans) is kept
@@ -401,7 +397,7 @@ def test_what_is_asked_of_a_detected_text_needs_no_second_scan(monkeypatch: pyte
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("all sub-keys were scanned again")
 
-    monkeypatch.setattr(SubkeyScan, "likeliest", refuse)
+    monkeypatch.setattr(SubkeySearch, "likeliest", refuse)
     assert scanned == (
         detector.limits(ids, [0.01, 1e-4], found),
         detector.windows(ids, detection=found),
@@ -436,7 +432,7 @@ def test_a_keyring_scans_the_sub_keys_of_all_its_keys(spec: str) -> None:
     found = Keyring(keys, tokenizer=builtin_tokenizer()).detect(ids)
     assert (found.key_fingerprint, found.subkey) == (keys[1].fingerprint, 30)
     assert (found.keys_tested, found.subkeys_tested) == (3, 32)
-    assert found.p_value == 96 * KeyTest(keys[1].subkey(30)).detect(scored(ids)).p_value
+    assert found.p_value == 96 * KeyTest(keys[1].subkey(30)).score(scored(ids)).p_value
     assert found.subkey_confidence == pytest.approx(1, abs=1e-3)
 
 
@@ -458,7 +454,7 @@ def test_the_best_of_several_parts_are_the_best_of_all() -> None:
     dice = np.random.default_rng(0)
     values, groups = dice.integers(0, 9, 50), dice.integers(0, 2, (3, 50), dtype=np.uint8)
     codes = dice.integers(0, 2, (50, 4), dtype=np.uint8)
-    parts = [Part(at := np.arange(begin, begin + 10), groups[:, at], codes[at]) for begin in range(0, 50, 10)]
+    parts = [Candidates(at := np.arange(begin, begin + 10), groups[:, at], codes[at]) for begin in range(0, 50, 10)]
     best = best_of(parts, lambda part: values[part.numbers].astype(float), 7)
     expected = sorted(range(50), key=lambda n: (-values[n], n))[:7]
     assert best.numbers.tolist() == expected

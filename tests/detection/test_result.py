@@ -3,8 +3,7 @@ from dataclasses import replace
 import pytest
 
 from dgmark.detection.detector import Detector
-from dgmark.detection.result import Detection
-from dgmark.detection.words import Limit, meaning, rarity, verdict_sentence
+from dgmark.detection.result import Detection, Limit, meaning, rarity, verdict_sentence
 from support.known_keys import known_key
 
 
@@ -16,16 +15,16 @@ def detection() -> Detection:
 @pytest.mark.parametrize(
     ("p_value", "words"),
     [
-        (1.0, "almost every time"),
-        (0.51, "almost every time"),
-        (0.2, "once in 5 times"),
-        (1 / 3, "once in 3 times"),
-        (1e-4, "once in 10,000 times"),
-        (1.01e-4, "once in 9,000 times"),
-        (1.3e-7, "once in 7 million times"),
-        (1e-6, "once in a million times"),
-        (2.1e-12, "once in 400 billion times"),
-        (1e-300, "once in 1,000 trillion times"),
+        (1.0, "likely by chance"),
+        (0.51, "likely by chance"),
+        (0.2, "1 in 5"),
+        (1 / 3, "1 in 3"),
+        (1e-4, "1 in 10,000"),
+        (1.01e-4, "1 in 9,000"),
+        (1.3e-7, "1 in 7 million"),
+        (1e-6, "1 in 1 million"),
+        (2.1e-12, "1 in 400 billion"),
+        (1e-300, "1 in 1,000 trillion"),
     ],
 )
 def test_rarity_rounds_so_as_to_claim_less(p_value: float, words: str) -> None:
@@ -36,14 +35,14 @@ def test_found(detection: Detection) -> None:
     found = replace(detection, verdict="watermarked", p_value=1.3e-7, num_tokens_scored=300)
     sentence = verdict_sentence(found)
     assert sentence.startswith(f"This text carries the watermark of key {detection.key_fingerprint}. ")
-    assert sentence.endswith("would look like this at most once in 7 million times.")
-    assert verdict_sentence(found, public=True).endswith("at most once in 10,000 times.")
+    assert sentence.endswith("looks like this is at most 1 in 7 million.")
+    assert verdict_sentence(found, public=True).endswith("at most 1 in 10,000.")
 
 
 def test_passages_only(detection: Detection) -> None:
     absent = replace(detection, verdict="not_detected", uncertain_because=None, num_tokens_scored=900)
-    assert verdict_sentence(absent, passages=1).startswith("A passage of this text carries the watermark")
-    assert verdict_sentence(absent, passages=3).startswith("3 passages of this text carry the watermark")
+    assert verdict_sentence(absent, spans=1).startswith("A passage of this text carries the watermark")
+    assert verdict_sentence(absent, spans=3).startswith("3 passages of this text carry the watermark")
     assert "was not found" in verdict_sentence(absent)
 
 
@@ -64,9 +63,9 @@ def test_no_statement_says_why(detection: Detection, limit: Limit, scored: int, 
 
 def test_a_key_without_a_secret_promises_no_rarity(detection: Detection) -> None:
     keyless = replace(detection, verdict="watermarked", guaranteed=False, num_tokens_scored=300)
-    for passages, verdict in ((0, keyless), (1, replace(keyless, verdict="not_detected"))):
-        assert "anybody can make this mark" in verdict_sentence(verdict, passages=passages)
-        assert "once in" not in verdict_sentence(verdict, passages=passages)
+    for spans, verdict in ((0, keyless), (1, replace(keyless, verdict="not_detected"))):
+        assert "anybody can make this mark" in verdict_sentence(verdict, spans=spans)
+        assert "1 in" not in verdict_sentence(verdict, spans=spans)
 
 
 def test_absence_names_all_keys_that_were_tried(detection: Detection) -> None:

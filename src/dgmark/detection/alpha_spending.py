@@ -1,14 +1,14 @@
-"""How the tests of one text share the false-positive rate, and what each p-value pays.
+"""Alpha spending: how the tests of one text share the false-positive rate, and what each p-value pays.
 
 A test with share s reports p / s. If the shares add up to at most 1, the smallest of the reported p-values is itself
 a valid p-value (the union bound; weighted Bonferroni). The shares, from the outside in:
 
     1 / keys              each key of a keyring
-    1 / sub-keys          each sub-key of a key                                                   `subkey_scan.py`
+    1 / sub-keys          each sub-key of a key
       UNCHANGED, the rest the unchanged and the normalised text (the whole rate if normalising changes nothing)
-        INTACT            the exact test of the match count; SETTLING where alignment sees all        `intact.py`
+        INTACT            the exact test of the match count; SETTLING where alignment sees all    `exact_test.py`
           1 / period      each phase; with rotation UNCROPPED for the whole text, the rest for its crops
-        the rest          the alignment test, which allows for edits                                  `aligned.py`
+        the rest          the alignment test, which allows for edits                              `edit_test.py`
 
 All p-values also pay for the balance of the group tables (`balance_of`). Knows p-values only. Ours; each of the paper's
 tests has a threshold of its own.
@@ -17,10 +17,13 @@ tests has a threshold of its own.
 import math
 from collections.abc import Iterable
 
-from dgmark.detection.match_null import SMALLEST_P
+import numpy as np
+
 from dgmark.detection.result import Mode
 from dgmark.watermark.groups import WatermarkSpec
 
+# no p-value is smaller: the smallest normal float
+SMALLEST_P = float(np.finfo(np.float64).tiny)
 UNCHANGED = 0.5
 # Small, as alignment finds intact text as well: enough to settle a clear case without drawing keys, and more where the
 # exact test tries shifts or reads tokens that alignment does not.

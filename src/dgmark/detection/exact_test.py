@@ -1,18 +1,24 @@
-"""How many matches are too many: counts, z-score, and the exact null of the match count for one given text.
+"""The exact test for intact text: the match count at one shift against its exact null. Allows for a crop, not edits.
 
-Knows tokens and residues only. The z-score is the paper's (section 3.5, Eq. 1). The null is ours: it holds the text
-fixed and lets the key vary, so it is valid for tables, loops and poems alike, where the z-score's fair coins are not.
+The null holds the text fixed and lets the key vary, so the p-value is valid for any text chosen without knowledge of
+the key: for tables, loops and poems alike, where the z-score's fair coins are not. Knows tokens, positions and residues
+only. Takes the place of the paper's global z-test (section 3.5, Eq. 1), whose z-score is here for comparison.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
 from jaxtyping import Float, Int, Integer
 
-SMALLEST_P = float(np.finfo(np.float64).tiny)
+from dgmark.detection.alpha_spending import SMALLEST_P, UNCROPPED, adjusted_p, balance_of
+from dgmark.detection.result import Limit, Phase
+from dgmark.watermark.groups import GroupTables
 
+# the first tokens of a text, from which a rotating key's crop is found; more would not find it better
+_SEARCHED = 4096
 # Beyond these limits the convolution is slow or leaves the range of a float; the Fourier path has neither limit.
 _CONVOLVED_SPAN = 4096
 _CONVOLVED_BITS = 1000.0
@@ -183,3 +189,123 @@ def _sum_of(kind: tuple[int, ...], size: int) -> Float[np.ndarray, " values"]:
             one = np.convolve(one, _sum_of(kind, 1))
     one.flags.writeable = False
     return one
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """The hypothesis that the text is marked and `shift` tokens are missing at its front.
+
+    Attributes:
+        shift: tokens missing at the front (modulo the code's period without rotation).
+        matched: number of matches at this shift.
+        weight: the hypothesis's share of the false-positive rate.
+        null: the null of the match count at this shift.
+        balance: what the p-value pays for the balance of the key's group tables.
+    """
+
+    shift: int
+    matched: int
+    weight: float
+    null: MatchNull
+    balance: float = 1.0
+
+    @cached_property
+    def p_value(self) -> float:
+        """Chance that a random key matches as well at any of the shifts tried."""
+        return self.p_value_of(self.matched)
+
+    def p_value_of(self, matched: int) -> float:
+        """The p-value if this many tokens matched."""
+        return adjusted_p(self.balance * self.null.tail(matched), self.weight)
+
+    def limits(self, scored: int, share: float, levels: Sequence[float]) -> list[Limit | None]:
+        """Why this test would not find a typical mark in a text like this at each level; None where it would.
+
+        In a typical mark half of the tokens that chance misses match.
+
+        Args:
+            scored: number of scored tokens.
+            share: the test's share of the rate.
+            levels: the p-values to reach.
+        """
+        if not scored:
+            return ["empty"] * len(levels)
+        modulus = self.null.kinds.shape[1]
+        typical = math.ceil(scored * (1 + 1 / modulus) / 2)
+        p = adjusted_p(self.p_value_of(min(typical, self.null.largest)), share)
+        if p <= min(levels, default=1):
+            return [None] * len(levels)
+        different = replace(self, null=MatchNull.of(np.eye(1, modulus, dtype=np.int64).repeat(scored, axis=0)))
+        p_different = adjusted_p(different.p_value_of(min(typical, different.null.largest)), share)
+        return [None if p <= level else "repetitive" if p_different <= level else "short" for level in levels]
+
+
+@dataclass(frozen=True)
+class ExactTest:
+    """The exact test of one key.
+
+    Attributes:
+        tables: the key's groups and position code.
+        phase: "any" allows for tokens missing at the front and pays for it; "start" takes the text as complete.
+        max_crop: with a rotating key and phase "any", the largest number of tokens that may be missing.
+    """
+
+    tables: GroupTables
+    phase: Phase
+    max_crop: int
+
+    @property
+    def shifts_tested(self) -> int:
+        """How many shifts are tried."""
+        if self.phase == "start":
+            return 1
+        return self.max_crop + 1 if self.tables.spec.rotation else self.tables.spec.period
+
+    def hypotheses(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> list[Hypothesis]:
+        """The likeliest hypotheses. With rotation the first one is the uncropped text."""
+        spec = self.tables.spec
+        if self.phase == "start" or (spec.rotation and not self.max_crop):
+            return [self._hypothesis(ids, positions, 0, 1.0)]
+        # Any one shift may be picked after looking at the text, as each has its own share of the rate.
+        if not spec.rotation:
+            best = int(self._matched_by_phase(ids, positions).argmax())
+            return [self._hypothesis(ids, positions, best, 1 / spec.period)]
+        crop = self._likeliest_crop(ids[:_SEARCHED], positions[:_SEARCHED])
+        return [
+            self._hypothesis(ids, positions, 0, UNCROPPED),
+            self._hypothesis(ids, positions, crop, (1 - UNCROPPED) / self.max_crop),
+        ]
+
+    def _hypothesis(
+        self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], shift: int, weight: float
+    ) -> Hypothesis:
+        spec, at = self.tables.spec, positions + shift
+        matched = int(np.count_nonzero(self.tables.matching(ids, at)))
+        items = spec.segment(at) * spec.table_size + ids
+        counts = residue_counts(items, self.tables.residues(at), spec.modulus)
+        distinct = [len(counts)]
+        if spec.rotation:
+            distinct = np.unique(np.unique(items) // spec.table_size, return_counts=True)[1].tolist()
+        return Hypothesis(shift, matched, weight, MatchNull.of(counts), balance_of(spec, distinct))
+
+    def _matched_by_phase(
+        self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]
+    ) -> Int[np.ndarray, " period"]:
+        """Matches if the first token's position were 0, 1, ... modulo the code's period."""
+        spec, tables = self.tables.spec, self.tables
+        places = positions % spec.period * spec.modulus + tables.groups_in(ids, 0)
+        counts = np.bincount(places, minlength=spec.period * spec.modulus).reshape(spec.period, spec.modulus)
+        matched: Int[np.ndarray, " period"] = counts[np.arange(spec.period), tables.shifted_codes].sum(axis=1)
+        return matched
+
+    def _likeliest_crop(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> int:
+        """The shift in 1..max_crop at which the most tokens match a rotating key."""
+        spec, tables = self.tables.spec, self.tables
+        distinct, token = np.unique(ids, return_inverse=True)
+        last = int(positions.max(initial=0)) + self.max_crop
+        groups = np.stack([tables.groups_in(distinct, segment) for segment in range(last // spec.rotation + 1)])
+        counts = [
+            np.count_nonzero(groups[at // spec.rotation, token] == tables.residues(at))
+            for at in (positions + shift for shift in range(1, self.max_crop + 1))
+        ]
+        return 1 + int(np.argmax(counts))

@@ -8,22 +8,19 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dgmark.detection import aligned
-from dgmark.detection.aligned import (
-    FEWEST_DRAWS,
-    MOST_DRAWS,
+from dgmark.detection import edit_test
+from dgmark.detection.detector import Detector
+from dgmark.detection.edit_test import (
+    MAX_DRAWS,
+    MIN_DRAWS,
     SCREEN,
     SCREEN_DRAWS,
-    TOLERANCE,
     aligned_test,
     aligned_tokens,
     draws_of,
-    weighted_rank,
 )
-from dgmark.detection.alignment import Alignment
-from dgmark.detection.bets import Bets
-from dgmark.detection.detector import Detector
-from dgmark.detection.public_numbers import PublicNumbers
+from dgmark.detection.hidden_markov import HiddenMarkovModel
+from dgmark.detection.importance_sampling import TOLERANCE, DeterministicDraws, Proposal, weighted_rank
 from dgmark.detection.result import Detection, Mode
 from dgmark.errors import SettingsError
 from support.known_keys import builtin_tokenizer, known_key
@@ -148,11 +145,11 @@ def test_a_text_is_uncertain_if_the_best_share_of_its_mode_would_miss_a_typical_
 
 
 def test_the_front_of_a_very_long_text_is_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aligned, "LONGEST", 300)
+    monkeypatch.setattr(edit_test, "MAX_TOKENS", 300)
     tables = known_key("edited").tables
     ids, positions = np.random.default_rng(0).integers(300, 8000, 900), np.arange(900)
-    front = Alignment.of(ids[:300], positions[:300], tables)
-    assert aligned.front_model(tables, ids, positions, "any").items.tolist() == front.items.tolist()
+    front = HiddenMarkovModel.of(ids[:300], positions[:300], tables)
+    assert edit_test.front_model(tables, ids, positions, "any").items.tolist() == front.items.tolist()
 
 
 @pytest.mark.slow
@@ -171,13 +168,13 @@ def test_a_million_tokens_have_a_verdict() -> None:
 
 @pytest.mark.parametrize(
     ("length", "spec", "draws"),
-    [(100, {}, MOST_DRAWS), (16_000, {}, 131), (256, {"code_length": 64}, 256), (4000, {"rotation": 40}, FEWEST_DRAWS)],
+    [(100, {}, MAX_DRAWS), (16_000, {}, 131), (256, {"code_length": 64}, 256), (4000, {"rotation": 40}, MIN_DRAWS)],
 )
 def test_the_longer_the_text_and_the_more_the_states_the_fewer_keys_are_drawn(
     length: int, spec: dict[str, Any], draws: int
 ) -> None:
     ids = np.arange(300, 300 + length) % 8000
-    assert draws_of(Alignment.of(ids, np.arange(length), known_key("budget", **spec).tables)) == draws
+    assert draws_of(HiddenMarkovModel.of(ids, np.arange(length), known_key("budget", **spec).tables)) == draws
 
 
 def test_a_loop_with_a_slip_is_not_a_mark() -> None:
@@ -199,19 +196,19 @@ CASES: dict[str, tuple[dict[str, Any], list[int]]] = {
 }
 
 
-def enumerated(case: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Bets, NDArray[np.uint8], NDArray[np.float64]]:
+def enumerated(case: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Proposal, NDArray[np.uint8], NDArray[np.float64]]:
     """The bets of a short text, every assignment of groups, and the statistic of each."""
-    monkeypatch.setattr("dgmark.detection.alignment.REACH", 2)
+    monkeypatch.setattr("dgmark.detection.hidden_markov.REACH", 2)
     spec, ids = CASES[case]
     tables = known_key("enumerated", **spec).tables
-    model = Alignment.of(np.array(ids), np.arange(len(ids)), tables)
+    model = HiddenMarkovModel.of(np.array(ids), np.arange(len(ids)), tables)
     rows = len(model.distinct)
     every = (np.arange(model.modulus**rows) // model.modulus ** np.arange(rows)[:, None] % model.modulus).astype(
         np.uint8
     )
-    bets = Bets(model)
+    bets = Proposal(model)
     with unchecked():
-        return bets, every, bets.play(every).statistics
+        return bets, every, bets.sample(every).statistics
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -219,7 +216,7 @@ def test_the_p_value_is_the_exact_tail_within_its_error(case: str, monkeypatch: 
     """The tail of the statistic over all keys, within 5 standard errors of the estimate, at six places of the tail."""
     bets, every, statistics = enumerated(case, monkeypatch)
     with unchecked():
-        plays = bets.play(every[:, :1], 40_000, PublicNumbers("enumerated", np.arange(2), np.arange(2)))
+        plays = bets.sample(every[:, :1], 40_000, DeterministicDraws("enumerated", np.arange(2), np.arange(2)))
     drawn, weights = plays.statistics[1:], plays.weights[1:]
     for place in np.quantile(statistics, [0.2, 0.5, 0.8, 0.95, 0.99, 1], method="lower"):
         exact = np.mean(statistics >= place - TOLERANCE)
@@ -233,12 +230,12 @@ def test_the_p_value_is_the_exact_tail_within_its_error(case: str, monkeypatch: 
 def test_the_p_value_is_valid_for_any_number_of_draws(case: str, draws: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over every key and 300 sets of draws: P(p <= a) exceeds a by 5 standard errors at most."""
     bets, every, statistics = enumerated(case, monkeypatch)
-    own = bets.play(every).weights
+    own = bets.sample(every).weights
     shares = []
     with unchecked():
         for turn in range(300):
-            numbers = PublicNumbers(f"turn {turn}", np.arange(2), np.arange(2))
-            plays = bets.play(every[:, :0], draws, numbers)
+            numbers = DeterministicDraws(f"turn {turn}", np.arange(2), np.arange(2))
+            plays = bets.sample(every[:, :0], draws, numbers)
             as_well = plays.statistics >= statistics[:, None] - TOLERANCE
             p = (own + as_well @ plays.weights) / (1 + draws)
             shares.append([np.mean(p <= alpha) for alpha in (0.5, 0.2, 0.05, 0.01, 1e-3)])
@@ -260,9 +257,11 @@ def test_the_draws_depend_on_the_text_and_not_on_the_key() -> None:
     ids, positions = rng.integers(300, 8000, 60), np.arange(60)
     seen = set()
     for name in ("one", "two"):
-        model = Alignment.of(ids, positions, known_key(name).tables)
+        model = HiddenMarkovModel.of(ids, positions, known_key(name).tables)
         groups = model.groups(known_key(name).tables)[:, None]
-        seen.add(Bets(model).play(groups, 50, PublicNumbers("draws/v3", ids, positions)).groups[:, 1:].tobytes())
+        seen.add(
+            Proposal(model).sample(groups, 50, DeterministicDraws("draws/v3", ids, positions)).groups[:, 1:].tobytes()
+        )
     assert len(seen) == 1
 
 
@@ -275,14 +274,15 @@ def test_a_deep_tail_holds_its_level() -> None:
     rng = np.random.default_rng(5)
     ids = np.concatenate([rng.integers(300, 340, 40), rng.integers(300, 8000, 40)])
     positions = np.arange(80)
-    model = Alignment.of(ids, positions, known_key("deep").tables)
-    bets = Bets(model)
+    model = HiddenMarkovModel.of(ids, positions, known_key("deep").tables)
+    bets = Proposal(model)
     with unchecked():
-        keys = bets.play(
-            np.zeros((len(model.distinct), 0), dtype=np.uint8), 3000, PublicNumbers("keys", ids, positions)
+        keys = bets.sample(
+            np.zeros((len(model.distinct), 0), dtype=np.uint8), 3000, DeterministicDraws("keys", ids, positions)
         )
         sets = [
-            bets.play(keys.groups[:, :0], 1000, PublicNumbers(f"draws {turn}", ids, positions)) for turn in range(8)
+            bets.sample(keys.groups[:, :0], 1000, DeterministicDraws(f"draws {turn}", ids, positions))
+            for turn in range(8)
         ]
     p = np.empty(3000)
     for number in range(3000):
@@ -303,10 +303,10 @@ def test_other_draws_would_hardly_turn_a_verdict() -> None:
     for seed in range(6):
         key = known_key(f"spread {seed}")
         ids = cut(marked_ids(key, 130, rate=0.76, seed=seed), 0.05, seed=seed)
-        model = Alignment.of(ids, np.arange(len(ids)), key.tables)
-        bets, groups = Bets(model), model.groups(key.tables)[:, None]
+        model = HiddenMarkovModel.of(ids, np.arange(len(ids)), key.tables)
+        bets, groups = Proposal(model), model.groups(key.tables)[:, None]
         with unchecked():
-            plays = [bets.play(groups, MOST_DRAWS, PublicNumbers(f"set {n}", ids, ids)) for n in range(12)]
+            plays = [bets.sample(groups, MAX_DRAWS, DeterministicDraws(f"set {n}", ids, ids)) for n in range(12)]
         logs = np.log([weighted_rank(each.statistics, each.weights) for each in plays])
         if np.log(1e-6) < logs.mean() < np.log(1e-2):
             spreads.append(logs.std(ddof=1))
@@ -321,10 +321,10 @@ def test_a_text_that_a_quick_look_leaves_unlikely_keeps_the_rank() -> None:
     ranks = 0
     for seed in range(20):
         ids = np.random.default_rng(seed).integers(300, 8000, 80)
-        found = aligned_test(known_key("quick").tables, ids, np.arange(80), "any")
-        if found.draws == SCREEN_DRAWS:
+        p_value, draws = aligned_test(known_key("quick").tables, ids, np.arange(80), "any")
+        if draws == SCREEN_DRAWS:
             ranks += 1
-            assert found.p_value > SCREEN
+            assert p_value > SCREEN
     assert ranks >= 10
 
 
@@ -333,8 +333,8 @@ def test_a_quick_look_misses_no_mark() -> None:
     for seed in range(12):
         key = known_key(f"quick {seed}")
         ids = cut(marked_ids(key, 150, rate=0.8, seed=seed), 0.08, seed=seed)
-        found = aligned_test(key.tables, ids, np.arange(len(ids)), "any")
-        assert found.draws != SCREEN_DRAWS
+        _, draws = aligned_test(key.tables, ids, np.arange(len(ids)), "any")
+        assert draws != SCREEN_DRAWS
 
 
 # --- the level -----------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool
 
-from dgmark.detection.windows import DEFAULT_WINDOW, window_z_scores
+from dgmark.detection.edit_test import DEFAULT_WINDOW, window_z_scores
 from dgmark.errors import InputError, MissingExtra, SettingsError, install_hint
 
 if TYPE_CHECKING:

@@ -8,10 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dgmark.detection.alignment import Alignment
-from dgmark.detection.bets import RETURNING, UNBET, Bets
-from dgmark.detection.hidden_phase import INTACT, MIXTURE, beginning, transitions
-from dgmark.detection.public_numbers import PublicNumbers
+from dgmark.detection.hidden_markov import INTACT, MIXTURE, HiddenMarkovModel, initial_states, transitions
+from dgmark.detection.importance_sampling import RETURNING, UNIFORM, DeterministicDraws, Proposal
 from dgmark.watermark.groups import GroupTables, WatermarkSpec
 from support.unchecked import unchecked
 
@@ -24,26 +22,26 @@ def tables_of(modulus: int = 2, rotation: int = 0, code_length: int = 0, secret:
     return GroupTables(WatermarkSpec(modulus, rotation, table_size=64, code_length=code_length), secret)
 
 
-def model_of(ids: list[int], tables: GroupTables, phase: str = "any") -> Alignment:
-    return Alignment.of(np.array(ids, dtype=np.int64), np.arange(len(ids)), tables, phase)  # type: ignore[arg-type]
+def model_of(ids: list[int], tables: GroupTables, phase: str = "any") -> HiddenMarkovModel:
+    return HiddenMarkovModel.of(np.array(ids, dtype=np.int64), np.arange(len(ids)), tables, phase)  # type: ignore[arg-type]
 
 
-def all_groups(model: Alignment) -> NDArray[np.uint8]:
+def all_groups(model: HiddenMarkovModel) -> NDArray[np.uint8]:
     """Every assignment of groups: (rows, m^rows)."""
     return np.array(list(itertools.product(range(model.modulus), repeat=len(model.distinct))), dtype=np.uint8).T
 
 
-def numbers(name: str = "test") -> PublicNumbers:
-    return PublicNumbers(name, np.arange(3), np.arange(3))
+def numbers(name: str = "test") -> DeterministicDraws:
+    return DeterministicDraws(name, np.arange(3), np.arange(3))
 
 
 # --- the slow obvious way ------------------------------------------------------------------------
 
 
-def likelihoods(model: Alignment, groups: NDArray[np.uint8], part: int) -> list[float]:
+def likelihoods(model: HiddenMarkovModel, groups: NDArray[np.uint8], part: int) -> list[float]:
     """The sum over all paths of the ratios of the first 0, 1, ... tokens, in one part of the mixture."""
     strength, _ = MIXTURE[part]
-    moves, first = transitions(model.states)[part], beginning(model.first)[part]
+    moves, first = transitions(model.states)[part], initial_states(model.first)[part]
     totals = [1.0]
     for seen in range(1, len(model.items) + 1):
         total = 0.0
@@ -59,7 +57,7 @@ def likelihoods(model: Alignment, groups: NDArray[np.uint8], part: int) -> list[
     return totals
 
 
-def intact_ratio(model: Alignment, groups: NDArray[np.uint8]) -> float:
+def intact_ratio(model: HiddenMarkovModel, groups: NDArray[np.uint8]) -> float:
     """The likelihood ratio of a text that nobody edited, in which each token's group is drawn once."""
     total = 0.0
     for strength in INTACT:
@@ -89,8 +87,8 @@ def test_the_winnings_and_the_statistic_are_those_of_all_paths(
     ids = REPEATING if modulus == 2 and not code_length else REPEATING[:4]
     model = model_of(ids, tables_of(modulus, rotation, code_length), phase)
     groups = all_groups(model)[:, ::5]
-    bets = Bets(model)
-    on_intact, on_edited = bets.stakes
+    bets = Proposal(model)
+    on_intact, on_edited = bets.shares
     winnings, statistics = [], []
     for key in groups.T:
         won = statistic = on_intact * intact_ratio(model, key)
@@ -102,8 +100,8 @@ def test_the_winnings_and_the_statistic_are_those_of_all_paths(
             statistic += share * np.prod(steps[new]) * np.prod(steps[~new]) ** RETURNING
         winnings.append(won)
         statistics.append(np.log(statistic))
-    plays = bets.play(groups)
-    assert 1 / plays.weights - UNBET == pytest.approx(winnings, rel=1e-4)
+    plays = bets.sample(groups)
+    assert 1 / plays.weights - UNIFORM == pytest.approx(winnings, rel=1e-4)
     assert plays.statistics == pytest.approx(statistics, abs=1e-4)
 
 
@@ -113,9 +111,9 @@ def test_two_phases_are_read_as_any_number_is(length: int, phase: str, monkeypat
     rng = np.random.default_rng(length)
     model = model_of(rng.integers(4, 64, length).tolist(), tables_of(), phase)
     keys = rng.integers(0, 2, (len(model.distinct), 20), dtype=np.uint8)
-    quick = Bets(model).play(keys, 50, numbers())
-    monkeypatch.setattr(Alignment, "mirrored", False)
-    slow = Bets(model).play(keys, 50, numbers())
+    quick = Proposal(model).sample(keys, 50, numbers())
+    monkeypatch.setattr(HiddenMarkovModel, "mirrored", False)
+    slow = Proposal(model).sample(keys, 50, numbers())
     assert (quick.groups == slow.groups).mean() > 0.999  # rounding may turn a draw
     same = (quick.groups == slow.groups).all(axis=0)
     assert quick.statistics[same] == pytest.approx(slow.statistics[same], abs=1e-3)
@@ -125,9 +123,9 @@ def test_two_phases_are_read_as_any_number_is(length: int, phase: str, monkeypat
 @pytest.mark.parametrize("matching", [0, 1])
 def test_a_long_text_that_matches_everywhere_or_nowhere_stays_within_single_precision(matching: int) -> None:
     tables = GroupTables(WatermarkSpec(table_size=8192), b"s" * 32)
-    model = Alignment.of(np.arange(4096), np.arange(4096), tables)
+    model = HiddenMarkovModel.of(np.arange(4096), np.arange(4096), tables)
     key = (model.wanted[np.argsort(model.items[:, 0]), 0] ^ (1 - matching))[:, None]
-    plays = Bets(model).play(np.concatenate([key, 1 - key], axis=1), 10, numbers())
+    plays = Proposal(model).sample(np.concatenate([key, 1 - key], axis=1), 10, numbers())
     assert np.isfinite(plays.statistics).all()
     assert (plays.weights[:2] < 1e-290).all()  # the phase is unknown, so a text without a match is marked as well
 
@@ -135,8 +133,8 @@ def test_a_long_text_that_matches_everywhere_or_nowhere_stays_within_single_prec
 # --- the weights ---------------------------------------------------------------------------------
 
 
-def mean_winnings(model: Alignment, *, intact: bool) -> float:
-    return float((1 / Bets(model, intact).play(all_groups(model)).weights).mean())
+def mean_winnings(model: HiddenMarkovModel, *, intact: bool) -> float:
+    return float((1 / Proposal(model, intact).sample(all_groups(model)).weights).mean())
 
 
 @settings(max_examples=15)
@@ -155,7 +153,7 @@ def test_the_winnings_have_mean_one_over_all_keys(
 
 def test_with_rotation_the_winnings_have_mean_one_over_all_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reach of two tokens keeps the rows few enough to enumerate: tokens meet rows old, new, and of two segments."""
-    monkeypatch.setattr("dgmark.detection.alignment.REACH", 2)
+    monkeypatch.setattr("dgmark.detection.hidden_markov.REACH", 2)
     model = model_of([5, 6, 5, 7, 5], tables_of(2, 3))
     assert len(model.distinct) == 7
     assert mean_winnings(model, intact=True) == pytest.approx(1, rel=1e-6)
@@ -173,18 +171,18 @@ def test_keys_are_drawn_with_the_chance_that_their_weight_says(
     """100,000 draws. Pearson's chi-square of all keys stays below its 1 - 1e-6 quantile."""
     from scipy import stats
 
-    monkeypatch.setattr("dgmark.detection.alignment.REACH", 2)
+    monkeypatch.setattr("dgmark.detection.hidden_markov.REACH", 2)
     model = model_of(ids, tables_of(*shape))
     every = all_groups(model)
-    bets, draws = Bets(model, intact), 100_000
+    bets, draws = Proposal(model, intact), 100_000
     with unchecked():
-        expected = draws / bets.play(every).weights / every.shape[1]
-        drawn = bets.play(every[:, :0], draws, numbers())
+        expected = draws / bets.sample(every).weights / every.shape[1]
+        drawn = bets.sample(every[:, :0], draws, numbers())
     codes = model.modulus ** np.arange(len(every))[::-1]
     counts = np.bincount(codes @ drawn.groups.astype(int), minlength=every.shape[1])
     chi_square = ((counts - expected) ** 2 / expected).sum()
     assert chi_square < stats.chi2.isf(1e-6, every.shape[1] - 1)
-    assert drawn.weights.max() <= 1 / UNBET
+    assert drawn.weights.max() <= 1 / UNIFORM
     assert drawn.weights.mean() == pytest.approx(1, abs=5 * drawn.weights.std() / np.sqrt(draws))
 
 
@@ -192,11 +190,11 @@ def test_the_keys_given_do_not_change_those_drawn() -> None:
     rng = np.random.default_rng(0)
     model = model_of(rng.integers(4, 64, 100).tolist(), tables_of(3))
     few, many = (rng.integers(0, 3, (len(model.distinct), keys), dtype=np.uint8) for keys in (1, 5))
-    one, other = Bets(model).play(few, 40, numbers()), Bets(model).play(many, 40, numbers())
+    one, other = Proposal(model).sample(few, 40, numbers()), Proposal(model).sample(many, 40, numbers())
     assert (one.groups[:, 1:] == other.groups[:, 5:]).all()
     assert (one.weights[1:] == other.weights[5:]).all()
 
 
 def test_a_loop_wins_no_more_than_its_few_coins() -> None:
     model = model_of([4, 5] * 100, tables_of())
-    assert (1 / Bets(model).play(all_groups(model)).weights).max() <= 4
+    assert (1 / Proposal(model).sample(all_groups(model)).weights).max() <= 4

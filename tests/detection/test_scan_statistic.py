@@ -4,22 +4,22 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dgmark.detection.alignment import Alignment
-from dgmark.detection.blocks import SHORTEST, STRENGTHS, block_statistics
-from dgmark.detection.scan import grids_of, scan
+from dgmark.detection.edit_test import SHORTEST, STRENGTHS, block_statistics
+from dgmark.detection.hidden_markov import HiddenMarkovModel
+from dgmark.detection.scan_statistic import grids_of, scan
 from dgmark.watermark.groups import GroupTables, WatermarkSpec
 
 SHAPES = [(2, 0, 0), (3, 0, 0), (2, 0, 4), (2, 20, 0)]  # modulus, rotation, code length
 
 
-def model_of(length: int, shape: tuple[int, int, int]) -> Alignment:
+def model_of(length: int, shape: tuple[int, int, int]) -> HiddenMarkovModel:
     modulus, rotation, code_length = shape
     spec = WatermarkSpec(modulus, rotation, table_size=64, code_length=code_length)
     ids = np.random.default_rng(length).integers(4, 64, length)
-    return Alignment.of(ids, np.arange(length), GroupTables(spec, b"s" * 32))
+    return HiddenMarkovModel.of(ids, np.arange(length), GroupTables(spec, b"s" * 32))
 
 
-def ratio(model: Alignment, key: NDArray[np.uint8], tokens: range, strength: float) -> float:
+def ratio(model: HiddenMarkovModel, key: NDArray[np.uint8], tokens: range, strength: float) -> float:
     """The likelihood ratio of these tokens, if they are all in one state."""
     states = []
     for state in range(model.states):
@@ -31,7 +31,7 @@ def ratio(model: Alignment, key: NDArray[np.uint8], tokens: range, strength: flo
     return float(np.mean(states))
 
 
-def in_blocks(model: Alignment, key: NDArray[np.uint8], tokens: range, size: int, strength: float) -> float:
+def in_blocks(model: HiddenMarkovModel, key: NDArray[np.uint8], tokens: range, size: int, strength: float) -> float:
     """The product of the ratios of blocks of this size."""
     starts = range(tokens.start, tokens.stop, size)
     return float(np.prod([ratio(model, key, range(at, min(at + size, tokens.stop)), strength) for at in starts]))

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dgmark.detection.alignment import Alignment
-from dgmark.detection.hidden_phase import ENTER, FAR, LEAVE, MIXTURE, NEAR, OUTSIDE, transitions
+from dgmark.detection.hidden_markov import ENTER, FAR, LEAVE, MIXTURE, NEAR, OUTSIDE, HiddenMarkovModel, transitions
 from dgmark.watermark.groups import GroupTables, WatermarkSpec
 
 SHAPES = [(2, 0, 0), (3, 0, 0), (2, 0, 4), (2, 5, 0)]  # modulus, rotation, code length
@@ -18,16 +17,16 @@ def tables_of(modulus: int = 2, rotation: int = 0, code_length: int = 0, secret:
     return GroupTables(WatermarkSpec(modulus, rotation, table_size=64, code_length=code_length), secret)
 
 
-def model_of(ids: list[int], tables: GroupTables, phase: str = "any") -> Alignment:
-    return Alignment.of(np.array(ids, dtype=np.int64), np.arange(len(ids)), tables, phase)  # type: ignore[arg-type]
+def model_of(ids: list[int], tables: GroupTables, phase: str = "any") -> HiddenMarkovModel:
+    return HiddenMarkovModel.of(np.array(ids, dtype=np.int64), np.arange(len(ids)), tables, phase)  # type: ignore[arg-type]
 
 
-def all_groups(model: Alignment) -> NDArray[np.uint8]:
+def all_groups(model: HiddenMarkovModel) -> NDArray[np.uint8]:
     """Every assignment of groups: (rows, m^rows)."""
     return np.array(list(itertools.product(range(model.modulus), repeat=len(model.distinct))), dtype=np.uint8).T
 
 
-def weighted_paths(model: Alignment, groups: NDArray[np.uint8]) -> Iterator[tuple[int, tuple[int, ...], float]]:
+def weighted_paths(model: HiddenMarkovModel, groups: NDArray[np.uint8]) -> Iterator[tuple[int, tuple[int, ...], float]]:
     """Every path of states in turn, the state outside the mark included, with its share of the likelihood ratio."""
     states, m = model.states, model.modulus
     for part, (strength, rate) in enumerate(MIXTURE):

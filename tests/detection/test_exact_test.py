@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
+from dgmark.detection.alpha_spending import SMALLEST_P
 from dgmark.detection.detector import Detector
-from dgmark.detection.intact import Phase
-from dgmark.detection.match_null import SMALLEST_P, MatchNull, residue_counts, z_score
+from dgmark.detection.exact_test import MatchNull, residue_counts, z_score
+from dgmark.detection.result import Phase
 from dgmark.watermark.key import WatermarkKey
 from support.known_keys import builtin_tokenizer, known_key
 
@@ -79,7 +80,7 @@ def numbered_key(number: int, modulus: int, rotation: int = 0) -> WatermarkKey:
 def p_value(key: WatermarkKey, ids: list[int], phase: Phase) -> float:
     """The exact p-value, less what it pays for the balance of the group tables (tests/detection/test_shares.py)."""
     detector = Detector(key, tokenizer=builtin_tokenizer(), mode="intact", phase=phase)
-    with patch("dgmark.detection.intact.balance_of", return_value=1.0):
+    with patch("dgmark.detection.exact_test.balance_of", return_value=1.0):
         return detector.detect(ids).p_value
 
 

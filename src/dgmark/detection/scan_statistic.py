@@ -1,8 +1,8 @@
-"""The scan statistic: how well every stretch of a text follows a key, for many keys at once.
+"""The scan statistic: how well every span of a text follows a key, for many keys at once.
 
-A stretch is a run of blocks of eight tokens. Its statistic is a likelihood ratio, in which the phase is constant over
-the whole stretch or over each of its parts of 8, 16, 32, ... tokens, less the logarithm of the number of stretches like
-it. Knows the alignment model only. Ours; after the scan statistics of Naus and the multi-scale grids of Walther (2010).
+A span is a run of blocks of eight tokens. Its statistic is a likelihood ratio, in which the phase is constant over the
+whole span or over each of its parts of 8, 16, 32, ... tokens, less the logarithm of the number of spans like it.
+Knows the hidden Markov model only. Ours; after the scan statistics of Naus and the multi-scale grids of Walther (2010).
 """
 
 from dataclasses import dataclass
@@ -10,26 +10,26 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-from dgmark.detection.alignment import Alignment
-from dgmark.detection.blocks import SHORTEST, STRENGTHS
+from dgmark.detection.edit_test import SHORTEST, STRENGTHS, log_mean_over_states
+from dgmark.detection.hidden_markov import HiddenMarkovModel
 
-# A stretch begins and ends at multiples of a grid of 1, 2, 4, ... blocks and is this many grid units long.
+# A span begins and ends at multiples of a grid of 1, 2, 4, ... blocks and is this many grid units long.
 FINEST, COARSER = range(1, 9), range(5, 9)
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The stretches of one text on one grid.
+    """The spans of one text on one grid.
 
     Attributes:
         level: the grid has 2^level blocks a unit.
-        first: first unit of each stretch.
+        first: first unit of each span.
         last: unit after its last.
     """
 
     level: int
-    first: Int[np.ndarray, " stretches"]
-    last: Int[np.ndarray, " stretches"]
+    first: Int[np.ndarray, " spans"]
+    last: Int[np.ndarray, " spans"]
 
     @property
     def unit(self) -> int:
@@ -51,9 +51,9 @@ def grids_of(n: int) -> list[Grid]:
 
 
 def scan(
-    model: Alignment, grids: list[Grid], groups: UInt8[np.ndarray, "rows keys"]
-) -> Float[np.ndarray, "stretches keys"]:
-    """The statistic of every stretch under every key; the stretches of all grids one after another."""
+    model: HiddenMarkovModel, grids: list[Grid], groups: UInt8[np.ndarray, "rows keys"]
+) -> Float[np.ndarray, "spans keys"]:
+    """The statistic of every span under every key; the spans of all grids one after another."""
     matched = groups[model.items] == model.wanted[..., None]
     blocks = len(matched) // SHORTEST
     shape = (blocks, SHORTEST, *matched.shape[1:])
@@ -65,11 +65,11 @@ def scan(
     totals: list[list[np.ndarray]] = [[] for _ in grids]
     for strength in STRENGTHS:
         gain, missed = np.log1p((model.modulus - 1) * strength) - np.log1p(-strength), np.log1p(-strength)
-        sums = [_cumulated(_over_phases(level * gain)) for level in levels]
+        sums = [_cumulated(log_mean_over_states(level * gain)) for level in levels]
         for grid, parts in zip(grids, totals, strict=True):
             whole = _cumulated(levels[grid.level])
             length = (grid.last - grid.first)[:, None] * (grid.unit * missed)
-            parts.append(_over_phases((whole[grid.last] - whole[grid.first]) * gain) + length)
+            parts.append(log_mean_over_states((whole[grid.last] - whole[grid.first]) * gain) + length)
             for level in range(grid.level + 1):
                 step = grid.level - level
                 parts.append(sums[level][grid.last << step] - sums[level][grid.first << step] + length)
@@ -79,12 +79,6 @@ def scan(
             for grid, parts in zip(grids, totals, strict=True)
         ]
     )
-
-
-def _over_phases(logs: Float[np.ndarray, "some states keys"]) -> Float[np.ndarray, "some keys"]:
-    """Logarithm of the mean over the states."""
-    best = logs.max(axis=1)
-    return np.asarray(np.log(np.exp(logs - best[:, None]).mean(axis=1)) + best)
 
 
 def _cumulated(values: np.ndarray) -> np.ndarray:

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import cast
 
 from dgmark.detection.detector import Detector
-from dgmark.detection.evidence import STATISTICS_VERSION
+from dgmark.detection.keyring import Keyring
 from dgmark.detection.reader import Ranges, checked_ranges
-from dgmark.detection.result import DETECTION_SCHEMA, Detection
-from dgmark.detection.scorer import Scorer, check_payload, one_key
+from dgmark.detection.result import DETECTION_SCHEMA, STATISTICS_VERSION, Detection, Scorer
 from dgmark.documents.document import TEXT_COLUMN
 from dgmark.errors import DgmarkError, InputError, ResumeMismatch, SettingsError, as_path, whole
 from dgmark.rows.inputs import names_of
@@ -33,13 +32,40 @@ Scored = tuple[Item, Detection] | BadRow
 Source = str | os.PathLike[str]
 
 
+def check_payload(scorer: Scorer) -> None:
+    """Refuse a scorer that finds no payloads.
+
+    Raises:
+        SettingsError: it looks for a baseline's mark, or none of its keys has sub-keys.
+    """
+    keys = scorer.keys if isinstance(scorer, Keyring) else [scorer.key] if isinstance(scorer, Detector) else []
+    if all(key.spec.subkeys == 1 for key in keys):
+        raise SettingsError(
+            "a payload is the sub-key of a text, and no key here has sub-keys: leave the payload out, or make a key "
+            "with `dgmark keygen --subkeys`"
+        )
+
+
+def one_key(scorer: Scorer) -> Detector:
+    """The scorer as a `Detector`, which spans, ranges, and tokens for display need.
+
+    Raises:
+        SettingsError: the scorer looks for several keys, or for a baseline's mark.
+    """
+    if isinstance(scorer, Detector):
+        return scorer
+    raise SettingsError(
+        f"spans, ranges and single tokens need one dgMARK key: use a Detector, not a {type(scorer).__name__}"
+    )
+
+
 @dataclass(frozen=True)
 class Extras:
     """What to do with each text in addition to the plain detection.
 
     Attributes:
         only: ranges [start, end) to score, in characters (in indices for ids); the whole text by default.
-        spans: whether to find the stretches that carry the mark.
+        spans: whether to find the spans that carry the mark.
         payload: whether rows state the sub-key found, which is the payload of the text.
     """
 

@@ -1,0 +1,252 @@
+"""Detections for a person to read: one as a card, many as a table, and the text with its marked passages.
+
+The sentences are those of the report. Statistics are shown on request only.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dgmark.checkpoint.tokenizer import well_formed
+from dgmark.cli.console import stdout
+from dgmark.cli.highlight import passage_legend, show_passages
+from dgmark.detection.detect_files import Scored
+from dgmark.detection.detector import Detector
+from dgmark.detection.result import (
+    ANY_SOURCE,
+    Detection,
+    Scorer,
+    Span,
+    counted,
+    meaning,
+    rarity,
+    verdict_sentence,
+    where,
+)
+from dgmark.errors import SettingsError
+from dgmark.report import quote
+from dgmark.rows.jsonl import BadRow
+from dgmark.rows.texts import Item
+
+_STYLES = {"watermarked": "bold green", "not_detected": "bold", "uncertain": "bold yellow"}
+_REASONS = {"empty": "nothing to test", "short": "too short", "repetitive": "too repetitive"}
+_SURE = 0.9  # probability below which one payload is not stated for a text
+_NARROW = 60  # columns of a terminal
+_NUMBERS = {"tokens", "p-value", "z", "matching"}
+
+
+@dataclass(frozen=True)
+class View:
+    """What is shown of the results.
+
+    Attributes:
+        show: the texts, with their marked passages.
+        verbose: the statistics.
+        whole: whole texts are scored, so that their passages can be found.
+        payload: the sub-keys found, which are the payloads of the texts.
+    """
+
+    show: bool = False
+    verbose: bool = False
+    whole: bool = True
+    payload: bool = False
+
+
+def show_results(scored: Iterator[Scored], scorer: Scorer, view: View) -> None:
+    """Write the results to stdout: a card for one text, a table for several."""
+    console, rows = stdout(), list(scored)
+    if len(rows) == 1 and not isinstance(rows[0], BadRow):
+        only = _with_passages(scorer, rows[0], view)
+        rows = [only]
+        _print_card(console, *only, view)
+    elif len(rows) > 1:
+        _print_table(console, rows, view)
+    if view.show:
+        for row in rows:
+            if not isinstance(row, BadRow):
+                _print_text(console, scorer, *_with_passages(scorer, row, view), view)
+
+
+def _with_passages(scorer: Scorer, row: tuple[Item, Detection], view: View) -> tuple[Item, Detection]:
+    """The row with its passages, where they can be found: in a whole, unchanged text, with one key."""
+    item, detection = row
+    if detection.spans is not None or detection.normalised or not view.whole or not isinstance(scorer, Detector):
+        return row
+    try:
+        return item, replace(detection, spans=scorer.spans(item.content))
+    except SettingsError:  # too long
+        return row
+
+
+def _print_card(console: Console, item: Item, detection: Detection, view: View) -> None:
+    spans = detection.spans or ()
+    first, stop, rest = verdict_sentence(detection, spans=len(spans)).partition(". ")
+    console.print(Text.assemble((first + stop.rstrip(), _style(detection)), " " * bool(rest), rest), "", sep="\n")
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(no_wrap=True)
+    facts.add_column(overflow="fold")
+    for name, value in (*_basis(console, item, detection, view), *(_statistics(detection) if view.verbose else ())):
+        facts.add_row(name, Text(value))
+    if facts.row_count:
+        console.print(facts, "", sep="\n")
+    for sentence in meaning(detection, spans=len(spans)):
+        console.print(Text(sentence))
+
+
+def _style(detection: Detection) -> str:
+    return _STYLES["watermarked" if detection.spans else detection.verdict]
+
+
+def _basis(console: Console, item: Item, detection: Detection, view: View) -> Iterator[tuple[str, str]]:
+    """What the verdict rests on: what was tested, which passages carry the mark, and which do not."""
+    if detection.verdict != "uncertain":
+        yield "tested", counted(detection)
+    if view.payload:
+        yield "payload", _payload(detection)
+    if detection.spans is None:
+        return
+    unit, size = ("characters" if isinstance(item.content, str) else "token ids"), len(item.content)
+    if found := where(detection, spans=len(detection.spans)):
+        yield "marked", found
+    elif detection.verdict == "not_detected":
+        yield "marked", "No passage carries the watermark by itself."
+    for span in detection.spans:
+        payload = f", payload {span.subkey}" if view.payload else ""
+        yield "", f"{unit} {_place(span.start, span.end)} ({_percent(span, size)} of the text){payload}"
+        if isinstance(item.content, str):
+            quoted = quote(well_formed(item.content[span.start : span.end]))
+            yield "", f'"{quoted}"'.encode(console.encoding, "replace").decode(console.encoding)
+    if detection.spans and (gaps := _gaps(item.content, detection.spans)):
+        yield "unmarked", f"no mark was found in {unit} {', '.join(_place(*gap) for gap in gaps)}"
+
+
+def _payload(detection: Detection) -> str:
+    """The sub-key found, and how sure it is."""
+    if detection.subkey is None or detection.subkey_confidence is None:
+        return "none, as no watermark was found in the text as a whole"
+    if detection.subkey_confidence < _SURE:
+        return (
+            f"not sure: {detection.subkey} has probability {detection.subkey_confidence:.2f}; the text may hold "
+            "passages of several responses, which --spans tells apart"
+        )
+    surely = f"{detection.subkey_confidence:.4f}" if detection.subkey_confidence < 0.9999 else "over 0.9999"
+    return f"{detection.subkey}, with probability {surely}"
+
+
+def _place(start: int, end: int) -> str:
+    return f"{start:,} to {end:,}"
+
+
+def _percent(span: Span, size: int) -> str:
+    return f"{(span.end - span.start) / size:.0%}"
+
+
+def _gaps(content: str | list[int], spans: Sequence[Span]) -> list[tuple[int, int]]:
+    """What lies between the passages, white space left out."""
+    starts, ends = [0, *(span.end for span in spans)], [*(span.start for span in spans), len(content)]
+    return [
+        (start, end)
+        for start, end in zip(starts, ends, strict=True)
+        if start < end and not (isinstance(content, str) and content[start:end].isspace())
+    ]
+
+
+def _statistics(detection: Detection) -> Iterator[tuple[str, str]]:
+    """The numbers behind the verdict."""
+    yield "p-value", f"{detection.p_value:.3g}, held to a false-positive rate of {detection.fpr:g}"
+    if detection.p_published is not None:
+        yield "scheme", f"{detection.scheme}; the p-value of its publication is {detection.p_published:.3g}"
+    else:
+        yield "tests", _tests(detection)
+    matches = f"{detection.num_tokens_matched:,} of {detection.num_tokens_scored:,}"
+    yield "matching", f"{matches} ({detection.green_fraction:.1%})"
+    yield "z-score", f"{detection.z_score:.2f}, as in the paper, for comparison only"
+    if detection.edited_fraction is not None:
+        yield "edits", f"about {detection.edited_fraction:.0%} of the tokens inserted or deleted"
+    tried = f", the likeliest of {detection.keys_tested:,}" if detection.keys_tested > 1 else ""
+    if detection.subkeys_tested > 1:
+        tried += f"; {detection.subkeys_tested:,} sub-keys tried, which the p-value pays for"
+    yield "key", detection.key_fingerprint + tried
+
+
+def _tests(detection: Detection) -> str:
+    """The tests that the p-value pays for."""
+    exact = "exact count of matches" * (detection.p_intact is not None)
+    aligned = f"alignment, which follows edits ({detection.draws:,} keys drawn)" * (detection.p_aligned is not None)
+    tests = [test for test in (exact, aligned) if test]
+    return " and ".join(tests) + ("; the p-value pays for both" if len(tests) == 2 else "")
+
+
+def _print_table(console: Console, rows: list[Scored], view: View) -> None:
+    """Many texts: as a table with the columns that any of them needs, or below each other if it does not fit."""
+    cells = [_not_tested(row) if isinstance(row, BadRow) else _cells(row[1], view) for row in rows]
+    detections = [row[1] for row in rows if not isinstance(row, BadRow)]
+    names = list(dict.fromkeys(name for row in cells for name in row))
+    if console.width < _NARROW:
+        for row, values in zip(rows, cells, strict=True):
+            console.print(Text(_name(row), style="bold"))
+            for name, value in values.items():
+                if value:
+                    console.print(Text.assemble("  ", name, ": ", value))
+    else:
+        table = Table()
+        table.add_column("text", overflow="fold")
+        for name in names:
+            table.add_column(name, overflow="fold", justify="right" if name in _NUMBERS else "left")
+        for row, values in zip(rows, cells, strict=True):
+            table.add_row(Text(_name(row)), *(values.get(name, Text()) for name in names))
+        console.print(table)
+    if any(detection.verdict != "watermarked" and not detection.spans for detection in detections):
+        console.print(Text(ANY_SOURCE))
+
+
+def _name(row: Scored) -> str:
+    return well_formed(row.row_id if isinstance(row, BadRow) else row[0].row_id)
+
+
+def _not_tested(row: BadRow) -> dict[str, Text]:
+    return {"watermark": Text(f"not tested: {well_formed(row.error)}", style="red")}
+
+
+def _cells(detection: Detection, view: View) -> dict[str, Text]:
+    """What the table shows of one text, by the names of the columns."""
+    spans = detection.spans or ()
+    marked = bool(spans) or detection.verdict == "watermarked"
+    cells = {"watermark": Text(_found(detection), style=_style(detection))}
+    if detection.keys_tested > 1:
+        cells["key"] = Text(detection.key_fingerprint if marked else "")
+    if detection.spans is not None:
+        cells["marked characters"] = Text("\n".join(_place(span.start, span.end) for span in spans) or "none")
+    chance = min(detection.p_value, detection.fpr) if detection.verdict == "watermarked" else detection.fpr
+    cells["by chance at most"] = Text(rarity(chance) if marked and detection.guaranteed else "")
+    if view.payload:
+        cells["payload"] = Text("" if detection.subkey is None else str(detection.subkey))
+    cells["tokens"] = Text(f"{detection.num_tokens_scored:,}")
+    if view.verbose:
+        cells["p-value"] = Text(f"{detection.p_value:.3g}")
+        cells["z"] = Text(f"{detection.z_score:.2f}")
+        cells["matching"] = Text(f"{detection.green_fraction:.1%}")
+    return cells
+
+
+def _found(detection: Detection) -> str:
+    if detection.verdict == "watermarked":
+        return "found"
+    if detection.spans:
+        return "found in part"
+    if detection.uncertain_because:
+        return f"uncertain: {_REASONS[detection.uncertain_because]}"
+    return "not found"
+
+
+def _print_text(console: Console, scorer: Scorer, item: Item, detection: Detection, view: View) -> None:
+    """The text with its marked passages; with the statistics, also their matching tokens."""
+    if not isinstance(item.content, str):
+        return
+    tokens = scorer.tokens(item.content, detection) if view.verbose and isinstance(scorer, Detector) else []
+    styled = console.color_system is not None
+    console.print(Text.assemble(("\n" + well_formed(item.row_id), "bold"), "  ", passage_legend(styled, bool(tokens))))
+    console.print(show_passages(item.content, detection.spans or (), tokens, styled=styled), soft_wrap=not styled)

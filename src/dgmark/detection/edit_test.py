@@ -1,0 +1,254 @@
+"""The tests for text that may have been edited: the alignment test, its quick screen, and the paper's windows.
+
+The alignment test's statistic is a likelihood ratio (`importance_sampling.py`). Keys are drawn from a proposal and not
+at random, so that many of them do as well as the real key, and each counts by the ratio of its chance at random to its
+chance of being drawn. With the real key among them, the sum is a valid p-value for any number of draws (Harrison 2012).
+The draws depend on the text only. Knows tokens and their positions only.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, UInt8
+
+from dgmark.detection.alpha_spending import SMALLEST_P, bonferroni_p
+from dgmark.detection.hidden_markov import HiddenMarkovModel, states_of
+from dgmark.detection.importance_sampling import DeterministicDraws, Proposal, weighted_rank
+from dgmark.detection.result import Phase
+from dgmark.watermark.groups import GroupTables, WatermarkSpec
+
+# Keys drawn for one text: as many as the work (keys x tokens x states) allows.
+MAX_DRAWS, MIN_DRAWS, WORK = 1000, 100, 2**22
+# A text whose quick p-value, by the rank of its block statistic among a few random keys, is above SCREEN keeps it.
+SCREEN, SCREEN_DRAWS = 0.2, 63
+# Only the first scored tokens of a text are aligned: at most MAX_TOKENS, and at most MAX_CELLS tokens x states.
+MAX_TOKENS, MAX_CELLS = 16_384, 2**18
+# The block statistic's shortest blocks, and the strengths of the mark that it averages over.
+SHORTEST = 8
+STRENGTHS = (0.4, 0.8)
+DEFAULT_WINDOW = 8
+# matches in memory at once: of the block statistic, and of the windows
+_BLOCKS_AT_ONCE, _WINDOWS_AT_ONCE = 2**22, 2**24
+
+
+def aligned_tokens(spec: WatermarkSpec) -> int:
+    """How many scored tokens at the front of a text are aligned: the more hidden states, the fewer tokens."""
+    return min(MAX_TOKENS, MAX_CELLS // states_of(spec))
+
+
+def draws_of(model: HiddenMarkovModel) -> int:
+    """How many keys are drawn for a text. It depends on its length and the key's spec alone."""
+    return max(MIN_DRAWS, min(MAX_DRAWS, WORK // max(1, model.wanted.size)))
+
+
+def front_model(
+    tables: GroupTables, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], phase: Phase
+) -> HiddenMarkovModel:
+    """The alignment of the first `aligned_tokens` of a text."""
+    longest = aligned_tokens(tables.spec)
+    return HiddenMarkovModel.of(ids[:longest], positions[:longest], tables, phase)
+
+
+def aligned_test(
+    tables: GroupTables,
+    ids: Int[np.ndarray, " n"],
+    positions: Int[np.ndarray, " n"],
+    phase: Phase,
+    *,
+    intact: bool = True,
+) -> tuple[float, int]:
+    """Test scored `ids` at `positions`, allowing for edits.
+
+    Two p-values are at hand, each valid by itself: a quick rank, which is reported if it is above `SCREEN`, and
+    otherwise the one from drawn keys. This adds no error: for a level at or below `SCREEN` only the second counts, and
+    for one above it, whatever is reported at or below the level has a rank at or below it.
+
+    Args:
+        tables: the key's groups and position code.
+        ids: scored token ids; only the first `aligned_tokens` are used.
+        positions: their positions, counted from the first token of the text.
+        phase: "start" if the text is taken to begin at position 0.
+        intact: whether the proposal also allows for text that nobody edited.
+
+    Returns:
+        The p-value, which is the chance that a random key aligns as well with this very text, and the number of drawn
+        keys.
+    """
+    if not len(ids):
+        return 1.0, 0
+    model = front_model(tables, ids, positions, phase)
+    key = model.groups(tables)[:, None]
+    balance = model.balance(tables.spec)
+    random = DeterministicDraws("screen/v3", ids, positions).groups(len(key), SCREEN_DRAWS, model.modulus)
+    quick = block_statistics(model, np.concatenate([key, random], axis=1))
+    rank = weighted_rank(quick, np.ones(1 + SCREEN_DRAWS))
+    if rank > SCREEN:
+        return bonferroni_p(rank, balance), SCREEN_DRAWS
+    draws = draws_of(model)
+    sample = Proposal(model, intact).sample(key, draws, DeterministicDraws("draws/v3", ids, positions))
+    p_value = weighted_rank(sample.statistics, sample.weights)
+    return max(SMALLEST_P, bonferroni_p(p_value, balance)), draws
+
+
+def edited_fraction(
+    tables: GroupTables, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], phase: Phase
+) -> float:
+    """Expected jumps of the phase per token if the mark is present: tokens inserted or deleted."""
+    model = front_model(tables, ids, positions, phase)
+    return float(model.posterior(model.groups(tables)).jumps.mean())
+
+
+def block_statistics(
+    model: HiddenMarkovModel,
+    groups: UInt8[np.ndarray, "rows keys"],
+    wanted: UInt8[np.ndarray, "n states keys"] | None = None,
+) -> Float[np.ndarray, " keys"]:
+    """Natural logarithm of the block statistic under each of several keys.
+
+    Args:
+        model: the alignment of the text.
+        groups: each key's group of each row of `model.distinct`.
+        wanted: each key's own residues, if the keys' position codes differ; `model.wanted` by default.
+    """
+    mirrored = model.mirrored and wanted is None
+    size = max(1, _BLOCKS_AT_ONCE // max(1, model.wanted.size))
+    parts = []
+    for begin in range(0, groups.shape[1], size):
+        part = slice(begin, begin + size)
+        residues = model.wanted[..., None] if wanted is None else wanted[..., part]
+        if mirrored:
+            residues = residues[:, :1]
+        parts.append(_of_matches(groups[:, part][model.items] == residues, model.modulus, mirrored=mirrored))
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def _of_matches(matched: np.ndarray, modulus: int, *, mirrored: bool) -> Float[np.ndarray, " keys"]:
+    """The statistic from (n, states, keys) matches; of two phases in which opposite tokens match, one is given."""
+    n = len(matched)
+    if not n:
+        return np.zeros(matched.shape[2])
+    edges = np.arange(0, n, SHORTEST)
+    counts = np.add.reduceat(matched.view(np.uint8), edges, axis=0, dtype=np.uint8).astype(np.int32)
+    sizes = np.minimum(SHORTEST, n - edges)
+    logs = []
+    while True:
+        for strength in STRENGTHS:
+            missed = np.log1p(-strength)
+            gain = np.log1p((modulus - 1) * strength) - missed
+            ratios = _of_mirrored(counts, sizes, gain) if mirrored else log_mean_over_states(counts * gain)
+            logs.append(ratios.sum(axis=0) + missed * n)
+        if len(sizes) == 1:
+            break
+        pairs = np.arange(0, len(sizes), 2)
+        counts, sizes = np.add.reduceat(counts, pairs, axis=0), np.add.reduceat(sizes, pairs)
+    total: Float[np.ndarray, " keys"] = np.logaddexp.reduce(logs, axis=0) - np.log(len(logs))
+    return total
+
+
+def log_mean_over_states(values: Float[np.ndarray, "blocks states keys"]) -> Float[np.ndarray, "blocks keys"]:
+    """Logarithm of the mean over the states."""
+    best = values.max(axis=1)
+    return np.asarray(np.log(np.exp(values - best[:, None]).mean(axis=1)) + best)
+
+
+def _of_mirrored(
+    counts: Int[np.ndarray, "blocks 1 keys"], sizes: Int[np.ndarray, " blocks"], gain: float
+) -> Float[np.ndarray, "blocks keys"]:
+    """The same for two phases, looked up: what does not match in one of them matches in the other."""
+    ratios = np.empty((len(counts), counts.shape[2]))
+    for size in np.unique(sizes).tolist():
+        possible = np.arange(size + 1)
+        values = log_mean_over_states(np.stack([possible, size - possible], axis=1)[..., None] * gain)[:, 0]
+        ratios[sizes == size] = values[counts[sizes == size, 0]]
+    return ratios
+
+
+@dataclass(frozen=True)
+class WindowTest:
+    """The paper's window statistic of one text.
+
+    Attributes:
+        z_scores: z-score of each of the n - w + 1 windows.
+        statistic: mean of their squares, z_win.
+        p_value: from the statistics of drawn keys; valid for any text.
+        draws: number of drawn keys.
+    """
+
+    z_scores: tuple[float, ...]
+    statistic: float
+    p_value: float
+    draws: int
+
+
+def window_z_scores(
+    matched: Bool[np.ndarray, "n *keys"], modulus: int, window: int = DEFAULT_WINDOW
+) -> Float[np.ndarray, "windows *keys"]:
+    """z-score of each of the n - window + 1 windows; empty for a shorter text."""
+    counts = np.cumsum(matched, axis=0, dtype=np.int64)
+    sums = counts[window - 1 :].copy()
+    sums[1:] -= counts[:-window]
+    chance = 1 / modulus
+    return np.asarray((sums - window * chance) / math.sqrt(window * chance * (1 - chance)))
+
+
+def window_statistic(
+    matched: Bool[np.ndarray, "n *keys"], modulus: int, window: int = DEFAULT_WINDOW
+) -> Float[np.ndarray, " *keys"]:
+    """The paper's z_win: mean squared z-score of the windows; 1 (its mean under fair coins) if there is no window."""
+    scores = window_z_scores(matched, modulus, window)
+    if not len(scores):
+        return np.ones(matched.shape[1:])
+    return np.asarray(np.square(scores).sum(axis=0) / len(scores))
+
+
+def window_test(
+    tables: GroupTables,
+    ids: Int[np.ndarray, " n"],
+    positions: Int[np.ndarray, " n"],
+    *,
+    window: int = DEFAULT_WINDOW,
+) -> WindowTest:
+    """The window statistic with its p-value from drawn keys.
+
+    Args:
+        tables: the key's groups and position code.
+        ids: scored token ids.
+        positions: their positions, taken as given. With a plain key at m = 2, a common shift changes nothing.
+        window: number of tokens in a window.
+    """
+    spec = tables.spec
+    matched = tables.groups(ids, positions) == tables.residues(positions)
+    p_value, draws = _p_value(tables, ids, positions, window) if len(ids) >= window else (1.0, 0)
+    return WindowTest(
+        z_scores=tuple(window_z_scores(matched, spec.modulus, window).tolist()),
+        statistic=float(window_statistic(matched, spec.modulus, window)),
+        p_value=p_value,
+        draws=draws,
+    )
+
+
+def _p_value(
+    tables: GroupTables, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], window: int
+) -> tuple[float, int]:
+    """The p-value of the window statistic, and the number of drawn keys.
+
+    A text longer than what alignment reads has its keys drawn at random.
+    """
+    spec = tables.spec
+    random = DeterministicDraws("windows/v3", ids, positions)
+    model = HiddenMarkovModel.of(ids, positions, tables, "start")
+    key, draws = model.groups(tables)[:, None], draws_of(model)
+    if len(ids) <= aligned_tokens(spec):
+        sample = Proposal(model).sample(key, draws, random)
+        groups, weights = sample.groups, sample.weights
+    else:
+        groups = np.concatenate([key, random.groups(len(key), draws, spec.modulus)], axis=1)
+        weights = np.ones(1 + draws)
+    rows, wanted = model.items[:, model.unshifted], model.wanted[:, model.unshifted, None]
+    at_once = max(1, _WINDOWS_AT_ONCE // len(ids))
+    statistics = [
+        window_statistic(groups[:, begin : begin + at_once][rows] == wanted, spec.modulus, window)
+        for begin in range(0, 1 + draws, at_once)
+    ]
+    return bonferroni_p(weighted_rank(np.concatenate(statistics), weights), model.balance(spec)), draws
