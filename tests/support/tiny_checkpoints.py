@@ -191,8 +191,10 @@ class Random:
 
 def llada_state(config: Config) -> State:
     r, width, hidden, rows = Random(), config["d_model"], config["mlp_hidden_size"], config["embedding_size"]
-    kv_width = width // config["n_heads"] * config["n_kv_heads"]
-    state = {"wte": r.matrix(rows, width, math.sqrt(width)), "ln_f": r.norm(width), "ff_out": r.matrix(rows, width, 3)}
+    kv_width = width // config["n_heads"] * (config.get("n_kv_heads") or config["n_heads"])
+    state = {"wte": r.matrix(rows, width, math.sqrt(width)), "ln_f": r.norm(width)}
+    if not config["weight_tying"]:
+        state["ff_out"] = r.matrix(rows, width, 3)
     for n in range(config["n_layers"]):
         block = {
             "attn_norm": r.norm(width),
@@ -378,6 +380,26 @@ def attend(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None = None) -> Te
 
 def heads_of(x: Tensor, count: int) -> Tensor:
     return x.view(*x.shape[:2], count, -1).transpose(1, 2)
+
+
+def llada_logits(state: State, config: Config, ids: Tensor) -> Tensor:
+    """Pre-norm blocks: bidirectional rotary attention, then SwiGLU; no biases, no mask, no shift."""
+    heads, kv_heads = config["n_heads"], config.get("n_kv_heads") or config["n_heads"]
+    eps, theta = config["rms_norm_eps"], config["rope_theta"]
+
+    def weight(name: str) -> Tensor:
+        return state[f"model.transformer.{name}.weight"].float()
+
+    x = weight("wte")[ids]
+    for n in range(config["n_layers"]):
+        h = rms_norm(x, weight(f"blocks.{n}.attn_norm"), eps)
+        q, k, v = (h @ weight(f"blocks.{n}.{p}_proj").T for p in "qkv")
+        q, k = rotated(heads_of(q, heads), theta), rotated(heads_of(k, kv_heads), theta)
+        x = x + attend(q, k, heads_of(v, kv_heads)) @ weight(f"blocks.{n}.attn_out").T
+        h = rms_norm(x, weight(f"blocks.{n}.ff_norm"), eps)
+        h = silu(h @ weight(f"blocks.{n}.ff_proj").T) * (h @ weight(f"blocks.{n}.up_proj").T)
+        x = x + h @ weight(f"blocks.{n}.ff_out").T
+    return rms_norm(x, weight("ln_f"), eps) @ weight("wte" if config["weight_tying"] else "ff_out").T
 
 
 def dream_logits(state: State, config: Config, ids: Tensor) -> Tensor:
