@@ -1,7 +1,7 @@
 """`dgmark generate`: generate marked texts from prompts."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,8 +26,8 @@ from dgmark.watermark.key import WatermarkKey
 
 if TYPE_CHECKING:
     from dgmark.cli.baselines import Baseline
+    from dgmark.decode.generation import Generation
     from dgmark.decode.prompts import Prepared
-    from dgmark.decode.streaming import Event
 
 # (prompt, seed)
 Prompted = tuple[str | list[int], int]
@@ -121,25 +121,104 @@ def generate(
     tasks = tasks_of(prompts.rows, partial(_task, subkey=subkey), seed=seed, purpose="prompt to continue")
     if live and (len(tasks) != 1 or out is not None):
         raise SettingsError("--stream shows one text: give a single prompt, and leave --out out")
-    generator = generator_of(tasks, key, baseline, settings, loading, subkey=subkey, chat=chat, pad=pad, trace=trace)
+    with needed_extra("generate", "generating"):
+        from dgmark.decode.generation import GENERATION_SCHEMA
+    prepared = _prepared(tasks, key, baseline, settings, loading, subkey=subkey, chat=chat, pad=pad)
     output = RowOutput(
-        generator.schema,
+        GENERATION_SCHEMA,
         out,
-        generator.must_agree,
+        _shared_fields(prepared, key),
         source="prompt or seed" if subkey is None else "prompt, seed or sub-key",
         as_json=as_json,
         titles=True,
     )
     if live:
-        _show_live(tasks[0], generator, output)
-    else:
-        make_rows(tasks, generator.rows, output, batch_size=batch_size, tokens_each=generator.prepared.config.length)
+        generation = _show_live(prepared, tasks[0], marked=key is not None)
+        output.print([generation.to_row(tasks[0].row_id, with_trace=trace)], single=True)
+        return
+    work = partial(_decode, prepared, [task.row_id for task in tasks if isinstance(task, Task)], trace)
+    make_rows(tasks, work, output, batch_size=batch_size, tokens_each=prepared.config.length)
 
 
-def _show_live(task: Task[Prompted] | BadRow, generator: "Generator", output: RowOutput) -> None:
-    """Show the canvas of one text on stderr while it is decoded, if that is a terminal, then print its row.
+def _prepared(
+    tasks: Sequence[Task[Prompted] | BadRow],
+    key: WatermarkKey | None,
+    baseline: "Baseline | None",
+    settings: Settings,
+    loading: opt.Loading,
+    *,
+    subkey: int | None,
+    chat: bool,
+    pad: bool | None,
+) -> "Prepared":
+    """Load the model and prepare all prompts for it.
 
-    Matching tokens are green (with a scheme that has no matching sets all), masked positions shaded.
+    Raises:
+        ModelError: the model cannot be loaded.
+        SettingsError: the settings are invalid.
+        KeyFileError: the key is bound to another tokenizer or vocabulary.
+    """
+    from dgmark.decode.prompts import Prepared, Request, config_of, key_of_text
+    from dgmark.models.load import load_model
+
+    model = load_model(**loading)
+    prompted = [task.content for task in tasks if isinstance(task, Task)]
+    return Prepared.of(
+        model,
+        [Request(prompt, seed, key_of_text(key, subkey)) for prompt, seed in prompted],
+        config_of(model, baseline, settings),
+        scheme=baseline,
+        chat=chat,
+        pad=pad,
+        strict=False,
+    )
+
+
+def _shared_fields(prepared: "Prepared", key: WatermarkKey | None) -> Row:
+    """The fields that all rows of one file share."""
+    from dgmark.decode.generation import scheme_row
+    from dgmark.models.denoiser import traits_of
+
+    traits = traits_of(prepared.model)
+    return {
+        "model": traits.name,
+        "key_fingerprint": None if key is None else key.fingerprint,
+        "scheme": scheme_row(prepared.scheme),
+        "settings": prepared.config.to_dict(),
+        "dtype": traits.number_format,
+        "chat": prepared.chat,
+    }
+
+
+def _decode(
+    prepared: "Prepared",
+    row_ids: list[str],
+    trace: bool,
+    tasks: list[Task[Prompted]],
+    progress: Callable[[int], None],
+) -> list[Row | DgmarkError]:
+    """Decode prompts together; return a row for each, or an error for a prompt that cannot be decoded.
+
+    Args:
+        prepared: all prompts.
+        row_ids: the ids of their rows.
+        trace: whether rows include which step committed each token.
+        tasks: the prompts to decode.
+        progress: called with the number of tokens of each step.
+    """
+    from dgmark.decode.generation import generations_or_errors
+
+    made = generations_or_errors(prepared, [row_ids.index(task.row_id) for task in tasks], progress)
+    return [
+        text if isinstance(text, DgmarkError) else text.to_row(task.row_id, with_trace=trace)
+        for task, text in zip(tasks, made, strict=True)
+    ]
+
+
+def _show_live(prepared: "Prepared", task: Task[Prompted] | BadRow, *, marked: bool) -> "Generation":
+    """Show the canvas of the only text on stderr while it is decoded, if that is a terminal, and return the text.
+
+    Matching tokens are green (with a baseline that has no matching sets all), masked positions shaded.
 
     Raises:
         DgmarkError: the prompt cannot be used.
@@ -148,22 +227,24 @@ def _show_live(task: Task[Prompted] | BadRow, generator: "Generator", output: Ro
     from rich.text import Text
 
     from dgmark.decode import Committed, RowFinished
+    from dgmark.decode.streaming import events_of
 
     if isinstance(task, BadRow):
         raise task.kind(task.error)
-    tokenizer, console = generator.prepared.model.tokenizer, stderr()
-    pieces = [Text("░", style="dim") for _ in range(generator.prepared.config.length)]
+    for error in prepared.refused.values():
+        raise error
+    console, pieces = stderr(), [Text("░", style="dim") for _ in range(prepared.config.length)]
     with Live(console=console, transient=True, refresh_per_second=12, redirect_stdout=sys.stdout.isatty()) as live:
-        for event in generator.events():
+        for event in events_of(prepared):
             if isinstance(event, Committed):
                 for position, token, matched in zip(event.positions, event.token_ids, event.matched, strict=True):
-                    style = "green" if matched and generator.key is not None else "default"
-                    pieces[position] = Text(tokenizer.decode([token]), style=style)
+                    text, style = prepared.model.tokenizer.decode([token]), "green" if matched and marked else "default"
+                    pieces[position] = Text(text, style=style)
                 if console.is_terminal:
                     live.update(Text.assemble(*pieces))
             elif isinstance(event, RowFinished):
-                row = event.generation.to_row(task.row_id, with_trace=generator.trace)
-    output.print([row], single=True)
+                generation = event.generation
+    return generation
 
 
 def _on_cluster(
@@ -205,100 +286,3 @@ def _task(row: Row, seed: int, subkey: int | None) -> Task[Prompted] | BadRow:
     if isinstance(prompt, BadRow):
         return prompt
     return Task(row["id"], (prompt, seed), same={"prompt": prompt, "seed": seed, **opt.same_subkey(subkey)})
-
-
-@dataclass(frozen=True)
-class Generator:
-    """The prepared prompts of one command. All calls of `dgmark.decode` that the command needs are here.
-
-    Attributes:
-        prepared: the prompts with the model, key, scheme and settings.
-        key: the key to mark with; None for no mark.
-        numbers: the index of each row id among the prepared prompts.
-        schema: schema version of the rows.
-        trace: whether the rows include which step committed each token.
-    """
-
-    prepared: "Prepared"
-    key: WatermarkKey | None
-    numbers: Mapping[str, int]
-    schema: int
-    trace: bool
-
-    @property
-    def must_agree(self) -> Row:
-        """The fields that all rows of one file share."""
-        from dgmark.decode.generation import scheme_row
-        from dgmark.models.denoiser import traits_of
-
-        prepared, traits = self.prepared, traits_of(self.prepared.model)
-        return {
-            "model": traits.name,
-            "key_fingerprint": None if self.key is None else self.key.fingerprint,
-            "scheme": scheme_row(prepared.scheme),
-            "settings": prepared.config.to_dict(),
-            "dtype": traits.number_format,
-            "chat": prepared.chat,
-        }
-
-    def rows(self, tasks: list[Task[Prompted]], progress: Callable[[int], None]) -> list[Row | DgmarkError]:
-        """Decode prompts together; return a row for each, or an error for a prompt that cannot be decoded."""
-        from dgmark.decode.generation import generations_or_errors
-
-        places = [self.numbers[task.row_id] for task in tasks]
-        made = generations_or_errors(self.prepared, places, progress)
-        return [
-            text if isinstance(text, DgmarkError) else text.to_row(task.row_id, with_trace=self.trace)
-            for task, text in zip(tasks, made, strict=True)
-        ]
-
-    def events(self) -> "Iterator[Event]":
-        """Decode a single prompt, event by event.
-
-        Raises:
-            DgmarkError: the prompt cannot be decoded.
-        """
-        from dgmark.decode.streaming import events_of
-
-        for error in self.prepared.refused.values():
-            raise error
-        return events_of(self.prepared)
-
-
-def generator_of(
-    tasks: Sequence[Task[Prompted] | BadRow],
-    key: WatermarkKey | None,
-    baseline: "Baseline | None",
-    settings: Settings,
-    loading: opt.Loading,
-    *,
-    subkey: int | None,
-    chat: bool,
-    pad: bool | None,
-    trace: bool,
-) -> Generator:
-    """Load the model and prepare all prompts for it.
-
-    Raises:
-        MissingExtra: torch is not installed.
-        ModelError: the model cannot be loaded.
-        SettingsError: the settings are invalid.
-        KeyFileError: the key is bound to another tokenizer or vocabulary.
-    """
-    with needed_extra("generate", "generating"):
-        from dgmark.decode.generation import GENERATION_SCHEMA
-        from dgmark.decode.prompts import Prepared, Request, config_of, key_of_text
-        from dgmark.models.load import load_model
-    model = load_model(**loading)
-    good = [task for task in tasks if isinstance(task, Task)]
-    prepared = Prepared.of(
-        model,
-        [Request(prompt, seed, key_of_text(key, subkey)) for prompt, seed in (task.content for task in good)],
-        config_of(model, baseline, settings),
-        scheme=baseline,
-        chat=chat,
-        pad=pad,
-        strict=False,
-    )
-    numbers = {task.row_id: number for number, task in enumerate(good)}
-    return Generator(prepared, key, numbers, GENERATION_SCHEMA, trace)

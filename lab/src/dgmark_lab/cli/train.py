@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from dgmark.cli.help_page import Command
 
 from dgmark.cli.console import command_errors, stdout
 from dgmark.rows.outputs import atomic_write
@@ -79,11 +78,11 @@ def _command(kind: "Kind") -> Callable[..., None]:
     return main
 
 
-train_app.command("storyteller", cls=Command)(_command("storyteller"))
-train_app.command("judge", cls=Command)(_command("judge"))
+train_app.command("storyteller")(_command("storyteller"))
+train_app.command("judge")(_command("judge"))
 
 
-@train_app.command(cls=Command)
+@train_app.command()
 @command_errors
 def narrator(
     data: Data,
@@ -109,7 +108,7 @@ def narrator(
     _report(train_narrator(data, heldout, out, stages=config or STAGES, init=init, max_seconds=max_seconds))
 
 
-@train_app.command(cls=Command)
+@train_app.command()
 @command_errors
 def evaluate(
     model: Annotated[str, typer.Option(help="Built-in model name, or a model folder.")],
@@ -138,7 +137,7 @@ def evaluate(
     stdout().print(evaluation.markdown(figures), markup=False, soft_wrap=True, end="")
 
 
-@train_app.command(cls=Command)
+@train_app.command()
 @command_errors
 def export(
     run: Annotated[Path, typer.Option(help="Folder of a training run; of the narrator, of its last stage.")],
