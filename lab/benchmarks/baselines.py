@@ -20,7 +20,7 @@ from dgmark.models.toy import ToyDenoiser
 from dgmark.rows.jsonl import BadRow, read_rows
 from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.baselines import Baseline, scheme
+from dgmark_lab.baselines import baseline
 from scoring import random_key
 
 ALPHAS = (0.1, 0.01, 0.001)
@@ -58,11 +58,10 @@ def level(texts: list[np.ndarray]) -> None:
     print("| scheme | " + " | ".join(heads) + " | ms |")
     print("|---|" + "---|" * (2 * len(ALPHAS) + 1))
     for form, (name, options) in FORMS.items():
-        baseline, p_values, begin = scheme(name, **options), [], time.process_time()
-        assert isinstance(baseline, Baseline)
+        made, p_values, begin = baseline(name, **options), [], time.process_time()
         for number, ids in enumerate(texts):
             positions = (~np.isin(ids, special)).nonzero()[0]
-            score = baseline.score(random_key(spec, number), ids[positions], positions, 1e-3)
+            score = made.score(random_key(spec, number), ids[positions], positions, 1e-3)
             p_values.append((score.p_value, score.p_published))
         cost = 1000 * (time.process_time() - begin) / len(texts)
         shares = [f"{np.mean(np.array(p_values)[:, column] <= a):.4f}" for column in (0, 1) for a in ALPHAS]
@@ -78,7 +77,7 @@ def costs(vocab: int) -> None:
     logits = torch.randn(8, 32, vocab, generator=dice) * 4
     print(f"\nVocabulary {vocab:,}: ms a step beside the forward\n\n| scheme | ms |\n|---|---|")
     for form, (name, options) in FORMS.items():
-        steering = scheme(name, **options).steering(key, model)
+        steering = baseline(name, **options).steering(key, model)
         taken = []
         for _ in range(6):  # a step needs nearly the same rows as the last
             ids = torch.randint(2, vocab, (8, 64), generator=dice)

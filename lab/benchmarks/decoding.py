@@ -18,7 +18,7 @@ from corpus import RUNS, bench_key
 from dgmark import Detector, WatermarkKey
 from dgmark.watermark.groups import WatermarkSpec
 from dgmark_lab.evaluate import BUILTIN_JUDGE, Judge, load_judge, perplexity
-from dgmark_lab.evaluate.repetition import periodic, repeated_ngrams
+from dgmark_lab.evaluate.diversity import periodic, repeated_ngrams
 from dgmark_lab.experiments.prompt_sets import BUILTIN_PROMPTS
 
 RATE = 1e-4

@@ -30,9 +30,9 @@ from dgmark.models.chat import chat_prompt
 from dgmark.models.load import NetworkDenoiser
 from dgmark.rows.outputs import atomic_write
 from dgmark_lab.evaluate import Judge, load_judge
+from dgmark_lab.evaluate.diversity import distinct_ngrams, repeated_ngrams
 from dgmark_lab.evaluate.intervals import Bootstrap, Interval
-from dgmark_lab.evaluate.nats import token_nats
-from dgmark_lab.evaluate.repetition import distinct_ngrams, repeated_ngrams
+from dgmark_lab.evaluate.likelihood import token_nats
 
 RATE = 1e-4
 HEAD = (

@@ -14,7 +14,7 @@ import numpy as np
 from corpus import MARKS, RUNS, SAMPLING, bench_key, corpus_file
 from dgmark import Detector, WatermarkKey
 from dgmark.watermark.groups import SECRET_BYTES
-from dgmark_lab.evaluate.repetition import repeated_ngrams
+from dgmark_lab.evaluate.diversity import repeated_ngrams
 
 NULL_KEYS = 200
 RATES = (1e-2, 1e-4)

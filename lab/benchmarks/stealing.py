@@ -23,7 +23,7 @@ from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.attacks import edits
 from dgmark_lab.attacks.simulation import simulate_counts, simulate_texts
 from dgmark_lab.attacks.stealing import Estimate, beliefs, find_code, forge, recovered_mass, scrub, steal
-from dgmark_lab.attacks.units import decode, ordinary_ids
+from dgmark_lab.attacks.text_edits import decode, ordinary_ids
 
 LENGTH = 256
 LEAST = 100

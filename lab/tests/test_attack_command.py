@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -92,11 +90,7 @@ def test_one_text_comes_out_as_text() -> None:
         (["deletion", "-", "--option", "colour=red"], "deletion has no option colour"),
         (["deletion", "-", "--option", "colour"], "not NAME=VALUE"),
         (["crop", "-", "--budget", "0.1"], "crop has no option budget"),
-        (["deletion", "-", "--option", "budget=much"], "budget of attack deletion must be a number"),
-        (
-            ["chain", "-", "--option", "of=deletion", "--option", "budget=much"],
-            "budget of attack chain must be a number",
-        ),
+        (["deletion", "-", "--option", "budget=much"], "option budget of attack deletion is 'much'"),
         (["deletion", "-", "--seed", "-1"], "--seed"),
         ([], "--list"),
     ],
@@ -110,14 +104,3 @@ def test_an_invalid_option_is_refused(arguments: list[str], message: str) -> Non
 def test_the_list_names_every_attack() -> None:
     listed = run("attack", "--list").stdout
     assert all(f"\n{name}  " in "\n" + listed for name in ATTACKS)
-
-
-def test_editing_text_needs_no_torch() -> None:
-    code = (
-        "import sys, numpy as np; from dgmark_lab.attacks import attack; import dgmark_lab.attacks.stealing;"
-        "[attack(n)('A text. Of two.', np.random.default_rng(0)) for n in "
-        "('substitution', 'deletion', 'insertion', 'crop', 'sentence-swap', 'homoglyphs', 'whitespace', 'zero-width')];"
-        "print({'torch', 'transformers', 'scipy', 'nltk', 'openai'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"

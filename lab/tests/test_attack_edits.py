@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from dgmark import load_tokenizer
 from dgmark.detection.normalise import normalise
 from dgmark.errors import InputError, MissingExtra, NoTexts, SettingsError
-from dgmark_lab.attacks import ATTACKS, attack, describe, options_of, synonyms
+from dgmark_lab.attacks import ATTACKS, attack, options_of, text_edits
 from dgmark_lab.attacks.disguise import HOMOGLYPHS
 from dgmark_lab.attacks.edits import crop, delete, edit_count, insert, paste, substitute, swap_neighbours
-from dgmark_lab.attacks.units import join_words, words_of
+from dgmark_lab.attacks.text_edits import join_words, words_of
+from dgmark_lab.options import summary_of
 from support.tiny_wordnet import write_wordnet
 from support.unchecked import unchecked
 
@@ -230,7 +231,7 @@ def test_zero_width_characters_are_exact_and_undone() -> None:
 
 
 def test_every_attack_says_what_it_does_in_a_line() -> None:
-    assert all(describe(name).endswith(".") and len(describe(name)) < 120 for name in ATTACKS)
+    assert all(summary_of(kind).endswith(".") and len(summary_of(kind)) < 120 for kind in ATTACKS.values())
     assert options_of(attack("chain", of="deletion", rounds=2, budget=0.3)) == {
         "each": {"attack": "deletion", "budget": 0.3, "unit": "token", "tokenizer": "storyteller"},
         "rounds": 2,
@@ -246,23 +247,24 @@ def test_a_chain_attacks_its_own_result() -> None:
     ("name", "options", "message"),
     [
         ("no-such", {}, "the attacks are: substitution"),
-        ("deletion", {"source": "text"}, "no option source; its options are: budget, unit"),
-        ("deletion", {"budget": 1.1}, r"budget 1.1 is not a share in 0..1"),
-        ("substitution", {"unit": "letter"}, "unit 'letter' is not one of"),
-        ("substitution", {"source": "dreams"}, "source 'dreams' is not one of"),
+        ("deletion", {"source": "text"}, "attack deletion has no option source; its options are: unit, tokenizer"),
+        ("deletion", {"budget": 1.1}, "option budget of attack deletion is 1.1: .*less than or equal to 1"),
+        ("deletion", {"budget": "much"}, "option budget of attack deletion is 'much': .*a valid number"),
+        ("substitution", {"unit": "letter"}, "option unit .* 'token' or 'word'"),
+        ("substitution", {"source": "dreams"}, "option source .* 'vocabulary', 'text' or 'words'"),
         ("substitution", {"source": "words", "unit": "word"}, "words=FILE"),
         ("insertion", {"source": "words", "words": "x"}, "unit word"),
         ("crop", {"front": 0.7, "back": 0.7}, "together"),
         ("copy-paste", {}, "needs human text"),
-        ("copy-paste", {"hosts": "x", "length": 0}, "at least 1"),
-        ("sentence-swap", {"swaps": -1}, "at least 0"),
+        ("copy-paste", {"hosts": "x", "length": 0}, "greater than or equal to 1"),
+        ("sentence-swap", {"swaps": -1}, "greater than or equal to 0"),
         ("chain", {}, "of=NAME"),
-        ("chain", {"of": "deletion", "rounds": 0}, "at least 1"),
-        ("refill", {"holes": "round"}, "not one of: random, contiguous"),
+        ("chain", {"of": "deletion", "rounds": 0}, "greater than or equal to 1"),
+        ("refill", {"holes": "round"}, "'random' or 'contiguous'"),
         ("refill", {"settings": {"steps": 3}}, "takes no steps"),
-        ("dipper", {"lexical": 120}, "lexical diversity 120"),
-        ("dipper", {"top_p": 0.0}, "top-p"),
-        ("paraphrase", {"max_tokens": 0}, "at least 1"),
+        ("dipper", {"lexical": 120}, "option lexical of attack dipper is 120"),
+        ("dipper", {"top_p": 0.0}, "option top_p of attack dipper is 0.0"),
+        ("paraphrase", {"max_tokens": 0}, "must be positive"),
     ],
 )
 def test_invalid_options_are_refused(name: str, options: dict[str, Any], message: str) -> None:
@@ -274,11 +276,8 @@ def test_synonyms_without_wordnet_say_what_to_do(monkeypatch: pytest.MonkeyPatch
     import nltk
 
     monkeypatch.setattr(nltk.data, "path", [])
-    synonyms.wordnet.cache_clear()
+    text_edits.wordnet.cache_clear()
     with pytest.raises(MissingExtra, match=r"nltk\.downloader wordnet"):
-        attack("synonyms")
-    monkeypatch.setitem(__import__("sys").modules, "nltk.corpus", None)
-    with pytest.raises(MissingExtra, match=r"pip install '\.\[attack\]'"):
         attack("synonyms")
 
 
@@ -294,13 +293,13 @@ def test_synonyms_share_a_synset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with warnings.catch_warnings():  # it would rather have other languages, too
         warnings.simplefilter("ignore", UserWarning)
         reader.ensure_loaded()
-    synonyms.wordnet.cache_clear()
-    synonyms.synonyms_of.cache_clear()
+    text_edits.wordnet.cache_clear()
+    text_edits.synonyms_of.cache_clear()
     text = "King, who could not answer: the sea!"
     assert attack("synonyms", budget=1)(text, dice()) == "Monarch, who could not reply: the ocean!"
     once = attack("synonyms", budget=0.13)(text, dice())
     assert sum(a != b for a, b in zip(text.split(), once.split(), strict=True)) == 1
     for opened in reader._data_file_map.values():  # nltk keeps them for the life of the process
         opened.close()
-    synonyms.wordnet.cache_clear()
-    synonyms.synonyms_of.cache_clear()
+    text_edits.wordnet.cache_clear()
+    text_edits.synonyms_of.cache_clear()

@@ -1,7 +1,6 @@
 """Attacks that ask a model: refilling with a dLLM, DIPPER, paraphrase here and behind an endpoint."""
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,10 @@ import torch
 from dgmark.errors import InputError, ModelError, ModelNotFound, PromptTooLong, SettingsError
 from dgmark.models.toy import ToyDenoiser
 from dgmark_lab.attacks import attack
-from dgmark_lab.attacks import dipper as dipper_module
 from dgmark_lab.attacks import paraphrase as paraphrase_module
-from dgmark_lab.attacks.dipper import dipper_prompt
 from dgmark_lab.attacks.edits import edit_count
-from dgmark_lab.attacks.paraphrase import PROMPT
+from dgmark_lab.attacks.paraphrase import PROMPT, dipper_prompt, load_rewriter
 from dgmark_lab.attacks.refill import masked_places, refill_ids
-from dgmark_lab.attacks.rewriting import load_rewriter
-from dgmark_lab.endpoint import Endpoint
 from support.stub_endpoint import Reply, StubEndpoint, answer, stub_endpoint
 from support.tiny_language_models import WORDS, write_causal, write_t5
 
@@ -116,7 +111,7 @@ def test_dipper_rewrites_a_few_sentences_at_a_time(t5: str, monkeypatch: pytest.
 
         return network, Spy()
 
-    monkeypatch.setattr(dipper_module, "load_rewriter", spy)
+    monkeypatch.setattr(paraphrase_module, "load_rewriter", spy)
     rewrite = attack("dipper", model=t5, lexical=60, order=10, interval=2, prefix="w9\n w9", max_length=12)
     made = rewrite("w1 w2.  w3! w4\nw5? w6", dice())
     assert asked[0] == "lexical = 40, order = 90 w9 w9 <sent> w1 w2. w3! </sent>"
@@ -187,16 +182,14 @@ def test_a_causal_model_paraphrases(chat: bool, tmp_path: Path, monkeypatch: pyt
 @pytest.fixture
 def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[StubEndpoint]:
     """An endpoint that gives the text back in capitals."""
-    pytest.importorskip("openai")
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with stub_endpoint() as server:
         server.script = [lambda: answer(server.texts[-1].split("\n\n", 1)[1].upper())]
-        monkeypatch.setattr(paraphrase_module, "Endpoint", partial(Endpoint, sleep=server.waits.append))
         yield server
 
 
 def failure(status: int) -> Callable[[], Reply]:
-    return lambda: (status, {"error": {"message": "no"}}, {})
+    return lambda: (status, {"error": {"message": "no"}}, {"retry-after-ms": "1"})
 
 
 def ask(stub: StubEndpoint, text: str = "The text.", **options: Any) -> str:
@@ -214,16 +207,9 @@ def test_an_endpoint_is_asked_in_the_papers_words(stub: StubEndpoint) -> None:
     assert "response_format" not in request
 
 
-def test_an_endpoint_is_asked_again_when_it_fails(stub: StubEndpoint) -> None:
-    stub.script = [failure(500), failure(429), *stub.script]
-    assert ask(stub) == "THE TEXT."
-    assert len(stub.requests) == 3
-    assert len(stub.waits) == 2
-
-
 def test_an_endpoint_that_keeps_failing_is_an_error(stub: StubEndpoint) -> None:
     stub.script = [failure(500)]
-    with pytest.raises(ModelError, match="in 3 attempts; the last: HTTP 500"):
+    with pytest.raises(ModelError, match="HTTP 500"):
         ask(stub)
     assert len(stub.requests) == 3
 
@@ -251,9 +237,7 @@ def test_an_empty_answer_is_no_paraphrase(stub: StubEndpoint) -> None:
         ask(stub)
 
 
-def test_an_endpoint_that_is_not_there_is_an_error() -> None:
-    with pytest.raises(ModelError, match="in 1 attempts; the last: the service is unreachable"):
-        attack("paraphrase", endpoint="http://127.0.0.1:9/v1", retries=0, timeout=2.0)("text", dice())
+def test_an_address_that_is_none_is_refused() -> None:
     with pytest.raises(SettingsError, match="is not the address of a service"):
         attack("paraphrase", endpoint="localhost:8000")
 

@@ -7,13 +7,13 @@ from scipy import stats
 
 from dgmark.errors import SettingsError
 from dgmark.watermark.splitmix64 import mix
-from dgmark_lab.baselines.prf import BITS, SubKey, states, threshold, uniform_bits
+from dgmark_lab.baselines.prf import BITS, HashKey, states, threshold, uniform_bits
 from support.known_keys import known_key
 
 CONTEXTS = np.array([0, 1, 8191, 126_463])
 TOKENS = np.array([0, 1, 126_463])
-KEY = SubKey.of(known_key("golden"), "kgw")
-GOLDEN_SUBKEY = (5766689018236510493, 2243564912432947543)
+KEY = HashKey.of(known_key("golden"), "kgw")
+GOLDEN_KEY = (5766689018236510493, 2243564912432947543)
 GOLDEN_STATES = [-6485314855368160674, -1358988395787393001, -1523376476080387270, -5074049082127913008]
 GOLDEN_BITS = [
     [6190138586328441, 5340502169567626, 4573743774409896],
@@ -31,7 +31,7 @@ def test_the_finaliser_is_splitmix64() -> None:
 
 
 def test_the_bits_of_a_key_never_change() -> None:
-    assert (KEY.first, KEY.second) == GOLDEN_SUBKEY
+    assert (KEY.first, KEY.second) == GOLDEN_KEY
     state = states(KEY, CONTEXTS)
     assert state.tolist() == GOLDEN_STATES
     assert uniform_bits(state[:, None], TOKENS).tolist() == GOLDEN_BITS
@@ -46,22 +46,22 @@ def test_torch_and_numpy_give_the_same_bits() -> None:
     assert 0 <= ours.min() <= ours.max() < 2**BITS
 
 
-def test_schemes_and_keys_have_subkeys_of_their_own() -> None:
-    subkeys = {
+def test_baselines_and_keys_have_hash_keys_of_their_own() -> None:
+    hash_keys = {
         (part.first, part.second)
         for name in ("a", "b")
-        for part in (SubKey.of(known_key(name), domain) for domain in ("kgw", "unigram", "gloaguen/order"))
+        for part in (HashKey.of(known_key(name), domain) for domain in ("kgw", "unigram", "gloaguen/order"))
     }
-    assert len(subkeys) == 6
+    assert len(hash_keys) == 6
 
 
-def test_a_subkey_does_not_show_itself() -> None:
+def test_a_hash_key_does_not_show_itself() -> None:
     assert str(KEY.first) not in repr(KEY)
 
 
 def test_a_key_without_a_secret_is_refused() -> None:
-    with pytest.raises(SettingsError, match=r"keyless \(token-id\), but scheme kgw needs a secret: .*`dgmark keygen`"):
-        SubKey.of(known_key("x", grouping="token-id"), "kgw")
+    with pytest.raises(SettingsError, match=r"keyless \(token-id\), but baseline kgw needs a secret"):
+        HashKey.of(known_key("x", grouping="token-id"), "kgw")
 
 
 @pytest.mark.parametrize("axis", ["tokens of one context", "contexts of one token", "both in step"])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dgmark.errors import SettingsError
-from dgmark_lab.evaluate.repetition import token_entropy
+from dgmark_lab.evaluate.diversity import token_entropy
 from dgmark_lab.experiments.frontier import Measured, matched
 from dgmark_lab.experiments.spec import parse_experiment
 from dgmark_lab.experiments.store import Store

@@ -4,29 +4,13 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest, bootstrap
 
 from dgmark.errors import InputError, SettingsError
-from dgmark_lab.evaluate.intervals import METHODS, Bootstrap, Interval, Method
-from dgmark_lab.evaluate.paired import compare_paired, compare_ratios, sign_test
+from dgmark_lab.evaluate.intervals import Bootstrap, Interval, compare_paired
 from dgmark_lab.experiments.estimates import auc
-from support.unchecked import unchecked
 
 
-@pytest.mark.parametrize("method", ["bca", "percentile"])
-def test_intervals_are_scipys(method: str) -> None:
-    """Of one sample and 20,000 draws each; both ends may differ by Monte Carlo noise alone."""
-    sample = np.random.default_rng(1).exponential(size=40)
-    mine = Bootstrap(method=method, resamples=20_000).mean(sample)  # type: ignore[arg-type]
-    theirs = bootstrap(
-        (sample,), np.mean, n_resamples=20_000, method=method.replace("bca", "BCa"), rng=np.random.default_rng(2)
-    ).confidence_interval
-    assert mine.value == pytest.approx(sample.mean())
-    assert mine.low == pytest.approx(theirs.low, abs=0.015)
-    assert mine.high == pytest.approx(theirs.high, abs=0.015)
-
-
-@pytest.mark.parametrize("method", ["bca", "percentile"])
+@pytest.mark.parametrize("method", ["BCa", "percentile"])
 def test_intervals_cover_as_often_as_they_say(method: str) -> None:
     """1,000 normal samples of 60: a bootstrap mean covers at .94 (small-sample undercoverage included).
 
@@ -60,11 +44,12 @@ def test_values_that_do_not_vary_have_a_point_for_an_interval() -> None:
     assert Bootstrap().mean(np.array([3.0])) == Interval(3.0, None, None)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_few_texts_have_no_interval(method: Method) -> None:
+@pytest.mark.parametrize("method", ["BCa", "percentile"])
+def test_few_texts_have_no_interval(method: str) -> None:
     values = np.arange(5.0)
-    assert Bootstrap(method=method).mean(values[:4]) == Interval(1.5, None, None)
-    five = Bootstrap(method=method).mean(values)
+    made = Bootstrap(method=method)  # type: ignore[arg-type]
+    assert made.mean(values[:4]) == Interval(1.5, None, None)
+    five = made.mean(values)
     assert five.low is not None
     assert five.high is not None
     assert 0 < five.low < 2 < five.high < 4
@@ -81,10 +66,7 @@ def test_chunks_of_draws_are_one_series(monkeypatch: pytest.MonkeyPatch) -> None
     assert Bootstrap().mean(values) == whole
 
 
-@pytest.mark.parametrize("wrong", [{"method": "basic"}, {"confidence": 1.0}, {"resamples": 5}])
-def test_invalid_settings_are_refused(wrong: dict[str, object]) -> None:
-    with unchecked(), pytest.raises(SettingsError):
-        Bootstrap(**wrong)  # type: ignore[arg-type]
+def test_no_text_has_no_interval() -> None:
     with pytest.raises(SettingsError, match="no text"):
         Bootstrap().mean(np.array([]))
 
@@ -118,34 +100,20 @@ def test_paired_differences_cover_as_often_as_they_say() -> None:
     assert abs(covered / 300 - 0.94) < 0.0686
 
 
-def test_rows_are_paired_by_id() -> None:
-    found = compare_paired({"a": 1.0, "b": 2.0, "c": 9.0}, {"b": 3.0, "a": 1.0, "d": 7.0})
-    assert (found.pairs, found.larger, found.smaller) == (2, 1, 0)
-    assert found.difference.value == pytest.approx(0.5)
-
-
-def test_a_ratio_of_sums_is_compared_over_all_texts_together() -> None:
-    found = compare_ratios(([10, 30], [10, 10]), ([20, 90], [10, 20]))
-    assert found.value == pytest.approx(110 / 30 - 2)
-
-
 @pytest.mark.parametrize(
     ("first", "second", "message"),
     [
-        ({"a": 1.0}, {"b": 1.0}, "share no text"),
         ([1.0, 2.0], [1.0], "2 and 1 figures"),
-        ([1.0], {"a": 1.0}, "has ids"),
         ([float("nan")], [1.0], "not finite"),
-        ([], [], "share no text"),
+        ([], [], "0 and 0 figures"),
     ],
 )
-def test_sets_that_cannot_be_paired_are_refused(first: object, second: object, message: str) -> None:
+def test_sets_that_cannot_be_paired_are_refused(first: list[float], second: list[float], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        compare_paired(first, second)  # type: ignore[arg-type]
+        compare_paired(first, second)
 
 
-@pytest.mark.parametrize(("larger", "smaller"), [(0, 0), (5, 5), (3, 9), (20, 1), (0, 8), (150, 90)])
-def test_the_sign_test_is_the_exact_binomial(larger: int, smaller: int) -> None:
-    n = larger + smaller
-    expected = binomtest(larger, n, 0.5).pvalue if n else 1.0
-    assert sign_test(larger, smaller) == pytest.approx(expected)
+@pytest.mark.parametrize(("larger", "smaller", "p_value"), [(0, 0, 1), (5, 5, 1), (0, 8, 2 / 256), (1, 3, 10 / 16)])
+def test_the_sign_test_is_the_exact_binomial(larger: int, smaller: int, p_value: float) -> None:
+    second = [1.0] * larger + [-1.0] * smaller + [0.0]
+    assert compare_paired([0.0] * len(second), second).sign_p_value == pytest.approx(p_value)

@@ -1,4 +1,4 @@
-"""Likelihoods of answers: against exact enumeration, unbiased when sampled, and what a long text is split into."""
+"""Likelihoods of answers: against exact enumeration, and unbiased when sampled."""
 
 from itertools import permutations
 
@@ -8,7 +8,7 @@ import torch
 
 from dgmark.errors import InputError, SettingsError
 from dgmark.models.toy import ToyDenoiser
-from dgmark_lab.evaluate.monte_carlo import _draw_masks, answer_likelihood, parts
+from dgmark_lab.evaluate.monte_carlo import _draw_masks, answer_likelihood
 
 TOY = ToyDenoiser(spread=6.0)
 PROMPT, ANSWER = [3, 7, 2], [5, 9, 4, 11]
@@ -86,14 +86,3 @@ def test_input_that_cannot_be_scored_is_refused() -> None:
         answer_likelihood(TOY, [99], [5])
     with pytest.raises(SettingsError, match="0 samples"):
         answer_likelihood(TOY, [3], [5], samples=0)
-
-
-@pytest.mark.parametrize(("length", "context"), [(0, 8), (3, 8), (8, 8), (21, 8), (21, 7), (5, 1)])
-def test_each_token_of_a_long_text_is_scored_once_behind_what_stands_before_it(length: int, context: int) -> None:
-    ids = list(range(length))
-    made = list(parts(ids, context))
-    assert [token for _, scored in made for token in scored] == ids
-    for given, scored in made:
-        assert len(given) + len(scored) <= context
-        assert [*given, *scored] == ids[scored[0] - len(given) : scored[-1] + 1]
-        assert len(given) == min(scored[0], context - max(1, context // 2))

@@ -17,9 +17,7 @@ from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.errors import CheckpointFormat, InputError, ModelNotFound, SettingsError
 from dgmark.models.load import load_model
 from dgmark_lab.evaluate.judge import Judge, load_judge
-from dgmark_lab.evaluate.likelihood import ScoredText, compare_perplexities, perplexity, summarise
-from dgmark_lab.evaluate.nats import token_nats
-from support.fresh_process import run_fresh
+from dgmark_lab.evaluate.likelihood import ScoredText, compare_perplexities, perplexity, summarise, token_nats
 from support.tiny_checkpoints import write
 
 PROMPTS = ["Once upon a time", "The old king said that", "", "He went down to the sea, and"]
@@ -158,17 +156,6 @@ def test_the_judge_shares_the_storytellers_tokenizer(judge: Judge) -> None:
     assert judge.tokenizer.fingerprint == load_tokenizer().fingerprint
     assert not (builtin_folder("judge") / "tokenizer.json").exists()
     assert judge.context_length == 512
-
-
-def test_importing_the_comparisons_needs_no_torch() -> None:
-    code = """
-import sys
-from dgmark_lab.evaluate import compare_paired, diversity
-compare_paired([1, 2], [2, 4])
-diversity(["a b"])
-print("torch" in sys.modules)
-"""
-    assert run_fresh(code).strip() == "False"
 
 
 def test_a_single_text_has_no_interval(judge: Judge) -> None:

@@ -8,7 +8,7 @@ import torch
 import dgmark
 from dgmark.errors import InputError, ModelNotFound, SettingsError
 from dgmark.models.toy import ToyDenoiser
-from dgmark_lab.baselines import scheme
+from dgmark_lab.baselines import baseline
 from support.known_keys import bound_key
 from support.unchecked import unchecked
 
@@ -71,6 +71,6 @@ def test_load_model_refuses(name: Any) -> None:
 
 
 def test_the_schemes_of_the_lab_are_schemes() -> None:
-    (made,) = dgmark.generate(TOY, "w1", key=KEY, scheme=scheme("kgw"), length=8, block_length=4)
+    (made,) = dgmark.generate(TOY, "w1", key=KEY, scheme=baseline("kgw"), length=8, block_length=4)
     assert made.scheme is not None
     assert made.scheme["name"] == "kgw"

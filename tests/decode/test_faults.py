@@ -21,7 +21,7 @@ from dgmark.models import load as loading
 from dgmark.models.load import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
 from dgmark_lab.attacks.refill import Refill
-from dgmark_lab.baselines import SCHEMES, scheme
+from dgmark_lab.baselines import BASELINES, baseline
 from dgmark_lab.evaluate.monte_carlo import answer_likelihood
 from support.known_keys import bound_key
 from support.unchecked import unchecked
@@ -110,10 +110,10 @@ def test_no_text_comes_of_unusable_logits(name: str, settings: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("name", SPOILS)
-@pytest.mark.parametrize("marked_by", SCHEMES)
+@pytest.mark.parametrize("marked_by", BASELINES)
 def test_no_scheme_makes_a_text_of_unusable_logits(marked_by: str, name: str) -> None:
     with pytest.raises(ModelFault, match=f"toy gave {SPOILS[name][1]}"):
-        dgmark.generate(Spoilt(spoil=SPOILS[name][0]), "w1 w2", key=KEY, scheme=scheme(marked_by), **SHORT)
+        dgmark.generate(Spoilt(spoil=SPOILS[name][0]), "w1 w2", key=KEY, scheme=baseline(marked_by), **SHORT)
 
 
 @pytest.mark.parametrize("name", SPOILS)

@@ -15,7 +15,7 @@ from dgmark.decode.generation import generations
 from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.groups import WatermarkSpec
-from dgmark_lab.baselines import SCHEMES, scheme
+from dgmark_lab.baselines import BASELINES, baseline
 from dgmark_lab.experiments.recipe import cell_key
 from dgmark_lab.experiments.spec import KeyOptions
 
@@ -152,13 +152,12 @@ def test_a_row_among_other_sub_keys_is_what_it_is_alone(settings: dict[str, Any]
 
 
 def test_rows_of_different_sub_keys_share_one_batch() -> None:
-    for one_scheme in (None, scheme("dgmark")):
-        requests = [Request("w1 w2", seed, KEY) for seed in range(5)]
-        prepared = Prepared.of(TOY, requests, DecodeConfig(12, 4), scheme=one_scheme)
-        (batch,) = prepared.batches(range(5))
-        assert batch.rows == [*range(5)]
-        expected = decoded(requests)
-        assert [row.token_ids for row in generations(prepared, range(5))] == [row.token_ids for row in expected]
+    requests = [Request("w1 w2", seed, KEY) for seed in range(5)]
+    prepared = Prepared.of(TOY, requests, DecodeConfig(12, 4))
+    (batch,) = prepared.batches(range(5))
+    assert batch.rows == [*range(5)]
+    expected = decoded(requests)
+    assert [row.token_ids for row in generations(prepared, range(5))] == [row.token_ids for row in expected]
 
 
 def test_a_request_keeps_the_sub_key_that_it_drew() -> None:
@@ -220,7 +219,7 @@ def test_the_harness_marks_each_answer_with_a_sub_key(monkeypatch: pytest.Monkey
     pytest.importorskip("lm_eval")
     from lm_eval.api.instance import Instance
 
-    from dgmark_lab.evaluate.harness import DiffusionLM, HarnessSettings
+    from dgmark_lab.evaluate.benchmarks import DiffusionLM, HarnessSettings
 
     given: dict[str, Any] = {**SHORT, "temperature": 0.7}
     drawn = iter([0, 30, 31])  # the first for the check of the settings
@@ -236,12 +235,12 @@ def test_the_harness_marks_each_answer_with_a_sub_key(monkeypatch: pytest.Monkey
 # --- who refuses them ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in SCHEMES if name != "dgmark"])
+@pytest.mark.parametrize("name", BASELINES)
 def test_other_schemes_refuse_a_key_with_sub_keys(name: str) -> None:
-    other = scheme(name)
-    with pytest.raises(SettingsError, match=f"scheme {name} marks all texts of a key alike"):
+    other = baseline(name)
+    with pytest.raises(SettingsError, match=f"baseline {name} marks all texts of a key alike"):
         dgmark.generate(TOY, "w1", key=KEY, scheme=other, **SHORT)
-    with pytest.raises(SettingsError, match=f"scheme {name} marks all texts of a key alike"):
+    with pytest.raises(SettingsError, match=f"baseline {name} marks all texts of a key alike"):
         other.detector(KEY, tokenizer=TOY.tokenizer).detect([5, 6, 7, 8] * 20)
 
 

@@ -24,7 +24,7 @@ from dgmark.errors import (
 )
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.groups import WatermarkSpec
-from dgmark_lab.baselines import scheme
+from dgmark_lab.baselines import baseline
 from support.unchecked import unchecked
 
 TOY = ToyDenoiser(end_bias=0.4)
@@ -101,7 +101,7 @@ def test_rows_of_different_keys_share_one_batch() -> None:
 
 def test_a_scheme_of_one_key_at_a_time_decodes_rows_of_a_key_together() -> None:
     requests = [replace(request, prompt="w1", key=key_of(1 + i % 2)) for i, request in enumerate(REQUESTS)]
-    options: dict[str, Any] = {"scheme": scheme("unigram")}
+    options: dict[str, Any] = {"scheme": baseline("unigram")}
     prepared = Prepared.of(TOY, requests, DecodeConfig(12, 4), **options)
     assert [batch.rows for batch in prepared.batches(range(6))] == [[0, 2, 4], [1, 3, 5]]
     assert decoded(requests, **options) == [decoded([request], **options)[0] for request in requests]
@@ -120,7 +120,7 @@ def test_positions_may_differ_by_row() -> None:
         alone = replace(canvas, ids=canvas.ids[[row]], positions=canvas.positions + offset)
         assert collect(TOY, alone, decode_steps(TOY, alone, config, steering, [row + 1])) == [together[row]]
         assert set(together[row].trace.position) <= set(range(offset, offset + 12))
-    biased = scheme("unigram").steering(key, TOY)
+    biased = baseline("unigram").steering(key, TOY)
     with pytest.raises(SettingsError, match="counts positions once for all rows"):
         next(decode_steps(TOY, shifted, DecodeConfig(12, 4), biased, [1, 2, 3]))
 
@@ -133,7 +133,7 @@ def test_generate_stream_and_the_harness_write_the_same_texts(key: WatermarkKey 
     pytest.importorskip("lm_eval")
     from lm_eval.api.instance import Instance
 
-    from dgmark_lab.evaluate.harness import DiffusionLM, HarnessSettings
+    from dgmark_lab.evaluate.benchmarks import DiffusionLM, HarnessSettings
 
     model, contexts = replace(TOY, end_ids=()), ["w1 w2", "w3", "w6 w7 w8", "w9"]
     given: dict[str, Any] = {**SHORT, "temperature": 0.7}

@@ -15,7 +15,7 @@ from dgmark.detection.result import Scorer
 from dgmark.errors import InputError, ModelNotFound, ResumeMismatch, SettingsError, TokenizerMismatch
 from dgmark.rows.jsonl import BadRow
 from dgmark.rows.texts import Item
-from dgmark_lab.baselines import scheme
+from dgmark_lab.baselines import baseline
 from support.command_line import rows, run
 from support.known_keys import builtin_tokenizer, known_key
 from support.marked_texts import marked_ids
@@ -169,7 +169,7 @@ def hashes() -> list[tuple[Scorer, Extras, bool, str]]:
             False,
             "81379147c9edd788",
         ),
-        (scheme("dgmark").detector(key, tokenizer=builtin_tokenizer()), Extras(), False, "e782d9769f3d315d"),
+        (Detector(key, tokenizer=builtin_tokenizer()), Extras(), False, "e782d9769f3d315d"),
         (
             Keyring([rotating, key], tokenizer=builtin_tokenizer(), fpr=1e-3, phase="start", max_crop=5),
             Extras(),
@@ -177,12 +177,12 @@ def hashes() -> list[tuple[Scorer, Extras, bool, str]]:
             "ec2c8fcdf7db9e3c",
         ),
         (
-            scheme("kgw", delta=3.0).detector(key, fpr=0.01, tokenizer=builtin_tokenizer()),
+            baseline("kgw", delta=3.0).detector(key, fpr=0.01, tokenizer=builtin_tokenizer()),
             Extras(),
             False,
             "37cec4ea14da416a",
         ),
-        (scheme("gloaguen").detector(key, tokenizer=builtin_tokenizer()), Extras(), False, "621c630b5f5e968b"),
+        (baseline("gloaguen").detector(key, tokenizer=builtin_tokenizer()), Extras(), False, "621c630b5f5e968b"),
     ]
 
 
@@ -199,7 +199,7 @@ def test_the_hash_of_settings_is_the_one_that_files_hold(case: int) -> None:
         (Detector(known_key("another")), {}),
         (Detector(KEY, phase="start"), {}),
         (Keyring([KEY, ROTATING]), {}),
-        (scheme("kgw").detector(KEY), {}),
+        (baseline("kgw").detector(KEY), {}),
         (DETECTOR, {"spans": True}),
         (DETECTOR, {"only": [(0, 3)]}),
         (DETECTOR, {"ids": True}),
@@ -274,7 +274,7 @@ def test_an_object_that_is_not_a_scorer_is_refused(source: Path, tmp_path: Path,
 
 
 @pytest.mark.parametrize("options", [{"spans": True}, {"only": [(0, 3)]}], ids=repr)
-@pytest.mark.parametrize("scorer", [Keyring([KEY]), scheme("kgw").detector(KEY)])
+@pytest.mark.parametrize("scorer", [Keyring([KEY]), baseline("kgw").detector(KEY)])
 def test_spans_and_ranges_need_one_key(source: Path, tmp_path: Path, scorer: Scorer, options: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match="need one dgMARK key"):
         detect_file(scorer, source, tmp_path / "out.jsonl", **options)

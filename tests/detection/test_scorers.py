@@ -10,7 +10,7 @@ from dgmark import Detector, Keyring
 from dgmark.detection.detect_files import one_key
 from dgmark.detection.result import Scorer
 from dgmark.errors import SettingsError, VocabularyMismatch
-from dgmark_lab.baselines import Baseline, scheme
+from dgmark_lab import baselines
 from support.known_keys import builtin_tokenizer, known_key
 from support.marked_texts import marked_ids
 from support.unchecked import unchecked
@@ -19,9 +19,7 @@ KEY, OTHER = known_key("scorer"), known_key("another scorer")
 
 
 def baseline(name: str, **options: Any) -> Scorer:
-    made = scheme(name, **options)
-    assert isinstance(made, Baseline)
-    return made.detector(KEY, tokenizer=builtin_tokenizer())
+    return baselines.baseline(name, **options).detector(KEY, tokenizer=builtin_tokenizer())
 
 
 SCORERS: dict[str, Scorer] = {
@@ -97,7 +95,7 @@ def test_the_options_of_a_baseline_are_among_its_settings() -> None:
 
 def test_only_a_single_key_finds_spans_and_shows_tokens() -> None:
     assert one_key(SCORERS["key"]) is SCORERS["key"]
-    for name, kind in (("ring", "Keyring"), ("kgw", "SchemeDetector")):
+    for name, kind in (("ring", "Keyring"), ("kgw", "BaselineDetector")):
         with pytest.raises(SettingsError, match=f"use a Detector, not a {kind}"):
             one_key(SCORERS[name])
 
@@ -117,7 +115,7 @@ def test_a_keyring_of_something_other_than_keys_is_refused(wrong: Any) -> None:
 def test_a_baseline_refuses_something_other_than_a_key() -> None:
     wrong: Any = "key.json"
     with unchecked(), pytest.raises(SettingsError, match=r"WatermarkKey\.load"):
-        scheme("kgw").detector(wrong)
+        baselines.baseline("kgw").detector(wrong)
 
 
 def test_a_ring_refuses_a_rate_that_its_keys_cannot_share() -> None:

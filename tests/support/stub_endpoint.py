@@ -29,7 +29,6 @@ class StubEndpoint:
         self.script: list[Callable[[], Reply]] = [lambda: answer(GOOD)]
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
-        self.waits: list[float] = []
         stub = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -68,8 +67,8 @@ class StubEndpoint:
         return [one["messages"][-1]["content"] for one in self.requests]
 
     def endpoint(self, **changes: Any) -> Endpoint:
-        """A client of the server, whose pauses are recorded instead of waited for."""
-        return Endpoint(model="stub", base_url=self.url, sleep=self.waits.append, **changes)
+        """A client of the server."""
+        return Endpoint(model="stub", base_url=self.url, **changes)
 
 
 @contextmanager

@@ -22,9 +22,9 @@ from dgmark.rows.jsonl import Row
 from dgmark.rows.row_file import RowFile
 from dgmark.rows.runner import RowRun, Task
 from dgmark.watermark.key import WatermarkKey
+from dgmark_lab.evaluate.diversity import distinct_ngrams
 from dgmark_lab.evaluate.judge import Judge
 from dgmark_lab.evaluate.likelihood import score_texts
-from dgmark_lab.evaluate.repetition import distinct_ngrams
 from dgmark_lab.halving import FIGURES, Standing, standing
 
 TRIAL_SCHEMA = 1

@@ -6,7 +6,7 @@ from typing import Any
 
 from dgmark.decode.canvas import Progress, Response, Trace, collect
 from dgmark.decode.prompts import Prepared, Prompt, requests_of
-from dgmark.decode.scheme import Scheme, is_dgmark
+from dgmark.decode.scheme import Scheme
 from dgmark.errors import DgmarkError, ModelFault
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.watermark.key import WatermarkKey
@@ -91,7 +91,7 @@ def generate(
         key: a key for the model's tokenizer and vocabulary; None for text without a mark. If it has sub-keys, each row
             is marked with another one, which the operating system draws, whatever the row's seed and prompt.
         subkey: the sub-key to mark all rows with instead, 0 to N - 1: their payload.
-        scheme: another watermark than dgMARK, from `dgmark_lab.baselines.scheme`, in the same loop and under the same
+        scheme: another watermark than dgMARK, from `dgmark_lab.baselines.baseline`, in the same loop and under the same
             key.
         seed: row i uses seed + i.
         batch_size: largest number of rows decoded at once.
@@ -171,4 +171,4 @@ def generation_of(prepared: Prepared, row: int, response: Response) -> Generatio
 
 def scheme_row(scheme: Scheme | None) -> dict[str, Any] | None:
     """The name and options of a scheme for a row; None for dgMARK."""
-    return None if scheme is None or is_dgmark(scheme) else scheme.to_dict()
+    return None if scheme is None else scheme.to_dict()

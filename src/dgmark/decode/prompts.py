@@ -14,7 +14,7 @@ from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.loop import decode_steps
 from dgmark.decode.matching import KeyMatching
 from dgmark.decode.round_trip import RoundTrips
-from dgmark.decode.scheme import Scheme, is_dgmark
+from dgmark.decode.scheme import Scheme
 from dgmark.decode.steering import Steering
 from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, SettingsError
 from dgmark.models.chat import chat_prompt
@@ -164,7 +164,7 @@ class Prepared:
             raise SettingsError(f"batch size {batch_size!r} is not a whole number of at least 1")
         if scheme is not None and not isinstance(scheme, Scheme):
             raise SettingsError(
-                f"a scheme is wanted, not {scheme!r}: dgmark_lab.baselines.scheme makes one of its name"
+                f"a scheme is wanted, not {scheme!r}: dgmark_lab.baselines.baseline makes one of its name"
             )
         config = settings if isinstance(settings, DecodeConfig) else config_of(model, scheme, settings)
         steerings = {key: steering_of(model, key, scheme) for key in _representatives(requests)}
@@ -237,7 +237,7 @@ class Prepared:
         """Rows of one kind are decoded together: they share the layout, and their steerings can be combined."""
         key = self.requests[row].key
         canvas = self.canvases[row]
-        return None if is_dgmark(self.scheme) else key, None if self.pad else canvas.start, canvas.layout
+        return None if self.scheme is None else key, None if self.pad else canvas.start, canvas.layout
 
     def _steering(self, rows: Sequence[int]) -> Steering:
         keys = [self.requests[row].key for row in rows]

@@ -10,7 +10,7 @@ from dgmark.watermark.key import WatermarkKey
 
 @runtime_checkable
 class Scheme(Protocol):
-    """A watermarking scheme; `dgmark_lab.baselines.scheme` makes one by name."""
+    """A watermarking scheme; `dgmark_lab.baselines.baseline` makes one by name."""
 
     @property
     def name(self) -> str:
@@ -29,8 +29,3 @@ class Scheme(Protocol):
     def steering(self, key: WatermarkKey, model: Denoiser) -> Steering:
         """How the scheme steers the loop on this model with this key."""
         ...
-
-
-def is_dgmark(scheme: Scheme | None) -> bool:
-    """Whether this is dgMARK itself, under which rows of different keys are decoded together."""
-    return scheme is None or scheme.name == "dgmark"

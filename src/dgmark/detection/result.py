@@ -156,7 +156,7 @@ def verdict_of(p_value: float, level: float, *, detectable: bool) -> Verdict:
 
 @runtime_checkable
 class Scorer(Protocol):
-    """Scores texts: `Detector`, `Keyring` and the baselines' `SchemeDetector`."""
+    """Scores texts: `Detector`, `Keyring` and the baselines' `BaselineDetector`."""
 
     @property
     def reader(self) -> Reader:

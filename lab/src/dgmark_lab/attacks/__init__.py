@@ -1,25 +1,44 @@
-"""Attacks on marked text, by name: each takes a text and a random generator, and returns the attacked text.
-
-Attacks that edit text need no torch; attacks that use a model import it when they are called.
-"""
+"""Attacks on marked text, by name: each takes a text and a random generator, and returns the attacked text."""
 
 from collections.abc import Callable
 from dataclasses import MISSING, fields
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from dgmark.errors import SettingsError
-from dgmark_lab.attacks.chain import Chain
-from dgmark_lab.attacks.dipper import Dipper
 from dgmark_lab.attacks.disguise import Homoglyphs, Whitespace, ZeroWidth
-from dgmark_lab.attacks.paraphrase import Paraphrase
+from dgmark_lab.attacks.paraphrase import Dipper, Paraphrase
 from dgmark_lab.attacks.refill import Refill
-from dgmark_lab.attacks.synonyms import Synonyms
-from dgmark_lab.attacks.text_edits import CopyPaste, Crop, Deletion, Insertion, SentenceSwap, Substitution
+from dgmark_lab.attacks.text_edits import CopyPaste, Crop, Deletion, Insertion, SentenceSwap, Substitution, Synonyms
+from dgmark_lab.options import make
 
 # (text, rng) -> the attacked text; the same generator state gives the same text
 Attack = Callable[[str, np.random.Generator], str]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Make an attack several times, each time on the result of the last.
+
+    By name: `attack("chain", of="paraphrase", rounds=5, **options_of_it)`.
+
+    Attributes:
+        each: the attack.
+        rounds: how many times.
+    """
+
+    each: Any
+    rounds: Annotated[int, Field(ge=1)] = 3
+
+    def __call__(self, text: str, rng: np.random.Generator) -> str:
+        """Return the text after the last round."""
+        for _ in range(self.rounds):
+            text = self.each(text, rng)
+        return text
+
 
 ATTACKS: dict[str, type[Any]] = {
     "substitution": Substitution,
@@ -48,7 +67,7 @@ def attack(name: str, **options: Any) -> Attack:
 
     Raises:
         SettingsError: no attack or option has this name, or a value is invalid.
-        MissingExtra: the attack needs a package or data that is not installed.
+        MissingExtra: the attack needs data that is not installed.
     """
     if name not in ATTACKS:
         raise SettingsError(f"there is no attack {name!r}; the attacks are: {', '.join(ATTACKS)}")
@@ -58,11 +77,7 @@ def attack(name: str, **options: Any) -> Attack:
             raise SettingsError("chain needs the name of the attack to repeat: give of=NAME")
         rounds = {"rounds": options.pop("rounds")} if "rounds" in options else {}
         options = {"each": attack(of, **options), **rounds}
-    known = [field.name for field in fields(ATTACKS[name])]
-    unknown = sorted(options.keys() - set(known))
-    if unknown:
-        raise SettingsError(f"{name} has no option {', '.join(unknown)}; its options are: {', '.join(known)}")
-    instance: Attack = ATTACKS[name](**options)
+    instance: Attack = make(ATTACKS[name], f"attack {name}", options)
     return instance
 
 
@@ -80,15 +95,12 @@ def _plain(value: Any) -> Any:
 
 def defaults_of(name: str) -> dict[str, Any]:
     """Return the options of the attack `name` with their defaults."""
+    if name == "chain":
+        return {"of": "NAME", "rounds": Chain.rounds}
     defaults = {}
     for field in fields(ATTACKS[name]):
         defaults[field.name] = field.default_factory() if field.default_factory is not MISSING else field.default
     return defaults
 
 
-def describe(name: str) -> str:
-    """Describe an attack in one line."""
-    return (ATTACKS[name].__doc__ or "").splitlines()[0]
-
-
-__all__ = ["ATTACKS", "Attack", "attack", "defaults_of", "describe", "options_of"]
+__all__ = ["ATTACKS", "Attack", "attack", "defaults_of", "options_of"]

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Int, Int8
 
 # differences of counts beyond this add nothing
-_MOST = 6
+_MAX_DIFFERENCE = 6
 # no token is believed to be in a group more surely: real tokens do not all follow the mark
 _SURE = 0.97
 _AT_ONCE = 1000
@@ -83,15 +83,17 @@ class Thief:
         close to it: the first odd and the first even eigenvector of its table, in which small differences count most,
         as they are most frequent.
         """
-        differences = np.arange(-_MOST, _MOST + 1)
+        differences = np.arange(-_MAX_DIFFERENCE, _MAX_DIFFERENCE + 1)
         often = np.exp2(-np.abs(differences))
         terms = np.log1p(np.outer(self._belief(differences), self._belief(differences)))
         values, vectors = np.linalg.eigh(terms * np.outer(often, often))
         scores = np.zeros((len(some), len(others)), dtype=np.float32)
         for place in (0, -1):
             weigh = (vectors[:, place] / often).astype(np.float32)
-            weigh[_MOST] = 0
-            left, right = (weigh[np.clip(each, -_MOST, _MOST) + _MOST] for each in (some, others))
+            weigh[_MAX_DIFFERENCE] = 0
+            left, right = (
+                weigh[np.clip(each, -_MAX_DIFFERENCE, _MAX_DIFFERENCE) + _MAX_DIFFERENCE] for each in (some, others)
+            )
             scores += np.float32(values[place]) * (left @ right.T)
         return scores
 

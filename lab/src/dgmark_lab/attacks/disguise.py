@@ -5,11 +5,11 @@ Budgets are exact: round(eps * n), halves up, of the n places that a disguise ca
 
 import re
 from collections.abc import Callable, Container
-from dataclasses import dataclass
 
 import numpy as np
+from pydantic.dataclasses import dataclass
 
-from dgmark_lab.attacks.edits import check_share, places
+from dgmark_lab.attacks.edits import Share, places
 
 Dice = np.random.Generator
 
@@ -34,22 +34,14 @@ def _replace(text: str, targets: Container[str], budget: float, rng: Dice, other
 
 
 @dataclass(frozen=True)
-class _Disguise:
-    """The option of all disguises: a budget."""
-
-    budget: float = 0.1
-
-    def __post_init__(self) -> None:
-        check_share("budget", self.budget)
-
-
-@dataclass(frozen=True)
-class Homoglyphs(_Disguise):
+class Homoglyphs:
     """Replace a share of the letters that have a Cyrillic look-alike by the look-alike.
 
     Attributes:
         budget: share of these letters to replace, exactly round(budget * n).
     """
+
+    budget: Share = 0.1
 
     def __call__(self, text: str, rng: Dice) -> str:
         """Return the disguised text."""
@@ -57,12 +49,14 @@ class Homoglyphs(_Disguise):
 
 
 @dataclass(frozen=True)
-class Whitespace(_Disguise):
+class Whitespace:
     """Replace a share of the plain spaces by other Unicode spaces.
 
     Attributes:
         budget: share of the spaces to replace, exactly round(budget * n).
     """
+
+    budget: Share = 0.1
 
     def __call__(self, text: str, rng: Dice) -> str:
         """Return the disguised text."""
@@ -70,12 +64,14 @@ class Whitespace(_Disguise):
 
 
 @dataclass(frozen=True)
-class ZeroWidth(_Disguise):
+class ZeroWidth:
     """Insert invisible characters between a share of the neighbouring letters of words.
 
     Attributes:
         budget: share of the places between two letters to fill, exactly round(budget * n).
     """
+
+    budget: Share = 0.1
 
     def __call__(self, text: str, rng: Dice) -> str:
         """Return the disguised text."""

@@ -6,14 +6,16 @@ to Post-editing". Knows no text and no tokenizer.
 
 import math
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import numpy as np
+from pydantic import Field
 
-from dgmark.errors import InputError, SettingsError
+from dgmark.errors import InputError
 
 Unit = TypeVar("Unit")
-_TRIES = 32
+# a share of the units
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 def edit_count(units: int, budget: float) -> int:
@@ -21,28 +23,18 @@ def edit_count(units: int, budget: float) -> int:
     return math.floor(round(budget * units, 9) + 0.5)  # .29 * 50 is a little less than 14.5
 
 
-def check_share(name: str, value: float) -> None:
-    """Refuse an invalid share.
-
-    Raises:
-        SettingsError: the value is not in 0..1.
-    """
-    if not 0 <= value <= 1:
-        raise SettingsError(f"{name} {value} is not a share in 0..1")
-
-
 def places(units: int, budget: float, rng: np.random.Generator) -> list[int]:
     """Draw the distinct units that a budget edits, in order."""
     return sorted(rng.choice(units, edit_count(units, budget), replace=False).tolist()) if units else []
 
 
-def draw_other(pool: Sequence[Unit], old: Unit, rng: np.random.Generator) -> Unit:
+def _draw_other(pool: Sequence[Unit], old: Unit, rng: np.random.Generator) -> Unit:
     """Draw a member of `pool` that is not `old`, so that every edit changes something.
 
     Raises:
         InputError: the pool has no other member.
     """
-    for _ in range(_TRIES if len(pool) else 0):
+    for _ in range(32 if len(pool) else 0):
         drawn = pool[int(rng.integers(len(pool)))]
         if drawn != old:
             return drawn
@@ -56,7 +48,7 @@ def substitute(units: Sequence[Unit], budget: float, pool: Sequence[Unit], rng: 
     """Replace round(budget * n) units, each by a different one from `pool`."""
     edited = list(units)
     for place in places(len(units), budget, rng):
-        edited[place] = draw_other(pool, edited[place], rng)
+        edited[place] = _draw_other(pool, edited[place], rng)
     return edited
 
 
@@ -90,9 +82,9 @@ def crop(units: Sequence[Unit], front: float, back: float) -> list[Unit]:
 
 
 def paste(units: Sequence[Unit], host: Sequence[Unit], share: float, rng: np.random.Generator) -> list[Unit]:
-    """Replace round(share * n) of the n units of `host` by a stretch of `units` (by all, if there are fewer).
+    """Replace round(share * n) of the n units of `host` by as long a part of `units` (by all, if there are fewer).
 
-    The stretch's start in `units` and its place in `host` are random.
+    The part's start in `units` and its place in `host` are random.
     """
     length = min(edit_count(len(host), share), len(units))
     begin, at = int(rng.integers(len(units) - length + 1)), int(rng.integers(len(host) - length + 1))

@@ -1,14 +1,25 @@
-"""Paraphrase by instruction: a language model is asked, in the paper's words, to rewrite the text.
+"""Paraphrases by language models, local ones loaded once, by folder or hub id. Code in their checkpoints is never run.
 
-Paper appendix, "Llama Paraphrase Attack": Llama 3 8B Instruct, temperature 0.2, at most 256 tokens.
+DIPPER (Krishna et al. 2023) is an 11-billion-parameter T5 with controls for lexical and order diversity; the paper's
+DIPPER-1 has lexical diversity only, its DIPPER-2 also an order diversity of 10. The paper's other paraphraser is Llama
+3 8B Instruct at temperature 0.2, asked for at most 256 tokens (appendix, "Llama Paraphrase Attack").
 """
 
-from dataclasses import dataclass
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Annotated, Any
 
 import numpy as np
+import torch
+import transformers
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
-from dgmark.errors import InputError, SettingsError
-from dgmark_lab.attacks.rewriting import load_rewriter, temperature_settings, torch_seed
+from dgmark.checkpoint.hub import is_hub_id, offline_if_unreachable
+from dgmark.errors import InputError, MissingExtra, ModelNotFound, SettingsError
 from dgmark_lab.endpoint import Endpoint, NoUsableAnswer, ask, connect
 
 PROMPT = (
@@ -18,7 +29,69 @@ PROMPT = (
     "about public figures, organizations, or other entities mentioned in the text to avoid any potential "
     "misunderstandings or biases. Respond only with the paraphrased text."
 )
-MODEL = "meta-llama/Meta-Llama-3-8B-Instruct"
+LLAMA = "meta-llama/Meta-Llama-3-8B-Instruct"
+DIPPER = "kalpeshk2011/dipper-paraphraser-xxl"
+DIPPER_TOKENIZER = "google/t5-v1_1-xxl"
+
+_SENTENCE = re.compile(r"(?<=[.!?])[\"'”’)\]]*\s+")
+
+Percent = Annotated[int, Field(ge=0, le=100)]
+Count = Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True)
+class Dipper:
+    """Paraphrase with DIPPER, a few sentences at a time, with the text rewritten so far as context.
+
+    Attributes:
+        lexical: lexical diversity, 0..100; the model was trained on 0, 20, ..., 100.
+        order: order diversity, 0..100: 0 is the paper's DIPPER-1, 10 its DIPPER-2.
+        interval: sentences that are rewritten together.
+        prefix: context before the first sentences, for example the prompt.
+        top_p: sampling keeps the likeliest tokens up to this probability.
+        max_length: most tokens of one call's output.
+        model: folder or hub id of a T5 in DIPPER's layout.
+        tokenizer: folder or hub id; None for DIPPER's own.
+        device: a torch device, or "auto" for all available ones.
+        dtype: name of a torch dtype; None for the checkpoint's.
+    """
+
+    lexical: Percent = 40
+    order: Percent = 0
+    interval: Count = 3
+    prefix: str = ""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 0.75
+    max_length: Count = 512
+    model: str = DIPPER
+    tokenizer: str | None = None
+    device: str | None = None
+    dtype: str | None = None
+
+    def __call__(self, text: str, rng: np.random.Generator) -> str:
+        """Return the paraphrase, in one paragraph, as DIPPER writes it."""
+        sentences = [sentence for sentence in _SENTENCE.split(" ".join(text.split())) if sentence]
+        if not sentences:
+            return text
+        name = self.tokenizer or (DIPPER_TOKENIZER if self.model == DIPPER else self.model)
+        network, tokenizer = load_rewriter("T5ForConditionalGeneration", self.model, name, self.device, self.dtype)
+        context = " ".join(self.prefix.split())
+        written: list[str] = []
+        for start in range(0, len(sentences), self.interval):
+            together = " ".join(sentences[start : start + self.interval])
+            inputs = tokenizer([dipper_prompt(together, self.lexical, self.order, context)], return_tensors="pt")
+            inputs = inputs.to(network.device)
+            with _torch_seed(rng):
+                made = network.generate(**inputs, do_sample=True, top_p=self.top_p, top_k=0, max_length=self.max_length)
+            (piece,) = tokenizer.batch_decode(made, skip_special_tokens=True)
+            written.append(piece.strip())
+            context = f"{context} {piece}".strip()
+        return " ".join(written)
+
+
+def dipper_prompt(sentences: str, lexical: int, order: int, context: str = "") -> str:
+    """Return DIPPER's input; it states each diversity as 100 minus its value."""
+    head = f"lexical = {100 - lexical}, order = {100 - order}"
+    return f"{head} {context} <sent> {sentences} </sent>" if context else f"{head} <sent> {sentences} </sent>"
 
 
 @dataclass(frozen=True)
@@ -38,7 +111,7 @@ class Paraphrase:
         dtype: name of a torch dtype; None for the checkpoint's.
     """
 
-    model: str = MODEL
+    model: str = LLAMA
     endpoint: str | None = None
     temperature: float = 0.2
     max_tokens: int = 256
@@ -49,9 +122,7 @@ class Paraphrase:
     dtype: str | None = None
 
     def __post_init__(self) -> None:
-        if self.temperature < 0 or self.max_tokens < 1 or self.retries < 0 or self.timeout <= 0:
-            raise SettingsError("temperature and retries must be at least 0, max tokens at least 1, timeout above 0")
-        self._service()  # refuses an invalid URL now
+        self._service()  # refuses invalid values now
 
     def __call__(self, text: str, rng: np.random.Generator) -> str:
         """Return the paraphrase."""
@@ -64,7 +135,7 @@ class Paraphrase:
         return answer.strip()
 
     def _generate(self, content: str, rng: np.random.Generator) -> str:
-        network, tokenizer = load_rewriter("causal", self.model, self.model, self.device, self.dtype)
+        network, tokenizer = load_rewriter("AutoModelForCausalLM", self.model, self.model, self.device, self.dtype)
         if tokenizer.chat_template:
             turn = [{"role": "user", "content": content}]
             inputs = tokenizer.apply_chat_template(
@@ -74,9 +145,10 @@ class Paraphrase:
             inputs = tokenizer(content + "\n\n", return_tensors="pt")
         inputs = inputs.to(network.device)
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-        with torch_seed(rng):
+        sampling = {"temperature": self.temperature, "top_k": 0} if self.temperature else {}
+        with _torch_seed(rng):
             made = network.generate(
-                **inputs, max_new_tokens=self.max_tokens, pad_token_id=pad, **temperature_settings(self.temperature)
+                **inputs, max_new_tokens=self.max_tokens, pad_token_id=pad, do_sample=bool(sampling), **sampling
             )
         return str(tokenizer.decode(made[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True))
 
@@ -85,7 +157,7 @@ class Paraphrase:
         with connect(endpoint) as client:
             try:
                 question = [{"role": "user", "content": content}]
-                return ask(client, endpoint, question, str, seed=int(rng.integers(2**31)))[0]
+                return ask(client, endpoint, question, str, seed=int(rng.integers(2**31)))
             except NoUsableAnswer as error:
                 raise InputError(f"{self.endpoint} gives no paraphrase of this text: {error}") from error
 
@@ -99,3 +171,53 @@ class Paraphrase:
             attempts=self.retries + 1,
             timeout=self.timeout,
         )
+
+
+@lru_cache(maxsize=2)
+def load_rewriter(kind: str, name: str, tokenizer: str, device: str | None, dtype: str | None) -> tuple[Any, Any]:
+    """Load a transformers model, in evaluation mode, and its tokenizer.
+
+    Args:
+        kind: the class of transformers.
+        name: folder or hub id.
+        tokenizer: folder or hub id.
+        device: a torch device, "auto" for all available ones (needs accelerate), or None for the GPU if there is one.
+        dtype: name of a torch dtype; None for the checkpoint's own.
+
+    Raises:
+        MissingExtra: a package is not installed.
+        ModelNotFound: the model or tokenizer is unavailable.
+        SettingsError: the device or dtype does not exist here.
+    """
+    if is_hub_id(name) and not os.path.exists(name):
+        offline_if_unreachable()
+    number_format = getattr(torch, dtype, None) if dtype else "auto"
+    if dtype and not isinstance(number_format, torch.dtype):
+        raise SettingsError(f"dtype {dtype!r} is not one of torch's; try bfloat16 or float32")
+    placement = {"device_map": "auto"} if device == "auto" else {}
+    try:
+        encode = transformers.AutoTokenizer.from_pretrained(tokenizer)
+        network = getattr(transformers, kind).from_pretrained(name, dtype=number_format, **placement)
+    except ImportError as error:
+        raise MissingExtra(f"{name} needs a package that is not installed: {error}") from error
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelNotFound(f"{name} cannot be loaded: give its folder or hub id ({_first_line(error)})") from error
+    if device != "auto":
+        try:
+            network = network.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        except (RuntimeError, AssertionError) as error:
+            raise SettingsError(f"device {device!r} cannot be used here: {_first_line(error)}") from error
+    return network.eval(), encode
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+@contextmanager
+def _torch_seed(rng: np.random.Generator) -> Iterator[None]:
+    """Seed torch's generators from `rng` within this context, and restore their states afterwards."""
+    devices = range(torch.cuda.device_count())
+    with torch.random.fork_rng(devices=devices), torch.inference_mode():
+        torch.manual_seed(int(rng.integers(2**63 - 1)))
+        yield

@@ -3,24 +3,26 @@
 This is the natural attack on marks of this family: it takes any dLLM, even a small one, and neither key nor prompt.
 """
 
-from dataclasses import dataclass, field
+import json
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import numpy as np
+from pydantic import Field, field_validator
+from pydantic.dataclasses import dataclass
 
 from dgmark.checkpoint.folder import BUILTIN
-from dgmark.errors import InputError, MissingExtra, PromptTooLong, SettingsError, install_hint
-from dgmark_lab.attacks.edits import check_share, edit_count, places
-from dgmark_lab.attacks.units import decode
+from dgmark.decode import Canvas, Prepared, Request
+from dgmark.decode.canvas import collect
+from dgmark.decode.infilling import config_of_holes
+from dgmark.errors import InputError, PromptTooLong
+from dgmark.models.denoiser import Denoiser, traits_of
+from dgmark.models.load import load_model
+from dgmark_lab.attacks.edits import Share, edit_count, places
+from dgmark_lab.attacks.text_edits import ARBITRARY, decode
 
-if TYPE_CHECKING:
-    from dgmark.models.denoiser import Denoiser
 
-HOLES = ("random", "contiguous")
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ARBITRARY)
 class Refill:
     """Mask a share of the tokens and decode them again with a dLLM, without a mark.
 
@@ -32,24 +34,23 @@ class Refill:
         settings: of `DecodeConfig`, except length and steps (block_length, strategy, temperature, ...).
     """
 
-    budget: float = 0.3
-    holes: str = "random"
-    model: "str | Denoiser" = BUILTIN
-    settings: dict[str, Any] = field(default_factory=dict)
+    budget: Share = 0.3
+    holes: Literal["random", "contiguous"] = "random"
+    model: Any = BUILTIN
+    settings: dict[str, Any] = Field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        check_share("budget", self.budget)
-        if self.holes not in HOLES:
-            raise SettingsError(f"holes {self.holes!r} is not one of: {', '.join(HOLES)}")
-        for name in ("length", "steps"):
-            if name in self.settings:
-                raise SettingsError(
-                    f"refilling takes no {name}, because the budget sets the number of tokens: leave it out"
-                )
+    @field_validator("settings", mode="before")
+    @classmethod
+    def _check_settings(cls, value: Any) -> Any:
+        settings = json.loads(value) if isinstance(value, str) else value
+        fixed = [name for name in ("length", "steps") if name in settings]
+        if fixed:
+            raise ValueError(f"refilling takes no {fixed[0]}, because the budget sets the number of tokens")
+        return settings
 
     def __call__(self, text: str, rng: np.random.Generator) -> str:
         """Rewrite a share of the text's tokens; all others stay."""
-        model = load(self.model) if isinstance(self.model, str) else self.model
+        model = _load(self.model) if isinstance(self.model, str) else self.model
         ids = model.tokenizer.encode(text)
         masked = masked_places(len(ids), self.budget, self.holes, rng)
         if not masked:
@@ -67,7 +68,7 @@ def masked_places(tokens: int, budget: float, holes: str, rng: np.random.Generat
 
 
 def refill_ids(
-    model: "Denoiser", ids: list[int], masked: list[int], seed: int, settings: dict[str, Any] | None = None
+    model: Denoiser, ids: list[int], masked: list[int], seed: int, settings: dict[str, Any] | None = None
 ) -> list[int]:
     """Decode the places `masked` (ascending, not empty) of `ids` anew.
 
@@ -76,11 +77,6 @@ def refill_ids(
         PromptTooLong: the text does not fit the model's context.
         SettingsError: a setting is invalid.
     """
-    from dgmark.decode import Canvas, Prepared, Request
-    from dgmark.decode.canvas import collect
-    from dgmark.decode.infilling import config_of_holes
-    from dgmark.models.denoiser import traits_of
-
     if len(masked) == len(ids):
         raise InputError("every token would be masked, and the model has nothing to go by: choose a smaller budget")
     if len(ids) > model.context_length:
@@ -96,14 +92,6 @@ def refill_ids(
 
 
 @lru_cache(maxsize=1)
-def load(name: str) -> "Denoiser":
-    """Load a model; the one loaded last is kept.
-
-    Raises:
-        MissingExtra: torch or transformers is not installed.
-    """
-    try:
-        from dgmark.models.load import load_model
-    except ImportError as error:
-        raise MissingExtra(f"refilling needs torch and transformers: {install_hint('generate')} ({error})") from None
+def _load(name: str) -> Denoiser:
+    """Load a model; the one loaded last is kept."""
     return load_model(name)

@@ -5,51 +5,164 @@ edited and decoded: the edits are exact in ids, though the tokenizer may split t
 """
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import TypeVar
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
 
 from dgmark.checkpoint.folder import BUILTIN
-from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.errors import InputError, NoTexts, SettingsError
+from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
+from dgmark.errors import InputError, MissingExtra, NoTexts, SettingsError
 from dgmark.rows.texts import Item, read_texts
 from dgmark_lab.attacks import edits
-from dgmark_lab.attacks.edits import check_share
-from dgmark_lab.attacks.units import (
-    Word,
-    check_units,
-    decode,
-    join_words,
-    token_pool,
-    tokenizer_of,
-    with_cores,
-    word_pool,
-    words_of,
-)
+from dgmark_lab.attacks.edits import Share
 
 Dice = np.random.Generator
-Unit = TypeVar("Unit")
+ARBITRARY = ConfigDict(arbitrary_types_allowed=True)
+
+_WORD = re.compile(r"(\S+)(\s*)")
+_CORE = re.compile(r"(\W*)(.*?)(\W*)", re.DOTALL)
+_WHOLE_WORD = re.compile(r"\s[^\W\d_]{2,}")
 
 
-@dataclass(frozen=True)
-class _PoolEdit:
-    """The options of substitution and insertion: a budget, and the pool that new units are drawn from."""
+# --- units ---
 
-    budget: float = 0.1
-    unit: str = "token"
-    source: str = "vocabulary"
-    words: str | None = None
+
+class Word(NamedTuple):
+    """A run of characters between spaces: its letters, the punctuation around them, and the space after it."""
+
+    before: str
+    core: str
+    after: str
+    space: str
+
+    def __str__(self) -> str:
+        return self.before + self.core + self.after + self.space
+
+
+def words_of(text: str) -> tuple[str, list[Word]]:
+    """Split a text into its leading space and its words; joined, they are the text."""
+    lead = text[: len(text) - len(text.lstrip())]
+    return lead, [_word(*match.groups()) for match in _WORD.finditer(text)]
+
+
+def _word(run: str, space: str) -> Word:
+    match = _CORE.fullmatch(run)
+    before, core, after = match.groups() if match else ("", run, "")
+    return Word(before, core, after, space) if core else Word("", run, "", space)
+
+
+def join_words(lead: str, words: Sequence[Word]) -> str:
+    """Join words to a text."""
+    return lead + "".join(map(str, words))
+
+
+def with_cores(words: Sequence[Word], cores: Sequence[str]) -> list[Word]:
+    """Return the same words with other letters."""
+    return [word._replace(core=core) for word, core in zip(words, cores, strict=True)]
+
+
+def decode(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+    """Decode ids to text; unlike in a model's output, special tokens are kept."""
+    return str(tokenizer.backend.decode(list(ids), skip_special_tokens=False))
+
+
+@lru_cache(maxsize=4)
+def _load_once(name: str) -> Tokenizer:
+    return load_tokenizer(name)
+
+
+@lru_cache(maxsize=4)
+def ordinary_ids(tokenizer: Tokenizer) -> np.ndarray:
+    """Return the ids of a vocabulary's tokens that are not special."""
+    known = set(tokenizer.backend.get_vocab(with_added_tokens=True).values())
+    return np.array(sorted(known - tokenizer.special_ids))
+
+
+@lru_cache(maxsize=4)
+def _vocabulary_words(tokenizer: Tokenizer) -> tuple[str, ...]:
+    """Return the tokens of a vocabulary that are a space and at least two letters, without the space."""
+    ids = ordinary_ids(tokenizer).tolist()
+    anchor = tokenizer.encode("a")  # some tokenizers drop a space at the start of a text
+    start = len(decode(tokenizer, anchor))
+    texts = (decode(tokenizer, [*anchor, token])[start:] for token in ids)
+    return tuple(text[1:] for text in texts if _WHOLE_WORD.fullmatch(text))
+
+
+@lru_cache(maxsize=2)
+def _texts_of(path: str) -> tuple[str, ...]:
+    """Read the texts of a file or folder.
+
+    Raises:
+        NoTexts: the file or folder holds no text.
+    """
+    texts = tuple(item.content for item in read_texts(path) if isinstance(item, Item) and isinstance(item.content, str))
+    if not texts:
+        raise NoTexts(f"{path} holds no text")
+    return texts
+
+
+# --- edits of tokens or words ---
+
+
+@dataclass(frozen=True, config=ARBITRARY)
+class _Edit(ABC):
+    """The options of all edits of tokens or words."""
+
+    unit: Literal["token", "word"] = "token"
     tokenizer: str | Tokenizer = BUILTIN
 
+    def __call__(self, text: str, rng: Dice) -> str:
+        """Return the edited text."""
+        if self.unit == "word":
+            lead, words = words_of(text)
+            return join_words(lead, self.edit_words(words, rng))
+        ids = self.loaded.encode(text)
+        edited = self.edit(ids, rng)
+        return decode(self.loaded, edited) if edited != ids else text
+
+    @property
+    def loaded(self) -> Tokenizer:
+        """The tokenizer that defines tokens."""
+        return _load_once(self.tokenizer) if isinstance(self.tokenizer, str) else self.tokenizer
+
+    @abstractmethod
+    def edit(self, units: list[Any], rng: Dice) -> list[Any]:
+        """Return other units: ids, or words."""
+
+    def edit_words(self, words: list[Word], rng: Dice) -> list[Word]:
+        """Return other words."""
+        return self.edit(words, rng)
+
+
+@dataclass(frozen=True, config=ARBITRARY)
+class _PoolEdit(_Edit):
+    """The options of substitution and insertion: a budget, and the pool that new units are drawn from."""
+
+    budget: Share = 0.1
+    source: Literal["vocabulary", "text", "words"] = "vocabulary"
+    words: str | None = None
+
     def __post_init__(self) -> None:
-        check_share("budget", self.budget)
-        check_units(self.unit, self.source, self.words)
+        if (self.source == "words") != (self.words is not None):
+            raise SettingsError("source words needs words=FILE (one word a line), and no other source takes it")
+        if self.source == "words" and self.unit == "token":
+            raise SettingsError("a list of words replaces words: use unit word, or source vocabulary or text")
+
+    def pool(self, units: Sequence[Any]) -> Sequence[Any]:
+        """The units to draw from: the vocabulary's, those of the text with repetitions, or a list's."""
+        if self.source == "text":
+            return units
+        if self.words is not None:
+            return [line.strip() for text in _texts_of(self.words) for line in text.splitlines() if line.strip()]
+        return ordinary_ids(self.loaded).tolist() if self.unit == "token" else _vocabulary_words(self.loaded)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ARBITRARY)
 class Substitution(_PoolEdit):
     """Replace a share of the tokens or words by random others.
 
@@ -62,49 +175,16 @@ class Substitution(_PoolEdit):
         tokenizer: the tokenizer that defines tokens, by a model's name, folder or hub id.
     """
 
-    def __call__(self, text: str, rng: Dice) -> str:
-        """Return the edited text."""
-        if self.unit == "token":
-            tokenizer = tokenizer_of(self.tokenizer)
-            ids = tokenizer.encode(text)
-            edited = edits.substitute(ids, self.budget, token_pool(self.source, tokenizer, ids), rng)
-            return decode(tokenizer, edited) if edited != ids else text
-        lead, words = words_of(text)
-        pool = word_pool(self.source, self.tokenizer, words, self.words)
-        cores = edits.substitute([word.core for word in words], self.budget, pool, rng)
-        return join_words(lead, with_cores(words, cores))
+    def edit(self, units: list[Any], rng: Dice) -> list[Any]:
+        """Replace units."""
+        return edits.substitute(units, self.budget, self.pool(units), rng)
+
+    def edit_words(self, words: list[Word], rng: Dice) -> list[Word]:
+        """Replace the letters of words."""
+        return with_cores(words, self.edit([word.core for word in words], rng))
 
 
-@dataclass(frozen=True)
-class Deletion:
-    """Delete a share of the tokens or words.
-
-    Attributes:
-        budget: share of the units to delete, exactly round(budget * n).
-        unit: "token" or "word" (with its punctuation and the space after it).
-        tokenizer: see `Substitution`.
-    """
-
-    budget: float = 0.1
-    unit: str = "token"
-    tokenizer: str | Tokenizer = BUILTIN
-
-    def __post_init__(self) -> None:
-        check_share("budget", self.budget)
-        check_units(self.unit)
-
-    def __call__(self, text: str, rng: Dice) -> str:
-        """Return the edited text."""
-        if self.unit == "token":
-            tokenizer = tokenizer_of(self.tokenizer)
-            ids = tokenizer.encode(text)
-            kept = edits.delete(ids, self.budget, rng)
-            return decode(tokenizer, kept) if len(kept) < len(ids) else text
-        lead, words = words_of(text)
-        return join_words(lead, edits.delete(words, self.budget, rng))
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ARBITRARY)
 class Insertion(_PoolEdit):
     """Insert random tokens or words before a share of the tokens or words.
 
@@ -116,20 +196,35 @@ class Insertion(_PoolEdit):
         tokenizer: see `Substitution`.
     """
 
-    def __call__(self, text: str, rng: Dice) -> str:
-        """Return the edited text."""
-        if self.unit == "token":
-            tokenizer = tokenizer_of(self.tokenizer)
-            ids = tokenizer.encode(text)
-            edited = edits.insert(ids, self.budget, token_pool(self.source, tokenizer, ids), rng)
-            return decode(tokenizer, edited) if len(edited) > len(ids) else text
-        lead, words = words_of(text)
-        pool = word_pool(self.source, self.tokenizer, words, self.words)
-        return join_words(lead, edits.insert(words, self.budget, [Word("", core, "", " ") for core in pool], rng))
+    def edit(self, units: list[Any], rng: Dice) -> list[Any]:
+        """Insert units."""
+        return edits.insert(units, self.budget, self.pool(units), rng)
+
+    def edit_words(self, words: list[Word], rng: Dice) -> list[Word]:
+        """Insert words, each with a space."""
+        pool = [Word("", core, "", " ") for core in self.pool([word.core for word in words])]
+        return edits.insert(words, self.budget, pool, rng)
 
 
-@dataclass(frozen=True)
-class Crop:
+@dataclass(frozen=True, config=ARBITRARY)
+class Deletion(_Edit):
+    """Delete a share of the tokens or words.
+
+    Attributes:
+        budget: share of the units to delete, exactly round(budget * n).
+        unit: "token" or "word" (with its punctuation and the space after it).
+        tokenizer: see `Substitution`.
+    """
+
+    budget: Share = 0.1
+
+    def edit(self, units: list[Any], rng: Dice) -> list[Any]:
+        """Delete units."""
+        return edits.delete(units, self.budget, rng)
+
+
+@dataclass(frozen=True, config=ARBITRARY)
+class Crop(_Edit):
     """Cut off the front, the back, or both.
 
     Attributes:
@@ -139,31 +234,21 @@ class Crop:
         tokenizer: see `Substitution`.
     """
 
-    front: float = 0.25
-    back: float = 0.0
-    unit: str = "token"
-    tokenizer: str | Tokenizer = BUILTIN
+    front: Share = 0.25
+    back: Share = 0.0
 
     def __post_init__(self) -> None:
-        check_share("front", self.front)
-        check_share("back", self.back)
-        check_share("front and back together", self.front + self.back)
-        check_units(self.unit)
+        if self.front + self.back > 1:
+            raise SettingsError(f"front and back together, {self.front + self.back}, are more than 1")
 
-    def __call__(self, text: str, rng: Dice) -> str:  # noqa: ARG002 (every attack has this signature)
-        """Return the rest of the text."""
-        if self.unit == "token":
-            tokenizer = tokenizer_of(self.tokenizer)
-            ids = tokenizer.encode(text)
-            kept = edits.crop(ids, self.front, self.back)
-            return decode(tokenizer, kept) if len(kept) < len(ids) else text
-        lead, words = words_of(text)
-        return join_words(lead, edits.crop(words, self.front, self.back))
+    def edit(self, units: list[Any], rng: Dice) -> list[Any]:  # noqa: ARG002 (every edit has this signature)
+        """Keep the rest."""
+        return edits.crop(units, self.front, self.back)
 
 
-@dataclass(frozen=True)
-class CopyPaste:
-    """Paste a stretch of the text into human text of the same length.
+@dataclass(frozen=True, config=ARBITRARY)
+class CopyPaste(_Edit):
+    """Paste a part of the text into human text of the same length.
 
     Attributes:
         share: share of the result that comes from the text: round(share * n) units of n.
@@ -174,54 +259,27 @@ class CopyPaste:
         tokenizer: see `Substitution`.
     """
 
-    share: float = 0.25
+    share: Share = 0.25
     hosts: str = ""
-    length: int | None = None
-    unit: str = "token"
-    tokenizer: str | Tokenizer = BUILTIN
+    length: Annotated[int, Field(ge=1)] | None = None
 
     def __post_init__(self) -> None:
-        check_share("share", self.share)
-        check_units(self.unit)
         if not self.hosts:
             raise SettingsError(
                 'copy-paste needs human text: give hosts=FILE (text, or JSON Lines with "text"), or a folder'
             )
-        if self.length is not None and self.length < 1:
-            raise SettingsError(f"length {self.length} is not at least 1")
 
-    def __call__(self, text: str, rng: Dice) -> str:
-        """Return the human text with a part of the text in it."""
-        hosts = host_texts(self.hosts)
-        if self.unit == "token":
-            tokenizer = tokenizer_of(self.tokenizer)
-            ids = tokenizer.encode(text)
-            host = _draw_host(hosts, tokenizer.encode, self.length or len(ids), rng)
-            return decode(tokenizer, edits.paste(ids, host, self.share, rng))
-        _, words = words_of(text)
-        host_words = _draw_host(hosts, lambda host: words_of(host)[1], self.length or len(words), rng)
-        return join_words("", edits.paste(words, host_words, self.share, rng))
+    def edit(self, units: list[Any], rng: Dice) -> list[Any]:
+        """Put a part of the units over the first units of a random host that has enough."""
+        hosts, length = _texts_of(self.hosts), self.length or len(units)
+        for index in rng.permutation(len(hosts)).tolist():
+            host = self.loaded.encode(hosts[index]) if self.unit == "token" else words_of(hosts[index])[1]
+            if len(host) >= length:
+                return edits.paste(units, host[:length], self.share, rng)
+        raise InputError(f"no host text has {length} units: give longer ones, or a smaller length")
 
 
-def _draw_host(hosts: Sequence[str], split: Callable[[str], list[Unit]], length: int, rng: Dice) -> list[Unit]:
-    """Return the first `length` units of a random host that has that many."""
-    for index in rng.permutation(len(hosts)).tolist():
-        if len(units := split(hosts[index])) >= length:
-            return units[:length]
-    raise InputError(f"no host text has {length} units: give longer ones, or a smaller length")
-
-
-@lru_cache(maxsize=2)
-def host_texts(path: str) -> tuple[str, ...]:
-    """Read the human texts of a file or folder.
-
-    Raises:
-        NoTexts: the file or folder holds no text.
-    """
-    texts = tuple(item.content for item in read_texts(path) if isinstance(item, Item) and isinstance(item.content, str))
-    if not texts:
-        raise NoTexts(f"{path} holds no text to paste into")
-    return texts
+# --- edits of sentences, and of words by meaning ---
 
 
 @dataclass(frozen=True)
@@ -234,12 +292,8 @@ class SentenceSwap:
             quotation mark or bracket).
     """
 
-    swaps: int = 4
-    ends: str = ".!?"
-
-    def __post_init__(self) -> None:
-        if self.swaps < 0 or not self.ends:
-            raise SettingsError("sentence-swap needs swaps of at least 0, and at least one character in ends")
+    swaps: Annotated[int, Field(ge=0)] = 4
+    ends: Annotated[str, Field(min_length=1)] = ".!?"
 
     def __call__(self, text: str, rng: Dice) -> str:
         """Return the text with its sentences in another order."""
@@ -255,3 +309,57 @@ class SentenceSwap:
             gaps.append("")
         swapped = edits.swap_neighbours(sentences, self.swaps, rng)
         return "".join(sentence + gap for sentence, gap in zip(swapped, gaps, strict=True))
+
+
+@dataclass(frozen=True)
+class Synonyms:
+    """Replace a share of the words by others of the same WordNet synset.
+
+    Attributes:
+        budget: share of all words to replace, exactly round(budget * n); if fewer have a synonym, all of those.
+    """
+
+    budget: Share = 0.1
+
+    def __post_init__(self) -> None:
+        wordnet()
+
+    def __call__(self, text: str, rng: Dice) -> str:
+        """Return the text with synonyms in it."""
+        lead, words = words_of(text)
+        cores = [word.core for word in words]
+        left = edits.edit_count(len(cores), self.budget)
+        for place in rng.permutation(len(cores)).tolist():
+            if not left:
+                break
+            if found := synonyms_of(cores[place]):
+                cores[place] = found[int(rng.integers(len(found)))]
+                left -= 1
+        return join_words(lead, with_cores(words, cores))
+
+
+@lru_cache(maxsize=1)
+def wordnet() -> Any:
+    """Return nltk's reader of WordNet.
+
+    Raises:
+        MissingExtra: nltk has no WordNet data here.
+    """
+    from nltk.corpus import wordnet as reader
+
+    try:
+        reader.ensure_loaded()
+    except LookupError as error:
+        raise MissingExtra(
+            "nltk has no WordNet data here: run `python -m nltk.downloader wordnet` on a machine with network access, "
+            "and copy its nltk_data folder to where NLTK_DATA points"
+        ) from error
+    return reader
+
+
+@lru_cache(maxsize=2**16)
+def synonyms_of(word: str) -> tuple[str, ...]:
+    """Return the one-word lemmas that share a synset with `word`, in its case, sorted; () if there are none."""
+    found = {lemma.name() for synset in wordnet().synsets(word.lower()) for lemma in synset.lemmas()}
+    alike = sorted(name for name in found if name.isalpha() and name.lower() != word.lower())
+    return tuple(name.capitalize() if word[:1].isupper() else name for name in alike)

@@ -1,27 +1,40 @@
-"""The expected-green-list watermark for diffusion models (Gloaguen, Staab, Jovanović, Vechev 2025)."""
+"""The expected-green-list watermark for diffusion models (Gloaguen, Staab, Jovanović, Vechev 2025).
+
+Energy J = sum over positions s, contexts c and tokens v of P_s(c) G(h(c), v) p_s(v), with P_s(c) the product of the
+neighbours' probabilities. It is linear in each position's distribution, so the gradient has a closed form, a sum over
+the neighbours: alpha_t(u) = sum_c P_t(c) G(h(c), u), the expectation boost, plus the predictive bias,
+sum_{s, j: s + o_j = t} sum_{c: c_j = u} P_s(c) / p_t(u) sum_v G(h(c), v) p_s(v).
+Sums run over the top-k tokens and the top-k contexts of a masked position; a committed token has probability 1.
+"""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from jaxtyping import Int
+import torch
+from jaxtyping import Bool, Float, Int
+from pydantic import BeforeValidator, Field
+from pydantic import dataclasses as pydantic_dataclasses
+from torch import Tensor
 
+from dgmark.decode.steering import Steering, View
 from dgmark.errors import SettingsError
+from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.baselines.baseline import Baseline
-from dgmark_lab.baselines.green import Pairs, binomial_p, check_delta, check_gamma, is_green, score_pairs
-from dgmark_lab.baselines.prf import states, uniform_bits
-from dgmark_lab.baselines.score import Score
+from dgmark_lab.baselines.base import Baseline, Score
+from dgmark_lab.baselines.green_lists import Delta, Gamma, score_pairs
+from dgmark_lab.baselines.prf import HashKey, states, threshold, uniform_bits
 
-if TYPE_CHECKING:
-    from dgmark.decode.steering import Steering
-    from dgmark.models.denoiser import Denoiser
-
-HashName = Literal["sum", "min"]
-FARTHEST = 16
+MAX_OFFSET = 16
+_DOUBLINGS, _BISECTIONS = 10, 24
 
 
-@dataclass(frozen=True)
+def _split(value: Any) -> Any:
+    """A list of numbers may be written as "-1,1"."""
+    return value.split(",") if isinstance(value, str) else value
+
+
+@pydantic_dataclasses.dataclass(frozen=True)
 class Gloaguen(Baseline):
     """KGW in expectation over the neighbours that are still masked: the energy's gradient tilts the logits.
 
@@ -36,11 +49,11 @@ class Gloaguen(Baseline):
         enforce_kl: tilt every position until the divergence is `delta`, instead of by delta / (offsets + 1).
     """
 
-    gamma: float = 0.5
-    delta: float = 2.0
-    offsets: tuple[int, ...] = (-1,)
-    hash: HashName = "sum"
-    top_k: int = 50
+    gamma: Gamma = 0.5
+    delta: Delta = 2.0
+    offsets: Annotated[tuple[int, ...], BeforeValidator(_split)] = (-1,)
+    hash: Literal["sum", "min"] = "sum"
+    top_k: Annotated[int, Field(ge=1)] = 50
     boost: bool = True
     predict: bool = True
     enforce_kl: bool = False
@@ -48,42 +61,23 @@ class Gloaguen(Baseline):
     name: ClassVar[str] = "gloaguen"
 
     def __post_init__(self) -> None:
-        check_gamma(self.gamma)
-        check_delta(self.delta)
         if not self.offsets or len(set(self.offsets)) < len(self.offsets):
             raise SettingsError(f"offsets {self.offsets} are not distinct neighbours; give some, such as -1 or -1,1")
-        if 0 in self.offsets or max(map(abs, self.offsets)) > FARTHEST:
-            raise SettingsError(f"offsets {self.offsets} must be neighbours at most {FARTHEST} away, and not 0")
-        if self.hash not in get_args(HashName):
-            raise SettingsError(f"hash {self.hash!r} is not one of: {', '.join(get_args(HashName))}")
-        if self.top_k < 1:
-            raise SettingsError(f"top-k {self.top_k} leaves no token; give at least 1")
+        if 0 in self.offsets or max(map(abs, self.offsets)) > MAX_OFFSET:
+            raise SettingsError(f"offsets {self.offsets} must be neighbours at most {MAX_OFFSET} away, and not 0")
         if not (self.boost or self.predict):
             raise SettingsError("boost and predict are both off, so there is no mark; switch on at least one")
 
-    def steering(self, key: WatermarkKey, model: "Denoiser") -> "Steering":
-        """A tilt by the energy's gradient; see `embed.energy`."""
-        import torch
-
-        from dgmark.decode.steering import Steering
-        from dgmark.models.denoiser import traits_of
-        from dgmark_lab.baselines.embed.energy import Energy, EnergyBias
-
-        ranks = torch.from_numpy(self.ranks(key, model.vocab_size)) if self.hash == "min" else None
-        energy = Energy(
-            subkey=self.subkey(key),
-            gamma=self.gamma,
-            offsets=self.offsets,
-            ranks=ranks.to(traits_of(model).device) if ranks is not None else None,
-            top_k=self.top_k,
-            boost=self.boost,
-            predict=self.predict,
-        )
-        return Steering(bias=EnergyBias(energy, self.delta, self.enforce_kl))
+    def steering(self, key: WatermarkKey, model: Denoiser) -> Steering:
+        """A tilt by the energy's gradient."""
+        ranks = None
+        if self.hash == "min":
+            ranks = torch.from_numpy(self.ranks(key, model.vocab_size)).to(traits_of(model).device)
+        return Steering(bias=EnergyBias(self, self.hash_key(key), ranks))
 
     def ranks(self, key: WatermarkKey, vocab: int) -> Int[np.ndarray, " vocab"]:
         """Return each token's rank in MinHash's keyed order."""
-        bits = uniform_bits(states(self.subkey(key, "order"), np.zeros(1, dtype=np.int64)), np.arange(vocab))
+        bits = uniform_bits(states(self.hash_key(key, "order"), np.zeros(1, dtype=np.int64)), np.arange(vocab))
         ranks = np.empty(vocab, dtype=np.int64)
         ranks[np.argsort(bits, kind="stable")] = np.arange(vocab)
         return ranks
@@ -92,14 +86,167 @@ class Gloaguen(Baseline):
         self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
     ) -> Score:
         """Score the distinct (context's hash, token) pairs. Published: the exact binomial test on them."""
-        placed = np.full(int(positions.max(initial=0)) + 1 + 2 * FARTHEST, -1)
-        placed[positions + FARTHEST] = ids
-        around = np.stack([placed[positions + FARTHEST + offset] for offset in self.offsets])
+        placed = np.full(int(positions.max(initial=0)) + 1 + 2 * MAX_OFFSET, -1)
+        placed[positions + MAX_OFFSET] = ids
+        around = np.stack([placed[positions + MAX_OFFSET + offset] for offset in self.offsets])
         complete = (around >= 0).all(axis=0)
         around = around[:, complete]
         if self.hash == "min":
             around = self.ranks(key, key.spec.table_size)[around]
         hashes = around.min(axis=0, initial=2**31) if self.hash == "min" else around.sum(axis=0)
-        pairs = Pairs.of(hashes, ids[complete], dedup=True)
-        green = is_green(self.subkey(key), pairs.contexts, pairs.tokens, self.gamma)
-        return score_pairs(pairs, green, self.gamma, fpr, binomial_p(self.gamma))
+        return score_pairs(self.hash_key(key), hashes, ids[complete], self.gamma, fpr, repeats=False, published="exact")
+
+
+@dataclass(frozen=True)
+class Atoms:
+    """The tokens that each column may hold, with their probabilities.
+
+    Attributes:
+        tokens: the likeliest tokens of a masked column, or the token of a committed one.
+        weights: their probabilities; all 0 where nothing is known.
+        masked: the columns whose `weights` are a distribution, an argument of the energy.
+    """
+
+    tokens: Int[Tensor, "canvases columns k"]
+    weights: Float[Tensor, "canvases columns k"]
+    masked: Bool[Tensor, "canvases columns"]
+
+    def shifted(self, offset: int) -> "Atoms":
+        """The atoms `offset` columns further on; columns that would wrap around are unknown."""
+        weights, masked = self.weights.roll(-offset, 1), self.masked.roll(-offset, 1)
+        beyond = slice(-offset, None) if offset > 0 else slice(-offset)
+        weights[:, beyond], masked[:, beyond] = 0.0, False
+        return Atoms(self.tokens.roll(-offset, 1), weights, masked)
+
+
+@dataclass(frozen=True)
+class EnergyBias:
+    """Tilts the logits of the masked positions by the gradient of the expected number of green tokens.
+
+    A masked neighbour outside the window has no distribution: contexts that hold it are left out of the energy.
+
+    Attributes:
+        options: the watermark's options.
+        hash_key: the hash key of the green lists.
+        ranks: each token's rank in MinHash's order; None hashes a context by the sum of its tokens.
+    """
+
+    options: Gloaguen
+    hash_key: HashKey
+    ranks: Int[Tensor, " vocab"] | None
+
+    def __call__(self, view: View) -> Tensor:
+        """Return the tilted logits of the masked positions."""
+        options, logits = self.options, view.logits_to_propose()
+        # the tilt applies to the distribution that is sampled: q ~ softmax(logits / T) exp(d alpha)
+        temperature = view.temperature or 1.0
+        permitted = logits.index_fill(-1, view.forbidden, -torch.inf)
+        top = torch.softmax(permitted / temperature, -1).topk(min(options.top_k, logits.shape[-1]), -1)
+        reach = 2 * max(map(abs, options.offsets))
+        atoms, counted = _atoms(view, top.indices, top.values, reach)
+        inside = slice(reach, reach + view.masked.shape[1])
+        alpha = self.gradient(atoms, counted)[:, inside][view.masked]
+        if options.enforce_kl:
+            strength = strength_for(alpha, top.values, options.delta)
+        else:
+            strength = torch.full_like(alpha[:, :1], options.delta / (len(options.offsets) + 1))
+        return logits.scatter_add_(1, top.indices, temperature * strength * alpha)
+
+    def gradient(self, atoms: Atoms, counted: Bool[Tensor, "canvases columns"]) -> Float[Tensor, "canvases columns k"]:
+        """Return the gradient at the atoms of each column; only `counted` columns are positions s of the sum."""
+        around = [atoms.shifted(offset) for offset in self.options.offsets]
+        slots, weights = _likeliest_contexts([atom.weights for atom in around], self.options.top_k)
+        tokens = [atom.tokens.gather(-1, slot) for atom, slot in zip(around, slots, strict=True)]
+        # a committed token in a committed context is a constant
+        varies = torch.stack([atoms.masked, *(atom.masked for atom in around)]).any(0)
+        term = (counted & varies & (weights > 0).any(-1)).nonzero(as_tuple=True)
+        green = self._green(self._hash([token[term] for token in tokens]), atoms.tokens[term]).to(weights.dtype)
+        alpha = torch.zeros_like(atoms.weights)
+        if self.options.boost:
+            alpha[term] += torch.einsum("nc,nck->nk", weights[term], green)
+        if self.options.predict:
+            probability = torch.einsum("nck,nk->nc", green, atoms.weights[term])
+            chances = [atom.weights.gather(-1, slot)[term] for atom, slot in zip(around, slots, strict=True)]
+            for j, offset in enumerate(self.options.offsets):
+                # the product without the neighbour itself; contexts of weight 0 do not exist
+                others = (weights[term] > 0).to(probability.dtype)
+                for i, chance in enumerate(chances):
+                    others = others * (chance if i != j else 1.0)
+                at = (term[0][:, None].expand_as(others), (term[1] + offset)[:, None].expand_as(others), slots[j][term])
+                inside = (at[1] >= 0) & (at[1] < alpha.shape[1])
+                alpha.index_put_(tuple(index[inside] for index in at), (others * probability)[inside], accumulate=True)
+        return alpha
+
+    def _hash(self, tokens: list[Tensor]) -> Int[Tensor, "terms contexts"]:
+        if self.ranks is None:
+            return torch.stack(tokens).sum(0)
+        return self.ranks[torch.stack(tokens)].amin(0)
+
+    def _green(self, contexts: Tensor, tokens: Tensor) -> Bool[Tensor, "terms contexts k"]:
+        """G(h, v) for every context and every token of each term."""
+        bits = uniform_bits(states(self.hash_key, contexts)[:, :, None], tokens[:, None])
+        return bits < threshold(self.options.gamma)
+
+
+def _atoms(
+    view: View, tokens: Int[Tensor, "masked k"], weights: Float[Tensor, "masked k"], reach: int
+) -> tuple[Atoms, Bool[Tensor, "canvases columns"]]:
+    """Return the atoms of the window and `reach` columns on either side, and which columns the energy counts."""
+    rows = len(view.masked)
+    known = torch.stack([view.neighbours(offset - reach)[:, 0] for offset in range(reach)], 1)
+    after = torch.stack([view.neighbours(offset + 1)[:, -1] for offset in range(reach)], 1)
+    known = torch.cat([known, view.neighbours(0), after], 1)
+    every = torch.zeros(rows, known.shape[1], tokens.shape[1], dtype=torch.long, device=tokens.device)
+    chance = torch.zeros(every.shape, dtype=weights.dtype, device=tokens.device)
+    every[:, :, 0] = known.clamp(min=0)
+    chance[:, :, 0] = (known >= 0).to(weights.dtype)
+    row, place = view.masked.nonzero(as_tuple=True)
+    every[row, place + reach], chance[row, place + reach] = tokens, weights
+    masked = torch.nn.functional.pad(view.masked, (reach, reach))
+    # columns before position 0 belong to the prompt, which no detector scores
+    first = int(view.positions[0]) - reach
+    response = torch.arange(known.shape[1], device=tokens.device) + first >= 0
+    return Atoms(every, chance, masked), response & (chance[:, :, 0] > 0)
+
+
+def _likeliest_contexts(
+    weights: list[Float[Tensor, "canvases columns k"]], most: int
+) -> tuple[list[Int[Tensor, "canvases columns c"]], Float[Tensor, "canvases columns c"]]:
+    """Return the `most` likeliest contexts: the atom chosen for each neighbour, and the product of their weights."""
+    k = weights[0].shape[-1]
+    product = weights[0]
+    slots = [torch.arange(k, device=product.device).expand_as(product)]
+    for other in weights[1:]:
+        pairs = (product[..., :, None] * other[..., None, :]).flatten(-2)
+        product, at = pairs.topk(min(most, pairs.shape[-1]), -1)
+        slots = [slot.gather(-1, at // k) for slot in slots] + [at % k]
+    return slots, product
+
+
+def strength_for(alpha: Float[Tensor, "n k"], weights: Float[Tensor, "n k"], divergence: float) -> Float[Tensor, "n 1"]:
+    """Solve KL(q || p) = `divergence` for d >= 0, with q ~ p exp(d alpha); 1024 where no smaller d reaches it.
+
+    Args:
+        alpha: the gradient at the top-k tokens; it is 0 for all others.
+        weights: p of the top-k tokens.
+        divergence: in nats.
+    """
+    rest = (1 - weights.sum(-1, keepdim=True)).clamp(min=0)
+
+    def reached(d: Tensor) -> Tensor:
+        # relative to the largest alpha, so that no exponential overflows
+        peak = alpha.amax(-1, keepdim=True).clamp(min=0)
+        tilted = weights * (d * (alpha - peak)).exp()
+        total = tilted.sum(-1, keepdim=True) + rest * (-d * peak).exp()
+        mean = (tilted * alpha).sum(-1, keepdim=True) / total
+        return (d * mean - (total.log() + d * peak)) >= divergence
+
+    high = torch.ones_like(rest)
+    for _ in range(_DOUBLINGS):
+        high = torch.where(reached(high), high, 2 * high)
+    low = torch.zeros_like(high)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        enough = reached(middle)
+        low, high = torch.where(enough, low, middle), torch.where(enough, middle, high)
+    return high

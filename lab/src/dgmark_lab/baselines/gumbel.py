@@ -1,24 +1,23 @@
 """Gumbel-max with noise seeded by the position (Bagchi et al. 2025): no bias; each token keeps its distribution."""
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from scipy.special import gammaincc
+from torch import Tensor
 
+from dgmark.decode.steering import Steering
 from dgmark.detection.alpha_spending import SMALLEST_P
-from dgmark.errors import SettingsError
+from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.baselines.baseline import Baseline
-from dgmark_lab.baselines.prf import BITS, states, uniform_bits
-from dgmark_lab.baselines.score import Score
+from dgmark_lab.baselines.base import Baseline, Score
+from dgmark_lab.baselines.prf import BITS, HashKey, states, uniform_bits
 
-if TYPE_CHECKING:
-    from dgmark.decode.steering import Steering
-    from dgmark.models.denoiser import Denoiser
-
-LONGEST_PERIOD = 2**16
 # (shift, token) pairs that are hashed at once; mean score per token of a typical mark (chance: 1)
 _AT_ONCE, _TYPICAL = 2**20, 2.0
 
@@ -31,21 +30,13 @@ class Gumbel(Baseline):
         period: m, positions after which the uniforms repeat; the detector tries m shifts and corrects p for them.
     """
 
-    period: int = 256
+    period: Annotated[int, Field(ge=1, le=2**16)] = 256
 
     name: ClassVar[str] = "gumbel"
 
-    def __post_init__(self) -> None:
-        if not 1 <= self.period <= LONGEST_PERIOD:
-            raise SettingsError(f"period {self.period} is not in 1..{LONGEST_PERIOD}")
-
-    def steering(self, key: WatermarkKey, model: "Denoiser") -> "Steering":
+    def steering(self, key: WatermarkKey, model: Denoiser) -> Steering:
         """The key's Gumbel noise in place of random draws; needs a temperature above 0."""
-        from dgmark.decode.steering import Steering
-        from dgmark.models.denoiser import traits_of
-        from dgmark_lab.baselines.embed.noise import GumbelNoise
-
-        return Steering(noise=GumbelNoise(self.subkey(key), self.period, model.vocab_size, traits_of(model).device))
+        return Steering(noise=GumbelNoise(self.hash_key(key), self.period, model.vocab_size, traits_of(model).device))
 
     def score(
         self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
@@ -56,30 +47,34 @@ class Gumbel(Baseline):
         each shift. Published: the same sum over all tokens, repeated pairs included.
         """
         if not len(ids):
-            return Score(0, 0, 0.0, 1.0, 1.0, tells=False)
+            return Score(0, 0, 0.0, 1.0, 1.0, detectable=False)
         residues, again = positions % self.period, np.arange(len(ids))
         _, first = np.unique(np.stack([residues, ids]), axis=1, return_index=True)
         distinct = np.isin(again, first)
         all_sums, sums, above = self._sums(key, ids, residues, distinct)
         scored = int(distinct.sum())
         best = int(sums.argmax())
-        p_value = min(1.0, self.period * gamma_tail(scored, float(sums[best])))
+        p_value = self._p_value(scored, float(sums[best]))
         return Score(
             scored=scored,
             matched=int(above[best]),
             z_score=(float(sums[best]) - scored) / math.sqrt(scored),
             p_value=p_value,
-            p_published=min(1.0, self.period * gamma_tail(len(ids), float(all_sums.max()))),
-            tells=p_value <= fpr or self.period * gamma_tail(scored, _TYPICAL * scored) <= fpr,
+            p_published=self._p_value(len(ids), float(all_sums.max())),
+            detectable=p_value <= fpr or self._p_value(scored, _TYPICAL * scored) <= fpr,
             shift=best,
             shifts_tested=self.period,
         )
+
+    def _p_value(self, count: int, value: float) -> float:
+        """P(some shift's sum of `count` standard exponentials >= value), at most; never 0."""
+        return min(1.0, self.period * max(SMALLEST_P, float(gammaincc(count, value))))
 
     def _sums(
         self, key: WatermarkKey, ids: np.ndarray, residues: np.ndarray, distinct: np.ndarray
     ) -> tuple[Float[np.ndarray, " shifts"], Float[np.ndarray, " shifts"], Int[np.ndarray, " shifts"]]:
         """Return, for each shift, the sum over all tokens, over the distinct pairs, and how many pairs have u > 1/2."""
-        state = states(self.subkey(key), np.arange(self.period))
+        state = states(self.hash_key(key), np.arange(self.period))
         parts = []
         for shifts in np.array_split(np.arange(self.period), -(-self.period * len(ids) // _AT_ONCE)):
             bits = uniform_bits(state[(residues + shifts[:, None]) % self.period], ids)
@@ -90,13 +85,23 @@ class Gumbel(Baseline):
         return every, once, above
 
 
-def gamma_tail(count: int, value: float) -> float:
-    """P(sum of `count` standard exponentials >= value) = P(Poisson(value) < count); never 0."""
-    if value <= 0 or not count:
-        return 1.0
-    k = np.arange(count)
-    log_factorials = np.concatenate([[0.0], np.log(k[1:]).cumsum()])
-    logs = k * math.log(value) - value - log_factorials
-    peak = logs.max()
-    log_p = float(peak + np.log(np.exp(logs - peak).sum()))
-    return max(SMALLEST_P, min(1.0, math.exp(log_p) if log_p > -700 else 0.0))
+class GumbelNoise:
+    """Gumbel noise from the key's uniforms of (position mod period, token).
+
+    The noise of the last window is cached, since every step of a block asks for it.
+    """
+
+    def __init__(self, hash_key: HashKey, period: int, vocab: int, device: torch.device) -> None:
+        self._hash_key = hash_key
+        self._period = period
+        self._vocabulary = torch.arange(vocab, device=device)
+        self._last: tuple[Tensor, Tensor] | None = None
+
+    def __call__(self, positions: Int[Tensor, " window"]) -> Float[Tensor, "window vocab"]:
+        """Return -ln(-ln u) for each position and token, in double precision."""
+        if self._last is None or not torch.equal(self._last[0], positions):
+            state = states(self._hash_key, positions % self._period)
+            bits = uniform_bits(state[:, None], self._vocabulary)
+            uniform = ((bits >> 1).to(torch.float64) + 0.5) / 2 ** (BITS - 1)
+            self._last = positions, -torch.log(-torch.log(uniform))
+        return self._last[1]

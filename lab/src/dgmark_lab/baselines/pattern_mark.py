@@ -4,32 +4,35 @@ Chen et al., ICLR 2025: a watermark for order-agnostic language models.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int, UInt8
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from scipy.stats import binom, norm
 
+from dgmark.decode.steering import Steering
 from dgmark.detection.alpha_spending import SMALLEST_P
 from dgmark.detection.importance_sampling import DeterministicDraws
-from dgmark.errors import SettingsError
+from dgmark.models.denoiser import Denoiser
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.baselines.baseline import Baseline
-from dgmark_lab.baselines.green import check_delta, green_null, normal_tail
+from dgmark_lab.baselines.base import Baseline, Score
+from dgmark_lab.baselines.green_lists import Delta, position_bias
 from dgmark_lab.baselines.prf import states, uniform_bits
-from dgmark_lab.baselines.redraw import draws_needed, redrawn_p
-from dgmark_lab.baselines.score import Score
 
-if TYPE_CHECKING:
-    from dgmark.decode.steering import Steering
-    from dgmark.models.denoiser import Denoiser
-
-LONGEST_PATTERN = 16
 # tokens up to which the distribution of the window count is computed (a second)
-_LONGEST_LAW = 4096
+_MAX_EXACT_TOKENS = 4096
 # least and most keys to re-draw, and the largest draws x tokens (about a second)
-_FEWEST_DRAWS, _MOST_DRAWS, _MOST_WORK = 1000, 100_000, 10**8
+_MIN_DRAWS, _MAX_DRAWS, _MAX_WORK = 1000, 100_000, 10**8
+# exceedances of the observed value after which drawing stops (Besag and Clifford 1991)
+ENOUGH = 10
+_FIRST_BATCH, _LARGEST_BATCH = 63, 2048
+
+# groups (tokens, keys) -> the statistic of each key
+Statistic = Callable[[UInt8[np.ndarray, "tokens keys"]], Int[np.ndarray, " keys"]]
 
 
 @dataclass(frozen=True)
@@ -41,73 +44,96 @@ class PatternMark(Baseline):
         pattern_length: m, the length in tokens of the target patterns, 0101... and 1010...
     """
 
-    delta: float = 2.0
-    pattern_length: int = 2
+    delta: Delta = 2.0
+    pattern_length: Annotated[int, Field(ge=2, le=16)] = 2
 
     name: ClassVar[str] = "pattern-mark"
 
-    def __post_init__(self) -> None:
-        check_delta(self.delta)
-        if not 2 <= self.pattern_length <= LONGEST_PATTERN:
-            raise SettingsError(f"pattern length {self.pattern_length} is not in 2..{LONGEST_PATTERN}")
-
-    def steering(self, key: WatermarkKey, model: "Denoiser") -> "Steering":
+    def steering(self, key: WatermarkKey, model: Denoiser) -> Steering:
         """A bias that alternates with the position; the key draws which part comes first."""
-        from dgmark_lab.baselines.embed.tables import table_steering
-
         part = self.parts(key, np.arange(model.vocab_size))
-        start = self.subkey(key, "start").first & 1
-        order = np.array([start, 1 - start])
-        return table_steering((part == np.arange(2)[:, None]) * self.delta, order, model)
+        start = self.hash_key(key, "start").first & 1
+        return position_bias((part == np.array([[start], [1 - start]])) * self.delta, model)
 
     def parts(self, key: WatermarkKey, tokens: Int[np.ndarray, " n"]) -> UInt8[np.ndarray, " n"]:
         """Return the part, 0 or 1, of each token."""
-        bits = uniform_bits(states(self.subkey(key), np.zeros(1, dtype=np.int64)), tokens)
+        bits = uniform_bits(states(self.hash_key(key), np.zeros(1, dtype=np.int64)), tokens)
         part: UInt8[np.ndarray, " n"] = (bits & 1).astype(np.uint8)
         return part
 
     def score(
-        self,
-        key: WatermarkKey,
-        ids: Int[np.ndarray, " n"],
-        positions: Int[np.ndarray, " n"],
-        fpr: float,
+        self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
     ) -> Score:
         """Count alternating windows. Published: their exact distribution under independent fair bits."""
         distinct, place = np.unique(ids, return_inverse=True)
         observed = self.parts(key, distinct)
         windows = max(len(ids) - self.pattern_length + 1, 0)
         matched = int(count_alternating(observed[place][:, None], self.pattern_length)[0])
-        published = published_tail(len(ids), self.pattern_length, matched)
-        most = max(_FEWEST_DRAWS, draws_needed(fpr))
-        if most > min(_MOST_DRAWS, _MOST_WORK // max(len(ids), 1)):
-            most = _FEWEST_DRAWS
+        p_value, draws = 1.0, 0
         if windows:
-            rank = redrawn_p(
-                lambda parts: count_alternating(parts[place], self.pattern_length).astype(np.float64),
+            p_value, draws = redrawn_p(
+                lambda parts: count_alternating(parts[place], self.pattern_length),
                 observed,
                 DeterministicDraws("redraw/v1", ids, positions, key.secret),
-                2,
-                most=most,
+                most=_max_draws(fpr, len(ids)),
             )
-        p_value, draws = (rank.p_value, rank.draws) if windows else (1.0, 0)
         return Score(
             scored=windows,
             matched=matched,
             z_score=_standard_score(len(ids), self.pattern_length, matched),
             p_value=p_value,
-            p_published=published,
-            tells=p_value <= fpr or self._tells(len(ids), len(distinct), fpr),
+            p_published=published_tail(len(ids), self.pattern_length, matched),
+            detectable=p_value <= fpr or self._is_detectable(len(ids), len(distinct), fpr),
             draws=draws,
         )
 
-    def _tells(self, tokens: int, distinct: int, fpr: float) -> bool:
+    def _is_detectable(self, tokens: int, distinct: int, fpr: float) -> bool:
         """Return whether a typical mark (3 of 4 tokens match) would be detected, and enough keys count differently."""
         expected = (tokens - self.pattern_length + 1) * (0.75**self.pattern_length + 0.25**self.pattern_length)
         # a text of d distinct tokens has 2^(d - 1) partitions that count differently
         return 0.5 ** (distinct - 1) <= fpr and (
             published_tail(tokens, self.pattern_length, math.ceil(expected)) <= fpr
         )
+
+
+# --- the p-value by re-drawn keys ---
+
+
+def redrawn_p(
+    statistic: Statistic, observed: UInt8[np.ndarray, " tokens"], draws: DeterministicDraws, *, most: int
+) -> tuple[float, int]:
+    """Return the p-value of the real key's statistic by its rank among random keys, and how many keys were drawn.
+
+    The text stays, and its distinct tokens get random groups, so the p-value is valid for any text and any statistic:
+    exceedances / draws if drawing stopped early, else (1 + exceedances) / (1 + draws).
+
+    Args:
+        statistic: computes the statistic from the groups of many keys; larger if the mark is present.
+        observed: the real key's groups.
+        draws: the source of random keys.
+        most: number of draws after which to stop in any case.
+    """
+    drawn, exceedances, size = 0, 0, _FIRST_BATCH
+    value = statistic(observed[:, None])[0]
+    while drawn < most:
+        size = min(size, most - drawn)
+        above = np.flatnonzero(statistic(draws.groups(len(observed), size, 2)) >= value)
+        if exceedances + len(above) >= ENOUGH:
+            drawn += int(above[ENOUGH - exceedances - 1]) + 1
+            return ENOUGH / drawn, drawn
+        exceedances += len(above)
+        drawn += size
+        size = min(4 * (size + 1), _LARGEST_BATCH)
+    return (1 + exceedances) / (1 + drawn), drawn
+
+
+def _max_draws(fpr: float, tokens: int) -> int:
+    """As many draws as a p-value of at most `fpr` needs; the fewest where these would take too long."""
+    needed = max(_MIN_DRAWS, math.ceil(1 / fpr) - 1)
+    return needed if needed <= min(_MAX_DRAWS, _MAX_WORK // max(tokens, 1)) else _MIN_DRAWS
+
+
+# --- the window count and its published law ---
 
 
 def count_alternating(parts: UInt8[np.ndarray, "n keys"], length: int) -> Int[np.ndarray, " keys"]:
@@ -132,10 +158,12 @@ def published_tail(tokens: int, length: int, matched: int) -> float:
     if matched <= 0 or windows < 1:
         return 1.0
     if length == 2:
-        return green_null(np.ones(windows, dtype=np.int64), 0.5).tail(matched)
-    if tokens > _LONGEST_LAW:
-        return normal_tail(_standard_score(tokens, length, matched - 0.5))
-    return max(SMALLEST_P, float(_law(tokens, length)[matched:].sum()))
+        tail = binom.sf(matched - 1, windows, 0.5)
+    elif tokens > _MAX_EXACT_TOKENS:
+        tail = norm.sf(_standard_score(tokens, length, matched - 0.5))
+    else:
+        tail = _law(tokens, length)[matched:].sum()
+    return max(SMALLEST_P, float(tail))
 
 
 @lru_cache(maxsize=64)

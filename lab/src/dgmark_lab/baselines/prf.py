@@ -1,8 +1,8 @@
 """The keyed integer hash of the baselines: one code for numpy arrays and torch tensors, so both give the same bits.
 
-Each scheme's subkey comes from the key's secret by SHAKE-256; the hash of (context, token) is splitmix64's stream from
-a state that depends on the context and the subkey. It is fast and mixes well, but is not cryptographic: whoever sees
-many outputs might find the subkey (never the secret). It serves to compare schemes; dgMARK's own groups do not use it.
+Each baseline's hash key comes from the key's secret by SHAKE-256; the hash of (context, token) is splitmix64's stream
+from a state that depends on the context and the hash key. It is fast and mixes well, but is not cryptographic: whoever
+sees many outputs might find the hash key (never the secret). dgMARK's own groups do not use it.
 """
 
 import hashlib
@@ -18,27 +18,27 @@ BITS = 53
 
 
 @dataclass(frozen=True, repr=False)
-class SubKey:
-    """The two secret 64-bit words of one scheme."""
+class HashKey:
+    """The two secret 64-bit words of one baseline."""
 
     first: int
     second: int
 
     @classmethod
-    def of(cls, key: WatermarkKey, domain: str) -> "SubKey":
-        """Derive the subkey of a key for one domain.
+    def of(cls, key: WatermarkKey, domain: str) -> "HashKey":
+        """Derive the hash key of a key for one domain.
 
         Raises:
             SettingsError: the key has no secret, or it has sub-keys.
         """
         if key.spec.subkeys > 1:
             raise SettingsError(
-                f"scheme {domain.partition('/')[0]} marks all texts of a key alike, but key {key.fingerprint} has "
+                f"baseline {domain.partition('/')[0]} marks all texts of a key alike, but key {key.fingerprint} has "
                 f"{key.spec.subkeys} sub-keys: make one without them, with `dgmark keygen --subkeys 1`"
             )
         if key.secret is None:
             raise SettingsError(
-                f"key {key.fingerprint} is keyless (token-id), but scheme {domain.partition('/')[0]} needs a secret: "
+                f"key {key.fingerprint} is keyless (token-id), but baseline {domain.partition('/')[0]} needs a secret: "
                 "make a keyed one with `dgmark keygen`"
             )
         message = b"dgmark/baseline/" + PRF_VERSION.encode() + b"\0" + domain.encode() + b"\0" + key.secret
@@ -47,9 +47,9 @@ class SubKey:
         return cls(first, second)
 
 
-def states(subkey: SubKey, contexts: Words) -> Words:
+def states(hash_key: HashKey, contexts: Words) -> Words:
     """Return the hash state of each context."""
-    state: Words = mix(mix(contexts + subkey.first) ^ subkey.second)
+    state: Words = mix(mix(contexts + hash_key.first) ^ hash_key.second)
     return state
 
 

@@ -19,8 +19,9 @@ from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, read_rows, sha256_of
 from dgmark.rows.outputs import guard_output
 from dgmark.rows.runner import Task, one_by_one, tasks_of
 from dgmark.rows.texts import Item, read_texts
-from dgmark_lab.attacks import ATTACKS, Attack, defaults_of, describe, options_of
+from dgmark_lab.attacks import ATTACKS, Attack, defaults_of, options_of
 from dgmark_lab.attacks import attack as attack_named
+from dgmark_lab.options import parse_options, summary_of
 
 ATTACK_SCHEMA = 1
 
@@ -57,7 +58,7 @@ def attack(
         return
     if name is None:
         raise SettingsError("no attack is named: give a name; `dgmark-lab attack --list` lists them")
-    options = _options(name, option or [])
+    options: dict[str, Any] = dict(parse_options(option or []))
     if budget is not None:
         options["budget"] = budget
     chosen = attack_named(name, **options)
@@ -71,39 +72,14 @@ def attack(
 def _print_list() -> None:
     console = stdout()
     for name in ATTACKS:
-        console.print(f"[bold]{name}[/bold]  {escape(describe(name))}", soft_wrap=True)
-        shown = {"of": "NAME", "rounds": 3} if name == "chain" else defaults_of(name)
-        console.print("    " + "  ".join(f"{key}={_shown(value)}" for key, value in shown.items()), soft_wrap=True)
+        console.print(f"[bold]{name}[/bold]  {escape(summary_of(ATTACKS[name]))}", soft_wrap=True)
+        options = (f"{option}={_shown(value)}" for option, value in defaults_of(name).items())
+        console.print("    " + "  ".join(options), soft_wrap=True)
 
 
 def _shown(value: Any) -> str:
     text = str(value) if value not in (None, "") else "..."
     return escape(text if len(text) < 50 else f"{text[:47]}...")
-
-
-def _options(attack_name: str, pairs: list[str]) -> dict[str, Any]:
-    """Parse `NAME=VALUE` pairs; a value is read as JSON if it is valid JSON, else as text.
-
-    Raises:
-        SettingsError: a pair has no "=", or a value is a text where the attack needs a number.
-    """
-    options: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise SettingsError(f"--option {pair} is not NAME=VALUE: write it as {pair}=VALUE")
-        name = name.strip().replace("-", "_")
-        try:
-            options[name] = json.loads(value)
-        except ValueError:
-            options[name] = value
-    # a chain takes the options of the attack that it repeats, in addition to its own
-    kinds = [kind for kind in ATTACKS if kind in (attack_name, options.get("of"))]
-    defaults = {name: default for kind in kinds for name, default in defaults_of(kind).items()}
-    for name, value in options.items():
-        if isinstance(defaults.get(name), int | float) and not isinstance(value, int | float):
-            raise SettingsError(f"option {name} of attack {attack_name} must be a number, not {value!r}")
-    return options
 
 
 def _rows(source: str | None) -> Iterator[Row | BadRow]:

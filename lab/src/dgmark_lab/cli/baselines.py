@@ -8,23 +8,24 @@ from rich.text import Text
 
 from dgmark.cli.console import command_errors, stdout
 from dgmark.cli.options import OneObject
-from dgmark_lab.baselines import SCHEMES
+from dgmark_lab.baselines import BASELINES
+from dgmark_lab.options import summary_of
 
 
 @command_errors
 def baselines(as_json: OneObject = False) -> None:
-    """List the kinds of watermark that `dgmark generate --baseline` and `dgmark detect --baseline` know."""
-    options = {name: {field.name: field.default for field in fields(kind)} for name, kind in SCHEMES.items()}
-    descriptions = {name: (kind.__doc__ or "").splitlines()[0] for name, kind in SCHEMES.items()}
+    """List the watermarks that `dgmark generate --baseline` and `dgmark detect --baseline` know."""
+    options = {name: {field.name: field.default for field in fields(kind)} for name, kind in BASELINES.items()}
+    summaries = {name: summary_of(kind) for name, kind in BASELINES.items()}
     if as_json:
-        print(json.dumps({"schemes": options, "descriptions": descriptions, "schema": 1}))
+        print(json.dumps({"baselines": options, "summaries": summaries, "schema": 1}))
         return
     table = Table(show_lines=True)
-    for column in ("scheme", "what it does", "options and their defaults"):
+    for column in ("baseline", "what it does", "options and their defaults"):
         table.add_column(column, overflow="fold")
     for name, defaults in options.items():
         shown = [f"{option}={_shown(default)}" for option, default in defaults.items()]
-        table.add_row(Text(name, style="bold"), Text(descriptions[name]), Text("\n".join(shown)))
+        table.add_row(Text(name, style="bold"), Text(summaries[name]), Text("\n".join(shown)))
     stdout().print(table)
 
 

@@ -4,26 +4,23 @@ import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
 from dgmark.checkpoint.hub import offline_if_unreachable
 from dgmark.cli import options as opt
-from dgmark.cli.bar import RowBar, row_bar
+from dgmark.cli.bar import row_bar
 from dgmark.cli.baselines import BASELINE_GROUP
 from dgmark.cli.console import command_errors, needed_extra, stderr, stdout
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.decode.config import Settings
 from dgmark.errors import SettingsError
+from dgmark.models.load import load_model
 from dgmark.rows.jsonl import to_line
 from dgmark.rows.outputs import atomic_write
-from dgmark_lab.baselines.baseline import Baseline
-
-if TYPE_CHECKING:
-    from dgmark.models.load import NetworkDenoiser
-    from dgmark_lab.evaluate.harness import DiffusionLM, HarnessSettings
+from dgmark_lab.baselines import Baseline
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,6 @@ class TaskChoice:
         int | None, typer.Option(min=0, help="Solved examples before each question.", show_default="the task's")
     ] = None
     chat: Annotated[bool, typer.Option("--chat", help="Put each question into the model's chat template.")] = False
-    system: Annotated[str | None, typer.Option(help="System message, with --chat.", show_default=False)] = None
     run_unsafe_code: Annotated[
         bool, typer.Option("--confirm-run-unsafe-code", help="Run code that the model writes (needed by HumanEval).")
     ] = False
@@ -67,13 +63,6 @@ class Answering:
     batch_size: opt.BatchSize = 8
     pad: opt.Pad = None
     mc_num: Annotated[int, typer.Option(min=1, help="Random maskings for each likelihood estimate.")] = 128
-    is_greedy: Annotated[
-        bool,
-        typer.Option(
-            "--is-greedy",
-            help="Also report whether greedy decoding gives the same answer.",
-        ),
-    ] = False
 
 
 _DEFAULTS = {"length": "the task's, in whole blocks", "temperature": "the task's, or 0"}
@@ -99,81 +88,63 @@ def bench_lm(
     Give --key FILE to answer with the mark, or --no-watermark to answer without it. Answers that are chosen by
     likelihood are the same either way: only generated text can carry a mark.
     """
-    _need_harness()
-    from dgmark.models.load import load_model
-    from dgmark_lab.evaluate.benchmarks import TaskSettings, run_tasks
-    from dgmark_lab.evaluate.harness import HarnessSettings
-    from dgmark_lab.evaluate.presets import preset_named
+    _check_harness()
+    from dgmark_lab.evaluate import benchmarks
 
-    preset = None if chosen.preset is None else preset_named(chosen.preset)
+    if chosen.preset not in (None, *benchmarks.PRESETS):
+        raise SettingsError(f"preset {chosen.preset!r} is not one of: {', '.join(benchmarks.PRESETS)}")
+    preset = benchmarks.PRESETS[chosen.preset] if chosen.preset else None
     if (preset is None) == (not chosen.names):
         raise SettingsError("give either --tasks NAME[,NAME...] or --preset mmlu|gsm8k|humaneval (one of the two)")
     model = load_model(**loading)
     decoding: Settings = {} if preset is None else preset.decoding(model.name, model.family.name)
-    harness = HarnessSettings(
+    harness = benchmarks.HarnessSettings(
         decoding={**decoding, **settings},
         key=key,
         scheme=baseline,
         seed=answering.seed,
         batch_size=answering.batch_size,
         samples=answering.mc_num,
-        is_greedy=answering.is_greedy,
         pad=answering.pad,
     )
-    tasks = TaskSettings(
+    tasks = benchmarks.TaskSettings(
         tasks=chosen.names if preset is None else preset.tasks,
         include=tuple(chosen.include or ()),
         limit=chosen.limit,
         num_fewshot=chosen.num_fewshot,
         chat=chosen.chat,
-        system=chosen.system,
         run_unsafe_code=chosen.run_unsafe_code,
     )
     with row_bar("answers") as bar:
-        results = run_tasks(_with_progress(model, harness, bar), tasks)
+        bar.show("", 0, None)  # the number of requests is unknown beforehand
+        results = benchmarks.run_tasks(benchmarks.DiffusionLM(model, harness, bar.rows), tasks)
+    summary = {name: value for name, value in results.items() if name != "samples"}
     if out is not None:
-        _write(out, results)
-    _show(results, as_json)
+        samples = benchmarks.sample_rows(results)
+        atomic_write(out / "samples.jsonl", "".join(to_line(json.loads(_plain(row))) + "\n" for row in samples))
+        atomic_write(out / "results.json", _plain(summary) + "\n")
+    if as_json:
+        print(_plain(summary))
+        return
+    table = Table("task", "metric", "filter", "value", "standard error")
+    for task, metric, kind, value, error in benchmarks.headline(results):
+        table.add_row(task, metric, kind, f"{value:.4f}", "" if error is None else f"{error:.4f}")
+    stdout().print(table)
+    if truncated := results["counts"].get("truncated", 0):
+        stderr().print(f"{truncated} prompts were cut at the beginning to fit into the model's context")
 
 
-def _need_harness() -> None:
-    """Import the harness, for which the hub is asked once. Raises MissingExtra if lm_eval or torch is not installed."""
+def _check_harness() -> None:
+    """Check that the harness is installed, and ask once whether the hub can be reached.
+
+    Raises:
+        MissingExtra: lm_eval is not installed.
+    """
     offline_if_unreachable()
     with needed_extra("bench", "bench-lm", "the lm-evaluation-harness"):
         import lm_eval
-        import torch  # noqa: F401
     del lm_eval
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
-
-
-def _with_progress(model: "NetworkDenoiser", settings: "HarnessSettings", bar: RowBar) -> "DiffusionLM":
-    from dgmark_lab.evaluate.harness import DiffusionLM
-
-    bar.show("", 0, None)  # the number of requests is unknown beforehand
-    return DiffusionLM(model, settings, bar.rows)
-
-
-def _write(folder: Path, results: dict[str, Any]) -> None:
-    from dgmark_lab.evaluate.benchmarks import sample_rows, without_samples
-
-    samples = "".join(to_line(json.loads(_plain(row))) + "\n" for row in sample_rows(results))
-    atomic_write(folder / "samples.jsonl", samples)
-    atomic_write(folder / "results.json", _plain(without_samples(results)) + "\n")
-
-
-def _show(results: dict[str, Any], as_json: bool) -> None:
-    from dgmark_lab.evaluate.benchmarks import headline, without_samples
-
-    if as_json:
-        print(_plain(without_samples(results)))
-        return
-    table = Table("task", "metric", "filter", "value", "standard error")
-    for task, metric, kind, value, error in headline(results):
-        table.add_row(task, metric, kind, f"{value:.4f}", "" if error is None else f"{error:.4f}")
-    stdout().print(table)
-    truncated = results["counts"].get("truncated", 0)
-    if truncated:
-        stderr().print(f"{truncated} prompts were cut at the beginning to fit into the model's context")
 
 
 def _plain(content: Any) -> str:

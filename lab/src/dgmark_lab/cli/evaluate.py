@@ -2,34 +2,43 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from math import exp
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
 from dgmark.cli import options as opt
-from dgmark.cli.console import command_errors, needed_extra, stderr, stdout
+from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.cli.option_groups import option_groups
 from dgmark.cli.row_output import RowOutput, make_rows
 from dgmark.errors import InputError, SettingsError
-from dgmark.rows.inputs import STDIN, open_input
+from dgmark.rows.inputs import STDIN
 from dgmark.rows.jsonl import BadRow, Row, read_good_rows
 from dgmark.rows.outputs import guard_output
 from dgmark.rows.runner import Task
 from dgmark.rows.texts import read_texts
-from dgmark_lab.evaluate import Bootstrap, Comparison, Diversity, Interval, compare_paired, diversity
-
-if TYPE_CHECKING:
-    from dgmark_lab.evaluate import Judge, Perplexity, PerplexityDifference, ScoredText
+from dgmark_lab.evaluate import (
+    Comparison,
+    Diversity,
+    Interval,
+    Judge,
+    Perplexity,
+    PerplexityDifference,
+    ScoredText,
+    compare_paired,
+    compare_perplexities,
+    diversity,
+    load_judge,
+    score_texts,
+    summarise,
+)
 
 EVALUATION_SCHEMA = 1
 NO_JUDGE = "none"
-_LOOKED_AT = 4096  # bytes of a file that tell whether it holds rows
 _AT_ONCE = 64  # rows of a batch: an interruption loses one batch at most
 _SCORES = ("nats", "tokens", "characters", "bytes")
 
@@ -55,7 +64,7 @@ class Evaluated:
 
     texts: list[Written]
     diversity: Diversity
-    perplexity: "Perplexity | None"
+    perplexity: Perplexity | None
 
 
 @command_errors
@@ -65,7 +74,7 @@ def evaluate(
         str,
         typer.Argument(
             metavar="FILE",
-            help='JSON Lines file of rows with "id", "prompt", "text", a document, or a folder; - is standard input.',
+            help='.jsonl file of rows with "id", "prompt", "text" (- is standard input), a document, or a folder.',
         ),
     ],
     *,
@@ -102,16 +111,13 @@ def evaluate(
         int,
         typer.Option(min=1, help="Largest number of tokens in one forward pass of the judge."),
     ] = 4096,
-    intervals: Annotated[str, typer.Option(help="Bootstrap method of the intervals: bca or percentile.")] = "bca",
-    confidence: Annotated[float, typer.Option(help="Confidence level of the intervals, between 0 and 1.")] = 0.95,
     out: opt.RowsOut = None,
     as_json: opt.OneObject = False,
 ) -> None:
-    """Measure perplexity (given the prompt), repetition and diversity of texts, each with a confidence interval.
+    """Measure perplexity (given the prompt), repetition and diversity of texts, each with a 95 % interval.
 
     With --against OTHER, also measure the differences between the two sets: OTHER minus FILE.
     """
-    bootstrap = Bootstrap(intervals, confidence)  # type: ignore[arg-type]
     if source == against == STDIN:
         raise SettingsError("both files are standard input: give at least one of them by name")
     sources = [source] if against is None else [source, against]
@@ -121,10 +127,11 @@ def evaluate(
     sets = [_read(one, ids) for one in sources]
     if against is not None:
         sets = _shared(*sets)
-    loaded = None if judge == NO_JUDGE else _load(judge, {**loading, "context": context})
+    options: dict[str, Any] = {**loading, "context": context}
+    loaded = None if judge == NO_JUDGE else load_judge(judge, **options)
     scoring = {"stride": stride, "batch_tokens": batch_tokens}
-    evaluated = [_evaluated(one, loaded, scoring, bootstrap, to, ids) for one, to in zip(sets, outs, strict=True)]
-    differences = _differences(evaluated, bootstrap) if against is not None else {}
+    evaluated = [_evaluated(one, loaded, scoring, to, ids) for one, to in zip(sets, outs, strict=True)]
+    differences = _differences(evaluated) if against is not None else {}
     if as_json:
         print(json.dumps(_document(sources, evaluated, differences)))
         return
@@ -138,7 +145,7 @@ def _read(source: str, ids: bool) -> list[Written]:
         InputError: a row is unusable, two rows have the same id, or there is no row.
     """
     texts: dict[str, Written] = {}
-    for row in _documents(source) if _is_document(source) else read_good_rows(source):
+    for row in _rows(source):
         written = _written(row, ids)
         if written.row_id in texts:
             raise InputError(f"two rows of {source} have the id {written.row_id!r}: give each row its own id")
@@ -148,22 +155,15 @@ def _read(source: str, ids: bool) -> list[Written]:
     return list(texts.values())
 
 
-def _is_document(source: str) -> bool:
-    """Whether a source is a document or a folder of documents, and not rows: rows begin with a brace."""
-    if source == STDIN or source.lower().endswith(".jsonl") or not os.path.exists(source):
-        return False
-    if os.path.isdir(source):
-        return True
-    with open_input(source, "a document or a JSON Lines file") as file:
-        return not file.read(_LOOKED_AT).lstrip().startswith(b"{")
-
-
-def _documents(source: str) -> Iterator[Row]:
-    """The documents as rows without a prompt.
+def _rows(source: str) -> Iterator[Row]:
+    """The rows of a JSON Lines file or of standard input, or documents as rows without a prompt.
 
     Raises:
-        InputError: a document cannot be read.
+        InputError: a row or a document cannot be read.
     """
+    if source == STDIN or source.lower().endswith(".jsonl"):
+        yield from read_good_rows(source)
+        return
     for item in read_texts(source):
         if isinstance(item, BadRow):
             raise item.kind(f"{item.row_id}: {item.error}")
@@ -204,12 +204,6 @@ def _shared(first: list[Written], second: list[Written]) -> list[list[Written]]:
     return [[one for one, _ in pairs], [two for _, two in pairs]]
 
 
-def _load(judge: str, options: dict[str, Any]) -> "Judge":
-    with needed_extra("generate", "perplexity"):
-        from dgmark_lab.evaluate import load_judge
-    return load_judge(judge, **options)
-
-
 def _out(out: Path | None, number: int) -> Path | None:
     """The output file of a set: rows.jsonl for the first, rows.against.jsonl for the second."""
     if out is None or number == 0:
@@ -218,28 +212,18 @@ def _out(out: Path | None, number: int) -> Path | None:
 
 
 def _evaluated(
-    texts: list[Written],
-    judge: "Judge | None",
-    scoring: dict[str, Any],
-    bootstrap: Bootstrap,
-    out: Path | None,
-    ids: bool,
+    texts: list[Written], judge: Judge | None, scoring: dict[str, Any], out: Path | None, ids: bool
 ) -> Evaluated:
-    measured = diversity([one.content for one in texts], bootstrap)
+    measured = diversity([one.content for one in texts])
     if judge is None:
         return Evaluated(texts, measured, None)
-    from dgmark_lab.evaluate import summarise
-
-    scored = _scores(texts, measured, judge, scoring, out, ids)
-    return Evaluated(texts, measured, summarise(judge, scored, bootstrap))
+    return Evaluated(texts, measured, summarise(judge, _scores(texts, measured, judge, scoring, out, ids)))
 
 
 def _scores(
-    texts: list[Written], measured: Diversity, judge: "Judge", scoring: dict[str, Any], out: Path | None, ids: bool
-) -> "list[ScoredText]":
+    texts: list[Written], measured: Diversity, judge: Judge, scoring: dict[str, Any], out: Path | None, ids: bool
+) -> list[ScoredText]:
     """Score the texts; scores that the file `out` holds are read from it, and new ones are appended to it."""
-    from dgmark_lab.evaluate import ScoredText, score_texts
-
     settings = {"judge": judge.name, "dtype": judge.dtype, "context": judge.context_length, "ids": ids}
     agree: Row = {"settings": {**settings, "stride": scoring["stride"]}, "schema": EVALUATION_SCHEMA}
     varieties = {one.row_id: asdict(variety) for one, variety in zip(texts, measured.texts, strict=True)}
@@ -262,33 +246,20 @@ def _scores(
     return [ScoredText(**{name: rows[one.row_id][name] for name in _SCORES}) for one in texts]
 
 
-def _differences(evaluated: list[Evaluated], bootstrap: Bootstrap) -> "dict[str, Comparison | PerplexityDifference]":
+def _differences(evaluated: list[Evaluated]) -> dict[str, Comparison | PerplexityDifference]:
     """The comparisons of the two sets, by name of the measure."""
-    first, second = evaluated
-    measured: dict[str, Any] = {
-        "log_diversity": compare_paired(
-            [one.log_diversity for one in first.diversity.texts],
-            [one.log_diversity for one in second.diversity.texts],
-            bootstrap,
-        ),
-        "repeated_4": compare_paired(
-            [one.repeated[4] for one in first.diversity.texts],
-            [one.repeated[4] for one in second.diversity.texts],
-            bootstrap,
-        ),
+    first, second = (one.diversity.texts for one in evaluated)
+    measured: dict[str, Comparison | PerplexityDifference] = {
+        "log_diversity": compare_paired([one.log_diversity for one in first], [one.log_diversity for one in second]),
+        "repeated_4": compare_paired([one.repeated[4] for one in first], [one.repeated[4] for one in second]),
     }
-    if first.perplexity is not None and second.perplexity is not None:
-        from dgmark_lab.evaluate import compare_perplexities
-
-        judged = [
-            (one.nats / one.tokens, two.nats / two.tokens)
-            for one, two in zip(first.perplexity.texts, second.perplexity.texts, strict=True)
-            if one.tokens and two.tokens
-        ]
-        measured["corpus"] = compare_perplexities(first.perplexity.texts, second.perplexity.texts, bootstrap)
-        nats, other_nats = [one for one, _ in judged], [two for _, two in judged]
-        measured["nats_per_token"] = compare_paired(nats, other_nats, bootstrap)
-        measured["perplexity"] = compare_paired([*map(exp, nats)], [*map(exp, other_nats)], bootstrap)
+    scored, others = (one.perplexity for one in evaluated)
+    if scored is not None and others is not None:
+        pairs = [(one, two) for one, two in zip(scored.texts, others.texts, strict=True) if one.tokens and two.tokens]
+        nats, other_nats = [one.nats / one.tokens for one, _ in pairs], [two.nats / two.tokens for _, two in pairs]
+        measured["corpus"] = compare_perplexities(scored.texts, others.texts)
+        measured["nats_per_token"] = compare_paired(nats, other_nats)
+        measured["perplexity"] = compare_paired([*map(exp, nats)], [*map(exp, other_nats)])
     return measured
 
 
@@ -323,7 +294,9 @@ def _figures(one: Evaluated) -> dict[str, Interval]:
 def _table(sources: list[str], evaluated: list[Evaluated], differences: dict[str, Any]) -> Table:
     """The figures of each set, and below them the differences."""
     table = Table("", *(Path(source).name for source in sources))
-    counts = [f"{len(one.texts)}, {one.diversity.lengths.median:g} {one.diversity.unit}s (median)" for one in evaluated]
+    counts = [
+        f"{len(one.texts)}, {one.diversity.lengths['median']:g} {one.diversity.unit}s (median)" for one in evaluated
+    ]
     table.add_row("texts", *counts)
     columns = [_figures(one) for one in evaluated]
     for name in columns[0]:

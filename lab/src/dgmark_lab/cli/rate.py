@@ -1,7 +1,6 @@
 """`dgmark-lab rate`: have a language model at an OpenAI-compatible endpoint rate texts, with the paper's prompt."""
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -16,8 +15,7 @@ from dgmark.errors import DgmarkError, InputError
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, read_good_rows, sha256_of
 from dgmark.rows.outputs import guard_output
 from dgmark.rows.runner import Task, tasks_of
-from dgmark_lab.endpoint import NoUsableAnswer
-from dgmark_lab.evaluate import Endpoint
+from dgmark_lab.endpoint import Endpoint, NoUsableAnswer
 from dgmark_lab.evaluate.ratings import CRITERIA, RatedText, Rating, rate_each, summarise_ratings
 
 RATING_SCHEMA = 1
@@ -44,32 +42,17 @@ def rate(
     attempts: Annotated[int, typer.Option(min=1, help="Largest number of requests for one text.")] = 5,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 60.0,
     workers: Annotated[int, typer.Option(min=1, help="Largest number of requests at the same time.")] = 4,
-    cache: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder where answers are kept.",
-            show_default="~/.cache/dgmark/ratings",
-        ),
-    ] = None,
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Neither keep answers nor use kept ones.")] = False,
     out: opt.RowsOut = None,
     as_json: opt.OneObject = False,
 ) -> None:
     """Have a language model rate texts for coherence, clarity and naturalness (the paper's GPT-as-a-judge).
 
     The texts, without their prompts, are sent to the endpoint. The API key is read from the environment variable
-    OPENAI_API_KEY. Answers are kept on disk, so that a second run over the same texts sends no requests.
+    OPENAI_API_KEY. With --out, a second run asks only for the ratings that are missing.
     """
     guard_output(out, [source])
     texts = _read(source)
-    endpoint = Endpoint(
-        model=rater,
-        base_url=base_url,
-        json_mode=not no_json_mode,
-        attempts=attempts,
-        timeout=timeout,
-        cache=None if no_cache else cache or _cache_folder(),
-    )
+    endpoint = Endpoint(model=rater, base_url=base_url, json_mode=not no_json_mode, attempts=attempts, timeout=timeout)
     ratings = summarise_ratings(_rated(texts, endpoint, workers, out), rater)
     if as_json:
         print(json.dumps({"schema": RATING_SCHEMA, **ratings.to_dict()}))
@@ -125,7 +108,3 @@ def _rating(row: Row) -> RatedText:
     if "error" in row:
         return RatedText(None, row["error"])
     return RatedText(Rating(**{name: row[name] for name in CRITERIA}))
-
-
-def _cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dgmark" / "ratings"

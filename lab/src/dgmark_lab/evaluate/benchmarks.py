@@ -1,24 +1,268 @@
-"""Tasks of the lm-evaluation-harness, run on a model of dgmark; the results record model, settings and packages.
+"""Benchmarks of the lm-evaluation-harness on a masked diffusion model, marked or not, decoded by the usual loop.
 
-The harness's parts are called one by one: its front end would seed the whole process, and record the machine.
+The harness does the tasks, few-shot prompts, answers and scores. This module continues texts up to a stop, and computes
+likelihoods. The harness's parts are called one by one: its front end would seed the whole process, and record the
+machine. The results record model, settings and packages.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import LM
 from lm_eval.evaluator import evaluate
 from lm_eval.tasks import TaskManager
 
-from dgmark.decode.generation import scheme_row
+from dgmark.decode.config import DecodeConfig, Settings
+from dgmark.decode.generation import generations, scheme_row
+from dgmark.decode.prompts import Prepared, Request, config_of, key_of_text, steering_of
 from dgmark.errors import InputError, SettingsError
-from dgmark.models.denoiser import traits_of
-from dgmark_lab.evaluate.harness import DiffusionLM
+from dgmark.models.chat import template_of
+from dgmark.models.denoiser import Denoiser, traits_of
+from dgmark.watermark.key import WatermarkKey
+from dgmark_lab.baselines import Baseline
+from dgmark_lab.evaluate.monte_carlo import SAMPLES, answer_likelihood
 
 BENCH_SCHEMA = 1
-_FEWSHOT_SEED = 1234  # the harness's
+# the harness's own defaults
+MAX_GEN_TOKS = 256
+_FEWSHOT_SEED = 1234
+
+
+# --- the paper's settings (appendix B, "Inference configurations") ---
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Tasks of the harness, the response's length, and the block length by model; `unsafe` if answers are executed."""
+
+    tasks: tuple[str, ...]
+    length: int
+    block_lengths: Mapping[str, int]
+    unsafe: bool = False
+
+    def decoding(self, model_name: str, family: str | None) -> Settings:
+        """Return length and block length for a model: LLaDA 1.5 by its name, others by family, else those of LLaDA."""
+        known = "llada-1.5" if "llada-1.5" in model_name.lower() else family
+        return {"length": self.length, "block_length": self.block_lengths.get(known or "", self.block_lengths["llada"])}
+
+
+# The paper states block and total length; the number of few-shot examples, which it leaves open, is the harness's
+# default. MMLU is answered by generating three tokens, not by likelihoods, which a watermark cannot change.
+PRESETS: dict[str, Preset] = {
+    "mmlu": Preset(("mmlu_generative",), 3, {"llada": 3, "llada-1.5": 3, "dream": 3}),
+    "gsm8k": Preset(("gsm8k",), 256, {"llada": 8, "llada-1.5": 16, "dream": 32}),
+    "humaneval": Preset(("humaneval",), 512, {"llada": 8, "llada-1.5": 8, "dream": 32}, unsafe=True),
+}
+
+
+# --- the model, as the harness calls it ---
+
+
+@dataclass(frozen=True)
+class HarnessSettings:
+    """How the model answers the harness.
+
+    Attributes:
+        decoding: decoding settings that hold for every task and override the task's own. Other settings come from the
+            task (greedy if it states none), then from the scheme, then from the model.
+        key: the key to mark with; None for no mark.
+        scheme: another watermark than dgMARK.
+        seed: request i is decoded with seed + i.
+        batch_size: largest number of requests decoded at once.
+        samples: number of masked canvases for one likelihood ("mc_num").
+        pad: decode prompts of different lengths together; None for the default of `dgmark.generate`.
+    """
+
+    decoding: Settings = field(default_factory=Settings)
+    key: WatermarkKey | None = None
+    scheme: Baseline | None = None
+    seed: int = 0
+    batch_size: int = 8
+    samples: int = SAMPLES
+    pad: bool | None = None
+
+
+class DiffusionLM(LM):  # type: ignore[misc]
+    """A model as the harness calls it.
+
+    Args:
+        model: a loaded model.
+        settings: how it answers.
+        progress: called with the number of requests that were finished.
+
+    Attributes:
+        counts: number of requests by kind; "truncated" is the number of prompts that lost their beginning to fit the
+            context.
+
+    Raises:
+        SettingsError: a decoding setting is invalid.
+        KeyFileError: the key is bound to another tokenizer or vocabulary.
+    """
+
+    def __init__(
+        self, model: Denoiser, settings: HarnessSettings, progress: Callable[[int], None] = lambda _: None
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.settings = settings
+        self.counts: Counter[str] = Counter()
+        self._progress = progress
+        steering_of(model, key_of_text(settings.key), settings.scheme).check(self.config({}))
+
+    def config(self, arguments: Mapping[str, Any]) -> DecodeConfig:
+        """The decoding settings for a task's generation arguments.
+
+        Raises:
+            SettingsError: a setting is invalid.
+        """
+        settings: dict[str, Any] = {**_sampling(arguments), **self.settings.decoding}
+        if "length" not in settings:
+            scheme = self.settings.scheme
+            defaults = {**traits_of(self.model).defaults, **(scheme.defaults if scheme else {}), **settings}
+            block = int(defaults.get("block_length", DecodeConfig.block_length))
+            settings["length"] = -(-_most_tokens(arguments) // block) * block
+        config = config_of(self.model, self.settings.scheme, settings)
+        if config.length >= self.model.context_length:
+            raise SettingsError(
+                f"{config.length} tokens leave no room for a prompt: {traits_of(self.model).name} holds "
+                f"{self.model.context_length} in all; ask for fewer (length, --length)"
+            )
+        return config
+
+    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:  # noqa: ARG002
+        """Continue each context, up to the first of the task's stops.
+
+        A response is always decoded whole; stops and the task's `max_gen_toks` cut it afterwards.
+        """
+        texts = [""] * len(requests)
+        groups: dict[DecodeConfig, list[tuple[int, list[int]]]] = {}
+        for index, request in enumerate(requests):
+            context, arguments = request.args
+            config = self.config(arguments)
+            groups.setdefault(config, []).append((index, self._prompt(context, config.length)))
+        for config, group in groups.items():
+            group.sort(key=lambda one: len(one[1]))  # prompts of one length together, which need no padding
+            prepared = self._prepared(group, config)
+            for rows in prepared.chunks():
+                for (index, _), generation in zip(
+                    group[rows.start : rows.stop], generations(prepared, rows), strict=True
+                ):
+                    texts[index] = self._cut(generation.token_ids, requests[index].args[1])
+                    self.cache_hook.add_partial("generate_until", requests[index].args, texts[index])
+                self._progress(len(rows))
+        self.counts["generate_until"] += len(requests)
+        return texts
+
+    def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:  # noqa: ARG002
+        """Lower bounds of the likelihoods of continuations; greedy decoding is always said to give others."""
+        results = []
+        for request in requests:
+            context, continuation = request.args
+            blank = len(context) - len(context.rstrip())  # spaces belong to the word after them
+            answer = self.model.tokenizer.encode(context[len(context) - blank :] + continuation)
+            prompt = self._fitted(self.model.tokenizer.encode(context[: len(context) - blank]), len(answer))
+            likelihood = answer_likelihood(
+                self.model, prompt, answer, samples=self.settings.samples, seed=self.settings.seed
+            )
+            results.append((likelihood.bound, False))
+            self.cache_hook.add_partial("loglikelihood", request.args, results[-1])
+            self._progress(1)
+        self.counts["loglikelihood"] += len(requests)
+        return results
+
+    def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:  # noqa: ARG002
+        """Refuse tasks that score whole texts.
+
+        Raises:
+            SettingsError: always.
+        """
+        raise SettingsError("tasks that score whole texts (loglikelihood_rolling) need an autoregressive model")
+
+    @property
+    def tokenizer_name(self) -> str:
+        """The name of the tokenizer and its template in the harness's caches of requests."""
+        return f"{traits_of(self.model).name}-{self.model.tokenizer.fingerprint}".replace("/", "__")
+
+    def chat_template(self, chat_template: bool | str = False) -> str | None:
+        """The template of the model's family, for the harness's records.
+
+        Raises:
+            SettingsError: a template is named, or the family has none.
+        """
+        if isinstance(chat_template, str):
+            raise SettingsError(
+                f"there is no chat template {chat_template!r}: each family has a single one, so give no name"
+            )
+        return template_of(self.model) if chat_template else ""
+
+    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+        """One turn of chat: the system's message, the user's message, and the beginning of an answer, if any.
+
+        Raises:
+            SettingsError: there are several turns, or the model has no template.
+        """
+        roles = [message["role"] for message in chat_history]
+        turn = ["user"] if add_generation_prompt else ["user", "assistant"]
+        if roles not in (turn, ["system", *turn]):
+            raise SettingsError(f"the chat templates here hold one turn, not {', '.join(roles)}")
+        messages = [message["content"] for message in chat_history if message["role"] != "assistant"]
+        answer = "" if add_generation_prompt else chat_history[-1]["content"]
+        return template_of(self.model).replace("{prompt}", "\n\n".join(messages).strip()) + answer
+
+    def _prompt(self, context: str, length: int) -> list[int]:
+        ids = self.model.tokenizer.encode(context)
+        if not ids:
+            raise SettingsError("the harness asks for a continuation of nothing; give the task a prompt")
+        return self._fitted(ids, length)
+
+    def _fitted(self, prompt: list[int], room: int) -> list[int]:
+        """The end of a prompt that leaves room for `room` tokens."""
+        length = max(0, self.model.context_length - room)
+        self.counts["truncated"] += len(prompt) > length
+        return prompt[max(0, len(prompt) - length) :]
+
+    def _prepared(self, prompts: Sequence[tuple[int, list[int]]], config: DecodeConfig) -> Prepared:
+        """Prepare numbered prompts for decoding."""
+        settings = self.settings
+        return Prepared.of(
+            self.model,
+            [Request(prompt, settings.seed + index, settings.key) for index, prompt in prompts],
+            config,
+            scheme=settings.scheme,
+            pad=settings.pad,
+            batch_size=settings.batch_size,
+        )
+
+    def _cut(self, ids: list[int], arguments: Mapping[str, Any]) -> str:
+        if "length" not in self.settings.decoding:
+            ids = ids[: _most_tokens(arguments)]
+        text = self.model.tokenizer.decode(ids)
+        until = arguments.get("until") or []
+        for stop in [until] if isinstance(until, str) else until:
+            text = text.split(stop, 1)[0] if stop else text
+        return text
+
+
+def _most_tokens(arguments: Mapping[str, Any]) -> int:
+    return max(1, int(arguments.get("max_gen_toks", MAX_GEN_TOKS)))
+
+
+def _sampling(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """A task's sampling as decoding settings: greedy unless the task says otherwise."""
+    if arguments.get("do_sample") is False:
+        return {"temperature": 0.0}
+    temperature = float(arguments.get("temperature", 1.0 if arguments.get("do_sample") else 0.0))
+    names = [name for name in ("top_k", "top_p") if arguments.get(name) is not None and temperature > 0]
+    filters = {name: arguments[name] for name in names}
+    return {"temperature": temperature, **filters}
+
+
+# --- running tasks ---
 
 
 @dataclass(frozen=True)
@@ -31,7 +275,6 @@ class TaskSettings:
         limit: how many documents of each task to use, from the first on; None for all.
         num_fewshot: examples before each question; None for the task's own number.
         chat: whether to put each question into the model's chat template.
-        system: the system message, with `chat`.
         run_unsafe_code: whether to execute what the model writes, if a task's score needs it (HumanEval).
     """
 
@@ -40,7 +283,6 @@ class TaskSettings:
     limit: int | None = None
     num_fewshot: int | None = None
     chat: bool = False
-    system: str | None = None
     run_unsafe_code: bool = False
 
 
@@ -68,7 +310,6 @@ def run_tasks(model: DiffusionLM, settings: TaskSettings) -> dict[str, Any]:
         limit=settings.limit,
         apply_chat_template=settings.chat,
         fewshot_as_multiturn=False,
-        system_instruction=settings.system,
         confirm_run_unsafe_code=settings.run_unsafe_code,
     )
     return {
@@ -128,7 +369,6 @@ def _conditions(model: DiffusionLM, settings: TaskSettings) -> dict[str, Any]:
         "decoding": dict(answering.decoding),
         "seed": answering.seed,
         "samples_per_likelihood": answering.samples,
-        "is_greedy": answering.is_greedy,
         "task_settings": {**asdict(settings), "include": [folder.name for folder in settings.include]},
         "counts": dict(model.counts),
         "packages": {name: version(name) for name in ("dgmark", "lm_eval", "torch", "transformers", "datasets")},
@@ -145,11 +385,6 @@ def headline(results: dict[str, Any]) -> list[tuple[str, str, str, float, float 
                 error = figures.get(f"{metric}_stderr,{kind}")
                 rows.append((task, metric, kind, float(value), error if isinstance(error, int | float) else None))
     return rows
-
-
-def without_samples(results: dict[str, Any]) -> dict[str, Any]:
-    """Return the results without questions and answers."""
-    return {name: value for name, value in results.items() if name != "samples"}
 
 
 def sample_rows(results: dict[str, Any]) -> Sequence[dict[str, Any]]:

@@ -1,33 +1,35 @@
-"""Bootstrap confidence intervals over texts: percentile and BCa (Efron 1987).
+"""Bootstrap confidence intervals over texts, and comparisons of two sets of texts over the same prompts.
 
-Whole texts are resampled: tokens of one text are not independent observations. Knows nothing about the measure.
+Whole texts are resampled: tokens of one text are not independent observations. Pairs are resampled as pairs, so that
+the variation between prompts cancels out; a difference is always second minus first.
 """
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from statistics import NormalDist
+from math import isnan
 from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy import stats
 
-from dgmark.errors import SettingsError
+from dgmark.errors import InputError, SettingsError
 
-Method = Literal["bca", "percentile"]
-METHODS = ("bca", "percentile")
-
-# (draws of indexes of texts) -> the statistic of each draw
-Statistic = Callable[[Int[np.ndarray, "draws n"]], Float[np.ndarray, " draws"]]
+# one figure of each text
+Figures = Sequence[float] | Float[np.ndarray, " n"]
+# (draws of indexes of texts) -> the statistic of each draw, over the last axis
+Statistic = Callable[[Int[np.ndarray, "*draws n"]], Any]
 
 _CHUNK = 4_000_000  # indexes in memory at once
 
 # The range of five values covers the median with probability 1 - 2 / 2**5 = .94; fewer values cannot reach .95.
-FEWEST = 5
+MIN_TEXTS = 5
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A value and its confidence interval; `low` and `high` are None for fewer than five texts, which are too few."""
+    """A value and its 95 % interval; `low` and `high` are None for fewer than five texts, which are too few."""
 
     value: float
     low: float | None
@@ -48,24 +50,14 @@ class Bootstrap:
     """How to compute intervals.
 
     Attributes:
-        method: "bca" corrects the percentile interval for bias and skewness; "percentile" does not.
-        confidence: probability that the interval covers the true value.
+        method: "BCa" corrects the percentile interval for bias and skewness (Efron 1987); "percentile" does not.
         resamples: number of draws, each of as many texts as the set holds, with replacement.
         seed: seed of the draws, so that the same texts have the same intervals.
     """
 
-    method: Method = "bca"
-    confidence: float = 0.95
+    method: Literal["BCa", "percentile"] = "BCa"
     resamples: int = 5000
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise SettingsError(f"interval method {self.method!r} is not one of: {', '.join(METHODS)}")
-        if not 0 < self.confidence < 1:
-            raise SettingsError(f"confidence {self.confidence} is not between 0 and 1")
-        if self.resamples < 100:
-            raise SettingsError(f"{self.resamples} resamples are too few for an interval: take 100 or more")
 
     def interval(self, statistic: Statistic, n: int) -> Interval:
         """Compute a statistic of n texts and its interval.
@@ -79,60 +71,83 @@ class Bootstrap:
         """
         if n < 1:
             raise SettingsError("there is no text to resample")
-        value = float(statistic(np.arange(n)[None])[0])
-        if n < FEWEST:
+        value = float(statistic(np.arange(n)))
+        if n < MIN_TEXTS:
             return Interval(value, None, None)
-        draws = self._draws(statistic, n)
-        tail = (1 - self.confidence) / 2
-        levels = (tail, 1 - tail)
-        if self.method == "bca":
-            levels = _bca_levels(value, draws, _jackknife(statistic, n), levels)
-        low, high = np.quantile(draws, levels)
-        return Interval(value, float(low), float(high))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what does not vary is seen to below
+            found = stats.bootstrap(
+                (np.arange(n),),
+                lambda drawn, axis: statistic(drawn),  # noqa: ARG005 (the axis is the last one)
+                n_resamples=self.resamples,
+                batch=max(1, _CHUNK // n),
+                vectorized=True,
+                method=self.method,
+                rng=np.random.default_rng(self.seed),
+            )
+        low, high = map(float, found.confidence_interval)
+        if isnan(low):  # the statistic does not vary
+            low, high = float(found.bootstrap_distribution.min()), float(found.bootstrap_distribution.max())
+        return Interval(value, low, high)
 
     def mean(self, values: Float[np.ndarray, " n"]) -> Interval:
         """Compute a mean and its interval."""
-        return self.interval(lambda drawn: values[drawn].mean(1), len(values))
+        return self.interval(lambda drawn: values[drawn].mean(-1), len(values))
 
     def ratio(self, above: Float[np.ndarray, " n"], below: Float[np.ndarray, " n"]) -> Interval:
         """Compute a ratio of sums over all texts, such as nats over tokens, and its interval."""
-        return self.interval(lambda drawn: above[drawn].sum(1) / below[drawn].sum(1), len(above))
-
-    def _draws(self, statistic: Statistic, n: int) -> Float[np.ndarray, " resamples"]:
-        rng = np.random.default_rng(self.seed)
-        chunk = max(1, _CHUNK // n)
-        counts = [min(chunk, self.resamples - start) for start in range(0, self.resamples, chunk)]
-        return np.concatenate([statistic(rng.integers(n, size=(count, n))) for count in counts])
+        return self.interval(lambda drawn: above[drawn].sum(-1) / below[drawn].sum(-1), len(above))
 
 
-def _jackknife(statistic: Statistic, n: int) -> Float[np.ndarray, " n"]:
-    """Compute the statistic without each text in turn."""
-    chunk = max(1, _CHUNK // n)
-    parts = []
-    for start in range(0, n, chunk):
-        left_out = np.arange(start, min(n, start + chunk))[:, None]
-        others = np.arange(n - 1)[None]
-        parts.append(statistic(others + (others >= left_out)))
-    return np.concatenate(parts)
+@dataclass(frozen=True)
+class Comparison:
+    """A comparison of one figure over paired texts.
+
+    Attributes:
+        pairs: number of pairs.
+        first: mean of the first set.
+        second: mean of the second set.
+        difference: difference of the means, second minus first.
+        larger: number of pairs whose second figure is larger; pairs in neither count are ties.
+        smaller: number of pairs whose second figure is smaller.
+        sign_p_value: two-sided exact sign test: the probability of a split at least this uneven if both were equally
+            likely. Ties are left out; 1.0 if all pairs are ties.
+    """
+
+    pairs: int
+    first: Interval
+    second: Interval
+    difference: Interval
+    larger: int
+    smaller: int
+    sign_p_value: float
 
 
-def _bca_levels(
-    value: float,
-    draws: Float[np.ndarray, " resamples"],
-    jackknife: Float[np.ndarray, " n"],
-    levels: tuple[float, float],
-) -> tuple[float, float]:
-    """Return the quantiles of the draws to use instead of `levels` (Efron 1987, eq. 2.3)."""
-    normal = NormalDist()
-    below = (float((draws < value).sum()) + float((draws == value).sum()) / 2) / len(draws)
-    floor = 0.5 / len(draws)
-    bias = normal.inv_cdf(min(max(below, floor), 1 - floor))
-    centred = jackknife.mean() - jackknife
-    spread = float((centred**2).sum())
-    skew = float((centred**3).sum()) / (6 * spread**1.5) if spread > 0 else 0.0
+def compare_paired(first: Figures, second: Figures, bootstrap: Bootstrap | None = None) -> Comparison:
+    """Compare two sets of one figure each, pair by pair.
 
-    def corrected(level: float) -> float:
-        score = bias + normal.inv_cdf(level)
-        return normal.cdf(bias + score / (1 - skew * score))
+    Args:
+        first: figures in the order of the prompts.
+        second: the figures of the other set.
+        bootstrap: how to compute intervals.
 
-    return corrected(levels[0]), corrected(levels[1])
+    Raises:
+        InputError: there is no pair, the sets differ in length, or a figure is not finite.
+    """
+    bootstrap = bootstrap or Bootstrap()
+    one, two = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    if len(one) != len(two) or not len(one):
+        raise InputError(f"the sets hold {len(one)} and {len(two)} figures: each pair needs one of both")
+    if not (np.isfinite(one).all() and np.isfinite(two).all()):
+        raise InputError("a figure is not finite: leave texts without a figure out of both sets")
+    larger, smaller = int((two > one).sum()), int((two < one).sum())
+    split = larger + smaller
+    return Comparison(
+        pairs=len(one),
+        first=bootstrap.mean(one),
+        second=bootstrap.mean(two),
+        difference=bootstrap.mean(two - one),
+        larger=larger,
+        smaller=smaller,
+        sign_p_value=float(stats.binomtest(larger, split).pvalue) if split else 1.0,
+    )

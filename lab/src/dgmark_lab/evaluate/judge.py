@@ -5,20 +5,21 @@ It is loaded under the rules for every model: safetensors only, strict about ten
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PretrainedConfig, PreTrainedModel
 
+from dgmark.checkpoint.families import Family
 from dgmark.checkpoint.folder import BUILTIN, Checkpoint, builtin_folder, find_checkpoint, read_object
 from dgmark.checkpoint.tokenizer import Tokenizer, read_tokenizer
 from dgmark.errors import CheckpointFormat, SettingsError
-from dgmark.models.architecture import quantization_of
-from dgmark.models.denoiser import check_values, number_format
+from dgmark.models.architecture import Architecture, auto_class, auto_config, quantization_of
+from dgmark.models.denoiser import CacheMode, Session, check_values, number_format
 from dgmark.models.load import device_named, dtype_named
 from dgmark.models.weights import load_network
-from dgmark_lab.evaluate.causal_lm import ARCHITECTURE
 
 BUILTIN_JUDGE = "builtin"
 
@@ -105,7 +106,7 @@ def load_judge(
     checkpoint, tokenizer = _find(name_or_path, revision)
     network = load_network(
         checkpoint,
-        ARCHITECTURE,
+        _ARCHITECTURE,
         device=target,
         dtype=wanted,
         quantization=quantization,
@@ -130,7 +131,7 @@ def _find(name_or_path: str, revision: str | None) -> tuple[Checkpoint, Tokenize
         config = read_object(builtin_folder("judge") / "config.json")
         tokenizer = read_tokenizer(find_checkpoint(BUILTIN).folder, BUILTIN)  # shared with the built-in model
         return Checkpoint(BUILTIN_JUDGE, builtin_folder("judge"), config), tokenizer
-    ARCHITECTURE.native_config(find_checkpoint(name_or_path, revision))
+    _ARCHITECTURE.native_config(find_checkpoint(name_or_path, revision))
     checkpoint = find_checkpoint(name_or_path, revision, weights=True)
     return checkpoint, read_tokenizer(checkpoint.folder, checkpoint.name)
 
@@ -177,3 +178,23 @@ def _check_causal(judge: Judge) -> None:
     first, second = judge.logits(ids)[:, :-1].float()
     if not (first - second).abs().mean() <= _CAUSAL_TOLERANCE * first.std():
         raise CheckpointFormat(f"{judge.name} attends to later tokens: give an autoregressive model as the judge")
+
+
+# --- the network: any class that transformers knows as AutoModelForCausalLM ---
+
+_FAMILY = Family(
+    name="causal-lm", title="Llama, Gemma and others, as judges", model_types=(), architectures=(), mask_tokens=()
+)
+
+
+def _open(_network: PreTrainedModel, _cache: CacheMode, _mask_id: int, _padding: Tensor | None) -> Session:
+    raise SettingsError("an autoregressive model can only judge texts; decode with a diffusion model")
+
+
+_ARCHITECTURE = Architecture(
+    _FAMILY,
+    partial(auto_config, classes=MODEL_FOR_CAUSAL_LM_MAPPING, kind="autoregressive model"),
+    partial(auto_class, MODEL_FOR_CAUSAL_LM_MAPPING),
+    _open,
+    may_untie=True,
+)

@@ -5,7 +5,7 @@ others. The mean of L/k times their nats is minus a lower bound of the log-likel
 orders, of the answer's log-likelihood in that order. A watermark by decoding order does not change it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb
 
@@ -128,13 +128,3 @@ def _masked_nats(
         nats = functional.cross_entropy(chosen.double(), targets[places], reduction="none")
         sums.append(torch.zeros(len(masked), dtype=nats.dtype, device=nats.device).index_add(0, rows, nats).cpu())
     return torch.cat(sums).numpy()
-
-
-def parts(ids: Sequence[int], context: int) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
-    """Split a long text into pairs (condition, scored part) of half a context each; each token is scored once.
-
-    The sum of the parts' bounds is a bound for the whole text.
-    """
-    half = max(1, context // 2)
-    for start in range(0, len(ids), half):
-        yield ids[max(0, start - (context - half)) : start], ids[start : start + half]

@@ -58,17 +58,14 @@ class Rating(BaseModel):
 
 @dataclass(frozen=True)
 class RatedText:
-    """The rating of one text, or the reason why it has none; `cached` if the answer was on disk."""
+    """The rating of one text, or the reason why it has none."""
 
     rating: Rating | None
     error: str | None = None
-    cached: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON values."""
-        if self.rating is None:
-            return {"error": self.error}
-        return {**self.rating.model_dump(), "cached": self.cached}
+        return {"error": self.error} if self.rating is None else self.rating.model_dump()
 
 
 @dataclass(frozen=True)
@@ -124,14 +121,13 @@ def rate_texts(
 
     Args:
         texts: the texts, without their prompts, as in the paper.
-        endpoint: the endpoint to ask; with its `cache` a second run costs nothing.
+        endpoint: the endpoint to ask.
         workers: how many questions are asked at once.
         bootstrap: how to compute intervals.
 
     Raises:
         InputError: there is no text.
         EndpointError: no text could be rated.
-        MissingExtra: the openai package is not installed.
         SettingsError: no API key is set.
     """
     if not texts:
@@ -168,7 +164,6 @@ def summarise_ratings(rated: Sequence[RatedText], model: str, bootstrap: Bootstr
 def _rate(client: Any, endpoint: Endpoint, text: str) -> RatedText:
     messages = [{"role": "system", "content": PROMPT}, {"role": "user", "content": well_formed(text)}]
     try:
-        rating, cached = ask(client, endpoint, messages, read_rating)
+        return RatedText(ask(client, endpoint, messages, read_rating))
     except EndpointError as error:
         return RatedText(None, str(error))
-    return RatedText(rating, cached=cached)

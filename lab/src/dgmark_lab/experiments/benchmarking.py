@@ -8,9 +8,7 @@ from typing import Any
 from dgmark.errors import InputError
 from dgmark.models.denoiser import traits_of
 from dgmark.rows.jsonl import Row
-from dgmark_lab.evaluate.benchmarks import TaskSettings, headline, run_tasks
-from dgmark_lab.evaluate.harness import DiffusionLM, HarnessSettings
-from dgmark_lab.evaluate.presets import PRESETS
+from dgmark_lab.evaluate.benchmarks import PRESETS, DiffusionLM, HarnessSettings, TaskSettings, headline, run_tasks
 from dgmark_lab.experiments.plan import PlannedCell, Subject
 from dgmark_lab.experiments.recipe import versions
 from dgmark_lab.experiments.schemes import load_scheme

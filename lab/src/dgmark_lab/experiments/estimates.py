@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from dgmark_lab.evaluate.intervals import FEWEST, Bootstrap, Interval
+from dgmark_lab.evaluate.intervals import MIN_TEXTS, Bootstrap, Interval
 
 _Z = 1.959963984540054  # the normal quantile of 0.975
 _AUC_RESAMPLES = 500
@@ -44,7 +44,7 @@ def median(values: Float[np.ndarray, " n"]) -> Estimate:
 
 def quantile(values: Float[np.ndarray, " n"], level: float) -> Estimate:
     """Estimate a quantile with a bootstrap interval."""
-    return _of(_BOOTSTRAP.interval(lambda drawn: np.quantile(values[drawn], level, axis=1), len(values)), len(values))
+    return _of(_BOOTSTRAP.interval(lambda drawn: np.quantile(values[drawn], level, axis=-1), len(values)), len(values))
 
 
 def mean(values: Float[np.ndarray, " n"]) -> Estimate:
@@ -69,7 +69,7 @@ def auc(marked: Float[np.ndarray, " n"], unmarked: Float[np.ndarray, " m"]) -> E
     number of texts shows how certain that is.
     """
     wins = _ordered(marked, unmarked)
-    if min(wins.shape) < FEWEST:
+    if min(wins.shape) < MIN_TEXTS:
         return Estimate(float(wins.mean()), math.nan, math.nan, len(marked))
     rng = np.random.default_rng(0)
     draws = [

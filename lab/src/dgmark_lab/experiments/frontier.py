@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from dgmark_lab.evaluate.intervals import FEWEST
+from dgmark_lab.evaluate.intervals import MIN_TEXTS
 from dgmark_lab.experiments.estimates import Estimate, share
 
 # nine texts in ten are less perplexing than this one
@@ -147,7 +147,7 @@ def _interpolated(
 
 
 def _estimate(value: float, draws: Float[np.ndarray, " draws"], count: int) -> Estimate:
-    if count < FEWEST:
+    if count < MIN_TEXTS:
         return Estimate(value, np.nan, np.nan, count)
     low, high = np.quantile(draws, _LEVELS)
     return Estimate(value, float(low), float(high), count)

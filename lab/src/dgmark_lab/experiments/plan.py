@@ -106,7 +106,7 @@ def plan_cell(
         config = DecodeConfig.of(subject.model, **{**settings, **_shortening(config, length)})
     key.check_model(subject.model)
     own_key = cell_key(key, cell.key)
-    steering_of(subject.model, None if scheme is None else own_key, scheme).check(config)
+    steering_of(subject.model, None if cell.scheme is None else own_key, scheme).check(config)
     traits = traits_of(subject.model)
     return PlannedCell(
         cell=cell,

@@ -6,9 +6,9 @@ from typing import Any
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import Detector
 from dgmark.detection.result import Scorer
+from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab import baselines
-from dgmark_lab.baselines import Scheme
+from dgmark_lab.baselines import Baseline, baseline
 
 DGMARK = "dgmark"
 
@@ -16,13 +16,15 @@ DGMARK = "dgmark"
 _FPR = 1e-4
 
 
-def load_scheme(name: str | None, options: Mapping[str, Any]) -> Scheme | None:
-    """Load a scheme with its options; None stays None.
+def load_scheme(name: str | None, options: Mapping[str, Any]) -> Baseline | None:
+    """Load a baseline with its options; None for no scheme and for dgMARK itself, which has no options.
 
     Raises:
         SettingsError: no scheme or option has this name.
     """
-    return None if name is None else baselines.scheme(name, **options)
+    if name == DGMARK and options:
+        raise SettingsError(f"scheme {DGMARK} has no option {', '.join(options)}: its key holds its settings")
+    return None if name in (None, DGMARK) else baseline(str(name), **options)
 
 
 def scheme_options(name: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,7 +46,7 @@ def scorer(
     `deployed` it assumes nothing, like `dgmark detect` (mode auto). The other schemes make no such difference.
     """
     scheme = load_scheme(name, options)
-    if scheme is not None and name != DGMARK:
+    if scheme is not None:
         return scheme.detector(key, fpr=_FPR, tokenizer=tokenizer)
     if deployed:
         return Detector(key, tokenizer=tokenizer, fpr=_FPR)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dgmark.rows.jsonl import Row
-from dgmark_lab.evaluate.repetition import repeated_ngrams
+from dgmark_lab.evaluate.diversity import repeated_ngrams
 from dgmark_lab.experiments.cells import CellRows, Scores
 from dgmark_lab.experiments.estimates import Estimate, auc, mean, median, perplexity, share
 from dgmark_lab.experiments.figures import Panel, Scale, rows_figure

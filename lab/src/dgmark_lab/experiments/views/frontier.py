@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from dgmark_lab.evaluate.repetition import distinct_ngrams, repeated_ngrams, token_entropy
+from dgmark_lab.evaluate.diversity import distinct_ngrams, repeated_ngrams, token_entropy
 from dgmark_lab.experiments.cells import CellRows
 from dgmark_lab.experiments.estimates import Estimate, mean, perplexity, quantile, share
 from dgmark_lab.experiments.figures import Curve, Points, frontier_figure, points_figure

@@ -19,7 +19,7 @@ from dgmark.checkpoint.families import BLOCK_LLAMA
 from dgmark.checkpoint.tokenizer import read_tokenizer
 from dgmark.cli.console import stderr
 from dgmark.rows.row_file import RowFile
-from dgmark_lab.evaluate.repetition import repeated_ngrams
+from dgmark_lab.evaluate.diversity import repeated_ngrams
 from dgmark_lab.training.narrator.config import OwnTexts, Sampling
 
 REQUESTS = Path(__file__).parent / "requests.toml"

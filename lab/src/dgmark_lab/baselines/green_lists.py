@@ -1,0 +1,303 @@
+"""KGW, Unigram and DMark: a keyed hash makes some (context, token) pairs green, and green tokens are favoured.
+
+Over random keys the distinct pairs of a text are independent, and each is green with probability gamma. So given the
+text, the number of green pairs is a sum of independent terms, each 0 or a pair's multiplicity, like dgMARK's own
+matches (`match_null.MatchNull`).
+"""
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from pydantic import AfterValidator, Field
+from pydantic.dataclasses import dataclass
+from scipy.stats import norm
+from torch import Tensor
+
+from dgmark.decode.steering import Steering, View
+from dgmark.detection.alpha_spending import SMALLEST_P
+from dgmark.detection.exact_test import MatchNull
+from dgmark.models.denoiser import Denoiser, traits_of
+from dgmark.watermark.key import WatermarkKey
+from dgmark_lab.baselines.base import Baseline, Score
+from dgmark_lab.baselines.prf import HashKey, states, threshold, uniform_bits
+
+# gamma is a/b with b up to this: the null puts a pair on one of b equally likely lists, of which a are green
+_MAX_DENOMINATOR = 64
+# bytes of cached rows, and words hashed at once
+_CACHED_BYTES = 2**26
+_AT_ONCE = 2**17
+
+Form = Literal["normal", "predictive", "bidirectional", "predictive-bidirectional"]
+
+
+def _fraction(gamma: float) -> Fraction:
+    return Fraction(gamma).limit_denominator(_MAX_DENOMINATOR)
+
+
+def _check_fraction(gamma: float) -> float:
+    if abs(float(_fraction(gamma)) - gamma) > 1e-12:
+        raise ValueError(
+            f"the exact null needs a fraction with a denominator up to {_MAX_DENOMINATOR}: use the nearest one, "
+            f"{float(_fraction(gamma))!r}"
+        )
+    return gamma
+
+
+# share of green pairs
+Gamma = Annotated[float, Field(gt=0, lt=1), AfterValidator(_check_fraction)]
+# bias on the logits
+Delta = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
+
+
+# --- detecting ---
+
+
+def is_green(
+    hash_key: HashKey, contexts: Int[np.ndarray, " n"], tokens: Int[np.ndarray, " n"], gamma: float
+) -> Bool[np.ndarray, " n"]:
+    """Return whether each token is on the green list of its context."""
+    green: Bool[np.ndarray, " n"] = uniform_bits(states(hash_key, contexts), tokens) < threshold(gamma)
+    return green
+
+
+def green_null(counts: Int[np.ndarray, " pairs"], gamma: float) -> MatchNull:
+    """Return the null of the green count, over random keys, for pairs with these multiplicities."""
+    share = _fraction(gamma)
+    sizes = np.bincount(counts, minlength=1)
+    sizes[0] = 0
+    present = sizes.nonzero()[0]
+    kinds = np.zeros((len(present), share.denominator), dtype=np.int64)
+    kinds[:, share.denominator - share.numerator :] = present[:, None]
+    return MatchNull(kinds, sizes[present], 0)
+
+
+def score_pairs(
+    hash_key: HashKey,
+    contexts: Int[np.ndarray, " n"],
+    tokens: Int[np.ndarray, " n"],
+    gamma: float,
+    fpr: float,
+    *,
+    repeats: bool,
+    published: Literal["normal", "exact"] = "normal",
+) -> Score:
+    """Compare the number of green (context, token) pairs with its exact null.
+
+    Args:
+        hash_key: the baseline's hash key.
+        contexts: the context of each token.
+        tokens: the tokens.
+        gamma: share of green pairs.
+        fpr: the false-positive rate.
+        repeats: count a pair at every occurrence, not once.
+        published: the published p-value is that of the z-test, or of the exact null.
+    """
+    (contexts, tokens), counts = np.unique(np.stack([contexts, tokens]), axis=1, return_counts=True)
+    if not repeats:
+        counts = np.ones_like(counts)
+    scored, matched = int(counts.sum()), int(counts[is_green(hash_key, contexts, tokens, gamma)].sum())
+    z_score = (matched - gamma * scored) / math.sqrt(scored * gamma * (1 - gamma)) if scored else 0.0
+    null = green_null(counts, gamma)
+    p_value = null.tail(matched)
+    # a typical mark turns half of the tokens green that would not be green by chance
+    typical = min(math.ceil(scored * (1 + gamma) / 2), null.largest)
+    p_normal = max(SMALLEST_P, float(norm.sf(z_score))) if scored else 1.0
+    return Score(
+        scored=scored,
+        matched=matched,
+        z_score=z_score,
+        p_value=p_value,
+        p_published=p_normal if published == "normal" else p_value,
+        detectable=p_value <= fpr or null.tail(typical) <= fpr,
+    )
+
+
+def bigrams(
+    ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]
+) -> tuple[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]]:
+    """Return the left and the right tokens of adjacent pairs (with no special token between)."""
+    adjacent = np.diff(positions) == 1
+    return ids[:-1][adjacent], ids[1:][adjacent]
+
+
+# --- marking ---
+
+
+class GreenRows:
+    """Rows of the green relation B[left, right] over the vocabulary, computed when first needed and then cached.
+
+    One step needs nearly the same rows as the step before. The whole relation would be too large to keep.
+    """
+
+    def __init__(
+        self, hash_key: HashKey, gamma: float, model: Denoiser, side: Literal["left", "right"] = "left"
+    ) -> None:
+        self._hash_key = hash_key
+        self._limit = threshold(gamma)
+        self._side = side
+        self._vocabulary = torch.arange(model.vocab_size, device=traits_of(model).device)
+        self._rows: dict[int, Tensor] = {}
+
+    def compute(self, tokens: Int[Tensor, " n"]) -> Bool[Tensor, "n vocab"]:
+        """Compute the row of each token, which is on this side of the pair."""
+        one, other = tokens[:, None], self._vocabulary
+        left, right = (one, other) if self._side == "left" else (other, one)
+        rows: Bool[Tensor, "n vocab"] = uniform_bits(states(self._hash_key, left), right) < self._limit
+        return rows
+
+    def __call__(self, tokens: Int[Tensor, " n"]) -> Bool[Tensor, "n vocab"]:
+        """Return the row of each token."""
+        wanted, vocab = tokens.tolist(), len(self._vocabulary)
+        missing = [token for token in dict.fromkeys(wanted) if token not in self._rows]
+        if len(self._rows) + len(missing) > _CACHED_BYTES // vocab:
+            self._rows.clear()
+            missing = list(dict.fromkeys(wanted))
+        for part in torch.split(torch.tensor(missing, device=tokens.device, dtype=torch.long), 1 + _AT_ONCE // vocab):
+            self._rows.update(zip(part.tolist(), self.compute(part), strict=True))
+        return torch.stack([self._rows[token] for token in wanted])
+
+
+def add_rows(logits: Float[Tensor, "k vocab"], tokens: Int[Tensor, " k"], rows: GreenRows, delta: float) -> None:
+    """Add `delta` to the green tokens of each row's neighbour, in place; -1 stands for an unknown neighbour."""
+    known = (tokens >= 0).nonzero()[:, 0]
+    if len(known):
+        logits.index_add_(0, known, rows(tokens[known]).to(logits.dtype), alpha=delta)
+
+
+def position_bias(table: Float[np.ndarray, "period vocab"], model: Denoiser) -> Steering:
+    """Return a steering that adds row `position % period` of a table to the logits of each position."""
+    rows = torch.from_numpy(table.astype(np.float32)).to(traits_of(model).device)
+
+    def bias(view: View) -> Tensor:
+        row = (view.positions % len(rows))[view.masked.nonzero()[:, 1]]
+        return view.logits_to_propose().add_(rows[row])
+
+    return Steering(bias=bias)
+
+
+# --- the baselines ---
+
+
+@dataclass(frozen=True)
+class Kgw(Baseline):
+    """KGW: tokens on the green list of the token to their left are biased.
+
+    Kirchenbauer et al., ICML 2023, Algorithm 2, with a context of one token. By default it decodes left to right, as in
+    dgMARK's paper. Under any other strategy a position is biased only once its left neighbour is committed: the naive
+    order-agnostic form.
+
+    Attributes:
+        gamma: share of green tokens.
+        delta: bias on the logits of green tokens.
+    """
+
+    gamma: Gamma = 0.5
+    delta: Delta = 2.0
+
+    name: ClassVar[str] = "kgw"
+    defaults: ClassVar[Mapping[str, Any]] = MappingProxyType({"strategy": "left_to_right"})
+
+    def steering(self, key: WatermarkKey, model: Denoiser) -> Steering:
+        """A bias where the left neighbour is committed; the first position's neighbour is the prompt's last token."""
+        rows = GreenRows(self.hash_key(key), self.gamma, model)
+
+        def bias(view: View) -> Tensor:
+            logits = view.logits_to_propose()
+            add_rows(logits, view.neighbours(-1)[view.masked], rows, self.delta)
+            return logits
+
+        return Steering(bias=bias)
+
+    def score(
+        self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
+    ) -> Score:
+        """Score the distinct (left neighbour, token) pairs. Published: their z-test (lm-watermarking's default)."""
+        return score_pairs(self.hash_key(key), *bigrams(ids, positions), self.gamma, fpr, repeats=False)
+
+
+@dataclass(frozen=True)
+class Unigram(Baseline):
+    """Unigram: tokens on the key's one green list are biased everywhere (Zhao et al., ICLR 2024).
+
+    Attributes:
+        gamma: share of green tokens.
+        delta: bias on the logits of green tokens.
+    """
+
+    gamma: Gamma = 0.5
+    delta: Delta = 2.0
+
+    name: ClassVar[str] = "unigram"
+
+    def steering(self, key: WatermarkKey, model: Denoiser) -> Steering:
+        """The same bias at every position."""
+        every = np.arange(model.vocab_size)
+        green = is_green(self.hash_key(key), np.zeros_like(every), every, self.gamma)
+        return position_bias(green[None] * self.delta, model)
+
+    def score(
+        self,
+        key: WatermarkKey,
+        ids: Int[np.ndarray, " n"],
+        positions: Int[np.ndarray, " n"],  # noqa: ARG002
+        fpr: float,
+    ) -> Score:
+        """Score every token. Published: the z-test, which assumes independent tokens."""
+        return score_pairs(self.hash_key(key), np.zeros_like(ids), ids, self.gamma, fpr, repeats=True)
+
+
+@dataclass(frozen=True)
+class DMark(Baseline):
+    """DMark: some (left, right) pairs of tokens are green, and a position is biased by its known neighbours.
+
+    Wu et al. 2025.
+
+    Attributes:
+        gamma: share of green pairs.
+        delta: bias on the logits of tokens that make a pair green, added once for each side.
+        form: "normal" uses the left neighbour if it is committed; "predictive" predicts its likeliest token where it
+            is masked; "bidirectional" uses the committed neighbours on both sides; "predictive-bidirectional" also
+            predicts the left one where neither is committed.
+    """
+
+    gamma: Gamma = 0.5
+    delta: Delta = 2.0
+    form: Form = "predictive-bidirectional"
+
+    name: ClassVar[str] = "dmark"
+
+    def steering(self, key: WatermarkKey, model: Denoiser) -> Steering:
+        """A bias by the relation's row for a left neighbour, and by its column for a right one."""
+        left_rows = GreenRows(self.hash_key(key), self.gamma, model)
+        right_rows = GreenRows(self.hash_key(key), self.gamma, model, "right")
+        both_sides = self.form.endswith("bidirectional")
+
+        def bias(view: View) -> Tensor:
+            logits, left, right = view.logits_to_propose(), view.neighbours(-1), view.neighbours(1)
+            if not both_sides:
+                right = torch.full_like(left, -1)
+            if self.form.startswith("predictive"):
+                left = torch.where((left < 0) & (right < 0), _predicted_left(view), left)
+            add_rows(logits, left[view.masked], left_rows, self.delta)
+            add_rows(logits, right[view.masked], right_rows, self.delta)
+            return logits
+
+        return Steering(bias=bias)
+
+    def score(
+        self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
+    ) -> Score:
+        """Score all (left, right) pairs, repeated ones included. Published: the z-test, which assumes independence."""
+        return score_pairs(self.hash_key(key), *bigrams(ids, positions), self.gamma, fpr, repeats=True)
+
+
+def _predicted_left(view: View) -> Int[Tensor, "canvases window"]:
+    """Return the most likely token of the position to the left, or -1 if that is outside the window."""
+    likeliest = view.logits.index_fill(-1, view.forbidden, -torch.inf).argmax(-1)
+    return torch.nn.functional.pad(likeliest[:, :-1], (1, 0), value=-1)

@@ -1,0 +1,58 @@
+"""Attacks and baselines are classes with options: they are made by name, with options in Python or as text."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from dgmark.errors import SettingsError
+
+Kind = TypeVar("Kind")
+
+
+def make(kind: type[Kind], title: str, options: Mapping[str, Any]) -> Kind:
+    """Return an instance of a pydantic dataclass. Text is read as a value of the option's type.
+
+    Args:
+        kind: the class.
+        title: what it is, such as "attack crop".
+        options: fields of the class; the others have their defaults.
+
+    Raises:
+        SettingsError: no option has this name, or a value is invalid.
+    """
+    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    unknown = sorted(options.keys() - set(known))
+    if unknown:
+        raise SettingsError(f"{title} has no option {', '.join(unknown)}; its options are: {', '.join(known)}")
+    try:
+        return kind(**options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0]) if first["loc"] else ""
+        reason = first["msg"].removeprefix("Value error, ")
+        raise SettingsError(f"option {name} of {title} is {options.get(name)!r}: {reason}") from None
+
+
+def parse_options(texts: Sequence[str]) -> dict[str, str]:
+    """Split options written as NAME=VALUE. Names may have dashes or underscores.
+
+    Raises:
+        SettingsError: a text has no "=", or an option is given twice.
+    """
+    options: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals:
+            raise SettingsError(f"option {text!r} is not NAME=VALUE: write it as {text}=VALUE")
+        if name in options:
+            raise SettingsError(f"option {name} is given twice")
+        options[name] = value.strip()
+    return options
+
+
+def summary_of(kind: type[Any]) -> str:
+    """The first line of a class's docstring."""
+    return (kind.__doc__ or "").splitlines()[0]
