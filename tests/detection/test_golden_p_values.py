@@ -101,8 +101,6 @@ def figures() -> dict[str, Figures]:
                 found[f"{name}/{text}/{said}"] = chosen(asdict(detection))
         marked_spans = Detector(key, tokenizer=tokenizer).spans(corpus_of(key)["mixed"])
         found[f"{name}/mixed/spans"] = {"spans": [without_subkey(span) for span in marked_spans]}
-        window = Detector(key, tokenizer=tokenizer).windows(corpus_of(key)["weak"])
-        found[f"{name}/weak/windows"] = asdict(window)
         only = Detector(key, tokenizer=tokenizer).detect(corpus_of(key)["mixed"], only=[(10, 40), (150, 260)])
         found[f"{name}/mixed/only"] = chosen(asdict(only))
     for title, text in prose().items():

@@ -334,14 +334,6 @@ def test_tokens_are_shown_under_the_sub_key() -> None:
     assert sum(map(bool, matched)) == found.num_tokens_matched
 
 
-def test_windows_are_those_of_the_likeliest_sub_key_and_pay_for_all() -> None:
-    key = known_key("windows", subkeys=64)
-    ids = marked_ids(key.subkey(5), 150)
-    whole, alone = (Detector(k, tokenizer=builtin_tokenizer()).windows(ids) for k in (key, key.subkey(5)))
-    assert whole.z_scores == alone.z_scores
-    assert whole.p_value == min(1, 64 * alone.p_value)
-
-
 @pytest.mark.usefixtures("fast")
 def test_two_responses_pasted_together_are_two_spans_with_their_sub_keys() -> None:
     key = known_key("pasted", subkeys=64)
@@ -389,7 +381,6 @@ def test_what_is_asked_of_a_detected_text_needs_no_second_scan(monkeypatch: pyte
     found = detector.detect(ids)
     scanned = (
         detector.limits(ids, [0.01, 1e-4]),
-        detector.windows(ids),
         detector.matched(ids, np.arange(200), replace(found, subkey_tested=None)).tolist(),
     )
     assert found.verdict == "not_detected"
@@ -400,7 +391,6 @@ def test_what_is_asked_of_a_detected_text_needs_no_second_scan(monkeypatch: pyte
     monkeypatch.setattr(SubkeySearch, "likeliest", refuse)
     assert scanned == (
         detector.limits(ids, [0.01, 1e-4], found),
-        detector.windows(ids, detection=found),
         detector.matched(ids, np.arange(200), found).tolist(),
     )
     assert "subkey_tested" not in found.to_row("a", payload=True)

@@ -46,8 +46,6 @@ CALLS: dict[str, tuple[Callable[[Any], object], Callable[[Any], bool]]] = {
     ),
     "only": (lambda value: detector().detect("The king.", only=value), lambda value: value is None),
     "spans": (lambda value: detector().spans(value), lambda value: value == (1, 2, 3)),
-    "windows": (lambda value: detector().windows(value), lambda value: value == (1, 2, 3)),
-    "window": (lambda value: detector().windows("The king went.", window=value), lambda value: value == 10**30),
     "tokens": (lambda value: detector().tokens("The king.", value), lambda _: False),
     "keyring": (Keyring, lambda _: False),
     "keyring's fpr": (lambda value: Keyring([KEY], fpr=value), lambda _: False),

@@ -14,15 +14,7 @@ from jaxtyping import Bool, Int
 
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.alpha_spending import UNCHANGED, adjusted_p, bonferroni_p, shares_of
-from dgmark.detection.edit_test import (
-    DEFAULT_WINDOW,
-    WindowTest,
-    aligned_test,
-    aligned_tokens,
-    edited_fraction,
-    window_statistic,
-    window_test,
-)
+from dgmark.detection.edit_test import aligned_test, aligned_tokens, edited_fraction, window_statistic
 from dgmark.detection.exact_test import ExactTest, Hypothesis, z_score
 from dgmark.detection.key_search import SubkeySearch
 from dgmark.detection.normalise import check_steps, normalise
@@ -316,28 +308,6 @@ class Detector(KeyTest):
             )
             for subkey, span in find_spans(self.key, tokens, self.fpr)
         )
-
-    def windows(
-        self, text_or_ids: TextOrIds, window: int = DEFAULT_WINDOW, detection: Detection | None = None
-    ) -> WindowTest:
-        """The paper's sliding-window statistic of a text, for comparison, with a p-value from drawn keys.
-
-        With sub-keys, that of the likeliest one, whose p-value pays for all.
-
-        Args:
-            text_or_ids: the text or ids.
-            window: number of tokens in a window.
-            detection: the text's detection by this key, if it is known: it spares the scan of all sub-keys.
-
-        Raises:
-            SettingsError: the window is shorter than 1 token.
-        """
-        if whole("window", window) < 1:
-            raise SettingsError(f"window {window} is not at least 1 token")
-        tokens = self.reader.read(text_or_ids)
-        key = self.likeliest(tokens, detection)
-        test = window_test(key.tables, tokens.ids, tokens.positions, window=window)
-        return replace(test, p_value=bonferroni_p(test.p_value, self.tried))
 
     def tokens(self, text: str, detection: Detection) -> list[ScoredToken]:
         """Each token of `text`, and whether it matches at the shift of `detection`, for display.

@@ -1,13 +1,12 @@
-"""The tests for text that may have been edited: the alignment test, its quick screen, and the paper's windows.
+"""The test for text that may have been edited, by alignment, and the paper's sliding windows for comparison.
 
-The alignment test's statistic is a likelihood ratio (`importance_sampling.py`). Keys are drawn from a proposal and not
+Its statistic is a likelihood ratio (`importance_sampling.py`). Keys are drawn from a proposal and not
 at random, so that many of them do as well as the real key, and each counts by the ratio of its chance at random to its
 chance of being drawn. With the real key among them, the sum is a valid p-value for any number of draws (Harrison 2012).
 The draws depend on the text only. Knows tokens and their positions only.
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
@@ -28,8 +27,8 @@ MAX_TOKENS, MAX_CELLS = 16_384, 2**18
 SHORTEST = 8
 STRENGTHS = (0.4, 0.8)
 DEFAULT_WINDOW = 8
-# matches in memory at once: of the block statistic, and of the windows
-_BLOCKS_AT_ONCE, _WINDOWS_AT_ONCE = 2**22, 2**24
+# matches in memory at once
+_AT_ONCE = 2**22
 
 
 def aligned_tokens(spec: WatermarkSpec) -> int:
@@ -104,44 +103,40 @@ def block_statistics(
     groups: UInt8[np.ndarray, "rows keys"],
     wanted: UInt8[np.ndarray, "n states keys"] | None = None,
 ) -> Float[np.ndarray, " keys"]:
-    """Natural logarithm of the block statistic under each of several keys.
+    """Natural logarithm of the block statistic under each of several keys: a quick look at many keys at once.
+
+    The text is cut into blocks, in each of which the phase is taken to be constant. The statistic is the likelihood
+    ratio of that, averaged over the phases of each block, over a few lengths of the blocks, and over two strengths.
 
     Args:
-        model: the alignment of the text.
+        model: the hidden Markov model of the text.
         groups: each key's group of each row of `model.distinct`.
         wanted: each key's own residues, if the keys' position codes differ; `model.wanted` by default.
     """
-    mirrored = model.mirrored and wanted is None
-    size = max(1, _BLOCKS_AT_ONCE // max(1, model.wanted.size))
+    size = max(1, _AT_ONCE // max(1, model.wanted.size))
     parts = []
     for begin in range(0, groups.shape[1], size):
         part = slice(begin, begin + size)
         residues = model.wanted[..., None] if wanted is None else wanted[..., part]
-        if mirrored:
-            residues = residues[:, :1]
-        parts.append(_of_matches(groups[:, part][model.items] == residues, model.modulus, mirrored=mirrored))
+        parts.append(_of_matches(groups[:, part][model.items] == residues, model.modulus))
     return np.concatenate(parts) if parts else np.zeros(0)
 
 
-def _of_matches(matched: np.ndarray, modulus: int, *, mirrored: bool) -> Float[np.ndarray, " keys"]:
-    """The statistic from (n, states, keys) matches; of two phases in which opposite tokens match, one is given."""
+def _of_matches(matched: Bool[np.ndarray, "n states keys"], modulus: int) -> Float[np.ndarray, " keys"]:
+    """The block statistic from each token's matches."""
     n = len(matched)
     if not n:
         return np.zeros(matched.shape[2])
-    edges = np.arange(0, n, SHORTEST)
-    counts = np.add.reduceat(matched.view(np.uint8), edges, axis=0, dtype=np.uint8).astype(np.int32)
-    sizes = np.minimum(SHORTEST, n - edges)
+    counts = np.add.reduceat(matched, np.arange(0, n, SHORTEST), axis=0, dtype=np.int32)
     logs = []
     while True:
         for strength in STRENGTHS:
             missed = np.log1p(-strength)
             gain = np.log1p((modulus - 1) * strength) - missed
-            ratios = _of_mirrored(counts, sizes, gain) if mirrored else log_mean_over_states(counts * gain)
-            logs.append(ratios.sum(axis=0) + missed * n)
-        if len(sizes) == 1:
+            logs.append(log_mean_over_states(counts * gain).sum(axis=0) + missed * n)
+        if len(counts) == 1:
             break
-        pairs = np.arange(0, len(sizes), 2)
-        counts, sizes = np.add.reduceat(counts, pairs, axis=0), np.add.reduceat(sizes, pairs)
+        counts = np.add.reduceat(counts, np.arange(0, len(counts), 2), axis=0)
     total: Float[np.ndarray, " keys"] = np.logaddexp.reduce(logs, axis=0) - np.log(len(logs))
     return total
 
@@ -150,35 +145,6 @@ def log_mean_over_states(values: Float[np.ndarray, "blocks states keys"]) -> Flo
     """Logarithm of the mean over the states."""
     best = values.max(axis=1)
     return np.asarray(np.log(np.exp(values - best[:, None]).mean(axis=1)) + best)
-
-
-def _of_mirrored(
-    counts: Int[np.ndarray, "blocks 1 keys"], sizes: Int[np.ndarray, " blocks"], gain: float
-) -> Float[np.ndarray, "blocks keys"]:
-    """The same for two phases, looked up: what does not match in one of them matches in the other."""
-    ratios = np.empty((len(counts), counts.shape[2]))
-    for size in np.unique(sizes).tolist():
-        possible = np.arange(size + 1)
-        values = log_mean_over_states(np.stack([possible, size - possible], axis=1)[..., None] * gain)[:, 0]
-        ratios[sizes == size] = values[counts[sizes == size, 0]]
-    return ratios
-
-
-@dataclass(frozen=True)
-class WindowTest:
-    """The paper's window statistic of one text.
-
-    Attributes:
-        z_scores: z-score of each of the n - w + 1 windows.
-        statistic: mean of their squares, z_win.
-        p_value: from the statistics of drawn keys; valid for any text.
-        draws: number of drawn keys.
-    """
-
-    z_scores: tuple[float, ...]
-    statistic: float
-    p_value: float
-    draws: int
 
 
 def window_z_scores(
@@ -200,55 +166,3 @@ def window_statistic(
     if not len(scores):
         return np.ones(matched.shape[1:])
     return np.asarray(np.square(scores).sum(axis=0) / len(scores))
-
-
-def window_test(
-    tables: GroupTables,
-    ids: Int[np.ndarray, " n"],
-    positions: Int[np.ndarray, " n"],
-    *,
-    window: int = DEFAULT_WINDOW,
-) -> WindowTest:
-    """The window statistic with its p-value from drawn keys.
-
-    Args:
-        tables: the key's groups and position code.
-        ids: scored token ids.
-        positions: their positions, taken as given. With a plain key at m = 2, a common shift changes nothing.
-        window: number of tokens in a window.
-    """
-    spec = tables.spec
-    matched = tables.groups(ids, positions) == tables.residues(positions)
-    p_value, draws = _p_value(tables, ids, positions, window) if len(ids) >= window else (1.0, 0)
-    return WindowTest(
-        z_scores=tuple(window_z_scores(matched, spec.modulus, window).tolist()),
-        statistic=float(window_statistic(matched, spec.modulus, window)),
-        p_value=p_value,
-        draws=draws,
-    )
-
-
-def _p_value(
-    tables: GroupTables, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], window: int
-) -> tuple[float, int]:
-    """The p-value of the window statistic, and the number of drawn keys.
-
-    A text longer than what alignment reads has its keys drawn at random.
-    """
-    spec = tables.spec
-    random = DeterministicDraws("windows/v3", ids, positions)
-    model = HiddenMarkovModel.of(ids, positions, tables, "start")
-    key, draws = model.groups(tables)[:, None], draws_of(model)
-    if len(ids) <= aligned_tokens(spec):
-        sample = Proposal(model).sample(key, draws, random)
-        groups, weights = sample.groups, sample.weights
-    else:
-        groups = np.concatenate([key, random.groups(len(key), draws, spec.modulus)], axis=1)
-        weights = np.ones(1 + draws)
-    rows, wanted = model.items[:, model.unshifted], model.wanted[:, model.unshifted, None]
-    at_once = max(1, _WINDOWS_AT_ONCE // len(ids))
-    statistics = [
-        window_statistic(groups[:, begin : begin + at_once][rows] == wanted, spec.modulus, window)
-        for begin in range(0, 1 + draws, at_once)
-    ]
-    return bonferroni_p(weighted_rank(np.concatenate(statistics), weights), model.balance(spec)), draws

@@ -139,11 +139,6 @@ class HiddenMarkovModel:
         """Whether a token matches in exactly one of two phases: m = 2, no rotation."""
         return self.modulus == self.states == 2 and self.items.shape[1] == 1
 
-    @property
-    def unshifted(self) -> int:
-        """The column of `items` and the state of a text that begins at position 0."""
-        return REACH if self.items.shape[1] > 1 else 0
-
     def balance(self, spec: WatermarkSpec) -> float:
         """What p-values of this text pay for the balance of a key's group tables."""
         return balance_of(spec, np.unique(self.distinct[:, 1], return_counts=True)[1].tolist())
