@@ -1,6 +1,5 @@
 """Many keys: the right one is named, the p-value pays for their number, and trying many keys finds no false mark."""
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -94,13 +93,11 @@ def test_no_group_table_is_kept() -> None:
 
 
 @pytest.mark.slow
-def test_a_thousand_keys_take_seconds() -> None:
+def test_the_right_one_of_a_thousand_keys_is_found() -> None:
     keys = [known_key(f"thousand {k}") for k in range(1000)]
-    big = ring(keys)
     with unchecked():
-        begin = time.process_time()
-        big.detect(marked_ids(keys[700], 256))
-        assert time.process_time() - begin < 6  # 2 s on an idle machine; docs/detection-numbers.md
+        found = ring(keys).detect(marked_ids(keys[700], 256))
+    assert (found.verdict, found.key_fingerprint) == ("watermarked", keys[700].fingerprint)
 
 
 def test_no_keys_are_refused() -> None:

@@ -23,7 +23,7 @@ PRF: Final = "shake256-rank-v1"
 SECRET_BYTES = 32
 MODULI = range(2, 17)
 MAX_CODE_LENGTH = 64
-# i mod 2 rewards loops: as diverse, its texts have a higher perplexity (docs/decoding-numbers.md)
+# i mod 2 rewards loops: as diverse, its texts have a higher perplexity (lab/docs/results/decoding.md)
 DEFAULT_CODE = 16
 MAX_SUBKEYS = 65_536
 _CODE_DRAWS = 64
