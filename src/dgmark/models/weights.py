@@ -92,7 +92,9 @@ def load_network(
     except CheckpointFormat:
         raise
     except (RuntimeError, SafetensorError, *CONFIG_ERRORS) as error:
-        raise CheckpointFormat(f"{checkpoint.folder} cannot be loaded: {_first_line(error)}") from error
+        raise CheckpointFormat(
+            f"{checkpoint.folder} cannot be loaded ({_first_line(error)}): config.json may not fit the weights"
+        ) from error
     return network
 
 
@@ -173,20 +175,12 @@ def _check_headers(
     _check_experts(native, checkpoint)
     if quantization_of(checkpoint) is not None:
         return  # packed tensors: number formats and sizes differ from the network's
-    sizes = architecture.sizes(config)
-    for name, header in zip(native, headers, strict=True):
-        if header.dtype not in NUMBER_FORMATS and not name.endswith(
-            "position_ids"
-        ):  # a counter that old BERT checkpoints hold
+    for header in headers:
+        # old BERT checkpoints hold a counter of positions
+        if header.dtype not in NUMBER_FORMATS and not header.name.endswith("position_ids"):
             raise CheckpointFormat(
                 f"{folder}: {header.name} holds {header.dtype}; only {', '.join(NUMBER_FORMATS)} are loaded"
             )
-        for pattern, expected in sizes.items():
-            if re.search(pattern, name) and header.shape != expected:
-                raise CheckpointFormat(
-                    f"{folder}: {header.name} has the sizes {list(header.shape)} instead of {list(expected)}; "
-                    "config.json does not fit the weights"
-                )
 
 
 def _check_experts(names: list[str], checkpoint: Checkpoint) -> None:

@@ -15,7 +15,7 @@ from transformers.core_model_loading import Concatenate, MergeModulelist, Split,
 from dgmark.checkpoint.families import LLADA2, LLADA2_BLOCK
 from dgmark.checkpoint.folder import Checkpoint
 from dgmark.errors import CheckpointFormat, SettingsError
-from dgmark.models.architecture import SIZES, Architecture, check_counts, decoder_config, expert_sizes
+from dgmark.models.architecture import SIZES, Architecture, check_counts, decoder_config
 from dgmark.models.denoiser import CacheMode, Session
 from dgmark.models.sessions.causal import BlockCausalSession
 
@@ -130,17 +130,11 @@ def _open(network: PreTrainedModel, cache: CacheMode, mask_id: int, padding: Ten
     return BlockCausalSession(network, cache, block=LLADA2_BLOCK, mask_id=mask_id)
 
 
-def _sizes(config: Any) -> dict[str, tuple[int, ...]]:
-    rows = (config.num_attention_heads + 2 * config.num_key_value_heads) * config.head_dim
-    return {r"\.self_attn\.query_key_value\.weight$": (rows, config.hidden_size), **expert_sizes(config)}
-
-
 ARCHITECTURE = Architecture(
     LLADA2,
     glm4_moe_config,
     lambda _: Llada2Network,
     _open,
     RENAMINGS,
-    sizes=_sizes,
     pads=lambda _: False,
 )

@@ -11,7 +11,7 @@ from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 from dgmark.checkpoint.families import LLADA_MOE
 from dgmark.checkpoint.folder import Checkpoint
 from dgmark.errors import CheckpointFormat
-from dgmark.models.architecture import SIZES, Architecture, check_counts, decoder_config, expert_sizes
+from dgmark.models.architecture import SIZES, Architecture, check_counts, decoder_config
 from dgmark.models.sessions.bidirectional import BidirectionalSession
 
 _FIELDS = (*SIZES, "num_experts", "num_experts_per_tok")
@@ -56,5 +56,4 @@ ARCHITECTURE = Architecture(
     qwen3_moe_config,
     lambda _: Qwen3MoeForCausalLM,
     lambda network, cache, _, padding: BidirectionalSession(network, cache, padding=padding),
-    sizes=expert_sizes,
 )
