@@ -1,9 +1,10 @@
-"""The model worker as the service sees it, without the process: one that cannot load, or hangs; slow readers."""
+"""The model worker as the service sees it, with a worker in this process: one that cannot load, or hangs."""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AsyncExitStack
-from itertools import count
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
@@ -17,44 +18,67 @@ from dgmark.service.jobs import (
     Finished,
     Job,
     Loaded,
+    MessageQueue,
     ModelFacts,
     NotLoaded,
     Stepped,
-    ToWorker,
 )
 from dgmark.service.model_process import ModelProcess
-from dgmark.service.worker_pool import TooSlow
+from dgmark.service.worker_pool import TooSlow, WorkerLost
 
 LOADED = Loaded({"toy": ModelFacts(512, 32, chat=False)})
 BROKEN = NotLoaded(ModelError("the weights are damaged"))
 
 
-class Watched(ModelProcess):
-    """Counts the processes that it would start."""
+class Worker:
+    """A worker that says what the test says."""
 
-    def __init__(self, seconds: float = 60) -> None:
-        self.spawned, self.killed, self.failures = 0, 0, list[DgmarkError]()
-        self.told = list[ToWorker]()
-        super().__init__(
-            {},
-            {},
-            rows=1,
-            batches=1,
-            queue=4,
-            seconds=seconds,
-            on_lost=lambda: None,
-            on_failed=lambda error: self.failures.append(error),
-        )
-
-    def _spawn(self) -> None:
-        self.spawned += 1
-        self._process: Any = self
-
-    def _send(self, message: ToWorker) -> None:
-        self.told.append(message)
+    def __init__(self, connection: Connection) -> None:
+        self.connection, self.pid = Connection(os.dup(connection.fileno())), 1
+        self.killed = False
 
     def kill(self) -> None:
-        self.killed += 1
+        if not self.killed:
+            self.killed = True
+            self.connection.close()
+
+    def join(self) -> None:
+        pass
+
+    async def received(self) -> Any:
+        return await asyncio.to_thread(self.connection.recv)
+
+
+class Watched:
+    """A process, its workers, and the failures that it told of."""
+
+    def __init__(self, seconds: float) -> None:
+        self.workers, self.failures, self.lost = list[Worker](), list[DgmarkError](), list[int]()
+        self.process = ModelProcess(
+            self.launch,
+            rows=1,
+            queue=4,
+            seconds=seconds,
+            on_lost=lambda: self.lost.append(1),
+            on_failed=self.failures.append,
+        )
+
+    def launch(self, connection: Connection) -> Any:
+        self.workers.append(Worker(connection))
+        return self.workers[-1]
+
+
+@asynccontextmanager
+async def watched(*, loaded: bool = True, seconds: float = 60) -> AsyncIterator[Watched]:
+    made = Watched(seconds)
+    await made.process.start()
+    try:
+        if loaded:
+            made.workers[0].connection.send(LOADED)
+            await until(lambda: made.process.ready)
+        yield made
+    finally:
+        made.process.close()
 
 
 async def until(what: Callable[[], bool]) -> None:
@@ -65,48 +89,10 @@ async def until(what: Callable[[], bool]) -> None:
     raise AssertionError("it did not happen")
 
 
-def test_a_model_that_cannot_be_loaded_at_the_start_is_told_once_and_not_tried_again() -> None:
-    async def run() -> None:
-        process = Watched()
-        await process.start()
-        process._on_message(BROKEN)
-        process._lost()
-        await asyncio.sleep(0.05)
-        assert (process.spawned, process.failures) == (1, [BROKEN.why])
-        dead = Watched()
-        await dead.start()
-        dead._lost()
-        assert len(dead.failures) == 1
-
-    asyncio.run(run())
-
-
-def test_a_worker_that_dies_while_it_loads_again_is_started_again_after_growing_pauses(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(model_process, "_FIRST_PAUSE", 0.01)
-
-    async def run() -> None:
-        process = Watched()
-        await process.start()
-        process._on_message(LOADED)
-        process._lost()
-        await until(lambda: process.spawned == 2)
-        pauses = [process._pause]
-        for spawned in (3, 4):
-            if spawned == 3:
-                process._on_message(BROKEN)
-            process._lost()
-            assert not process.ready
-            await until(lambda wanted=spawned: process.spawned == wanted)  # type: ignore[misc]
-            pauses.append(process._pause)
-        assert pauses == [0.01, 0.02, 0.04]
-        process._on_message(LOADED)
-        assert process.ready
-        assert process._pause == 0.01
-        assert not process.failures
-
-    asyncio.run(run())
+async def speak(worker: Worker) -> None:
+    while True:
+        worker.connection.send(Dropped("other"))
+        await asyncio.sleep(0.01)
 
 
 def job(name: str) -> Job:
@@ -117,29 +103,59 @@ def stepped(name: str, number: int) -> Stepped:
     return Stepped(name, number, number // 32, [number], [number + 7], [f" {number}"], f" {number}", number + 1)
 
 
+@pytest.mark.parametrize("says", [True, False])
+def test_a_model_that_cannot_be_loaded_at_the_start_is_not_tried_again(says: bool) -> None:
+    async def run() -> None:
+        async with watched(loaded=False) as made:
+            if says:
+                made.workers[0].connection.send(BROKEN)
+            made.workers[0].kill()
+            await until(lambda: bool(made.failures))
+            await asyncio.sleep(0.05)
+            assert [str(one) for one in made.failures] == [str(BROKEN.why)] if says else len(made.failures) == 1
+            assert (len(made.workers), made.lost) == (1, [])
+
+    asyncio.run(run())
+
+
+def test_a_worker_that_dies_while_it_loads_again_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_process, "_FIRST_PAUSE", 0.01)
+
+    async def run() -> None:
+        async with watched() as made, made.process.run(job("lost")) as messages:
+            made.workers[0].kill()
+            assert isinstance(await messages.get(), WorkerLost)
+            await until(lambda: len(made.workers) == 2)
+            made.workers[1].connection.send(BROKEN)
+            for number in (1, 2):
+                made.workers[number].kill()
+                await until(lambda wanted=number + 2: len(made.workers) == wanted)  # type: ignore[misc]
+                assert not made.process.ready
+            made.workers[3].connection.send(LOADED)
+            await until(lambda: made.process.ready)
+            assert (made.failures, len(made.lost)) == ([], 3)
+
+    asyncio.run(run())
+
+
 def test_a_reader_who_falls_behind_holds_few_steps_and_gets_every_token() -> None:
     async def run() -> None:
-        process = Watched()
-        await process.start()
-        process._on_message(LOADED)
-        async with process.run(job("slow")) as answers:
-            for number in range(5000):
-                process._on_message(stepped("slow", number))
-                assert len(answers) <= MAX_STEPS + 1
-            process._on_message(Finished("slow", "whole", False, 5000, 5000))
-            steps = [await answers.get() for _ in range(MAX_STEPS + 1)]
-            assert [step.step for step in steps if isinstance(step, Stepped)] == [*range(MAX_STEPS), 4999]
-            last: Any = steps[-1]
-            assert last.positions == list(range(MAX_STEPS, 5000))
-            assert last.tokens == [number + 7 for number in last.positions]
-            assert "".join(last.pieces) == last.added == "".join(f" {number}" for number in last.positions)
-            assert (last.joined, last.block) == (5000, 4999 // 32)
-            assert await answers.get() == Finished("slow", "whole", False, 5000, 5000)
-            # a reader who keeps up has each step for itself
-        async with process.run(job("quick")) as answers:
-            for number in range(2 * MAX_STEPS):
-                process._on_message(stepped("quick", number))
-                assert await answers.get() == stepped("quick", number)
+        queue = MessageQueue()
+        for number in range(5000):
+            queue.put(stepped("slow", number))
+            assert len(queue) <= MAX_STEPS + 1
+        queue.put(Finished("slow", "whole", False, 5000, 5000))
+        steps: list[Any] = [await queue.get() for _ in range(MAX_STEPS + 1)]
+        assert [step.step for step in steps] == [*range(MAX_STEPS), 4999]
+        last = steps[-1]
+        assert last.positions == list(range(MAX_STEPS, 5000))
+        assert last.tokens == [number + 7 for number in last.positions]
+        assert "".join(last.pieces) == last.added == "".join(f" {number}" for number in last.positions)
+        assert (last.joined, last.block) == (5000, 4999 // 32)
+        assert await queue.get() == Finished("slow", "whole", False, 5000, 5000)
+        for number in range(2 * MAX_STEPS):  # a reader who keeps up has each step for itself
+            queue.put(stepped("quick", number))
+            assert await queue.get() == stepped("quick", number)
 
     asyncio.run(run())
 
@@ -149,60 +165,33 @@ def test_a_text_has_its_time_and_a_worker_that_hangs_is_ended(hangs: bool) -> No
     seconds = 0.2 if hangs else 1.0  # a machine with much to do must not make a worker that speaks look silent
 
     async def run() -> None:
-        process = Watched(seconds)
-        await process.start()
-        process._on_message(LOADED)
-        numbers = count()
-
-        async def work() -> None:
-            read = 0
-            while True:
-                if not hangs:
-                    process._on_message(stepped("other", next(numbers)))
-                    if Cancel("late") in process.told[read:]:
-                        process._on_message(Dropped("late"))
-                    read = len(process.told)
-                await asyncio.sleep(0.01)
-
-        async with AsyncExitStack() as stack:
-            worker = asyncio.create_task(work())
-            stack.callback(worker.cancel)
-            answers = await stack.enter_async_context(process.run(job("late")))
-            error = await answers.get()
+        async with watched(seconds=seconds) as made:
+            (worker,) = made.workers
+            speaking = asyncio.create_task(speak(worker)) if not hangs else None
+            async with made.process.run(job("late")) as messages:
+                error = await messages.get()
             assert isinstance(error, TooSlow)
             assert f"within {seconds:g} seconds" in str(error)
-            assert process.held == 0
-            assert Cancel("late") in process.told
-            if hangs:
-                await until(lambda: process.killed == 1)
+            assert made.process.held == 0
+            if speaking is None:
+                await until(lambda: worker.killed)
+                return
+            assert [await worker.received(), await worker.received()] == [job("late"), Cancel("late")]
             await asyncio.sleep(0.6 * seconds)
-            assert process.killed == hangs
+            assert not worker.killed
+            speaking.cancel()
 
     asyncio.run(run())
 
 
 def test_a_worker_that_says_nothing_to_whoever_left_is_ended() -> None:
     async def run() -> None:
-        process = Watched(seconds=0.2)
-        await process.start()
-        process._on_message(LOADED)
-        async with process.run(job("left")):
-            pass
-        assert process.told == [job("left"), Cancel("left")]
-        await until(lambda: process.killed == 1)
-
-    asyncio.run(run())
-
-
-def test_a_worker_that_had_nothing_to_say_is_not_ended_when_somebody_leaves_at_once() -> None:
-    async def run() -> None:
-        process = Watched()
-        await process.start()
-        process._on_message(LOADED)
-        process._last_message -= 3600  # for an hour nobody asked for anything
-        async with process.run(job("left")):
-            pass
-        await asyncio.sleep(0.05)
-        assert process.killed == 0
+        async with watched(seconds=2) as made:
+            await asyncio.sleep(1.1)  # for a while nobody asked for anything, which does not count
+            async with made.process.run(job("left")):
+                pass
+            await asyncio.sleep(0.05)
+            assert not made.workers[0].killed
+            await until(lambda: made.workers[0].killed)
 
     asyncio.run(run())

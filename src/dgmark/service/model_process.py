@@ -12,8 +12,9 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from multiprocessing import get_context
+from multiprocessing import Pipe, get_context
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
 from typing import Any
 
@@ -52,10 +53,8 @@ class ModelProcess:
     """A process that writes texts.
 
     Args:
-        models: by the name of each model, the arguments that load it.
-        keys: the keys by name.
+        launch: starts the process; it gets the other end of the connection (see `launch_worker`).
         rows: the most texts that are written at once.
-        batches: the most batches that take turns.
         queue: how many jobs may wait.
         seconds: the longest that a job may take, waiting included. A process that says nothing for half of that while
             somebody waits for a word of it is taken to hang, and another one takes its place.
@@ -69,17 +68,15 @@ class ModelProcess:
 
     def __init__(
         self,
-        models: Mapping[str, Mapping[str, Any]],
-        keys: Mapping[str, WatermarkKey],
+        launch: Callable[[Connection], BaseProcess],
         *,
         rows: int,
-        batches: int,
         queue: int,
         seconds: float,
         on_lost: Callable[[], object],
         on_failed: Callable[[DgmarkError], object],
     ) -> None:
-        self._arguments = (dict(models), dict(keys), rows, batches)
+        self._launch = launch
         self._rows, self._room, self._seconds = rows, rows + queue, seconds
         self._on_lost, self._on_failed = on_lost, on_failed
         self._last_message = time.monotonic()
@@ -112,11 +109,8 @@ class ModelProcess:
         await asyncio.to_thread(self._spawn)
 
     def _spawn(self) -> None:
-        context = get_context("spawn")
-        self._connection, there = context.Pipe()
-        # a daemon ends with this process; if that is killed, the connection breaks, which ends it too
-        self._process = context.Process(target=_work, args=(there, *self._arguments), daemon=True)
-        self._process.start()
+        self._connection, there = Pipe()
+        self._process = self._launch(there)
         there.close()
         threading.Thread(target=self._receive, args=(self._connection,), name="dgmark-receive", daemon=True).start()
 
@@ -252,6 +246,29 @@ class ModelProcess:
         held, self._queues = self._queues, {}
         for messages in held.values():
             messages.put(error)
+
+
+def launch_worker(
+    models: Mapping[str, Mapping[str, Any]],
+    keys: Mapping[str, WatermarkKey],
+    rows: int,
+    batches: int,
+    connection: Connection,
+) -> BaseProcess:
+    """Start a model worker.
+
+    Args:
+        models: by the name of each model, the arguments that load it.
+        keys: the keys by name.
+        rows: the most texts that are written at once.
+        batches: the most batches that take turns.
+        connection: where it gets jobs from, and says what becomes of them.
+    """
+    # a daemon ends with this process; if that is killed, the connection breaks, which ends it too
+    arguments = connection, models, keys, rows, batches
+    process = get_context("spawn").Process(target=_work, args=arguments, daemon=True)
+    process.start()
+    return process
 
 
 def _work(connection: Connection, *arguments: Any) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import named_keys
@@ -11,7 +11,7 @@ from dgmark.errors import DgmarkError
 from dgmark.service.auth import Authenticator
 from dgmark.service.detection_worker import Checker
 from dgmark.service.jobs import ModelFacts
-from dgmark.service.model_process import ModelProcess
+from dgmark.service.model_process import ModelProcess, launch_worker
 from dgmark.service.policy import Offer, offers_of
 from dgmark.service.settings import ServiceSettings
 from dgmark.service.telemetry import AuditLog, Metrics
@@ -100,11 +100,11 @@ class ServiceState:
         settings = self.settings
         if not self.offers:
             return None
+        models = {name: offer.source.loading for name, offer in self.offers.items()}
+        keys = {name: key for offer in self.offers.values() for name, key in offer.keys.items()}
         process = ModelProcess(
-            {name: offer.source.loading for name, offer in self.offers.items()},
-            {name: key for offer in self.offers.values() for name, key in offer.keys.items()},
+            partial(launch_worker, models, keys, settings.rows, settings.batches),
             rows=settings.rows,
-            batches=settings.batches,
             queue=settings.queue,
             seconds=settings.text_seconds,
             on_lost=self.metrics.lost.inc,
