@@ -10,7 +10,6 @@ from starlette.testclient import TestClient
 from dgmark.errors import InputError, KeyFileNotFound, SettingsError
 from dgmark.service.access import PREFIX, TokenFile
 from dgmark.service.app import create_app
-from dgmark.service.auth import _network
 from dgmark.service.schemas import PublicAnswer
 from dgmark.service.settings import ServiceSettings
 from support.command_line import run
@@ -173,13 +172,11 @@ def test_the_public_form_is_limited_by_address_and_by_token(tmp_path: Path) -> N
         assert ask(one) == ask(two) == 429  # the same address
         assert [ask(full) for _ in range(5)] == [200] * 5
         assert client.get("/v1/about").json()["form"] == "public"
+        network = [("2001:db8::1", 200), ("2001:db8::2", 200), ("2001:db8::ffff:3", 200), ("2001:db8::4", 429)]
+        for address, status in (*network, ("2001:db8:0:1::1", 200)):
+            neighbour = TestClient(client.app, "http://localhost", client=(address, 50000))
+            assert neighbour.post("/v1/detect", json={"text": "a"}).status_code == status
         assert client.get("/metrics").status_code == 403
-
-
-def test_an_ipv6_network_is_one_address() -> None:
-    assert _network("2001:db8::1") == _network("2001:db8::ffff:1") != _network("2001:db8:0:1::1")
-    assert _network("192.0.2.1") != _network("192.0.2.2")
-    assert _network("unknown") == "unknown"
 
 
 def test_the_file_keeps_hashes_only_and_is_private(tmp_path: Path) -> None:

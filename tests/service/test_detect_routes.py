@@ -17,7 +17,6 @@ from dgmark.report import SigningKey, verify_report
 from dgmark.service.app import create_app
 from dgmark.service.schemas import BatchAnswer, FullAnswer
 from dgmark.service.settings import ServiceSettings
-from support.fresh_process import run_fresh
 from support.known_keys import known_key
 from support.marked_texts import marked_ids, marked_text
 from support.services import service
@@ -189,19 +188,3 @@ def test_no_answer_holds_a_secret(client: TestClient) -> None:
     answers += [client.post("/v1/detect", json={"text": MARKED, "rates": [0.1], "spans": True}).text]
     for secret in (KEY.secret.hex(), base64.b64encode(KEY.secret).decode(), repr(KEY.secret)):
         assert not any(secret in answer for answer in answers)
-
-
-@pytest.mark.parametrize("text", [PLAIN[:300], "tick tock " * 40, ""])
-def test_limits_are_those_of_a_detection_at_each_rate(text: str) -> None:
-    rates = [0.3, 1e-2, 1e-4, 1e-8, 1e-12]
-    found = [Detector(KEY, fpr=rate).detect(text) for rate in rates]
-    limits = Detector(KEY).limits(text, rates)
-    assert len(set(limits)) >= (2 if text else 1)
-    for limit, detection in zip(limits, found, strict=True):
-        assert detection.verdict == ("not_detected" if limit is None else "uncertain")
-        assert detection.uncertain_because == limit
-
-
-def test_the_service_needs_no_torch() -> None:
-    code = "import sys, dgmark.service.app, dgmark.service.detection_worker; print('torch' in sys.modules)"
-    assert run_fresh(code).strip() == "False"

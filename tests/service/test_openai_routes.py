@@ -12,7 +12,6 @@ import dgmark
 from dgmark.models.load import NetworkDenoiser, load_model
 from dgmark.service.app import create_app
 from dgmark.service.generation_schemas import ChatCompletion, Completion
-from dgmark.service.openai_routes import _readable
 from dgmark.service.settings import ModelSource, ServiceSettings
 from support import tiny_checkpoints
 from support.known_keys import bound_key
@@ -103,12 +102,6 @@ def test_stop_ends_the_text_before_it(served: Served) -> None:
         assert answer.choices[0].text == whole[: whole.index(stop)]
         assert "".join(chunk.choices[0].text for chunk in chunks) == whole[: whole.index(stop)]
         assert answer.choices[0].finish_reason == chunks[-1].choices[0].finish_reason == "stop"
-
-
-def test_the_beginning_of_a_stop_is_held_back() -> None:
-    assert _readable("one two EN", ["END"], "one") == " two "
-    assert _readable("one END two", ["END"], "") == "one "
-    assert _readable("one E", ["END"], "one ") == ""
 
 
 def test_neutral_fields_of_openais_clients_are_accepted(served: Served) -> None:

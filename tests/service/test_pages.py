@@ -1,13 +1,18 @@
-"""The pages Write and Guess in a browser: live, again, stopped, failed, on a phone; skipped without one."""
+"""The pages in a browser: Check, Write and Guess, also on a phone, in the dark and where something fails.
+
+Skipped without a browser.
+"""
 
 import json
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
+from dgmark.report import SigningKey, verify_report
 from dgmark.service.app import create_app
 from dgmark.service.settings import ModelSource, ServiceSettings
 from support.browsers import chromium, serious_faults, watched_page
@@ -17,16 +22,20 @@ from support.services import key_folder, listening
 from support.unmarked_texts import PROSE
 
 pytestmark = pytest.mark.slow
+
 PLAIN = (PROSE / "willows.txt").read_text()[:900]
+MARKED = marked_text(known_key("one"), 150)
+SIGNER = SigningKey.generate()
 EVENTS = {"content-type": "text/event-stream"}
 COUNT = "() => document.querySelectorAll('#marked .cell:not(.blank)').length"
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    keys = key_folder(tmp_path_factory.mktemp("writing"), "one")
+    keys = key_folder(tmp_path_factory.mktemp("pages"), "one", "two")
     model = ModelSource({"name_or_path": "storyteller", "device": "cpu"})
-    with listening(create_app(ServiceSettings(keys=keys, workers=1, models=(model,)))) as address:
+    settings = ServiceSettings(keys, workers=1, signer=SIGNER, models=(model,), generate_keys=("one",))
+    with listening(create_app(settings)) as address:
         yield address
 
 
@@ -37,11 +46,109 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def page(browser: Any, address: str) -> Iterator[Any]:
+def page(browser: Any, address: str, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The page Check, or the one that a mark `page` names."""
     with watched_page(browser, address) as page:
         page.set_default_timeout(60_000)
-        page.goto(f"{address}/write")
+        page.goto(address + getattr(request, "param", "/"))
         yield page
+
+
+writing = pytest.mark.parametrize("page", ["/write"], indirect=True)
+
+
+def check(page: Any, text: str) -> None:
+    page.fill("#text", text)
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector("#submit[aria-disabled=false]")
+
+
+def marked(page: Any) -> list[str]:
+    script = "one => [...one.childNodes].filter(node => node.nodeType === 3).map(node => node.data).join('')"
+    return [mark.evaluate(script) for mark in page.query_selector_all("#scored mark")]
+
+
+def test_a_text_is_checked_and_its_passage_shown(page: Any) -> None:
+    check(page, f"🦔 {PLAIN}{MARKED}{PLAIN}")
+    assert page.inner_text("#heading") in ("Watermark found", "Watermark found in part")
+    (span,) = marked(page)
+    assert len(set(span.split()) & set(MARKED.split())) > 0.8 * len(set(MARKED.split()))
+    assert page.evaluate("document.activeElement.id") == "verdict"
+    assert page.inner_text("#facts").count("\n") >= 4
+
+
+def test_the_slider_changes_the_verdict_without_a_request(page: Any) -> None:
+    check(page, PLAIN[:420])
+    before = len(page.asked)
+    page.focus("#rate")
+    seen = set()
+    for key in ["Home", *["ArrowRight"] * 10]:
+        page.keyboard.press(key)
+        seen.add(page.inner_text("#heading"))
+        assert page.inner_text("#rate-words") in page.get_attribute("#rate", "aria-valuetext")
+    assert seen == {"No watermark found", "Inconclusive"}
+    assert page.inner_text("#rate-words") == "1 in 1 trillion"
+    assert len(page.asked) == before
+
+
+def test_a_document_is_checked_and_its_report_is_signed(page: Any, tmp_path: Path) -> None:
+    document = tmp_path / "essay.html"
+    document.write_text(f"<html><body><p>{MARKED}</p></body></html>")
+    page.set_input_files("#file", document)
+    assert page.is_hidden("#text")
+    page.click("#submit")
+    page.wait_for_selector("#result:not([hidden])")
+    assert page.inner_text("#heading") == "Watermark found"
+    assert "essay.html" in page.inner_text("#about-text")
+    for kind in ("html", "json"):
+        with page.expect_download() as download:
+            page.click(f"[data-format={kind}]")
+        download.value.save_as(tmp_path / f"report.{kind}")
+        verify_report((tmp_path / f"report.{kind}").read_bytes(), SIGNER.to_jwks())
+    fields = json.loads((tmp_path / "report.json").read_bytes())
+    assert (fields["name"], fields["verdict"]) == ("essay.html", "watermarked")
+
+
+def test_a_text_that_is_a_page_stays_a_text(page: Any) -> None:
+    hostile = f"<img src=x onerror=alert(1)><script>document.title='x'</script>{PLAIN}"
+    check(page, hostile)
+    assert page.text_content("#scored") == hostile
+    assert page.query_selector("#scored img, #scored script") is None
+
+
+def test_a_failure_is_never_a_verdict(page: Any, tmp_path: Path) -> None:
+    check(page, MARKED)
+    assert page.is_visible("#result")
+    picture = tmp_path / "scan.png"
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n")
+    page.set_input_files("#file", picture)
+    page.click("#submit")
+    page.wait_for_selector("#problem:not([hidden])")
+    assert "is a picture" in page.inner_text("#problem")
+    assert page.is_hidden("#result")
+    page.click("#remove")
+    check(page, "")
+    assert "no text yet" in page.inner_text("#problem")
+    page.faults.clear()  # the browser reports the answer 422
+
+
+@pytest.mark.parametrize("width", [320, 390])
+def test_a_phone_scrolls_in_one_direction_only(page: Any, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 700})
+    check(page, f"{MARKED} {'x' * 300}")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 360)])
+def test_axe_finds_no_serious_fault(page: Any, scheme: str, width: int) -> None:
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 800})
+    check(page, f"{PLAIN}{MARKED}")
+    assert serious_faults(page) == []
+    check(page, "")
+    assert serious_faults(page) == []
+    page.goto(f"{page.url}about")
+    assert serious_faults(page) == []
 
 
 def event(name: str, **fields: Any) -> str:
@@ -86,6 +193,7 @@ def filled(page: Any, step: int) -> list[int]:
     return list(page.eval_on_selector_all("#marked .cell", script))
 
 
+@writing
 def test_two_texts_fill_in_the_order_of_decoding_and_one_is_checked(page: Any) -> None:
     page.wait_for_selector("#small-model:not([hidden])")
     page.select_option("#length", "64")
@@ -126,6 +234,7 @@ def test_two_texts_fill_in_the_order_of_decoding_and_one_is_checked(page: Any) -
     )
 
 
+@writing
 def test_stop_leaves_what_is_written_and_frees_the_place(page: Any, address: str) -> None:
     page.select_option("#length", "256")
     write(page)
@@ -148,7 +257,7 @@ def test_stop_leaves_what_is_written_and_frees_the_place(page: Any, address: str
 @pytest.mark.parametrize("right", [True, False])
 def test_guessing_is_answered_by_the_detector_and_counted(page: Any, address: str, right: bool) -> None:
     page.goto(f"{address}/guess")
-    written = {True: marked_text(known_key("one"), 150), False: PLAIN}
+    written = {True: MARKED, False: PLAIN}
 
     def answer(route: Any) -> None:
         text = written[route.request.post_data_json["watermark"]]
@@ -195,6 +304,7 @@ def test_a_failure_before_the_first_word_is_told_in_one_place(page: Any, address
     page.faults.clear()  # the browser reports the failed requests
 
 
+@writing
 def test_a_failure_in_the_middle_is_told_beside_what_is_written(page: Any) -> None:
     begun = steps([" one", " two", " three"], [1])
     for rest, told in (
@@ -255,6 +365,7 @@ def test_who_may_not_write_is_asked_for_a_token(page: Any, address: str, path: s
     assert "scope generate" in page.inner_text("#problem")
 
 
+@writing
 @pytest.mark.parametrize(
     ("pieces", "text"),
     [
@@ -274,8 +385,11 @@ def test_the_finished_text_is_the_services_own(page: Any, pieces: list[str], tex
     assert page.evaluate(COUNT) == 0
 
 
+@writing
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 320)])
-def test_axe_finds_no_serious_fault_and_a_phone_scrolls_in_one_direction(page: Any, scheme: str, width: int) -> None:
+def test_axe_finds_none_while_a_text_is_written_and_a_phone_scrolls_in_one_direction(
+    page: Any, scheme: str, width: int
+) -> None:
     page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     page.set_viewport_size({"width": width, "height": 800})
     pieces = [f" word{number}" for number in range(40)]
