@@ -159,7 +159,7 @@ function renderText(spans, at) {
       const words = shown.characters.slice(one.start, one.end).join("").split(/\s+/).filter(Boolean).join(" ");
       const link = make("a", "", `“${words.length > 160 ? `${words.slice(0, 159).trimEnd()}…` : words}”`);
       link.href = `#span-${index + 1}`;
-      const rare = one.rarity ? `; chance chance without the key at most ${one.rarity}` : "";
+      const rare = one.rarity ? `; chance without the key at most ${one.rarity}` : "";
       return make("li", "", link, make("span", "", `Characters ${number(one.start)} to ${number(one.end)}${rare}.`));
     }),
   );
