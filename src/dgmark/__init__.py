@@ -13,7 +13,9 @@ from dgmark.detection.keyring import Keyring, load_keys
 from dgmark.detection.result import Detection, ScoredToken, Span
 from dgmark.documents.document import Document, read_document
 from dgmark.errors import DgmarkError, install_hint
-from dgmark.report import Report, SigningKey, verify_report, write_report
+from dgmark.report.contents import Report
+from dgmark.report.page import write_report
+from dgmark.report.signing import SigningKey, verify_report
 from dgmark.version import __version__
 from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey, subkey_of

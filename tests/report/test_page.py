@@ -9,7 +9,8 @@ import pytest
 
 from dgmark.detection.detector import Detector
 from dgmark.errors import SettingsError
-from dgmark.report import Report, to_html, to_json
+from dgmark.report.contents import Report, quote
+from dgmark.report.page import to_html, to_json
 from support.known_keys import known_key
 from support.marked_texts import marked_text
 from support.unmarked_texts import PROSE
@@ -67,8 +68,8 @@ def test_page_shows_the_exact_text_and_its_passages(detector: Detector, text: st
     report = Report.of(detector, HOSTILE, text, public=public)
     page = Page(to_html(report))
     assert "".join(page.text) == text
-    assert page.marked == [text[one.start : one.end] for one in report.passages]
-    assert len(report.passages) == 1
+    assert page.marked == [text[one.start : one.end] for one in report.spans]
+    assert len(report.spans) == 1
 
 
 def test_page_needs_no_script_and_no_network(detector: Detector, text: str) -> None:
@@ -79,13 +80,13 @@ def test_page_needs_no_script_and_no_network(detector: Detector, text: str) -> N
 
 
 def test_passage_covers_the_marked_text(detector: Detector, text: str) -> None:
-    (passage,) = Report.of(detector, "a.txt", text).passages
+    (span,) = Report.of(detector, "a.txt", text).spans
     marked = marked_text(KEY, 250)
     start = text.index(marked)
-    overlap = min(passage.end, start + len(marked)) - max(passage.start, start)
+    overlap = min(span.end, start + len(marked)) - max(span.start, start)
     assert overlap > 0.9 * len(marked)
-    assert passage.end - passage.start < 1.15 * len(marked)
-    assert passage.quote.startswith(" ".join(text[passage.start : passage.end].split())[:100])
+    assert span.end - span.start < 1.15 * len(marked)
+    assert quote(text[span.start : span.end]).startswith(" ".join(text[span.start : span.end].split())[:100])
 
 
 def test_json_repeats_the_detection(detector: Detector, text: str) -> None:
@@ -132,8 +133,8 @@ def test_public_report_leaves_out_what_guides_removal(detector: Detector, text: 
 )
 def test_other_verdicts(detector: Detector, content: str, verdict: str) -> None:
     report = Report.of(detector, "a.txt", content)
-    assert report.verdict == verdict
-    assert not report.passages
+    assert report.detection.verdict == verdict
+    assert not report.spans
     assert "".join(Page(to_html(report)).text) == content
     assert "Watermark found" not in to_html(report).decode()
 
@@ -141,8 +142,8 @@ def test_other_verdicts(detector: Detector, content: str, verdict: str) -> None:
 def test_undone_disguise_is_said() -> None:
     disguised = "\u200b".join(marked_text(KEY, 250))
     report = Report.of(Detector(KEY, normalise=("invisible",)), "a.txt", disguised)
-    assert report.verdict == "watermarked"
-    assert not report.passages
+    assert report.detection.verdict == "watermarked"
+    assert not report.spans
     assert "cleaned of disguises" in to_html(report).decode()
 
 

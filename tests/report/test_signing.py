@@ -14,7 +14,7 @@ from dgmark.errors import (
     SettingsError,
     SignatureInvalid,
 )
-from dgmark.report import SigningKey, verify_report
+from dgmark.report.signing import SigningKey, verify_report
 from support.known_keys import known_key
 
 DOCUMENT = b'{"verdict": "watermarked", "signature": ""}\n'

@@ -13,7 +13,7 @@ from dgmark import WatermarkKey
 from dgmark.detection import result as words
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
-from dgmark.report import SigningKey, verify_report
+from dgmark.report.signing import SigningKey, verify_report
 from dgmark.service.app import create_app
 from dgmark.service.schemas import BatchAnswer, FullAnswer
 from dgmark.service.settings import ServiceSettings
@@ -170,7 +170,7 @@ def test_a_report_is_signed_with_the_published_key(client: TestClient, kind: str
     if kind == "json":
         fields = json.loads(answer.content)
         assert (fields["name"], fields["text"]["content"]) == ("essay", MIXED)
-        assert len(fields["passages"]) == 1
+        assert len(fields["spans"]) == 1
 
 
 def test_the_well_known_document_names_technique_endpoint_and_keys(client: TestClient) -> None:

@@ -27,7 +27,7 @@ from dgmark.detection.result import (
     where,
 )
 from dgmark.errors import SettingsError
-from dgmark.report import quote
+from dgmark.report.contents import quote
 from dgmark.rows.jsonl import BadRow
 from dgmark.rows.texts import Item
 

@@ -23,8 +23,10 @@ from dgmark.detection.detector import Detector
 from dgmark.detection.result import Detection, Scorer
 from dgmark.documents.document import TEXT_COLUMN
 from dgmark.errors import InputError, SettingsError
-from dgmark.report import Report, SigningKey, write_report
+from dgmark.report.contents import Report
+from dgmark.report.page import write_report
 from dgmark.report.picture import match_strip, save
+from dgmark.report.signing import SigningKey
 from dgmark.rows.inputs import STDIN
 from dgmark.rows.jsonl import BadRow
 from dgmark.rows.outputs import atomic_write, guard_output

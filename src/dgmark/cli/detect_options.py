@@ -15,8 +15,9 @@ from dgmark.detection.normalise import STEPS
 from dgmark.detection.reader import Ranges
 from dgmark.detection.result import Mode, Phase, Scorer
 from dgmark.errors import SettingsError
-from dgmark.report import SigningKey, check_report_path
+from dgmark.report.page import check_report_path
 from dgmark.report.picture import check_target
+from dgmark.report.signing import SigningKey
 from dgmark.watermark.key import WatermarkKey
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import typer
 from dgmark.cli.console import command_errors, stderr
 from dgmark.cli.options import AllowOpenKey
 from dgmark.errors import InputError
-from dgmark.report import SigningKey, verify_report
+from dgmark.report.signing import SigningKey, verify_report
 from dgmark.rows.inputs import LARGEST_LINE, checked_size, open_input
 
 report_app = typer.Typer(help="Make keys that sign reports of `dgmark detect --report`, and check signed reports.")

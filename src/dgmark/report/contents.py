@@ -1,4 +1,4 @@
-"""What a report says: the verdict, the marked passages, what they rest on, and how to check them again."""
+"""What a report says: the verdict, the marked spans, what they rest on, and how to check them again."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -8,30 +8,13 @@ from typing import Any
 from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.detection.detector import Detector
 from dgmark.detection.reader import TextOrIds
-from dgmark.detection.result import STATISTICS_VERSION, Detection, Verdict, heading, meaning, verdict_sentence, where
+from dgmark.detection.result import STATISTICS_VERSION, Detection, Span, meaning, verdict_sentence
 from dgmark.errors import SettingsError
 from dgmark.rows.jsonl import sha256_of
 from dgmark.version import __version__
 
 REPORT_VERSION = 1
-QUOTED = 160  # characters of a passage that are quoted
-
-
-@dataclass(frozen=True)
-class Passage:
-    """A stretch of the text that carries the mark by itself.
-
-    Attributes:
-        start: index of its first character.
-        end: index after its last character.
-        quote: its initial_states, at most 160 characters.
-        p_value: chance that a random key finds as good a passage anywhere in this text; None in a public report.
-    """
-
-    start: int
-    end: int
-    quote: str
-    p_value: float | None
+MAX_QUOTE = 160  # characters of a span that are quoted
 
 
 @dataclass(frozen=True)
@@ -52,7 +35,7 @@ class Report:
         name: what the text is called, such as its file name.
         text: the exact text that was scored.
         detection: the detection.
-        passages: the passages that carry the mark; empty if none does, or if a disguise was undone first.
+        spans: the spans that carry the mark; empty if none does, or if a disguise was undone first.
         shares: the share of matching tokens along the text; empty in a public report.
         modulus: number of groups; without the mark, one token in `modulus` matches.
         tokenizer: name and fingerprint of the tokenizer.
@@ -63,7 +46,7 @@ class Report:
     name: str
     text: str
     detection: Detection
-    passages: tuple[Passage, ...]
+    spans: tuple[Span, ...]
     shares: tuple[Share, ...]
     modulus: int
     tokenizer: tuple[str, str]
@@ -74,7 +57,7 @@ class Report:
     def of(
         cls, detector: Detector, name: str, text: TextOrIds, *, detection: Detection | None = None, public: bool = False
     ) -> "Report":
-        """Report a text's detection, with the passages that carry the mark.
+        """Report a text's detection, with the spans that carry the mark.
 
         Args:
             detector: the detector of one key.
@@ -84,20 +67,16 @@ class Report:
             public: leave out the numbers that guide the removal of the mark: p-values, match counts, shares.
 
         Raises:
-            SettingsError: `text` is not a text, or is too long for finding passages.
+            SettingsError: `text` is not a text, or is too long for finding spans.
         """
         if not isinstance(text, str):
             raise SettingsError("a report shows the text that was scored, but this input holds token ids only")
         detection = detection or detector.detect(text)
-        spans = () if detection.normalised else detector.spans(text)
         return cls(
             name=well_formed(name),
             text=well_formed(text),
             detection=detection,
-            passages=tuple(
-                Passage(span.start, span.end, quote(text[span.start : span.end]), None if public else span.p_value)
-                for span in spans
-            ),
+            spans=() if detection.normalised else tuple(detector.spans(text)),
             shares=() if public or detection.normalised else _shares(detector, text, detection),
             modulus=detector.key.spec.modulus,
             tokenizer=(detector.tokenizer.name, detector.tokenizer.fingerprint),
@@ -106,34 +85,14 @@ class Report:
         )
 
     @property
-    def verdict(self) -> Verdict:
-        """The verdict on the whole text."""
-        return self.detection.verdict
-
-    @property
-    def partly(self) -> bool:
-        """Whether passages carry the mark though the text as a whole does not show it."""
-        return bool(self.passages) and self.verdict != "watermarked"
-
-    @property
-    def heading(self) -> str:
-        """The verdict in a few words."""
-        return heading(self.detection, spans=len(self.passages))
-
-    @property
     def sentence(self) -> str:
         """The verdict in one or two sentences."""
-        return verdict_sentence(self.detection, spans=len(self.passages), public=self.public)
+        return verdict_sentence(self.detection, spans=len(self.spans), public=self.public)
 
     @property
     def meaning(self) -> list[str]:
         """What the verdict means and what it does not."""
-        return meaning(self.detection, spans=len(self.passages))
-
-    @property
-    def where(self) -> str:
-        """Whether passages carry the mark by themselves; empty if this need not be said."""
-        return where(self.detection, spans=len(self.passages))
+        return meaning(self.detection, spans=len(self.spans))
 
     @property
     def text_sha256(self) -> str:
@@ -152,7 +111,7 @@ class Report:
             "verdict": detection.verdict,
             "sentence": self.sentence,
             "meaning": self.meaning,
-            "passages": [_passage_fields(passage) for passage in self.passages],
+            "spans": [self._span_fields(span) for span in self.spans],
             "text": {"sha256": self.text_sha256, "characters": len(self.text), "content": self.text},
             "key_fingerprint": detection.key_fingerprint,
             "method": {
@@ -173,22 +132,25 @@ class Report:
             fields["evidence"] = detection.to_row(self.name)
         return fields
 
+    def _span_fields(self, span: Span) -> dict[str, Any]:
+        fields = {"start": span.start, "end": span.end, "quote": self.quote(span)}
+        return fields if self.public else {**fields, "p_value": span.p_value}
+
+    def quote(self, span: Span) -> str:
+        """The beginning of a span on one line, at most 160 characters."""
+        return quote(self.text[span.start : span.end])
+
     def pieces(self) -> list[tuple[str, int]]:
-        """The text cut at the edges of the passages: each piece with the number of its passage, 0 for none."""
-        edges = sorted({0, len(self.text), *(edge for one in self.passages for edge in (one.start, one.end))})
-        numbers = {passage.start: number for number, passage in enumerate(self.passages, 1)}
+        """The text cut at the edges of the spans: each piece with the number of its span, 0 for none."""
+        edges = sorted({0, len(self.text), *(edge for one in self.spans for edge in (one.start, one.end))})
+        numbers = {span.start: number for number, span in enumerate(self.spans, 1)}
         return [(self.text[start:end], numbers.get(start, 0)) for start, end in pairwise(edges)]
 
 
-def _passage_fields(passage: Passage) -> dict[str, Any]:
-    fields = {"start": passage.start, "end": passage.end, "quote": passage.quote}
-    return fields if passage.p_value is None else {**fields, "p_value": passage.p_value}
-
-
-def quote(passage: str) -> str:
-    """The initial_states of a passage on one line, at most 160 characters."""
-    words = " ".join(passage.split())
-    return words if len(words) <= QUOTED else words[: QUOTED - 1].rstrip() + "…"
+def quote(text: str) -> str:
+    """The beginning of a text on one line, at most 160 characters."""
+    words = " ".join(text.split())
+    return words if len(words) <= MAX_QUOTE else words[: MAX_QUOTE - 1].rstrip() + "…"
 
 
 def _shares(detector: Detector, text: str, detection: Detection) -> tuple[Share, ...]:

@@ -1,14 +1,18 @@
-"""A report as a page: one HTML file that needs no network and no script, prints well, and can be read aloud."""
+"""A report as JSON, or as a page: one HTML file without network and script, which prints well and can be read aloud."""
 
 import json
 import math
+import os
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dgmark.detection.result import rarity, symbol
-from dgmark.errors import MissingExtra, install_hint
+from dgmark.detection.result import heading, rarity, symbol, where
+from dgmark.errors import MissingExtra, SettingsError, install_hint
 from dgmark.report.contents import Report
+from dgmark.report.signing import SigningKey
+from dgmark.rows.outputs import atomic_write
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -48,12 +52,13 @@ def to_html(report: Report) -> bytes:
     Raises:
         MissingExtra: jinja2 is not installed.
     """
-    fpr = report.detection.fpr
+    fpr, spans = report.detection.fpr, len(report.spans)
     page = _template().render(
         report=report,
         detection=report.detection,
-        heading=report.heading,
-        mark=symbol(report.detection, spans=len(report.passages)),
+        heading=heading(report.detection, spans=spans),
+        mark=symbol(report.detection, spans=spans),
+        where=where(report.detection, spans=spans),
         method=report.to_fields()["method"],
         scale=Scale(max(_RAREST, math.ceil(-math.log10(fpr)) + 3)),
         rarity=rarity,
@@ -75,3 +80,34 @@ def _template() -> "Template":
         lstrip_blocks=True,
     )
     return environment.get_template("page.html.jinja")
+
+
+_WRITERS = {".html": to_html, ".json": to_json}
+
+
+def check_report_path(path: str | os.PathLike[str]) -> None:
+    """Refuse a file name that does not say which kind of report is meant.
+
+    Raises:
+        SettingsError: the name ends neither in .html nor in .json.
+    """
+    if Path(path).suffix.lower() not in _WRITERS:
+        raise SettingsError(f"the report {path} does not end in .html or .json: the ending chooses the kind of report")
+
+
+def write_report(report: Report, path: str | os.PathLike[str], *, signer: SigningKey | None = None) -> None:
+    """Write a report as a page (.html) or as JSON (.json), whole or not at all.
+
+    Args:
+        report: the report.
+        path: the file; an existing one is replaced.
+        signer: the key to sign it with; unsigned by default.
+
+    Raises:
+        SettingsError: the name ends neither in .html nor in .json.
+        InputError: the file cannot be written.
+        MissingExtra: jinja2 is not installed.
+    """
+    check_report_path(path)
+    document = _WRITERS[Path(path).suffix.lower()](report)
+    atomic_write(Path(path), signer.sign(document) if signer else document)

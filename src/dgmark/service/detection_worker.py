@@ -35,7 +35,8 @@ from dgmark.detection.result import (
 from dgmark.documents.document import Document, read_opened
 from dgmark.documents.reading import Limits
 from dgmark.errors import DgmarkError, InputError, SettingsError
-from dgmark.report import Report, to_html, to_json
+from dgmark.report.contents import Report
+from dgmark.report.page import to_html, to_json
 from dgmark.rows.jsonl import sha256_of
 from dgmark.watermark.key import WatermarkKey
 
@@ -173,9 +174,8 @@ class Checker:
         found = self._detector_of(detection, options, options.fpr)
         report = Report.of(found, name, content, detection=detection, public=public)
         if len(options.keys) > 1 and not public:
-            keys = len(options.keys)
-            spans = (replace(span, p_value=bonferroni_p(span.p_value or 1, keys)) for span in report.passages)
-            report = replace(report, passages=tuple(spans))
+            spans = (replace(one, p_value=bonferroni_p(one.p_value, len(options.keys))) for one in report.spans)
+            report = replace(report, spans=tuple(spans))
         return Answer((to_html if kind == "html" else to_json)(report), (detection.verdict,))
 
     # --- reading ---
