@@ -9,8 +9,7 @@ import torch
 from huggingface_hub import constants
 
 from dgmark import WatermarkKey, convert_checkpoint, load_model, load_tokenizer
-from dgmark.checkpoint.folder import find_checkpoint
-from dgmark.checkpoint.hub import is_hub_id, snapshot
+from dgmark.checkpoint.folder import find_checkpoint, is_hub_id, snapshot
 from dgmark.errors import CheckpointFormat, ModelNotFound
 from support import tiny_checkpoints as tiny
 

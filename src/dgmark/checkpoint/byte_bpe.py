@@ -3,7 +3,6 @@
 Dream ships a Python class for them, which dgmark does not run. That class splits text as Qwen2 does; so does this code.
 """
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 
+from dgmark.checkpoint.folder import read_object
 from dgmark.errors import CheckpointFormat
 
 # Qwen2 splits text into contractions, letters with one mark before them, single digits, punctuation, spaces.
@@ -89,10 +89,4 @@ def _added_tokens(folder: Path) -> dict[int, AddedToken]:
 
 
 def _object(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except (ValueError, OSError) as error:
-        raise CheckpointFormat(f"{path} is not valid JSON ({error}); fetch the checkpoint again") from error
-    if not isinstance(content, dict):
-        raise CheckpointFormat(f"{path} does not hold a JSON object; fetch the checkpoint again")
-    return content
+    return read_object(path) if path.is_file() else {}

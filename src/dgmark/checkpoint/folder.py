@@ -1,19 +1,23 @@
-"""Checkpoint folders: where they are, and what config.json says. No torch.
+"""Checkpoint folders: where they are, in the hub's cache too, and what config.json says. No torch.
 
 Key generation and detection need a model's tokenizer and padded vocabulary. They do not need its weights.
 """
 
 import json
 import os
+import re
 import shlex
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from dgmark.checkpoint.hub import is_hub_id, snapshot
 from dgmark.errors import CheckpointFormat, MissingExtra, ModelNotFound, SettingsError
 
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+# what is fetched: data files, never code
+_TEXT_FILES = ("*.json", "merges.txt")
+_WEIGHT_FILES = ("*.safetensors",)
 BUILTIN = "storyteller"
 NARRATOR = "narrator"
 # the models of the package dgmark-builtin; the first is the default
@@ -97,6 +101,11 @@ def find_checkpoint(name_or_path: str, revision: str | None = None, *, weights: 
     return Checkpoint(name=name_or_path, folder=folder, config=read_object(path))
 
 
+def is_hub_id(name: str) -> bool:
+    """Whether a name has the form "organisation/model"."""
+    return _HUB_ID.fullmatch(name) is not None and ".." not in name
+
+
 def builtin_folder(name: str) -> Path:
     """The folder of a built-in model, inside the data-only package `dgmark_builtin`.
 
@@ -125,3 +134,29 @@ def read_object(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise CheckpointFormat(f"{path} does not hold a JSON object; fetch the checkpoint again")
     return content
+
+
+def snapshot(hub_id: str, revision: str | None = None, *, weights: bool = False) -> Path:
+    """The folder of a checkpoint in the local cache. Fetches it if it is missing.
+
+    Args:
+        hub_id: "organisation/model".
+        revision: branch, tag or commit; None for the main branch.
+        weights: whether to fetch the weights as well as the tokenizer and the configuration.
+
+    Raises:
+        ModelNotFound: the checkpoint is not in the cache and cannot be fetched.
+    """
+    from huggingface_hub import snapshot_download
+
+    wanted = [*_TEXT_FILES, *(_WEIGHT_FILES if weights else ())]
+    try:
+        return Path(snapshot_download(hub_id, revision=revision, allow_patterns=wanted, ignore_patterns=["*/*"]))
+    except Exception as error:  # a broken connection raises errors of httpx, which are not OSErrors
+        at = f" --revision {revision}" if revision else ""
+        include = " ".join(f"--include '{pattern}'" for pattern in [*_TEXT_FILES, *_WEIGHT_FILES])
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ModelNotFound(
+            f"{hub_id} is not a local folder; as a hub id it is not in the cache and cannot be fetched ({reason}). "
+            f"On a machine with network access, run: hf download {hub_id}{at} {include}"
+        ) from error

@@ -33,7 +33,7 @@ from dgmark.detection.result import (
     where,
 )
 from dgmark.errors import SettingsError
-from dgmark.report import quote
+from dgmark.report.contents import quote
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, to_line
 from dgmark.rows.texts import Item
 

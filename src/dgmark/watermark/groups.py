@@ -7,7 +7,7 @@ are in `subkeys.py`.
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -160,30 +160,50 @@ def _self_agreement(code: UInt8[np.ndarray, " length"]) -> list[int]:
     return sorted(np.count_nonzero(code == shifted, axis=1).tolist(), reverse=True)
 
 
+class ArrayCache:
+    """The arrays that were used last, read-only, up to a number of bytes; the latest is kept whatever its size."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._arrays: OrderedDict[Hashable, UInt8[np.ndarray, ...]] = OrderedDict()
+
+    @property
+    def nbytes(self) -> int:
+        """The size of all arrays."""
+        return sum(array.nbytes for array in self._arrays.values())
+
+    def __contains__(self, name: Hashable) -> bool:
+        return name in self._arrays
+
+    def get(self, name: Hashable, size: int, make: Callable[[], UInt8[np.ndarray, "..."]]) -> UInt8[np.ndarray, "..."]:
+        """The array of this name; one that is not kept is made, and takes `size` bytes."""
+        if name not in self._arrays:
+            while self._arrays and self.nbytes + size > self._max_bytes:
+                self._arrays.popitem(last=False)
+            self._arrays[name] = make()
+            self._arrays[name].flags.writeable = False
+        self._arrays.move_to_end(name)
+        return self._arrays[name]
+
+
 @dataclass(eq=False)
 class GroupTables:
     """The group tables of one key. A table is computed at its first use; the most recent segments are cached."""
 
     spec: WatermarkSpec
     secret: bytes = field(repr=False)
-    _cache: "OrderedDict[int, UInt8[np.ndarray, ' vocab']]" = field(default_factory=OrderedDict, repr=False)
+    _cache: ArrayCache = field(default_factory=lambda: ArrayCache(_CACHED_BYTES), repr=False)
 
     def table(self, segment: int = 0) -> UInt8[np.ndarray, " vocab"]:
         """Group of each token id in `segment`, read-only."""
-        if segment in self._cache:
-            self._cache.move_to_end(segment)
-            return self._cache[segment]
         if self.spec.subkeys > 1:
             raise SettingsError("a key with sub-keys has no groups of its own: take one sub-key with key.subkey(n)")
+        return self._cache.get(segment, self.spec.table_size, lambda: self._made(segment))
+
+    def _made(self, segment: int) -> UInt8[np.ndarray, " vocab"]:
         if self.spec.grouping == "token-id":
-            table = (np.arange(self.spec.table_size) % self.spec.modulus).astype(np.uint8)
-        else:
-            table = group_table(self.secret, self.spec.modulus, self.spec.table_size, segment)
-        table.flags.writeable = False
-        self._cache[segment] = table
-        if len(self._cache) * self.spec.table_size > _CACHED_BYTES:
-            self._cache.popitem(last=False)
-        return table
+            return (np.arange(self.spec.table_size) % self.spec.modulus).astype(np.uint8)
+        return group_table(self.secret, self.spec.modulus, self.spec.table_size, segment)
 
     @cached_property
     def code(self) -> UInt8[np.ndarray, " period"]:

@@ -6,7 +6,6 @@ of who draws the sub-key of a text. Ours.
 """
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,7 +15,7 @@ import numpy as np
 from jaxtyping import Int, UInt8, UInt16
 
 from dgmark.errors import SettingsError, whole
-from dgmark.watermark.groups import PRF, GroupTables, WatermarkSpec, check_ids
+from dgmark.watermark.groups import PRF, ArrayCache, GroupTables, WatermarkSpec, check_ids
 
 Prf = Literal["shake256-rank-v1", "shake256-token-v2"]
 SUBKEY_PRF: Final = "shake256-token-v2"
@@ -29,7 +28,6 @@ _TOKENS_AT_ONCE = 1024
 _CODES_AT_ONCE = 4096
 _MATRIX_BYTES = 2**27
 _COLUMN_BYTES = 2**26
-_ASKED = 4096
 
 
 def prf_of(spec: WatermarkSpec) -> Prf:
@@ -41,20 +39,14 @@ def prf_of(spec: WatermarkSpec) -> Prf:
 class Subkeys:
     """The groups and position codes of all sub-keys of one key.
 
-    The squeezes of a stretch for the whole vocabulary are kept in memory from the second column on, at most 128 MB of
-    them. They are never written to a file: such a file would be as secret as the key, and takes longer to protect than
-    to make.
+    The squeezes of a stretch for the whole vocabulary are kept in memory, at most 128 MB of them. They are never
+    written to a file: such a file would be as secret as the key, and takes longer to protect than to make.
     """
 
     spec: WatermarkSpec
     secret: bytes = field(repr=False)
-    _matrices: "OrderedDict[tuple[int, int], UInt8[np.ndarray, 'vocab size']]" = field(
-        default_factory=OrderedDict, repr=False
-    )
-    _asked: set[tuple[int, int]] = field(default_factory=set, repr=False)
-    _columns: "OrderedDict[tuple[int, int], UInt8[np.ndarray, ' vocab']]" = field(
-        default_factory=OrderedDict, repr=False
-    )
+    _matrices: ArrayCache = field(default_factory=lambda: ArrayCache(_MATRIX_BYTES), repr=False)
+    _columns: ArrayCache = field(default_factory=lambda: ArrayCache(_COLUMN_BYTES), repr=False)
 
     def __post_init__(self) -> None:
         if self.spec.subkeys == 1:
@@ -90,37 +82,27 @@ class Subkeys:
             SettingsError: there is no such sub-key.
         """
         self.check(subkey)
-        if (subkey, segment) in self._columns:
-            self._columns.move_to_end((subkey, segment))
-            return self._columns[subkey, segment]
-        column = self._made(subkey, segment)
-        column.flags.writeable = False
-        self._columns[subkey, segment] = column
-        if len(self._columns) * self.spec.table_size > _COLUMN_BYTES and len(self._columns) > 1:
-            self._columns.popitem(last=False)
-        return column
+        return self._columns.get((subkey, segment), self.spec.table_size, lambda: self._made(subkey, segment))
 
     def _made(self, subkey: int, segment: int) -> UInt8[np.ndarray, " vocab"]:
-        """A column that is not in memory."""
+        """A column that is not in memory, from the squeezes of its stretch if these fit into memory."""
         stretch, place = divmod(subkey, AT_ONCE)
-        matrix = self._matrix(segment, stretch)
-        if matrix is None:
-            return self._stream(segment, stretch).column(np.arange(self.spec.table_size), place)
+        stream, ids = self._stream(segment, stretch), np.arange(self.spec.table_size)
+        size = -(-min(AT_ONCE, self.spec.subkeys) * _bits(self.spec.modulus) // 8)
+        if not size or size * len(ids) > _MATRIX_BYTES:
+            return stream.column(ids, place)
+        matrix = self._matrices.get((segment, stretch), size * len(ids), lambda: stream.squeezes(ids, size))
         return _taken(matrix, self.spec.modulus, place)
 
     def groups(self, ids: Int[np.ndarray, " n"], subkey: int, segment: int = 0) -> UInt8[np.ndarray, " n"]:
         """The groups of a text's tokens under one sub-key; only their distinct ids are squeezed."""
         if (subkey, segment) in self._columns:
-            known: UInt8[np.ndarray, " n"] = self._columns[subkey, segment][ids]
+            known: UInt8[np.ndarray, " n"] = self.column(subkey, segment)[ids]
             return known
-        distinct, place = np.unique(ids, return_inverse=True)
-        groups: UInt8[np.ndarray, " n"] = self._squeezed(distinct, subkey, segment)[place]
-        return groups
-
-    def _squeezed(self, ids: Int[np.ndarray, " n"], subkey: int, segment: int) -> UInt8[np.ndarray, " n"]:
-        """The groups of some tokens under a sub-key whose column is not in memory."""
         stretch, number = divmod(subkey, AT_ONCE)
-        return self._stream(segment, stretch).column(ids, number)
+        distinct, place = np.unique(ids, return_inverse=True)
+        groups: UInt8[np.ndarray, " n"] = self._stream(segment, stretch).column(distinct, number)[place]
+        return groups
 
     @cached_property
     def codes(self) -> UInt8[np.ndarray, "subkeys period"]:
@@ -174,26 +156,6 @@ class Subkeys:
 
     def _stream(self, segment: int, stretch: int) -> "_Stream":
         return _Stream(self.secret, self.spec.modulus, segment, stretch)
-
-    def _matrix(self, segment: int, stretch: int) -> UInt8[np.ndarray, "vocab size"] | None:
-        """The squeezes of the whole vocabulary; None if they are too large, or were not asked for before."""
-        place, bits = (segment, stretch), _bits(self.spec.modulus)
-        if place in self._matrices:
-            self._matrices.move_to_end(place)
-            return self._matrices[place]
-        size = -(-min(AT_ONCE, self.spec.subkeys) * bits // 8)
-        needed = size * self.spec.table_size
-        if not bits or needed > _MATRIX_BYTES:
-            return None
-        if place not in self._asked:
-            if len(self._asked) >= _ASKED:
-                self._asked.clear()
-            self._asked.add(place)
-            return None
-        while self._matrices and needed * (len(self._matrices) + 1) > _MATRIX_BYTES:
-            self._matrices.popitem(last=False)
-        self._matrices[place] = self._stream(segment, stretch).squeezes(np.arange(self.spec.table_size), size)
-        return self._matrices[place]
 
     def _code_draws(self, numbers: Int[np.ndarray, " n"]) -> UInt8[np.ndarray, "n draws period"]:
         modulus, length = self.spec.modulus, self.spec.code_length

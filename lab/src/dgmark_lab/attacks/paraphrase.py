@@ -18,9 +18,10 @@ import transformers
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from dgmark.checkpoint.hub import is_hub_id, offline_if_unreachable
+from dgmark.checkpoint.folder import is_hub_id
 from dgmark.errors import InputError, MissingExtra, ModelNotFound, SettingsError
 from dgmark_lab.endpoint import Endpoint, NoUsableAnswer, ask, connect
+from dgmark_lab.offline import offline_if_unreachable
 
 PROMPT = (
     "As an expert copy-editor, please rewrite the following text in your own voice while ensuring that the final "

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from dgmark.checkpoint.hub import offline_if_unreachable
 from dgmark.cli import options as opt
 from dgmark.cli.bar import row_bar
 from dgmark.cli.baselines import BASELINE_GROUP
@@ -21,6 +20,7 @@ from dgmark.models.load import load_model
 from dgmark.rows.jsonl import to_line
 from dgmark.rows.outputs import atomic_write
 from dgmark_lab.baselines import Baseline
+from dgmark_lab.offline import offline_if_unreachable
 
 
 @dataclass(frozen=True)

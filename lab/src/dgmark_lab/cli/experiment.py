@@ -10,11 +10,11 @@ import typer
 from rich.text import Text
 
 from dgmark.checkpoint.folder import BUILTIN
-from dgmark.checkpoint.hub import offline_if_unreachable
 from dgmark.cli.bar import RowBar, row_bar
 from dgmark.cli.console import command_errors, needed_extra, stderr, stdout
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.options import BatchSize, Loading, OneObject, Pad, loading_options
+from dgmark_lab.offline import offline_if_unreachable
 
 if TYPE_CHECKING:
     from dgmark_lab.experiments.spec import SetupName

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from dgmark.checkpoint.hub import offline_if_unreachable
+from dgmark_lab.offline import offline_if_unreachable
 
 
 @pytest.fixture(autouse=True)
