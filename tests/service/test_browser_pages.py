@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from dgmark.report import SigningKey, verify_report
+from dgmark.report.signing import SigningKey, verify_report
 from dgmark.service.app import create_app
 from dgmark.service.settings import ModelSource, ServiceSettings
 from support.browsers import chromium, serious_faults, watched_page
