@@ -50,7 +50,7 @@ def test_the_smallest_adjusted_p_value_holds_its_level(alike: bool) -> None:
 
 
 @pytest.mark.parametrize(("size", "modulus"), [(6, 2), (7, 2), (7, 3), (8, 4)])
-def test_the_balance_factor_is_the_largest_ratio_of_chances_over_all_groups(size: int, modulus: int) -> None:
+def test_the_balance_factor_is_the_largest_ratio_over_all_groups(size: int, modulus: int) -> None:
     for tokens in range(size + 1):
         likeliest = 0.0
         for groups in itertools.product(range(modulus), repeat=tokens):

@@ -2,7 +2,6 @@
 
 import math
 import sys
-import time
 from collections import Counter
 from fractions import Fraction
 from functools import cache
@@ -99,9 +98,7 @@ key_numbers = st.integers(0, KEYS - 1)
 
 @settings(max_examples=150)
 @given(ids=few_tokens, modulus=moduli, number=key_numbers)
-def test_the_p_value_at_the_start_is_the_share_of_all_keys_that_match_as_well(
-    ids: list[int], modulus: int, number: int
-) -> None:
+def test_the_p_value_is_the_share_of_all_keys_that_match_as_well(ids: list[int], modulus: int, number: int) -> None:
     key = numbered_key(number, modulus)
     matches = all_keys_matches(items_of(ids, 0), modulus)[:, 0]
     assert p_value(key, ids, "start") == pytest.approx(np.mean(matches >= observed(key, ids)), rel=1e-12, abs=0)
@@ -114,7 +111,7 @@ def test_the_p_value_at_the_start_is_the_share_of_all_keys_that_match_as_well(
     rotation=st.integers(1, 9),
     number=st.integers(0, 4),
 )
-def test_a_rotating_keys_p_value_at_the_start_is_the_share_of_all_rotating_keys(
+def test_a_rotating_keys_p_value_is_the_share_of_all_rotating_keys(
     ids: list[int], modulus: int, rotation: int, number: int
 ) -> None:
     key = numbered_key(number, modulus, rotation)
@@ -124,9 +121,7 @@ def test_a_rotating_keys_p_value_at_the_start_is_the_share_of_all_rotating_keys(
 
 @settings(max_examples=150)
 @given(ids=few_tokens, number=key_numbers)
-def test_with_two_groups_the_p_value_at_any_phase_is_the_share_of_all_keys_whose_better_phase_matches_as_well(
-    ids: list[int], number: int
-) -> None:
+def test_with_two_groups_the_p_value_at_any_phase_is_exact(ids: list[int], number: int) -> None:
     key = numbered_key(number, 2)
     best = max(observed(key, ids, 0), observed(key, ids, 1))
     matches = all_keys_matches(items_of(ids, 0), 2).max(axis=1)
@@ -189,7 +184,7 @@ def test_the_tail_equals_the_binomials_to_its_farthest_end(length: int, modulus:
 
 
 @pytest.mark.parametrize("modulus", [2, 3])
-def test_a_few_frequent_tokens_among_many_distinct_ones_leave_the_tail_exact(modulus: int) -> None:
+def test_a_few_frequent_tokens_among_many_leave_the_tail_exact(modulus: int) -> None:
     heavy, distinct = [5000, 2400, 700], 300
     counts = [[weight] + [0] * (modulus - 1) for weight in heavy] + [[1] + [0] * (modulus - 1)] * distinct
     null = MatchNull.of(np.array(counts))
@@ -301,12 +296,10 @@ def test_the_null_of_a_long_text_is_nearly_normal_in_the_bulk(modulus: int) -> N
 
 
 @pytest.mark.parametrize("modulus", [2, 4])
-def test_a_long_text_is_scored_in_seconds(modulus: int) -> None:
+def test_a_long_text_has_a_p_value(modulus: int) -> None:
     detector = Detector(numbered_key(0, modulus), tokenizer=builtin_tokenizer(), mode="intact")
     ids = zipf_text(100_000)
-    begin = time.perf_counter()
     assert 0 < detector.detect(ids).p_value <= 1
-    assert time.perf_counter() - begin < 10
 
 
 def test_no_tail_of_a_long_text_exceeds_hoeffdings_bound() -> None:
@@ -322,18 +315,11 @@ def test_no_tail_of_a_long_text_exceeds_hoeffdings_bound() -> None:
 # --- counting ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("matched", "scored", "modulus", "z"),
-    [(75, 100, 2, 5.0), (50, 100, 2, 0.0), (25, 100, 2, -5.0), (256, 256, 2, 16.0), (100, 300, 3, 0.0), (0, 0, 2, 0.0)],
-)
-def test_the_z_score_is_the_papers(matched: int, scored: int, modulus: int, z: float) -> None:
-    assert z_score(matched, scored, modulus) == pytest.approx(z, abs=1e-12)
-
-
 @settings(max_examples=100)
 @given(matched=st.integers(0, 500), missed=st.integers(1, 500), modulus=st.integers(2, 16))
 def test_the_z_score_is_the_binomials_standard_score(matched: int, missed: int, modulus: int) -> None:
     law = stats.binom(matched + missed, 1 / modulus)
+    assert z_score(0, 0, modulus) == 0
     assert z_score(matched, matched + missed, modulus) == pytest.approx((matched - law.mean()) / law.std(), abs=1e-9)
 
 

@@ -43,11 +43,6 @@ def test_normalising_twice_changes_nothing_more(text: str) -> None:
     assert again == once
 
 
-def test_an_unknown_step_is_refused() -> None:
-    with pytest.raises(SettingsError, match="nfc, invisible, homoglyphs, quotes, whitespace"):
-        Detector(known_key("words"), tokenizer=builtin_tokenizer(), normalise=["shout"])
-
-
 def test_without_the_table_of_look_alikes_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confusable_homoglyphs", None)
     with pytest.raises(MissingExtra, match=r"\[normalise\]"):
@@ -90,11 +85,6 @@ def test_ids_are_never_changed_and_ranges_exclude_normalisation() -> None:
     assert detector_of().detect(ids) == detector_of(()).detect(ids)
     with pytest.raises(SettingsError, match="ranges refer to the unchanged text"):
         detector_of().detect("some text", only=[(0, 4)])
-
-
-def test_many_texts_are_scored_as_one_by_one() -> None:
-    items = [marked_text(known_key("words"), 30).replace(" ", "\u00a0"), "plain"]
-    assert detector_of().detect_many(items) == [detector_of().detect(item) for item in items]
 
 
 @pytest.mark.parametrize(

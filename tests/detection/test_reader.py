@@ -145,6 +145,8 @@ def test_another_tokenizer_than_the_keys_is_refused() -> None:
         (Path("text.txt"), "this is a path: give the text that dgmark.read_document reads"),
         (None, "give one text, or the token ids of one text as a list of whole numbers, not a NoneType$"),
         ([1.5], "as a list of whole numbers; this list holds something else$"),
+        *((wrong, "as a list of whole numbers") for wrong in (np.array([True]), np.array(7), 7, [None, 5], [5, 2**70])),
+        *((wrong, "as a list of whole numbers") for wrong in ([[5, 6], [7]], np.zeros((2, 3), dtype=np.int64))),
     ],
     ids=repr,
 )
