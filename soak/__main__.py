@@ -26,7 +26,6 @@ ATTEMPTS: dict[str, tuple[Attempt, int]] = {
     "disk": (attempts.disk, 1),
     "bomb": (attempts.bomb, 1),
     "odd file": (attempts.odd_file, 2),
-    "wrong model": (attempts.wrong_model, 4),
     "fuzzed key": (fuzz.key_file, 3),
     "fuzzed tokenizer": (fuzz.tokenizer, 2),
     "fuzzed checkpoint": (fuzz.checkpoint, 1),

@@ -1,4 +1,4 @@
-"""Attempts that disturb a run: races, kills, ended workers, full disks, bombs, odd files, models that misbehave."""
+"""Attempts that disturb a run: races, kills, ended workers, full disks, bombs, odd files."""
 
 import importlib.util
 import json
@@ -11,26 +11,24 @@ import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from soak.bench import HANGS, Bench, limited, rows_of
 
-COMMANDS = ("detect", "attack", "evaluate", "generate")
+COMMANDS = ("detect", "generate")
 MEMORY = 3 * 2**30  # address space that a bomb may take
 
 
 def race(bench: Bench, rng: random.Random) -> list[str]:
     """Two processes write one --out: each row is there once, and a refused writer says so with exit code 4."""
-    name = rng.choice(COMMANDS[:2])
     out = bench.path("race.jsonl")
-    first = bench.start(bench.command(name, out))
+    first = bench.start(bench.command("detect", out))
     time.sleep(rng.random())
-    second = bench.start(bench.command(name, out))
+    second = bench.start(bench.command("detect", out))
     ends = [bench.end(first), bench.end(second)]
-    problems = [p for ran in ends for p in ran.problems(bench.secrets, frozenset({0, 4}))]
+    problems = [p for ran in ends for p in bench.problems(ran, 0, 4)]
     if all(ran.code != 0 for ran in ends):
-        problems.append(f"{name}: neither of two writers finished")
-    return problems + _same(f"race of {name}", out, bench.undisturbed(name))
+        problems.append("neither of two writers finished")
+    return problems + _same("race", out, bench.undisturbed("detect"))
 
 
 def kill(bench: Bench, rng: random.Random) -> list[str]:
@@ -45,7 +43,7 @@ def kill(bench: Bench, rng: random.Random) -> list[str]:
             os.killpg(process.pid, signal.SIGKILL)
         bench.end(process)
     last = bench.run(*bench.command(name, out))
-    problems = last.problems(bench.secrets, frozenset({0}))
+    problems = bench.problems(last, 0)
     return problems + _same(f"{name} after kills", out, expected)
 
 
@@ -61,44 +59,43 @@ def workers(bench: Bench, rng: random.Random) -> list[str]:
     ran = bench.end(process)
     if ended_by == signal.SIGKILL:  # a worker that was just starting says so, and no code of dgmark runs in it yet
         ran = replace(ran, output=ran.output.replace(b"Traceback", b"") if b"spawn_main" in ran.output else ran.output)
-    problems = ran.problems(bench.secrets, frozenset({0, 130, 143, -signal.SIGKILL}))
+    problems = bench.problems(ran, 0, 130, 143, -signal.SIGKILL)
     until = time.monotonic() + 10
     while (left := _of_group(process.pid)) and time.monotonic() < until:
         time.sleep(0.2)
     if left:
         problems.append(f"{len(left)} processes live 10 s after {ended_by.name} ended their parent")
         os.killpg(process.pid, signal.SIGKILL)
-    problems += bench.run(*command).problems(bench.secrets, frozenset({0}))
+    problems += bench.problems(bench.run(*command), 0)
     return problems + _same(f"detect --workers after {ended_by.name}", out, bench.undisturbed("detect"))
 
 
 def disk(bench: Bench, rng: random.Random) -> list[str]:
     """No room: exit code 4 and a whole prefix of the rows; with room again, the rest follows."""
-    name = rng.choice(COMMANDS[:2])
-    expected = bench.undisturbed(name)
+    expected = bench.undisturbed("detect")
     match rng.choice(["limit", "limit", "stdout", "out", "key"]):
         case "limit":
             out = bench.path("disk.jsonl")
             size = rng.randint(0, len(expected) - 1)
-            ran = bench.run(*bench.command(name, out), limit=limited(resource.RLIMIT_FSIZE, size))
-            problems = ran.problems(bench.secrets, frozenset({4}))
+            ran = bench.run(*bench.command("detect", out), limit=limited(resource.RLIMIT_FSIZE, size))
+            problems = bench.problems(ran, 4)
             rows, broken = rows_of(out.read_bytes() if out.exists() else b"")
             if broken or rows != rows_of(expected)[0][: len(rows)]:
-                problems.append(f"{name}: what fits in {size} bytes is not a prefix of the rows")
-            problems += bench.run(*bench.command(name, out)).problems(bench.secrets, frozenset({0}))
-            return problems + _same(f"{name} after a full disk", out, expected)
+                problems.append(f"what fits in {size} bytes is not a prefix of the rows")
+            problems += bench.problems(bench.run(*bench.command("detect", out)), 0)
+            return problems + _same("detect after a full disk", out, expected)
         case "stdout":
             with Path("/dev/full").open("wb") as full:
                 ran = bench.end(
                     bench.start(["detect", "--key", bench.key, "--format", "jsonl", bench.rows], stdout=full)
                 )
-            return ran.problems(bench.secrets, frozenset({4}))
+            return bench.problems(ran, 4)
         case "out":
-            return bench.run(*bench.command(name, Path("/dev/full"))).problems(bench.secrets, frozenset({2, 4}))
+            return bench.problems(bench.run(*bench.command("detect", Path("/dev/full"))), 2, 4)
         case _:
             key = bench.path("new-key.json")
             ran = bench.run("keygen", key, limit=limited(resource.RLIMIT_FSIZE, 64))
-            problems = ran.problems(bench.secrets, frozenset({4, 5}))
+            problems = bench.problems(ran, 4, 5)
             return [*problems, "a torn key file was left"] if key.exists() else problems
 
 
@@ -135,7 +132,7 @@ def bomb(bench: Bench, rng: random.Random) -> list[str]:
     ran = bench.run(
         "detect", "--key", bench.key, "--format", "jsonl", *options, path, limit=limited(resource.RLIMIT_AS, MEMORY)
     )
-    problems = ran.problems(bench.secrets, frozenset({0, 4}))
+    problems = bench.problems(ran, 0, 4)
     if kind == "Parquet" and rows_together == 2:
         if b"this and the next 1 rows unpack" not in ran.output:
             problems.append(f"the rows that were not read are not named: {ran.output[-300:]!r}")
@@ -157,73 +154,27 @@ def odd_file(bench: Bench, rng: random.Random) -> list[str]:
             ["detect", "--key", bench.key, odd],
             ["detect", "--key", odd, bench.rows],
             ["detect", "--key", bench.key, "--tokenizer", odd, bench.rows],
-            ["attack", "deletion", odd],
-            ["evaluate", odd],
             ["generate", "--key", odd, "--prompt", "Once"],
             ["keygen", bench.path("odd-key.json"), "--model", odd],
-            ["attack", "deletion", bench.few_rows, "--option", "unit=word", "--out", odd],
+            ["detect", "--key", bench.key, bench.few_rows, "--out", odd],
         ]
     )
     ran = bench.run(*command)
-    problems = ran.problems(bench.secrets, frozenset({0, 2, 4, 5, 6}))
+    problems = bench.problems(ran, 0, 2, 4, 5, 6)
     # detect reads the texts in a folder
     if b"not_detected" in ran.output and command[0] == "detect" and odd != bench.folder:
         problems.append(f"a verdict for {str(odd)[:40]}, which cannot be read: {command[0]}")
     return problems
 
 
-def wrong_model(bench: Bench, rng: random.Random) -> list[str]:  # noqa: ARG001 (the signature of attempts)
-    """A model that misbehaves: a `ModelFault`, never a text."""
-    import torch
-
-    import dgmark
-    from dgmark.errors import DgmarkError, ModelFault
-    from dgmark.models.toy import ToyDenoiser
-
-    value = rng.choice([float("nan"), float("inf"), float("-inf")])
-    how = rng.choice(["all", "column", "place", "shape", "dtype", "nothing"])
-
-    class Wrong(ToyDenoiser):
-        def __call__(self, ids: torch.Tensor) -> torch.Tensor:
-            logits = super().__call__(ids)
-            match how:
-                case "column" if value > 0 or value != value:
-                    return logits.index_fill(-1, torch.tensor([rng.randrange(logits.shape[-1])]), value)
-                case "place":
-                    return logits.index_fill(1, torch.tensor([2]), value)
-                case "shape":
-                    return logits[..., : -rng.randint(1, 9)]
-                case "dtype":
-                    return logits.to(rng.choice([torch.int32, torch.complex64, torch.bool]))
-                case "nothing":
-                    return None  # type: ignore[return-value]
-            return torch.full_like(logits, value)
-
-    settings: Any = {"temperature": rng.choice([0, 0.5, 1]), "lookahead": rng.choice([1, 2, 4])}
-    try:
-        made = dgmark.generate(Wrong(), "w1 w2", key=None, length=8, block_length=8, seed=rng.randrange(99), **settings)
-    except ModelFault:
-        return []
-    except DgmarkError as error:
-        return [f"{how} {value} {settings}: {type(error).__name__} instead of ModelFault"]
-    except Exception as error:
-        return [f"{how} {value} {settings}: {type(error).__name__}: {error}"]
-    return [f"{how} {value} {settings}: gave the text {made[0].text!r}"]
-
-
 def _same(what: str, out: Path, expected: bytes) -> list[str]:
-    """Whether a file is the expected one; if not, how many rows are lost, twice, changed or broken."""
+    """Whether a file is the expected one; if not, how many rows it has, and how many are changed or broken."""
     content = out.read_bytes() if out.exists() else b""
     if content == expected:
         return []
-    rows, broken = rows_of(content)
-    wanted = {row["id"]: row for row in rows_of(expected)[0]} if expected.startswith(b'{"id"') else {}
-    ids = [row.get("id") for row in rows]
-    changed = sum(wanted.get(row.get("id")) != row for row in rows)
-    return [
-        f"{what}: {len(wanted.keys() - set(ids))} of {len(wanted)} rows lost, {len(ids) - len(set(ids))} twice, "
-        f"{changed} changed, {broken} lines broken"
-    ]
+    (rows, broken), (wanted, _) = rows_of(content), rows_of(expected)
+    changed = sum(row not in wanted for row in rows)
+    return [f"{what}: {len(rows)} rows in place of {len(wanted)}, {changed} changed, {broken} lines broken"]
 
 
 def _await_handler(process: subprocess.Popen[bytes]) -> None:

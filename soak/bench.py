@@ -13,10 +13,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
-from dgmark.checkpoint.folder import BUILTIN, builtin_folder
-
-# what docs/formats.md promises, without 70 (a fault of dgmark); 141 and 143 follow a closed pipe and SIGTERM
-EXIT_CODES = frozenset({0, 1, 2, 3, 4, 5, 6, 130, 141, 143})
 HANGS = 120  # seconds after which a command counts as hanging
 ROWS = 2000
 
@@ -30,23 +26,6 @@ class Ran:
     arguments: Sequence[str]
     code: int | None
     output: bytes
-
-    def problems(self, secrets: Sequence[bytes], codes: frozenset[int] = EXIT_CODES) -> list[str]:
-        """What this run did that dgmark promises never to do."""
-        found = []
-        if self.code is None:
-            found.append(f"hung for {HANGS} s")
-        elif self.code not in codes:
-            found.append(f"exit code {self.code}")
-        if b"Traceback" in self.output:
-            found.append("traceback")
-        if b"bug in dgmark" in self.output:
-            found.append("a fault of dgmark")
-        if any(secret in self.output for secret in secrets):
-            found.append("the secret of a key in the output")
-        named = " ".join(self.arguments)[:200]
-        last = self.output[-300:].decode(errors="replace").strip().replace("\n", " | ")
-        return [f"{what}: dgmark {named}: {last}" for what in found]
 
 
 @dataclass
@@ -82,17 +61,32 @@ class Bench:
 
     def end(self, process: subprocess.Popen[bytes]) -> Ran:
         """Wait for a command."""
+        hung = False
         try:
             out, err = process.communicate(timeout=HANGS)
         except subprocess.TimeoutExpired:
+            hung = True
             os.killpg(process.pid, 9)
             out, err = process.communicate()
-            return Ran(list(map(str, process.args[3:])), None, (out or b"") + (err or b""))  # type: ignore[index]
-        return Ran(list(map(str, process.args[3:])), process.returncode, (out or b"") + (err or b""))  # type: ignore[index]
+        arguments = list(map(str, process.args[3:]))  # type: ignore[index]
+        return Ran(arguments, None if hung else process.returncode, (out or b"") + (err or b""))
 
     def run(self, *arguments: object, limit: Callable[[], None] | None = None) -> Ran:
         """Run a command."""
         return self.end(self.start(arguments, limit=limit))
+
+    def problems(self, ran: Ran, *codes: int) -> list[str]:
+        """What a run did that dgmark promises never to do; `codes` are the exit codes that it may have."""
+        found = {
+            f"hung for {HANGS} s": ran.code is None,
+            f"exit code {ran.code}": ran.code is not None and ran.code not in codes,
+            "traceback": b"Traceback" in ran.output,
+            "a fault of dgmark": b"bug in dgmark" in ran.output,
+            "the secret of a key in the output": any(secret in ran.output for secret in self.secrets),
+        }
+        named = " ".join(ran.arguments)[:200]
+        last = ran.output[-300:].decode(errors="replace").strip().replace("\n", " | ")
+        return [f"{what}: dgmark {named}: {last}" for what, there in found.items() if there]
 
     # --- files ---
 
@@ -138,8 +132,6 @@ class Bench:
         """A command that writes rows to `out`."""
         return {
             "detect": ["detect", "--key", self.key, "--out", out, self.rows],
-            "attack": ["attack", "deletion", self.rows, "--budget", ".3", "--option", "unit=word", "--out", out],
-            "evaluate": ["evaluate", self.few_rows, "--out", out],
             "generate": [
                 *("generate", "--key", self.key, "--prompts", self.few_rows, "--out", out, "--no-trace"),
                 *("--length", 8, "--block-length", 8, "--cache", "dual", "--batch-size", 2),
@@ -155,7 +147,7 @@ class Bench:
 
     def must(self, ran: Ran) -> None:
         """Stop the suite: without this run there is nothing to compare with."""
-        if ran.code != 0 or ran.problems(self.secrets):
+        if self.problems(ran, 0):
             raise RuntimeError(f"an undisturbed run failed: {ran}")
 
 
@@ -173,8 +165,3 @@ def rows_of(content: bytes) -> tuple[list[Row], int]:
         except ValueError:
             broken += 1
     return rows, broken
-
-
-def storyteller() -> Path:
-    """The folder of the built-in checkpoint."""
-    return builtin_folder(BUILTIN)

@@ -8,8 +8,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from soak.bench import Bench, rows_of, storyteller
+from dgmark.checkpoint.folder import BUILTIN, builtin_folder
+from soak.bench import Bench, rows_of
 
+STORYTELLER = builtin_folder(BUILTIN)
 NESTED: list[Any] = [None, True, -1, 0, 1.5, 2**70, "", "x", [], {}, [[[]]], {"a": {}}, "\ud800", "x" * 100_000]
 
 
@@ -74,14 +76,14 @@ def tokenizer(bench: Bench, rng: random.Random) -> list[str]:
     assert bench.marked
     folder = _checkpoint(bench)
     name = rng.choice(["tokenizer.json", "tokenizer.json", "tokenizer_config.json", "config.json"])
-    _mutate(storyteller() / name, folder / name, rng)
+    _mutate(STORYTELLER / name, folder / name, rng)
     command = ["detect", "--key", bench.key, "--tokenizer", folder, "--format", "jsonl", bench.folder / "marked.txt"]
     return _still_found(bench, f"fuzzed {name}", command)
 
 
 def _still_found(bench: Bench, what: str, command: list[object]) -> list[str]:
     ran = bench.run(*command)
-    problems = ran.problems(bench.secrets, frozenset({0, 4, 5, 6}))
+    problems = bench.problems(ran, 0, 4, 5, 6)
     if ran.code == 0 and b'"verdict": "watermarked"' not in ran.output:
         problems.append(f"{what} was accepted, and the marked text is no longer found: {ran.output[-300:]!r}")
     return problems
@@ -92,25 +94,25 @@ def checkpoint(bench: Bench, rng: random.Random) -> list[str]:
     folder = _checkpoint(bench)
     name = rng.choice(["config.json", "model.safetensors", "tokenizer.json"])
     if name == "model.safetensors":
-        content = bytearray((storyteller() / name).read_bytes())
+        content = bytearray((STORYTELLER / name).read_bytes())
         head = 8 + int.from_bytes(content[:8], "little")
         end = rng.choice([head, len(content)])
         content[:head] = mutated_bytes(bytes(content[:head]), rng, 3) if rng.random() < 0.7 else content[:head]
         (folder / name).unlink()  # a link to the source
         (folder / name).write_bytes(bytes(content if rng.random() < 0.5 else content[: rng.randrange(end)]))
     else:
-        _mutate(storyteller() / name, folder / name, rng)
+        _mutate(STORYTELLER / name, folder / name, rng)
     ran = bench.run(
         "generate", "--key", bench.key, "--model", folder, "--prompt", "Once", "--length", 8, "--block-length", 8
     )
-    return [f"fuzzed {name}: {problem}" for problem in ran.problems(bench.secrets, frozenset({0, 2, 4, 5, 6}))]
+    return [f"fuzzed {name}: {problem}" for problem in bench.problems(ran, 0, 2, 4, 5, 6)]
 
 
 def _checkpoint(bench: Bench) -> Path:
     folder = bench.folder / "checkpoint"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    for file in storyteller().iterdir():
+    for file in STORYTELLER.iterdir():
         os.symlink(file, folder / file.name)
     return folder
 
@@ -129,7 +131,7 @@ def json_lines(bench: Bench, rng: random.Random) -> list[str]:
     path, out = bench.path("fuzzed.jsonl"), bench.path("fuzzed-out.jsonl")
     path.write_bytes(b"".join(lines))
     ran = bench.run("detect", "--key", bench.key, "--out", out, path)
-    problems = ran.problems(bench.secrets, frozenset({0, 4}))
+    problems = bench.problems(ran, 0, 4)
     if ran.code == 0:
         untouched = {f"r{at}" for at in range(len(lines)) if at not in touched}
         return problems + _as_before(bench, out, untouched)
@@ -162,7 +164,7 @@ def parquet(bench: Bench, rng: random.Random) -> list[str]:
     )
     path.write_bytes(mutated_bytes(path.read_bytes(), rng))
     ran = bench.run("detect", "--key", bench.key, "--format", "jsonl", path)
-    return ran.problems(bench.secrets, frozenset({0, 4}))
+    return bench.problems(ran, 0, 4)
 
 
 def text(bench: Bench, rng: random.Random) -> list[str]:
@@ -171,7 +173,7 @@ def text(bench: Bench, rng: random.Random) -> list[str]:
     path.write_bytes(mutated_bytes(bench.marked.encode(), rng, 40))
     options: list[str] = rng.choice([[], ["--normalise", "all"], ["--spans"], ["--mode", "edited"]])
     ran = bench.run("detect", "--key", bench.key, "--format", "jsonl", *options, path)
-    problems = ran.problems(bench.secrets, frozenset({0, 4}))
+    problems = bench.problems(ran, 0, 4)
     if ran.code == 0 and b'"verdict"' not in ran.output and b'"error"' not in ran.output:
         problems.append(f"neither a verdict nor an error: {ran.output[-300:]!r}")
     return problems
