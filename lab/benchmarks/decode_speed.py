@@ -23,7 +23,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from corpus import bench_key
 from dgmark import DecodeConfig, load_model
-from dgmark.decode import Canvas, KeyMatching, RoundTrip, decode_steps, everything
+from dgmark.decode import Canvas, KeyMatching, RoundTrip, decode_steps, match_all
 from dgmark.models.denoiser import Session
 from dgmark.models.load import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
@@ -134,7 +134,7 @@ def _decode(
     canvas = Canvas.after(prompt, LENGTH, model.mask_id)
     key = bench_key()
     key = replace(key, spec=replace(key.spec, table_size=model.vocab_size))
-    matching = KeyMatching(key, model.device) if marked else everything
+    matching = KeyMatching(key, model.device) if marked else match_all
     guard = TimedGuard.of(model.tokenizer, model.mask_id) if config.round_trip_guard else None
     begin, committed, run = time.process_time(), 0, 0
     # no row ends early, so that all modes do the same work
@@ -189,7 +189,7 @@ def _committed(model: NetworkDenoiser, prompt: Tensor, tokens: int) -> Tensor:
     canvas = Canvas.after(prompt, LENGTH, model.mask_id)
     x = canvas.ids.clone()
     config = DecodeConfig(length=LENGTH, block_length=BLOCK, temperature=0)
-    for commits in decode_steps(_endless(model), canvas, config, everything, [0] * len(prompt)):
+    for commits in decode_steps(_endless(model), canvas, config, match_all, [0] * len(prompt)):
         x[commits.row, canvas.start + commits.place] = commits.token
         if commits.step + 1 == tokens:
             break
@@ -211,7 +211,7 @@ def _peak(length: int, settings: dict[str, Any]) -> float:
     config = DecodeConfig(length=length, block_length=BLOCK, **settings)
     model = _Noise()
     canvas = Canvas.after(torch.tensor([[3] * PROMPT]), length, model.mask_id)
-    steps = decode_steps(model, canvas, config, everything, [0])
+    steps = decode_steps(model, canvas, config, match_all, [0])
     next(steps)
     with Allocations() as allocations:
         for _ in range(4):

@@ -14,7 +14,7 @@ from typing import Any
 from corpus import RUNS
 from dgmark import WatermarkKey, load_model
 from dgmark.decode import DecodeConfig, Prepared, Request
-from dgmark.decode.canvas import collect
+from dgmark.decode.events import collect
 from dgmark.models.denoiser import Denoiser
 from dgmark.watermark.groups import WatermarkSpec
 from dgmark_lab.evaluate import load_judge, perplexity

@@ -11,8 +11,8 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from dgmark import Generation, generate, load_tokenizer, stream
-from dgmark.decode import DecodeConfig, RowFinished, Steering, View, decode, everything
+from dgmark import Generation, generate, load_tokenizer, stream_generate
+from dgmark.decode import DecodeConfig, RowFinished, Steering, View, decode, match_all
 from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.groups import WatermarkSpec
@@ -239,7 +239,7 @@ def test_a_bias_gets_the_canvas_and_the_models_logits(form: Any) -> None:
     prompts = torch.tensor([[2, 7, 5], [4, 4, 9]])
     config = DecodeConfig(12, 6, form)
     made = decode(TOY, prompts, config, Steering(bias=spy), [1, 2])
-    assert made == decode(TOY, prompts, config, everything, [1, 2])
+    assert made == decode(TOY, prompts, config, match_all, [1, 2])
     assert len(seen) == 12
     for given in seen:
         assert torch.equal(given.logits, TOY(given.ids)[:, given.start : given.start + 6])
@@ -285,11 +285,12 @@ def test_greedy_kgw_is_what_a_plain_loop_makes() -> None:
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_rows_are_the_same_alone_and_together_and_streamed(name: str) -> None:
-    prompts, settings = ["w1 w2", "w3 w4", "w5 w6"], {"length": 12, "block_length": 6, "temperature": 0.8}
-    together = generate(TOY, prompts, key=KEY, scheme=baseline(name), seed=3, **settings)  # type: ignore[arg-type]
+    prompts = ["w1 w2", "w3 w4", "w5 w6"]
+    settings: dict[str, Any] = {"length": 12, "block_length": 6, "temperature": 0.8}
+    together = generate(TOY, prompts, key=KEY, scheme=baseline(name), seed=3, **settings)
     for index, prompt in enumerate(prompts):
-        assert generate(TOY, prompt, key=KEY, scheme=baseline(name), seed=3 + index, **settings) == [together[index]]  # type: ignore[arg-type]
-    events = stream(TOY, prompts, key=KEY, scheme=baseline(name), seed=3, **settings)  # type: ignore[arg-type]
+        assert generate(TOY, prompt, key=KEY, scheme=baseline(name), seed=3 + index, **settings) == [together[index]]
+    events = stream_generate(TOY, prompts, key=KEY, scheme=baseline(name), seed=3, **settings)
     assert [event.generation for event in events if isinstance(event, RowFinished)] == together
     assert together[0].to_row("x")["scheme"] == baseline(name).to_dict()
     json.dumps(together[0].to_row("x"))

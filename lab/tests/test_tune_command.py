@@ -38,15 +38,6 @@ def test_the_settings_that_are_found_are_written_and_taken_by_generate(tmp_path:
     assert found.decoding["block_length"] == 8
     assert found.decoding["temperature"] in (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
     assert found.measured["texts"] == 4
-    assert found.frontier is not None
-    assert {point.decoding["temperature"] for point in found.frontier.points} == {1.0, 0.9, 0.8, 0.7, 0.6, 0.5}
-    first, measured = found.frontier.points[0].model_dump(), said["candidates"][0]
-    assert first["decoding"].items() <= found.decoding.items()
-    assert {name: first[name] for name in ("texts", "diversity", "perplexity", "bits", "found", "meets_goal")} == {
-        name: found.measured[name] for name in ("texts", "diversity", "perplexity", "bits", "found", "meets_goal")
-    }
-    assert first["log_perplexity_error"] == pytest.approx(measured["log_perplexity_error"], abs=1e-4)
-    assert found.frontier.unmarked["temperature"] == 1.0
     assert plot.read_bytes().startswith(b"\x89PNG")
     assert "dgmark keygen key.json --code-length 16" in done.stderr
     assert found.measured["meets_goal"] or "no settings meet the goal" in done.stderr
@@ -80,10 +71,9 @@ def test_candidates_that_are_given_up_keep_their_last_standing() -> None:
     def standings(some: Sequence[Candidate], texts: int, progress: object) -> list[Standing]:
         return [Standing(texts, 1.0, 1 + one.temperature, 0.1, 1.0, 0.01, 0.01) for one in some]
 
-    ranked, dropped = _searched(SimpleNamespace(prompts=[""] * 32, standings=standings), candidates)  # type: ignore[arg-type]
-    assert {one for one, _ in [*ranked, *dropped]} == set(candidates)
-    assert [found.texts for _, found in [*ranked, *dropped]] == [32] * 3 + [16] * 3 + [8] * 6 + [4] * 12
-    assert [one.temperature for one, _ in dropped[-4:]] == [1.0] * 4
+    ranked = _searched(SimpleNamespace(prompts=[""] * 32, standings=standings), candidates)  # type: ignore[arg-type]
+    assert {one for one, _ in ranked} < set(candidates)
+    assert [found.texts for _, found in ranked] == [32] * 3
 
 
 @pytest.mark.parametrize(

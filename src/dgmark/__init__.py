@@ -22,7 +22,16 @@ from dgmark.watermark.key import WatermarkKey, subkey_of
 from dgmark.watermark.key_file import KeyFilePermissionWarning
 
 if TYPE_CHECKING:
-    from dgmark.decode import DecodeConfig, Generation, Infilling, Trace, generate, infill, select, stream
+    from dgmark.decode import (
+        DecodeConfig,
+        Generation,
+        Infilling,
+        Trace,
+        generate,
+        infill,
+        select_positions,
+        stream_generate,
+    )
     from dgmark.decode.settings_file import read_settings
     from dgmark.models.convert import convert_checkpoint
     from dgmark.models.denoiser import Denoiser
@@ -39,8 +48,8 @@ _NEED_TORCH = {
     "infill": "dgmark.decode",
     "load_model": "dgmark.models.load",
     "read_settings": "dgmark.decode.settings_file",
-    "select": "dgmark.decode",
-    "stream": "dgmark.decode",
+    "select_positions": "dgmark.decode",
+    "stream_generate": "dgmark.decode",
 }
 
 __all__ = [
@@ -73,8 +82,8 @@ __all__ = [
     "load_tokenizer",
     "read_document",
     "read_settings",
-    "select",
-    "stream",
+    "select_positions",
+    "stream_generate",
     "subkey_of",
     "verify_report",
     "write_report",

@@ -10,9 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from dgmark.decode import DecodeConfig, KeyMatching, Matching, Response, decode, everything
-from dgmark.decode.guards import good_enough, prolongs_loop
-from dgmark.decode.schedule import blocks, confident_count, quotas
+from dgmark.decode import DecodeConfig, KeyMatching, Matching, Response, decode, match_all
+from dgmark.decode.selection import blocks, confident_count, good_enough, prolongs_loop, quotas
 from dgmark.models.denoiser import BlockOrigin, ConfidenceSource
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.groups import WatermarkSpec, group_table
@@ -133,7 +132,7 @@ def test_confident_candidates_are_committed_at_once(rule: dict[str, Any], k: int
     for seed in range(2):
         model = replace(SHARP, seed=seed)
         config = DecodeConfig(LENGTH, BLOCK, "confidence", 0.0, lookahead=k, **rule)
-        matching = marked(model, modulus) if modulus else everything
+        matching = marked(model, modulus) if modulus else match_all
         contains = matching_set(modulus) if modulus else lambda *_: True
         # without a mark there is no lookahead
         plain = plainly(model, config if modulus else replace(config, lookahead=1), contains)

@@ -11,7 +11,7 @@ from scipy.stats import chi2
 from torch import Tensor
 
 import dgmark.decode.candidates as candidates
-from dgmark.decode import DecodeConfig, KeyMatching, Matching, Response, Trace, decode, everything
+from dgmark.decode import DecodeConfig, KeyMatching, Matching, Response, Trace, decode, match_all
 from dgmark.decode.proposals import Proposals, propose
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.groups import WatermarkSpec, group_table
@@ -92,7 +92,7 @@ def run(
     model: ToyDenoiser,
     strategy: Any = "confidence",
     temperature: float = 1.0,
-    matching: Matching = everything,
+    matching: Matching = match_all,
     seed: int = 0,
     prompt: list[int] = PROMPT,
     length: int = LENGTH,
@@ -248,7 +248,7 @@ def test_unmarked_decoding_is_algorithm_1_of_the_paper(strategy: Any, temperatur
 @pytest.mark.parametrize(("strategy", "temperature"), WAYS)
 def test_with_empty_matching_sets_algorithm_2_is_algorithm_1(strategy: Any, temperature: float) -> None:
     empty = run(ENDLESS, strategy, temperature, nothing, seed=3)
-    unmarked = run(ENDLESS, strategy, temperature, everything, seed=3)
+    unmarked = run(ENDLESS, strategy, temperature, match_all, seed=3)
     assert empty.token_ids == unmarked.token_ids
     assert empty.trace == replace(unmarked.trace, matched=[False] * LENGTH)
 
@@ -264,7 +264,7 @@ def test_the_mark_changes_the_order_and_so_the_text() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("matching", [everything, marked(ENDLESS), nothing], ids=["unmarked", "marked", "empty"])
+@pytest.mark.parametrize("matching", [match_all, marked(ENDLESS), nothing], ids=["unmarked", "marked", "empty"])
 @pytest.mark.parametrize(("strategy", "temperature"), [("confidence", 0.8), ("margin", 0.0)])
 def test_the_strategy_sees_the_models_logits_bit_for_bit(
     strategy: Any, temperature: float, matching: Matching, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
@@ -309,7 +309,7 @@ def test_before_the_first_commit_the_mark_changes_no_candidate_and_no_reward(mon
 # ---- what is committed ----
 
 
-@pytest.mark.parametrize("matching", [everything, marked(ENDLESS)], ids=["unmarked", "marked"])
+@pytest.mark.parametrize("matching", [match_all, marked(ENDLESS)], ids=["unmarked", "marked"])
 @pytest.mark.parametrize(("strategy", "temperature"), WAYS)
 def test_a_step_fills_one_masked_position_of_its_block_and_changes_nothing_else(
     strategy: Any, temperature: float, matching: Matching
@@ -329,7 +329,7 @@ def test_a_step_fills_one_masked_position_of_its_block_and_changes_nothing_else(
 
 
 @pytest.mark.parametrize("forbidden_bias", [20.0, 5000.0])
-@pytest.mark.parametrize("matching", [everything, marked(ENDLESS), nothing], ids=["unmarked", "marked", "empty"])
+@pytest.mark.parametrize("matching", [match_all, marked(ENDLESS), nothing], ids=["unmarked", "marked", "empty"])
 @pytest.mark.parametrize(("strategy", "temperature"), WAYS)
 def test_mask_and_padding_are_never_committed_however_much_the_model_favours_them(
     strategy: Any, temperature: float, matching: Matching, forbidden_bias: float
@@ -352,7 +352,7 @@ def test_a_mask_inside_the_prompt_is_left_alone() -> None:
 
 def test_the_prompts_tensor_is_not_written_to() -> None:
     prompts = torch.tensor([PROMPT])
-    decode(ENDLESS, prompts, DecodeConfig(LENGTH, BLOCK), everything, [0])
+    decode(ENDLESS, prompts, DecodeConfig(LENGTH, BLOCK), match_all, [0])
     assert prompts.tolist() == [PROMPT]
 
 
@@ -382,7 +382,7 @@ def test_progress_is_called_with_every_commit() -> None:
     told: list[int] = []
     model = ToyDenoiser(end_bias=2.0)
     prompts = torch.tensor([PROMPT] * 5)
-    responses = decode(model, prompts, DecodeConfig(LENGTH, BLOCK), everything, [0, 1, 2, 3, 4], told.append)
+    responses = decode(model, prompts, DecodeConfig(LENGTH, BLOCK), match_all, [0, 1, 2, 3, 4], told.append)
     assert sum(told) == sum(len(response.trace.position) for response in responses)
     assert told[0] == 5
     assert told[-1] < 5  # some rows ended early
@@ -443,7 +443,7 @@ def test_bf16_rewards_are_those_of_float32() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("matching", [everything, marked(ENDLESS, 3, 5)], ids=["unmarked", "marked"])
+@pytest.mark.parametrize("matching", [match_all, marked(ENDLESS, 3, 5)], ids=["unmarked", "marked"])
 @pytest.mark.parametrize(("strategy", "temperature"), WAYS)
 def test_a_row_does_not_depend_on_its_neighbours(strategy: Any, temperature: float, matching: Matching) -> None:
     model = ToyDenoiser(end_bias=1.5)  # rows end at different steps
@@ -459,14 +459,14 @@ def test_a_row_does_not_depend_on_its_neighbours(strategy: Any, temperature: flo
 def test_a_row_does_not_depend_on_its_neighbours_seeds() -> None:
     config = DecodeConfig(LENGTH, BLOCK)
     prompts = torch.tensor([PROMPT] * 3)
-    one = decode(ENDLESS, prompts, config, everything, [1, 2, 3])
-    other = decode(ENDLESS, prompts, config, everything, [100, 2, 300])
+    one = decode(ENDLESS, prompts, config, match_all, [1, 2, 3])
+    other = decode(ENDLESS, prompts, config, match_all, [100, 2, 300])
     assert one[1] == other[1]
     assert one[0].token_ids != other[0].token_ids
 
 
 def test_rows_with_the_same_prompt_and_seed_are_the_same_text() -> None:
-    first, second = decode(ENDLESS, torch.tensor([PROMPT] * 2), DecodeConfig(LENGTH, BLOCK), everything, [5, 5])
+    first, second = decode(ENDLESS, torch.tensor([PROMPT] * 2), DecodeConfig(LENGTH, BLOCK), match_all, [5, 5])
     assert first == second
 
 
@@ -501,7 +501,7 @@ def test_two_tokens_in_random_order_have_their_exact_joint_distribution() -> Non
     counts = dict.fromkeys(law, 0)
     for start in range(0, rows, 500):
         seeds = range(start, start + 500)
-        for response in decode(model, torch.full((500, 1), 2), DecodeConfig(2, 2, "random"), everything, seeds):
+        for response in decode(model, torch.full((500, 1), 2), DecodeConfig(2, 2, "random"), match_all, seeds):
             first, second = response.token_ids
             counts[first, second] += 1
     statistic = sum((counts[pair] - rows * q) ** 2 / (rows * q) for pair, q in law.items())
@@ -520,7 +520,7 @@ def complete(trace: Trace, commits: int) -> bool:
     return any(t == END and all(j in tokens for j in range(position)) for position, t in tokens.items())
 
 
-@pytest.mark.parametrize("matching", [everything, marked(ENDLESS)], ids=["unmarked", "marked"])
+@pytest.mark.parametrize("matching", [match_all, marked(ENDLESS)], ids=["unmarked", "marked"])
 @pytest.mark.parametrize(("strategy", "temperature"), WAYS)
 def test_stopping_at_the_end_token_changes_no_token_before_it(
     strategy: Any, temperature: float, matching: Matching
@@ -547,7 +547,7 @@ def test_a_row_stops_at_the_first_step_that_completes_its_text(strategy: Any, te
     config = DecodeConfig(LENGTH, BLOCK, strategy, temperature)
     prompts = torch.tensor([[2 + row, 5, 11] for row in range(12)])
     waited = False
-    for response in decode(model, prompts, config, everything, range(12)):
+    for response in decode(model, prompts, config, match_all, range(12)):
         commits = len(response.trace.position)
         assert not complete(response.trace, commits - 1)
         assert response.ended == complete(response.trace, commits)

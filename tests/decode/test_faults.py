@@ -122,7 +122,7 @@ def test_neither_a_stream_nor_an_infilling_nor_a_refill_ends_in_text(name: str) 
     model = Spoilt(spoil=spoil)
     finished = []
     with pytest.raises(ModelFault, match=came):
-        finished += [e for e in dgmark.stream(model, "w1 w2", key=KEY, **SHORT) if isinstance(e, RowFinished)]
+        finished += [e for e in dgmark.stream_generate(model, "w1 w2", key=KEY, **SHORT) if isinstance(e, RowFinished)]
     assert not finished
     with pytest.raises(ModelFault, match=came):
         dgmark.infill(model, [["w1", 8, "w2"]], key=KEY, block_length=4)

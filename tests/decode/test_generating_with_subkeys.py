@@ -99,7 +99,7 @@ def test_a_sub_key_that_there_is_not_is_refused(wrong: int) -> None:
     with pytest.raises(SettingsError, match=rf"sub-key {wrong} is not in 0\.\.4095"):
         dgmark.generate(TOY, "w1", key=KEY, subkey=wrong, **SHORT)
     with pytest.raises(SettingsError, match=rf"sub-key {wrong} is not in 0\.\.4095"):
-        dgmark.stream(TOY, "w1", key=KEY, subkey=wrong, **SHORT)
+        dgmark.stream_generate(TOY, "w1", key=KEY, subkey=wrong, **SHORT)
     with pytest.raises(SettingsError, match=rf"sub-key {wrong} is not in 0\.\.4095"):
         dgmark.infill(TOY, [PARTS], key=KEY, subkey=wrong)
 
@@ -192,7 +192,7 @@ def test_the_mark_is_found_under_its_sub_key_and_under_no_other() -> None:
 
 def test_a_stream_gives_the_texts_of_the_same_sub_keys() -> None:
     prompts = ["w1", "w2 w3", "w4"]
-    events = list(dgmark.stream(TOY, prompts, key=KEY, seed=4, batch_size=2, **SHORT))
+    events = list(dgmark.stream_generate(TOY, prompts, key=KEY, seed=4, batch_size=2, **SHORT))
     finished = {event.row: event.generation for event in events if isinstance(event, RowFinished)}
     matched = {number: [m for e in events if isinstance(e, Committed) and e.row == number for m in e.matched]
                for number in range(3)}  # fmt: skip

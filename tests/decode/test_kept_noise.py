@@ -10,7 +10,7 @@ from scipy.stats import chi2
 from torch import Tensor
 
 import dgmark.decode.candidates as candidates
-from dgmark.decode import DecodeConfig, KeyMatching, Matching, Response, decode, everything
+from dgmark.decode import DecodeConfig, KeyMatching, Matching, Response, decode, match_all
 from dgmark.decode.proposals import Proposals, propose
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.groups import WatermarkSpec, group_table
@@ -30,7 +30,7 @@ def marked(model: ToyDenoiser = TOY) -> KeyMatching:
     return KeyMatching(WatermarkKey(spec, "test", SECRET), torch.device("cpu"))
 
 
-def run(model: ToyDenoiser, config: DecodeConfig, matching: Matching = everything, seed: int = 0) -> Response:
+def run(model: ToyDenoiser, config: DecodeConfig, matching: Matching = match_all, seed: int = 0) -> Response:
     return decode(model, torch.tensor([PROMPT]), config, matching, [seed])[0]
 
 
@@ -88,7 +88,7 @@ def test_kept_noise_is_direct_gumbel_max(
 ) -> None:
     config = replace(KEPT, temperature=temperature, top_k=top_k, top_p=top_p)
     for seed in range(4):
-        response = run(TOY, config, marked() if marks else everything, seed)
+        response = run(TOY, config, marked() if marks else match_all, seed)
         assert (response.token_ids, response.trace.position) == gumbel_max(TOY, config, marks=marks, seed=seed)
 
 
@@ -124,7 +124,7 @@ def test_positions_and_blocks_draw_independently_from_the_softmax() -> None:
     """Pearson's chi-square test of 4,500 draws; a true sampler fails it with probability 1e-6 over seeds (fixed)."""
     model = Still(words=6, padding=2, end_ids=(), spread=3.0)
     config = replace(KEPT, temperature=1.3, length=1500, steps=500)
-    rows = decode(model, torch.tensor([[3], [3], [3]]), config, everything, [1, 2, 3])
+    rows = decode(model, torch.tensor([[3], [3], [3]]), config, match_all, [1, 2, 3])
     pairs, expected = torch.zeros(8, 8), torch.zeros(8, 8, dtype=torch.float64)
     weights = torch.softmax(model(torch.zeros(1, 1501, dtype=torch.long))[0, 1:, 1:8] / 1.3, -1)
     for row in rows:

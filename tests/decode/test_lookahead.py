@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 import dgmark.decode.loop as loop
-from dgmark.decode import DecodeConfig, KeyMatching, Matching, Response, decode, everything
-from dgmark.decode.canvas import Canvas, Commits, collect
+from dgmark.decode import DecodeConfig, KeyMatching, Matching, Response, decode, match_all
+from dgmark.decode.canvas import Canvas, Commits
+from dgmark.decode.events import collect
 from dgmark.decode.loop import decode_steps
 from dgmark.decode.selection import alternatives
 from dgmark.models.toy import ToyDenoiser
@@ -297,10 +298,10 @@ def test_a_batch_forwards_each_rows_candidates_in_one_go() -> None:
 def test_unmarked_text_is_the_same_with_any_lookahead_and_costs_the_same(
     strategy: Any, temperature: float, proposals: Any
 ) -> None:
-    plain, plain_steps = steps_of(ENDLESS, config_of(strategy, temperature, 1), everything, PROMPTS, [0, 1, 2])
+    plain, plain_steps = steps_of(ENDLESS, config_of(strategy, temperature, 1), match_all, PROMPTS, [0, 1, 2])
     for k in (2, 5):
         config = config_of(strategy, temperature, k, lookahead_proposals=proposals)
-        responses, steps = steps_of(ENDLESS, config, everything, PROMPTS, [0, 1, 2])
+        responses, steps = steps_of(ENDLESS, config, match_all, PROMPTS, [0, 1, 2])
         assert responses == plain
         assert [s.forwards for s in steps] == [s.forwards for s in plain_steps]
 

@@ -12,7 +12,7 @@ import dgmark
 from dgmark import Generation, WatermarkKey
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.decode import Canvas, DecodeConfig, KeyMatching, Prepared, Request, RowFinished, Steering, decode_steps
-from dgmark.decode.canvas import collect
+from dgmark.decode.events import collect
 from dgmark.decode.generation import generations
 from dgmark.errors import (
     DgmarkError,
@@ -138,7 +138,7 @@ def test_generate_stream_and_the_harness_write_the_same_texts(key: WatermarkKey 
     model, contexts = replace(TOY, end_ids=()), ["w1 w2", "w3", "w6 w7 w8", "w9"]
     given: dict[str, Any] = {**SHORT, "temperature": 0.7}
     made = [row.text for row in dgmark.generate(model, contexts, key=key, seed=3, batch_size=3, **given)]
-    events = dgmark.stream(model, contexts, key=key, seed=3, batch_size=3, **given)
+    events = dgmark.stream_generate(model, contexts, key=key, seed=3, batch_size=3, **given)
     streamed = {event.row: event.generation.text for event in events if isinstance(event, RowFinished)}
     harness = DiffusionLM(model, HarnessSettings(decoding=given, key=key, seed=3, batch_size=3))
     answered = harness.generate_until(
@@ -152,7 +152,7 @@ def test_generate_stream_and_the_harness_write_the_same_texts(key: WatermarkKey 
 class Counting(Tokenizer):
     """A tokenizer that keeps what it encoded."""
 
-    encoded: list[str] = field(default_factory=list)
+    encoded: list[str] = field(default_factory=list, compare=False)
 
     def encode(self, text: str) -> list[int]:
         self.encoded.append(text)
@@ -171,7 +171,7 @@ class CountingToy(ToyDenoiser):
 def test_each_prompt_is_encoded_once() -> None:
     model = CountingToy()
     dgmark.generate(model, ["w1 w2", "w3"], key=None, **SHORT)
-    list(dgmark.stream(model, ["w4", "w5"], key=None, **SHORT))
+    list(dgmark.stream_generate(model, ["w4", "w5"], key=None, **SHORT))
     dgmark.infill(model, [["w6", 4, "w7"]], key=None, block_length=4)
     assert model.tokenizer.encoded == ["w1 w2", "w3", "w4", "w5", "w6", "w7"]
 
@@ -183,7 +183,7 @@ def test_each_prompt_is_encoded_once() -> None:
 def test_what_is_no_key_is_refused_with_what_to_do(key: Any) -> None:
     ways: list[Any] = [
         lambda: dgmark.generate(TOY, "w1", key=key, **SHORT),
-        lambda: dgmark.stream(TOY, "w1", key=key, **SHORT),
+        lambda: dgmark.stream_generate(TOY, "w1", key=key, **SHORT),
         lambda: dgmark.infill(TOY, [["w1", 3]], key=key),
     ]
     for way in ways:
@@ -192,7 +192,7 @@ def test_what_is_no_key_is_refused_with_what_to_do(key: Any) -> None:
 
 
 def test_the_key_must_be_stated_even_if_it_is_none() -> None:
-    ways: list[Any] = [dgmark.generate, dgmark.stream]
+    ways: list[Any] = [dgmark.generate, dgmark.stream_generate]
     for way in ways:
         with pytest.raises(TypeError, match="key"):
             way(TOY, "w1", **SHORT)

@@ -1,7 +1,7 @@
 """The round-trip guard against the slow oracle, which encodes whole texts; and the loop that obeys it."""
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any
@@ -16,8 +16,8 @@ from torch import Tensor
 
 import dgmark
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, wrap
-from dgmark.decode import Canvas, DecodeConfig, KeyMatching, Prepared, Request, RoundTrip, decode, everything
-from dgmark.decode.canvas import collect
+from dgmark.decode import Canvas, DecodeConfig, KeyMatching, Prepared, Request, RoundTrip, decode, match_all
+from dgmark.decode.events import collect
 from dgmark.decode.round_trip import Line
 from dgmark.decode.selection import order_of
 from dgmark.models.toy import END_TOKEN, MASK_TOKEN, ToyDenoiser
@@ -50,7 +50,7 @@ BYTE_LEVEL = ["storyteller", "narrator"]
 TOKENIZERS = [*BYTE_LEVEL, "pieces"]
 
 
-def guard_of(tokenizer: Tokenizer, ends: Iterable[int] = ()) -> RoundTrip:
+def guard_of(tokenizer: Tokenizer, ends: tuple[int, ...] = ()) -> RoundTrip:
     guard = RoundTrip.of(tokenizer, MASK, ends)
     assert guard is not None
     return guard
@@ -62,7 +62,7 @@ def whole_text_reads_back(tokenizer: Tokenizer, ids: list[int]) -> bool:
 
 def fits(guard: RoundTrip, ids: Sequence[int], place: int, token: int) -> bool:
     """Whether a token fits into a whole text."""
-    return guard.reads_back(Line(list(ids), 0, cut_before=False, cut_after=False), place, token)
+    return guard.survives(Line(list(ids), 0, cut_before=False, cut_after=False), place, token)
 
 
 # ---- single checks ----
@@ -123,7 +123,7 @@ def test_an_end_ends_the_text_and_other_special_tokens_do_not_read_back() -> Non
     tokenizer = tokenizer_of("storyteller")
     end, start, *_ = sorted(tokenizer.special_ids)
     (wind,), half = tokenizer.encode(" wind"), tokenizer.encode("😀")[0]
-    guard = guard_of(tokenizer, [end])
+    guard = guard_of(tokenizer, (end,))
     assert fits(guard, [wind, MASK], 1, end)
     assert fits(guard, [MASK, MASK], 1, end)
     assert not fits(guard, [half, MASK], 1, end)
@@ -357,7 +357,7 @@ def test_the_loop_is_the_plain_one(marks: bool) -> None:
     redraws = 0
     for seed in range(6):
         model = replace(MODEL, seed=seed)
-        matching = KeyMatching(key_of(model), torch.device("cpu")) if marks else everything
+        matching = KeyMatching(key_of(model), torch.device("cpu")) if marks else match_all
         guard = RoundTrip.of(model.tokenizer, model.mask_id, model.end_ids)
         config = DecodeConfig(LENGTH, BLOCK, temperature=0.0)
         for prompt in PROMPTS[:2]:
@@ -377,7 +377,7 @@ def test_where_nothing_fits_something_permitted_is_committed_all_the_same(settin
     model = replace(MODEL, forbidden_bias=9.0)
     config = DecodeConfig(LENGTH, BLOCK, **settings)
     guard = Hopeless(model.tokenizer, model.mask_id)
-    responses = decode(model, torch.tensor(PROMPTS), config, everything, [0, 1, 2, 3], round_trip=guard)
+    responses = decode(model, torch.tensor(PROMPTS), config, match_all, [0, 1, 2, 3], round_trip=guard)
     for response in responses:
         assert len({*response.trace.position}) == len(response.trace.position) > 0
         assert {*response.trace.token_id} <= {*range(1, model.tokenizer.vocab_size)}
@@ -388,7 +388,7 @@ def test_without_the_guard_the_loop_is_what_it_was() -> None:
     prepared = Prepared.of(MODEL, [Request(PROMPTS[0], 3, None)], config)
     (batch,) = prepared.batches([0])
     assert collect(MODEL, batch.canvas, prepared.steps(batch)) == decode(
-        MODEL, torch.tensor(PROMPTS[:1]), config, everything, [3]
+        MODEL, torch.tensor(PROMPTS[:1]), config, match_all, [3]
     )
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from dgmark.decode import select
+from dgmark.decode import select_positions
 from dgmark.decode.selection import alternatives
 
 INF = float("inf")
@@ -27,7 +27,7 @@ class Step:
     quota: list[int]
 
     def select(self, dtype: torch.dtype = torch.float32) -> list[list[bool]]:
-        chosen: list[list[bool]] = select(
+        chosen: list[list[bool]] = select_positions(
             torch.tensor(self.rewards, dtype=dtype),
             torch.tensor(self.masked),
             torch.tensor(self.matching),
@@ -67,7 +67,7 @@ def test_what_does_not_read_back_goes_last(step: Step, data: st.DataObject) -> N
     width = data.draw(st.integers(1, 4))
     rewards, masked, matching = (torch.tensor(rows) for rows in (step.rewards, step.masked, step.matching))
     given = (rewards, masked, matching, torch.tensor(step.quota))
-    chosen = select(*given, torch.tensor(readable)).tolist()
+    chosen = select_positions(*given, torch.tensor(readable)).tolist()
     sets, exists = alternatives(*given, width, torch.tensor(readable))
     for row, reads in enumerate(readable):
 
@@ -142,7 +142,7 @@ def test_the_arguments_are_left_as_they_were() -> None:
     rewards = torch.tensor([[0.5, 2.0, 1.0]])
     masked, matching = torch.tensor([[True, False, True]]), torch.tensor([[False, True, True]])
     before = [tensor.clone() for tensor in (rewards, masked, matching)]
-    select(rewards, masked, matching, torch.tensor([1]))
+    select_positions(rewards, masked, matching, torch.tensor([1]))
     assert all(torch.equal(a, b) for a, b in zip(before, (rewards, masked, matching), strict=True))
 
 
@@ -286,7 +286,9 @@ def test_a_number_stands_for_the_same_number_in_every_row() -> None:
     matching = rewards > 0.4
     for quota in (1, 3, 9):
         each = torch.full((3,), quota)
-        assert torch.equal(select(rewards, flags, matching, quota), select(rewards, flags, matching, each))
+        assert torch.equal(
+            select_positions(rewards, flags, matching, quota), select_positions(rewards, flags, matching, each)
+        )
         sets = alternatives(rewards, flags, matching, quota, 2)
         expected = alternatives(rewards, flags, matching, each, torch.full((3,), 2))
         assert all(torch.equal(one, other) for one, other in zip(sets, expected, strict=True))

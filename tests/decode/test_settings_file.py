@@ -1,7 +1,6 @@
 """Settings files: they come back as they were written, and what they must not hold is refused by name."""
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +8,9 @@ import pytest
 
 import dgmark
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.settings_file import MOST_POINTS, TunedSettings, read_settings_file, write_settings_file
+from dgmark.decode.settings_file import TunedSettings, read_settings_file, write_settings_file
 from dgmark.errors import InputError, SettingsError
 from support.known_keys import known_key
-from support.searches import searched
 from support.unchecked import unchecked
 
 TUNED = TunedSettings(
@@ -21,8 +19,6 @@ TUNED = TunedSettings(
     decoding={"temperature": 0.6, "guard": 0.05, "lookahead": 3, "lookahead_proposals": "kept", "top_p": 0.95},
     measured={"bits": 0.21, "meets_goal": True, "judge": "builtin"},
 )
-
-FRONTIER = searched().model_dump()["frontier"]
 
 
 def written(path: Path, **changes: Any) -> Path:
@@ -40,31 +36,6 @@ def test_a_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert dgmark.read_settings(path, key=key) == TUNED.decoding
     assert dgmark.read_settings(str(path), key=None) == TUNED.decoding
     DecodeConfig(**dgmark.read_settings(path, key=None))
-
-
-def test_all_that_was_tried_comes_back_up_to_the_most_points(tmp_path: Path) -> None:
-    path, tuned = tmp_path / "settings.json", searched()
-    assert tuned.frontier is not None
-    many = tuned.frontier.model_copy(update={"points": [*tuned.frontier.points * 200][:MOST_POINTS]})
-    tuned = tuned.model_copy(update={"frontier": many})
-    write_settings_file(path, tuned)
-    assert read_settings_file(path) == tuned
-    content = json.loads(path.read_text())
-    content["frontier"]["points"] *= 2
-    path.write_text(json.dumps(content))
-    with pytest.raises(SettingsError, match="at most 500 items"):
-        read_settings_file(path)
-
-
-def test_a_file_is_read_as_it_is_written(tmp_path: Path) -> None:
-    path = tmp_path / "settings.json"
-    path.write_text(
-        '{"format": "dgmark-settings", "version": 1, "model": "storyteller", "code_length": 16,'
-        ' "decoding": {"temperature": 0.6, "guard": 0.05, "lookahead": 3,'
-        ' "lookahead_proposals": "kept", "top_p": 0.95},'
-        ' "measured": {"bits": 0.21, "meets_goal": true, "judge": "builtin"}}'
-    )
-    assert read_settings_file(path) == TUNED
 
 
 def test_every_decoding_setting_can_stand_in_a_file(tmp_path: Path) -> None:
@@ -95,9 +66,6 @@ def test_a_key_with_another_code_is_refused_and_told_what_to_do(tmp_path: Path) 
         ({"decoding": {"temperature": "warm"}}, "temperature 'warm' must be a valid number"),
         ({"decoding": {"guard": True}}, "guard True must be a valid number"),
         ({"decoding": {"guard": [0.1]}}, "decoding.guard"),
-        ({"frontier": {}}, "frontier.points: Field required"),
-        ({"frontier": {**FRONTIER, "points": []}}, "frontier.points: List should have at least 1 item"),
-        ({"frontier": {**FRONTIER, "most_perplexity": math.inf}}, "most_perplexity: Input should be a finite number"),
     ],
 )
 def test_what_a_file_must_not_hold_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:

@@ -28,7 +28,7 @@ KEY = dgmark.WatermarkKey(dgmark.WatermarkKey.generate(TOY).spec, "stream", byte
 def test_the_events_add_up_to_the_generations(key: Any, settings: dict[str, Any]) -> None:
     made = dgmark.generate(TOY, PROMPTS, key=key, seed=2, batch_size=3, **SHORT, **settings)
     assert {row.ended for row in made} == {True, False}
-    events = list(dgmark.stream(TOY, PROMPTS, key=key, seed=2, batch_size=3, **SHORT, **settings))
+    events = list(dgmark.stream_generate(TOY, PROMPTS, key=key, seed=2, batch_size=3, **SHORT, **settings))
     finished = {event.row: event.generation for event in events if isinstance(event, RowFinished)}
     assert [finished[row] for row in range(len(PROMPTS))] == made
     for row, generation in enumerate(made):
@@ -41,7 +41,7 @@ def test_the_events_add_up_to_the_generations(key: Any, settings: dict[str, Any]
 def test_a_finished_block_does_not_change_and_a_finished_row_has_no_further_event() -> None:
     over: set[int] = set()
     blocks: dict[int, int] = {}
-    for event in dgmark.stream(TOY, PROMPTS, key=KEY, batch_size=5, **SHORT):
+    for event in dgmark.stream_generate(TOY, PROMPTS, key=KEY, batch_size=5, **SHORT):
         if isinstance(event, Committed):
             assert event.row not in over
             assert all(position // 4 > blocks.get(event.row, -1) for position in event.positions)
@@ -58,11 +58,11 @@ def test_a_finished_block_does_not_change_and_a_finished_row_has_no_further_even
 
 def test_invalid_arguments_raise_at_once() -> None:
     with pytest.raises(SettingsError):
-        dgmark.stream(TOY, "w1", key=None, length=10, block_length=4)
+        dgmark.stream_generate(TOY, "w1", key=None, length=10, block_length=4)
     with pytest.raises(PromptTooLong):
-        dgmark.stream(TOY, "w1 " * 600, key=None, **SHORT)
+        dgmark.stream_generate(TOY, "w1 " * 600, key=None, **SHORT)
     with pytest.raises(SettingsError, match="no setting colour"):
-        dgmark.stream(TOY, "w1", key=None, **{"colour": "red", **SHORT})
+        dgmark.stream_generate(TOY, "w1", key=None, **{"colour": "red", **SHORT})
 
 
 def test_padding_changes_no_row() -> None:

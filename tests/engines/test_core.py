@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from dgmark.decode import DecodeConfig, KeyMatching, decode, select
+from dgmark.decode import DecodeConfig, KeyMatching, decode, select_positions
 from dgmark.decode.matching import GroupStore, matching
-from dgmark.decode.schedule import quotas
+from dgmark.decode.selection import quotas
 from dgmark.engines.core import mark, propose_block, uniform_draws
 from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark.models.toy import ToyDenoiser
@@ -111,7 +111,7 @@ def test_it_is_select_with_the_matching_of_the_loop(batch: dict[str, Any]) -> No
     assert matching(tokens, positions, STORE.of(batch["keys"])).tolist() == matches.tolist()
     rewards, masked = torch.tensor(batch["rewards"]), torch.tensor(batch["masked"])
     readable = tokens % 3 > 0
-    chosen = select(rewards, masked, matches, torch.tensor(batch["quota"]), readable)
+    chosen = select_positions(rewards, masked, matches, torch.tensor(batch["quota"]), readable)
     assert marked(batch, DecodeConfig(), readable).tolist() == chosen.tolist()
 
 

@@ -191,7 +191,7 @@ class Own:
 
 key = dgmark.WatermarkKey.generate(Own())
 dgmark.generate(Own(), "w1", key=key, length=8, block_length=4, lookahead=2)
-list(dgmark.stream(Own(), "w1", key=key, length=8, block_length=4))
+list(dgmark.stream_generate(Own(), "w1", key=key, length=8, block_length=4))
 dgmark.infill(Own(), [["w1", 4]], key=key, block_length=4)
 print(sorted({"torch", "transformers", "safetensors"} & set(sys.modules)))
 """

@@ -227,7 +227,7 @@ def _show_live(prepared: "Prepared", task: Task[Prompted] | BadRow, *, marked: b
     from rich.text import Text
 
     from dgmark.decode import Committed, RowFinished
-    from dgmark.decode.streaming import events_of
+    from dgmark.decode.generation import events_of
 
     if isinstance(task, BadRow):
         raise task.kind(task.error)

@@ -8,70 +8,60 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dgmark.decode.canvas import Canvas, Commits, Progress, Response, Trace
+    from dgmark.decode.canvas import Canvas, Response, Trace
     from dgmark.decode.config import DecodeConfig
-    from dgmark.decode.generation import Generation, generate
+    from dgmark.decode.events import BlockFinished, Committed
+    from dgmark.decode.generation import Generation, RowFinished, generate, stream_generate
     from dgmark.decode.infilling import Infilling, infill
     from dgmark.decode.loop import decode, decode_steps
     from dgmark.decode.matching import KeyMatching
     from dgmark.decode.prompts import Prepared, Request
-    from dgmark.decode.proposals import Proposals, propose
+    from dgmark.decode.proposals import propose
     from dgmark.decode.round_trip import RoundTrip
-    from dgmark.decode.scheme import Scheme
-    from dgmark.decode.selection import alternatives, select
-    from dgmark.decode.steering import Bias, Matching, Noise, Steering, View, everything
-    from dgmark.decode.streaming import BlockFinished, Committed, Event, RowFinished, stream
+    from dgmark.decode.selection import select_positions
+    from dgmark.decode.steering import Matching, Steering, View, match_all
 
 _NAMES = {
-    "canvas": ("Canvas", "Commits", "Progress", "Response", "Trace"),
+    "canvas": ("Canvas", "Response", "Trace"),
     "config": ("DecodeConfig",),
-    "generation": ("Generation", "generate"),
+    "events": ("BlockFinished", "Committed"),
+    "generation": ("Generation", "RowFinished", "generate", "stream_generate"),
     "infilling": ("Infilling", "infill"),
     "loop": ("decode", "decode_steps"),
     "matching": ("KeyMatching",),
     "prompts": ("Prepared", "Request"),
-    "proposals": ("Proposals", "propose"),
+    "proposals": ("propose",),
     "round_trip": ("RoundTrip",),
-    "scheme": ("Scheme",),
-    "selection": ("alternatives", "select"),
-    "steering": ("Bias", "Matching", "Noise", "Steering", "View", "everything"),
-    "streaming": ("BlockFinished", "Committed", "Event", "RowFinished", "stream"),
+    "selection": ("select_positions",),
+    "steering": ("Matching", "Steering", "View", "match_all"),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
-    "Bias",
     "BlockFinished",
     "Canvas",
-    "Commits",
     "Committed",
     "DecodeConfig",
-    "Event",
     "Generation",
     "Infilling",
     "KeyMatching",
     "Matching",
-    "Noise",
     "Prepared",
-    "Progress",
-    "Proposals",
     "Request",
     "Response",
     "RoundTrip",
     "RowFinished",
-    "Scheme",
     "Steering",
     "Trace",
     "View",
-    "alternatives",
     "decode",
     "decode_steps",
-    "everything",
     "generate",
     "infill",
+    "match_all",
     "propose",
-    "select",
-    "stream",
+    "select_positions",
+    "stream_generate",
 ]
 
 

@@ -1,18 +1,12 @@
 """Input and output of a decode: canvases, the commits of each step, and responses with their traces."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn.functional import pad
-
-from dgmark.errors import SettingsError
-from dgmark.models.denoiser import Denoiser
-
-# Called after each step with the number of tokens that the step committed.
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -114,11 +108,11 @@ class Trace:
         matched: whether the token was in the position's matching set; always true without a mark.
     """
 
-    step: list[int]
-    position: list[int]
-    token_id: list[int]
-    reward: list[float]
-    matched: list[bool]
+    step: list[int] = field(default_factory=list)
+    position: list[int] = field(default_factory=list)
+    token_id: list[int] = field(default_factory=list)
+    reward: list[float] = field(default_factory=list)
+    matched: list[bool] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -144,7 +138,7 @@ class Commits:
         matched: whether each token was in its matching set.
         finished: rows that this step completed.
         forwards: number of canvases run through the model since the previous commits.
-        redrawn: number of candidates that were drawn again since then, because they would not read back.
+        redrawn: number of candidates that were drawn again since then, because they do not survive re-tokenization.
     """
 
     step: int
@@ -157,52 +151,3 @@ class Commits:
     finished: Int[Tensor, " finished"]
     forwards: int
     redrawn: int = 0
-
-
-def collect(
-    model: Denoiser, canvas: Canvas, steps: Iterable[Commits], progress: Progress | None = None
-) -> list[Response]:
-    """Run the steps of a decode and return the response of each row.
-
-    Raises:
-        SettingsError: the progress is not a function.
-    """
-    if progress is not None and not callable(progress):
-        raise SettingsError(f"progress {progress!r} is not a function of the number of tokens")
-    region = canvas.ids[:, canvas.start : canvas.start + len(canvas.masked)].clone()
-    history: list[Commits] = []
-    for commits in steps:
-        region[commits.row, commits.place] = commits.token
-        history.append(commits)
-        if progress is not None:
-            progress(len(commits.row))
-    ends = set(model.end_ids) if canvas.stops else set()
-    traces = _traces(history, len(region), canvas)
-    return [response_of(ids, ends, trace) for ids, trace in zip(region.tolist(), traces, strict=True)]
-
-
-def response_of(ids: list[int], ends: set[int], trace: Trace) -> Response:
-    """The response up to its first end token; every position before that token is committed."""
-    stop = next((i for i, token in enumerate(ids) if token in ends), None)
-    return Response(token_ids=ids[:stop], ended=stop is not None, trace=trace)
-
-
-def _traces(history: list[Commits], batch: int, canvas: Canvas) -> list[Trace]:
-    columns = [
-        (c.row, torch.full_like(c.row, c.step), canvas.position_of(c.row, c.place), c.token, c.reward, c.matched)
-        for c in history
-    ]
-    row, step, position, token, reward, matched = (torch.cat(column).cpu() for column in zip(*columns, strict=True))
-    traces = []
-    for index in range(batch):
-        mine = row == index
-        traces.append(
-            Trace(
-                step=step[mine].tolist(),
-                position=position[mine].tolist(),
-                token_id=token[mine].tolist(),
-                reward=reward[mine].tolist(),
-                matched=matched[mine].tolist(),
-            )
-        )
-    return traces

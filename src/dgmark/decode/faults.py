@@ -1,10 +1,8 @@
 """Watch over a model's logits: no text is finished from NaN, from +inf, or from nothing but -inf.
 
-Every forward is looked at on the device, without waiting for it. The loop asks for the result once a block, and before
-it finishes a row.
+Every forward is checked on the device, without waiting for it. The loop asks for the result once a block, and before it
+finishes a row.
 """
-
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -14,18 +12,7 @@ from dgmark.errors import ModelFault
 from dgmark.models.denoiser import ADVICE, value_fault
 
 
-@dataclass(frozen=True)
-class _Look:
-    """What one forward gave."""
-
-    step: int
-    low: int
-    rows: Int[Tensor, " canvases"]
-    faulty: Bool[Tensor, "canvases window"]
-    peaks: Float[Tensor, "canvases window"]  # the largest logits, divided by the temperature
-
-
-class Watch:
+class LogitsWatch:
     """The forwards since the last check.
 
     A position is faulty if it has NaN or +inf among its logits (also once they are divided by the temperature), or if
@@ -42,9 +29,10 @@ class Watch:
         self._name, self._temperature = name, temperature
         self._permitted = torch.ones(vocab_size, dtype=torch.bool, device=forbidden.device)
         self._permitted[forbidden] = False
-        self._looks: list[_Look] = []
+        # of each forward: its arguments, which places are faulty, and the largest logits, divided by the temperature
+        self._forwards: list[tuple[int, int, Tensor, Tensor, Tensor]] = []
 
-    def look(
+    def check(
         self,
         step: int,
         low: int,
@@ -53,13 +41,13 @@ class Watch:
         logits: Float[Tensor, "canvases window vocab"],
         tokens: Int[Tensor, "canvases window"],
     ) -> None:
-        """Look at the logits of a forward and at the candidates that were taken from them.
+        """Check the logits of a forward and the candidates that were taken from them, without waiting for the device.
 
         Args:
             step: number of the step.
             low: the window's first place in the region.
             rows: the row of the decode that each canvas comes from.
-            masked: which places of the window are masked; only these are looked at.
+            masked: which places of the window are masked; only these are checked.
             logits: the model's logits at the window.
             tokens: the candidate at each masked place.
         """
@@ -70,23 +58,24 @@ class Watch:
         # the candidate is sound too: if all permitted ids have -inf, it is forbidden or has -inf itself
         sound = self._permitted[tokens] & (logits.gather(-1, tokens[..., None])[..., 0] > -torch.inf)
         sound &= peaks.isfinite()
-        self._looks.append(_Look(step, low, rows, masked & ~sound, peaks))
+        self._forwards.append((step, low, rows, masked & ~sound, peaks))
 
-    def check(self) -> None:
-        """Wait for the device, and forget the forwards looked at.
+    def raise_faults(self) -> None:
+        """Wait for the device, and forget the forwards that were checked.
 
         Raises:
             ModelFault: a position was faulty.
         """
-        looks, self._looks = self._looks, []
-        if not looks or not torch.stack([look.faulty.any() for look in looks]).any():
+        forwards, self._forwards = self._forwards, []
+        if not forwards or not torch.stack([faulty.any() for *_, faulty, _ in forwards]).any():
             return
-        first = next(look for look in looks if look.faulty.any())
-        places = first.faulty.nonzero()[:, 1]
-        low, high = first.low + int(places.min()), first.low + int(places.max())
+        concerned = {int(row) for _, _, rows, faulty, _ in forwards for row in rows[faulty.any(1)]}
+        step, first, _, faulty, peaks = next(forward for forward in forwards if forward[3].any())
+        places = faulty.nonzero()[:, 1]
+        low, high = first + int(places.min()), first + int(places.max())
         where = f"place {low}" if low == high else f"places {low} to {high}"
         raise ModelFault(
-            f"{self._name} gave {value_fault(first.peaks[first.faulty])} in step {first.step}, at {len(places)} of "
-            f"{first.faulty.numel()} positions of the block ({where} of what is to be written); {ADVICE}",
-            sorted({int(row) for look in looks for row in look.rows[look.faulty.any(1)]}),
+            f"{self._name} gave {value_fault(peaks[faulty])} in step {step}, at {len(places)} of {faulty.numel()} "
+            f"positions of the block ({where} of what is to be written); {ADVICE}",
+            sorted(concerned),
         )

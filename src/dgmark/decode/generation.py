@@ -1,12 +1,13 @@
-"""From prompts to texts: `generate`, and the row of output that it makes for each prompt."""
+"""From prompts to texts, at once or as a stream of events, and the row of output of each text."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dgmark.decode.canvas import Progress, Response, Trace, collect
+from dgmark.decode.canvas import Response, Trace
+from dgmark.decode.events import BatchEvents, BlockFinished, Committed, Completed, Progress, collect
 from dgmark.decode.prompts import Prepared, Prompt, requests_of
-from dgmark.decode.scheme import Scheme
+from dgmark.decode.steering import Scheme
 from dgmark.errors import DgmarkError, ModelFault
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.watermark.key import WatermarkKey
@@ -69,6 +70,17 @@ class Generation:
         return {**row, "trace": asdict(self.trace)} if with_trace else row
 
 
+@dataclass(frozen=True)
+class RowFinished:
+    """A row is complete."""
+
+    row: int
+    generation: Generation
+
+
+Event = Committed | BlockFinished | RowFinished
+
+
 def generate(
     model: Denoiser,
     prompts: str | Sequence[Prompt],
@@ -109,25 +121,67 @@ def generate(
             no such sub-key.
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """
-    prepared = Prepared.of(
-        model,
-        requests_of(prompts, key, seed, subkey),
-        settings,
-        scheme=scheme,
-        chat=chat,
-        pad=pad,
-        batch_size=batch_size,
-    )
+    requests = requests_of(prompts, key, seed, subkey)
+    prepared = Prepared.of(model, requests, settings, scheme=scheme, chat=chat, pad=pad, batch_size=batch_size)
     return [generation for rows in prepared.chunks() for generation in generations(prepared, rows, progress)]
+
+
+def stream_generate(
+    model: Denoiser,
+    prompts: str | Sequence[Prompt],
+    *,
+    key: WatermarkKey | None,
+    subkey: int | None = None,
+    scheme: Scheme | None = None,
+    seed: int = 0,
+    batch_size: int = 8,
+    chat: bool = False,
+    pad: bool | None = None,
+    **settings: Any,
+) -> Iterator[Event]:
+    """Generate step by step, with an event for each change; the same arguments as for `generate` give the same texts.
+
+    With a key that has sub-keys they do so if `subkey` is given too, for otherwise each row has one of its own.
+
+    Invalid arguments raise when `stream_generate` is called, not at the first event.
+
+    Yields:
+        A `Committed` for each step and row that the step changed; `BlockFinished` after the last step of a block;
+        `RowFinished` as soon as a row is complete. Rows are numbered like the prompts.
+
+    Raises:
+        SettingsError: see `generate`.
+        KeyFileError: see `generate`.
+    """
+    requests = requests_of(prompts, key, seed, subkey)
+    return events_of(Prepared.of(model, requests, settings, scheme=scheme, chat=chat, pad=pad, batch_size=batch_size))
+
+
+def events_of(prepared: Prepared) -> Iterator[Event]:
+    """Decode prepared prompts, event by event; see `stream_generate`."""
+    for rows in prepared.chunks():
+        for batch in prepared.batches(rows):
+            events = BatchEvents(batch.canvas, batch.rows, prepared.model.end_ids)
+            for commits in prepared.steps(batch):
+                for event in events.of(commits):
+                    if isinstance(event, Completed):
+                        yield RowFinished(event.row, generation_of(prepared, event.row, event.response))
+                    else:
+                        yield event
+
+
+def responses_of(prepared: Prepared, rows: Sequence[int], progress: Progress | None = None) -> dict[int, Response]:
+    """Decode these of the prepared requests; refused requests are left out."""
+    responses: dict[int, Response] = {}
+    for batch in prepared.batches(rows):
+        made = collect(prepared.model, batch.canvas, prepared.steps(batch), progress)
+        responses.update(zip(batch.rows, made, strict=True))
+    return responses
 
 
 def generations(prepared: Prepared, rows: Sequence[int], progress: Progress | None = None) -> list[Generation]:
     """Decode these of the prepared requests, in this order; refused requests are left out."""
-    responses: dict[int, Response] = {}
-    for batch in prepared.batches(rows):
-        responses.update(
-            zip(batch.rows, collect(prepared.model, batch.canvas, prepared.steps(batch), progress), strict=True)
-        )
+    responses = responses_of(prepared, rows, progress)
     return [generation_of(prepared, row, responses[row]) for row in rows if row in responses]
 
 

@@ -8,8 +8,10 @@ from typing import Any, Literal
 import torch
 
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.decode.canvas import Canvas, Progress, Trace, collect
+from dgmark.decode.canvas import Canvas, Trace
 from dgmark.decode.config import DecodeConfig
+from dgmark.decode.events import Progress
+from dgmark.decode.generation import responses_of
 from dgmark.decode.prompts import Prepared, Request, check_seed, key_of_text
 from dgmark.errors import InputError, PromptTooLong, SettingsError
 from dgmark.models.denoiser import Denoiser, check_model, traits_of
@@ -152,8 +154,7 @@ def shared_fields(
 def _fill(prepared: Prepared, row: int, count_from: CountFrom, progress: Progress | None) -> Infilling:
     request = prepared.requests[row]
     text: HoledText = request.prompt
-    (batch,) = prepared.batches([row])
-    (response,) = collect(prepared.model, batch.canvas, prepared.steps(batch), progress)
+    response = responses_of(prepared, [row], progress)[row]
     filled = text.filled(prepared.model.tokenizer, response.token_ids)
     return Infilling(
         parts=text.parts,

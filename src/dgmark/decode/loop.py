@@ -6,20 +6,27 @@ also that of the next step, so a lookahead of k costs k forwards a step.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
 from dgmark.decode.candidates import Candidates, Proposer
-from dgmark.decode.canvas import Canvas, Commits, Progress, Response, collect
+from dgmark.decode.canvas import Canvas, Commits, Response
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.faults import Watch
-from dgmark.decode.guards import preferences, prolongs_loop
+from dgmark.decode.events import Progress, collect
+from dgmark.decode.faults import LogitsWatch
 from dgmark.decode.round_trip import RoundTrip
-from dgmark.decode.schedule import blocks, confident_count, quotas
-from dgmark.decode.selection import alternatives, order_of, select
+from dgmark.decode.selection import (
+    alternatives,
+    blocks,
+    confident_count,
+    order_of,
+    preferences,
+    prolongs_loop,
+    quotas,
+    select_positions,
+)
 from dgmark.decode.steering import Matching, Steering
 from dgmark.models.denoiser import Denoiser, check_logits, open_session, traits_of
 
@@ -44,11 +51,11 @@ def decode(
         model: the denoiser.
         prompts: token ids.
         config: decoding settings.
-        steering: what the scheme does to a step, or which candidates match; `everything` for no mark.
+        steering: what the scheme does to a step, or which candidates match; `match_all` for no mark.
         seeds: one for each row.
         progress: called after each step with the number of its commits.
         padding: number of padding columns at the left of each prompt, for models that take it.
-        round_trip: the guard of texts that must read back; None for none, whatever the settings say.
+        round_trip: the guard of texts that must survive re-tokenization; None for none, whatever the settings say.
     """
     canvas = Canvas.after(prompts, config.length, model.mask_id, padding)
     return collect(model, canvas, decode_steps(model, canvas, config, steering, seeds, round_trip), progress)
@@ -71,7 +78,7 @@ def decode_steps(
         config: decoding settings; the length is ignored, the canvas has its own.
         steering: what the scheme does to a step, or which candidates match.
         seeds: one for each row.
-        round_trip: the guard of texts that must read back; None for none, whatever the settings say.
+        round_trip: the guard of texts that must survive re-tokenization; None for none, whatever the settings say.
         dropped: rows that nobody wants any more; whoever has this collection may add to it between two steps. They get
             no further commits, and the other rows go on as if nothing had happened.
 
@@ -92,56 +99,16 @@ def decode_steps(
         yield commits
 
 
-@dataclass(frozen=True)
-class _Canvases:
-    """Whole canvases, and which places of the region are masked in each."""
-
-    ids: Int[Tensor, "canvases total"]
-    masked: Bool[Tensor, "canvases region"]
-
-
-@dataclass(frozen=True)
-class _Choice:
-    """What a step may commit in each row: which candidates are preferred, and how many are taken.
-
-    Attributes:
-        preferred: the candidates that are taken first.
-        quota: how many are committed.
-        width: how many the last of them is chosen among.
-        readable: the candidates that do not go last because they do not read back; None for all.
-    """
-
-    preferred: Bool[Tensor, "rows block"]
-    quota: Int[Tensor, " rows"]
-    width: Int[Tensor, " rows"]
-    readable: Bool[Tensor, "rows block"] | None
-
-
-@dataclass(frozen=True)
-class _Lookahead:
-    """The result of a forward on some of the canvases that a step chooses among."""
-
-    canvases: Int[Tensor, " looked"]  # their numbers, ascending
-    candidates: Candidates
-    logits: Tensor
-
-
-@dataclass(frozen=True)
-class _Block:
-    """Block [low, high) of the region."""
-
-    number: int
-    low: int
-    high: int
-
-
-# How often a row draws again in one step while too few candidates read back. Between two line breaks and a word, say,
+# How often a row draws again in one step while too few candidates survive. Between two line breaks and a word, say,
 # hardly any token fits.
 _REDRAWS = 64
 
 
 class _Loop:
-    """One decode. `row`, `ids`, `masked` and `seat` hold only the rows that are not finished."""
+    """One decode. `row`, `ids`, `masked` and `seat` hold only the rows that are not finished.
+
+    The active block is number `block`; its places in the region are `low` to `high`.
+    """
 
     def __init__(
         self,
@@ -158,7 +125,7 @@ class _Loop:
         self.session = open_session(model, config.cache, canvas.padding)
         self.proposer = Proposer(model, canvas, config, steering, seeds)
         traits = traits_of(model)
-        self.watch = Watch(traits.name, model.vocab_size, self.proposer.forbidden, config.temperature)
+        self.watch = LogitsWatch(traits.name, model.vocab_size, self.proposer.forbidden, config.temperature)
         self.origin = traits.block_origin
         self.ends = torch.tensor(model.end_ids if canvas.stops else (), device=device, dtype=torch.long)
         # in unmarked rows every candidate matches: a lookahead has nothing to compare, and no match rewards a loop
@@ -176,34 +143,38 @@ class _Loop:
         self.masked = canvas.masked.repeat(len(canvas.ids), 1)
         self.row = torch.arange(len(canvas.ids), device=device)
         self.seat = self.row  # the row's place in the session's last `begin`
+        self.block = self.low = self.high = 0
         self.steps = self.forwards = self.redrawn = 0
 
     def run(self, dropped: Collection[int] = ()) -> Iterator[Commits]:
         """Decode, and yield the commits of each step; rows that are `dropped` by then get no more."""
         plan = self._plan()
-        for block in plan:
-            candidates = self._begin(block)
-            counts = iter(quotas(int(self.layout[block.low : block.high].sum()), len(plan), self.config))
+        for self.block, (self.low, self.high) in enumerate(plan):
+            candidates = self._begin()
+            counts = iter(quotas(int(self.layout[self.low : self.high].sum()), len(plan), self.config))
             alive = torch.ones_like(self.row, dtype=torch.bool)
-            while len(live := (alive & self.masked[:, block.low : block.high].any(1)).nonzero()[:, 0]):
-                commits, finished = self._step(block, live, candidates, next(counts, 1))
+            while len(live := (alive & self._in_block(self.masked).any(1)).nonzero()[:, 0]):
+                commits, finished = self._step(live, candidates, next(counts, 1))
                 if len(finished):
-                    self.watch.check()
+                    self.watch.raise_faults()
                 alive[finished] = False
                 yield commits
                 if dropped:
                     alive &= ~torch.isin(self.row, torch.tensor(sorted(dropped), device=self.row.device))
-            self.watch.check()
+            self.watch.raise_faults()
             if not alive.any():
                 return
             self._keep(alive)
 
-    def _plan(self) -> list[_Block]:
+    def _plan(self) -> list[tuple[int, int]]:
         """The blocks that have something to fill."""
         length, block_length = len(self.layout), self.config.block_length
         offset = self.start % block_length if self.origin == "canvas" else 0
-        edges = [(low, high) for low, high in blocks(length, block_length, offset) if self.layout[low:high].any()]
-        return [_Block(number, low, high) for number, (low, high) in enumerate(edges)]
+        return [(low, high) for low, high in blocks(length, block_length, offset) if self.layout[low:high].any()]
+
+    def _in_block(self, masked: Tensor) -> Tensor:
+        """The places of the block, of an array over the region."""
+        return masked[:, self.low : self.high]
 
     def _keep(self, alive: Tensor) -> None:
         if not alive.all():
@@ -213,23 +184,19 @@ class _Loop:
 
     # --- candidates ---
 
-    def _begin(self, block: _Block) -> Candidates:
-        logits = self.session.begin(self.ids, self.start + block.low, self.start + block.high)
+    def _begin(self) -> Candidates:
+        logits = self.session.begin(self.ids, self.start + self.low, self.start + self.high)
         self._remember(range(len(self.ids)), logits, range(len(self.ids)))
         every = torch.arange(len(self.row), device=self.row.device)
-        return self._read(block, logits, self.ids, self.masked[:, block.low : block.high], every)
+        return self._read(logits, self.ids, self._in_block(self.masked), every)
 
-    def _read(self, block: _Block, logits: Tensor, ids: Tensor, masked: Tensor, rows: Tensor) -> Candidates:
-        """Candidates from a new forward, whose logits are checked."""
+    def _read(self, logits: Tensor, ids: Tensor, masked: Tensor, rows: Tensor) -> Candidates:
+        """Candidates from a new forward on canvases of these rows, whose logits are checked."""
         check_logits(self.model, logits, ids, masked.shape[1])
         self.forwards += len(ids)
-        candidates = self._propose(block, logits, ids, masked, rows)
-        self.watch.look(self.steps, block.low, self.row[rows], masked, logits, candidates.tokens)
+        candidates = self.proposer(logits, ids, masked, self.row[rows], self.low)
+        self.watch.check(self.steps, self.low, self.row[rows], masked, logits, candidates.tokens)
         return candidates
-
-    def _propose(self, block: _Block, logits: Tensor, ids: Tensor, masked: Tensor, rows: Tensor) -> Candidates:
-        """Candidates at the masked places of the window, for canvases that come from these rows."""
-        return self.proposer(logits, ids, masked, self.row[rows], block.low)
 
     def _remember(self, rows: Iterable[int], logits: Tensor, numbers: Iterable[int]) -> None:
         """Keep the logits of rows of the block in case they must draw again."""
@@ -238,81 +205,111 @@ class _Loop:
 
     # --- one step ---
 
-    def _step(self, block: _Block, live: Tensor, candidates: Candidates, count: int) -> tuple[Commits, Tensor]:
+    def _step(self, live: Tensor, candidates: Candidates, count: int) -> tuple[Commits, Tensor]:
         """Commit in the live rows and renew their candidates; return the commits and the rows that are finished.
 
         The step chooses among canvases, numbered 0 to n - 1: those of row 0, best first, then those of row 1, ...
         """
         now = candidates.at(live)
-        if self.round_trip is None:
-            choice = self._choice(block, live, now, count)
-        else:
-            now, choice = self._reading_back(self.round_trip, block, live, now, count)
-        sets, exists = self._alternatives(block, live, now, choice)
+        sets, exists = self._alternatives(live, now, count)
         several = exists.sum(1)
         owner, rank = exists.nonzero(as_tuple=True)
-        chosen = sets[owner, rank]
-        canvases = self._committed(block, live[owner], now.tokens[owner], chosen)
-        finished = self._finished(canvases)
+        chosen, rows = sets[owner, rank], live[owner]
+        ids, masked = self._committed(rows, now.tokens[owner], chosen)
+        finished = self._finished(ids, masked)
 
-        ahead = self._needs_forward(block, canvases.masked, finished, several[owner] > 1).nonzero()[:, 0]
-        first = several.cumsum(0) - several
-        winner = first
+        # a canvas needs a forward for the next step of the block, or to be compared with others
+        goes_on = self._in_block(masked).any(1) & ~(finished & (several[owner] == 1))
+        ahead = goes_on.nonzero()[:, 0]
+        winner = first = several.cumsum(0) - several
         if len(ahead):
-            lookahead = self._look(block, live[owner], canvases, ahead)
+            places = self._in_block(masked)[ahead]
+            seats = self.seat[rows[ahead]]
+            logits = self.session.step(ids[ahead], seats, self.start + self.low, self.start + self.high)
+            seen = self._read(logits, ids[ahead], places, rows[ahead])
             score = torch.full_like(sets[:, :, 0], -1, dtype=torch.long)
-            matches = lookahead.candidates.matched & canvases.masked[ahead, block.low : block.high]
-            score[owner[ahead], rank[ahead]] = matches.sum(1)
+            score[owner[ahead], rank[ahead]] = (seen.matched & places).sum(1)
             winner = first + score.argmax(1)  # the first of equals: the best reward, then the lowest position
-            self._renew(block, live, candidates, lookahead, canvases, winner, several > 1)
+            which = torch.searchsorted(ahead, winner).clamp(max=len(ahead) - 1)
+            computed = ahead[which] == winner
+            candidates.put(live[computed], seen.at(which[computed]))
+            self._remember(live[computed].tolist(), logits, which[computed].tolist())
+            again = computed & (several > 1)
+            self._redraw_winners(
+                candidates, live[again], logits[which[again]], ids[winner[again]], masked[winner[again]]
+            )
 
-        self.ids[live], self.masked[live] = canvases.ids[winner], canvases.masked[winner]
-        return self._commits(block, live, now, chosen[winner], finished[winner]), live[finished[winner]]
+        self.ids[live], self.masked[live] = ids[winner], masked[winner]
+        done = finished[winner]
+        return self._commits(live, now, chosen[winner], done), live[done]
+
+    def _redraw_winners(
+        self, candidates: Candidates, rows: Tensor, logits: Tensor, ids: Tensor, masked: Tensor
+    ) -> None:
+        """Draw the winners' candidates again under sampling, unless those of the lookahead are kept."""
+        kept = self.config.noise == "fixed" or self.config.lookahead_proposals == "kept"
+        if len(rows) and not kept and not self.config.greedy:
+            candidates.put(rows, self.proposer(logits, ids, self._in_block(masked), self.row[rows], self.low))
+
+    def _alternatives(self, live: Tensor, now: Candidates, count: int) -> tuple[Tensor, Tensor]:
+        """The sets of places among which this step chooses, and which entries of the array are sets of a row."""
+        readable = None
+        if self.round_trip is None:
+            preferred, quota, width = self._choice(live, now, count)
+        else:
+            (preferred, quota, width), readable = self._surviving(self.round_trip, live, now, count)
+        masked = self._in_block(self.masked)[live]
+        if self.lookahead == 1:
+            only = select_positions(now.rewards, masked, preferred, quota, readable)[:, None]
+            return only, torch.ones_like(only[:, :, 0])
+        return alternatives(now.rewards, masked, preferred, quota, width, readable)
 
     def _choice(
-        self, block: _Block, live: Tensor, now: Candidates, count: int, readable: Tensor | None = None
-    ) -> _Choice:
-        """What the settings and the guards of quality make of these candidates."""
-        masked, rows = self.masked[live, block.low : block.high], self.row[live]
+        self, live: Tensor, now: Candidates, count: int, readable: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """What the settings and the guards make of these candidates.
+
+        Returns:
+            Which are preferred; for each row, how many are committed, and among how many the last of them is chosen.
+        """
+        masked, rows = self._in_block(self.masked)[live], self.row[live]
         preferred, masked = preferences(now.rewards, masked, now.matched, self.config, readable)
         if self.periods is not None:
-            at = self.start + block.low
+            at = self.start + self.low
             preferred = preferred & ~prolongs_loop(now.tokens, self.ids[live], at, self.periods[rows])
         quota, width = torch.full_like(live, count), self.widths[rows]
         if self.config.commit != "quota":
             sure = confident_count(now.rewards, masked, preferred, self.config)
             quota, width = sure.clamp(min=1), torch.where(sure == 0, width, 1)
-        return _Choice(preferred, quota, width, readable)
+        return preferred, quota, width
 
-    def _reading_back(
-        self, guard: RoundTrip, block: _Block, live: Tensor, now: Candidates, count: int
-    ) -> tuple[Candidates, _Choice]:
-        """The choice in which candidates that do not read back go last; see `RoundTrip`.
+    def _surviving(
+        self, guard: RoundTrip, live: Tensor, now: Candidates, count: int
+    ) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor | None]:
+        """The choice in which candidates that do not survive re-tokenization go last, and which do; see `RoundTrip`.
 
-        Rows that would have to commit one draw again, without the tokens that did not read back: each token then has
-        the model's probability, given that the text reads back.
+        Rows that would have to commit one draw again, without the tokens that did not survive: each token then has the
+        model's probability, given that the text survives.
         """
-        masked, at = self.masked[live, block.low : block.high], self.start + block.low
+        masked, at = self._in_block(self.masked)[live], self.start + self.low
         canvas, refused = self.ids[live], None
         for redraw in range(_REDRAWS + 1):
-            choice = self._choice(block, live, now, count)
-            order = order_of(now.rewards, masked, choice.preferred)
-            unreadable, short = guard.unreadable(
-                now.tokens, canvas, self.text, at, order, masked.sum(1), choice.quota, choice.width
-            )
+            preferred, quota, width = self._choice(live, now, count)
+            order = order_of(now.rewards, masked, preferred)
+            lost, short = guard.unreadable(now.tokens, canvas, self.text, at, order, masked.sum(1), quota, width)
             if redraw == _REDRAWS or not short.any():
                 break
-            again = unreadable & short[:, None]
+            again = lost & short[:, None]
             refused = again.new_zeros(*again.shape, self.model.vocab_size) if refused is None else refused
             refused[(*again.nonzero(as_tuple=True), now.tokens[again])] = True
-            if not self._redraw(block, live, now, again, refused):
+            if not self._redraw(live, now, again, refused):
                 break
-        if not unreadable.any():
-            return now, choice
-        after = self._choice(block, live, now, count, ~unreadable)
-        return now, replace(after, quota=torch.minimum(after.quota, choice.quota))  # no more than were looked at
+        if not lost.any():
+            return (preferred, quota, width), None
+        preferred, after, width = self._choice(live, now, count, ~lost)
+        return (preferred, torch.minimum(after, quota), width), ~lost  # no more than were looked at
 
-    def _redraw(self, block: _Block, live: Tensor, now: Candidates, again: Tensor, refused: Tensor) -> bool:
+    def _redraw(self, live: Tensor, now: Candidates, again: Tensor, refused: Tensor) -> bool:
         """Draw these places again from the same logits, without the refused tokens; False if no token is left."""
         rows = again.any(1).nonzero()[:, 0]
         forwards = [self.logits[row] for row in live[rows].tolist()]
@@ -323,74 +320,31 @@ class _Loop:
         if not places.any():
             return False
         self.redrawn += int(places.sum())
-        drawn = self.proposer(logits, self.ids[live[rows]], places, self.row[live[rows]], block.low, refused)
+        drawn = self.proposer(logits, self.ids[live[rows]], places, self.row[live[rows]], self.low, refused)
         now.put(rows, now.at(rows).where(places, drawn))
         return True
 
-    def _alternatives(self, block: _Block, live: Tensor, now: Candidates, choice: _Choice) -> tuple[Tensor, Tensor]:
-        """The sets of places among which this step chooses, and which entries of the array are sets of a row."""
-        masked, preferred = self.masked[live, block.low : block.high], choice.preferred
-        if self.lookahead == 1:
-            only = select(now.rewards, masked, preferred, choice.quota, choice.readable)[:, None]
-            return only, torch.ones_like(only[:, :, 0])
-        return alternatives(now.rewards, masked, preferred, choice.quota, choice.width, choice.readable)
-
-    def _committed(self, block: _Block, rows: Tensor, tokens: Tensor, chosen: Tensor) -> _Canvases:
-        """The rows' canvases with the chosen candidates committed."""
+    def _committed(self, rows: Tensor, tokens: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        """Canvases of these rows with the chosen candidates committed, and which places of their regions are masked."""
         ids, masked = self.ids[rows], self.masked[rows]
-        columns = slice(self.start + block.low, self.start + block.high)
+        columns = slice(self.start + self.low, self.start + self.high)
         ids[:, columns] = torch.where(chosen, tokens, ids[:, columns])
-        masked[:, block.low : block.high] &= ~chosen
-        return _Canvases(ids, masked)
+        masked[:, self.low : self.high] &= ~chosen
+        return ids, masked
 
-    def _finished(self, canvases: _Canvases) -> Bool[Tensor, " n"]:
+    def _finished(self, ids: Tensor, masked: Tensor) -> Bool[Tensor, " n"]:
         """Whether each canvas is complete, or has an end token with nothing masked before it."""
-        leading = canvases.masked.cumsum(1) == 0
-        region = canvases.ids[:, self.start : self.start + canvases.masked.shape[1]]
+        leading = masked.cumsum(1) == 0
+        region = ids[:, self.start : self.start + masked.shape[1]]
         return (torch.isin(region, self.ends) & leading).any(1) | leading[:, -1]
 
-    def _needs_forward(self, block: _Block, masked: Tensor, finished: Tensor, contested: Tensor) -> Bool[Tensor, " n"]:
-        """Whether each canvas needs a forward: for the next step of the block, or to choose among several."""
-        goes_on = masked[:, block.low : block.high].any(1)
-        return goes_on & ~(finished & ~contested)
-
-    def _look(self, block: _Block, rows: Tensor, canvases: _Canvases, ahead: Tensor) -> _Lookahead:
-        """Run the forward on the canvases numbered `ahead`."""
-        ids, rows = canvases.ids[ahead], rows[ahead]
-        logits = self.session.step(ids, self.seat[rows], self.start + block.low, self.start + block.high)
-        masked = canvases.masked[ahead, block.low : block.high]
-        return _Lookahead(ahead, self._read(block, logits, ids, masked, rows), logits)
-
-    def _renew(
-        self,
-        block: _Block,
-        live: Tensor,
-        candidates: Candidates,
-        lookahead: _Lookahead,
-        canvases: _Canvases,
-        winner: Tensor,
-        contested: Tensor,
-    ) -> None:
-        """Give the winners' candidates to the next step; under sampling they are redrawn, unless they are "kept"."""
-        which = torch.searchsorted(lookahead.canvases, winner).clamp(max=len(lookahead.canvases) - 1)
-        computed = lookahead.canvases[which] == winner
-        candidates.put(live[computed], lookahead.candidates.at(which[computed]))
-        self._remember(live[computed].tolist(), lookahead.logits, which[computed].tolist())
-        again = computed & contested
-        kept = self.config.noise == "fixed" or self.config.lookahead_proposals == "kept"
-        if self.config.greedy or kept or not again.any():
-            return
-        window = canvases.masked[winner[again], block.low : block.high]
-        redrawn = self._propose(block, lookahead.logits[which[again]], canvases.ids[winner[again]], window, live[again])
-        candidates.put(live[again], redrawn)
-
-    def _commits(self, block: _Block, live: Tensor, now: Candidates, chosen: Tensor, finished: Tensor) -> Commits:
+    def _commits(self, live: Tensor, now: Candidates, chosen: Tensor, finished: Tensor) -> Commits:
         index, place = chosen.nonzero(as_tuple=True)
         commits = Commits(
             step=self.steps,
-            block=block.number,
+            block=self.block,
             row=self.row[live[index]],
-            place=block.low + place,
+            place=self.low + place,
             token=now.tokens[index, place],
             reward=now.rewards[index, place],
             matched=now.matched[index, place],

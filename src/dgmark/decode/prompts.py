@@ -1,6 +1,6 @@
 """From prompts to canvases that are ready to decode: checked, encoded and steered, each once.
 
-`generate`, `stream`, `infill`, benchmarks and experiments all prepare their prompts here.
+`generate`, `stream_generate`, `infill`, benchmarks and experiments all prepare their prompts here.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -13,9 +13,8 @@ from dgmark.decode.canvas import Canvas, Commits
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.loop import decode_steps
 from dgmark.decode.matching import KeyMatching
-from dgmark.decode.round_trip import RoundTrips
-from dgmark.decode.scheme import Scheme
-from dgmark.decode.steering import Steering
+from dgmark.decode.round_trip import RoundTrip
+from dgmark.decode.steering import Scheme, Steering
 from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, SettingsError
 from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import Denoiser, check_model, traits_of
@@ -119,7 +118,6 @@ class Prepared:
     pad: bool
     batch_size: int
     _steerings: Mapping[WatermarkKey | None, Steering] = field(repr=False)
-    _guards: RoundTrips = field(repr=False)
 
     @classmethod
     def of(
@@ -134,7 +132,6 @@ class Prepared:
         batch_size: int = 8,
         encode: Callable[[Any], Canvas] | None = None,
         strict: bool = True,
-        guards: RoundTrips | None = None,
     ) -> "Prepared":
         """Check and encode requests.
 
@@ -150,7 +147,6 @@ class Prepared:
             batch_size: largest number of rows decoded at once.
             encode: makes the canvas of a request's prompt; by default the prompt is continued (`encode_prompt`).
             strict: raise the error of the first request that cannot be encoded; else such requests are `refused`.
-            guards: the model's, to share what they remember with other requests; None for new ones.
 
         Raises:
             SettingsError: a setting is invalid, a key is no `WatermarkKey`, or a scheme has no key.
@@ -167,9 +163,13 @@ class Prepared:
                 f"a scheme is wanted, not {scheme!r}: dgmark_lab.baselines.baseline makes one of its name"
             )
         config = settings if isinstance(settings, DecodeConfig) else config_of(model, scheme, settings)
-        steerings = {key: steering_of(model, key, scheme) for key in _representatives(requests)}
-        for steering in steerings.values():
-            steering.check(config)
+        steerings: dict[WatermarkKey | None, Steering] = {}
+        for key in {request.key for request in requests}:
+            if scheme is not None:
+                steerings[key] = steering_of(model, key, scheme)
+                steerings[key].check(config)
+            elif key is not None:
+                key.check_model(model)
         canvases, refused = _encode(requests, encode or _continuation(model, config, chat), strict=strict)
         traits = traits_of(model)
         return cls(
@@ -183,7 +183,6 @@ class Prepared:
             pad=traits.pads and traits.device.type != "cpu" if pad is None else pad,
             batch_size=batch_size,
             _steerings=steerings,
-            _guards=guards or RoundTrips(model.tokenizer, model.mask_id, model.end_ids),
         )
 
     @classmethod
@@ -227,9 +226,12 @@ class Prepared:
         Raises:
             ModelFault: the model's logits are unusable; `rows` are the numbers of the requests concerned.
         """
-        guard = self._guards.of(stops=batch.canvas.stops) if self.config.round_trip_guard else None
+        model = self.model
+        guard = None
+        if self.config.round_trip_guard:
+            guard = RoundTrip.of(model.tokenizer, model.mask_id, model.end_ids if batch.canvas.stops else ())
         try:
-            yield from decode_steps(self.model, batch.canvas, self.config, batch.steering, batch.seeds, guard, dropped)
+            yield from decode_steps(model, batch.canvas, self.config, batch.steering, batch.seeds, guard, dropped)
         except ModelFault as fault:
             raise ModelFault(fault.problem, [batch.rows[row] for row in fault.rows]) from None
 
@@ -241,19 +243,11 @@ class Prepared:
 
     def _steering(self, rows: Sequence[int]) -> Steering:
         keys = [self.requests[row].key for row in rows]
-        if len(set(keys)) == 1 and keys[0] in self._steerings:
+        if self.scheme is not None:
             return self._steerings[keys[0]]
-        # made for this batch alone: with sub-keys each row has groups of its own
+        if all(key is None for key in keys):
+            return Steering()
         return Steering(KeyMatching(keys, traits_of(self.model).device))
-
-
-def _representatives(requests: Sequence[Request]) -> list[WatermarkKey | None]:
-    """The keys of requests, and one sub-key for all of a key: they have the same spec, so one check is enough."""
-    found: dict[object, WatermarkKey | None] = {}
-    for request in requests:
-        key = request.key
-        found.setdefault(key if key is None or key.number is None else (key.key_id, key.fingerprint), key)
-    return list(found.values())
 
 
 def requests_of(

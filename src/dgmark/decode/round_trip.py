@@ -1,12 +1,14 @@
 """The round-trip guard: which candidates keep the text one that encodes to its own tokens again.
 
-A detector reads text. Tokens beside each other that the tokenizer would have merged, or cut elsewhere, do not read
-back, and every position after them shifts. The paper has no such guard. This module knows no key and no logits.
+A detector tokenizes the text again. Tokens beside each other that the tokenizer would have merged, or cut elsewhere, do
+not survive this re-tokenization, and every position after them shifts. The paper has no such guard. This module knows
+no key and no logits.
 """
 
 import codecs
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import tokenizers
 import torch
@@ -20,7 +22,7 @@ from dgmark.checkpoint.tokenizer import Tokenizer
 _REACH = 4
 # Columns on either side of the block that checks may read: a word of WordPiece is read from its beginning.
 _MARGIN = 16
-_MOST_REMEMBERED = 2**16
+_MAX_REMEMBERED = 2**16
 # a character for private use: no vocabulary has it in a longer token
 _NEVER_MERGED = "\ue000"
 
@@ -43,7 +45,8 @@ class Line:
 
 
 class RoundTrip:
-    """Tells which candidates read back: whether the tokenizer gives the committed tokens around them, and them, again.
+    """Tells which candidates survive re-tokenization: whether the tokenizer gives them, and the committed tokens around
+    them, again.
 
     A check decodes the candidate with the few committed tokens beside it, and encodes that text. What stands beyond a
     mask is unknown: a character of several tokens that begins or ends there is judged once it is complete, and white
@@ -64,8 +67,12 @@ class RoundTrip:
         self._remembered: dict[tuple[tuple[int, ...], int, bool, bool], bool] = {}
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, mask_id: int, end_ids: Iterable[int] = ()) -> "RoundTrip | None":
-        """The guard for a byte-level or WordPiece tokenizer; None for others, whose tokens it cannot judge by parts."""
+    @lru_cache(maxsize=8)
+    def of(cls, tokenizer: Tokenizer, mask_id: int, end_ids: tuple[int, ...] = ()) -> "RoundTrip | None":
+        """The guard for a byte-level or WordPiece tokenizer; None for others, whose tokens it cannot judge by parts.
+
+        The guard of a tokenizer is made once, so that it remembers its checks from batch to batch.
+        """
         backend = tokenizer.backend
         suits = _is_byte_level(backend) or isinstance(backend.model, tokenizers.models.WordPiece)
         return cls(tokenizer, mask_id, end_ids) if suits else None
@@ -81,9 +88,9 @@ class RoundTrip:
         quota: Int[Tensor, " batch"],
         width: Int[Tensor, " batch"] | None = None,
     ) -> tuple[Bool[Tensor, "batch block"], Bool[Tensor, " batch"]]:
-        """Find the candidates that do not read back, among those that a step may commit.
+        """Find the candidates that do not survive re-tokenization, among those that a step may commit.
 
-        Candidates are looked at in their order until enough read back, so most are never looked at. Those of one step
+        Candidates are looked at in their order until enough survive, so most are never looked at. Those of one step
         are judged together.
 
         Args:
@@ -97,7 +104,7 @@ class RoundTrip:
             width: how many the last one is chosen among; None for 1.
 
         Returns:
-            The candidates that were looked at and do not read back; and the rows in which fewer than the quota do
+            The candidates that were looked at and do not survive; and the rows in which fewer than the quota do
             (or fewer than all, if fewer are masked).
         """
         found = torch.zeros_like(tokens, dtype=torch.bool)
@@ -117,12 +124,12 @@ class RoundTrip:
         return found, torch.tensor(short, dtype=torch.bool, device=tokens.device)
 
     def _row(self, line: Line, drawn: list[int], places: list[int], wanted: int, enough: int) -> tuple[list[int], int]:
-        """The places whose candidates do not read back, and how many do; `line.ids` takes up those to be committed."""
+        """The places whose candidates do not survive, and how many do; `line.ids` takes up those to be committed."""
         failed, good = [], 0
         for place in places:
             if good == enough:
                 break
-            if self.reads_back(line, place, drawn[place]):
+            if self.survives(line, place, drawn[place]):
                 good += 1
                 if good < wanted:
                     line.ids[line.at + place] = drawn[place]
@@ -130,8 +137,8 @@ class RoundTrip:
                 failed.append(place)
         return failed, good
 
-    def reads_back(self, line: Line, place: int, token: int) -> bool:
-        """Whether this token at this place of the block reads back with the committed tokens beside it."""
+    def survives(self, line: Line, place: int, token: int) -> bool:
+        """Whether this token at this place of the block survives with the committed tokens beside it."""
         ids, at = line.ids, line.at + place
         low, high, last = at, at + 1, len(ids)
         while low and ids[low - 1] not in self._walls and (at - low < _REACH or self._pieces.continues(ids[low])):
@@ -147,11 +154,11 @@ class RoundTrip:
         return self._read((*ids[low:at], token, *ids[at + 1 : high]), at - low, open_before, open_after)
 
     def _read(self, window: tuple[int, ...], place: int, open_before: bool, open_after: bool) -> bool:
-        """Whether a window reads back, remembered; before or after an open edge other tokens may follow."""
+        """Whether a window survives, remembered; before or after an open edge other tokens may follow."""
         question = (window, place, open_before, open_after)
         answer = self._remembered.get(question)
         if answer is None:
-            if len(self._remembered) >= _MOST_REMEMBERED:
+            if len(self._remembered) >= _MAX_REMEMBERED:
                 self._remembered.clear()
             answer = self._remembered[question] = self._same(window) or (
                 (open_before or open_after) and self._inner(window, place, open_before, open_after)
@@ -175,7 +182,7 @@ class RoundTrip:
         return self._tokenizer.encode(self._tokenizer.decode(ids)) == ids
 
     def _same_before_more(self, window: Sequence[int]) -> bool:
-        """Whether a window reads back if a character follows: tokenizers cut white space by what comes after it."""
+        """Whether a window survives if a character follows: tokenizers cut white space by what comes after it."""
         ids = list(window)
         return self._tokenizer.encode(self._tokenizer.decode(ids) + _NEVER_MERGED)[: len(ids)] == ids
 
@@ -211,27 +218,6 @@ class _Pieces:
             else:
                 self._spelled[token] = spelling.encode()
         return self._spelled[token]
-
-
-class RoundTrips:
-    """The guards of one model's texts, whose checks are remembered from batch to batch.
-
-    Args:
-        tokenizer: the model's tokenizer.
-        mask_id: the id of a position that is not committed.
-        end_ids: ids that end a text.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, mask_id: int, end_ids: Iterable[int]) -> None:
-        self._arguments = tokenizer, mask_id, tuple(end_ids)
-        self._guards: dict[bool, RoundTrip | None] = {}
-
-    def of(self, *, stops: bool) -> RoundTrip | None:
-        """The guard of texts that end where an end token stands (`stops`), or do not; None as from `RoundTrip.of`."""
-        if stops not in self._guards:
-            tokenizer, mask_id, end_ids = self._arguments
-            self._guards[stops] = RoundTrip.of(tokenizer, mask_id, end_ids if stops else ())
-        return self._guards[stops]
 
 
 def _is_byte_level(backend: tokenizers.Tokenizer) -> bool:

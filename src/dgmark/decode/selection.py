@@ -1,12 +1,21 @@
-"""Which positions to commit: all of dgMARK's steering, as pure functions of one order (paper Alg. 1 and 2).
+"""Which positions a step commits, and how many: the whole of dgMARK's steering, as pure functions of one order
+(paper Alg. 1 and 2, and the lookahead).
 
 The loop, the engine adapters and the tests all use them. Without a mark every candidate matches, and Algorithm 2 is
-Algorithm 1.
+Algorithm 1. The guards are not the paper's; they never forbid a token: a match without preference is treated like a
+candidate that does not match.
 """
+
+import math
+from itertools import pairwise
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+from dgmark.decode.config import DecodeConfig
+
+_DREAM_EPSILON = 1e-3
 
 
 def order_of(
@@ -15,7 +24,7 @@ def order_of(
     matching: Bool[Tensor, "batch block"],
     readable: Bool[Tensor, "batch block"] | None = None,
 ) -> Int[Tensor, "batch block"]:
-    """The places of a block in the order in which `select` takes them; those that are not masked come last."""
+    """The places of a block in the order of `select_positions`; those that are not masked come last."""
     by_reward = rewards.sort(dim=-1, descending=True, stable=True).indices
     good = masked if readable is None else masked & readable
     preference = masked.to(torch.int8) + good.to(torch.int8) + (good & matching).to(torch.int8)
@@ -23,7 +32,7 @@ def order_of(
     return by_reward.gather(-1, by_preference)
 
 
-def select(
+def select_positions(
     rewards: Float[Tensor, "batch block"],
     masked: Bool[Tensor, "batch block"],
     matching: Bool[Tensor, "batch block"],
@@ -59,9 +68,9 @@ def alternatives(
 ) -> tuple[Bool[Tensor, "batch k block"], Bool[Tensor, "batch k"]]:
     """The sets of positions among which a lookahead chooses (paper, "Top-k one-step lookahead").
 
-    The first set is that of `select`. Each other set replaces the last position of the first by one of the next
-    positions in the same order; if that last position matches, its replacement must match, and if it is readable, so
-    must be its replacement. With quota 1 the sets are the top-k of the candidate set C.
+    The first set is that of `select_positions`. Each other set replaces the last position of the first by one of the
+    next positions in the same order; if that last position matches, its replacement must match, and if it is readable,
+    so must be its replacement. With quota 1 the sets are the top-k of the candidate set C.
 
     Args:
         rewards: the rewards r_j.
@@ -95,3 +104,139 @@ def alternatives(
 
 def _of_each_row(number: Tensor | int, masked: Tensor) -> Int[Tensor, " batch"]:
     return number if isinstance(number, Tensor) else torch.full((len(masked),), number, device=masked.device)
+
+
+# --- which matches are preferred ---
+
+
+def preferences(
+    rewards: Float[Tensor, "batch block"],
+    masked: Bool[Tensor, "batch block"],
+    matched: Bool[Tensor, "batch block"],
+    config: DecodeConfig,
+    readable: Bool[Tensor, "batch block"] | None = None,
+) -> tuple[Bool[Tensor, "batch block"], Bool[Tensor, "batch block"]]:
+    """Which matches keep their preference, and among which positions a step commits.
+
+    Args:
+        rewards: the rewards r_j.
+        masked: positions not yet committed.
+        matched: whether the candidate v_j is in G_j.
+        config: the guard and the strategy.
+        readable: whether the text reads back with the candidate; None if no candidate goes last.
+
+    Returns:
+        The preferred candidates; and the masked positions, without those that do not read back unless a row has no
+        others.
+    """
+    if readable is not None:
+        matched, good = matched & readable, masked & readable
+        masked = torch.where(good.any(1, keepdim=True), good, masked)
+    if config.guard:
+        matched = matched & good_enough(rewards, masked, config.guard, logarithmic=config.strategy == "entropy")
+    return matched, masked
+
+
+def good_enough(
+    rewards: Float[Tensor, "batch block"], masked: Bool[Tensor, "batch block"], guard: float, *, logarithmic: bool
+) -> Bool[Tensor, "batch block"]:
+    """Whether each candidate's reward is at least `guard` times the best of its row.
+
+    Args:
+        rewards: the rewards r_j.
+        masked: positions not yet committed.
+        guard: tau in [0, 1].
+        logarithmic: whether rewards are logarithms (negative entropies); then they may be ln(1/tau) below the best.
+    """
+    best = rewards.masked_fill(~masked, -torch.inf).amax(-1, keepdim=True)
+    if not logarithmic:
+        return rewards >= best * guard
+    return rewards >= best + (math.log(guard) if guard else -math.inf)
+
+
+def prolongs_loop(
+    tokens: Int[Tensor, "batch block"],
+    canvas: Int[Tensor, "batch length"],
+    start: int,
+    period: int | Int[Tensor, " batch"],
+) -> Bool[Tensor, "batch block"]:
+    """Whether each candidate equals two or more of the four tokens one and two periods away on either side.
+
+    A code of period P rewards loops of period P for ever: "sir, sir, sir," under alternating parity.
+
+    Args:
+        tokens: candidates v_j; never the mask.
+        canvas: prompt and response, with masks where nothing is committed.
+        start: the block's first column in the canvas.
+        period: the period of the position code; in a row with period 0 nothing prolongs a loop.
+    """
+    periods = torch.as_tensor(period, device=tokens.device).expand(len(tokens))[:, None]
+    column = start + torch.arange(tokens.shape[1], device=tokens.device)
+    equal = torch.zeros_like(tokens)
+    for times in (-2, -1, 1, 2):
+        at = column + times * periods
+        inside = (at >= 0) & (at < canvas.shape[1])
+        equal += inside & (canvas.gather(1, at.clamp(0, canvas.shape[1] - 1)) == tokens)
+    return (equal >= 2) & (periods > 0)
+
+
+# --- how many ---
+
+
+def blocks(length: int, block_length: int, offset: int = 0) -> list[tuple[int, int]]:
+    """[start, stop) of each block of a response, left to right.
+
+    Args:
+        length: length of the response in tokens.
+        block_length: positions in a block.
+        offset: how many positions of the first block come before the response (for models that count blocks from the
+            start of the canvas: prompt length mod block length).
+    """
+    edges = [0, *range(block_length - offset % block_length, length, block_length), length]
+    return list(pairwise(edges))
+
+
+def quotas(masked: int, block_count: int, config: DecodeConfig) -> list[int]:
+    """How many tokens each step of a block with `masked` positions commits; steps that commit none are left out.
+
+    "llada" is LLaDA's get_num_transfer_tokens: the first steps take the remainder. "dream" takes the share 1 - s/t of
+    the positions still masked, with t going linearly from 1 to 0.001; the last step takes all.
+    """
+    # the prompt may shift the blocks, so that there is one block more than there are steps
+    steps = masked if config.steps is None else max(config.steps // block_count, 1)
+    if config.schedule == "llada":
+        counts = [masked // steps + (step < masked % steps) for step in range(steps)] if steps else []
+    else:
+        counts = _dream(masked, steps)
+    return [count for count in counts if count]
+
+
+def _dream(masked: int, steps: int) -> list[int]:
+    times = [1 + (_DREAM_EPSILON - 1) * step / steps for step in range(steps + 1)] if steps else []
+    counts, left = [], masked
+    for step in range(steps):
+        count = int(left * (1 - times[step + 1] / times[step])) if step < steps - 1 else left
+        counts.append(count)
+        left -= count
+    return counts
+
+
+def confident_count(
+    rewards: Float[Tensor, "batch block"],
+    masked: Bool[Tensor, "batch block"],
+    preferred: Bool[Tensor, "batch block"],
+    config: DecodeConfig,
+) -> Int[Tensor, " batch"]:
+    """How many candidates each row may commit at once: of the preferred ones, or of all if none is preferred.
+
+    Commit "threshold" counts those with a confidence above `threshold`. "factor" counts the best ones, as long as the
+    confidence of the n-th is at least 1 - factor / (n + 1). The count is 0 where not even the best passes; the caller
+    then commits the best alone.
+    """
+    pool = masked & preferred
+    pool = torch.where(pool.any(-1, keepdim=True), pool, masked)
+    if config.commit == "threshold":
+        return (pool & (rewards > config.threshold)).sum(-1)
+    best_first = rewards.masked_fill(~pool, -torch.inf).sort(-1, descending=True).values
+    rank = torch.arange(1, rewards.shape[-1] + 1, device=rewards.device)
+    return (best_first >= 1 - config.factor / (rank + 1)).cumprod(-1).sum(-1)

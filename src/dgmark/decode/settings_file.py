@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -14,60 +14,9 @@ from dgmark.rows.outputs import atomic_write
 from dgmark.watermark.key import WatermarkKey
 
 FORMAT, VERSION = "dgmark-settings", 1
-LARGEST_FILE = 2**20
-MOST_POINTS = 500
+MAX_FILE = 2**20
 
 Values = dict[str, bool | int | float | str | None]
-_Multiple = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-class Point(BaseModel):
-    """Settings that a search tried, and what it measured with them.
-
-    Attributes:
-        code_length: period of the position code of the trial keys.
-        decoding: the fields of `DecodeConfig` in which the candidates differ.
-        texts: number of marked texts; each is compared with the unmarked text of the same prompt.
-        diversity: mean distinct-2, as a multiple of unmarked text's.
-        perplexity: perplexity, as a multiple of unmarked text's.
-        bits: mean evidence of a text, in bits a token.
-        found: share of texts with a p-value at or below the rate.
-        diversity_error: standard error of `diversity`.
-        log_perplexity_error: standard error of the logarithm of `perplexity`.
-        meets_goal: whether the texts are as diverse and as likely as the search demanded.
-    """
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    code_length: int = Field(ge=0)
-    decoding: Values
-    texts: int = Field(ge=1)
-    diversity: _Multiple
-    perplexity: Annotated[_Multiple, Field(gt=0)]
-    bits: _Multiple
-    found: Annotated[_Multiple, Field(le=1)]
-    diversity_error: _Multiple
-    log_perplexity_error: _Multiple
-    meets_goal: bool
-
-
-class Frontier(BaseModel):
-    """All settings that a search tried.
-
-    Attributes:
-        unmarked: decoding settings of the unmarked text, whose figures are 1.
-        least_diversity: the goal has no smaller diversity.
-        most_perplexity: the goal has no larger perplexity.
-        points: what was tried: the settings that were chosen, then those that went as far, then those that were given
-            up earlier, after fewer texts.
-    """
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    unmarked: Values
-    least_diversity: _Multiple
-    most_perplexity: _Multiple
-    points: list[Point] = Field(min_length=1, max_length=MOST_POINTS)
 
 
 class TunedSettings(BaseModel):
@@ -80,7 +29,6 @@ class TunedSettings(BaseModel):
         code_length: period of the key's position code that they were found with; 0 is the paper's i mod m.
         decoding: fields of `DecodeConfig`; those that are left out have their defaults.
         measured: what was measured with these settings, for the reader.
-        frontier: what else was tried; None if the file does not say.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -91,7 +39,6 @@ class TunedSettings(BaseModel):
     code_length: int = Field(ge=0)
     decoding: Values
     measured: Values = {}
-    frontier: Frontier | None = None
 
     def check_key(self, key: WatermarkKey | None) -> None:
         """Refuse a key with another position code; text without a mark has none.
@@ -118,7 +65,7 @@ def read_settings_file(path: Path) -> TunedSettings:
     """
     try:
         with open_file(path) as file:
-            content = json.loads(file.read(LARGEST_FILE).decode())
+            content = json.loads(file.read(MAX_FILE).decode())
     except OSError as error:
         raise SettingsError(f"the settings file {path} cannot be read: {error.strerror}") from None
     except ValueError as error:  # no UTF-8, or no JSON

@@ -1,12 +1,12 @@
 """What a watermarking scheme may do to a step: prefer candidates, bias logits, or replace the draw by its own noise.
 
 dgMARK prefers candidates and leaves the logits as they are; green lists bias; Gumbel-max watermarks replace the draw.
-This module knows no scheme and no key.
+`Scheme` is what generation needs of one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -14,6 +14,8 @@ from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
 from dgmark.errors import SettingsError
+from dgmark.models.denoiser import Denoiser
+from dgmark.watermark.key import WatermarkKey
 
 # (candidates (batch, block), positions (block,) or (batch, block)) -> matching (batch, block)
 Matching = Callable[[Tensor, Tensor], Tensor]
@@ -32,7 +34,7 @@ class MatchingByRow(Protocol):
         ...
 
 
-def everything(
+def match_all(
     tokens: Int[Tensor, "batch block"], _positions: Int[Tensor, " block"] | Int[Tensor, "batch block"]
 ) -> Bool[Tensor, "batch block"]:
     """The matching without a mark: every candidate matches, so that the control is the same loop."""
@@ -93,7 +95,7 @@ class Steering:
         noise: makes the Gumbel noise that draws candidates; it does not enter the rewards.
     """
 
-    matching: Matching = everything
+    matching: Matching = match_all
     bias: Bias | None = None
     noise: Noise | None = None
 
@@ -110,7 +112,7 @@ class Steering:
         """Which rows of the batch have matching sets; only for these a lookahead has something to compare."""
         if isinstance(self.matching, MatchingByRow):
             return self.matching.periods(rows).to(device) > 0
-        return torch.full((rows,), self.matching is not everything, device=device)
+        return torch.full((rows,), self.matching is not match_all, device=device)
 
     def periods(self, rows: int, device: torch.device) -> Int[Tensor, " rows"]:
         """The period of each row's position code; 0 if the row has no code or the matching states no period."""
@@ -128,10 +130,33 @@ class Steering:
             raise SettingsError("a Gumbel-max scheme replaces the draw by keyed noise: it needs a temperature above 0")
         if self.noise is not None and config.noise == "fixed":
             raise SettingsError("a Gumbel-max scheme brings its own noise, which it keeps anyway: leave noise out")
-        if self.matching is not everything or (self.bias is None and self.noise is None):
+        if self.matching is not match_all or (self.bias is None and self.noise is None):
             return
         needs = "needs a matching set, and this scheme prefers no candidate"
         if config.lookahead > 1:
             raise SettingsError(f"lookahead counts matches: it {needs}; use lookahead 1")
         if config.guard or config.repetition_guard:
             raise SettingsError(f"a guard takes the preference from a match: it {needs}; leave the guard out")
+
+
+@runtime_checkable
+class Scheme(Protocol):
+    """A watermark other than dgMARK; `dgmark_lab.baselines.baseline` makes one by name."""
+
+    @property
+    def name(self) -> str:
+        """The watermark's name in rows."""
+        ...
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """Decoding settings for those that the user leaves out."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """The name and the options as plain JSON values."""
+        ...
+
+    def steering(self, key: WatermarkKey, model: Denoiser) -> Steering:
+        """How the scheme steers the loop on this model with this key."""
+        ...

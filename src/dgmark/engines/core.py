@@ -10,11 +10,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.guards import preferences
 from dgmark.decode.matching import Keys, matching
 from dgmark.decode.proposals import propose
-from dgmark.decode.schedule import confident_count
-from dgmark.decode.selection import select
+from dgmark.decode.selection import confident_count, preferences, select_positions
 from dgmark.watermark.splitmix64 import STEP, mix, shifted
 
 _MANTISSA = 53
@@ -55,7 +53,7 @@ def mark(
     preferred = preferred | (keys.rows < 0)[:, None]  # a guard of the mark has nothing to say in rows without one
     if config.commit != "quota":
         quota = confident_count(confidence, pool, preferred, config).clamp(min=1)
-    return select(confidence, masked, preferred, quota, readable)
+    return select_positions(confidence, masked, preferred, quota, readable)
 
 
 def propose_block(

@@ -14,10 +14,9 @@ from typing import Any
 
 from dgmark.decode.canvas import Canvas
 from dgmark.decode.config import DecodeConfig
+from dgmark.decode.events import BatchEvents, Committed, Completed
 from dgmark.decode.infilling import holed_text, holes_in
 from dgmark.decode.prompts import Prepared, Request, encode_prompt, key_of_text
-from dgmark.decode.round_trip import RoundTrips
-from dgmark.decode.streaming import BatchEvents, Committed, Completed
 from dgmark.errors import DgmarkError, ModelError, PromptTooLong, SettingsError
 from dgmark.models.chat import template_of
 from dgmark.models.denoiser import Denoiser, traits_of
@@ -54,9 +53,6 @@ class ModelWorker:
     ) -> None:
         self._models, self._keys, self._send = models, keys, send
         self._rows, self._batches = rows, batches
-        self._guards = {
-            name: RoundTrips(model.tokenizer, model.mask_id, model.end_ids) for name, model in models.items()
-        }
         self._waiting: deque[_Text] = deque()
         self._running: deque[_Batch] = deque()
 
@@ -127,7 +123,7 @@ class ModelWorker:
         Raises:
             DgmarkError: it cannot be done.
         """
-        model, guards = self._models[job.model], self._guards[job.model]
+        model = self._models[job.model]
         key = None if job.key is None else key_of_text(self._keys[job.key], job.subkey)
         encode: Callable[[Any], Canvas] | None = None
         if (origin := job.fill_from) is not None:
@@ -145,7 +141,7 @@ class ModelWorker:
         if key is not None:
             check_marked(model, job, config, length)
             weak = weakened(model, job, length)
-        prepared = Prepared.of(model, [request], config, encode=encode, guards=guards)
+        prepared = Prepared.of(model, [request], config, encode=encode)
         return _Text(job, model, prepared, tokens, weak)
 
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import islice
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,9 +18,6 @@ from dgmark.cli.console import command_errors, needed_extra, stderr, stdout
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.decode.config import Settings
 from dgmark.decode.settings_file import (
-    MOST_POINTS,
-    Frontier,
-    Point,
     TunedSettings,
     read_settings_file,
     write_settings_file,
@@ -129,42 +125,30 @@ def tune(
     candidates = candidates_of(
         trials.config, tried.guard or GUARDS, tried.lookahead or LOOKAHEADS, tried.code_length or CODE_LENGTHS
     )
-    ranked, dropped = _searched(trials, candidates)
-    tuned = _tuned(trials, *ranked[0], frontier=_frontier(trials, [*ranked, *dropped]))
+    ranked = _searched(trials, candidates)
+    tuned = _tuned(trials, *ranked[0])
     write_settings_file(out, tuned)
     if plot is not None:
         atomic_write(plot, _picture(ranked))
     _show(ranked, out, tuned, as_json=as_json)
 
 
-def _searched(
-    trials: "Trials", candidates: "Sequence[Candidate]"
-) -> "tuple[list[tuple[Candidate, Standing]], list[tuple[Candidate, Standing]]]":
-    """Search, with a bar that shows how far it is.
-
-    Returns:
-        The candidates of the last round, the best first; the others as they stood when they were given up, those of
-        later rounds first.
-    """
+def _searched(trials: "Trials", candidates: "Sequence[Candidate]") -> "list[tuple[Candidate, Standing]]":
+    """The candidates of the last round, the best first; a bar shows how far the search is."""
     from dgmark_lab.halving import halve, rungs
 
     prompts = len(trials.prompts)
     rounds = len(rungs(len(candidates), prompts))
     place = 0
-    stood: dict[Candidate, Standing] = {}
     with row_bar("texts") as bar:
 
         def measure(some: "Sequence[Candidate]", count: int) -> "list[Standing]":
             nonlocal place
             place += 1
             what = f"round {place} of {rounds}, {len(some)} candidates"
-            found = trials.standings(some, count, lambda done, total: bar.show(what, done, total))
-            stood.update(zip(some, found, strict=True))
-            return found
+            return trials.standings(some, count, lambda done, total: bar.show(what, done, total))
 
-        ranked = halve(candidates, prompts, measure)
-    dropped = stood.items() - set(ranked)
-    return ranked, sorted(dropped, key=lambda one: (-one[1].texts, one[1].miss(), -one[1].bits, one[0].name))
+        return halve(candidates, prompts, measure)
 
 
 def _prompts(file: Path, most: int) -> "list[Prompt]":
@@ -203,7 +187,7 @@ def _judge_of(judge: str | None, loading: opt.Loading) -> str:
     )
 
 
-def _tuned(trials: "Trials", best: "Candidate", its: "Standing", frontier: Frontier | None) -> TunedSettings:
+def _tuned(trials: "Trials", best: "Candidate", its: "Standing") -> TunedSettings:
     from dgmark.models.denoiser import traits_of
 
     measured: dict[str, Any] = {
@@ -223,28 +207,6 @@ def _tuned(trials: "Trials", best: "Candidate", its: "Standing", frontier: Front
         code_length=best.code_length,
         decoding=decoding,
         measured=measured,
-        frontier=frontier,
-    )
-
-
-def _frontier(trials: "Trials", tried: "Sequence[tuple[Candidate, Standing]]") -> Frontier | None:
-    """All that was tried, the chosen settings first, as the settings file keeps it; None if theirs are no numbers."""
-    from dgmark_lab.halving import LEAST_DIVERSITY, MOST_PERPLEXITY
-
-    points = []
-    for one, found in tried:
-        rounded = {name: round(value, 4) for name, value in found.to_dict().items()}
-        if all(map(isfinite, rounded.values())) and rounded["perplexity"]:  # texts without words have no figures
-            given: dict[str, Any] = {**one.decoding}
-            point = Point(code_length=one.code_length, decoding=given, meets_goal=found.meets_goal, **rounded)
-            points.append(point)
-        elif not points:
-            return None
-    return Frontier(
-        unmarked=trials.config.to_dict(),
-        least_diversity=LEAST_DIVERSITY,
-        most_perplexity=MOST_PERPLEXITY,
-        points=points[:MOST_POINTS],
     )
 
 
