@@ -14,7 +14,7 @@ from dgmark.cli.option_groups import OptionGroup
 from dgmark.errors import MissingExtra, SettingsError
 
 if TYPE_CHECKING:
-    from dgmark.decode.steering import Scheme
+    from dgmark.decode.prompts import Scheme
     from dgmark.detection.result import Scorer
     from dgmark.watermark.key import WatermarkKey
 

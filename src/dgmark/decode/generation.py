@@ -6,8 +6,7 @@ from typing import Any
 
 from dgmark.decode.canvas import Response, Trace
 from dgmark.decode.events import BatchEvents, BlockFinished, Committed, Completed, Progress, collect
-from dgmark.decode.prompts import Prepared, Prompt, requests_of
-from dgmark.decode.steering import Scheme
+from dgmark.decode.prompts import Prepared, Prompt, Scheme, requests_of
 from dgmark.errors import DgmarkError, ModelFault
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.watermark.key import WatermarkKey

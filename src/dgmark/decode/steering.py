@@ -1,12 +1,12 @@
 """What a watermarking scheme may do to a step: prefer candidates, bias logits, or replace the draw by its own noise.
 
 dgMARK prefers candidates and leaves the logits as they are; green lists bias; Gumbel-max watermarks replace the draw.
-`Scheme` is what generation needs of one.
+This module knows no scheme and no key.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -14,8 +14,6 @@ from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
 from dgmark.errors import SettingsError
-from dgmark.models.denoiser import Denoiser
-from dgmark.watermark.key import WatermarkKey
 
 # (candidates (batch, block), positions (block,) or (batch, block)) -> matching (batch, block)
 Matching = Callable[[Tensor, Tensor], Tensor]
@@ -137,26 +135,3 @@ class Steering:
             raise SettingsError(f"lookahead counts matches: it {needs}; use lookahead 1")
         if config.guard or config.repetition_guard:
             raise SettingsError(f"a guard takes the preference from a match: it {needs}; leave the guard out")
-
-
-@runtime_checkable
-class Scheme(Protocol):
-    """A watermark other than dgMARK; `dgmark_lab.baselines.baseline` makes one by name."""
-
-    @property
-    def name(self) -> str:
-        """The watermark's name in rows."""
-        ...
-
-    @property
-    def defaults(self) -> Mapping[str, Any]:
-        """Decoding settings for those that the user leaves out."""
-        ...
-
-    def to_dict(self) -> dict[str, Any]:
-        """The name and the options as plain JSON values."""
-        ...
-
-    def steering(self, key: WatermarkKey, model: Denoiser) -> Steering:
-        """How the scheme steers the loop on this model with this key."""
-        ...
