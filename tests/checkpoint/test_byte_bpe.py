@@ -110,13 +110,6 @@ def test_damaged_files_are_refused(tmp_path: Path, files: Path, name: str, conte
         load_tokenizer(str(tmp_path))
 
 
-def test_a_folder_with_half_of_it_has_no_tokenizer(tmp_path: Path, files: Path) -> None:
-    (tmp_path / "vocab.json").write_bytes((files / "vocab.json").read_bytes())
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(ModelNotFound, match=r"holds no tokenizer\.json"):
-        load_tokenizer(str(tmp_path))
-
-
 @pytest.mark.parametrize("files_say", [{"tokenizer_class": "RobertaTokenizer"}, {"tokenizer_class": None}])
 def test_vocabulary_and_merges_of_others_are_not_cut_as_qwen2(tmp_path: Path, files: Path, files_say: Any) -> None:
     for name in ("vocab.json", "merges.txt"):

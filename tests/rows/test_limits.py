@@ -15,7 +15,7 @@ from dgmark.detection.detect_files import detect_file, read_sources
 from dgmark.errors import InputError, SettingsError
 from dgmark.rows.inputs import bounded_lines
 from dgmark.rows.jsonl import BadRow
-from dgmark.rows.texts import MAX_CHARS, Item, read_texts
+from dgmark.rows.texts import Item, read_texts
 from dgmark.rows.workers import FULL, map_in_order
 from support.command_line import rows, run
 from support.known_keys import known_key
@@ -130,14 +130,6 @@ def test_parquet_that_unpacks_to_far_more_is_one_bad_row_and_is_not_unpacked(tmp
     assert highest < 50_000_000
 
 
-def test_parquet_ids_that_repeat_for_ever_are_not_unpacked(tmp_path: Path) -> None:
-    path = tmp_path / "ids.parquet"
-    parquet.write_table(arrow.table({"token_ids": arrow.array([[7] * 40_000_000], arrow.list_(arrow.int16()))}), path)
-    (bad,) = read_texts(str(path))
-    assert isinstance(bad, BadRow)
-    assert "unpack" in bad.error
-
-
 def test_parquet_text_that_rows_share_is_unpacked_once(tmp_path: Path) -> None:
     path = tmp_path / "shared.parquet"
     text = "y" * 1_000_000
@@ -150,14 +142,10 @@ def test_parquet_text_that_rows_share_is_unpacked_once(tmp_path: Path) -> None:
         assert arrow.total_allocated_bytes() - before < 30_000_000
 
 
-def test_the_limit_is_generous() -> None:
-    assert MAX_CHARS > 4_400_000  # the King James Bible
-
-
 def test_prompts_on_standard_input_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     known_key("limits").save(tmp_path / "key.json")
-    monkeypatch.setattr(sys.modules["dgmark.cli.generate"], "LARGEST_LINE", 1000)  # the name is also a function's
-    monkeypatch.setattr("dgmark.rows.inputs.LARGEST_LINE", 1000)
+    monkeypatch.setattr(sys.modules["dgmark.cli.generate"], "MAX_LINE_BYTES", 1000)  # the name is also a function's
+    monkeypatch.setattr("dgmark.rows.inputs.MAX_LINE_BYTES", 1000)
     for content, says in [(b"x" * 2000, "more than 1000 bytes"), (b"The \xff", "not a text in UTF-8")]:
         for command in (["generate"], ["infill", "-"]):
             done = run(*command, "--key", tmp_path / "key.json", stdin=content)

@@ -63,8 +63,6 @@ def test_each_row_is_a_task_with_a_seed_of_its_own() -> None:
     ]
     with pytest.raises(InputError, match="there is no number to double"):
         tasks_of([], number, seed=0, purpose="number to double")
-    with pytest.raises(InputError, match="two rows have the id 'a'"):
-        tasks_of([given[0], given[0]], number, seed=0, purpose="number to double")
 
 
 def test_two_rows_with_one_id_are_refused() -> None:
@@ -135,15 +133,6 @@ def test_a_run_in_which_every_open_row_fails_raises_the_first_error() -> None:
     list(alone.batches(made, 1, SCHEMA))
     with pytest.raises(InputError, match=r"^a: first$"):
         alone.check_some_done()
-
-
-def test_a_run_with_nothing_open_is_no_error(path: Path) -> None:
-    with opened(path) as file:
-        file.append(made([task(1)]))
-    with opened(path) as file:
-        run = RowRun[int]([task(1)], file)
-        assert list(run.batches(made, 1, SCHEMA)) == []
-        run.check_some_done()
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SettingsError], ids=lambda kind: kind.__name__)

@@ -14,23 +14,14 @@ from dgmark.rows.workers import CHUNK, map_in_order, processors
 from support.unchecked import unchecked
 
 
-def doubled(chunk: list[int]) -> list[int]:
-    return [2 * item for item in chunk]
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_results_come_in_the_order_of_the_items(workers: int) -> None:
-    assert list(map_in_order(doubled, range(300), workers=workers)) == [(n, 2 * n) for n in range(300)]
-
-
 def scaled(chunk: list[int], factor: int, offset: int) -> list[int]:
     return [factor * item + offset for item in chunk]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_the_work_gets_the_shared_arguments(workers: int) -> None:
-    made = map_in_order(scaled, range(130), workers=workers, shared=(3, 1))
-    assert [result for _, result in made] == [3 * n + 1 for n in range(130)]
+def test_results_come_in_the_order_of_the_items(workers: int) -> None:
+    made = map_in_order(scaled, range(300), workers=workers, shared=(3, 1))
+    assert list(made) == [(n, 3 * n + 1) for n in range(300)]
 
 
 def test_two_runs_in_one_process_keep_their_own_arguments() -> None:
@@ -41,7 +32,7 @@ def test_two_runs_in_one_process_keep_their_own_arguments() -> None:
 
 
 def test_items_are_read_as_they_are_needed() -> None:
-    made = map_in_order(doubled, count())
+    made = map_in_order(scaled, count(), shared=(2, 0))
     assert list(islice(made, 3)) == [(0, 0), (1, 2), (2, 4)]
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import tokenizers
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -168,21 +168,22 @@ def test_a_secret_that_does_not_fit_is_refused(grouping: Grouping, secret: bytes
 # --- the round trip ------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
-@given(
-    modulus=st.integers(2, 16),
-    grouping_and_rotation=st.one_of(
-        st.tuples(st.just("keyed"), st.integers(0, 10**6)), st.tuples(st.just("token-id"), st.just(0))
-    ),
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"modulus": 16},
+        {"rotation": 10**6},
+        {"modulus": 5, "grouping": "token-id"},
+        {"modulus": 3, "code_length": 63},
+        {"subkeys": 1024},
+        {"subkeys": 65_536, "code_length": 16, "rotation": 7},
+    ],
+    ids=str,
 )
-def test_a_key_is_read_as_it_was_written(modulus: int, grouping_and_rotation: tuple[Grouping, int]) -> None:
-    grouping, rotation = grouping_and_rotation
-    model = Model(builtin_tokenizer(), 8192)
-    key = WatermarkKey.generate(model, modulus=modulus, rotation=rotation, grouping=grouping)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "key.json")
-        key.save(path)
-        loaded = WatermarkKey.load(path)
+def test_a_key_is_read_as_it_was_written(options: dict[str, Any], tmp_path: Path) -> None:
+    key = known_key("round trip", **options)
+    key.save(tmp_path / "key.json")
+    loaded = WatermarkKey.load(tmp_path / "key.json")
     assert loaded == key
     assert loaded.fingerprint == key.fingerprint
 
@@ -534,6 +535,8 @@ def test_another_secret_has_another_fingerprint(bits: list[tuple[int, int]]) -> 
         {"table_size": 8193},
         {"tokenizer": "other"},
         {"tokenizer_fingerprint": "0" * 16},
+        {"code_length": 16},
+        {"subkeys": 2},
     ],
     ids=str,
 )

@@ -30,8 +30,8 @@ from dgmark.report.signing import SigningKey
 from dgmark.rows.inputs import STDIN
 from dgmark.rows.jsonl import BadRow
 from dgmark.rows.outputs import atomic_write, guard_output
-from dgmark.rows.texts import MAX_CHARS, MOST_CHARS, Item
-from dgmark.rows.workers import MOST_WORKERS
+from dgmark.rows.texts import MAX_CHARS, MAX_CHARS_LIMIT, Item
+from dgmark.rows.workers import MAX_WORKERS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,10 +46,10 @@ def detect(
     ] = None,
     ids: Annotated[bool, typer.Option("--ids", help='Score the "token_ids" of rows that also hold "text".')] = False,
     text_column: Annotated[str, typer.Option(help="Column or field of the texts.")] = TEXT_COLUMN,
-    max_chars: Annotated[int, typer.Option(min=1, max=MOST_CHARS, help="A longer text is an error.")] = MAX_CHARS,
+    max_chars: Annotated[int, typer.Option(min=1, max=MAX_CHARS_LIMIT, help="A longer text is an error.")] = MAX_CHARS,
     workers: Annotated[
         int | None,
-        typer.Option(min=1, max=MOST_WORKERS, help="Number of processes.", show_default="1"),
+        typer.Option(min=1, max=MAX_WORKERS, help="Number of processes.", show_default="1"),
     ] = None,
     ray: Ray = None,
     check: Annotated[bool, typer.Option("--check", help="Exit 0 if watermarked, 1 if not, 3 if uncertain.")] = False,

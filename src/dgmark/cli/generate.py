@@ -17,7 +17,7 @@ from dgmark.cli.row_output import RowOutput, make_rows, report_resumed, report_s
 from dgmark.decode.config import Settings
 from dgmark.decode.settings_file import read_settings
 from dgmark.errors import DgmarkError, SettingsError
-from dgmark.rows.inputs import LARGEST_LINE, STDIN, STDIN_NAME, checked_size, decode, open_input
+from dgmark.rows.inputs import MAX_LINE_BYTES, STDIN, STDIN_NAME, checked_size, decode, open_input
 from dgmark.rows.jsonl import BadRow, Row, read_rows, rows_or_text
 from dgmark.rows.outputs import guard_output
 from dgmark.rows.runner import Task, tasks_of
@@ -71,7 +71,7 @@ def prompts_of(
 
 def _prompts_of_stdin() -> Iterator[Row | BadRow]:
     with open_input(STDIN, "a prompt") as file:
-        found = rows_or_text(file, "stdin", LARGEST_LINE, LARGEST_LINE)
+        found = rows_or_text(file, "stdin", MAX_LINE_BYTES, MAX_LINE_BYTES)
         if not isinstance(found, bytes):
             yield from found
         elif prompt := decode(checked_size(found), STDIN_NAME).rstrip("\n"):

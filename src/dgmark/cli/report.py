@@ -10,7 +10,7 @@ from dgmark.cli.console import command_errors, stderr
 from dgmark.cli.options import AllowOpenKey
 from dgmark.errors import InputError
 from dgmark.report.signing import SigningKey, verify_report
-from dgmark.rows.inputs import LARGEST_LINE, checked_size, open_input
+from dgmark.rows.inputs import MAX_LINE_BYTES, checked_size, open_input
 
 report_app = typer.Typer(help="Make keys that sign reports of `dgmark detect --report`, and check signed reports.")
 
@@ -67,4 +67,4 @@ def report_verify(
 
 def _read(path: Path) -> bytes:
     with open_input(str(path)) as file:
-        return checked_size(file.read(LARGEST_LINE + 1), str(path))
+        return checked_size(file.read(MAX_LINE_BYTES + 1), str(path))

@@ -28,7 +28,7 @@ from dgmark.decode.settings_file import TunedSettings, read_settings_file
 from dgmark.detection.detector import DEFAULT_FPR
 from dgmark.errors import SettingsError
 from dgmark.report.signing import SigningKey
-from dgmark.rows.workers import MOST_WORKERS
+from dgmark.rows.workers import MAX_WORKERS
 from dgmark.watermark.key import WatermarkKey
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def serve(
     fpr: Annotated[float, typer.Option(help="False-positive rate of requests that name none.")] = DEFAULT_FPR,
     workers: Annotated[
         int | None,
-        typer.Option(min=1, max=MOST_WORKERS, help="Processes that check texts.", show_default="processors, at most 4"),
+        typer.Option(min=1, max=MAX_WORKERS, help="Processes that check texts.", show_default="processors, at most 4"),
     ] = None,
     queue: Annotated[int, typer.Option(min=0, help="Requests that may wait; more are refused with 429.")] = 64,
     model: Annotated[

@@ -24,7 +24,7 @@ from dgmark.rows.inputs import names_of
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, sha256_of
 from dgmark.rows.outputs import guard_output
 from dgmark.rows.row_file import SETTINGS, RowFile
-from dgmark.rows.texts import MAX_CHARS, MOST_CHARS, Item, read_texts, unreadable
+from dgmark.rows.texts import MAX_CHARS, MAX_CHARS_LIMIT, Item, read_texts, unreadable
 from dgmark.rows.workers import CHUNK, check_workers, map_in_order
 from dgmark.watermark.key import WatermarkKey, check_key
 
@@ -262,8 +262,8 @@ def read_sources(
     Raises:
         SettingsError: `max_chars` is not a whole number from 1 to 2**30.
     """
-    if not 1 <= whole("max_chars", max_chars) <= MOST_CHARS:
-        raise SettingsError(f"max_chars {max_chars} is not in 1..{MOST_CHARS}")
+    if not 1 <= whole("max_chars", max_chars) <= MAX_CHARS_LIMIT:
+        raise SettingsError(f"max_chars {max_chars} is not in 1..{MAX_CHARS_LIMIT}")
     read = partial(read_texts, prefer_ids=prefer_ids, text_column=text_column, max_chars=max_chars, on_skip=on_skip)
     return _read_sources(sources, read)
 

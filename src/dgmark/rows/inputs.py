@@ -18,7 +18,7 @@ STDIN, STDIN_NAME = "-", "standard input"
 # seconds until somebody must have opened a named pipe for writing
 PATIENCE = 10.0
 # bytes of a line of JSON Lines
-LARGEST_LINE = 64 * 2**20
+MAX_LINE_BYTES = 64 * 2**20
 
 
 @runtime_checkable
@@ -127,25 +127,25 @@ def read_stdin() -> str:
     """The text of standard input.
 
     Raises:
-        InputError: it cannot be read, is not UTF-8, or is longer than `LARGEST_LINE` bytes.
+        InputError: it cannot be read, is not UTF-8, or is longer than `MAX_LINE_BYTES` bytes.
     """
     with open_input(STDIN, "a text") as file:
-        content = file.read(LARGEST_LINE + 1)
+        content = file.read(MAX_LINE_BYTES + 1)
     return decode(checked_size(content), STDIN_NAME)
 
 
 def checked_size(content: bytes, source: str = STDIN_NAME) -> bytes:
-    """Refuse more than `LARGEST_LINE` bytes.
+    """Refuse more than `MAX_LINE_BYTES` bytes.
 
     Raises:
         InputError: it is longer.
     """
-    if len(content) > LARGEST_LINE:
-        raise InputError(f"{source} holds more than {LARGEST_LINE} bytes: give less")
+    if len(content) > MAX_LINE_BYTES:
+        raise InputError(f"{source} holds more than {MAX_LINE_BYTES} bytes: give less")
     return content
 
 
-def bounded_lines(file: Bytes, largest: int = LARGEST_LINE) -> Iterator[bytes | None]:
+def bounded_lines(file: Bytes, largest: int = MAX_LINE_BYTES) -> Iterator[bytes | None]:
     """The lines of a file; None in place of a line of more than `largest` bytes, of which no more is in memory."""
     while line := file.readline(largest + 1):
         if len(line) <= largest:

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any
 
 from dgmark.errors import DgmarkError, InputError
-from dgmark.rows.inputs import LARGEST_LINE, STDIN, Bytes, bounded_lines, open_input, skip_line
+from dgmark.rows.inputs import MAX_LINE_BYTES, STDIN, Bytes, bounded_lines, open_input, skip_line
 
 Row = dict[str, Any]
 # the field of a row that holds the hash of the text that it was made from
@@ -71,21 +71,21 @@ def parse_rows(lines: Iterable[bytes | None], source: str) -> Iterator[Row | Bad
         yield {**row, "id": str(row["id"]) if row.get("id") is not None else name}
 
 
-def read_rows(path: str, largest_line: int = LARGEST_LINE) -> Iterator[Row | BadRow]:
+def read_rows(path: str, max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[Row | BadRow]:
     """Read the rows of a JSON Lines file, or of standard input for "-".
 
     Args:
         path: the file, or "-".
-        largest_line: bytes of the longest line; a longer one is a bad row, and is never in memory as a whole.
+        max_line_bytes: bytes of the longest line; a longer one is a bad row, and is never in memory as a whole.
 
     Raises:
         NoTexts: the file cannot be read.
     """
     with open_input(path, "a JSON Lines file") as file:
-        yield from parse_rows(bounded_lines(file, largest_line), "stdin" if path == STDIN else path)
+        yield from parse_rows(bounded_lines(file, max_line_bytes), "stdin" if path == STDIN else path)
 
 
-def rows_or_text(file: Bytes, source: str, largest_text: int, largest_line: int) -> Iterator[Row | BadRow] | bytes:
+def rows_or_text(file: Bytes, source: str, largest_text: int, max_line_bytes: int) -> Iterator[Row | BadRow] | bytes:
     """The rows of a stream of JSON Lines, or else its content as one text.
 
     The first line that is not blank decides. Rows are read as they come.
@@ -94,22 +94,22 @@ def rows_or_text(file: Bytes, source: str, largest_text: int, largest_line: int)
         file: the stream.
         source: its name.
         largest_text: bytes of the largest text; of a larger one, one byte more is returned.
-        largest_line: bytes of the longest line of JSON Lines.
+        max_line_bytes: bytes of the longest line of JSON Lines.
     """
     head: list[bytes | None] = []
     read = 0
-    while read <= largest_line and (line := file.readline(largest_line + 1 - read)):
+    while read <= max_line_bytes and (line := file.readline(max_line_bytes + 1 - read)):
         head.append(line)
         read += len(line)
         if line.strip():
             break
     first = head[-1] if head else b""
-    if first and read > largest_line and first.lstrip().startswith(b"{"):  # a row, not a text
+    if first and read > max_line_bytes and first.lstrip().startswith(b"{"):  # a row, not a text
         skip_line(file, first)
         head[-1] = None
     elif not first or not _is_object(first):
         return b"".join(part for part in head if part)[: largest_text + 1] + file.read(max(0, largest_text + 1 - read))
-    return parse_rows(chain(head, bounded_lines(file, largest_line)), source)
+    return parse_rows(chain(head, bounded_lines(file, max_line_bytes)), source)
 
 
 def _is_object(line: bytes) -> bool:

@@ -46,12 +46,10 @@ def tasks_of(
 
     Raises:
         InputError: there is no row.
-        InputError: two rows have the same id.
     """
     tasks = [row if isinstance(row, BadRow) else task(row, seed + index) for index, row in enumerate(rows)]
     if not tasks:
         raise InputError(f"there is no {purpose}: the input is empty")
-    _check_ids(tasks)
     return tasks
 
 
@@ -83,7 +81,8 @@ class RowRun(Generic[Content]):
         _check_ids(every)
         done: dict[str, Row] = {} if file is None else file.done
         for task in every:
-            if isinstance(task, Task) and task.row_id in done and not _is_of(done[task.row_id], task):
+            row = done.get(task.row_id)
+            if isinstance(task, Task) and row and any(row.get(name) != value for name, value in task.same.items()):
                 path = file.path if file else None
                 raise ResumeMismatch(
                     f"{path} holds a row {task.row_id!r} made from a different {source}; choose another --out"
@@ -144,10 +143,6 @@ def one_by_one(work: Callable[[Task[Content]], Row], tasks: Sequence[Task[Conten
         except ROW_ERRORS as error:
             outcomes.append(error)
     return outcomes
-
-
-def _is_of(row: Row, task: Task[Any]) -> bool:
-    return all(row.get(name) == value for name, value in task.same.items())
 
 
 def _check_ids(tasks: Sequence[Task[Any] | BadRow]) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TEXT_SUFFIXES = (*SUFFIXES, ".jsonl", ".parquet")
 # characters of a text: more than the Bible has
-MAX_CHARS, MOST_CHARS = 5_000_000, 2**30
+MAX_CHARS, MAX_CHARS_LIMIT = 5_000_000, 2**30
 _PARQUET_BATCH = 256
 # a row group that unpacks to more than this, and to more than this many times its size in the file, is a bomb
 _LARGE_GROUP, _DENSE_GROUP = 2**28, 100
@@ -79,10 +79,12 @@ def read_texts(
             except InputError as error:
                 yield unreadable(file, error)
     elif suffix == ".jsonl":
-        for row in read_rows(source, largest_line(max_chars)):
+        for row in read_rows(source, max_line_bytes(max_chars)):
             yield item_of(row, prefer_ids, text_column, max_chars)
     elif suffix == ".parquet":
-        for row in read_parquet(source, text_column):
+        with open_input(source, "a Parquet file"):
+            pass  # no device, and no pipe that blocks
+        for row in parquet_rows(source, source, text_column):
             yield item_of(row, prefer_ids, text_column, max_chars)
     elif source == STDIN:
         yield from _from_stdin(prefer_ids, text_column, max_chars)
@@ -108,7 +110,7 @@ def _from_stdin(prefer_ids: bool, text_column: str, max_chars: int) -> Iterator[
     """Read rows as they arrive, or one whole document. The first line that is not blank decides which."""
     limits = _limits(max_chars)
     with open_input(STDIN, "a document") as file:
-        found = rows_or_text(file, "stdin", limits.file_bytes, largest_line(max_chars))
+        found = rows_or_text(file, "stdin", limits.file_bytes, max_line_bytes(max_chars))
         if not isinstance(found, bytes):
             for row in found:
                 yield item_of(row, prefer_ids, text_column, max_chars)
@@ -155,21 +157,9 @@ def unreadable(source: str, error: InputError) -> BadRow:
     return BadRow(source, str(error).removeprefix(f"{source} "), type(error))
 
 
-def largest_line(max_chars: int) -> int:
+def max_line_bytes(max_chars: int) -> int:
     """Bytes of a line of JSON Lines whose text is `max_chars` long: 12 for a character, and 2**24 for other fields."""
     return 12 * max_chars + 2**24
-
-
-def read_parquet(path: str, text_column: str = TEXT_COLUMN) -> Iterator[Row | BadRow]:
-    """Read the rows of a Parquet file, see `parquet_rows`.
-
-    Raises:
-        NoTexts: the file cannot be read as Parquet, or has no column of texts.
-        MissingExtra: pyarrow is not installed.
-    """
-    with open_input(path, "a Parquet file"):
-        pass  # no device, and no pipe that blocks
-    yield from parquet_rows(path, path, text_column)
 
 
 def parquet_rows(opened: "str | NativeFile", path: str, text_column: str = TEXT_COLUMN) -> Iterator[Row | BadRow]:

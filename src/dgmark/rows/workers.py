@@ -25,7 +25,7 @@ Output = TypeVar("Output")
 CHUNK = 64
 # a chunk with this much in it holds no further item
 FULL = 2**20
-MOST_WORKERS = 256
+MAX_WORKERS = 256
 # chunks in progress or queued for each process
 _AHEAD = 3
 
@@ -36,8 +36,8 @@ def check_workers(workers: int) -> None:
     Raises:
         SettingsError: `workers` is not a whole number from 1 to 256.
     """
-    if type(workers) is not int or not 1 <= workers <= MOST_WORKERS:
-        raise SettingsError(f"workers {workers!r} is not a whole number from 1 to {MOST_WORKERS}")
+    if type(workers) is not int or not 1 <= workers <= MAX_WORKERS:
+        raise SettingsError(f"workers {workers!r} is not a whole number from 1 to {MAX_WORKERS}")
 
 
 def processors(system: Path = Path("/")) -> int:
@@ -57,20 +57,16 @@ def _quotas(system: Path) -> Iterator[int]:
 
     Source: https://docs.kernel.org/admin-guide/cgroup-v2.html, "cpu.max" and "/proc/$PID/cgroup".
     """
-    with suppress(OSError, ValueError):
-        for line in (system / "proc/self/cgroup").read_text().splitlines():
-            if line.startswith("0::/"):
-                root = system / "sys/fs/cgroup"
-                group = root / line.removeprefix("0::/")
-                for folder in (group, *group.parents):
-                    if folder.is_relative_to(root):
-                        yield from _quota(folder / "cpu.max")
-
-
-def _quota(file: Path) -> Iterator[int]:
-    with suppress(OSError, ValueError):  # the root has no such file; "max" is no limit
-        allowed, period = map(int, file.read_text().split())
-        yield -(-allowed // period)
+    root = system / "sys/fs/cgroup"
+    with suppress(OSError, ValueError, StopIteration):
+        lines = (system / "proc/self/cgroup").read_text().splitlines()
+        group = next(root / line.removeprefix("0::/") for line in lines if line.startswith("0::/"))
+        for folder in (group, *group.parents):
+            with suppress(OSError, ValueError):  # the root has no such file; "max" is no limit
+                allowed, period = map(int, (folder / "cpu.max").read_text().split())
+                yield -(-allowed // period)
+            if folder == root:
+                return
 
 
 def map_in_order(

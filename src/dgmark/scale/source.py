@@ -21,7 +21,7 @@ from ray.data.datasource import Datasource, ReadTask
 from dgmark.errors import InputError, NoTexts, SettingsError
 from dgmark.rows.inputs import bounded_lines
 from dgmark.rows.jsonl import BadRow, Row, parse_rows, sha256_of
-from dgmark.rows.texts import Item, largest_line, parquet_rows, unreadable
+from dgmark.rows.texts import Item, max_line_bytes, parquet_rows, unreadable
 
 SUFFIXES = (".jsonl", ".parquet")
 # what a dataset of texts or prompts holds: `row` names a row of this run, `place` counts the rows of a file from 0
@@ -238,7 +238,7 @@ def _rows(source: Source, column: str, max_chars: int) -> Iterator[Row | BadRow]
             yield from parquet_rows(file, source.name, column)
         return
     with source.system.open_input_stream(source.path, compression=None) as file:
-        yield from parse_rows(bounded_lines(io.BufferedReader(file), largest_line(max_chars)), source.name)
+        yield from parse_rows(bounded_lines(io.BufferedReader(file), max_line_bytes(max_chars)), source.name)
 
 
 def item_in(row: Row) -> Item | BadRow:

@@ -143,7 +143,8 @@ def position_code(secret: bytes, modulus: int, length: int) -> UInt8[np.ndarray,
     draws = [
         _balanced(b"code", header + draw.to_bytes(1, "little") + secret, length, modulus) for draw in range(_CODE_DRAWS)
     ]
-    return min(draws, key=_self_agreement)
+    code: UInt8[np.ndarray, " length"] = least_like_itself(np.stack(draws)[None])[0]
+    return code
 
 
 def _balanced(domain: bytes, message: bytes, size: int, modulus: int) -> UInt8[np.ndarray, " size"]:
@@ -154,10 +155,22 @@ def _balanced(domain: bytes, message: bytes, size: int, modulus: int) -> UInt8[n
     return residues
 
 
-def _self_agreement(code: UInt8[np.ndarray, " length"]) -> list[int]:
-    places = np.arange(len(code))
-    shifted = code[(places - places[1:, None]) % len(code)]
-    return sorted(np.count_nonzero(code == shifted, axis=1).tolist(), reverse=True)
+def least_like_itself(draws: UInt8[np.ndarray, "n draws period"]) -> UInt8[np.ndarray, "n period"]:
+    """Of each row's draws the one whose agreements with its shifts, most first, come first; the first of equals."""
+    length = draws.shape[-1]
+    counts = np.empty((*draws.shape[:2], length - 1), dtype=np.uint8)
+    for shift in range(1, length // 2 + 1):
+        agreements = np.count_nonzero(draws == np.roll(draws, shift, axis=-1), axis=-1)
+        # a shift back agrees as often as the same shift forth
+        counts[..., shift - 1] = counts[..., length - shift - 1] = agreements
+    ordered = np.sort(counts, axis=-1)[..., ::-1].astype(np.int16)
+    rows, best = np.arange(len(draws)), np.zeros(len(draws), dtype=np.int64)
+    for draw in range(1, draws.shape[1]):
+        difference = ordered[:, draw] - ordered[rows, best]
+        first = np.argmax(difference != 0, axis=-1)
+        best = np.where(difference[rows, first] < 0, draw, best)
+    chosen: UInt8[np.ndarray, "n period"] = draws[rows, best]
+    return chosen
 
 
 class ArrayCache:

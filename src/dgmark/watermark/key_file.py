@@ -77,7 +77,8 @@ def read_private(path: Path, maker: str, *, allow_open: bool = False) -> bytes:
 
 def _read_bounded(path: Path, maker: str) -> tuple[bytes, int]:
     try:
-        text, mode = _read(path)
+        with open_file(path) as file:
+            text, mode = file.read(MAX_FILE_BYTES + 1), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
     except OSError as error:
         raise KeyFileNotFound(
             f"the key file {path} cannot be read ({error.strerror}); {_advice(path, maker, error)}"
@@ -95,12 +96,6 @@ def _advice(path: Path, maker: str, error: OSError) -> str:
     if os.path.isdir(path):
         return "give one of the key files in it (`dgmark detect --keys` and load_keys take the folder)"
     return f"give the file that `{maker}` wrote"
-
-
-def _read(path: Path) -> tuple[bytes, int]:
-    """At most one byte more than a key file may have, and the file's mode."""
-    with open_file(path) as file:
-        return file.read(MAX_FILE_BYTES + 1), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
 
 
 class _Content(BaseModel):

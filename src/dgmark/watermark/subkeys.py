@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Int, UInt8, UInt16
 
 from dgmark.errors import SettingsError, whole
-from dgmark.watermark.groups import PRF, ArrayCache, GroupTables, WatermarkSpec, check_ids
+from dgmark.watermark.groups import PRF, ArrayCache, GroupTables, WatermarkSpec, check_ids, least_like_itself
 
 Prf = Literal["shake256-rank-v1", "shake256-token-v2"]
 SUBKEY_PRF: Final = "shake256-token-v2"
@@ -122,7 +122,7 @@ class Subkeys:
         codes = np.empty((len(numbers), spec.code_length), dtype=np.uint8)
         for start in range(0, len(numbers), _CODES_AT_ONCE):
             some = numbers[start : start + _CODES_AT_ONCE]
-            codes[start : start + len(some)] = _least_like_itself(self._code_draws(some))
+            codes[start : start + len(some)] = least_like_itself(self._code_draws(some))
         return codes
 
     def tables(self, subkey: int) -> "SubkeyTables":
@@ -291,21 +291,3 @@ def _taken(squeezed: UInt8[np.ndarray, "n size"], modulus: int, place: int) -> U
         taken |= squeezed[:, byte + 1] << (8 - bit)
     groups: UInt8[np.ndarray, " n"] = taken & (modulus - 1)
     return groups
-
-
-def _least_like_itself(draws: UInt8[np.ndarray, "n draws period"]) -> UInt8[np.ndarray, "n period"]:
-    """Of each row's draws the one whose agreements with its shifts, most first, come first; the first of equals."""
-    length = draws.shape[-1]
-    counts = np.empty((*draws.shape[:2], length - 1), dtype=np.uint8)
-    for shift in range(1, length // 2 + 1):
-        agreements = np.count_nonzero(draws == np.roll(draws, shift, axis=-1), axis=-1)
-        # a shift back agrees as often as the same shift forth
-        counts[..., shift - 1] = counts[..., length - shift - 1] = agreements
-    ordered = np.sort(counts, axis=-1)[..., ::-1].astype(np.int16)
-    rows, best = np.arange(len(draws)), np.zeros(len(draws), dtype=np.int64)
-    for draw in range(1, draws.shape[1]):
-        difference = ordered[:, draw] - ordered[rows, best]
-        first = np.argmax(difference != 0, axis=-1)
-        best = np.where(difference[rows, first] < 0, draw, best)
-    chosen: UInt8[np.ndarray, "n period"] = draws[rows, best]
-    return chosen

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dgmark.errors import InputError, SettingsError
-from dgmark.rows.inputs import LARGEST_LINE, decode, open_file
+from dgmark.rows.inputs import MAX_LINE_BYTES, decode, open_file
 from dgmark.watermark.groups import Grouping
 
 SetupName = Literal["builtin", "paper"]
@@ -335,7 +335,7 @@ def read_experiment(path: Path) -> Experiment:
     """
     try:
         with open_file(path) as file:
-            return parse_experiment(decode(file.read(LARGEST_LINE), str(path)), str(path))
+            return parse_experiment(decode(file.read(MAX_LINE_BYTES), str(path)), str(path))
     except InputError as error:
         raise SettingsError(str(error)) from None
     except OSError as error:
