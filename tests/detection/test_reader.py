@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dgmark import Detector, detect
+from dgmark import Detector
 from dgmark.detection.reader import Reader, ScoredIds
 from dgmark.errors import ModelNotFound, SettingsError, TokenizerMismatch, VocabularyMismatch
 from support.known_keys import builtin_tokenizer, known_key
@@ -164,15 +164,6 @@ def test_one_text_is_not_taken_for_many_of_one_letter(wrong: Any, steps: list[st
         Detector(KEY, normalise=steps).detect_many(wrong)
     with unchecked(), pytest.raises(SettingsError, match="this is one text"):
         READER.read_many(wrong)
-
-
-@pytest.mark.parametrize("wrong", ["key.json", Path("key.json"), ["a"], [KEY], None, KEY.spec], ids=repr)
-def test_what_is_not_a_key_is_refused_with_the_way_to_load_one(wrong: Any) -> None:
-    with unchecked():
-        with pytest.raises(SettingsError, match=r"a key is a WatermarkKey, not .*WatermarkKey\.load\('key\.json'\)"):
-            Detector(wrong)
-        with pytest.raises(SettingsError, match=r"WatermarkKey\.load"):
-            detect("Some text.", key=wrong)
 
 
 def test_ids_may_be_any_whole_numbers_of_numpy() -> None:

@@ -84,11 +84,6 @@ def test_a_wrong_type_is_an_error_of_the_settings(
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 
 
-def test_several_texts_for_one_are_told_apart() -> None:
-    with unchecked(), pytest.raises(SettingsError, match=r"give one text, or .* one by one, or .* detect_many"):
-        detector().detect(["a", "b"])  # type: ignore[list-item]
-
-
 def test_numbers_of_numpy_are_numbers() -> None:
     with unchecked():
         assert detector(max_crop=np.int64(5), fpr=np.float64(0.01)).detect("The king went.").verdict == "uncertain"

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Int
 
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.alpha_spending import UNCHANGED, adjusted_p, bonferroni_p, shares_of
-from dgmark.detection.edit_test import aligned_test, aligned_tokens, edited_fraction, window_statistic
+from dgmark.detection.edit_test import aligned_test, edited_fraction, sees_all, window_statistic
 from dgmark.detection.exact_test import ExactTest, Hypothesis, z_score
 from dgmark.detection.key_search import SubkeySearch
 from dgmark.detection.normalise import check_steps, normalise
@@ -40,9 +40,9 @@ class KeyTest:
     Args:
         key: the key.
         fpr: the false-positive rate over all keys that are tried.
-        mode: which tests are computed.
-        phase: "any" allows for tokens missing at the front and pays for it; "start" takes the text as complete.
-        max_crop: with a rotating key and phase "any", the largest number of tokens that may be missing.
+        mode: which tests are computed; see `Detector`, also for the next two.
+        phase: whether tokens may be missing at the front.
+        max_crop: how many.
         keys: how many keys are tried, including this one.
 
     Raises:
@@ -81,11 +81,11 @@ class KeyTest:
             share: the share of the rate that this text has.
             among: numbers of the sub-keys to test, if they were found already.
         """
-        scan = None
+        search = self._search(tokens) if self.subkeys_tested > 1 else None
         keys = [self.key]
-        if self.subkeys_tested > 1:
-            scan = self._scan(tokens)
-            keys = [self.key.subkey(number) for number in (self._likeliest(scan) if among is None else among)]
+        if search:
+            numbers = [number for _, number in search.likeliest()] if among is None else among
+            keys = [self.key.subkey(number) for number in numbers]
         tests = [(*self._test(key, tokens, share), key) for key in keys]
         p, hypotheses, p_aligned, draws, key = min(tests, key=lambda test: test[0])
         best = min(hypotheses, key=lambda hypothesis: hypothesis.p_value)
@@ -119,7 +119,7 @@ class KeyTest:
             uncertain_because=limit,
             subkeys_tested=self.subkeys_tested,
             subkey=subkey,
-            subkey_confidence=scan.confidence(subkey) if scan and subkey is not None else None,
+            subkey_confidence=search.confidence(subkey) if search and subkey is not None else None,
             subkey_tested=key.number,
         )
 
@@ -128,26 +128,15 @@ class KeyTest:
         if self.subkeys_tested == 1:
             return self.key
         tested = detection.subkey_tested if detection else None
-        return self.key.subkey(self._likeliest(self._scan(tokens))[0] if tested is None else tested)
+        return self.key.subkey(self._search(tokens).likeliest()[0][1] if tested is None else tested)
 
     def shares(self, scored: int, share: float = 1.0) -> tuple[float, float]:
         """The shares of the exact test and of the alignment test. They depend on the length of the text alone."""
-        return shares_of(self.mode, share, sees_all=self.sees_all(scored))
+        alignment_sees_all = sees_all(self.key.spec, self.phase, self.max_crop, scored)
+        return shares_of(self.mode, share, sees_all=alignment_sees_all)
 
-    def counts(self, scored: int) -> bool:
-        """Whether candidates are chosen by match counts too: alignment does not see all, or is not used."""
-        return self.mode == "intact" or (self.mode == "auto" and not self.sees_all(scored))
-
-    def sees_all(self, scored: int) -> bool:
-        """Whether alignment covers all that the exact test tries: the whole text, and every shift."""
-        crops = bool(self.key.spec.rotation and self.phase == "any" and self.max_crop)
-        return not crops and scored <= aligned_tokens(self.key.spec)
-
-    def _scan(self, tokens: ScoredIds) -> SubkeySearch:
+    def _search(self, tokens: ScoredIds) -> SubkeySearch:
         return SubkeySearch([self.key], tokens, self.mode, self.phase, self.max_crop)
-
-    def _likeliest(self, scan: SubkeySearch) -> list[int]:
-        return [number for _, number in scan.likeliest(by_count=self.counts(len(scan.tokens.ids)))]
 
     def _exact(self, key: WatermarkKey) -> ExactTest:
         return ExactTest(key.tables, self.phase, self.max_crop)

@@ -36,6 +36,12 @@ def aligned_tokens(spec: WatermarkSpec) -> int:
     return min(MAX_TOKENS, MAX_CELLS // states_of(spec))
 
 
+def sees_all(spec: WatermarkSpec, phase: Phase, max_crop: int, scored: int) -> bool:
+    """Whether alignment covers all that the exact test tries: the whole text, and every shift."""
+    crops = bool(spec.rotation and phase == "any" and max_crop)
+    return not crops and scored <= aligned_tokens(spec)
+
+
 def draws_of(model: HiddenMarkovModel) -> int:
     """How many keys are drawn for a text. It depends on its length and the key's spec alone."""
     return max(MIN_DRAWS, min(MAX_DRAWS, WORK // max(1, model.wanted.size)))

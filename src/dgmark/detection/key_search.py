@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-from dgmark.detection.edit_test import block_statistics, front_model
+from dgmark.detection.edit_test import block_statistics, front_model, sees_all
 from dgmark.detection.exact_test import ExactTest
 from dgmark.detection.hidden_markov import HiddenMarkovModel
 from dgmark.detection.importance_sampling import Proposal
@@ -173,17 +173,17 @@ class SubkeySearch:
     phase: Phase
     max_crop: int
 
-    def likeliest(self, *, by_count: bool) -> list[tuple[int, int]]:
+    def likeliest(self) -> list[tuple[int, int]]:
         """The sub-keys to test: for each, the place of its key among `keys`, and its number.
 
-        Args:
-            by_count: also those with the best match counts, for what alignment does not see.
+        Where alignment does not see all, or is not used, the one with the best match count is tested too.
         """
         if not len(self.tokens.ids):
             return [(0, 0)]
         cropped = self._spec.rotation and self.phase == "any" and self.max_crop
         numbers = [] if self.mode == "intact" and not cropped else self._aligned.numbers[:1].tolist()
-        if by_count:
+        alignment_sees_all = sees_all(self._spec, self.phase, self.max_crop, len(self.tokens.ids))
+        if self.mode == "intact" or (self.mode == "auto" and not alignment_sees_all):
             numbers.append(self._likeliest_by_count())
         return [divmod(number, self._spec.subkeys) for number in dict.fromkeys(numbers)]
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, KeyTest, setting_of
-from dgmark.detection.edit_test import front_model
+from dgmark.detection.edit_test import front_model, sees_all
 from dgmark.detection.exact_test import ExactTest
 from dgmark.detection.hidden_markov import HiddenMarkovModel
 from dgmark.detection.key_search import Candidates, SubkeySearch, rank_aligned
@@ -114,26 +114,25 @@ class Keyring:
         self, keys: list[WatermarkKey], tokens: ScoredIds
     ) -> list[tuple[WatermarkKey, Sequence[int] | None]]:
         """The likeliest keys of one spec, each with the sub-keys to test, if it has any."""
-        test = KeyTest(keys[0], **self._test)
         if len(keys) == 1 or not len(tokens.ids):
             return [(keys[0], None)]
-        if test.subkeys_tested == 1:
-            return [(key, None) for key in self._likeliest_keys(keys, tokens, test.sees_all(len(tokens.ids)))]
-        search = SubkeySearch(keys, tokens, test.mode, self.phase, self.max_crop)
-        likeliest = search.likeliest(by_count=test.counts(len(tokens.ids)))
-        return [(keys[place], [subkey]) for place, subkey in likeliest]
+        if keys[0].spec.subkeys == 1 or keys[0].number is not None:
+            return [(key, None) for key in self._likeliest_keys(keys, tokens)]
+        search = SubkeySearch(keys, tokens, "auto", self.phase, self.max_crop)
+        return [(keys[place], [subkey]) for place, subkey in search.likeliest()]
 
-    def _likeliest_keys(self, keys: list[WatermarkKey], tokens: ScoredIds, sees_all: bool) -> list[WatermarkKey]:
+    def _likeliest_keys(self, keys: list[WatermarkKey], tokens: ScoredIds) -> list[WatermarkKey]:
         """The likeliest key by alignment, and by the exact test where alignment does not see all."""
         model: HiddenMarkovModel | None = None
         groups, codes, exact = [], [], []
+        alignment_sees_all = sees_all(keys[0].spec, self.phase, self.max_crop, len(tokens.ids))
         for key in keys:
             # not the key's own tables, which would cache whole tables; a sub-key's do not
             tables = GroupTables(key.spec, key.secret or b"") if key.number is None else key.tables
             model = model or front_model(tables, tokens.ids, tokens.positions, self.phase)
             groups.append(model.groups(tables))
             codes.append(tables.code)
-            if not sees_all:
+            if not alignment_sees_all:
                 hypotheses = ExactTest(tables, self.phase, self.max_crop).hypotheses(tokens.ids, tokens.positions)
                 exact.append(min(hypothesis.p_value for hypothesis in hypotheses))
         assert model is not None
