@@ -37,7 +37,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("size", "sizes"), [(1, [1, 1, 1, 1, 1]), (2, [2, 2, 1]), (5, [5]), (9, [5])])
-def test_rows_come_in_order_and_in_batches_and_the_last_batch_may_be_smaller(size: int, sizes: list[int]) -> None:
+def test_rows_come_in_order_and_in_batches(size: int, sizes: list[int]) -> None:
     seen: list[int] = []
 
     def work(batch: list[Task[int]]) -> list[Row]:
@@ -101,7 +101,7 @@ def test_a_finished_row_of_the_same_id_but_another_task_is_refused(path: Path) -
     assert path.read_bytes() == before
 
 
-def test_a_bad_row_and_a_row_that_fails_keep_their_places_and_stand_last_in_the_file(path: Path) -> None:
+def test_rows_that_fail_keep_their_places_and_are_last_in_the_file(path: Path) -> None:
     def work(batch: list[Task[int]]) -> list[Row | DgmarkError]:
         return [PromptTooLong("too long") if one.content == 3 else made([one])[0] for one in batch]
 

@@ -108,7 +108,7 @@ def mode(path: Path) -> int:
 # --- making keys ---------------------------------------------------------------------------------
 
 
-def test_a_fresh_key_is_bound_to_its_models_tokenizer_and_padded_vocabulary() -> None:
+def test_a_fresh_key_is_bound_to_tokenizer_and_padded_vocabulary() -> None:
     spec = WatermarkKey.generate(Model(another_tokenizer(), 64), modulus=3, rotation=5).spec
     assert (spec.modulus, spec.rotation, spec.grouping, spec.table_size) == (3, 5, "keyed", 64)
     assert (spec.tokenizer, spec.tokenizer_fingerprint) == ("four words", another_tokenizer().fingerprint)
@@ -437,7 +437,7 @@ def test_a_key_file_that_everybody_can_read_is_refused(permissions: int, key_fil
     assert not tells("".join(traceback.format_exception(caught.value)))
 
 
-def test_a_key_file_that_everybody_can_read_is_accepted_on_demand_with_a_warning(key_file: Path) -> None:
+def test_an_open_key_file_is_accepted_on_demand_with_a_warning(key_file: Path) -> None:
     key_file.chmod(0o644)
     with pytest.warns(KeyFilePermissionWarning, match="mode 0644"):
         assert WatermarkKey.load(key_file, allow_open=True) == KEY

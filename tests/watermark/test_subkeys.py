@@ -144,7 +144,7 @@ def test_the_golden_vectors_cover_every_argument() -> None:
 
 
 @pytest.mark.parametrize("modulus", [2, 3, 4, 8, 16])
-def test_a_column_is_that_of_the_stretch_computed_alone_or_taken_from_the_matrix(modulus: int) -> None:
+def test_a_column_is_that_of_the_stretch_alone_or_from_the_matrix(modulus: int) -> None:
     subkeys = subkeys_of(8192, modulus=modulus, table_size=300)
     for segment in (0, 9):
         groups = all_groups(subkeys, np.arange(300), segment)

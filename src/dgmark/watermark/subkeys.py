@@ -1,6 +1,6 @@
 """The groups of a key with sub-keys: one squeeze of SHAKE-256 for each token gives its groups under 4,096 sub-keys.
 
-Each text is marked with one sub-key, so that two texts share their groups once in N times; a detector tries them all.
+Each text is marked with one sub-key, so that 1 in N pairs of texts share their groups; a detector tries them all.
 The groups of different tokens, and of one token under different sub-keys, are independent and uniform. Knows nothing
 of who draws the sub-key of a text. Ours.
 """
