@@ -11,7 +11,6 @@ from starlette.testclient import TestClient
 import dgmark
 from dgmark.models.load import NetworkDenoiser, load_model
 from dgmark.service.app import create_app
-from dgmark.service.generation_schemas import ChatCompletion, Completion
 from dgmark.service.settings import ModelSource, ServiceSettings
 from support import tiny_checkpoints
 from support.known_keys import bound_key
@@ -61,17 +60,17 @@ def test_a_chat_completion(served: Served) -> None:
     assert answer.choices[0].finish_reason == ("stop" if alone.ended else "length")
     assert answer.usage is not None
     assert answer.usage.completion_tokens == len(alone.token_ids)
-    fields = ChatCompletion.model_validate(answer.model_dump(exclude_unset=True))
-    assert (fields.num_denoising_steps, fields.block_length) == (len(alone.trace.step), 8)
-    assert fields.watermark.enabled
-    assert fields.watermark.key_fingerprint == served.key.fingerprint
+    fields: Any = answer.model_dump()
+    assert (fields["num_denoising_steps"], fields["block_length"]) == (len(alone.trace.step), 8)
+    assert fields["watermark"]["enabled"]
+    assert fields["watermark"]["key_fingerprint"] == served.key.fingerprint
 
 
 def test_a_completion_without_the_mark(served: Served) -> None:
     body = {"block_length": 8, "watermark": False}
     answer = served.client.completions.create(prompt="w1 w2", **{**SHORT, "extra_body": body})
     assert answer.choices[0].text == served.alone("w1 w2", marked=False).text
-    assert not Completion.model_validate(answer.model_dump(exclude_unset=True)).watermark.enabled
+    assert not answer.model_dump()["watermark"]["enabled"]
 
 
 def test_chunks_add_up_to_the_answer(served: Served) -> None:

@@ -14,7 +14,7 @@ from starlette.types import Message, Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from dgmark.errors import DgmarkError
-from dgmark.service.errors import Refused, id_of, is_refusal, refusal_of
+from dgmark.service.errors import id_of, is_refusal
 from dgmark.service.jobs import Finished, Job, MessageQueue, Started, Stepped
 from dgmark.service.policy import Marking
 from dgmark.service.state import ServiceState
@@ -62,8 +62,8 @@ class Generation:
 
     Attributes:
         written: the text from its beginning to its first gap, while it is written.
-        started: the worker's first answer.
-        finished: its last.
+        started: the worker's first answer, once it is there.
+        finished: its last, once it is there.
     """
 
     def __init__(
@@ -80,14 +80,13 @@ class Generation:
         self._state, self._request, self._on_start = state, request, on_start
         self.job, self.marking, self.seed, self.stops = job, marking, seed, stops
         self.written = ""
-        self.started: Started | None = None
-        self.finished: Finished | None = None
+        self.started: Started
+        self.finished: Finished
         self._outcome = "cancelled"
         self._stack = AsyncExitStack()
 
     def head(self) -> dict[str, Any]:
         """What is known of the text before it is written."""
-        assert self.started is not None
         return {
             "id": self.job.id,
             "model": self.job.model,
@@ -100,26 +99,21 @@ class Generation:
 
     def watermark(self) -> dict[str, Any]:
         """How the text is marked, and which fields of its request weaken the mark, if any do."""
-        assert self.started is not None
         weak = {"weakened": self.started.weakened} if self.started.weakened else {}
         return self.marking.public() | weak
 
     def usage(self) -> dict[str, int]:
         """Counts of tokens."""
-        assert self.started is not None
-        assert self.finished is not None
         prompt, completion = self.started.prompt_tokens, self.finished.tokens
         return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
     @property
     def finish_reason(self) -> str:
         """Why the text ends: "stop" at an end token, "length" at its full length."""
-        assert self.finished is not None
         return "stop" if self.finished.ended else "length"
 
     def fields(self) -> dict[str, Any]:
         """The fields of `GenerateAnswer`."""
-        assert self.finished is not None
         return {
             **self.head(),
             "text": self.finished.text,
@@ -127,10 +121,6 @@ class Generation:
             "usage": self.usage(),
             "num_denoising_steps": self.finished.steps,
         }
-
-    def refusal(self, error: Exception) -> Refused:
-        """What is said of an error."""
-        return refusal_of(error, self.request_id)
 
     @property
     def request_id(self) -> str:
@@ -176,9 +166,9 @@ class Generation:
         messages = await self._stack.enter_async_context(process.run(self.job))
         self._stack.callback(self._count)
         message = await messages.get()
-        if not isinstance(message, Started):
-            assert isinstance(message, DgmarkError)
+        if isinstance(message, DgmarkError):
             raise self._given_up(message)
+        assert isinstance(message, Started)
         self.started = message
         self._on_start()
         return messages
@@ -189,7 +179,7 @@ class Generation:
         Raises:
             DgmarkError: the text is given up.
         """
-        while self.finished is None:
+        while self._outcome == "cancelled":
             try:
                 async with asyncio.timeout(_HEARTBEAT_SECONDS):
                     message = await messages.get()
@@ -218,7 +208,7 @@ class Generation:
     def _count(self) -> None:
         metrics, marked = self._state.metrics, str(self.marking.key is not None).lower()
         metrics.texts.labels(self.job.model, marked, self._outcome).inc()
-        if self.finished is not None:
+        if self._outcome == "finished":
             metrics.tokens.labels(self.job.model, marked).inc(self.finished.tokens)
 
 

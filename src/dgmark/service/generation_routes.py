@@ -12,7 +12,7 @@ from dgmark.errors import DgmarkError
 from dgmark.service import generation_schemas as schemas
 from dgmark.service.auth import Caller
 from dgmark.service.bodies import json_body, read_json
-from dgmark.service.errors import Refused, id_of
+from dgmark.service.errors import Refused, id_of, refusal_of
 from dgmark.service.generation import HEARTBEAT, Generation, event
 from dgmark.service.jobs import Job, Stepped
 from dgmark.service.policy import WEAKENING, Marking, Offer
@@ -179,7 +179,6 @@ def _write_audit(
 
 def _infilled(text: Generation) -> dict[str, Any]:
     """The fields of `InfillAnswer`."""
-    assert text.finished is not None
     whole = text.fields()
     for name in ("length", "finish_reason"):
         del whole[name]
@@ -199,4 +198,4 @@ async def _events(text: Generation, steps: AsyncIterator[Stepped | None]) -> Asy
             yield event("step", {name: getattr(step, name) for name in names})
         yield event("done", text.fields())
     except DgmarkError as error:
-        yield event("error", text.refusal(error).problem(text.request_id))
+        yield event("error", refusal_of(error, text.request_id).problem(text.request_id))

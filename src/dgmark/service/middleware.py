@@ -10,6 +10,7 @@ import re
 import secrets
 import time
 from collections.abc import Collection
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -36,13 +37,14 @@ _BODILESS = ("GET", "HEAD")
 _POLICY_STATUSES = (403, 421)
 
 
+@dataclass
 class RequestMiddleware:
     """An ASGI layer.
 
-    Args:
+    Attributes:
         app: the application behind it.
         metrics: counts requests.
-        audit: is told of requests from other sites and by foreign names.
+        audit: the log of requests from other sites and by foreign names.
         at_once: requests with a body that are answered at the same time; more are refused with 429.
         body_bytes: size of a request's body.
         all_bytes: size of the bodies of all requests that are not answered yet; 429 beyond it.
@@ -51,22 +53,16 @@ class RequestMiddleware:
             own name lead to this machine, and would then be answered as if it were ours.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        metrics: Metrics,
-        audit: AuditLog,
-        at_once: int,
-        body_bytes: int,
-        all_bytes: int,
-        body_seconds: float,
-        hosts: Collection[str],
-    ) -> None:
-        self.app, self.metrics, self.audit = app, metrics, audit
-        self.at_once, self.body_bytes, self.all_bytes = at_once, body_bytes, all_bytes
-        self.body_seconds, self.hosts = body_seconds, frozenset(hosts)
-        self._requests = self._bytes = 0  # not answered yet
+    app: ASGIApp
+    metrics: Metrics
+    audit: AuditLog
+    at_once: int
+    body_bytes: int
+    all_bytes: int
+    body_seconds: float
+    hosts: Collection[str]
+    _requests: int = 0  # not answered yet
+    _bytes: int = 0  # of their bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

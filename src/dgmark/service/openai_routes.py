@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse, Response
 from dgmark.errors import DgmarkError
 from dgmark.service import generation_schemas as schemas
 from dgmark.service.bodies import json_body
+from dgmark.service.errors import refusal_of
 from dgmark.service.generation import HEARTBEAT, Events, Generation, end_of, event
 from dgmark.service.generation_routes import EVENTS, begin, offer_of
 from dgmark.service.jobs import Stepped
@@ -34,7 +35,6 @@ def routes(state: ServiceState) -> APIRouter:
     @router.post(
         "/v1/chat/completions",
         summary="Answer a message, in OpenAI's form",
-        response_model=schemas.ChatCompletion,
         responses=EVENTS,
         openapi_extra=json_body(schemas.ChatRequest),
     )
@@ -44,7 +44,6 @@ def routes(state: ServiceState) -> APIRouter:
     @router.post(
         "/v1/completions",
         summary="Continue a text, in OpenAI's form",
-        response_model=schemas.Completion,
         responses=EVENTS,
         openapi_extra=json_body(schemas.CompletionRequest),
     )
@@ -52,27 +51,22 @@ def routes(state: ServiceState) -> APIRouter:
         return await _answer(*await begin(state, request, schemas.CompletionRequest, "cmpl"))
 
     @router.get("/v1/models", summary="The models that write texts")
-    async def models(request: Request) -> schemas.Models:
+    async def models(request: Request) -> dict[str, Any]:
         state.auth.authorize(request, "generate")
-        return schemas.Models(object="list", data=[_model(offer, began) for offer in state.offers.values()])
+        return {"object": "list", "data": [_model(offer, began) for offer in state.offers.values()]}
 
     @router.get("/v1/models/{name:path}", summary="One model")
-    async def model(request: Request, name: str) -> schemas.Model:
+    async def model(request: Request, name: str) -> dict[str, Any]:
         state.auth.authorize(request, "generate")
         return _model(offer_of(state, name), began)
 
     return router
 
 
-def _model(offer: Offer, began: int) -> schemas.Model:
-    return schemas.Model(
-        id=offer.source.name,
-        object="model",
-        created=began,
-        owned_by="dgmark",
-        policy=offer.policy,
-        keys=list(offer.keys),
-    )
+def _model(offer: Offer, began: int) -> dict[str, Any]:
+    """A model in OpenAI's form; policy and keys are ours."""
+    own = {"policy": offer.policy, "keys": list(offer.keys)}
+    return {"id": offer.source.name, "object": "model", "created": began, "owned_by": "dgmark", **own}
 
 
 async def _answer(asked: schemas.CompletionRequest | schemas.ChatRequest, text: Generation) -> Response:
@@ -84,7 +78,6 @@ async def _answer(asked: schemas.CompletionRequest | schemas.ChatRequest, text: 
 
 
 def _whole(text: Generation, created: int) -> dict[str, Any]:
-    assert text.finished is not None
     content = text.finished.text
     choice = {"message": {"role": "assistant", "content": content}} if text.job.chat else {"text": content}
     return {
@@ -100,8 +93,6 @@ def _whole(text: Generation, created: int) -> dict[str, Any]:
 
 def _own(text: Generation) -> dict[str, Any]:
     """The fields that OpenAI's form does not have."""
-    assert text.started is not None
-    assert text.finished is not None
     return {
         "num_denoising_steps": text.finished.steps,
         "block_length": text.started.block_length,
@@ -138,7 +129,6 @@ def _chunks(created: int, *, with_usage: bool) -> Events:
                 elif piece := _readable(text.written, text.stops, sent):
                     sent += piece
                     yield chunk(choice(piece))
-            assert text.finished is not None
             if rest := text.finished.text.removeprefix(sent):
                 yield chunk(choice(rest))
             yield chunk(choice("", text.finish_reason), **_own(text))
@@ -146,7 +136,7 @@ def _chunks(created: int, *, with_usage: bool) -> Events:
                 yield chunk([], usage=text.usage())
             yield event(None, _DONE)
         except DgmarkError as error:
-            yield event(None, text.refusal(error).openai())
+            yield event(None, refusal_of(error, text.request_id).openai())
 
     return chunks
 

@@ -21,16 +21,8 @@ Policy = Literal["default", "enforced"]
 _PARAMS = {"enabled": "watermark", "key": "watermark.key_id", "subkey": "watermark.subkey"}
 # with these a request could leave so little choice of order that hardly any mark is left
 WEAKENING = (
-    "block_length",
-    "num_denoising_steps",
-    "strategy",
-    "commit",
-    "threshold",
-    "factor",
-    "guard",
-    "repetition_guard",
-    "lookahead",
-    "noise",
+    *("block_length", "num_denoising_steps", "strategy", "commit", "threshold", "factor"),
+    *("guard", "repetition_guard", "lookahead", "noise"),
 )
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
@@ -89,10 +90,11 @@ class _Worker:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
+@dataclass
 class WorkerPool:
     """Runs functions in processes that share one object, which each of them gets once.
 
-    Args:
+    Attributes:
         shared: the first argument of all work.
         warm: called with it when a process starts, so that fewer requests wait for it.
         workers: number of processes.
@@ -101,33 +103,25 @@ class WorkerPool:
         tasks: pieces of work after which a process is replaced.
         memory: bytes that one process may have, where the system can limit it.
         on_lost: called for each worker that ends before its work does.
-
-    Attributes:
         held: how much work is under way or waits.
         ready: whether the processes are warmed up.
     """
 
-    def __init__(
-        self,
-        shared: Any,
-        warm: Callable[[Any], None],
-        *,
-        workers: int,
-        queue: int,
-        seconds: float,
-        tasks: int,
-        memory: int,
-        on_lost: Callable[[], object],
-    ) -> None:
+    shared: Any
+    warm: Callable[[Any], None]
+    workers: int
+    queue: int
+    seconds: float
+    tasks: int
+    memory: int
+    on_lost: Callable[[], object]
+    held: int = 0
+    ready: bool = False
+
+    def __post_init__(self) -> None:
         self._held_by_workers, self._lifeline = get_context("spawn").Pipe(duplex=False)
-        self._initial = (self._held_by_workers, memory, shared)
-        self._warm = warm
-        self._workers: set[_Worker] = set()
+        self._processes: set[_Worker] = set()
         self._idle: asyncio.Queue[_Worker] = asyncio.Queue()
-        self.workers, self.room, self.seconds, self.tasks = workers, workers + queue, seconds, tasks
-        self._on_lost = on_lost
-        self.held = 0
-        self.ready = False
         self._mean = 0.1
 
     async def start(self) -> None:
@@ -138,7 +132,7 @@ class WorkerPool:
         """
         for _ in range(self.workers):
             self._add()
-        await asyncio.gather(*(asyncio.wrap_future(worker.warmed) for worker in self._workers))
+        await asyncio.gather(*(asyncio.wrap_future(worker.warmed) for worker in self._processes))
         self.ready = True
 
     async def run(self, work: Callable[..., Any], *arguments: Any) -> Any:
@@ -171,7 +165,7 @@ class WorkerPool:
         Raises:
             Busy: there is no room to wait.
         """
-        if self.held >= self.room:
+        if self.held >= self.workers + self.queue:
             raise Busy(math.ceil(max(1.0, self.held * self._mean / self.workers)))
 
     async def _attempt(self, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
@@ -215,23 +209,23 @@ class WorkerPool:
         if usable and worker.done < self.tasks:
             self._idle.put_nowait(worker)
             return
-        self._workers.discard(worker)
+        self._processes.discard(worker)
         if usable:
             worker.retire()
         else:
             worker.kill()
-            self._on_lost()
+            self.on_lost()
         self._add()
 
     def _add(self) -> None:
-        worker = _Worker(self._initial, self._warm)
-        self._workers.add(worker)
+        worker = _Worker((self._held_by_workers, self.memory, self.shared), self.warm)
+        self._processes.add(worker)
         self._idle.put_nowait(worker)
 
     def close(self) -> None:
         """End the processes. Work that has not ended has no result."""
         self.ready = False
-        for worker in self._workers:
+        for worker in self._processes:
             worker.kill()
         self._lifeline.close()
         self._held_by_workers.close()
