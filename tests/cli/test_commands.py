@@ -83,18 +83,18 @@ def test_key_show_states_the_spec_and_never_the_secret(key_file: Path) -> None:
     assert json.loads(run("key", "show", key_file, "--json").stdout)["modulus"] == 2
 
 
-@pytest.mark.parametrize(("args", "message"), [(["--modulus", 1], "2..16"), (["--scheme", "rot13"], "token-id")])
-def test_keygen_refuses_an_invalid_option(tmp_path: Path, args: list[object], message: str) -> None:
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        (["--modulus", 1], 2, "2..16"),
+        (["--scheme", "rot13"], 2, "token-id"),
+        (["--model", "no-such-model"], 6, "storyteller"),
+    ],
+)
+def test_keygen_refuses_an_invalid_option(tmp_path: Path, args: list[object], code: int, message: str) -> None:
     result = run("keygen", tmp_path / "key.json", *args)
-    assert result.exit_code == 2
-    assert message in result.stderr
+    assert (result.exit_code, message in result.stderr) == (code, True), result.stderr
     assert not (tmp_path / "key.json").exists()
-
-
-def test_keygen_for_an_unknown_model_says_so(tmp_path: Path) -> None:
-    result = run("keygen", tmp_path / "key.json", "--model", "no-such-model")
-    assert result.exit_code == 6
-    assert "storyteller" in result.stderr
 
 
 def test_generated_rows_carry_what_the_contract_names(generated: Path, key_file: Path) -> None:
@@ -113,13 +113,6 @@ def test_generated_rows_carry_what_the_contract_names(generated: Path, key_file:
         assert load_tokenizer().decode(row["token_ids"]) == row["text"]
 
 
-def test_a_row_does_not_depend_on_its_batch(generated: Path, key_file: Path) -> None:
-    third = rows(generated.read_text())[2]
-    args = ["--key", key_file, "--prompt", third["prompt"], "--seed", third["seed"]]
-    alone = run("generate", *args, *SHORT, "--json")
-    assert rows(alone.stdout)[0]["token_ids"] == third["token_ids"]
-
-
 def test_generate_resumes_by_row_and_mends_a_torn_line(generated: Path, key_file: Path, tmp_path: Path) -> None:
     whole = generated.read_bytes()
     out = tmp_path / "out.jsonl"
@@ -130,43 +123,6 @@ def test_generate_resumes_by_row_and_mends_a_torn_line(generated: Path, key_file
     assert result.exit_code == 0
     assert "1 of 3 rows are already in" in result.stderr
     assert [row["token_ids"] for row in rows(out.read_text())] == [row["token_ids"] for row in rows(whole.decode())]
-
-
-def test_generate_does_not_mix_settings_in_one_file(generated: Path, key_file: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.jsonl"
-    out.write_bytes(generated.read_bytes())
-    prompts = generated.parent / "in.jsonl"
-    result = run("generate", "--key", key_file, "--prompts", prompts, "--out", out, *SHORT, "--temperature", 0.5)
-    assert result.exit_code == 4
-    assert "differs in settings" in result.stderr
-    assert out.read_bytes() == generated.read_bytes()
-
-
-@pytest.mark.slow
-def test_a_finished_row_does_not_answer_another_prompt_or_seed(tmp_path: Path) -> None:
-    out = tmp_path / "out.jsonl"
-    args = ["generate", "--no-watermark", "--out", out, *SHORT]
-    assert run(*args, "--prompt", "The sea was").exit_code == 0
-    before = out.read_bytes()
-    for other in (["--prompt", "The king was"], ["--prompt", "The sea was", "--seed", 5]):
-        result = run(*args, *other)
-        assert result.exit_code == 4
-        assert "different prompt or seed" in result.stderr
-    assert out.read_bytes() == before
-    assert "1 of 1 rows are already in" in run(*args, "--prompt", "The sea was").stderr
-
-
-@pytest.mark.slow
-def test_a_row_that_failed_is_made_again_once_it_can_be(tmp_path: Path) -> None:
-    out, prompts = tmp_path / "out.jsonl", tmp_path / "in.jsonl"
-    args = ["generate", "--no-watermark", "--prompts", prompts, "--out", out, *SHORT]
-    good = '{"id": "a", "prompt": "The sea was"}\n'
-    prompts.write_text(good + json.dumps({"id": "b", "prompt": "word " * 400}) + "\n")
-    assert run(*args).exit_code == 0
-    assert ["error" in row for row in rows(out.read_text())] == [False, True]
-    prompts.write_text(good + '{"id": "b", "prompt": "The king was"}\n')
-    assert run(*args).exit_code == 0
-    assert [(row["id"], "error" in row) for row in rows(out.read_text())] == [("a", False), ("b", False)]
 
 
 @pytest.mark.slow
@@ -194,52 +150,6 @@ def test_an_interrupted_run_keeps_the_batches_that_are_done(tmp_path: Path, monk
     assert [row["id"] for row in rows(out.read_text())] == ["p0", "p1", "p2"]
 
 
-def test_a_file_of_deep_nesting_is_not_one_of_rows(tmp_path: Path) -> None:
-    out = tmp_path / "deep.jsonl"
-    out.write_text("[" * 200_000 + "\n")
-    done = run("generate", "--no-watermark", "--prompt", "The sea", "--out", out, *SHORT)
-    assert done.exit_code == 4
-    assert "not rows of dgmark" in done.stderr
-
-
-@pytest.mark.parametrize("command", ["generate", "infill"])
-def test_two_rows_with_one_id_are_refused(command: str, tmp_path: Path) -> None:
-    source = tmp_path / "in.jsonl"
-    source.write_text('{"id": "a", "prompt": "x", "text": "x [mask:4] y"}\n' * 2)
-    args = {
-        "generate": ["--no-watermark", "--prompts", source, *SHORT],
-        "infill": ["--no-watermark", "--texts", source],
-    }
-    result = run(command, *args[command])
-    assert result.exit_code == 4
-    assert "two rows have the id 'a'" in result.stderr
-
-
-def test_generate_fails_if_no_row_can_be_done(tmp_path: Path) -> None:
-    prompts = tmp_path / "in.jsonl"
-    prompts.write_text('{"id": "a"}\n{"id": "b", "prompt": [true]}\n')
-    assert run("generate", "--no-watermark", "--prompts", prompts, *SHORT).exit_code == 4
-
-
-def test_a_source_that_cannot_be_read_does_not_stop_the_others(key_file: Path, tmp_path: Path) -> None:
-    text, missing = tmp_path / "a.TXT", tmp_path / "missing.txt"
-    text.write_text("Once upon a time there was a king.")
-    result = run("detect", "--key", key_file, "--format", "jsonl", text, missing, tmp_path)
-    assert result.exit_code == 0
-    out = rows(result.stdout)
-    assert [row["id"] for row in out] == [str(text), str(missing), str(text)]
-    assert "cannot be read" in out[1]["error"]
-
-
-def test_a_tokenizer_that_is_not_here_is_named_with_the_remedy(key_file: Path, tmp_path: Path) -> None:
-    key, other = WatermarkKey.load(key_file), tmp_path / "key.json"
-    replace(key, spec=replace(key.spec, tokenizer="./moved-away")).save(other)
-    lost = run("detect", "--key", other, stdin="Some text.")
-    assert lost.exit_code == 6
-    assert "--tokenizer" in lost.stderr
-    assert run("detect", "--key", other, "--tokenizer", "storyteller", stdin="Some text.").exit_code == 0
-
-
 def test_no_watermark_leaves_no_fingerprint_and_needs_no_key() -> None:
     result = run("generate", "--no-watermark", "--prompt", "The sea was", *SHORT, "--json")
     row = rows(result.stdout)[0]
@@ -253,11 +163,6 @@ def test_generate_reads_a_prompt_or_rows_from_standard_input() -> None:
     assert rows(plain.stdout)[0]["text"] == rows(as_rows.stdout)[0]["text"]
     assert "trace" not in rows(as_rows.stdout)[0]
     assert rows(as_rows.stdout)[0]["id"] == "stdin:1"
-
-
-def test_without_json_the_text_alone_goes_to_stdout() -> None:
-    args = ["generate", "--no-watermark", "--prompt", "The sea was", *SHORT]
-    assert run(*args).stdout == rows(run(*args, "--json").stdout)[0]["text"] + "\n"
 
 
 def test_a_bad_prompt_row_becomes_an_error_row_and_the_others_are_done(tmp_path: Path) -> None:
@@ -301,18 +206,6 @@ def test_generate_wants_a_key_or_no_watermark_and_not_both(key_file: Path) -> No
     assert run("generate", "--prompt", "x", "--key", key_file, "--no-watermark").exit_code == 2
 
 
-@pytest.mark.slow
-def test_generated_texts_are_detected_and_the_control_is_not(key_file: Path, tmp_path: Path) -> None:
-    found: dict[str, dict[str, Any]] = {}
-    for name, how in (("marked", ["--key", str(key_file)]), ("plain", ["--no-watermark"])):
-        text = tmp_path / f"{name}.txt"
-        made = run("generate", *how, "--prompt", "The old house stood by the river and", "--length", 96)
-        text.write_text(made.stdout)
-        found[name] = rows(run("detect", "--key", key_file, "--format", "jsonl", text).stdout)[0]
-    assert found["marked"]["verdict"] == "watermarked"
-    assert found["plain"]["verdict"] == "not_detected"
-
-
 def test_detect_writes_the_contracts_fields_in_order_of_input(
     key_file: Path, marked: list[int], tmp_path: Path
 ) -> None:
@@ -345,19 +238,6 @@ def test_every_format_reports_the_same(key_file: Path, marked: list[int], tmp_pa
     table = run("detect", "--key", key_file, file).stdout
     assert re.search("a +. found", table)
     assert re.search("b +. uncertain: too", table)
-
-
-def test_detect_reads_files_folders_and_standard_input_alike(key_file: Path, marked: list[int], tmp_path: Path) -> None:
-    text = load_tokenizer().decode(marked)
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "a.txt").write_text(text)
-    (tmp_path / "sub" / "b.md").write_text(text)
-    (tmp_path / "sub" / "c.png").write_bytes(b"\x89PNG")
-    of_file = rows(run("detect", "--key", key_file, "--format", "jsonl", tmp_path / "a.txt").stdout)[0]
-    of_folder = rows(run("detect", "--key", key_file, "--format", "jsonl", tmp_path).stdout)
-    of_stdin = rows(run("detect", "--key", key_file, "--format", "jsonl", "-", stdin=text).stdout)[0]
-    assert [Path(row["id"]).name for row in of_folder] == ["a.txt", "b.md"]
-    assert {row["p_value"] for row in (of_file, of_stdin, *of_folder)} == {of_file["p_value"]}
 
 
 def test_detect_prefers_the_text_of_a_generated_row_unless_told_otherwise(key_file: Path, marked: list[int]) -> None:
@@ -412,17 +292,6 @@ def test_only_scores_ranges_at_their_positions(key_file: Path, marked: list[int]
     unreadable = run("detect", "--key", key_file, "--only", "ten", stdin=row)
     assert unreadable.exit_code == 2
     assert "START:END" in unreadable.stderr
-
-
-def test_phase_start_buys_power_and_any_survives_a_crop(key_file: Path, marked: list[int]) -> None:
-    def p(ids: list[int], phase: str) -> float:
-        row = json.dumps({"id": "a", "token_ids": ids})
-        out = run("detect", "--key", key_file, "--format", "jsonl", "--mode", "intact", "--phase", phase, stdin=row)
-        return float(rows(out.stdout)[0]["p_value"])
-
-    assert p(marked, "start") == pytest.approx(p(marked, "any") / 2)
-    assert p(marked[1:], "any") < 1e-20
-    assert p(marked[1:], "start") > 0.9
 
 
 @pytest.mark.parametrize(("verdict", "code"), [("watermarked", 0), ("not_detected", 1), ("uncertain", 3)])
@@ -493,38 +362,12 @@ def test_a_key_file_that_anyone_can_read_is_refused_and_one_for_a_group_warned_o
     assert "warning" in warned.stderr
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe\x00bad utf-8 \x80\x81 bytes", b"a\x00b"])
-def test_bytes_that_are_no_text_get_no_verdict(key_file: Path, tmp_path: Path, content: bytes) -> None:
-    file = tmp_path / "bytes.txt"
-    file.write_bytes(content)
-    result = run("detect", "--key", key_file, "--format", "jsonl", file)
-    assert result.exit_code == 4
-    assert "verdict" not in result.stdout
-
-
-def test_one_endless_word_is_scored(key_file: Path, tmp_path: Path) -> None:
-    file = tmp_path / "word.txt"
-    file.write_bytes(b"x" * 1_000_000)
-    result = run("detect", "--key", key_file, "--format", "jsonl", file)
-    assert result.exit_code == 0
-    assert 0 < rows(result.stdout)[0]["p_value"] <= 1
-
-
 def test_the_keyless_scheme_says_that_it_has_no_secret(tmp_path: Path) -> None:
     path = tmp_path / "key.json"
     made = run("keygen", path, "--scheme", "token-id")
     assert "no secret" in made.stderr
     row = rows(run("detect", "--key", path, "--format", "jsonl", stdin="A text to score.").stdout)[0]
     assert row["guaranteed"] is False
-    assert row["guaranteed"] is False
-
-
-def test_a_reader_that_leaves_ends_the_command(key_file: Path) -> None:
-    lines = '{"text": "Once upon a time there was a king."}\n' * 2000
-    script = f"{sys.executable} -m dgmark detect --key {key_file} --format jsonl - | head -1; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", script], input=lines, capture_output=True, text=True, check=False)
-    assert done.returncode == 141
-    assert "Traceback" not in done.stderr
 
 
 def test_a_command_that_needs_an_extra_says_how_to_install_it() -> None:

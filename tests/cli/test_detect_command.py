@@ -44,14 +44,6 @@ def test_a_batch_is_written_resumed_and_summed_up(key_file: Path, table: Path, t
     assert out.read_bytes() == whole
 
 
-@pytest.mark.slow
-def test_two_processes_write_what_one_does(key_file: Path, table: Path, tmp_path: Path) -> None:
-    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
-    run("detect", "--key", key_file, "--out", one, table)
-    assert run("detect", "--key", key_file, "--out", two, "--workers", 2, table).exit_code == 0
-    assert one.read_bytes() == two.read_bytes()
-
-
 def test_a_file_of_another_ring_of_keys_is_not_resumed(table: Path, tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.mkdir()
@@ -79,13 +71,6 @@ def test_check_of_a_finished_file_counts_the_rows_it_holds(key_file: Path, tmp_p
     assert codes == [1, 1]
 
 
-def test_check_of_a_finished_file_counts_its_errors(key_file: Path, tmp_path: Path) -> None:
-    source, out = failing_then_good(tmp_path)
-    again = [run("detect", "--key", key_file, "--check", "--out", out, source) for _ in range(2)]
-    assert [result.exit_code for result in again] == [4, 4]
-    assert "1 scored (1 not_detected), 1 cannot be used" in again[1].stderr
-
-
 @pytest.mark.parametrize(
     "options",
     [["--phase", "start"], ["--max-crop", 5], ["--only", "0:9"], ["--spans"], ["--ids"], ["--normalise", "nfc"]],
@@ -97,26 +82,6 @@ def test_rows_of_other_settings_are_not_mixed(key_file: Path, tmp_path: Path, op
     mixed = run("detect", "--key", key_file, "--out", out, *options, source)
     assert (mixed.exit_code, out.read_bytes()) == (4, whole)
     assert "differs in settings" in mixed.stderr
-
-
-def test_a_file_of_another_ring_of_as_many_keys_is_not_resumed(tmp_path: Path) -> None:
-    source, out = failing_then_good(tmp_path)
-    keys = tmp_path / "keys"
-    keys.mkdir()
-    known_key("batch").save(keys / "0.json")
-    assert run("detect", "--keys", keys, "--out", out, source).exit_code == 0
-    (keys / "0.json").unlink()
-    known_key("more").save(keys / "0.json")
-    assert "differs in settings" in run("detect", "--keys", keys, "--out", out, source).stderr
-
-
-def test_an_output_among_the_inputs_is_refused(key_file: Path, tmp_path: Path) -> None:
-    source, _ = failing_then_good(tmp_path)
-    for out in (source, tmp_path / "out.jsonl", tmp_path / "deeper" / "out.jsonl"):
-        whole = source.read_bytes()
-        refused = run("detect", "--key", key_file, "--out", out, tmp_path if out != source else source)
-        assert (refused.exit_code, source.read_bytes()) == (2, whole)
-        assert "which is read" in refused.stderr
 
 
 @pytest.mark.parametrize(
@@ -148,15 +113,6 @@ def test_a_picture_that_cannot_be_written_is_an_error_of_input(key_file: Path, t
 def test_a_lone_surrogate_in_an_id_can_be_shown(key_file: Path, kind: str) -> None:
     row = '{"id": "a\\ud800", "text": "A text."}\n'
     assert run("detect", "--key", key_file, "--format", kind, stdin=row + row).exit_code == 0
-
-
-def test_normalise_may_be_spelled_the_american_way(key_file: Path) -> None:
-    text = "The \u201cking\u201d went to the \u201csea\u201d."
-    shown = [
-        run("detect", "--key", key_file, "--format", "jsonl", option, "quotes", stdin=text).stdout
-        for option in ("--normalise", "--normalise")
-    ]
-    assert shown[0] == shown[1] != ""
 
 
 def test_all_steps_may_be_among_others(key_file: Path) -> None:

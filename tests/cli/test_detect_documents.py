@@ -11,7 +11,7 @@ import pyarrow as arrow
 import pyarrow.parquet as parquet
 import pytest
 
-from dgmark import Detector, detect_file, read_document
+from dgmark import read_document
 from dgmark.rows.jsonl import BadRow
 from dgmark.rows.texts import Item, read_texts
 from support.command_line import rows, run
@@ -83,12 +83,6 @@ def test_a_folder_is_read_and_the_rest_is_named(key_file: Path, folder: Path, tm
         assert "2 files were not read, as their endings are those of no document" in found.stderr
         assert "picture.png" in found.stderr
         assert "~$story.docx" in found.stderr
-
-
-def test_the_library_counts_what_it_skips(folder: Path, tmp_path: Path) -> None:
-    tally = detect_file(Detector(corpus_key()), folder, tmp_path / "out.jsonl")
-    assert (tally.scored, tally.unusable) == (2, 1)
-    assert [Path(name).name for name in tally.skipped] == ["picture.png", "~$story.docx"]
 
 
 def test_the_text_that_was_scored_is_written(key_file: Path, tmp_path: Path) -> None:

@@ -7,20 +7,10 @@ from typing import Any
 import pytest
 import torch
 from transformers import ModernBertConfig, ModernBertForMaskedLM
-from typer.testing import CliRunner, Result
 
 from dgmark.checkpoint.families import FAMILIES
-from dgmark.cli import app
 from support import tiny_checkpoints as tiny
-from support.fresh_process import run_fresh
-
-
-def run(*args: object) -> Result:
-    return CliRunner().invoke(app, [str(arg) for arg in args], catch_exceptions=False)
-
-
-def rows(text: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in text.splitlines()]
+from support.command_line import rows, run
 
 
 @pytest.fixture(params=["llada", "dream", "llada2", "llada-moe", "bert", "modernbert"])
@@ -116,15 +106,6 @@ def test_the_list_is_the_same_as_json() -> None:
     assert dream["defaults"]["block_length"] == 8
     assert (llada2["block_multiple"], llada2["confidence_source"]) == (32, "sampling")
     assert llada2["checkpoints"][0]["weight_bytes"]["bf16"] == 16.26e9 * 2
-
-
-def test_the_list_needs_no_torch() -> None:
-    run_fresh(
-        "import sys; sys.modules['torch'] = None\n"
-        "from typer.testing import CliRunner\n"
-        "from dgmark.cli import app\n"
-        "assert CliRunner().invoke(app, ['models']).exit_code == 0"
-    )
 
 
 def test_convert_writes_a_folder_and_never_over_one(tmp_path: Path) -> None:

@@ -44,10 +44,8 @@ DETECT = "dgmark detect --key key.json"
         f"{DETECT} --show text.txt",
         "dgmark key show --json key.json",
         "dgmark models",
-        "dgmark-lab schemes",
         "dgmark detect --help",
         "dgmark --version",
-        "dgmark-lab attack deletion text.txt",
     ],
 )
 @pytest.mark.parametrize("stream", [">/dev/full", ">&-"])
@@ -67,7 +65,6 @@ def test_a_key_is_kept_though_nobody_hears_of_it(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [DETECT, "dgmark generate --key key.json", "dgmark infill --key key.json -", "dgmark-lab attack deletion -"]
 )
 def test_a_closed_standard_input_is_an_error(folder: Path, line: str) -> None:
     done = shell(folder, f"{line} <&-")

@@ -171,11 +171,11 @@ def test_errors_have_openais_form(served: Served) -> None:
 
 def test_the_demo_brings_its_own_key(tmp_path: Path) -> None:
     from dgmark.checkpoint.folder import BUILTIN
-    from dgmark.cli.serve import _demo_source, _throw_away_key
+    from dgmark.cli.serve import _demo_source, _temporary_key
     from dgmark.service.policy import offers_of
     from support.command_line import run
 
-    folder = _throw_away_key()
+    folder = _temporary_key()
     keys = {"demo": dgmark.WatermarkKey.load(folder / "demo.json")}
     (offer,) = offers_of(ServiceSettings(folder, models=(_demo_source({}),)), keys).values()
     assert list(offer.keys) == ["demo"]

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rich.progress import BarColumn, Progress, Task, TextColumn, TimeRemainingColumn
 
@@ -20,7 +21,7 @@ class RowBar:
         self._progress, self._unit = progress, unit
         self.shown = not progress.disable
 
-    def show(self, what: str, done: int, total: int | None, tokens_each: int = 0) -> None:
+    def show(self, what: str, done: int, total: float | None, tokens_each: int = 0) -> None:
         """Show a count of rows; a new `what` replaces the bar by a new one.
 
         Args:
@@ -29,19 +30,22 @@ class RowBar:
             total: number of all rows; None if it is unknown.
             tokens_each: largest number of tokens in a row, so that the bar moves within a row; 0 if it is unknown.
         """
-        if not self._task or self._task.fields["what"] != what:
-            self.clear()
-            self._progress.add_task("", total=total, what=what, rows=0, tokens=0, tokens_each=tokens_each, rate="")
-        self.rows(done - (self._task.fields["rows"] if self._task else 0))
+        label = self._label(what, done, total)
+        if self._task and self._task.fields["what"] == what:
+            self._progress.update(self._task.id, completed=done, rows=done, description=label)
+            return
+        self.clear()
+        fields: dict[str, Any] = {"what": what, "rows": done, "tokens": 0, "tokens_each": tokens_each, "rate": ""}
+        self._progress.add_task(label, total=total, completed=done, **fields)
 
     def rows(self, count: int) -> None:
         """Count rows that are finished."""
         if self._task:
-            fields, total = self._task.fields, self._task.total
-            rows = fields["rows"] + count
-            of_all = "" if total is None else f"/{total:.0f}"
-            label = f"{fields['what']} {rows}{of_all} {self._unit}".lstrip()
-            self._progress.update(self._task.id, completed=rows, rows=rows, description=label)
+            self.show(self._task.fields["what"], self._task.fields["rows"] + count, self._task.total)
+
+    def _label(self, what: str, rows: int, total: float | None) -> str:
+        of_all = "" if total is None else f"/{total:.0f}"
+        return f"{what} {rows}{of_all} {self._unit}".lstrip()
 
     def tokens(self, count: int) -> None:
         """Count tokens of rows that are not finished yet."""

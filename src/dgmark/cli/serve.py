@@ -133,7 +133,7 @@ def serve(
     if demo:
         if keys is not None or sources:
             raise SettingsError("--demo brings its own key and model: leave --keys and --model out")
-        keys, sources = _throw_away_key(), (_demo_source(loading),)
+        keys, sources = _temporary_key(), (_demo_source(loading),)
     if keys is None:
         raise SettingsError("give --keys FOLDER, a folder of key files (`dgmark keygen` makes one), or --demo")
     settings = ServiceSettings(
@@ -219,9 +219,9 @@ def _server(config: "uvicorn.Config", state: "ServiceState", *, show_page: bool)
                 # once this has returned, because a server that is to end before it has begun leaves its work as it is
                 asyncio.get_running_loop().call_soon(self.give_up)
             elif self.started:
-                await self.tell()
+                await self.announce()
 
-        async def tell(self) -> None:
+        async def announce(self) -> None:
             # the port that the system chose, if it was to
             port = self.servers[0].sockets[0].getsockname()[1]
             url = f"http://{_in_url(config.host)}:{port}/"
@@ -270,7 +270,7 @@ def _sources(models: list[str], loading: Loading, tuned: list[TunedSettings]) ->
     return tuple(sources.values())
 
 
-def _throw_away_key() -> Path:
+def _temporary_key() -> Path:
     """A folder with a new key of the storyteller, which is removed when the process ends."""
     folder = tempfile.TemporaryDirectory(prefix="dgmark-")
     atexit.register(folder.cleanup)
@@ -282,8 +282,7 @@ def _demo_source(loading: Loading) -> "ModelSource":
     """The storyteller, with the settings of `dgmark demo`."""
     show = SHOWS[BUILTIN]
     (source,) = _sources([BUILTIN], loading, [])
-    size = {"length": show.length}
-    return replace(source, marked={**size, **show.marked}, unmarked={**size, **show.unmarked})
+    return replace(source, marked=show.marked, unmarked=show.unmarked)
 
 
 def _has_screen() -> bool:
