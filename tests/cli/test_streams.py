@@ -39,9 +39,7 @@ DETECT = "dgmark detect --key key.json"
     "line",
     [
         f"{DETECT} text.txt",
-        f"{DETECT} --check text.txt",
         f"{DETECT} --format csv text.txt",
-        f"{DETECT} --show text.txt",
         "dgmark key show --json key.json",
         "dgmark models",
         "dgmark detect --help",
@@ -64,8 +62,7 @@ def test_a_key_is_kept_though_nobody_hears_of_it(folder: Path) -> None:
     assert "key_fingerprint" in done.stdout
 
 
-@pytest.mark.parametrize(
-)
+@pytest.mark.parametrize("line", [DETECT, "dgmark generate --key key.json", "dgmark infill --key key.json -"])
 def test_a_closed_standard_input_is_an_error(folder: Path, line: str) -> None:
     done = shell(folder, f"{line} <&-")
     assert done.returncode == 4
