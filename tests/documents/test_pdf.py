@@ -1,10 +1,10 @@
 """Lines of a PDF to paragraphs, and what stands at the head and foot of its pages."""
 
-from dgmark.documents.pdf import Line, join_lines, without_headers
+from dgmark.documents.pdf import PdfLine, join_lines, without_headers
 
 
-def lines(*texts: str, width: float = 5.0, left: float = 0.0) -> list[Line]:
-    return [Line(text, left, left + width * len(text)) for text in texts]
+def lines(*texts: str, width: float = 5.0, left: float = 0.0) -> list[PdfLine]:
+    return [PdfLine(text, left, left + width * len(text)) for text in texts]
 
 
 def test_lines_are_joined_and_short_lines_end_paragraphs() -> None:
@@ -19,7 +19,7 @@ def test_lines_are_joined_and_short_lines_end_paragraphs() -> None:
 
 def test_an_indented_line_begins_a_paragraph() -> None:
     full = lines("this line is as long as others are", "and this line is as long as others")
-    indented = [Line("This line is indented a bit more", 12, 170), *lines("and goes on to the end of its line")]
+    indented = [PdfLine("This line is indented a bit more", 12, 170), *lines("and goes on to the end of its line")]
     assert join_lines([*full, *indented]).count("\n") == 1
 
 

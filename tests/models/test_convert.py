@@ -63,8 +63,11 @@ def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
     assert list((tmp_path / "target").iterdir()) == []
 
 
-def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_is_named_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny.write(tmp_path / "source", "dream")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SettingsError, match="cannot be written"):
+        convert_checkpoint(tmp_path / "source", tmp_path / "file" / "target")
 
     def full(*_: object, **__: object) -> None:
         raise OSError("no space left on device")
@@ -72,14 +75,7 @@ def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("dgmark.models.convert.save_file", full)
     with pytest.raises(SettingsError, match="cannot be written: no space left"):
         convert_checkpoint(tmp_path / "source", tmp_path / "target")
-    assert [path.name for path in tmp_path.iterdir()] == ["source"]
-
-
-def test_a_target_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    tiny.write(tmp_path / "source", "dream")
-    (tmp_path / "file").write_text("")
-    with pytest.raises(SettingsError, match="cannot be written"):
-        convert_checkpoint(tmp_path / "source", tmp_path / "file" / "target")
+    assert {path.name for path in tmp_path.iterdir()} == {"source", "file"}
 
 
 def test_of_several_number_formats_the_widest_is_kept(tmp_path: Path) -> None:

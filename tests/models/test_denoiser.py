@@ -32,14 +32,6 @@ class Particular(ToyDenoiser):
         return open_session(ToyDenoiser(), cache)
 
 
-def test_a_model_that_states_nothing_has_the_traits_of_llada() -> None:
-    toy = ToyDenoiser()
-    traits = traits_of(toy)
-    assert dict(traits.defaults) == {}
-    assert (traits.confidence_source, traits.block_origin, traits.block_multiple) == ("model", "response", None)
-    assert not traits.pads
-
-
 def test_the_traits_that_a_model_states_hold() -> None:
     model = Particular()
     traits = traits_of(model)

@@ -230,6 +230,17 @@ def test_a_folder_that_lacks_a_file_is_not_found_by_its_name(tmp_path: Path, sta
         load(tmp_path)
 
 
+def test_a_damaged_or_missing_shard_is_named(tmp_path: Path, state: tiny.State) -> None:
+    tiny.write_shards(tmp_path, state)
+    second = tmp_path / "model-00002-of-00002.safetensors"
+    truncated(second)
+    with pytest.raises(CheckpointFormat, match=r"00002-of-00002.*fetch the checkpoint again"):
+        load(tmp_path)
+    second.unlink()
+    with pytest.raises(ModelNotFound, match=r"lacks model-00002-of-00002"):
+        load(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("index", "message"),
     [

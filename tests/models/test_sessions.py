@@ -9,7 +9,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from dgmark.errors import SettingsError
 from dgmark.models.denoiser import CacheMode, open_session
-from dgmark.models.load import NetworkDenoiser
 from dgmark.models.sessions.bidirectional import BidirectionalSession
 from dgmark.models.toy import ToyDenoiser
 
@@ -227,19 +226,6 @@ def test_rows_that_are_kept_keep_their_padding(network: LlamaForCausalLM, mode: 
         )[0]
         assert torch.allclose(first[place], alone, atol=CLOSE)
         assert torch.allclose(second[place], alone, atol=CLOSE)
-
-
-def test_no_padding_is_the_forward_without_a_mask(network: LlamaForCausalLM) -> None:
-    ids = canvases(13, 2)
-    plain = BidirectionalSession(network, "none").begin(ids, START, STOP)
-    zeros = BidirectionalSession(network, "none", padding=torch.zeros(2, dtype=torch.long)).begin(ids, START, STOP)
-    assert torch.allclose(plain, zeros, atol=CLOSE)
-
-
-def test_the_storyteller_has_sessions_and_its_window_is_one(storyteller: NetworkDenoiser) -> None:
-    ids = torch.randint(4, 8000, (2, 40), generator=torch.Generator().manual_seed(0))
-    session = open_session(storyteller, "dual")
-    assert torch.equal(session.begin(ids, 30, 40), storyteller.session("none").begin(ids, 30, 40))
 
 
 def test_a_model_without_sessions_runs_whole_forwards() -> None:

@@ -28,7 +28,7 @@ from dgmark.scale.cluster import check_answers, cluster, error_of
 from dgmark.scale.detect import BLOCK_BYTES, columns_of, detect_files
 from dgmark.scale.folder import Folder
 from dgmark.scale.generate import generate_files
-from dgmark.scale.source import RowSource, sources_of
+from dgmark.scale.source import TextSource, sources_of
 from support.command_line import run as command
 from support.known_keys import known_key
 
@@ -158,7 +158,7 @@ def test_one_file_is_spread_over_workers(nodes: Any, tmp_path: Path) -> None:
     item = partial(item_of, prefer_ids=False, text_column="text", max_chars=999)
     checkpoint = Folder(str(tmp_path / "out"), {}).checkpoint()
     with cluster("auto", checkpoint, BLOCK_BYTES):
-        texts = RowSource(sources, item, settings="", column="text", max_chars=999)
+        texts = TextSource(sources, item, settings="", column="text", max_chars=999)
         assert ray.data.read_datasource(texts).materialize().num_blocks() >= 3
 
 

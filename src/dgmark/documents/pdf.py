@@ -57,20 +57,20 @@ def read_pdf(file: BinaryIO, limits: Limits) -> Reading:
 
 
 @dataclass(frozen=True)
-class Line:
+class PdfLine:
     """A line of a page, and where it begins and ends from left to right, in points."""
 
     text: str
     left: float
     right: float
 
-    def beside(self, other: "Line") -> bool:
+    def beside(self, other: "PdfLine") -> bool:
         """Whether the lines may stand in one column: one lies over at least half of the other."""
         shared = min(self.right, other.right) - max(self.left, other.left)
         return shared > 0.5 * min(self.right - self.left, other.right - other.left)
 
 
-def _lines(page: Any, index_of: Any) -> list[Line]:
+def _lines(page: Any, index_of: Any) -> list[PdfLine]:
     """The lines of a page, in the order of its text.
 
     Args:
@@ -85,7 +85,7 @@ def _lines(page: Any, index_of: Any) -> list[Line]:
         if text:
             ends = [index_of(content, at) for at in (start, start + length - 1)]
             boxes = [content.get_charbox(at, loose=True) if at >= 0 else (0.0,) * 4 for at in ends]
-            lines.append(Line(text, boxes[0][0], boxes[1][2]))
+            lines.append(PdfLine(text, boxes[0][0], boxes[1][2]))
         start += length + 2
     return lines
 
@@ -100,7 +100,7 @@ def _is_picture(page: Any, image: int) -> bool:
     return bool(covered > _PICTURE_SHARE * size)
 
 
-def without_headers(pages: list[list[Line]]) -> tuple[list[list[Line]], int]:
+def without_headers(pages: list[list[PdfLine]]) -> tuple[list[list[PdfLine]], int]:
     """The pages without the lines at their head and foot that near pages repeat, and the number of these lines."""
     masked = [[_NUMBER.sub("#", line.text) for line in page] for page in pages]
     kept = []
@@ -124,7 +124,7 @@ def _around(at: int, distance: int, count: int) -> range:
     return range(max(0, at - distance), min(count, at + distance + 1))
 
 
-def _reading(pages: list[list[Line]], left_out: int, pictures: list[int]) -> Reading:
+def _reading(pages: list[list[PdfLine]], left_out: int, pictures: list[int]) -> Reading:
     text = join_lines([line for page in pages for line in page])
     if not text or 2 * len(pictures) > len(pages):
         raise Refusal(
@@ -143,13 +143,13 @@ def _reading(pages: list[list[Line]], left_out: int, pictures: list[int]) -> Rea
     return Reading(text, tuple(notes), len(pages))
 
 
-def join_lines(lines: Sequence[Line]) -> str:
+def join_lines(lines: Sequence[PdfLine]) -> str:
     """Lines to paragraphs, one a line; words that a hyphen cuts are joined."""
     text = "".join(_pieces(lines))
     return without_bullets(text.replace("\u00ad", ""))
 
 
-def _pieces(lines: Sequence[Line]) -> Iterator[str]:
+def _pieces(lines: Sequence[PdfLine]) -> Iterator[str]:
     for at, line in enumerate(lines):
         # a hyphen within a line of PDFium: the halves are joined there already
         yield line.text.replace(_HYPHEN, "")
@@ -157,7 +157,7 @@ def _pieces(lines: Sequence[Line]) -> Iterator[str]:
             yield "\n" if _ends_paragraph(lines, at) else " "
 
 
-def _ends_paragraph(lines: Sequence[Line], at: int) -> bool:
+def _ends_paragraph(lines: Sequence[PdfLine], at: int) -> bool:
     """Whether a paragraph ends with a line: it has room for the next word, or the next line is a list's or is indented.
 
     Other lines of the column show how far it reaches.

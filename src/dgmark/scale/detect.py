@@ -15,7 +15,7 @@ from dgmark.rows.texts import MAX_CHARS, item_of
 from dgmark.scale.cluster import workers_of
 from dgmark.scale.folder import DONE, ERROR, KIND, ROW
 from dgmark.scale.run import run_files
-from dgmark.scale.source import RowSource, item_in
+from dgmark.scale.source import TextSource, item_in
 from dgmark.watermark.key import WatermarkKey, check_key
 
 # some hundred texts for a worker at a time, some thousand rows for a file
@@ -95,11 +95,9 @@ def detect_files(
 
     Args:
         scorer: a `Detector`, a `Keyring`, or a key, for which a `Detector` is made.
-        inputs: .jsonl and .parquet files (columns id, text, token_ids), and folders of these: paths that all nodes
-            see, or addresses such as `s3://bucket/folder`.
-        out: the folder to write, a path or an address; see `dgmark.scale.folder`.
-        address: "local" for this machine alone, "auto", or the address of a Ray cluster. Where Ray is connected
-            already, that cluster is used.
+        inputs: .jsonl and .parquet files with columns `id` and `text` or `token_ids`, see `run_files`.
+        out: the folder to write, see `run_files`.
+        address: "local", "auto", or the address of a Ray cluster, see `cluster`.
         workers: number of processes; by default as many as the cluster has processors for.
         ids: score the "token_ids" of rows that also hold "text".
         spans: also find the spans that carry the mark.
@@ -138,7 +136,7 @@ def detect_files(
         inputs,
         out,
         work,
-        partial(RowSource, item=item, settings=settings, column=text_column, max_chars=max_chars),
+        partial(TextSource, item=item, settings=settings, column=text_column, max_chars=max_chars),
         {"command": "detect", "settings": settings, "text_column": text_column, **scorer.shared_fields},
         address=address,
         counted="verdict",

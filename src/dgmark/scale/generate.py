@@ -17,7 +17,7 @@ from dgmark.rows.texts import MAX_CHARS, Item, prompt_of
 from dgmark.scale.cluster import workers_of
 from dgmark.scale.folder import DONE, ERROR, KIND, ROW
 from dgmark.scale.run import run_files
-from dgmark.scale.source import RowSource, item_in
+from dgmark.scale.source import TextSource, item_in
 from dgmark.watermark.key import WatermarkKey, check_key
 
 if TYPE_CHECKING:
@@ -117,11 +117,9 @@ def generate_files(
 
     Args:
         key: the key to mark with; None for text without a mark.
-        inputs: .jsonl and .parquet files with columns `id` and `prompt`, and folders of these: paths that all nodes
-            see, or addresses such as `s3://bucket/folder`.
-        out: the folder to write, a path or an address; see `dgmark.scale.folder`.
-        address: "local" for this machine alone, "auto", or the address of a Ray cluster. Where Ray is connected
-            already, that cluster is used.
+        inputs: .jsonl and .parquet files with columns `id` and `prompt`, see `run_files`.
+        out: the folder to write, see `run_files`.
+        address: "local", "auto", or the address of a Ray cluster, see `cluster`.
         loading: arguments of `load_model`; the built-in model by default.
         subkey: the sub-key to mark all rows with; by default the system draws one for each row.
         seed: seed of the first row of each file.
@@ -170,7 +168,7 @@ def generate_files(
         inputs,
         out,
         work,
-        partial(RowSource, item=_prompt_of, settings=digest, column="prompt", max_chars=MAX_CHARS),
+        partial(TextSource, item=_prompt_of, settings=digest, column="prompt", max_chars=MAX_CHARS),
         run,
         address=address,
         counted="model",

@@ -13,14 +13,14 @@ from dgmark.rows.inputs import names_of
 from dgmark.rows.jsonl import BadRow
 from dgmark.scale.cluster import cluster
 from dgmark.scale.folder import ERROR, KIND, Folder
-from dgmark.scale.source import RowSource, sources_of
+from dgmark.scale.source import TextSource, sources_of
 
 
 def run_files(
     inputs: str | Iterable[str],
     out: str,
     work: Callable[[Dataset], Dataset],
-    read: "partial[RowSource]",
+    read: "partial[TextSource]",
     run: dict[str, Any],
     *,
     address: str,
@@ -32,7 +32,8 @@ def run_files(
     """Do the work that is missing in a folder.
 
     Args:
-        inputs: .jsonl and .parquet files, and folders of these: paths that all nodes see, or addresses.
+        inputs: .jsonl and .parquet files, and folders of these: paths that all nodes see, or addresses such as
+            `s3://bucket/folder`.
         out: the folder to write, a path or an address; see `dgmark.scale.folder`.
         work: from a dataset of `ITEMS` to one of results.
         read: makes the source of the dataset from the files.

@@ -90,7 +90,7 @@ def _check_output(names: Iterable[str], out: str) -> None:
 
 def _canonical(name: str) -> str:
     system, path = located(name)
-    return f"{system.type_name}:{os.path.realpath(path) if isinstance(system, fs.LocalFileSystem) else path}/"
+    return f"{system.type_name}:{os.path.realpath(path) if isinstance(system, fs.LocalFileSystem) else path.rstrip("/")}/"
 
 
 def located(name: str) -> tuple[fs.FileSystem, str]:
@@ -136,7 +136,7 @@ def _sources_in(name: str, on_skip: Callable[[str], object]) -> Iterator[Source]
         yield Source(named[file], file, system)
 
 
-class RowSource(Datasource):
+class TextSource(Datasource):
     """The rows of files, one task a file; see `ITEMS`.
 
     Args:
