@@ -10,6 +10,7 @@ import pyarrow as arrow
 import ray
 from ray.data import Dataset
 
+from dgmark.checkpoint.folder import BUILTIN
 from dgmark.detection.detect_files import Tally
 from dgmark.errors import DgmarkError
 from dgmark.rows.jsonl import BadRow, Row
@@ -141,12 +142,13 @@ def generate_files(
     """
     from dgmark.decode.prompts import key_of_text
 
+    loading = {"name_or_path": BUILTIN, **(loading or {})}
     check_key(key, or_none=True)
     key_of_text(key, subkey)  # an error of the run, not of each row
     run = {
         "command": "generate",
         "key_fingerprint": None if key is None else key.fingerprint,
-        "model": dict(loading or {}),
+        "model": loading,
         "settings": json.loads(json.dumps(settings, sort_keys=True)),
         "seed": seed,
         "chat": chat,
@@ -156,7 +158,7 @@ def generate_files(
     def work(prompts: Dataset) -> Dataset:
         return prompts.map_batches(
             Generate,
-            fn_constructor_args=(ray.put(key), subkey, seed, dict(loading or {}), settings),
+            fn_constructor_args=(ray.put(key), subkey, seed, loading, settings),
             fn_constructor_kwargs={"chat": chat, "pad": pad},
             batch_size=batch_size,
             batch_format="pyarrow",

@@ -90,7 +90,9 @@ def _check_output(names: Iterable[str], out: str) -> None:
 
 def _canonical(name: str) -> str:
     system, path = located(name)
-    return f"{system.type_name}:{os.path.realpath(path) if isinstance(system, fs.LocalFileSystem) else path.rstrip("/")}/"
+    return (
+        f"{system.type_name}:{os.path.realpath(path) if isinstance(system, fs.LocalFileSystem) else path.rstrip('/')}/"
+    )
 
 
 def located(name: str) -> tuple[fs.FileSystem, str]:
