@@ -45,7 +45,6 @@ docs: .venv/.docs
 
 # The quality figures generate 400 texts (about two hours on two cores); the run resumes where it stopped.
 bench: bench-quick
-	$(BIN)/python lab/benchmarks/corpus.py
 	$(BIN)/python lab/benchmarks/quality.py
 
 bench-quick: .venv/.dev
@@ -54,11 +53,10 @@ bench-quick: .venv/.dev
 
 # HUMAN is a JSON Lines file of unmarked text with id, domain, lang and text; none comes with the package.
 bench-detect: .venv/.dev
-	$(BIN)/python lab/benchmarks/corpus.py --sampling multinomial
+	$(BIN)/python lab/benchmarks/quality.py --sampling multinomial --texts-only
 	$(BIN)/python lab/benchmarks/detect_speed.py
 	$(BIN)/python lab/benchmarks/level.py $(HUMAN)
 	$(BIN)/python lab/benchmarks/baselines.py $(HUMAN)
-	$(BIN)/python lab/benchmarks/robustness.py runs/multinomial-marked.jsonl runs/multinomial-unmarked.jsonl --human $(HUMAN)
 	$(BIN)/python lab/benchmarks/spans.py runs/multinomial-marked.jsonl $(HUMAN)
 
 # Looks every pinned version up in the Python advisory database, which takes a network; --strict fails if it cannot.

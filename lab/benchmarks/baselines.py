@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from corpus import bench_key
+from common import bench_key, print_header, print_row, random_key
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.decode import View
 from dgmark.models.toy import ToyDenoiser
@@ -21,7 +21,6 @@ from dgmark.rows.jsonl import BadRow, read_rows
 from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.baselines import baseline
-from scoring import random_key
 
 ALPHAS = (0.1, 0.01, 0.001)
 TOKENS, LEAST = 256, 50
@@ -54,9 +53,7 @@ def level(texts: list[np.ndarray]) -> None:
     """Print the share of p-values at or below each alpha, conditional and published, and the cost of a detection."""
     special, spec = np.array(sorted(load_tokenizer().special_ids)), bench_key().spec
     print(f"{len(texts)} human texts of {LEAST} to {TOKENS} tokens, each with its own key\n")
-    heads = [f"{kind} <= {a:g}" for kind in ("p", "published") for a in ALPHAS]
-    print("| scheme | " + " | ".join(heads) + " | ms |")
-    print("|---|" + "---|" * (2 * len(ALPHAS) + 1))
+    print_header(["baseline", *(f"{kind} <= {a:g}" for kind in ("p", "published") for a in ALPHAS), "ms"])
     for form, (name, options) in FORMS.items():
         made, p_values, begin = baseline(name, **options), [], time.process_time()
         for number, ids in enumerate(texts):
@@ -65,7 +62,7 @@ def level(texts: list[np.ndarray]) -> None:
             p_values.append((score.p_value, score.p_published))
         cost = 1000 * (time.process_time() - begin) / len(texts)
         shares = [f"{np.mean(np.array(p_values)[:, column] <= a):.4f}" for column in (0, 1) for a in ALPHAS]
-        print(f"| {form} | " + " | ".join(shares) + f" | {cost:.2f} |", flush=True)
+        print_row([form, *shares, f"{cost:.2f}"])
 
 
 def costs(vocab: int) -> None:
@@ -75,7 +72,8 @@ def costs(vocab: int) -> None:
     key = WatermarkKey(spec=spec, key_id="bench", secret=bytes(32))
     dice = torch.Generator().manual_seed(0)
     logits = torch.randn(8, 32, vocab, generator=dice) * 4
-    print(f"\nVocabulary {vocab:,}: ms a step beside the forward\n\n| scheme | ms |\n|---|---|")
+    print(f"\nVocabulary {vocab:,}: ms a step beside the forward\n")
+    print_header(["baseline", "ms"])
     for form, (name, options) in FORMS.items():
         steering = baseline(name, **options).steering(key, model)
         taken = []
@@ -89,7 +87,7 @@ def costs(vocab: int) -> None:
             if steering.noise is not None:
                 steering.noise(view.positions)
             taken.append(1000 * (time.process_time() - begin))
-        print(f"| {form} | {np.median(taken):.1f} |", flush=True)
+        print_row([form, f"{np.median(taken):.1f}"])
 
 
 def main() -> None:

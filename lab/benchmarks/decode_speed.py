@@ -7,27 +7,22 @@ other work on the machine than wall-clock time.
 """
 
 import argparse
-import json
 import time
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from statistics import median
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter
+from torch.nn import Module
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from corpus import bench_key
+from common import bench_key, builtin_prompts, print_header, print_row
 from dgmark import DecodeConfig, load_model
 from dgmark.decode import Canvas, KeyMatching, RoundTrip, decode_steps, match_all
-from dgmark.models.denoiser import Session
 from dgmark.models.load import NetworkDenoiser
-from dgmark.models.toy import ToyDenoiser
-from dgmark_lab.experiments.prompt_sets import BUILTIN_PROMPTS
 
 PROMPT, LENGTH, BLOCK = 64, 256, 32
 PLAIN = "unmarked"
@@ -64,11 +59,7 @@ def main() -> None:
     parser.add_argument(
         "--random", action="store_true", help="a network of LLaDA's shape and vocabulary, 96 M parameters"
     )
-    parser.add_argument("--memory", action="store_true", help="only the peak memory of a sampling step")
     args = parser.parse_args()
-    if args.memory:
-        _memory()
-        return
     model = random_llada() if args.random else load_model()
     modes = {PLAIN: MODES[PLAIN]} | {name: MODES[name] for name in args.mode or MODES}
     prompts = _prompts(model, args.prompts, args.batch)
@@ -108,19 +99,17 @@ def _modes(
             took, run = _decode(model, prompt, tokens, *mode)
             seconds[name].append(took)
             forwards[name].append(run / tokens / len(prompt))
-    print(
-        "| mode | time / unmarked, uncached | min | max | canvases through the model a token |\n|---|---|---|---|---|"
-    )
+    print_header(["mode", "time / unmarked, uncached", "min", "max", "canvases through the model a token"])
     for name, took_by_mode in seconds.items():
         ratios = [one / plain for one, plain in zip(took_by_mode, seconds[PLAIN], strict=True)]
-        print(
-            f"| {name} | {median(ratios):.3f} | {min(ratios):.3f} | {max(ratios):.3f} | {median(forwards[name]):.2f} |"
-        )
+        times = [f"{figure(ratios):.3f}" for figure in (median, min, max)]
+        print_row([name, *times, f"{median(forwards[name]):.2f}"])
     for name in ("k = 1", "k = 1, dual"):
-        timed, TimedGuard.inside = _Timed(model), 0.0
-        whole = sum(_decode(timed, prompt, tokens, *MODES[name])[0] for prompt in prompts)
+        TimedGuard.inside = 0.0
+        with timed_forwards(model.network) as spent:
+            whole = sum(_decode(model, prompt, tokens, *MODES[name])[0] for prompt in prompts)
         print(
-            f"outside the model's forward: {1 - timed.inside / whole:.1%} of a step at {name}; "
+            f"outside the network's forward: {1 - sum(spent[1:]) / whole:.1%} of a step at {name}; "
             f"in the checks of the round-trip guard: {TimedGuard.inside / whole:.2%}"
         )
     print(f"ms a token, unmarked: {1e3 * median(seconds[PLAIN]) / tokens / len(prompts[0]):.1f}")
@@ -196,68 +185,6 @@ def _committed(model: NetworkDenoiser, prompt: Tensor, tokens: int) -> Tensor:
     return x
 
 
-def _memory() -> None:
-    """Print the loop's peak memory outside the network, for canvases of several lengths and LLaDA's vocabulary."""
-    logits = BLOCK * 126_464 * 4 / 2**20
-    print(f"logits of a block of {BLOCK}, vocabulary 126,464, float32: {logits:.0f} MiB, not counted below")
-    print("| canvas | greedy | T = 1 | T = 1, top-p .9 |\n|---|---|---|---|")
-    for length in (256, 1024, 4096):
-        peaks = [_peak(length, settings) for settings in ({"temperature": 0}, {}, {"top_p": 0.9})]
-        print(f"| {length} | " + " | ".join(f"{mebibytes:.0f} MiB" for mebibytes in peaks) + " |")
-
-
-def _peak(length: int, settings: dict[str, Any]) -> float:
-    """Measure the peak MiB of tensors that four steps of the loop allocate."""
-    config = DecodeConfig(length=length, block_length=BLOCK, **settings)
-    model = _Noise()
-    canvas = Canvas.after(torch.tensor([[3] * PROMPT]), length, model.mask_id)
-    steps = decode_steps(model, canvas, config, match_all, [0])
-    next(steps)
-    with Allocations() as allocations:
-        for _ in range(4):
-            next(steps)
-    return float(allocations.peak / 2**20)
-
-
-class _Noise(ToyDenoiser):
-    """A stand-in for a network with LLaDA's vocabulary: the same random logits at every step, allocated beforehand."""
-
-    logits = torch.randn(1, BLOCK, 126_464, generator=torch.Generator().manual_seed(0))
-
-    @property
-    def vocab_size(self) -> int:
-        return 126_464
-
-    def window(self, _ids: Tensor, start: int, stop: int) -> Tensor:
-        return self.logits[:, : stop - start]
-
-
-class Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Adds up the bytes of all tensors that are created within this context and still alive."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.alive: dict[int, int] = {}
-        self.peak: int = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operation and record its allocations."""
-        before = {id_of(each) for each in tree_iter([args, kwargs]) if isinstance(each, Tensor)}
-        result = func(*args, **(kwargs or {}))
-        for each in tree_iter(result):
-            if isinstance(each, Tensor) and id_of(each) not in before and id_of(each) not in self.alive:
-                name = id_of(each)
-                self.alive[name] = each.untyped_storage().nbytes()
-                weakref.finalize(each.untyped_storage(), self.alive.pop, name, None)
-        self.peak = max(self.peak, sum(self.alive.values()))
-        return result
-
-
-def id_of(tensor: Tensor) -> int:
-    """Return an id of a tensor's memory."""
-    return tensor.untyped_storage().data_ptr()
-
-
 class TimedGuard(RoundTrip):
     """A round-trip guard that adds up the CPU seconds of its checks."""
 
@@ -271,43 +198,28 @@ class TimedGuard(RoundTrip):
         return found
 
 
-class _Timed(NetworkDenoiser):
-    """A model that adds up the CPU seconds of its forwards."""
+@contextmanager
+def timed_forwards(network: Module) -> Iterator[list[float]]:
+    """Collect the CPU seconds of the network's forwards within this context; its first entry is when one began."""
+    spent = [0.0]
 
-    def __init__(self, model: NetworkDenoiser) -> None:
-        super().__init__(**vars(model))
-        object.__setattr__(self, "inside", 0.0)
+    def begin(*_: Any) -> None:
+        spent[0] = time.process_time()
 
-    inside: float
+    def end(*_: Any) -> None:
+        spent.append(time.process_time() - spent[0])
 
-    def session(self, *args: Any, **options: Any) -> Session:
-        session = super().session(*args, **options)
-        outer = self
-
-        class Timed:
-            def begin(self, *call: Any) -> Tensor:
-                return outer.timed(session.begin, *call)
-
-            def step(self, *call: Any) -> Tensor:
-                return outer.timed(session.step, *call)
-
-            def keep(self, rows: Tensor) -> None:
-                session.keep(rows)
-
-        return Timed()
-
-    def timed(self, forward: Callable[..., Tensor], *call: Any) -> Tensor:
-        begin = time.process_time()
-        logits = forward(*call)
-        object.__setattr__(self, "inside", self.inside + time.process_time() - begin)
-        return logits
+    hooks = [network.register_forward_pre_hook(begin), network.register_forward_hook(end)]
+    yield spent
+    for hook in hooks:
+        hook.remove()
 
 
 def _prompts(model: NetworkDenoiser, count: int, batch: int) -> list[Tensor]:
     """Make batches of prompts of 64 tokens."""
     rows = []
-    for line in BUILTIN_PROMPTS.read_text().splitlines():
-        ids = model.tokenizer.encode(json.loads(line)["prompt"])
+    for prompt in builtin_prompts():
+        ids = model.tokenizer.encode(prompt)
         if len(ids) < PROMPT:
             ids = (ids * PROMPT)[:PROMPT]
         rows.append(ids[:PROMPT])
@@ -315,7 +227,7 @@ def _prompts(model: NetworkDenoiser, count: int, batch: int) -> list[Tensor]:
 
 
 def _endless(model: NetworkDenoiser) -> NetworkDenoiser:
-    return model if isinstance(model, _Timed) else NetworkDenoiser(**{**vars(model), "end_ids": ()})
+    return NetworkDenoiser(**{**vars(model), "end_ids": ()})
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 Every figure is the median of several rounds; the last ones are ratios of two interleaved measurements.
 """
 
-import json
 import subprocess
 import sys
 import time
@@ -13,12 +12,10 @@ from statistics import mean, median
 
 import numpy as np
 
-from corpus import bench_key
+from common import bench_key, builtin_prompts, random_key
 from dgmark import Detector, Keyring, WatermarkKey
 from dgmark.detection.exact_test import MatchNull, residue_counts
 from dgmark.watermark.groups import SECRET_BYTES, group_table
-from dgmark_lab.experiments.prompt_sets import BUILTIN_PROMPTS
-from scoring import random_key
 
 ROUNDS = 15
 
@@ -29,7 +26,7 @@ def main() -> None:
     detector = Detector(key, mode="intact")
     tokenizer = detector.tokenizer
 
-    prose = tokenizer.encode(" ".join(json.loads(line)["prompt"] for line in BUILTIN_PROMPTS.read_text().splitlines()))
+    prose = tokenizer.encode(" ".join(builtin_prompts()))
     print(f"prose: the benchmark's prompts, {len(prose)} tokens")
 
     took = rounds(lambda: group_table(b"\0" * SECRET_BYTES, 2, 150_000))

@@ -11,7 +11,8 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
 from math import erfc, sqrt
 from pathlib import Path
 from typing import Any
@@ -20,16 +21,46 @@ import numpy as np
 from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 
-from corpus import RUNS, bench_key
+from common import RUNS, bench_key, print_header, print_row, random_key
 from dgmark.checkpoint.tokenizer import load_tokenizer
+from dgmark.detection.detector import KeyTest
+from dgmark.detection.edit_test import aligned_test, window_statistic
+from dgmark.detection.exact_test import z_score
+from dgmark.detection.reader import ScoredIds
 from dgmark.report.picture import COLOURS, new_figure, save
 from dgmark.rows.jsonl import BadRow, read_rows
-from scoring import Scores, fair_window_draws, random_key, score
+from dgmark.watermark.key import WatermarkKey
 
 ALPHAS = (0.1, 0.01, 0.001, 0.0001)
 TOKENS = 256
 LEAST = 50
+WINDOW = 8
 DASHES = ("-", "--", "-.", ":")
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Statistics of one text. Marked text has larger z and windows, and smaller p-values."""
+
+    z: float
+    windows: float
+    p_edited: float
+    p_auto: float
+
+
+def score(key: WatermarkKey, ids: Int[np.ndarray, " n"]) -> Scores:
+    """Score ids that start at position 0. The paper's statistics assume this phase; ours find it."""
+    positions = np.arange(len(ids))
+    matched = key.tables.matching(ids, positions)
+    return Scores(
+        z=abs(z_score(int(matched.sum()), len(ids), key.spec.modulus)),
+        windows=float(window_statistic(matched, key.spec.modulus, WINDOW)),
+        p_edited=aligned_test(key.tables, ids, positions, "any", intact=False)[0],
+        p_auto=KeyTest(key).score(ScoredIds(ids, positions)).p_value,
+    )
+
+
+# --- synthetic text ---
 
 
 def csv(dice: random.Random) -> str:
@@ -123,8 +154,7 @@ def main() -> None:
     p_values: dict[str, Any] = {}
     print(f"{args.keys} keys, at most {args.passages or 'all'} passages of a kind, first {TOKENS} tokens each\n")
     header = [f"{name} {alpha:g}" for name in ("p", "p edited", "z", "z_win 8") for alpha in ALPHAS]
-    print("| text | pairs | worst key p .01 | " + " | ".join(header) + " |")
-    print("|---|" + "---|" * (len(header) + 2))
+    print_header(["text", "pairs", "worst key p .01", *header])
     for name, texts in kinds(args.human, args.passages).items():
         if name in BUILT:
             numbers = np.arange(args.keys * len(texts)).reshape(args.keys, -1) + 1000
@@ -134,7 +164,7 @@ def main() -> None:
         else:
             scores = [[score(key, ids) for ids in texts] for key in keys]
         p_values[name] = np.array([[s.p_auto for s in of_key] for of_key in scores])
-        print(line(name, texts, scores), flush=True)
+        print_row(line(name, texts, scores))
     args.out.parent.mkdir(exist_ok=True)
     np.savez_compressed(args.out, **p_values)
     if args.plot:
@@ -163,29 +193,34 @@ def kinds(human: Path, most: int) -> dict[str, list[Int[np.ndarray, " n"]]]:
     return result
 
 
-def line(name: str, texts: list[Int[np.ndarray, " n"]], scores: list[list[Scores]]) -> str:
-    """Format one line of the table: the share of (text, key) pairs called marked at each nominal level."""
+def line(name: str, texts: list[Int[np.ndarray, " n"]], scores: list[list[Scores]]) -> list[str]:
+    """One line of the table: the share of (text, key) pairs called marked at each nominal level."""
     p_auto = np.array([[s.p_auto for s in of_key] for of_key in scores])
     p_edited = np.array([[s.p_edited for s in of_key] for of_key in scores])
     # two-sided, as the phase is unknown
     p_z = np.array([[min(1.0, erfc(s.z / sqrt(2))) for s in of_key] for of_key in scores])
-    p_window = np.array(
-        [[nominal(s.windows[0], len(t)) for s, t in zip(of_key, texts, strict=True)] for of_key in scores]
-    )
+    p_window = np.array([[nominal(s.windows, len(t)) for s, t in zip(of_key, texts, strict=True)] for of_key in scores])
     worst = "" if name in BUILT else f"{np.mean(p_auto <= 0.01, axis=1).max(initial=0.0):.4f}"
-    cells = [str(p_auto.size), worst]
+    cells = [name, str(p_auto.size), worst]
     for p in (p_auto, p_edited, p_z, p_window):
         for alpha in ALPHAS:
             share = np.mean(p <= alpha)
             over = share > alpha + 4 * sqrt(alpha * (1 - alpha) / p.size)
             cells.append(f"**{share:.4g}**" if over else f"{share:.4g}")
-    return f"| {name} | " + " | ".join(cells) + " |"
+    return cells
 
 
 def nominal(statistic: float, length: int) -> float:
     """Return the p-value of z_win at w = 8 under fair coins, by 20,000 draws."""
-    fair = fair_window_draws(length, 8)
+    fair = _fair_draws(length)
     return float((1 + len(fair) - np.searchsorted(fair, statistic)) / (1 + len(fair)))
+
+
+@cache
+def _fair_draws(length: int) -> Float[np.ndarray, " draws"]:
+    """Draw 20,000 values of the window statistic over fair coins, sorted."""
+    coins = np.random.default_rng([length, WINDOW]).random((length, 20_000), dtype=np.float32) < 0.5
+    return np.sort(window_statistic(coins, 2, WINDOW))
 
 
 if __name__ == "__main__":

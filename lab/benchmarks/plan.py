@@ -10,10 +10,8 @@ from dataclasses import replace
 import numpy as np
 from scipy.stats import binom
 
-from corpus import bench_key
+from common import bench_key, print_header, print_row, random_key, simulated
 from dgmark.detection.result import Mode
-from scoring import random_key
-from simulated import simulated
 from subkeys import milliseconds
 
 DOCUMENTS = 10**10
@@ -28,16 +26,15 @@ PHASES, DAY = 2, 86_400
 
 def main() -> None:
     """Print the tables."""
-    print("| rate a document | expected false alarms | " + " | ".join(map(name, SEARCHES)) + " |")
-    print("|---|---|" + "---|" * len(SEARCHES))
+    print_header(["rate a document", "expected false alarms", *map(name, SEARCHES)])
     for rate in RATES:
         cells = [
             " / ".join(str(tokens_needed(rate / (PHASES * keys * subkeys), share)) for share in MATCH_RATES)
             for keys, subkeys in SEARCHES
         ]
-        print(f"| {rate:g} | {rate * DOCUMENTS:,.4g} | " + " | ".join(cells) + " |")
-    print("\n| sub-keys of a key | mode | ms a document and key | core-days for 1, 400, 10,000 keys |")
-    print("|---|---|---|---|")
+        print_row([f"{rate:g}", f"{rate * DOCUMENTS:,.4g}", *cells])
+    print()
+    print_header(["sub-keys of a key", "mode", "ms a document and key", "core-days for 1, 400, 10,000 keys"])
     for subkeys in (1, 4096):
         key = random_key(replace(bench_key().spec, subkeys=subkeys, table_size=VOCABULARY), 1)
         rng, own = np.random.default_rng(0), key.for_text(None if subkeys == 1 else 7)
@@ -45,7 +42,7 @@ def main() -> None:
         for mode in MODES:
             took = float(np.mean([milliseconds(key, mode, ids) for ids in texts])) / 1000
             days = " / ".join(f"{keys * took * DOCUMENTS / DAY:,.0f}" for keys in (1, 400, 10_000))
-            print(f"| {subkeys:,} | {mode} | {1000 * took:.2f} | {days} |", flush=True)
+            print_row([f"{subkeys:,}", mode, f"{1000 * took:.2f}", days])
 
 
 def name(search: tuple[int, int]) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import dgmark
-from corpus import RUNS
+from common import RUNS, print_header, print_row
 from dgmark_lab.attacks import Attack, attack
 from dgmark_lab.experiments.catalog import load_experiment
 from dgmark_lab.experiments.cells import CellRows, read_cells
@@ -61,8 +61,7 @@ def _curves(store: Store, only: Sequence[str]) -> tuple[dict[str, list[Measured]
     if reference is None:
         raise SystemExit("the unmarked cell lacks texts or perplexities: run `dgmark-lab experiment run frontier`")
     curves: dict[str, list[Measured]] = {}
-    _line("decode", "perplexity", "distinct-2", ALL, *EDITS)
-    _line(*["---"] * (4 + len(EDITS)))
+    print_header(["decode", "perplexity", "distinct-2", ALL, *EDITS])
     for cell in cells.values():
         wanted = cell.cell.group in only if only else cell.cell.scheme == DGMARK
         if wanted and (one := quality(store, plan, cell)):
@@ -72,50 +71,50 @@ def _curves(store: Store, only: Sequence[str]) -> tuple[dict[str, list[Measured]
             one = replace(one, others={ALL: np.mean(list(found.values())[1:], axis=0)}, found=found)
             curves.setdefault(cell.cell.group, []).append(one)
             each = [f"{np.count_nonzero(values <= RATE)} ({np.median(values):.0e})" for values in p]
-            _line(
-                cell.name,
-                f"{one.perplexity:.1f}",
-                f"{one.diversity.mean():.3f}",
-                f"{one.others[ALL].mean():.0f}",
-                *each,
+            print_row(
+                [
+                    cell.name,
+                    f"{one.perplexity:.1f}",
+                    f"{one.diversity.mean():.3f}",
+                    f"{one.others[ALL].mean():.0f}",
+                    *each,
+                ]
             )
     return curves, reference
 
 
 def _matched(curves: dict[str, list[Measured]], reference: Measured) -> dict[str, Matched]:
     """Print what each code costs, and what is found of it, where its texts are as diverse as the reference."""
-    _line("as diverse as unmarked text at T = 1", "at T", "perplexity over unmarked", f"{ALL}, %", *EDITS)
-    _line(*["---"] * (4 + len(EDITS)))
+    print_header(["as diverse as unmarked text at T = 1", "at T", "perplexity over unmarked", f"{ALL}, %", *EDITS])
     shown = {}
     for name, curve in curves.items():
         if found := matched(curve, reference):
             shown[name] = found
             figures = [found.figures[one] for one in (ALL, *EDITS)]
-            _line(
-                name,
-                f"{found.temperature.value:.2f}",
-                with_interval(found.ratio, 2),
-                *(with_interval(one, 0) for one in figures),
+            print_row(
+                [
+                    name,
+                    f"{found.temperature.value:.2f}",
+                    with_interval(found.ratio, 2),
+                    *(with_interval(one, 0) for one in figures),
+                ]
             )
     return shown
 
 
 def _over_keys(of_keys: dict[str, list[Matched]]) -> None:
     """Print how far the keys differ: mean (least to most) of each code."""
-    _line("over the keys", "keys", "perplexity over unmarked", f"{ALL}, %")
-    _line(*["---"] * 4)
+    print_header(["over the keys", "keys", "perplexity over unmarked", f"{ALL}, %"])
     for name, found in of_keys.items():
         ratios, edits = [one.ratio.value for one in found], [one.figures[ALL].value for one in found]
-        _line(
-            name,
-            str(len(found)),
-            f"{np.exp(np.log(ratios).mean()):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
-            f"{np.mean(edits):.0f} ({min(edits):.0f} to {max(edits):.0f})",
+        print_row(
+            [
+                name,
+                str(len(found)),
+                f"{np.exp(np.log(ratios).mean()):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
+                f"{np.mean(edits):.0f} ({min(edits):.0f} to {max(edits):.0f})",
+            ]
         )
-
-
-def _line(*fields: str) -> None:
-    print(f"| {' | '.join(fields)} |", flush=True)
 
 
 def _p_values(cell: CellRows, texts: list[str], edit: Attack) -> np.ndarray:

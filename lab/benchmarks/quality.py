@@ -1,87 +1,99 @@
-"""Measure strength, error rates and repetition of the texts that `corpus.py` wrote, and print the README's table.
+"""Strength, error rates and repetition of texts of 100 held-out prompts, marked and unmarked, sampled and greedy.
 
-Marked texts are scored with their key; unmarked ones with many random keys, since a false-positive rate is a rate over
-keys.
+Run `python benchmarks/quality.py`, which makes the missing texts first and resumes where it stopped; `--texts-only`
+stops there. Marked texts are scored with their key; unmarked ones with many random keys, since a false-positive rate is
+a rate over keys.
 """
 
+import argparse
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 import numpy as np
 
-from corpus import MARKS, RUNS, SAMPLING, bench_key, corpus_file
+from common import RUNS, bench_key, print_header, print_row
 from dgmark import Detector, WatermarkKey
 from dgmark.watermark.groups import SECRET_BYTES
 from dgmark_lab.evaluate.diversity import repeated_ngrams
+from dgmark_lab.experiments.prompt_sets import BUILTIN_PROMPTS
 
+SAMPLING = {"multinomial": "1.0", "greedy": "0"}
+MARKS = ("marked", "unmarked")
 NULL_KEYS = 200
 RATES = (1e-2, 1e-4)
 
 
 def main() -> None:
-    """Print the table and write its figures to runs/quality.json."""
+    """Generate the missing texts and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--sampling", choices=SAMPLING, action="append", help="only these cells")
+    parser.add_argument("--limit", type=int, default=100, help="number of prompts, from the first on")
+    parser.add_argument("--texts-only", action="store_true", help="print no table")
+    args = parser.parse_args()
+    RUNS.mkdir(exist_ok=True)
+    cells = [(sampling, mark) for sampling in args.sampling or SAMPLING for mark in MARKS]
+    for sampling, mark in cells:
+        make_texts(sampling, mark, args.limit)
+    if not args.texts_only:
+        table(cells)
+
+
+def texts_of(sampling: str, mark: str) -> Path:
+    """Return the file of one cell's texts."""
+    return RUNS / f"{sampling}-{mark}.jsonl"
+
+
+def make_texts(sampling: str, mark: str, limit: int) -> None:
+    """Generate the missing texts of a cell."""
+    key_file, prompts = RUNS / "key.json", RUNS / f"prompts-{limit}.jsonl"
+    if not key_file.exists():
+        bench_key().save(key_file)
+    prompts.write_text("".join(BUILTIN_PROMPTS.read_text().splitlines(keepends=True)[:limit]))
+    command = [sys.executable, "-m", "dgmark", "generate", "--prompts", str(prompts), "--batch-size", "4"]
+    command += ["--out", str(texts_of(sampling, mark)), "--temperature", SAMPLING[sampling]]
+    command += ["--key", str(key_file)] if mark == "marked" else ["--no-watermark"]
+    print(" ".join(command), file=sys.stderr)
+    subprocess.run(command, check=True)
+
+
+def table(cells: Sequence[tuple[str, str]]) -> None:
+    """Print the figures of the cells."""
     detector = Detector(bench_key(), mode="intact")
-    rng = np.random.default_rng(0)
+    spec, rng = bench_key().spec, np.random.default_rng(0)
     others = [
-        Detector(
-            WatermarkKey(bench_key().spec, "null", rng.bytes(SECRET_BYTES)), tokenizer=detector.tokenizer, mode="intact"
-        )
+        Detector(WatermarkKey(spec, "null", rng.bytes(SECRET_BYTES)), tokenizer=detector.tokenizer, mode="intact")
         for _ in range(NULL_KEYS)
     ]
-    figures = {}
-    for sampling in SAMPLING:
-        for mark in MARKS:
-            rows = [json.loads(line) for line in corpus_file(sampling, mark).read_text().splitlines()]
-            null = []
-            if mark == "unmarked":
-                read_back = detector.tokenizer.encode_batch([row["text"] for row in rows])
-                null = [found.p_value for other in others for found in other.detect_many(read_back)]
-            figures[f"{sampling}, {mark}"] = cell(detector, rows, null)
-    (RUNS / "quality.json").write_text(json.dumps(figures, indent=1) + "\n")
-    print(table(figures))
+    rates = [f"p <= {rate:g}" for rate in RATES]
+    titles = ["sampling", "texts", "tokens", "match ratio", "of ids", "z", *rates, "survive re-tokenization"]
+    print_header([*titles, "repeated 4-grams"])
+    for sampling, mark in cells:
+        rows = [json.loads(line) for line in texts_of(sampling, mark).read_text().splitlines()]
+        print_row([f"{sampling}, {mark}", *figures(detector, rows, others if mark == "unmarked" else [detector])])
 
 
-def cell(detector: Detector, rows: Sequence[dict[str, Any]], null: Sequence[float]) -> dict[str, float]:
-    """Compute the figures of one cell, scored from the texts.
-
-    `hits` counts p-values at or below each rate: those of the texts with their own key, or `null`, those of unmarked
-    texts with random keys. `read_back` is the share of texts that the tokenizer encodes to their own ids.
-    """
+def figures(detector: Detector, rows: Sequence[dict[str, Any]], scorers: Sequence[Detector]) -> list[str]:
+    """Compute the figures of one cell, scored from the texts; p-values are those of all `scorers`."""
     found = detector.detect_many([row["text"] for row in rows])
     by_ids = detector.detect_many([row["token_ids"] for row in rows])
     ids = detector.tokenizer.encode_batch([row["text"] for row in rows])
-    p_values = np.array(null or [one.p_value for one in found])
-    return {
-        "texts": len(rows),
-        "tokens": fmean(one.num_tokens_scored for one in found),
-        "match_ratio": fmean(one.green_fraction for one in found),
-        "match_ratio_of_ids": fmean(one.green_fraction for one in by_ids),
-        "median_z": median(one.z_score for one in found),
-        "trials": len(p_values),
-        **{f"hits_{rate:g}": int((p_values <= rate).sum()) for rate in RATES},
-        "read_back": fmean(row["token_ids"] == read for row, read in zip(rows, ids, strict=True)),
-        "repeated_4_grams": fmean(map(repeated_ngrams, ids)),
-    }
-
-
-def table(figures: dict[str, dict[str, float]]) -> str:
-    """Format the figures as Markdown."""
-    lines = [
-        "| sampling | texts | tokens | match ratio | of ids | z | p <= 1e-2 | p <= 1e-4 | read back | 4-grams again |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+    p_values = np.array([one.p_value for scorer in scorers for one in scorer.detect_many(ids)])
+    hits = [int((p_values <= rate).sum()) for rate in RATES]
+    return [
+        str(len(rows)),
+        f"{fmean(one.num_tokens_scored for one in found):.0f}",
+        f"{fmean(one.green_fraction for one in found):.3f}",
+        f"{fmean(one.green_fraction for one in by_ids):.3f}",
+        f"{median(one.z_score for one in found):.1f}",
+        *(f"{count / len(p_values):.3g} ({count}/{len(p_values)})" for count in hits),
+        f"{fmean(row['token_ids'] == read for row, read in zip(rows, ids, strict=True)):.0%}",
+        f"{fmean(map(repeated_ngrams, ids)):.1%}",
     ]
-    for name, row in figures.items():
-        hits = (
-            f"{row[f'hits_{rate:g}'] / row['trials']:.3g} ({row[f'hits_{rate:g}']}/{row['trials']})" for rate in RATES
-        )
-        lines.append(
-            f"| {name} | {row['texts']} | {row['tokens']:.0f} | {row['match_ratio']:.3f} "
-            f"| {row['match_ratio_of_ids']:.3f} | {row['median_z']:.1f} | {' | '.join(hits)} "
-            f"| {row['read_back']:.0%} | {row['repeated_4_grams']:.1%} |"
-        )
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -23,13 +23,11 @@ import numpy as np
 import pyarrow as arrow
 import pyarrow.parquet as parquet
 
-from corpus import bench_key
+from common import bench_key, builtin_prompts, family, print_header, print_row
 from dgmark.detection.detector import Detector
 from dgmark.detection.result import Mode
-from dgmark.rows.jsonl import read_good_rows
 from dgmark.scale import detect_files
 
-PROMPTS = Path(__file__).parents[1] / "src/dgmark_lab/experiments/prompts.jsonl"
 FILE_ROWS = 20_000
 TOKENS = 8000  # of the 8,192 of the key's vocabulary
 MB = 2**20
@@ -45,8 +43,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, help="workers of the long run")
     args = parser.parse_args()
     scorer = Detector(bench_key(), mode=args.mode)
-    print("| rows | workers | seconds | rows/s | memory in the second quarter, MB | in the last |")
-    print("|---|---|---|---|---|---|")
+    print_header(["rows", "workers", "seconds", "rows/s", "memory in the second quarter, MB", "in the last"])
     for rows, workers in ((args.short, 1), (args.short, 2), (args.rows, args.workers)):
         if not rows:
             continue
@@ -62,10 +59,7 @@ def main() -> None:
                 raise SystemExit(f"{tally.scored} of {rows} rows were scored")
             quarter = max(1, len(memory) // 4)
             second, last = (np.median(part) / MB for part in (memory[quarter : 2 * quarter], memory[-quarter:]))
-            print(
-                f"| {rows:,} | {workers} | {seconds:.0f} | {rows / seconds:.0f} | {second:.0f} | {last:.0f} |",
-                flush=True,
-            )
+            print_row([f"{rows:,}", workers, *(f"{x:.0f}" for x in (seconds, rows / seconds, second, last))])
         finally:
             shutil.rmtree(folder)
 
@@ -73,7 +67,7 @@ def main() -> None:
 def write(folder: Path, rows: int, ids: int) -> None:
     """Write the texts, or token ids if `ids` says how many."""
     dice = random.Random(0)
-    words = [word for row in read_good_rows(str(PROMPTS)) for word in row["prompt"].split()]
+    words = [word for prompt in builtin_prompts() for word in prompt.split()]
     folder.mkdir()
     for start in range(0, rows, FILE_ROWS):
         numbers = range(start, min(start + FILE_ROWS, rows))
@@ -93,7 +87,7 @@ def sampled(memory: list[float], rows: Path) -> Iterator[None]:
 
     def sample() -> None:
         while not done.wait(1):
-            memory.append(sum(map(held_by, family())))
+            memory.append(sum(map(held_by, family(os.getpid()))))
             if len(memory) % 60 == 0:
                 print(f"{written(rows):,} rows, {memory[-1] / MB:.0f} MB", file=sys.stderr, flush=True)
 
@@ -113,19 +107,6 @@ def written(folder: Path) -> int:
         with suppress(OSError, arrow.ArrowException):
             count += parquet.read_metadata(file).num_rows
     return count
-
-
-def family() -> list[int]:
-    """This process and all below it, among them Ray's."""
-    parents = {}
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            number, _, rest = status.read_text().partition(" (")
-            parents[int(number)] = int(rest.rpartition(") ")[2].split()[1])
-    found = [os.getpid()]
-    for process in found:
-        found += [child for child, parent in parents.items() if parent == process]
-    return found
 
 
 def held_by(process: int) -> int:

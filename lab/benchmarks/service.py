@@ -17,9 +17,12 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from common import family, print_header, print_row, resident_bytes
 from dgmark.watermark.key import WatermarkKey
 
 TEXTS = Path(__file__).parents[2] / "tests" / "texts" / "time_machine.txt"
@@ -39,44 +42,33 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10, help="for each number of clients")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--characters", type=int, default=1200, help="of a text")
-    parser.add_argument("--passages", action="store_true", help="also find the marked passages")
+    parser.add_argument("--spans", action="store_true", help="also find the marked spans")
     parser.add_argument("--at-once", type=int, help="in place of the table: send so many requests together")
     parser.add_argument("--soak", type=float, help="in place of the table: work for so many seconds, with 8 clients")
     options = parser.parse_args()
     whole = TEXTS.read_text(encoding="utf-8")
     starts = range(0, len(whole) - options.characters, options.characters)
     bodies = [
-        json.dumps({"text": whole[start : start + options.characters], "passages": options.passages})
-        for start in starts
+        json.dumps({"text": whole[start : start + options.characters], "spans": options.spans}) for start in starts
     ]
-    with tempfile.TemporaryDirectory() as folder:
-        WatermarkKey.generate().save(Path(folder) / "main.json")
-        port = free_port()
-        command = ["serve", "--keys", folder, "--port", str(port), "--workers", str(options.workers)]
-        server = subprocess.Popen([sys.executable, "-m", "dgmark", *command], stderr=subprocess.DEVNULL)
-        try:
-            wait_for(port)
-            _clients(port, bodies, 4, 2.0)
-            print(f"{options.workers} workers, {options.characters} characters, {os.cpu_count()} processors")
-            if options.at_once:
-                _together(port, bodies, options.at_once)
-            elif options.soak:
-                _soak(port, bodies, options.soak, server.pid)
-            else:
-                _table(port, bodies, options.seconds)
-            print(f"memory of the service and its workers: {memory(server.pid) >> 20} MB")
-        finally:
-            server.send_signal(signal.SIGTERM)
-            server.wait(30)
+    with running(WatermarkKey.generate(), "--workers", str(options.workers)) as (port, process):
+        _clients(port, bodies, 4, 2.0)
+        print(f"{options.workers} workers, {options.characters} characters, {os.cpu_count()} processors")
+        if options.at_once:
+            _together(port, bodies, options.at_once)
+        elif options.soak:
+            _soak(port, bodies, options.soak, process)
+        else:
+            _table(port, bodies, options.seconds)
 
 
 def _table(port: int, bodies: list[str], seconds: float) -> None:
-    print("| clients | detections/s | p50, ms | p99, ms | refused |\n|---|---|---|---|---|")
+    print_header(["clients", "detections/s", "p50, ms", "p99, ms", "refused"])
     for clients in (1, 8, 64):
         figures = _clients(port, bodies, clients, seconds)
         cuts = [1000 * cut for cut in statistics.quantiles(figures.seconds, n=100)]
         rate = len(figures.seconds) / seconds
-        print(f"| {clients} | {rate:.0f} | {cuts[49]:.1f} | {cuts[98]:.1f} | {figures.refused} |")
+        print_row([clients, f"{rate:.0f}", f"{cuts[49]:.1f}", f"{cuts[98]:.1f}", figures.refused])
 
 
 def _together(port: int, bodies: list[str], number: int) -> None:
@@ -96,33 +88,23 @@ def _together(port: int, bodies: list[str], number: int) -> None:
             connection.close()
 
     began = time.perf_counter()
-    threads = [threading.Thread(target=ask, args=(place,)) for place in range(number)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(number, ask)
     print(f"{number} at once: {dict(Counter(outcomes))} in {time.perf_counter() - began:.1f} s")
 
 
 def _soak(port: int, bodies: list[str], seconds: float, process: int) -> None:
     """Work with 8 clients, and print the memory after each tenth of the time."""
-    print("| seconds | detections | memory, MB |\n|---|---|---|")
-    print(f"| 0 | 0 | {memory(process) >> 20} |")
+    print_header(["seconds", "detections", "memory, MB"])
+    print_row([0, 0, memory(process) >> 20])
     done = 0
     for part in range(1, 11):
         done += len(_clients(port, bodies, 8, seconds / 10).seconds)
-        print(f"| {part * seconds / 10:.0f} | {done} | {memory(process) >> 20} |", flush=True)
+        print_row([f"{part * seconds / 10:.0f}", done, memory(process) >> 20])
 
 
 def _clients(port: int, bodies: list[str], clients: int, seconds: float) -> Figures:
     figures, ends = Figures(), time.monotonic() + seconds
-    threads = [
-        threading.Thread(target=_client, args=(port, bodies[n:] + bodies[:n], ends, figures)) for n in range(clients)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(clients, lambda n: _client(port, bodies[n:] + bodies[:n], ends, figures))
     return figures
 
 
@@ -142,14 +124,29 @@ def _client(port: int, bodies: list[str], ends: float, figures: Figures) -> None
         number += 1
 
 
-def free_port() -> int:
-    """A port of this machine that nobody listens on."""
-    with socket.socket() as free:
+# --- what the benchmarks of the service share ---
+
+
+@contextmanager
+def running(key: WatermarkKey, *arguments: str) -> Iterator[tuple[int, int]]:
+    """Run a service with this key; its port and its process."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
+        key.save(Path(folder) / "main.json")
         free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+        port = int(free.getsockname()[1])
+        free.close()
+        command = [sys.executable, "-m", "dgmark", "serve", "--keys", folder, "--port", str(port), *arguments]
+        server = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        try:
+            _wait_for(port)
+            yield port, server.pid
+            print(f"memory of the service and its workers: {memory(server.pid) >> 20} MB")
+        finally:
+            server.send_signal(signal.SIGTERM)
+            server.wait(30)
 
 
-def wait_for(port: int) -> None:
+def _wait_for(port: int) -> None:
     """Wait until a service is ready."""
     for _ in range(3000):
         try:
@@ -163,35 +160,18 @@ def wait_for(port: int) -> None:
     raise SystemExit("the service did not start")
 
 
+def in_threads(number: int, work: Callable[[int], None]) -> None:
+    """Do the work of each number in a thread of its own."""
+    threads = [threading.Thread(target=work, args=(place,)) for place in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 def memory(process: int) -> int:
     """Resident bytes of a process and of those that it started (Linux)."""
-    return sum(map(memory_of, family(process)))
-
-
-def memory_of(process: int) -> int:
-    """Resident bytes of a process (Linux)."""
-    return os.sysconf("SC_PAGE_SIZE") * int(Path(f"/proc/{process}/statm").read_text().split()[1])
-
-
-def cpu_seconds(process: int) -> float:
-    """Processor time of a process and of those that it started (Linux), whatever else the machine does meanwhile."""
-    stats = (Path(f"/proc/{one}/stat").read_text() for one in family(process))
-    ticks = (sum(map(int, stat.rsplit(")", 1)[1].split()[11:13])) for stat in stats)
-    return sum(ticks) / os.sysconf("SC_CLK_TCK")
-
-
-def family(process: int) -> list[int]:
-    """A process and those that it started (Linux)."""
-    found = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(status.read_text().rsplit(")", 1)[1].split()[1])
-        except OSError:
-            continue
-        one = int(status.parent.name)
-        if process in (parent, one):
-            found.append(one)
-    return found
+    return sum(map(resident_bytes, family(process)))
 
 
 if __name__ == "__main__":

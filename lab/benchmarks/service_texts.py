@@ -13,11 +13,7 @@ import http.client
 import json
 import math
 import os
-import signal
 import statistics
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -25,8 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from common import family, print_header, print_row, resident_bytes
 from dgmark.watermark.key import WatermarkKey
-from service import cpu_seconds, family, free_port, memory, memory_of, wait_for
+from service import in_threads, running
 
 
 def main() -> None:
@@ -40,23 +37,14 @@ def main() -> None:
     parser.add_argument("--cost", type=int, help="in place of the table: so many pairs with and without the mark")
     parser.add_argument("--together", type=int, default=1, help="with --cost: texts that are written at once")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        WatermarkKey.generate(code_length=0, subkeys=options.subkeys).save(Path(folder) / "main.json")
-        port = free_port()
-        command = ["serve", "--keys", folder, "--port", str(port), "--workers", "1", "--model", "storyteller"]
-        server = subprocess.Popen([sys.executable, "-m", "dgmark", *command], stderr=subprocess.DEVNULL)
-        try:
-            wait_for(port)
-            if options.soak:
-                _soak(port, server.pid, options.tokens, options.soak)
-            elif options.cost:
-                _cost(port, server.pid, options.tokens, options.cost, options.together)
-            else:
-                _table(port, server.pid, options.tokens, options.seconds, options.rounds)
-            print(f"memory of the service and its workers: {memory(server.pid) >> 20} MB")
-        finally:
-            server.send_signal(signal.SIGTERM)
-            server.wait(30)
+    key = WatermarkKey.generate(code_length=0, subkeys=options.subkeys)
+    with running(key, "--workers", "1", "--model", "storyteller") as (port, process):
+        if options.soak:
+            _soak(port, process, options.tokens, options.soak)
+        elif options.cost:
+            _cost(port, process, options.tokens, options.cost, options.together)
+        else:
+            _table(port, process, options.tokens, options.seconds, options.rounds)
 
 
 @dataclass
@@ -71,8 +59,7 @@ def _table(port: int, process: int, tokens: int, seconds: float, rounds: int) ->
     """Print the speed of generation."""
     _written(port, 1, 3.0, marked=True, tokens=tokens, lengths=1)
     print(f"texts of {tokens} tokens, {rounds} phases of {seconds:g} s each, {os.cpu_count()} processors")
-    print("| clients | prompts | tokens/s | ratio | tokens/processor second | ratio | first block, p50, s |")
-    print("|---" * 7 + "|", flush=True)
+    print_header(["clients", "prompts", "tokens/s", "ratio", "tokens/processor second", "ratio", "first block, p50, s"])
     for clients, lengths in ((1, 1), (4, 1), (16, 1), (16, 16)):
         phases: dict[bool, list[Written]] = {True: [], False: []}
         costs = {True: 0.0, False: 0.0}
@@ -87,23 +74,14 @@ def _table(port: int, process: int, tokens: int, seconds: float, rounds: int) ->
         thrift = {marked: count[marked] / costs[marked] for marked in phases}
         waits = [wait for several in phases.values() for one in several for wait in one.first_block]
         prompts = "of one length" if lengths == 1 else f"of {lengths} lengths"
-        print(
-            f"| {clients} | {prompts} | {speed[True]:.0f} | {speed[True] / speed[False]:.2f} | {thrift[True]:.0f} "
-            f"| {thrift[True] / thrift[False]:.2f} | {statistics.median(waits or [float('nan')]):.2f} |",
-            flush=True,
-        )
+        ratios = [f"{figure[True] / figure[False]:.2f}" for figure in (speed, thrift)]
+        wait = f"{statistics.median(waits or [float('nan')]):.2f}"
+        print_row([clients, prompts, f"{speed[True]:.0f}", ratios[0], f"{thrift[True]:.0f}", ratios[1], wait])
 
 
 def _written(port: int, clients: int, seconds: float, *, marked: bool, tokens: int, lengths: int) -> Written:
     written, lock, ends = Written(), threading.Lock(), time.monotonic() + seconds
-    threads = [
-        threading.Thread(target=_writer, args=(port, "word " * (10 + n % lengths), marked, tokens, ends, written, lock))
-        for n in range(clients)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(clients, lambda n: _writer(port, "word " * (10 + n % lengths), marked, tokens, ends, written, lock))
     return written
 
 
@@ -150,13 +128,12 @@ def _soak(port: int, process: int, tokens: int, seconds: float) -> None:
     ]
     for thread in threads:
         thread.start()
-    print("| seconds | read whole | left in the middle | failed | serving process, MB | model worker, MB |")
-    print("|---" * 6 + "|", flush=True)
+    print_header(["seconds", "read whole", "left in the middle", "failed", "serving process, MB", "model worker, MB"])
     for ends in (*range(60, int(seconds), 60), seconds):
         time.sleep(max(0.0, began + ends - time.monotonic()))
         done, left = outcomes["done"], outcomes["left"]
-        own, worker = (memory_of(one) >> 20 for one in (process, model_worker(process)))
-        print(f"| {ends:g} | {done} | {left} | {outcomes.total() - done - left} | {own} | {worker} |", flush=True)
+        own, worker = (resident_bytes(one) >> 20 for one in (process, model_worker(process)))
+        print_row([f"{ends:g}", done, left, outcomes.total() - done - left, own, worker])
     for thread in threads:
         thread.join()
     print(f"outcomes: {dict(outcomes)}")
@@ -220,11 +197,7 @@ def _together(port: int, tokens: int, number: int, *, marked: bool, seed: int) -
         with _ask(port, tokens, watermark=marked, seed=seed + place) as answer:
             steps.append(sum(line.startswith(b'data: {"step"') for line in answer))
 
-    threads = [threading.Thread(target=read, args=(place,)) for place in range(number)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(number, read)
     return sum(steps)
 
 
@@ -234,6 +207,11 @@ def model_worker(process: int) -> int:
         if one != process and "libtorch" in Path(f"/proc/{one}/maps").read_text():
             return one
     raise SystemExit("no process of the service has loaded torch")
+
+
+def cpu_seconds(process: int) -> float:
+    """Processor time of a process and of those that it started (Linux), whatever else the machine does meanwhile."""
+    return sum(map(running_seconds, family(process)))
 
 
 def running_seconds(process: int) -> float:

@@ -9,9 +9,8 @@ from functools import partial
 from unittest.mock import patch
 
 import numpy as np
-from jaxtyping import Int
 
-from corpus import bench_key
+from common import bench_key, edited, print_header, print_row, random_key, simulated
 from dgmark.detection import edit_test
 from dgmark.detection.detector import KeyTest
 from dgmark.detection.edit_test import aligned_test
@@ -19,7 +18,6 @@ from dgmark.detection.importance_sampling import DeterministicDraws
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.spans import find_spans
 from dgmark.watermark.key import WatermarkKey
-from scoring import random_key
 
 TEXTS = 150
 RATES = (1e-2, 1e-4, 1e-5, 1e-6, 1e-8)
@@ -38,24 +36,13 @@ UNMARKED = 300
 SETS_OF_DRAWS = 8
 
 
-def simulated(key: WatermarkKey, tokens: int, match_rate: float, rng: np.random.Generator) -> Int[np.ndarray, " n"]:
-    """Draw ids that match with this probability (.5: unmarked), from 900 words with a power law."""
-    words = rng.permutation(np.arange(300, 8000))[:900]
-    groups, weights = key.tables.groups_in(words, 0), 1 / np.arange(16, 916)
-    shares = [np.where(groups == group, weights, 0) / weights[groups == group].sum() for group in (0, 1)]
-    wanted = (np.arange(tokens) + (rng.random(tokens) >= match_rate)) % 2
-    return np.array([rng.choice(words, p=shares[group]) for group in wanted])
-
-
 def texts(tokens: int, match_rate: float, deleted: float, replaced: float) -> Iterator[tuple[WatermarkKey, ScoredIds]]:
     """Yield each text of one cell, with its key."""
     spec = bench_key().spec
     for number in range(TEXTS):
         rng = np.random.default_rng([3, number, tokens])
         key = random_key(spec, number)
-        ids = simulated(key, tokens, match_rate, rng)
-        ids = np.where(rng.random(tokens) < replaced, rng.integers(300, 8000, tokens), ids)
-        ids = ids[rng.random(tokens) >= deleted]
+        ids = edited(simulated(key, tokens, match_rate, rng), deleted, replaced, rng)
         yield key, ScoredIds(ids, np.arange(len(ids)))
 
 
@@ -80,12 +67,10 @@ def draws() -> None:
 
 def main() -> None:
     """Print the tables."""
-    print("| tokens | match rate | deleted | replaced | " + " | ".join(f"{rate:g}" for rate in RATES) + " |")
-    print("|---|---|---|---|" + "---|" * len(RATES))
+    print_header(["tokens", "match rate", "deleted", "replaced", *(f"{rate:g}" for rate in RATES)])
     for cell in CELLS:
         p = np.array([KeyTest(key).score(text).p_value for key, text in texts(*cell)])
-        found = " | ".join(f"{np.mean(p <= rate):.2f}" for rate in RATES)
-        print("| " + " | ".join(f"{value:g}" for value in cell) + f" | {found} |", flush=True)
+        print_row([*(f"{value:g}" for value in cell), *(f"{np.mean(p <= rate):.2f}" for rate in RATES)])
     draws()
     reported = {0.3: 0, 0.1: 0, 0.02: 0}
     spec = bench_key().spec

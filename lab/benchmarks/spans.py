@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from corpus import RUNS
+from common import RUNS, print_header, print_row
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.spans import find_spans
@@ -32,7 +32,7 @@ def main() -> None:
     human = [np.array(ids[:LENGTH]) for ids in load_tokenizer().encode_batch([row["text"] for row in rows])]
     human = [ids for ids in human if len(ids) == LENGTH]
     print(f"{len(human)} human passages of {LENGTH} tokens, {TRIALS} trials a cell\n")
-    print("| rate | marked share | found | overlap | spans without marked text |\n|---|---|---|---|---|")
+    print_header(["rate", "marked share", "found", "overlap", "spans without marked text"])
     for fpr in (1e-2, 1e-4):
         rng = np.random.default_rng(0)
         for share in (0.1, 0.25, 0.5):
@@ -41,7 +41,7 @@ def main() -> None:
                 for n in range(min(TRIALS, len(marked)))
             ]
             found, overlap, wrong = np.array(cells).T
-            print(f"| {fpr:g} | {share:g} | {found.mean():.2f} | {overlap.mean():.2f} | {int(wrong.sum())} |")
+            print_row([f"{fpr:g}", share, f"{found.mean():.2f}", f"{overlap.mean():.2f}", int(wrong.sum())])
 
 
 def trial(

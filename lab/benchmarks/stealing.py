@@ -13,11 +13,15 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float, Int
 
-from corpus import RUNS
+from common import RUNS, builtin_prompts, print_header, print_row
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
+from dgmark.decode import DecodeConfig, Matching
+from dgmark.decode import decode as run
 from dgmark.detection.detector import Detector
+from dgmark.models.load import load_model
 from dgmark.watermark.groups import SECRET_BYTES, WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.attacks import edits
@@ -115,10 +119,10 @@ def real_table(
     detects = partial(_is_detected, detector, tokenizer)
     words = _whole_words(tokenizer)
     table = key.tables.table()[None]
-    header("texts", ["mass", "mass, cut", *_titles("forged", FORGED), *_titles("scrubbed", SCRUBBED)])
+    print_header(["texts", "mass", "mass, cut", *_titles("forged", FORGED), *_titles("scrubbed", SCRUBBED)])
     anything = partial(_replace_any, law=law)
     forged = _rates(detects, [anything], hosts, FORGED, True)
-    print(table_row("random edits", ["", "", *forged, *_rates(detects, [anything], test, SCRUBBED, False)]), flush=True)
+    print_row(["random edits", "", "", *forged, *_rates(detects, [anything], test, SCRUBBED, False)])
     joinable = _joinable(tokenizer)
     for number in (*REAL, len(train)):
         known, blind = [], []
@@ -131,7 +135,7 @@ def real_table(
         forged = _rates(detects, [partial(_forge, each, law * words, joinable) for each in blind], hosts, FORGED, True)
         scrubbed = _rates(detects, [partial(_scrub, each, law) for each in blind], test, SCRUBBED, False)
         masses = [np.mean([recovered_mass(each, table, own_law) for each in estimates]) for estimates in (known, blind)]
-        print(table_row(f"{number:,}", [*(f"{mass:.3f}" for mass in masses), *forged, *scrubbed]), flush=True)
+        print_row([f"{number:,}", *(f"{mass:.3f}" for mass in masses), *forged, *scrubbed])
     keys = [_key(key.spec, 0, 0, seed).tables.table()[None] for seed in range(50)]
     control = steal(unmarked[::2], key.spec.table_size)
     controls = [recovered_mass(control, other, law_of(unmarked[1::2])) for other in keys]
@@ -195,7 +199,7 @@ def recovery_table(spec: WatermarkSpec, law: Law, held_out: Law) -> None:
         (f"code {CODE}", 0, CODE),
     ]
     print(f"SIMULATED, {LENGTH} tokens a text, mean of 3 keys; code: in brackets, share of the code's residues found\n")
-    header("texts", [f"{name}, q = {match}" for match in (0.94, 0.75) for name, _, _ in kinds])
+    print_header(["texts", *(f"{name}, q = {match}" for match in (0.94, 0.75) for name, _, _ in kinds)])
     for number in SIMULATED:
         cells = []
         for match in (0.94, 0.75):
@@ -205,7 +209,7 @@ def recovery_table(spec: WatermarkSpec, law: Law, held_out: Law) -> None:
                 results = [_recovery(key, law, held_out, number, match, ignore) for key in keys]
                 shown = f"{np.mean([mass for mass, _ in results]):.3f}"
                 cells.append(shown + (f" ({np.mean([share for _, share in results]):.2f})" if code else ""))
-        print(table_row(f"{number:,}", cells), flush=True)
+        print_row([f"{number:,}", *cells])
     print()
 
 
@@ -253,7 +257,7 @@ def simulated_table(
     """Print forging on human texts and scrubbing of simulated ones, with and without rotation; scored as ids."""
     hosts = hosts[:20]
     print(f"SIMULATED, q = {match}: {len(hosts)} human texts to forge on, as many simulated to scrub; scored as ids\n")
-    header("texts", ["key", *_titles("forged", FORGED[::2]), *_titles("scrubbed", SCRUBBED[::2])])
+    print_header(["texts", "key", *_titles("forged", FORGED[::2]), *_titles("scrubbed", SCRUBBED[::2])])
     for rotation in rotations:
         key = _key(spec, rotation, 0, 0)
         # tokens are only replaced; without rotation a forger takes the closest phase
@@ -266,14 +270,14 @@ def simulated_table(
 
         anything = [partial(_replace_any, law=law)]
         forged = _rates(detects, anything, hosts, FORGED[::2], True)
-        print(table_row("random edits", [kind, *forged, *_rates(detects, anything, test, SCRUBBED[::2], False)]))
+        print_row(["random edits", kind, *forged, *_rates(detects, anything, test, SCRUBBED[::2], False)])
         for number in SIMULATED[2:-1]:
             at = simulate_counts(key, law, number, LENGTH, match, np.random.default_rng([3, number]))
             estimate = _estimate(key, at, rotation)
             forging: list[Edit] = [partial(_forge, estimate, law, _everywhere)]
             forged = _rates(detects, forging, hosts, FORGED[::2], True)
             scrubbed = _rates(detects, [partial(_scrub, estimate, law)], test, SCRUBBED[::2], False)
-            print(table_row(f"{number:,}", [kind, *forged, *scrubbed]), flush=True)
+            print_row([f"{number:,}", kind, *forged, *scrubbed])
     print()
 
 
@@ -286,48 +290,30 @@ def _everywhere(ids: Ids) -> Bool[np.ndarray, " n"]:
 
 def steered_table(key: WatermarkKey, train: list[Ids], texts: int) -> None:
     """Print whether texts that the built-in model decodes with groups stolen from real texts pass as the key's."""
-    import torch
-    from torch import Tensor
-
-    from dgmark.decode import DecodeConfig
-    from dgmark.decode import decode as run
-    from dgmark.models.load import load_model
-    from dgmark_lab.experiments.prompt_sets import BUILTIN_PROMPTS
-
     model = load_model()
-    prompts = [json.loads(line)["prompt"] for line in BUILTIN_PROMPTS.read_text().splitlines()]
-    ids = [model.tokenizer.encode(prompt)[-16:] for prompt in prompts]
+    ids = [model.tokenizer.encode(prompt)[-16:] for prompt in builtin_prompts()]
     batch = torch.tensor([each for each in ids if len(each) == 16][:texts])
     config = DecodeConfig.of(model, length=LENGTH, cache="dual")
     detector = Detector(key)
-    header("texts", ["match ratio", "watermarked"])
+    print_header(["texts", "match ratio", "watermarked"])
     for number in (1, 10, 100):
         estimate = steal(train[:number], key.spec.table_size)
-        even = torch.tensor(estimate.belief[0].argmax(axis=-1))
-        sure = torch.tensor(estimate.belief[0].max(axis=-1) > 0.5 + 1e-6)
-
-        def stolen(tokens: Tensor, at: Tensor, even: Tensor = even, sure: Tensor = sure) -> Tensor:
-            return (even[tokens] == at % 2) & sure[tokens]
-
-        responses = run(model, batch, config, stolen, list(range(texts)))
+        responses = run(model, batch, config, believed(estimate), list(range(texts)))
         detections = [detector.detect(model.tokenizer.decode(response.token_ids)) for response in responses]
         ratio = np.mean([each.green_fraction for each in detections])
         passed = sum(each.verdict == "watermarked" for each in detections)
-        print(table_row(f"{number}", [f"{ratio:.3f}", f"{passed} of {len(detections)}"]), flush=True)
+        print_row([f"{number}", f"{ratio:.3f}", f"{passed} of {len(detections)}"])
+
+
+def believed(estimate: Estimate) -> Matching:
+    """The matching set of a forger: the tokens that by the estimate match a position."""
+    likelier = torch.tensor(estimate.belief[0].argmax(axis=-1))
+    sure = torch.tensor(estimate.belief[0].max(axis=-1) > 0.5 + 1e-6)
+    return lambda tokens, at: (likelier[tokens] == at % 2) & sure[tokens]
 
 
 def _titles(name: str, budgets: Sequence[float]) -> list[str]:
     return [f"{name} {budget:g}" for budget in budgets]
-
-
-def header(first: str, titles: list[str]) -> None:
-    """Print the head of a table."""
-    print(f"| {first} | " + " | ".join(titles) + " |\n|---|" + "---|" * len(titles))
-
-
-def table_row(first: str, cells: list[str]) -> str:
-    """Return a row of a table."""
-    return f"| {first} | " + " | ".join(cells) + " |"
 
 
 if __name__ == "__main__":

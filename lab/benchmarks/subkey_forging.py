@@ -8,22 +8,32 @@ confuse them with these. `texts 64 shared` makes responses of one sub-key; `shar
 their number, and scores each forged text under keys of several N.
 """
 
+import json
 import sys
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import torch
 from jaxtyping import Int
 
-from corpus import RUNS
+from common import RUNS, builtin_prompts, print_header, print_row
+from dgmark import load_model
+from dgmark.checkpoint.tokenizer import load_tokenizer
+from dgmark.decode import DecodeConfig, decode
+from dgmark.decode.generation import generations
+from dgmark.decode.prompts import Prepared, Request
 from dgmark.detection.detector import DEFAULT_FPR, Detector, KeyTest
 from dgmark.detection.reader import ScoredIds
+from dgmark.watermark.groups import SECRET_BYTES
+from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.attacks.clustering import Thief, leanings
 from dgmark_lab.attacks.stealing import Estimate, steal
-from stealing import header, table_row
-from subkey_texts import make_texts, prompts, public_key, stored
+from stealing import believed
 
-SIZE = 8192
+MODEL, BATCH, SIZE = "storyteller", 32, 8192
 SUBKEYS, DRAWN, FIRST = 4096, 1000, 100
 STOLEN_LENGTH, FORGED_LENGTH = 128, 256
 FORGED, TARGETS = 16, 4
@@ -62,16 +72,49 @@ def wanted() -> list[int]:
     return sorted(repeated, key=lambda n: (early[subkeys[n]] < 2, -times[subkeys[n]], subkeys[n], n))
 
 
-def stolen(store: Path) -> dict[int, Ids]:
-    """The responses made so far, of one length."""
-    return {n: ids[:STOLEN_LENGTH] for n, ids in stored(store).items()}
+def public_key(subkeys: int) -> WatermarkKey:
+    """A key from a public seed: it protects nothing. All such keys have one secret.
+
+    The sub-keys of a smaller N are the first of a larger one, so texts of them are texts of both.
+    """
+    secret = np.random.default_rng([20, 1]).bytes(SECRET_BYTES)
+    return replace(WatermarkKey.generate(MODEL, code_length=0, subkeys=subkeys), key_id="forging", secret=secret)
+
+
+def make_texts(store: Path, subkeys: Sequence[tuple[int, int]], length: int) -> None:
+    """Make the texts that are missing, at the model's default settings with `cache="dual"`.
+
+    Args:
+        store: the file of texts.
+        subkeys: number of each text, which is its seed too, and its sub-key.
+        length: tokens of each text.
+    """
+    loaded, key, prompted, before = load_model(MODEL), public_key(65_536), builtin_prompts(), stored(store)
+    config = DecodeConfig.of(loaded, length=length, cache="dual")
+    missing = [each for each in subkeys if each[0] not in before]
+    store.parent.mkdir(exist_ok=True)
+    for begin in range(0, len(missing), BATCH):
+        some = missing[begin : begin + BATCH]
+        requests = [Request(prompted[n % len(prompted)], n, key.subkey(subkey)) for n, subkey in some]
+        prepared = Prepared.of(loaded, requests, config, pad=True, batch_size=BATCH)
+        with store.open("a") as file:
+            for (n, subkey), made in zip(some, generations(prepared, range(len(some))), strict=True):
+                file.write(json.dumps({"response": n, "subkey": subkey, "text": made.text}) + "\n")
+        print(f"{store.name}: {begin + len(some)} of {len(missing)}", flush=True)
+
+
+def stored(store: Path) -> dict[int, Ids]:
+    """The texts made so far, by number, as token ids read back from them, of one length."""
+    rows = [json.loads(line) for line in store.read_text().splitlines()] if store.exists() else []
+    tokenizer = load_tokenizer(MODEL)
+    return {row["response"]: np.array(tokenizer.encode(row["text"]))[:STOLEN_LENGTH] for row in rows}
 
 
 def forging_table(rows: list[str]) -> None:
     """Print whether texts that the model decodes with stolen groups pass as the key's, by what the thief saw."""
-    texts, subkeys = stolen(STORE), drawn()
-    detector = Detector(public_key("storyteller", SUBKEYS))
-    header("responses", ["thief", "his groups", "match ratio", "called watermarked"])
+    texts, subkeys = stored(STORE), drawn()
+    detector = Detector(public_key(SUBKEYS))
+    print_header(["responses", "thief", "his groups", "match ratio", "called watermarked"])
     for row in rows:
         kind, groups = groups_of(row, texts)
         right = sum(len({subkeys[n] for n in group}) == 1 for group in groups)
@@ -80,7 +123,7 @@ def forging_table(rows: list[str]) -> None:
         found = [detector.detect(text) for text in forged(estimates)]
         passed = sum(each.verdict == "watermarked" for each in found)
         ratio = np.mean([each.green_fraction for each in found])
-        print(table_row(row, [kind, sizes, f"{ratio:.3f}", f"{passed} of {len(found)}"]), flush=True)
+        print_row([row, kind, sizes, f"{ratio:.3f}", f"{passed} of {len(found)}"])
 
 
 def shared_table() -> None:
@@ -88,16 +131,16 @@ def shared_table() -> None:
 
     Up to four groups of so many responses, disjoint, each for as many of the forged texts.
     """
-    texts = list(stolen(SHARED).values())
-    keys = [public_key("storyteller", number) for number in SCORED_UNDER[1:]]
+    texts = list(stored(SHARED).values())
+    keys = [public_key(number) for number in SCORED_UNDER[1:]]
     detectors = [Detector(keys[0].subkey(0)), *(Detector(key) for key in keys)]
-    header("responses of one sub-key", ["match ratio", *(f"N = {number:,}" for number in SCORED_UNDER)])
+    print_header(["responses of one sub-key", "match ratio", *(f"N = {number:,}" for number in SCORED_UNDER)])
     for size in GROUPS:
         groups = [texts[begin : begin + size] for begin in range(0, TARGETS * size, size)]
         written = forged([steal(group, SIZE) for group in groups if len(group) == size])
         ratio = np.mean([detectors[0].detect(text).green_fraction for text in written])
         passed = [sum(each.detect(text).verdict == "watermarked" for text in written) for each in detectors]
-        print(table_row(f"{size}", [f"{ratio:.3f}", *(f"{count} of {len(written)}" for count in passed)]), flush=True)
+        print_row([f"{size}", f"{ratio:.3f}", *(f"{count} of {len(written)}" for count in passed)])
 
 
 def groups_of(row: str, texts: dict[int, Ids]) -> tuple[str, list[list[int]]]:
@@ -120,8 +163,8 @@ def found_table() -> None:
 
     For fewer sub-keys the p-value of the response's own one is multiplied by their number.
     """
-    key, texts, subkeys = public_key("storyteller", SUBKEYS), stolen(STORE), drawn()
-    header("tokens", [f"N = {number:,}" for number in FEWER] + [f"N = {SUBKEYS:,}", "payload right"])
+    key, texts, subkeys = public_key(SUBKEYS), stored(STORE), drawn()
+    print_header(["tokens", *(f"N = {number:,}" for number in (*FEWER, SUBKEYS)), "payload right"])
     for tokens in SCORED:
         some = {n: ScoredIds(ids[:tokens], np.arange(tokens)) for n, ids in texts.items() if len(ids) >= tokens}
         alone = np.array([KeyTest(key.subkey(subkeys[n])).score(scored).p_value for n, scored in some.items()])
@@ -130,32 +173,19 @@ def found_table() -> None:
         right = sum(one.subkey == subkeys[n] for n, one in marked.items())
         shares = [f"{np.mean(alone * number <= DEFAULT_FPR):.2f}" for number in FEWER]
         cells = [*shares, f"{len(marked) / len(some):.2f}", f"{right} of {len(marked)}"]
-        print(table_row(f"{tokens} ({len(some)} texts)", cells), flush=True)
+        print_row([f"{tokens} ({len(some)} texts)", *cells])
 
 
 def forged(estimates: list[Estimate]) -> list[str]:
     """Texts that the model writes with these estimates in turn."""
-    import torch
-    from torch import Tensor
-
-    import dgmark
-    from dgmark.decode import DecodeConfig
-    from dgmark.decode import decode as run
-
-    model = dgmark.load_model("storyteller")
-    ids = [model.tokenizer.encode(prompt)[-16:] for prompt in prompts()]
+    model = load_model(MODEL)
+    ids = [model.tokenizer.encode(prompt)[-16:] for prompt in builtin_prompts()]
     batch = torch.tensor([each for each in ids if len(each) == 16][:FORGED])
     config = DecodeConfig.of(model, length=FORGED_LENGTH, cache="dual")
     written = []
     for place, estimate in enumerate(estimates):
-        likelier = torch.tensor(estimate.belief[0].argmax(axis=-1))
-        sure = torch.tensor(estimate.belief[0].max(axis=-1) > 0.5 + 1e-6)
-
-        def believed(tokens: Tensor, at: Tensor, likelier: Tensor = likelier, sure: Tensor = sure) -> Tensor:
-            return (likelier[tokens] == at % 2) & sure[tokens]
-
         rows = list(range(place, FORGED, len(estimates)))
-        responses = run(model, batch[rows], config, believed, rows)
+        responses = decode(model, batch[rows], config, believed(estimate), rows)
         written += [model.tokenizer.decode(response.token_ids) for response in responses]
     return written
 

@@ -1,6 +1,6 @@
 """Measure what a thief learns of a key with sub-keys from SIMULATED responses, and whether an outsider sees the mark.
 
-Run `python benchmarks/subkey_theft.py HUMAN.jsonl`, or with `theft`, `outsider` or `suspicion` for one of the tables.
+Run `python benchmarks/subkey_theft.py HUMAN.jsonl`, or with `sizes`, `theft` or `outsider` for one of the tables.
 Tokens are drawn from the law of human text, and each position matches the response's sub-key with a fixed probability.
 A thief who does not cluster counts over all responses; one who clusters finds first which of them share a sub-key, and
 forges with the largest group; one who is told knows. The detector has its default settings.
@@ -9,13 +9,13 @@ forges with the largest group; one who is told knows. The detector has its defau
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import erfc, exp, factorial
+from math import exp, factorial
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float, Int, Int8, UInt8
 
-from corpus import bench_key
+from common import bench_key, print_header, print_row, random_key
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.detection.detector import KeyTest
 from dgmark.detection.reader import ScoredIds
@@ -23,8 +23,7 @@ from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.attacks.clustering import Thief, leanings
 from dgmark_lab.attacks.simulation import simulate_responses, simulate_texts
 from dgmark_lab.attacks.stealing import Estimate, forge, recovered_mass, scrub, steal
-from scoring import random_key
-from stealing import header, human_texts, law_of, table_row
+from stealing import human_texts, law_of
 
 SUBKEYS, RESPONSES, TOLD = (1, 64, 1024, 4096), (10, 100, 1000, 10_000), 100_000
 LENGTH, HOSTS, MATCH_RATES = 256, 20, (0.94, 0.74)
@@ -32,7 +31,7 @@ FORGED, SCRUBBED = (0.2, 0.3), 0.4
 CELLS = [*(f"forged {budget}" for budget in FORGED), f"scrubbed {SCRUBBED}"]
 # texts that the thief compares pair by pair: enough for some of each sub-key
 SEEDS = 1000
-TABLES = ("sizes", "theft", "outsider", "suspicion")
+TABLES = ("sizes", "theft", "outsider")
 SIZES, ALL_SUBKEYS = (2, 3, 5, 10, 30), (16, 64, 256, 1024, 4096, 65_536)
 Ids = Int[np.ndarray, " _"]
 Law = Float[np.ndarray, " vocab"]
@@ -40,8 +39,6 @@ Leaning = Int8[np.ndarray, "texts vocab"]
 Dice = np.random.Generator
 # an outsider
 SEEN, TRIALS, PERMUTED, LEVEL = (3, 10, 100, 1000), 20, 199, 0.05
-# forgery that shows: an honest text may hold so many responses
-SUSPECTED, HONEST, SUSPICIOUS, ALLOWED, DRAWN = (16, 64, 1024), 20, 1e-3, 4, 20
 
 
 def main() -> None:
@@ -64,8 +61,6 @@ def main() -> None:
             theft_table(args.subkeys or SUBKEYS, args.responses or RESPONSES, law, law_of(human[::2]), hosts, match)
         if "outsider" in tables:
             outsider_table(law, match)
-        if "suspicion" in tables:
-            suspicion_table(law, hosts, match)
 
 
 def key_of(subkeys: int) -> WatermarkKey:
@@ -83,9 +78,9 @@ def groups_of(key: WatermarkKey, subkey: int) -> UInt8[np.ndarray, "1 vocab"]:
 
 def sizes_table() -> None:
     """Print after how many responses some sub-key has marked so many of them, as often as not."""
-    header("sub-keys", [f"{size} responses" for size in SIZES])
+    print_header(["sub-keys", *(f"{size} responses" for size in SIZES)])
     for subkeys in ALL_SUBKEYS:
-        print(table_row(f"{subkeys:,}", [f"{responses_until(size, subkeys):,}" for size in SIZES]))
+        print_row([f"{subkeys:,}", *(f"{responses_until(size, subkeys):,}" for size in SIZES)])
     print()
 
 
@@ -139,7 +134,7 @@ def theft_table(
     print(
         f"SIMULATED, q = {match}, {LENGTH} tokens a response; {len(hosts)} human texts to forge on, as many to scrub\n"
     )
-    header("sub-keys", ["responses", "clusters", "largest", "of one sub-key", "mass", *CELLS])
+    print_header(["sub-keys", "responses", "clusters", "largest", "of one sub-key", "mass", *CELLS])
     for number in subkeys:
         key = key_of(number)
         rng = np.random.default_rng([20, number])
@@ -149,10 +144,10 @@ def theft_table(
             for kind in ("none", "found") if number > 1 else ("none",):
                 loot = loot_of(kind, key, ids[:count], match)
                 cells = thief_cells(key, loot, numbers, fresh, law, held_out, hosts)
-                print(table_row(f"{number:,}", [f"{count:,}", "-" if kind == "none" else kind, *cells]), flush=True)
+                print_row([f"{number:,}", f"{count:,}", "-" if kind == "none" else kind, *cells])
         if number > 1:
             cells = told_cells(key, law, held_out, hosts, match, rng)
-            print(table_row(f"{number:,}", [f"{TOLD:,}", "told", *cells]), flush=True)
+            print_row([f"{number:,}", f"{TOLD:,}", "told", *cells])
     print()
 
 
@@ -214,7 +209,7 @@ def outsider_table(law: Law, match: float) -> None:
     print(
         f"SIMULATED, q = {match}: share of {TRIALS} trials with p <= .05, from so many responses and as many unmarked\n"
     )
-    header("sub-keys", ["seen in", *(f"{count:,} responses" for count in SEEN)])
+    print_header(["sub-keys", "seen in", *(f"{count:,} responses" for count in SEEN)])
     for name, subkeys, rate in (("unmarked", 1, 0.5), ("1", 1, match), ("4,096", 4096, match)):
         key, p = key_of(subkeys), []
         for trial in range(TRIALS):
@@ -223,7 +218,7 @@ def outsider_table(law: Law, match: float) -> None:
             marked, unmarked = (leanings(list(each), 8192) for each in (theirs, ours))
             p.append([[test(marked[:count], unmarked[:count], rng) for count in SEEN] for test in OUTSIDERS.values()])
         for test, shares in zip(OUTSIDERS, (np.array(p) <= LEVEL).mean(axis=0), strict=True):
-            print(table_row(name, [test, *(f"{share:.2f}" for share in shares)]), flush=True)
+            print_row([name, test, *(f"{share:.2f}" for share in shares)])
     print()
 
 
@@ -255,87 +250,6 @@ OUTSIDERS: dict[str, Callable[[Leaning, Leaning, Dice], float]] = {
     "counts by position": by_position,
     "repeats in a response": by_repeats,
 }
-
-
-# --- forgery that shows ---
-
-
-def suspicion_table(law: Law, hosts: list[Ids], match: float) -> None:
-    """Print how often a text fits too many other sub-keys a little, for honest texts and for forged ones."""
-    print(f"SIMULATED, q = {match}: share called watermarked / share with p <= {SUSPICIOUS} of {HONEST} texts\n")
-    header("texts", [f"N = {subkeys:,}" for subkeys in SUSPECTED])
-    cells: dict[str, list[str]] = {}
-    for subkeys in SUSPECTED:
-        key, rng = key_of(subkeys), np.random.default_rng([22, subkeys])
-        for name, some in {**honest_texts(key, law, hosts, match, rng), **forged_texts(key, law, match, rng)}.items():
-            found = np.mean([is_found(key, ids) for ids in some])
-            shown = np.mean([suspicion(key, ids, rng) <= SUSPICIOUS for ids in some])
-            cells.setdefault(name, []).append(f"{found:.2f} / {shown:.2f}")
-    for name, row in cells.items():
-        print(table_row(name, row))
-    print()
-
-
-def suspicion(key: WatermarkKey, ids: Ids, rng: Dice) -> float:
-    """The p-value of a text's match with all sub-keys but the best few, as a whole.
-
-    A text that was made without the key, or with one sub-key of it, is independent of the groups of all others. So the
-    squared z-scores of these have the law that random groups give them, which is drawn here. The best few are left out
-    of both, as an honest text may hold several responses.
-    """
-    tokens = np.flatnonzero(leaning := leanings([ids], 8192)[0])
-    weights = leaning[tokens] / np.sqrt(np.square(leaning[tokens], dtype=np.float64).sum())
-    groups = np.concatenate([part for _, part in key.subkeys.stretches(tokens)], axis=1)
-    statistics = [_without_best(weights @ (1.0 - 2 * groups))]
-    for _ in range(DRAWN):
-        random = rng.integers(0, 2, (len(tokens), key.spec.subkeys), dtype=np.int8)
-        statistics.append(_without_best(weights @ (1.0 - 2 * random)))
-    drawn = np.array(statistics[1:])
-    # the sum over many sub-keys is close to normal, so few draws give its mean and spread
-    return float(0.5 * erfc((statistics[0] - drawn.mean()) / drawn.std() / np.sqrt(2)))
-
-
-def _without_best(z: Float[np.ndarray, " subkeys"]) -> float:
-    return float(np.sort(np.square(z))[:-ALLOWED].sum())
-
-
-def honest_texts(key: WatermarkKey, law: Law, hosts: list[Ids], match: float, rng: Dice) -> dict[str, list[Ids]]:
-    """Texts that nobody forged."""
-    marked = list(simulate_responses(key, law, HONEST, LENGTH, match, rng)[0])
-    others = list(simulate_responses(key, law, HONEST, LENGTH, match, rng)[0])
-    human = [hosts[n % len(hosts)] for n in range(HONEST)]
-    half = LENGTH // 2
-    return {
-        "human": human,
-        "one response": marked,
-        "10 % deleted": [ids[rng.random(len(ids)) >= 0.1] for ids in marked],
-        "20 % replaced": [
-            np.where(rng.random(len(ids)) < 0.2, rng.permutation(other), ids)
-            for ids, other in zip(marked, human, strict=True)
-        ],
-        "half of it human": [
-            np.concatenate([ids[:half], other[:half]]) for ids, other in zip(marked, human, strict=True)
-        ],
-        "two responses pasted": [
-            np.concatenate([ids[:half], other[:half]]) for ids, other in zip(marked, others, strict=True)
-        ],
-    }
-
-
-def forged_texts(key: WatermarkKey, law: Law, match: float, rng: Dice) -> dict[str, list[Ids]]:
-    """Texts whose every token a forger drew from those that he believes to match."""
-    made = {}
-    for count in (10, 100, 1000):
-        ids, _ = simulate_responses(key, law, count, LENGTH, match, rng)
-        for kind in ("none", "found"):
-            loot = loot_of(kind, key, ids, match)
-            belief = loot.estimate(loot.groups[0]).belief[0]
-            chances = np.where(belief > 0.5 + 1e-6, law[:, None], 1e-12 * law[:, None])
-            chances /= chances.sum(axis=0)
-            places = [rng.choice(len(law), (HONEST, LENGTH // 2), p=chances[:, parity]) for parity in (0, 1)]
-            texts = np.stack(places, axis=2).reshape(HONEST, LENGTH)
-            made[f"forged after {count:,}, " + ("clusters" if kind == "found" else "all together")] = list(texts)
-    return made
 
 
 if __name__ == "__main__":

@@ -1,28 +1,30 @@
 """Measure what sub-keys cost: processor time and memory of a scan, and the marks of simulated texts still found.
 
-Run `python benchmarks/subkeys.py`, or with `cost`, `power`, `choice` or `payload` for one of the tables. One core.
-Texts are those of `simulated.py`; each has its own key and sub-key. N = 1 is one sub-key, tested alone.
+Run `python benchmarks/subkeys.py`, or with `cost`, `power`, `choice` or `payload` for some of the tables, or with
+`models KEY.json MARKED.jsonl`, rows of `dgmark generate` and their key, for marks of real texts. One core.
+The other texts are simulated; each has its own key and sub-key. N = 1 is one sub-key, tested alone.
 """
 
+import json
 import sys
 import time
 import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from statistics import median
 
 import numpy as np
 from jaxtyping import Int
 
-from corpus import bench_key
+from common import bench_key, edited, print_header, print_row, random_key, simulated
+from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.detection.detector import KeyTest
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.result import Mode
 from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
-from scoring import random_key
-from simulated import simulated
 
 SUBKEYS = (1, 16, 64, 256, 1024, 4096)
 TEXTS = 60
@@ -36,6 +38,8 @@ EDITS = ((0.0, 0.0), (0.1, 0.0), (0.0, 0.2))
 PAYLOAD_TEXTS, PAYLOAD_LENGTHS, PAYLOADS = 60, (256, 400), (2**12, 2**16)
 SURE = 0.9
 PAYLOAD_EDITS = ((0.0, 0.0), (0.0, 0.1), (0.1, 0.0))
+# for real texts
+MODEL_SUBKEYS, MODEL_LENGTHS = (1, 16, 256, 1024, 4096, 65_536), (64, 100, 128, 200, 256)
 # a vocabulary of the size of LLaDA's, for time and memory
 VOCABULARY = 126_464
 ROUNDS = 9
@@ -43,8 +47,7 @@ ROUNDS = 9
 
 def cost() -> None:
     """Print processor time and memory of one text of 256 tokens, unmarked and marked."""
-    print("| sub-keys | intact, unmarked | intact, marked | auto, unmarked | auto, 5 % cut out | memory |")
-    print("|---|---|---|---|---|---|")
+    print_header(["sub-keys", "intact, unmarked", "intact, marked", "auto, unmarked", "auto, 5 % cut out", "memory"])
     for number in (*SUBKEYS, 65_536):
         key = random_key(replace(bench_key().spec, subkeys=number, table_size=VOCABULARY), 1)
         rng = np.random.default_rng(0)
@@ -55,12 +58,7 @@ def cost() -> None:
             *(milliseconds(key, "intact", ids) for ids in (plain, marked)),
             *(milliseconds(key, "auto", ids) for ids in (plain, cut)),
         ]
-        print(
-            f"| {number:,} | "
-            + " | ".join(f"{each:.0f} ms" for each in took)
-            + f" | {_megabytes(key, plain):.0f} MB |",
-            flush=True,
-        )
+        print_row([f"{number:,}", *(f"{each:.0f} ms" for each in took), f"{_megabytes(key, plain):.0f} MB"])
 
 
 def milliseconds(key: WatermarkKey, mode: Mode, ids: Int[np.ndarray, " n"]) -> float:
@@ -84,28 +82,27 @@ def _megabytes(key: WatermarkKey, ids: Int[np.ndarray, " n"]) -> float:
 
 def power() -> None:
     """Print the share of marks found at the rate for each number of sub-keys, and of payloads that are right."""
-    print("| tokens | match rate | deleted | replaced | " + " | ".join(f"N = {n:,}" for n in SUBKEYS) + " | payload |")
-    print("|---|---|---|---|" + "---|" * (len(SUBKEYS) + 1))
+    print_header(["tokens", "match rate", "deleted", "replaced", *(f"N = {n:,}" for n in SUBKEYS), "payload"])
     for match_rate in MATCH_RATES:
         for deleted, replaced in EDITS:
             for tokens in LENGTHS:
                 each = np.array(
                     [_found(number, tokens, match_rate, SUBKEYS, deleted, replaced) for number in range(TEXTS)]
                 )
-                shares = " | ".join(f"{share:.2f}" for share in each[:, :-1].mean(axis=0))
+                shares = [f"{share:.2f}" for share in each[:, :-1].mean(axis=0)]
                 payload = f"{each[:, -1].sum()} of {each[:, -2].sum()}"
-                print(f"| {tokens} | {match_rate} | {deleted:g} | {replaced:g} | {shares} | {payload} |", flush=True)
+                print_row([tokens, match_rate, deleted, replaced, *shares, payload])
 
 
 def choice() -> None:
     """Print the share of unedited marks found over more texts, each less that of one."""
     texts, tokens, match_rate = CHOICE
     each = np.array([_found(number, tokens, match_rate, CHOICES) for number in range(texts)])[:, :-1]
-    print("| sub-keys | found | less than one sub-key finds |\n|---|---|---|")
+    print_header(["sub-keys", "found", "less than one sub-key finds"])
     for number, found in zip(CHOICES, each.T, strict=True):
         missed = each[:, 0] & ~found
         error = missed.std() / np.sqrt(texts)
-        print(f"| {number} | {found.mean():.3f} | {(each[:, 0].mean() - found.mean()):.3f} +- {error:.3f} |")
+        print_row([number, f"{found.mean():.3f}", f"{(each[:, 0].mean() - found.mean()):.3f} +- {error:.3f}"])
 
 
 def _found(
@@ -125,9 +122,7 @@ def _found(
     rng = np.random.default_rng([5, number, tokens])
     keys = [random_key(replace(_spec(), subkeys=subkeys), number) for subkeys in numbers[1:]]
     subkey = int(rng.integers(numbers[1]))
-    ids = simulated(keys[-1].subkey(subkey), tokens, match_rate, rng)
-    ids = np.where(rng.random(tokens) < replaced, rng.integers(300, 8000, tokens), ids)
-    ids = ids[rng.random(tokens) >= deleted]
+    ids = edited(simulated(keys[-1].subkey(subkey), tokens, match_rate, rng), deleted, replaced, rng)
     scored = ScoredIds(ids, np.arange(len(ids)))
     if KeyTest(keys[-1], fpr=RATE).score(scored).subkey_tested == subkey:
         p = KeyTest(keys[-1].subkey(subkey)).score(scored).p_value
@@ -143,8 +138,7 @@ def payload() -> None:
     can find more. *Sure* is a confidence of .9 or more. *Likeliest is right* counts texts whose mark is not found, too.
     """
     columns = ("one known", "all tried", "found", "found and wrong", "sure and wrong", "likeliest is right")
-    print("| match rate | deleted | replaced | tokens | bits | " + " | ".join(columns) + " |")
-    print("|---|---|---|---|---|" + "---|" * len(columns))
+    print_header(["match rate", "deleted", "replaced", "tokens", "bits", *columns])
     for match_rate in MATCH_RATES:
         for deleted, replaced in PAYLOAD_EDITS:
             for tokens in PAYLOAD_LENGTHS:
@@ -157,12 +151,7 @@ def payload() -> None:
                         f"{np.count_nonzero(some & ~right)} of {np.count_nonzero(some)}" for some in (found, sure)
                     ]
                     cells.append(f"{right.mean():.2f}")
-                    print(
-                        f"| {match_rate} | {deleted:g} | {replaced:g} | {tokens} | {number.bit_length() - 1} | "
-                        + " | ".join(cells)
-                        + " |",
-                        flush=True,
-                    )
+                    print_row([match_rate, deleted, replaced, tokens, number.bit_length() - 1, *cells])
 
 
 def _read(
@@ -172,14 +161,41 @@ def _read(
     rng = np.random.default_rng([6, number, tokens])
     key = random_key(replace(_spec(), subkeys=subkeys), number)
     subkey = int(rng.integers(subkeys))
-    ids = simulated(key.subkey(subkey), tokens, match_rate, rng)
-    ids = np.where(rng.random(tokens) < replaced, rng.integers(300, 8000, tokens), ids)
-    ids = ids[rng.random(tokens) >= deleted]
+    ids = edited(simulated(key.subkey(subkey), tokens, match_rate, rng), deleted, replaced, rng)
     scored = ScoredIds(ids, np.arange(len(ids)))
     alone = KeyTest(key.subkey(subkey)).score(scored).p_value
     read = KeyTest(key, fpr=RATE).score(scored)
     found, sure = read.verdict == "watermarked", (read.subkey_confidence or 0) >= SURE
     return alone <= RATE, alone * subkeys <= RATE, found, found and sure, read.subkey_tested == subkey
+
+
+def models(key_file: str, marked: str) -> None:
+    """Print the share of marks of real texts found, with and without edits; their key has no sub-keys.
+
+    The p-value of a text is multiplied by N: this is what the scan of N sub-keys says if it ranks the right one first,
+    as it does whenever that p-value passes (`payload`). Texts are read back and edited as token ids.
+    """
+    key = WatermarkKey.load(key_file)
+    tokenizer = load_tokenizer(key.spec.tokenizer)
+    rows = (json.loads(line) for line in Path(marked).read_bytes().splitlines())
+    texts = [np.array(tokenizer.encode(row["text"])) for row in rows]
+    words = np.concatenate(texts)
+    print_header(
+        ["deleted", "replaced", "tokens", "texts", "matched", *(f"N = {number:,}" for number in MODEL_SUBKEYS)]
+    )
+    for deleted, replaced in EDITS:
+        for tokens in MODEL_LENGTHS:
+            found = []
+            for number, ids in enumerate(texts):
+                if len(ids) >= 0.95 * tokens:
+                    rng = np.random.default_rng([27, number, tokens])
+                    some = edited(ids[:tokens], deleted, replaced, rng, words)
+                    found.append(KeyTest(key).score(ScoredIds(some, np.arange(len(some)))))
+            if found:
+                p = np.array([each.p_value for each in found])
+                matched = f"{np.mean([each.green_fraction for each in found]):.2f}"
+                shares = [f"{np.mean(p * number <= RATE):.2f}" for number in MODEL_SUBKEYS]
+                print_row([deleted, replaced, tokens, len(found), matched, *shares])
 
 
 @cache
@@ -188,6 +204,10 @@ def _spec() -> WatermarkSpec:
 
 
 if __name__ == "__main__":
-    for table in sys.argv[1:] or ("cost", "power", "choice", "payload"):
-        {"cost": cost, "power": power, "choice": choice, "payload": payload}[table]()
-        print()
+    tables = {"cost": cost, "power": power, "choice": choice, "payload": payload}
+    if sys.argv[1:2] == ["models"]:
+        models(*sys.argv[2:4])
+    for table in sys.argv[1:] or tables:
+        if table in tables:
+            tables[table]()
+            print()

@@ -1,19 +1,19 @@
-"""Perplexity, diversity and evidence of a built-in model's texts under settings of your choice, marked or not.
+"""Perplexity, diversity, repetition and evidence of a built-in model's texts under settings of your choice.
 
-Run `python benchmarks/marked_quality.py --judge runs/narrator/base --cell unmarked:temperature=0.8 --cell
-marked:code=16,temperature=0.5,top_p=0.9`. A cell is a name and settings; `code` gives it the mark of a key with that
-position code, `model` another model than the narrator. Every cell has the same prompts, the same seeds and, if marked,
-the same key. Texts are stored in --out and reused. The narrator's own base is its judge, the judge "builtin" is for the
-storyteller; a judge with another tokenizer reads the texts.
+Run `python benchmarks/text_quality.py --judge builtin --cell unmarked:temperature=0.8 --cell marked:code=16,top_p=0.9`.
+A cell is a name and settings; `code`, `modulus` and `rotation` give it the mark of a key with these, `model` another
+model than the storyteller. `--cells FILE` reads one cell a line. Every cell has the same prompts, the same seeds and,
+if marked, the same secret. Texts are stored in --out and reused. A judge with another tokenizer reads the texts; the
+narrator's own base is its judge, the judge "builtin" is for the storyteller.
 
-Evidence is measured twice: by the ids that were written, from their start, and by the text alone.
+Evidence is measured by the ids that were written, from their start, by their first 32, and by the text alone. A text
+survives re-tokenization if the tokenizer reads it as the very ids that were written.
 """
 
 import argparse
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -21,31 +21,36 @@ from typing import Any
 
 import numpy as np
 
-from corpus import HERE, RUNS
+from common import HERE, RUNS, print_header, print_row
 from dgmark import Detector, WatermarkKey, load_model
 from dgmark.checkpoint.families import BLOCK_LLAMA
-from dgmark.checkpoint.folder import NARRATOR
+from dgmark.checkpoint.folder import BUILTIN
 from dgmark.decode import generate
 from dgmark.models.chat import chat_prompt
 from dgmark.models.load import NetworkDenoiser
 from dgmark.rows.outputs import atomic_write
-from dgmark_lab.evaluate import Judge, load_judge
-from dgmark_lab.evaluate.diversity import distinct_ngrams, repeated_ngrams
-from dgmark_lab.evaluate.intervals import Bootstrap, Interval
-from dgmark_lab.evaluate.likelihood import token_nats
+from dgmark_lab.evaluate import Bootstrap, Interval, Judge, load_judge, token_nats
+from dgmark_lab.evaluate.diversity import distinct_ngrams, periodic, repeated_ngrams
 
 RATE = 1e-4
+FIRST = 32  # tokens: nearly every mark is detected in a whole text, so strength is compared on beginnings
+KEY_OPTIONS = {"code": "code_length", "modulus": "modulus", "rotation": "rotation"}
 HEAD = (
     "cell",
     "texts",
     "perplexity (95 %)",
     "ratio to the first cell (95 %)",
+    "match ratio",
     "median p of the ids",
     "of the text",
     "found at 1e-4 by ids",
+    f"by {FIRST} ids",
     "by text",
-    "4-grams again",
+    "survive re-tokenization",
+    "repeated 4-grams",
     "distinct 2-grams",
+    "echoes of 2",
+    "in runs of 2",
 )
 
 
@@ -56,23 +61,33 @@ class Judged:
     Attributes:
         nats: -ln p under the judge, given the prompt, summed over a text's tokens.
         tokens: tokens of each text, in the judge's tokenizer.
-        by_ids: p-values of the ids; empty without a mark.
-        by_text: p-values of the texts alone; empty without a mark.
+        match: share of the ids that match; empty without a mark, like the p-values.
+        by_ids: p-values of the ids.
+        by_first: p-values of the first ids.
+        by_text: p-values of the texts alone.
+        survives: whether the text is read as its ids.
         repeated: share of 4-grams that stood in the text before.
         distinct: share of 2-grams that are distinct.
+        echoes: share of tokens that equal the one two before.
+        in_runs: share of tokens in runs of period 2.
     """
 
     nats: np.ndarray
     tokens: np.ndarray
+    match: np.ndarray
     by_ids: np.ndarray
+    by_first: np.ndarray
     by_text: np.ndarray
+    survives: np.ndarray
     repeated: np.ndarray
     distinct: np.ndarray
+    echoes: np.ndarray
+    in_runs: np.ndarray
 
-    def of(self, chosen: Sequence[int]) -> "Judged":
+    def of(self, chosen: list[int]) -> "Judged":
         """Return the figures of some prompts."""
-        parts = (self.nats, self.tokens, self.by_ids, self.by_text, self.repeated, self.distinct)
-        return Judged(*(part[list(chosen)] if len(part) else part for part in parts))
+        parts = (getattr(self, field.name) for field in fields(self))
+        return Judged(*(part[chosen] if len(part) else part for part in parts))
 
 
 def main() -> None:
@@ -81,17 +96,18 @@ def main() -> None:
     parser.add_argument("--judge", required=True, help="builtin, or a folder")
     parser.add_argument("--prompts", type=Path, default=HERE / "requests.jsonl", help="rows; ids are KIND-NUMBER")
     parser.add_argument("--limit", type=int, help="number of prompts, from the first on")
-    parser.add_argument("--cell", action="append", required=True, help="NAME:setting=value,...")
+    parser.add_argument("--cell", action="append", default=[], help="NAME:setting=value,...")
+    parser.add_argument("--cells", type=Path, help="a file with one cell a line")
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--first", type=int, help="judge this many tokens of each text")
     parser.add_argument("--seed", type=int, default=1, help="of the texts and the keys")
-    parser.add_argument("--out", type=Path, default=RUNS / "marked-quality")
+    parser.add_argument("--out", type=Path, default=RUNS / "text-quality")
     args = parser.parse_args()
     requests = [json.loads(line) for line in args.prompts.read_text().splitlines()][: args.limit]
     judge = load_judge(args.judge, dtype="fp32")
-    print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
+    print_header(HEAD)
     first = None
-    for cell in args.cell:
+    for cell in [*args.cell, *(args.cells.read_text().splitlines() if args.cells else [])]:
         name, _, settings = cell.partition(":")
         options = dict(part.split("=") for part in settings.split(",") if part)
         texts = _texts(requests, options, args.length, args.seed, args.out)
@@ -99,7 +115,8 @@ def main() -> None:
         first = first or judged
         for kind in ("", *dict.fromkeys(row["id"].split("-")[0] for row in requests)):
             chosen = [at for at, row in enumerate(requests) if row["id"].startswith(kind)]
-            print(_line(name, kind or "all", judged.of(chosen), first.of(chosen)), flush=True)
+            if not kind or len(chosen) > 1:
+                print_row([name, f"{len(chosen)} {kind}", *_figures(judged.of(chosen), first.of(chosen))])
 
 
 @cache
@@ -107,10 +124,14 @@ def _model(name: str) -> NetworkDenoiser:
     return load_model(name)
 
 
-def _key(model: NetworkDenoiser, code: int, seed: int) -> WatermarkKey:
+def _key(model: NetworkDenoiser, options: dict[str, str], seed: int) -> WatermarkKey | None:
     """Make a key from a public phrase: everybody gets the same texts, and it protects nothing."""
-    secret = hashlib.sha256(f"dgmark benchmark key {seed}: not a secret".encode()).digest()
-    return replace(WatermarkKey.generate(model, code_length=code), secret=secret)
+    spec: dict[str, Any] = {KEY_OPTIONS[name]: int(value) for name, value in options.items() if name in KEY_OPTIONS}
+    if not spec:
+        return None
+    phrase = f"dgmark benchmark key {seed}: not a secret" if seed else "dgmark benchmark key: not a secret"
+    made = WatermarkKey.generate(model, **{"code_length": 0, **spec})
+    return replace(made, secret=hashlib.sha256(phrase.encode()).digest())
 
 
 def _texts(
@@ -120,12 +141,12 @@ def _texts(
     made_from = json.dumps([[row["prompt"] for row in requests], sorted(options.items()), length, seed])
     path = out / f"{hashlib.sha256(made_from.encode()).hexdigest()[:16]}.jsonl"
     if not path.exists():
-        model = _model(options.get("model", NARRATOR))
-        settings = {name: _value(value) for name, value in options.items() if name not in ("model", "code")}
+        model = _model(options.get("model", BUILTIN))
+        settings = {name: _value(value) for name, value in options.items() if name not in ("model", *KEY_OPTIONS)}
         made = generate(
             model,
             [row["prompt"] for row in requests],
-            key=_key(model, int(options["code"]), seed) if "code" in options else None,
+            key=_key(model, options, seed),
             chat=_has_chat(model),
             seed=1000 * seed,
             length=length,
@@ -150,7 +171,7 @@ def _has_chat(model: NetworkDenoiser) -> bool:
 
 
 def _judged(rows: list[dict[str, Any]], options: dict[str, str], first: int, seed: int, judge: Judge) -> Judged:
-    model = _model(options.get("model", NARRATOR))
+    model = _model(options.get("model", BUILTIN))
     ids = [row["token_ids"][:first] for row in rows]
     texts = [model.tokenizer.decode(one) for one in ids]
     prompts: list[Any] = [row["prompt"] for row in rows]
@@ -158,36 +179,51 @@ def _judged(rows: list[dict[str, Any]], options: dict[str, str], first: int, see
         prompts = [chat_prompt(model, prompt) for prompt in prompts]
     own = [judge.tokenizer.decode(one) for one in ids] == texts  # the judge has the model's tokens
     nats = token_nats(judge, ids if own else texts, prompts if own else [row["prompt"] for row in rows])
-    by_ids, by_text = np.empty(0), np.empty(0)
-    if "code" in options:
-        key = _key(model, int(options["code"]), seed)
-        by_ids = np.array([one.p_value for one in Detector(key, mode="intact", phase="start").detect_many(ids)])
-        by_text = np.array([one.p_value for one in Detector(key).detect_many(texts)])
+    loops = [periodic(one, 2) for one in ids]
+    key, match, p_ids, p_first, p_text = _key(model, options, seed), *[np.empty(0)] * 4
+    if key is not None:
+        exact = Detector(key, mode="intact", phase="start")
+        by_ids = exact.detect_many(ids)
+        by_first, by_text = exact.detect_many([one[:FIRST] for one in ids]), Detector(key).detect_many(texts)
+        match = np.array([one.green_fraction for one in by_ids])
+        p_ids, p_first, p_text = (np.array([one.p_value for one in each]) for each in (by_ids, by_first, by_text))
     return Judged(
         nats=np.array([one.sum() for one in nats]),
         tokens=np.array([len(one) for one in nats]),
-        by_ids=by_ids,
-        by_text=by_text,
+        match=match,
+        by_ids=p_ids,
+        by_first=p_first,
+        by_text=p_text,
+        survives=np.array([model.tokenizer.encode(row["text"]) == row["token_ids"] for row in rows]),
         repeated=np.array([repeated_ngrams(one) for one in ids]),
         distinct=np.array([distinct_ngrams(one, 2) for one in ids]),
+        echoes=np.array([one.echoes for one in loops]),
+        in_runs=np.array([one.in_runs for one in loops]),
     )
 
 
-def _line(name: str, kind: str, judged: Judged, first: Judged) -> str:
+def _figures(judged: Judged, first: Judged) -> list[str]:
     bootstrap = Bootstrap()
     perplexity = bootstrap.ratio(judged.nats, judged.tokens).map(np.exp)
     ratio = bootstrap.interval(
         lambda drawn: np.exp(
-            judged.nats[drawn].sum(1) / judged.tokens[drawn].sum(1)
-            - first.nats[drawn].sum(1) / first.tokens[drawn].sum(1)
+            judged.nats[drawn].sum(-1) / judged.tokens[drawn].sum(-1)
+            - first.nats[drawn].sum(-1) / first.tokens[drawn].sum(-1)
         ),
         len(judged.nats),
     )
-    evidence = [f"{median(part):.0e}" if len(part) else "" for part in (judged.by_ids, judged.by_text)]
-    found = [f"{(part <= RATE).sum()}" if len(part) else "" for part in (judged.by_ids, judged.by_text)]
-    varied = [f"{judged.repeated.mean():.1%}", f"{judged.distinct.mean():.3f}"]
-    values = [name, f"{len(judged.nats)} {kind}", _interval(perplexity), _interval(ratio), *evidence, *found, *varied]
-    return f"| {' | '.join(values)} |"
+    return [
+        _interval(perplexity),
+        _interval(ratio),
+        f"{judged.match.mean():.3f}" if len(judged.match) else "",
+        *(f"{median(part):.0e}" if len(part) else "" for part in (judged.by_ids, judged.by_text)),
+        *(str((p <= RATE).sum()) if len(p) else "" for p in (judged.by_ids, judged.by_first, judged.by_text)),
+        str(judged.survives.sum()),
+        f"{judged.repeated.mean():.1%}",
+        f"{judged.distinct.mean():.3f}",
+        f"{judged.echoes.mean():.1%}",
+        f"{judged.in_runs.mean():.1%}",
+    ]
 
 
 def _interval(value: Interval) -> str:
