@@ -209,11 +209,11 @@ def test_bf16_keeps_in_float32_what_would_suffer(tmp_path: Path, family: str) ->
 
 
 def test_each_family_states_its_traits(models: dict[str, NetworkDenoiser]) -> None:
-    told = {
+    stated = {
         name: (one.confidence_source, one.block_origin, one.block_multiple, one.pads)
         for name, one in ((name, model.traits) for name, model in models.items())
     }
-    assert told == {
+    assert stated == {
         "llada": ("model", "response", None, True),
         "dream": ("sampling", "response", None, True),
         "block-llama": ("model", "response", None, True),

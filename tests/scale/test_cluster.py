@@ -267,10 +267,10 @@ def test_bad_inputs(nodes: Any, tmp_path: Path) -> None:
             detect_files(KEY, inputs, str(tmp_path / "out"))
     with pytest.raises(SettingsError, match="9 workers"):
         detect_files(KEY, str(tmp_path / "in"), str(tmp_path / "out"), workers=9)
-    for apart in (tmp_path / "in" / "out", tmp_path / "in", tmp_path):
+    for place in (tmp_path / "in" / "out", tmp_path / "in", tmp_path):
         with pytest.raises(SettingsError, match="lies in the other"):
             detect_files(
-                KEY, str(tmp_path / "in" / "a.jsonl") if apart == tmp_path else str(tmp_path / "in"), str(apart)
+                KEY, str(tmp_path / "in" / "a.jsonl") if place == tmp_path else str(tmp_path / "in"), str(place)
             )
     assert not (tmp_path / "out" / "rows").exists()
 
