@@ -257,7 +257,7 @@ def test_a_worker_that_hangs_is_replaced_when_the_time_of_a_text_is_over(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker, failed = service.state.model_process.pid, service.counted("failed")
-    monkeypatch.setattr(service.state.model_process, "_seconds", 1.0)
+    monkeypatch.setattr(service.state.model_process, "seconds", 1.0)
     os.kill(worker, signal.SIGSTOP)
     answer = service.ask(SHORT)
     monkeypatch.undo()

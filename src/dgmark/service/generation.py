@@ -5,7 +5,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -14,7 +14,7 @@ from starlette.types import Message, Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from dgmark.errors import DgmarkError
-from dgmark.service.errors import id_of, is_refusal
+from dgmark.service.errors import is_refusal
 from dgmark.service.jobs import Finished, Job, MessageQueue, Started, Stepped
 from dgmark.service.policy import Marking
 from dgmark.service.state import ServiceState
@@ -48,10 +48,11 @@ def end_of(text: str, stops: Sequence[str], start: int = 0) -> int | None:
     return min((place for stop in stops if (place := text.find(stop, start)) >= 0), default=None)
 
 
+@dataclass
 class Generation:
     """One text that is asked for, from the request to the answer.
 
-    Args:
+    Attributes:
         state: what the routes of one service share.
         request: the request.
         job: what the model worker is told.
@@ -59,31 +60,23 @@ class Generation:
         seed: the seed that the request chose.
         stops: what ends the text where it would first occur in it.
         on_start: called when the worker has accepted the text.
-
-    Attributes:
         written: the text from its beginning to its first gap, while it is written.
         started: the worker's first answer, once it is there.
         finished: its last, once it is there.
     """
 
-    def __init__(
-        self,
-        state: ServiceState,
-        request: Request,
-        job: Job,
-        marking: Marking,
-        *,
-        seed: int | None,
-        stops: Sequence[str],
-        on_start: Callable[[], object],
-    ) -> None:
-        self._state, self._request, self._on_start = state, request, on_start
-        self.job, self.marking, self.seed, self.stops = job, marking, seed, stops
-        self.written = ""
-        self.started: Started
-        self.finished: Finished
-        self._outcome = "cancelled"
-        self._stack = AsyncExitStack()
+    state: ServiceState
+    request: Request
+    job: Job
+    marking: Marking
+    seed: int | None
+    stops: Sequence[str]
+    on_start: Callable[[], object]
+    written: str = ""
+    started: Started = field(init=False)
+    finished: Finished = field(init=False)
+    _outcome: str = "cancelled"
+    _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     def head(self) -> dict[str, Any]:
         """What is known of the text before it is written."""
@@ -122,11 +115,6 @@ class Generation:
             "num_denoising_steps": self.finished.steps,
         }
 
-    @property
-    def request_id(self) -> str:
-        """The id of the request."""
-        return id_of(self._request)
-
     async def whole(self, answer: Callable[[], Response]) -> Response:
         """The answer once the text is written.
 
@@ -140,7 +128,7 @@ class Generation:
                     pass
             return answer()
 
-        response = await _unless_gone(self._request, write())
+        response = await _unless_gone(self.request, write())
         return Response(status_code=_GONE) if response is None else response
 
     async def stream(self, events: Events) -> Response:
@@ -151,7 +139,7 @@ class Generation:
         """
         try:
             # whoever leaves before the worker has accepted the text frees the place, too
-            messages = await _unless_gone(self._request, self._start())
+            messages = await _unless_gone(self.request, self._start())
         except BaseException:
             await self._stack.aclose()
             raise
@@ -161,7 +149,7 @@ class Generation:
         return EventStream(events(self, self.steps(messages)), self._stack)
 
     async def _start(self) -> MessageQueue:
-        process = self._state.model_process
+        process = self.state.model_process
         assert process is not None
         messages = await self._stack.enter_async_context(process.run(self.job))
         self._stack.callback(self._count)
@@ -170,7 +158,7 @@ class Generation:
             raise self._given_up(message)
         assert isinstance(message, Started)
         self.started = message
-        self._on_start()
+        self.on_start()
         return messages
 
     async def steps(self, messages: MessageQueue) -> AsyncIterator[Stepped | None]:
@@ -206,7 +194,7 @@ class Generation:
         return error
 
     def _count(self) -> None:
-        metrics, marked = self._state.metrics, str(self.marking.key is not None).lower()
+        metrics, marked = self.state.metrics, str(self.marking.key is not None).lower()
         metrics.texts.labels(self.job.model, marked, self._outcome).inc()
         if self._outcome == "finished":
             metrics.tokens.labels(self.job.model, marked).inc(self.finished.tokens)

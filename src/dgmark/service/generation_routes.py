@@ -88,7 +88,7 @@ async def begin(state: ServiceState, request: Request, model: type[D], prefix: s
     if marking.key is None:
         _check_unmarked(asked)
     on_start = partial(note, "generate", text=text_id, key=marking.key, subkey_chosen=marking.chosen)
-    return asked, Generation(state, request, job, marking, seed=asked.seed, stops=asked.stops, on_start=on_start)
+    return asked, Generation(state, request, job, marking, asked.seed, asked.stops, on_start)
 
 
 def offer_of(state: ServiceState, name: str | None) -> Offer:
@@ -198,4 +198,5 @@ async def _events(text: Generation, steps: AsyncIterator[Stepped | None]) -> Asy
             yield event("step", {name: getattr(step, name) for name in names})
         yield event("done", text.fields())
     except DgmarkError as error:
-        yield event("error", refusal_of(error, text.request_id).problem(text.request_id))
+        request_id = id_of(text.request)
+        yield event("error", refusal_of(error, request_id).problem(request_id))

@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from multiprocessing import Pipe, get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -49,10 +50,11 @@ class ModelFault(DgmarkError):
     """The model worker could not do a job, for no reason that concerns whoever asked."""
 
 
+@dataclass
 class ModelProcess:
     """A process that writes texts.
 
-    Args:
+    Attributes:
         launch: starts the process; it gets the other end of the connection (see `launch_worker`).
         rows: the most texts that are written at once.
         queue: how many jobs may wait.
@@ -61,24 +63,18 @@ class ModelProcess:
         on_lost: called when the process ends without being told to.
         on_failed: called with the reason if the models cannot be loaded at the start. If they cannot be loaded again
             later, it is tried again after growing pauses.
-
-    Attributes:
         facts: what is known of each model; empty until they are loaded.
     """
 
-    def __init__(
-        self,
-        launch: Callable[[Connection], BaseProcess],
-        *,
-        rows: int,
-        queue: int,
-        seconds: float,
-        on_lost: Callable[[], object],
-        on_failed: Callable[[DgmarkError], object],
-    ) -> None:
-        self._launch = launch
-        self._rows, self._room, self._seconds = rows, rows + queue, seconds
-        self._on_lost, self._on_failed = on_lost, on_failed
+    launch: Callable[[Connection], BaseProcess]
+    rows: int
+    queue: int
+    seconds: float
+    on_lost: Callable[[], object]
+    on_failed: Callable[[DgmarkError], object]
+    facts: Mapping[str, jobs.ModelFacts] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
         self._last_message = time.monotonic()
         self._was_ready = self._stopping = False
         self._pause = _FIRST_PAUSE
@@ -86,7 +82,6 @@ class ModelProcess:
         self._sender = ThreadPoolExecutor(1, "dgmark-send")
         self._mean = 1.0
         self._failure = _LOADING
-        self.facts: Mapping[str, jobs.ModelFacts] = {}
 
     @property
     def ready(self) -> bool:
@@ -110,7 +105,7 @@ class ModelProcess:
 
     def _spawn(self) -> None:
         self._connection, there = Pipe()
-        self._process = self._launch(there)
+        self._process = self.launch(there)
         there.close()
         threading.Thread(target=self._receive, args=(self._connection,), name="dgmark-receive", daemon=True).start()
 
@@ -127,11 +122,11 @@ class ModelProcess:
             raise Stopping(_STOPPING)
         if not self.facts:
             raise NotReady(self._failure)
-        if self.held >= self._room:
-            raise Busy(math.ceil(max(1.0, self.held * self._mean / self._rows)))
+        if self.held >= self.rows + self.queue:
+            raise Busy(math.ceil(max(1.0, self.held * self._mean / self.rows)))
         messages = self._queues[job.id] = jobs.MessageQueue()
         began = time.monotonic()
-        limit = self._loop.call_later(self._seconds, self._out_of_time, job.id, began)
+        limit = self._loop.call_later(self.seconds, self._out_of_time, job.id, began)
         self._send(job)
         try:
             yield messages
@@ -145,7 +140,7 @@ class ModelProcess:
     def _out_of_time(self, job: str, began: float) -> None:
         messages = self._queues.pop(job, None)
         if messages is not None:
-            detail = f"the text was not finished within {self._seconds:g} seconds, waiting included, which is all that "
+            detail = f"the text was not finished within {self.seconds:g} seconds, waiting included, which is all that "
             detail += "a text may take here: ask for a shorter one, or again when the service has less to do"
             messages.put(TooSlow(detail))
             self._cancel(job, began)
@@ -158,7 +153,7 @@ class ModelProcess:
             began: when it was told to the process, which may have had nothing to say before.
         """
         self._send(jobs.Cancel(job))
-        last_message, process, silence = self._last_message, self._process, self._seconds / 2
+        last_message, process, silence = self._last_message, self._process, self.seconds / 2
 
         def check() -> None:
             """End the process if it has said nothing since."""
@@ -226,14 +221,14 @@ class ModelProcess:
         if self._was_ready:
             log.error("the process that runs the model ended; another one takes its place")
             self._failure = _LOADING
-            self._on_lost()
+            self.on_lost()
             self._restart = asyncio.create_task(self._start_again(0 if was_ready else self._pause))
 
     def _not_loaded(self, why: DgmarkError) -> None:
         self._failure = _NOT_LOADED
         log.error("the model could not be loaded: %s", why)
         if not self._was_ready:
-            self._on_failed(why)
+            self.on_failed(why)
 
     async def _start_again(self, pause: float) -> None:
         if pause:

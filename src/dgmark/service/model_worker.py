@@ -31,10 +31,11 @@ Send = Callable[[jobs.FromWorker], None]
 _UNFINISHED = "\ufffd"
 
 
+@dataclass
 class ModelWorker:
     """Writes the texts of jobs with loaded models.
 
-    Args:
+    Attributes:
         models: the models by name.
         keys: the keys by name.
         send: is given what becomes of the jobs.
@@ -42,17 +43,13 @@ class ModelWorker:
         batches: the most batches that take turns.
     """
 
-    def __init__(
-        self,
-        models: Mapping[str, Denoiser],
-        keys: Mapping[str, WatermarkKey],
-        send: Send,
-        *,
-        rows: int,
-        batches: int,
-    ) -> None:
-        self._models, self._keys, self._send = models, keys, send
-        self._rows, self._batches = rows, batches
+    models: Mapping[str, Denoiser]
+    keys: Mapping[str, WatermarkKey]
+    send: Send
+    rows: int
+    batches: int
+
+    def __post_init__(self) -> None:
         self._waiting: deque[_Text] = deque()
         self._running: deque[_Batch] = deque()
 
@@ -67,12 +64,12 @@ class ModelWorker:
             self._waiting = deque(text for text in self._waiting if text.job.id != message.id)
             for batch in self._running:
                 batch.drop(message.id)
-            self._send(jobs.Dropped(message.id))
+            self.send(jobs.Dropped(message.id))
             return
         try:
             text = self._prepared(message)
         except PromptTooLong:
-            most = self._models[message.model].context_length
+            most = self.models[message.model].context_length
             detail = f"the text and what is to be written have more than {most} tokens in all, which is all that the "
             detail += "model holds: shorten the text, or ask for less"
             self._fail([message.id], jobs.WrongField(detail, message.prompt_param, "context_length_exceeded"))
@@ -80,7 +77,7 @@ class ModelWorker:
             self._fail([message.id], error)
         else:
             self._waiting.append(text)
-            self._send(text.started())
+            self.send(text.started())
 
     def advance(self) -> None:
         """Begin a batch if there is room, and do one step of the batch whose turn it is."""
@@ -90,7 +87,7 @@ class ModelWorker:
         batch = self._running.popleft()
         try:
             for message in batch.step():
-                self._send(message)
+                self.send(message)
         except Exception as error:
             # the others go on: a decode shares nothing with the next one
             self._fail(batch.left, error)
@@ -99,8 +96,8 @@ class ModelWorker:
             self._running.append(batch)
 
     def _begin(self) -> None:
-        room = self._rows - sum(len(batch.left) for batch in self._running)
-        if not self._waiting or room < 1 or len(self._running) >= self._batches:
+        room = self.rows - sum(len(batch.left) for batch in self._running)
+        if not self._waiting or room < 1 or len(self._running) >= self.batches:
             return
         kind = self._waiting[0].kind
         members = [text for text in self._waiting if text.kind == kind][:room]
@@ -115,7 +112,7 @@ class ModelWorker:
         if known is None:
             log.error("jobs %s failed", ", ".join(ids), exc_info=error)
         for job in ids:
-            self._send(jobs.Failed(job, known))
+            self.send(jobs.Failed(job, known))
 
     def _prepared(self, job: jobs.Job) -> "_Text":
         """Check and encode a job.
@@ -123,8 +120,8 @@ class ModelWorker:
         Raises:
             DgmarkError: it cannot be done.
         """
-        model = self._models[job.model]
-        key = None if job.key is None else key_of_text(self._keys[job.key], job.subkey)
+        model = self.models[job.model]
+        key = None if job.key is None else key_of_text(self.keys[job.key], job.subkey)
         encode: Callable[[Any], Canvas] | None = None
         if (origin := job.fill_from) is not None:
             encode = methodcaller("canvas", model.mask_id, origin)

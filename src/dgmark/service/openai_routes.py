@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse, Response
 from dgmark.errors import DgmarkError
 from dgmark.service import generation_schemas as schemas
 from dgmark.service.bodies import json_body
-from dgmark.service.errors import refusal_of
+from dgmark.service.errors import id_of, refusal_of
 from dgmark.service.generation import HEARTBEAT, Events, Generation, end_of, event
 from dgmark.service.generation_routes import EVENTS, begin, offer_of
 from dgmark.service.jobs import Stepped
@@ -136,7 +136,7 @@ def _chunks(created: int, *, with_usage: bool) -> Events:
                 yield chunk([], usage=text.usage())
             yield event(None, _DONE)
         except DgmarkError as error:
-            yield event(None, refusal_of(error, text.request_id).openai())
+            yield event(None, refusal_of(error, id_of(text.request)).openai())
 
     return chunks
 
