@@ -67,7 +67,7 @@ class Detection:
         normalised: steps that changed the text before it was scored; empty if the text was scored unchanged.
         spans: the spans that carry the mark; None if not requested.
         keys_tested: how many keys were tried, which the p-value pays for; the result is that of the likeliest key.
-        scheme: the scheme whose mark was tested: "dgmark", or a baseline's name (docs/baselines.md). For baselines,
+        scheme: "dgmark", or the name of the baseline whose mark was tested (lab/docs/evaluation.md). For baselines,
             "tokens scored" are what their statistic counts (pairs or windows).
         p_published: the p-value by the baseline's own publication, for comparison; None for dgmark.
         uncertain_because: why the verdict is "uncertain": "empty" (no token is scored), "short" (as many different
