@@ -14,7 +14,7 @@ import pytest
 from jaxtyping import Int, UInt8
 from numpy.typing import NDArray
 
-from dgmark.detection.detect_files import check_payload
+from dgmark.detection.detect_files import Extras
 from dgmark.detection.detector import Detector, KeyTest
 from dgmark.detection.exact_test import ExactTest
 from dgmark.detection.hidden_markov import INTACT
@@ -286,8 +286,8 @@ def test_the_confidence_is_that_of_bayes_over_all_sub_keys() -> None:
 
 def test_a_scorer_without_sub_keys_has_no_payload() -> None:
     with pytest.raises(SettingsError, match="no key here has sub-keys"):
-        check_payload(Detector(known_key("none"), tokenizer=builtin_tokenizer()))
-    check_payload(Keyring([known_key("none"), known_key("some", subkeys=2)], tokenizer=builtin_tokenizer()))
+        Extras(payload=True).check(known_key("none"))
+    Extras(payload=True).check(Keyring([known_key("none"), known_key("some", subkeys=2)]))
 
 
 # --- crops, display, spans, keyrings -------------------------------------------------------------

@@ -32,20 +32,6 @@ Scored = tuple[Item, Detection] | BadRow
 Source = str | os.PathLike[str]
 
 
-def check_payload(scorer: Scorer) -> None:
-    """Refuse a scorer that finds no payloads.
-
-    Raises:
-        SettingsError: it looks for a baseline's mark, or none of its keys has sub-keys.
-    """
-    keys = scorer.keys if isinstance(scorer, Keyring) else [scorer.key] if isinstance(scorer, Detector) else []
-    if all(key.spec.subkeys == 1 for key in keys):
-        raise SettingsError(
-            "a payload is the sub-key of a text, and no key here has sub-keys: leave the payload out, or make a key "
-            "with `dgmark keygen --subkeys`"
-        )
-
-
 def one_key(scorer: Scorer) -> Detector:
     """The scorer as a `Detector`, which spans, ranges, and tokens for display need.
 
@@ -78,17 +64,27 @@ class Extras:
         """Whether only the plain detection is computed."""
         return not (self.only or self.spans)
 
-    def check(self, scorer: Scorer) -> None:
-        """Refuse what the scorer cannot do.
+    def check(self, scorer: Scorer | WatermarkKey) -> Scorer:
+        """The scorer, or the detector of a key, once it can do this and its tokenizer is loaded.
 
         Raises:
-            SettingsError: ranges or spans are requested without one dgMARK key, or together with normalisation; or
-                payloads without keys that have sub-keys.
+            SettingsError: it is neither a scorer nor a key; ranges or spans are requested without one dgMARK key, or
+                together with normalisation; or payloads without keys that have sub-keys.
+            ModelNotFound: the tokenizer is unavailable.
         """
-        if self.payload:
-            check_payload(scorer)
+        if not isinstance(scorer, Scorer):
+            check_key(scorer)
+            scorer = Detector(scorer)
+        keys = scorer.keys if isinstance(scorer, Keyring) else [scorer.key] if isinstance(scorer, Detector) else []
+        if self.payload and all(key.spec.subkeys == 1 for key in keys):
+            raise SettingsError(
+                "a payload is the sub-key of a text, and no key here has sub-keys: leave the payload out, or make a "
+                "key with `dgmark keygen --subkeys`"
+            )
         if not self.plain and one_key(scorer).normalise:
             raise SettingsError("ranges and spans refer to the unchanged text: leave normalisation out")
+        scorer.reader.tokenizer  # noqa: B018 (a wrong tokenizer is an error of the key, not of each row)
+        return scorer
 
 
 @dataclass
@@ -181,21 +177,16 @@ def detect_file(
         MissingExtra: reading an input needs a package that is not installed.
         ResumeMismatch: the file holds rows of other inputs or settings, or a text changed under its id; the file is
             left unchanged.
-        InputError: another process is writing the file.
-        InputError: the file cannot be written.
+        InputError: the file cannot be written, or another process is writing it.
     """
-    if not isinstance(scorer, Scorer):
-        check_key(scorer)
-        scorer = Detector(scorer)
     check_workers(workers)
     extras = Extras(checked_ranges(only), bool(spans), bool(payload))
-    extras.check(scorer)
+    scorer = extras.check(scorer)
     sources = [str(Path(name)) for name in names_of(inputs)]
     out = as_path(out, "the output")
     if on_resume is not None and not callable(on_resume):
         raise SettingsError(f"on_resume is a function of a number of rows, not a {type(on_resume).__name__}")
     guard_output(out, sources)
-    _load_tokenizer(scorer)
     tally = Tally()
     items = read_sources(
         sources, prefer_ids=ids, text_column=text_column, max_chars=max_chars, on_skip=tally.skipped.append
@@ -289,18 +280,12 @@ def score(
     scorer: Scorer, items: Iterable[Item | BadRow], extras: Extras = Extras(), workers: int = 1
 ) -> Iterator[Scored]:
     """Score the items in their order, a chunk at a time. An item that cannot be scored becomes a bad row."""
-    _load_tokenizer(scorer)
     results = map_in_order(_score_chunk, items, workers=workers, shared=(scorer, extras), size=_length)
     return (result if isinstance(result, BadRow) else (cast(Item, item), result) for item, result in results)
 
 
 def _length(item: Item | BadRow) -> int:
     return len(item.content) if isinstance(item, Item) else 0
-
-
-def _load_tokenizer(scorer: Scorer) -> None:
-    """Load the tokenizer before any text is read: a wrong tokenizer is an error of the key, not of each row."""
-    scorer.reader.tokenizer  # noqa: B018
 
 
 def _score_chunk(chunk: list[Item | BadRow], scorer: Scorer, extras: Extras) -> list[Detection | BadRow]:

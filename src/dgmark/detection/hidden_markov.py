@@ -250,20 +250,15 @@ class ForwardFilter:
         """Go to the next token: the phase may jump, and the last part may leave the mark or return."""
         phases, outside = self.phases, self.outside
         inside = phases[-1].sum(axis=0)
-        if self.states == 2:
-            other = phases[:, ::-1] * self.there
-            phases *= self.here
-            phases += other
-        else:
-            everywhere = phases.sum(axis=1, keepdims=True) * self.far
-            other = self.neighbours
-            np.add(phases[:, :-2], phases[:, 2:], out=other[:, 1:-1])
-            np.add(phases[:, -1], phases[:, 1], out=other[:, 0])
-            np.add(phases[:, -2], phases[:, 0], out=other[:, -1])
-            other *= self.near
-            other += everywhere
-            phases *= self.stay
-            phases += other
+        everywhere = phases.sum(axis=1, keepdims=True) * self.far
+        other = self.neighbours
+        np.add(phases[:, :-2], phases[:, 2:], out=other[:, 1:-1])
+        np.add(phases[:, -1], phases[:, 1], out=other[:, 0])
+        np.add(phases[:, -2], phases[:, 0], out=other[:, -1])
+        other *= self.near
+        other += everywhere
+        phases *= self.stay
+        phases += other
         phases[-1] += outside * np.float32(ENTER / self.states)
         outside *= np.float32(1 - ENTER)
         outside += inside * np.float32(LEAVE)

@@ -62,12 +62,7 @@ class Keyring:
         self._test: dict[str, Any] = {"fpr": fpr, "phase": phase, "max_crop": max_crop}
         KeyTest(self.keys[0], **self._test, keys=len(self.keys))  # refuses invalid settings
         self.reader = Reader(self.keys[0], tokenizer)
-        self.tokenizer  # noqa: B018 (loaded here: a wrong tokenizer is an error of the keys, not of a text)
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The keys' tokenizer."""
-        return self.reader.tokenizer
+        self.reader.tokenizer  # noqa: B018 (loaded here: a wrong tokenizer is an error of the keys, not of a text)
 
     @property
     def settings(self) -> dict[str, Any]:

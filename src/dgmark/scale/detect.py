@@ -8,7 +8,6 @@ import ray
 from ray.data import Dataset
 
 from dgmark.detection.detect_files import Extras, Tally, score, settings_hash, to_row
-from dgmark.detection.detector import Detector
 from dgmark.detection.result import Scorer
 from dgmark.documents.document import TEXT_COLUMN
 from dgmark.rows.texts import MAX_CHARS, item_of
@@ -16,7 +15,7 @@ from dgmark.scale.cluster import workers_of
 from dgmark.scale.folder import DONE, ERROR, KIND, ROW
 from dgmark.scale.run import run_files
 from dgmark.scale.source import TextSource, item_in
-from dgmark.watermark.key import WatermarkKey, check_key
+from dgmark.watermark.key import WatermarkKey
 
 # some hundred texts for a worker at a time, some thousand rows for a file
 BLOCK_BYTES, FILE_ROWS, _BATCH = 2**17, 4096, 64
@@ -114,12 +113,8 @@ def detect_files(
         InputError: an input does not exist, the folder cannot be written, or another run is writing it.
         ResumeMismatch: the folder holds another run.
     """
-    if not isinstance(scorer, Scorer):
-        check_key(scorer)
-        scorer = Detector(scorer)
     extras = Extras(spans=bool(spans), payload=bool(payload))
-    extras.check(scorer)
-    scorer.reader.tokenizer  # noqa: B018 (a wrong tokenizer is an error of the key, not of each row)
+    scorer = extras.check(scorer)
     settings = settings_hash(scorer, extras, ids=bool(ids))
     item = partial(item_of, prefer_ids=bool(ids), text_column=text_column, max_chars=max_chars)
 
