@@ -8,7 +8,6 @@ import torch
 import dgmark
 from dgmark.errors import InputError, ModelNotFound, SettingsError
 from dgmark.models.toy import ToyDenoiser
-from dgmark_lab.baselines import baseline
 from support.known_keys import bound_key
 from support.unchecked import unchecked
 
@@ -25,6 +24,7 @@ KEY = bound_key("types", TOY)
         ({"prompts": None}, InputError, "prompts are a text, or a list"),
         ({"prompts": [None]}, InputError, "None"),
         ({"prompts": [[1.5]]}, InputError, "1.5"),
+        ({"prompts": [["x"]]}, InputError, "a prompt is a text or a list of token ids"),
         ({"seed": "1"}, SettingsError, "seed '1' is not a whole number"),
         ({"seed": None}, SettingsError, "seed None is not a whole number"),
         ({"seed": 1.5}, SettingsError, "seed 1.5 is not a whole number"),
@@ -53,6 +53,7 @@ def test_generate_refuses(arguments: dict[str, Any], error: type[Exception], mes
         ({"model": 5}, SettingsError, "a model is wanted, and 5 has no"),
         ({"texts": None}, InputError, "texts to fill are a list of lists"),
         ({"texts": "w1 [mask:4]"}, InputError, "texts to fill are a list of lists"),
+        ({"texts": ["w1", 4, "w2"]}, InputError, "give a list of such lists"),
         ({"texts": [None]}, InputError, "a text to fill is a list of strings and hole lengths, not None"),
         ({"seed": "x"}, SettingsError, "seed 'x' is not a whole number"),
     ],
@@ -68,9 +69,3 @@ def test_infill_refuses(arguments: dict[str, Any], error: type[Exception], messa
 def test_load_model_refuses(name: Any) -> None:
     with unchecked(), pytest.raises(ModelNotFound, match="a model is given by name, folder or hub id"):
         dgmark.load_model(name)
-
-
-def test_the_schemes_of_the_lab_are_schemes() -> None:
-    (made,) = dgmark.generate(TOY, "w1", key=KEY, scheme=baseline("kgw"), length=8, block_length=4)
-    assert made.scheme is not None
-    assert made.scheme["name"] == "kgw"

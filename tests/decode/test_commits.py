@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from dgmark.decode import DecodeConfig, KeyMatching, Matching, Response, decode, match_all
 from dgmark.decode.selection import blocks, confident_count, good_enough, prolongs_loop, quotas
@@ -141,20 +140,6 @@ def test_confident_candidates_are_committed_at_once(rule: dict[str, Any], k: int
     assert len(sizes) > 1
 
 
-def test_with_a_mark_only_matching_candidates_are_committed_together() -> None:
-    config = DecodeConfig(LENGTH, BLOCK, "confidence", 0.0, commit="threshold", threshold=0.6)
-    matching = matching_set()
-    mixed = 0
-    for seed in range(6):
-        trace = run(replace(SHARP, seed=seed), config, marked(SHARP)).trace
-        for step in {*trace.step}:
-            matched = [m for s, m in zip(trace.step, trace.matched, strict=True) if s == step]
-            assert len({*matched}) == 1
-            mixed += len(matched) > 1
-        assert trace.matched == [matching(t, p) for t, p in zip(trace.token_id, trace.position, strict=True)]
-    assert mixed > 5
-
-
 def test_the_factor_rule_by_hand() -> None:
     # factor 1: the n-th best needs n / (n + 1): 1/2, 2/3, 3/4, 4/5
     rewards = torch.tensor(
@@ -173,23 +158,6 @@ def test_a_confidence_equal_to_the_threshold_is_not_above_it() -> None:
     every = torch.ones(1, 2, dtype=torch.bool)
     config = DecodeConfig(2, 2, commit="threshold", threshold=0.75)
     assert confident_count(torch.tensor([[0.75, 0.76]]), every, every, config).tolist() == [1]
-
-
-@pytest.mark.parametrize("rule", [{"commit": "threshold", "threshold": 0.6}, {"commit": "factor"}], ids=str)
-@pytest.mark.parametrize("k", [1, 3])
-@pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_rows_that_fill_a_block_at_different_steps_are_as_if_alone(
-    temperature: float, k: int, rule: dict[str, Any]
-) -> None:
-    model = ToyDenoiser(spread=100.0, end_bias=10.0)
-    config = DecodeConfig(LENGTH, BLOCK, "confidence", temperature, lookahead=k, **rule)
-    prompts = torch.randint(2, 26, (6, 4), generator=torch.Generator().manual_seed(3))
-    together = decode(model, prompts, config, marked(model), [*range(6)])
-    for row, response in enumerate(together):
-        (alone,) = decode(model, prompts[row : row + 1], config, marked(model), [row])
-        assert replace(response.trace, step=[]) == replace(alone.trace, step=[])
-        assert (response.token_ids, response.ended) == (alone.token_ids, alone.ended)
-    assert len({len({*response.trace.step}) for response in together}) > 1
 
 
 # ---- schedules ----
@@ -368,17 +336,3 @@ def test_at_temperature_0_both_sources_are_the_softmax_of_the_logits() -> None:
     config = DecodeConfig(LENGTH, BLOCK, "confidence", 0.0)
     model, sampling = ToyDenoiser(end_ids=()), SamplingToy(end_ids=())
     assert run(model, config, marked(model)) == run(sampling, config, marked(sampling))
-
-
-def test_a_threshold_on_the_sampled_distribution_commits_more_when_it_is_colder() -> None:
-    model = SamplingToy(end_ids=())
-    config = DecodeConfig(LENGTH, BLOCK, "confidence", 0.2, commit="threshold")
-    assert len(places_by_step(run(model, config, marked(model)))) < LENGTH
-    plain = ToyDenoiser(end_ids=())
-    assert len(places_by_step(run(plain, config, marked(plain)))) == LENGTH
-
-
-def test_the_canvas_handed_in_is_not_written_to() -> None:
-    prompts: Tensor = torch.tensor([PROMPT])
-    decode(SHARP, prompts, DecodeConfig(LENGTH, BLOCK, commit="threshold"), marked(SHARP), [0])
-    assert prompts.tolist() == [PROMPT]

@@ -16,6 +16,7 @@ from dgmark.decode.proposals import Proposals, propose
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.groups import WatermarkSpec, group_table
 from dgmark.watermark.key import WatermarkKey
+from support.plain_decoding import strategy_of_the_paper
 
 SECRET = bytes(range(32))
 PROMPT = [2, 7, 5]
@@ -103,34 +104,6 @@ def run(
 
 
 # ---- the paper's pseudo-code, in plain Python; shares no line with the package's loop, propose or select ----
-
-
-def strategy_of_the_paper(
-    logits: list[float], permitted: list[int], strategy: Any, temperature: float, uniforms: list[float]
-) -> tuple[float, int]:
-    """F(j; p, x, y): reward r_j and candidate v_j."""
-    peak = max(logits)
-    weights = [math.exp(x - peak) for x in logits]
-    p = [w / sum(weights) for w in weights]
-    if temperature == 0:
-        candidate = max(permitted, key=lambda v: logits[v])
-    else:
-        best = max(logits[v] for v in permitted)
-        tempered = {v: math.exp((logits[v] - best) / temperature) for v in permitted}
-        target, reached, candidate = uniforms[0] * sum(tempered.values()), 0.0, permitted[-1]
-        for v in permitted:
-            reached += tempered[v]
-            if reached > target:
-                candidate = v
-                break
-    if strategy == "random":
-        return uniforms[1], candidate
-    if strategy == "confidence":
-        return p[candidate], candidate
-    if strategy == "entropy":
-        return sum(q * math.log(q) for q in p), candidate
-    first, second = sorted((p[v] for v in permitted), reverse=True)[:2]
-    return first - second, candidate
 
 
 def blocks_of_candidates(n: int, block_length: int) -> Iterator[range]:
@@ -253,13 +226,6 @@ def test_with_empty_matching_sets_algorithm_2_is_algorithm_1(strategy: Any, temp
     assert empty.trace == replace(unmarked.trace, matched=[False] * LENGTH)
 
 
-def test_the_mark_changes_the_order_and_so_the_text() -> None:
-    # otherwise the tests above would show nothing
-    with_mark, without = run(ENDLESS, matching=marked(ENDLESS)), run(ENDLESS)
-    assert with_mark.trace.position != without.trace.position
-    assert with_mark.token_ids != without.token_ids
-
-
 # ---- logits are not biased ----
 
 
@@ -292,40 +258,7 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
 
 
-def test_before_the_first_commit_the_mark_changes_no_candidate_and_no_reward(monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[Proposals] = []
-
-    def spy(*given: Any, **options: Any) -> Proposals:
-        found.append(propose(*given, **options))
-        return found[-1]
-
-    monkeypatch.setattr(candidates, "propose", spy)
-    run(ENDLESS, matching=marked(ENDLESS))
-    run(ENDLESS)
-    assert torch.equal(found[0].tokens, found[LENGTH].tokens)
-    assert torch.equal(found[0].rewards, found[LENGTH].rewards)
-
-
 # ---- what is committed ----
-
-
-@pytest.mark.parametrize("matching", [match_all, marked(ENDLESS)], ids=["unmarked", "marked"])
-@pytest.mark.parametrize(("strategy", "temperature"), WAYS)
-def test_a_step_fills_one_masked_position_of_its_block_and_changes_nothing_else(
-    strategy: Any, temperature: float, matching: Matching
-) -> None:
-    model = RecordingToy(end_ids=())
-    prompts = torch.tensor([PROMPT, [9, 9, 9]])
-    responses = decode(model, prompts, DecodeConfig(LENGTH, BLOCK, strategy, temperature), matching, [0, 1])
-    last = torch.cat([prompts, torch.tensor([response.token_ids for response in responses])], 1)
-
-    assert len(model.canvases) == LENGTH
-    for step, (before, after) in enumerate(zip(model.canvases, [*model.canvases[1:], last], strict=True)):
-        changed = before != after
-        assert changed.sum(1).tolist() == [1, 1]
-        assert (before[changed] == model.mask_id).all()
-        position = changed.nonzero()[:, 1] - len(PROMPT)
-        assert (position // BLOCK == step // BLOCK).all()
 
 
 @pytest.mark.parametrize("forbidden_bias", [20.0, 5000.0])
@@ -369,13 +302,6 @@ def test_the_trace_holds_the_whole_decode(strategy: Any, temperature: float) -> 
     for step, (position, token) in enumerate(zip(trace.position, trace.token_id, strict=True)):
         after = model.canvases[step + 1][0] if step + 1 < LENGTH else None
         assert after is None or after[len(PROMPT) + position] == token
-
-
-def test_the_match_counts_of_trace_and_key_agree() -> None:
-    key = key_of(ENDLESS, 4, 7)
-    response = run(ENDLESS, matching=KeyMatching(key, torch.device("cpu")), length=42)
-    ids = torch.tensor(response.token_ids).numpy()
-    assert int(key.tables.matching(ids, torch.arange(42).numpy()).sum()) == sum(response.trace.matched)
 
 
 def test_progress_is_called_with_every_commit() -> None:
@@ -454,20 +380,6 @@ def test_a_row_does_not_depend_on_its_neighbours(strategy: Any, temperature: flo
     alone = [decode(model, prompts[i : i + 1], config, matching, [seeds[i]])[0] for i in range(7)]
     assert together == alone
     assert len({len(response.trace.position) for response in together}) > 2
-
-
-def test_a_row_does_not_depend_on_its_neighbours_seeds() -> None:
-    config = DecodeConfig(LENGTH, BLOCK)
-    prompts = torch.tensor([PROMPT] * 3)
-    one = decode(ENDLESS, prompts, config, match_all, [1, 2, 3])
-    other = decode(ENDLESS, prompts, config, match_all, [100, 2, 300])
-    assert one[1] == other[1]
-    assert one[0].token_ids != other[0].token_ids
-
-
-def test_rows_with_the_same_prompt_and_seed_are_the_same_text() -> None:
-    first, second = decode(ENDLESS, torch.tensor([PROMPT] * 2), DecodeConfig(LENGTH, BLOCK), match_all, [5, 5])
-    assert first == second
 
 
 def test_decoding_leaves_torchs_own_generator_alone() -> None:

@@ -221,16 +221,3 @@ def test_the_rows_of_a_command_that_are_not_at_fault_are_written(
     mended = {row["id"]: row for row in map(json.loads, out.read_text().splitlines())}
     assert not [text for text in texts if "error" in mended[text]]
     assert all(mended[text] == rows[text] for text in texts if "error" not in rows[text])
-
-
-def test_a_command_of_which_every_row_fails_exits_as_for_an_unusable_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(loading, "load_model", lambda **_: Spoilt())
-    key = tmp_path / "key.json"
-    KEY.save(key)
-    base = ["generate", "--key", str(key), "--prompt", "w1 w2", "--length", "8", "--block-length", "4"]
-    for options in ([], ["--stream"], ["--temperature", "0"]):
-        result = CliRunner().invoke(app, [*base, *options])
-        assert result.exit_code == ModelFault.exit_code == 6, result.output
-        assert "gave NaN" in result.output

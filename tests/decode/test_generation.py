@@ -13,9 +13,6 @@ from dgmark.errors import (
     DgmarkError,
     InputError,
     PromptTooLong,
-    SettingsError,
-    TokenizerMismatch,
-    VocabularyMismatch,
 )
 from dgmark.models.load import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
@@ -48,54 +45,6 @@ def decoded(requests: list[Request], config: DecodeConfig) -> list[Generation]:
 # ---- invalid settings and prompts ----
 
 
-@pytest.mark.parametrize(
-    ("settings", "error", "message"),
-    [
-        (
-            {"strategy": "best"},
-            SettingsError,
-            "'best' must be 'random', 'confidence', 'entropy', 'margin' or",
-        ),
-        ({"strategy": ""}, SettingsError, "must be 'random'"),
-        ({"length": 100, "block_length": 32}, SettingsError, "use 96 or 128"),
-        ({"length": 20, "block_length": 32}, SettingsError, "use 32"),
-        ({"length": 0}, SettingsError, "must be greater than or equal to 1"),
-        ({"block_length": 0}, SettingsError, "must be greater than or equal to 1"),
-        ({"length": -32}, SettingsError, "must be greater than or equal to 1"),
-        ({"temperature": -0.1}, SettingsError, "temperature -0.1"),
-        ({"temperature": float("nan")}, SettingsError, "temperature nan"),
-        ({"temperature": float("inf")}, SettingsError, "temperature inf"),
-        ({"top_k": 0}, SettingsError, "top_k 0"),
-        ({"top_k": -5}, SettingsError, "top_k -5"),
-        ({"top_p": 0.0}, SettingsError, "top_p 0.0"),
-        ({"top_p": 1.5}, SettingsError, "top_p 1.5"),
-        ({"top_p": float("nan")}, SettingsError, "top_p nan"),
-        ({"temperature": 0, "top_k": 5}, SettingsError, "temperature 0"),
-        ({"temperature": 0, "top_p": 0.9}, SettingsError, "temperature 0"),
-        ({"strategy": "margin"}, SettingsError, "margin.*temperature 0"),
-        ({"strategy": "margin", "temperature": 0.5}, SettingsError, "margin.*temperature 0"),
-    ],
-    ids=str,
-)
-def test_invalid_settings_are_refused(settings: dict[str, Any], error: type[DgmarkError], message: str) -> None:
-    for attempt in (lambda: DecodeConfig(**settings), lambda: generate(TOY, "w1", key=None, **settings)):
-        with pytest.raises(error, match=message) as caught:
-            attempt()
-        assert caught.type is error
-
-
-@pytest.mark.parametrize("batch_size", [0, -1])
-def test_a_batch_without_rows_is_refused(batch_size: int) -> None:
-    with pytest.raises(SettingsError, match="batch"):
-        generate(TOY, "w1", key=None, batch_size=batch_size, **SHORT)
-
-
-@pytest.mark.parametrize("strategy", ["random", "confidence", "entropy", "margin", "left_to_right"])
-def test_every_named_strategy_decodes(strategy: Any) -> None:
-    (made,) = generate(replace(TOY, end_ids=()), "w1", key=None, strategy=strategy, temperature=0, **SHORT)
-    assert len(made.token_ids) == 12
-
-
 @pytest.mark.parametrize("prompt", ["", " ", []])
 def test_an_empty_prompt_is_refused(prompt: str | list[int]) -> None:
     with pytest.raises(InputError, match="prompt is empty"):
@@ -112,28 +61,11 @@ def test_a_prompt_that_just_fits_is_taken() -> None:
     assert len(generate(ToyDenoiser(context_length=15, end_ids=()), "w1 w2 w3", key=None, **SHORT)[0].token_ids) == 12
 
 
-def test_a_response_longer_than_the_context_is_refused() -> None:
-    with pytest.raises(PromptTooLong, match="to 0 tokens"):
-        generate(ToyDenoiser(context_length=8), "w1", key=None, **SHORT)
-
-
 @pytest.mark.parametrize("token_id", [-1, TOY.vocab_size, 10**9])
 def test_prompt_ids_that_the_model_does_not_have_are_refused(token_id: int) -> None:
     # on a GPU they would end the process in a device-side assertion
     with pytest.raises(DgmarkError, match=str(token_id)):
         generate(TOY, [[2, token_id]], key=None, **SHORT)
-
-
-def test_the_key_of_another_tokenizer_is_refused() -> None:
-    other = ToyDenoiser(words=25, padding=5)
-    assert other.vocab_size == TOY.vocab_size
-    with pytest.raises(TokenizerMismatch, match="bound to tokenizer"):
-        generate(TOY, "w1", key=fixed_key(other), **SHORT)
-
-
-def test_the_key_of_another_padded_vocabulary_is_refused() -> None:
-    with pytest.raises(VocabularyMismatch, match="groups for 33 token ids, the model predicts 32"):
-        generate(TOY, "w1", key=fixed_key(ToyDenoiser(padding=7)), **SHORT)
 
 
 # ---- rows and batches ----
@@ -180,17 +112,6 @@ def test_row_i_uses_the_seed_plus_i() -> None:
     assert [row.seed for row in rows] == [7, 8, 9]
     assert [generate(TOY, "w1", key=None, seed=seed, **SHORT)[0] for seed in (7, 8, 9)] == rows
     assert len({tuple(row.token_ids) for row in rows}) == 3
-
-
-def test_the_order_of_the_rows_of_a_batch_does_not_matter() -> None:
-    config = DecodeConfig(**SHORT)
-    requests = [Request(prompt, 3 * i, None) for i, prompt in enumerate(PROMPTS)]
-    assert decoded(requests[::-1], config)[::-1] == decoded(requests, config)
-
-
-def test_greedy_text_does_not_depend_on_the_seed() -> None:
-    texts = {generate(TOY, "w1 w2", key=None, temperature=0, seed=seed, **SHORT)[0].text for seed in range(5)}
-    assert len(texts) == 1
 
 
 @pytest.mark.parametrize("settings", [{"top_k": 1}, {"top_p": 1e-9}], ids=str)
@@ -265,65 +186,33 @@ STORY: dict[str, Any] = {"length": 48, "block_length": 16}
 STORY_PROMPT = "They crossed a hill. At the foot of the hill flowed a brook,"
 
 
-@pytest.fixture(scope="module")
-def story_key(storyteller: NetworkDenoiser) -> WatermarkKey:
-    return fixed_key(storyteller)
-
-
-@pytest.fixture(scope="module")
-def marked(storyteller: NetworkDenoiser, story_key: WatermarkKey) -> list[Generation]:
-    return generate(storyteller, [STORY_PROMPT] * 3, key=story_key, **STORY)
-
-
-@pytest.fixture(scope="module")
-def unmarked(storyteller: NetworkDenoiser) -> list[Generation]:
-    return generate(storyteller, [STORY_PROMPT] * 3, key=None, **STORY)
-
-
 def match_count(rows: list[Generation], key: WatermarkKey) -> int:
     ids = [torch.tensor(row.token_ids).numpy() for row in rows]
     return sum(int(key.tables.matching(row, torch.arange(len(row)).numpy()).sum()) for row in ids)
 
 
 @pytest.mark.slow
-def test_marked_text_matches_far_more_often_than_unmarked_text_of_the_same_seeds(
-    marked: list[Generation], unmarked: list[Generation], story_key: WatermarkKey
-) -> None:
-    assert [row.seed for row in marked] == [row.seed for row in unmarked]
+def test_stories_are_detected_from_ids_and_text_with_their_key_alone(storyteller: NetworkDenoiser) -> None:
+    key = fixed_key(storyteller)
+    marked, unmarked = (generate(storyteller, [STORY_PROMPT] * 3, key=one, **STORY) for one in (key, None))
     tokens = sum(len(row.token_ids) for row in marked)
     assert tokens > 100
-    assert match_count(marked, story_key) > 0.8 * tokens
-    assert match_count(unmarked, story_key) < 0.65 * sum(len(row.token_ids) for row in unmarked)
-
-
-@pytest.mark.slow
-def test_marked_stories_are_detected_from_their_ids(marked: list[Generation], story_key: WatermarkKey) -> None:
-    assert [Detector(story_key).detect(row.token_ids).verdict for row in marked] == ["watermarked"] * 3
-
-
-@pytest.mark.slow
-def test_marked_stories_are_detected_from_their_text(marked: list[Generation], story_key: WatermarkKey) -> None:
-    assert [Detector(story_key).detect(row.text).verdict for row in marked] == ["watermarked"] * 3
-
-
-@pytest.mark.slow
-def test_unmarked_stories_are_not_detected(unmarked: list[Generation], story_key: WatermarkKey) -> None:
-    assert all(Detector(story_key).detect(row.token_ids).verdict != "watermarked" for row in unmarked)
-
-
-@pytest.mark.slow
-def test_another_key_does_not_detect_the_mark(storyteller: NetworkDenoiser, marked: list[Generation]) -> None:
-    detector = Detector(fixed_key(storyteller, secret=1))
-    assert all(detector.detect(row.token_ids).verdict != "watermarked" for row in marked)
+    assert match_count(marked, key) > 0.8 * tokens
+    assert match_count(unmarked, key) < 0.65 * sum(len(row.token_ids) for row in unmarked)
+    detector, other = Detector(key), Detector(fixed_key(storyteller, secret=1))
+    for row in marked:
+        assert detector.detect(row.token_ids).verdict == detector.detect(row.text).verdict == "watermarked"
+        assert other.detect(row.token_ids).verdict != "watermarked"
+    assert all(detector.detect(row.token_ids).verdict != "watermarked" for row in unmarked)
 
 
 @pytest.mark.parametrize("temperature", [0, 1.0])
-def test_the_same_seed_writes_the_same_story_again(
-    storyteller: NetworkDenoiser, story_key: WatermarkKey, temperature: float
-) -> None:
+def test_the_same_seed_writes_the_same_story_again(storyteller: NetworkDenoiser, temperature: float) -> None:
+    key = fixed_key(storyteller)
+
     def write(seed: int) -> list[Generation]:
         return generate(
-            storyteller, STORY_PROMPT, key=story_key, seed=seed, temperature=temperature, length=8, block_length=8
+            storyteller, STORY_PROMPT, key=key, seed=seed, temperature=temperature, length=8, block_length=8
         )
 
     assert write(3) == write(3)

@@ -123,15 +123,3 @@ def test_the_command_fills_holes_and_says_where(tmp_path: Any, monkeypatch: pyte
     assert good["holes"] == [[1, 5]]
     assert run(app, ["infill", "--no-watermark", "no hole"]).exit_code == 4
     assert run(app, ["infill", "--no-watermark"]).exit_code == 2
-
-
-def test_the_command_uses_its_decoding_options() -> None:
-    told = ["--temperature", "0.5", "--top-k", "5", "--guard", "0.3", "--cache", "dual", "--repetition-guard"]
-    result = CliRunner().invoke(app, ["infill", "--no-watermark", "--json", "A king [mask:4] and [mask:3].", *told])
-    assert result.exit_code == 0, result.stderr
-    row = json.loads(result.stdout)
-    expected = {"temperature": 0.5, "top_k": 5, "guard": 0.3, "cache": "dual", "repetition_guard": True}
-    assert {name: row["settings"][name] for name in expected} == expected
-    assert [end - start for start, end in row["holes"]] == [4, 3]
-    assert CliRunner().invoke(app, ["infill", "--no-watermark", "a [mask:4]", "--guard", "2"]).exit_code == 2
-    assert "[mask:N]" in CliRunner().invoke(app, ["infill", "--help"]).stdout  # which is no markup

@@ -197,34 +197,6 @@ def test_the_loop_with_a_cache_is_a_plain_loop_on_a_session(mode: dict[str, Any]
         assert places == plain.steps
 
 
-def test_caches_give_other_texts() -> None:
-    # otherwise the test above would show nothing
-    prompts = torch.randint(2, 26, (12, 4), generator=torch.Generator().manual_seed(0))
-    modes: list[CacheMode] = ["none", "prefix", "dual"]
-    texts = {
-        str(
-            [
-                r.token_ids
-                for r in decode(TINY, prompts, DecodeConfig(16, 8, "confidence", 0.0, cache=mode), marked(2), [0] * 12)
-            ]
-        )
-        for mode in modes
-    }
-    assert len(texts) == 3
-
-
-@pytest.mark.parametrize("k", [1, 3])
-@pytest.mark.parametrize("strategy", ["confidence", "entropy", "margin"])
-def test_greedy_decoding_is_the_same_bit_for_bit_at_every_batch_size(strategy: Any, k: int) -> None:
-    config = DecodeConfig(LENGTH, BLOCK, strategy, 0.0, lookahead=k)
-    prompts = torch.randint(2, 26, (8, 4), generator=torch.Generator().manual_seed(4))
-    whole = decode(TOY, prompts, config, marked(2), [0] * 8)
-    for size in (1, 3, 5):
-        batches = [prompts[start : start + size] for start in range(0, 8, size)]
-        parts = [decode(TOY, part, config, marked(2), [0] * len(part)) for part in batches]
-        assert [response for part in parts for response in part] == whole
-
-
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
@@ -261,6 +233,13 @@ def test_greedy_decoding_is_the_same_bit_for_bit_at_every_batch_size(strategy: A
             "temperature 0 takes the most likely token: top-k and top-p have no meaning",
         ),
         ({"temperature": -1.0}, "temperature -1.0 must be greater than or equal to 0"),
+        ({"strategy": "best"}, "strategy 'best' must be 'random', 'confidence', 'entropy', 'margin' or"),
+        ({"length": -32}, "length -32 must be greater than or equal to 1"),
+        ({"temperature": float("nan")}, "temperature nan must be a finite number"),
+        ({"temperature": float("inf")}, "temperature inf must be a finite number"),
+        ({"top_k": 0}, "top_k 0 must be greater than or equal to 1"),
+        ({"top_p": 0.0}, "top_p 0.0 must be greater than 0"),
+        ({"top_p": float("nan")}, "top_p nan must be a finite number"),
         ({"temperature": 1e-7}, "temperature 1e-07 must be 0 or at least 1e-06"),
         ({"round_trip_guard": "no"}, "round_trip_guard 'no' must be a valid boolean"),
         ({"top_k": True}, "top_k True must be a valid integer"),
@@ -271,7 +250,7 @@ def test_greedy_decoding_is_the_same_bit_for_bit_at_every_batch_size(strategy: A
 def test_invalid_settings_are_refused_with_the_reason(settings: dict[str, Any], reason: str) -> None:
     # without the run-time type checks, as users call it
     with unchecked(), pytest.raises(SettingsError, match=reason):
-        DecodeConfig(LENGTH, BLOCK, **settings)
+        DecodeConfig(**{"length": LENGTH, "block_length": BLOCK, **settings})
 
 
 def test_an_invalid_length_is_named_where_it_is_positional_too() -> None:

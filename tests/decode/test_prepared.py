@@ -1,7 +1,6 @@
 """Prepared requests: checked and encoded once, different keys in one batch, the same text from every caller."""
 
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import torch
 
 import dgmark
 from dgmark import Generation, WatermarkKey
-from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.decode import Canvas, DecodeConfig, KeyMatching, Prepared, Request, RowFinished, Steering, decode_steps
 from dgmark.decode.events import collect
 from dgmark.decode.generation import generations
@@ -148,34 +146,6 @@ def test_generate_stream_and_the_harness_write_the_same_texts(key: WatermarkKey 
     assert len(set(made)) == 4
 
 
-@dataclass(frozen=True)
-class Counting(Tokenizer):
-    """A tokenizer that keeps what it encoded."""
-
-    encoded: list[str] = field(default_factory=list, compare=False)
-
-    def encode(self, text: str) -> list[int]:
-        self.encoded.append(text)
-        return super().encode(text)
-
-
-@dataclass(frozen=True)
-class CountingToy(ToyDenoiser):
-    """A toy with such a tokenizer."""
-
-    @cached_property
-    def tokenizer(self) -> Counting:
-        return Counting(**vars(ToyDenoiser().tokenizer))
-
-
-def test_each_prompt_is_encoded_once() -> None:
-    model = CountingToy()
-    dgmark.generate(model, ["w1 w2", "w3"], key=None, **SHORT)
-    list(dgmark.stream_generate(model, ["w4", "w5"], key=None, **SHORT))
-    dgmark.infill(model, [["w6", 4, "w7"]], key=None, block_length=4)
-    assert model.tokenizer.encoded == ["w1 w2", "w3", "w4", "w5", "w6", "w7"]
-
-
 # ---- refusals ----
 
 
@@ -189,16 +159,6 @@ def test_what_is_no_key_is_refused_with_what_to_do(key: Any) -> None:
     for way in ways:
         with unchecked(), pytest.raises(SettingsError, match=r"None for text without a mark.*WatermarkKey\.load\('key"):
             way()
-
-
-def test_the_key_must_be_stated_even_if_it_is_none() -> None:
-    ways: list[Any] = [dgmark.generate, dgmark.stream_generate]
-    for way in ways:
-        with pytest.raises(TypeError, match="key"):
-            way(TOY, "w1", **SHORT)
-    infill: Any = dgmark.infill
-    with pytest.raises(TypeError, match="key"):
-        infill(TOY, [["w1", 3]])
 
 
 @pytest.mark.parametrize(
@@ -223,25 +183,3 @@ def test_requests_that_cannot_be_decoded_can_be_left_out() -> None:
     assert [*prepared.chunks()] == [range(3), range(3, 4)]
     assert generations(prepared, range(4)) == decoded([REQUESTS[0], REQUESTS[3]])
     assert generations(prepared, [3]) == []
-
-
-GENERATE: Any = dgmark.generate
-INFILL: Any = dgmark.infill
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: GENERATE("storyteller", "w1", key=None), r"load_model\('storyteller'\)"),
-        (lambda: GENERATE(TOY, None, key=None), "prompts are a text, or a list"),
-        (lambda: GENERATE(TOY, [["x"]], key=None), "a prompt is a text or a list of token ids"),
-        (lambda: GENERATE(TOY, [[5.5, 6]], key=None), "a prompt is a text or a list of token ids"),
-        (lambda: GENERATE(TOY, "w1", key=None, length="32"), "length '32' must be a valid integer"),
-        (lambda: GENERATE(TOY, "w1", key=None, top_p="0.5"), "top_p '0.5' must be a valid number"),
-        (lambda: INFILL(TOY, ["w1 [mask:4] w2"], key=None), "give a list of such lists"),
-        (lambda: INFILL(TOY, ["w1", 4, "w2"], key=None), "give a list of such lists"),
-    ],
-)
-def test_arguments_of_a_wrong_type_are_refused_by_name(call: Any, message: str) -> None:
-    with unchecked(), pytest.raises((SettingsError, InputError), match=message):
-        call()

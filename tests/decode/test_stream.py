@@ -1,7 +1,5 @@
 """Streaming: the events add up to what `generate` returns, in an order that a reader can rely on."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,14 +84,3 @@ def test_the_command_streams_one_text_and_prints_it() -> None:
     assert live.exit_code == 0, live.stderr
     assert live.stdout == run(app, ["generate", *options]).stdout
     assert run(app, ["generate", "--stream", *options, "--out", "rows.jsonl"]).exit_code == 2
-
-
-def test_the_command_pads_as_the_function_does(tmp_path: Path) -> None:
-    prompts = ["Once", "There was once a king who had"]
-    rows = tmp_path / "prompts.jsonl"
-    rows.write_text("".join(json.dumps({"id": str(i), "prompt": p}) + "\n" for i, p in enumerate(prompts)))
-    options = ["--no-watermark", "--temperature", "0", "--length", "8", "--block-length", "8", "--pad", "--json"]
-    made = CliRunner().invoke(app, ["generate", "--prompts", str(rows), *options])
-    assert made.exit_code == 0, made.stderr
-    apart = dgmark.generate(dgmark.load_model(), prompts, key=None, pad=True, temperature=0, length=8, block_length=8)
-    assert [json.loads(line)["token_ids"] for line in made.stdout.splitlines()] == [row.token_ids for row in apart]

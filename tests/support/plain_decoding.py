@@ -1,7 +1,7 @@
 """Greedy decoding in plain Python: slow, obvious, one row at a time. Shares no line with the package's loop."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -30,18 +30,36 @@ class Plain:
     steps: list[list[int]] = field(default_factory=list)
 
 
-def proposal(logits: list[float], permitted: list[int], strategy: str) -> tuple[float, int]:
-    """Reward and most likely token of one position."""
+def strategy_of_the_paper(
+    logits: list[float],
+    permitted: list[int],
+    strategy: str,
+    temperature: float = 0.0,
+    uniforms: Sequence[float] = (0.0, 0.0),
+) -> tuple[float, int]:
+    """F(j; p, x, y): reward r_j and candidate v_j of one position."""
     peak = max(logits)
     weights = [math.exp(x - peak) for x in logits]
     p = [w / sum(weights) for w in weights]
-    token = max(permitted, key=lambda v: logits[v])
+    if temperature == 0:
+        candidate = max(permitted, key=lambda v: logits[v])
+    else:
+        best = max(logits[v] for v in permitted)
+        tempered = {v: math.exp((logits[v] - best) / temperature) for v in permitted}
+        target, reached, candidate = uniforms[0] * sum(tempered.values()), 0.0, permitted[-1]
+        for v in permitted:
+            reached += tempered[v]
+            if reached > target:
+                candidate = v
+                break
+    if strategy == "random":
+        return uniforms[1], candidate
     if strategy == "confidence":
-        return p[token], token
+        return p[candidate], candidate
     if strategy == "entropy":
-        return sum(q * math.log(q) for q in p if q), token
+        return sum(q * math.log(q) for q in p if q), candidate
     first, second = sorted((p[v] for v in permitted), reverse=True)[:2]
-    return first - second, token
+    return first - second, candidate
 
 
 def get_num_transfer_tokens(masked: int, steps: int) -> list[int]:
@@ -110,7 +128,11 @@ def decode_plainly(
             whole = forwards.begin if fresh else forwards.step
             fresh = False
             logits = whole(x + y, n + block.start, n + block.stop)
-            found = {j: proposal(logits[j - block.start], permitted, config.strategy) for j in block if y[j] == mask_id}
+            found = {
+                j: strategy_of_the_paper(logits[j - block.start], permitted, config.strategy)
+                for j in block
+                if y[j] == mask_id
+            }
             best = max(reward for reward, _ in found.values())
             preferred = []
             for j, (reward, token) in found.items():
@@ -146,7 +168,9 @@ def decode_plainly(
                         text[place] = found[place][1]
                     logits = forwards.step(x + text, n + block.start, n + block.stop)
                     scores[j] = sum(
-                        contains(proposal(logits[place - block.start], permitted, config.strategy)[1], place)
+                        contains(
+                            strategy_of_the_paper(logits[place - block.start], permitted, config.strategy)[1], place
+                        )
                         for place in block
                         if text[place] == mask_id
                     )

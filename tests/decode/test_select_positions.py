@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dgmark.decode import select_positions
 from dgmark.decode.selection import alternatives
@@ -86,18 +85,6 @@ def test_what_does_not_read_back_goes_last(step: Step, data: st.DataObject) -> N
 
 
 @given(steps())
-def test_a_row_with_masked_positions_commits_its_quota_or_all_of_them(step: Step) -> None:
-    committed = [sum(row) for row in step.select()]
-    assert committed == [min(quota, sum(row)) for quota, row in zip(step.quota, step.masked, strict=True)]
-
-
-@given(steps())
-def test_a_committed_position_is_never_selected_again(step: Step) -> None:
-    for chosen, masked in zip(step.select(), step.masked, strict=True):
-        assert not any(c and not m for c, m in zip(chosen, masked, strict=True))
-
-
-@given(steps())
 def test_no_matching_candidate_is_the_same_as_all_matching(step: Step) -> None:
     def with_matching(value: bool) -> Step:
         return Step(step.rewards, step.masked, [[value] * len(row) for row in step.masked], step.quota)
@@ -136,14 +123,6 @@ def test_ties_go_to_the_lowest_position_in_long_blocks(reward: float, dtype: tor
 def test_a_matching_candidate_of_reward_minus_infinity_goes_before_one_that_does_not_match() -> None:
     step = Step([[9.0, -INF, 1.0]], [[True, True, True]], [[False, True, False]], [1])
     assert step.select() == [[False, True, False]]
-
-
-def test_the_arguments_are_left_as_they_were() -> None:
-    rewards = torch.tensor([[0.5, 2.0, 1.0]])
-    masked, matching = torch.tensor([[True, False, True]]), torch.tensor([[False, True, True]])
-    before = [tensor.clone() for tensor in (rewards, masked, matching)]
-    select_positions(rewards, masked, matching, torch.tensor([1]))
-    assert all(torch.equal(a, b) for a, b in zip(before, (rewards, masked, matching), strict=True))
 
 
 # ---- alternatives: the sets among which a lookahead chooses ----
@@ -224,61 +203,6 @@ def test_equal_rewards_give_the_alternatives_from_left_to_right() -> None:
     step = Step([[0.5] * 6], [[False, True, True, True, True, True]], [[True, True, False, True, False, True]], [2])
     assert [[j for j, c in enumerate(chosen) if c] for chosen in sets_of(step, [4])[0]] == [[1, 3], [1, 5]]
     assert len(sets_of(step, [1])[0]) == 1
-
-
-class Blocks(RuleBasedStateMachine):
-    """Blocks filled step by step with arbitrary candidates, rewards and quotas."""
-
-    masked: list[bool]
-
-    @initialize(block=st.integers(1, 7), data=st.data())
-    def first_block(self, block: int, data: st.DataObject) -> None:
-        self.begin(block, data)
-
-    @precondition(lambda self: not any(self.masked))
-    @rule(block=st.integers(1, 7), data=st.data())
-    def next_block(self, block: int, data: st.DataObject) -> None:
-        self.begin(block, data)
-
-    def begin(self, block: int, data: st.DataObject) -> None:
-        # places of a hole may be given, but a block without any mask is never begun
-        self.masked = data.draw(st.lists(st.booleans(), min_size=block, max_size=block).filter(any))
-        self.first = [*self.masked]
-        self.committed: list[int] = []
-        self.spent = 0
-
-    @precondition(lambda self: any(self.masked))
-    @rule(data=st.data(), quota=st.integers(1, 3), width=st.integers(1, 4))
-    def step(self, data: st.DataObject, quota: int, width: int) -> None:
-        block = len(self.masked)
-        rewards = data.draw(st.lists(REWARDS, min_size=block, max_size=block))
-        matching = data.draw(st.lists(st.booleans(), min_size=block, max_size=block))
-        one = Step([rewards], [self.masked], [matching], [quota])
-        sets = sets_of(one, [width])[0]
-        assert sets[0] == one.select()[0]
-        chosen = [j for j, taken in enumerate(data.draw(st.sampled_from(sets))) if taken]
-
-        left = [j for j, flag in enumerate(self.masked) if flag]
-        assert len(chosen) == min(quota, len(left))
-        assert {*chosen} <= {*left}
-        # no position without a match is committed while a match is left
-        assert all(matching[j] for j in chosen) or not any(matching[j] for j in left if j not in chosen)
-        for j in chosen:
-            self.masked[j] = False
-        self.committed += chosen
-        self.spent += 1
-
-    @invariant()
-    def every_place_is_committed_once_and_given_ones_never(self) -> None:
-        assert len({*self.committed}) == len(self.committed)
-        assert sorted([*self.committed, *(j for j, flag in enumerate(self.masked) if flag)]) == [
-            j for j, flag in enumerate(self.first) if flag
-        ]
-        assert self.spent <= len(self.committed)
-
-
-TestBlocks = Blocks.TestCase
-TestBlocks.settings = settings(max_examples=40, stateful_step_count=8)
 
 
 def test_a_number_stands_for_the_same_number_in_every_row() -> None:

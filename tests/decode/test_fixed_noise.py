@@ -9,9 +9,7 @@ import torch
 from scipy.stats import chi2
 from torch import Tensor
 
-import dgmark.decode.candidates as candidates
 from dgmark.decode import DecodeConfig, KeyMatching, Matching, Response, decode, match_all
-from dgmark.decode.proposals import Proposals, propose
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.groups import WatermarkSpec, group_table
 from dgmark.watermark.key import WatermarkKey
@@ -103,23 +101,6 @@ class Still(ToyDenoiser):
         return super().__call__(torch.zeros_like(ids))
 
 
-@pytest.mark.parametrize(("noise", "changes"), [("fixed", False), ("redrawn", True)])
-def test_a_candidate_changes_only_if_the_logits_do(noise: Any, changes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[list[int]] = []
-
-    def spy(*given: Any, **options: Any) -> Proposals:
-        proposals = propose(*given, **options)
-        found.append(proposals.tokens.tolist())
-        return proposals
-
-    monkeypatch.setattr(candidates, "propose", spy)
-    response = run(Still(end_ids=()), replace(KEPT, noise=noise, strategy="left_to_right"))
-    for low in range(0, LENGTH, BLOCK):
-        seen = [tokens != found[low][step:] for step, tokens in enumerate(found[low : low + BLOCK])]
-        assert any(seen) == changes
-        assert changes or response.token_ids[low : low + BLOCK] == found[low]
-
-
 def test_positions_and_blocks_draw_independently_from_the_softmax() -> None:
     """Pearson's chi-square test of 4,500 draws; a true sampler fails it with probability 1e-6 over seeds (fixed)."""
     model = Still(words=6, padding=2, end_ids=(), spread=3.0)
@@ -146,15 +127,6 @@ def test_a_lookahead_draws_what_the_next_step_draws(proposals: Any) -> None:
     responses = [run(TOY, replace(config, lookahead_proposals=way), marked(), 5) for way in ("kept", proposals)]
     assert responses[0] == responses[1]
     assert responses[0] != run(TOY, replace(config, noise="redrawn", lookahead_proposals=proposals), marked(), 5)
-
-
-def test_a_row_is_the_same_alone_and_among_strangers() -> None:
-    model = ToyDenoiser(end_bias=1.5)
-    prompts = torch.randint(2, 26, (7, 3), generator=torch.Generator().manual_seed(2))
-    together = decode(model, prompts, KEPT, marked(model), [*range(7)])
-    assert len({len(row.trace.step) for row in together}) > 1  # some stop before others
-    for row in range(7):
-        assert decode(model, prompts[row : row + 1], KEPT, marked(model), [row]) == [together[row]]
 
 
 def test_greedy_text_has_no_noise_to_keep() -> None:
