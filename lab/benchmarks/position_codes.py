@@ -16,11 +16,10 @@ import numpy as np
 import dgmark
 from common import RUNS, print_header, print_row
 from dgmark_lab.attacks import Attack, attack
-from dgmark_lab.experiments.catalog import load_experiment
-from dgmark_lab.experiments.cells import CellRows, read_cells
+from dgmark_lab.experiments.cells import DGMARK, CellRows, StoredRun
 from dgmark_lab.experiments.frontier import Matched, Measured, matched
 from dgmark_lab.experiments.report import keys_of
-from dgmark_lab.experiments.schemes import DGMARK
+from dgmark_lab.experiments.spec import load_experiment
 from dgmark_lab.experiments.store import Store
 from dgmark_lab.experiments.tables import with_interval
 from dgmark_lab.experiments.views.frontier import quality
@@ -54,17 +53,15 @@ def main() -> None:
 
 def _curves(store: Store, only: Sequence[str]) -> tuple[dict[str, list[Measured]], Measured]:
     """Edit and score the texts of one store; the curves, and unmarked text."""
-    experiment = load_experiment("frontier")
-    plan = store.read_plan(experiment.plan_name("builtin"))
-    cells = read_cells(store, experiment, "builtin", plan, keys_of(store, None), {})
-    reference = quality(store, plan, cells["unmarked, T = 1"])
+    run = StoredRun.read(load_experiment("frontier"), store, "builtin", keys_of(store, None))
+    reference = quality(run, run.cells["unmarked, T = 1"])
     if reference is None:
         raise SystemExit("the unmarked cell lacks texts or perplexities: run `dgmark-lab experiment run frontier`")
     curves: dict[str, list[Measured]] = {}
     print_header(["decode", "perplexity", "distinct-2", ALL, *EDITS])
-    for cell in cells.values():
+    for cell in run.cells.values():
         wanted = cell.cell.group in only if only else cell.cell.scheme == DGMARK
-        if wanted and (one := quality(store, plan, cell)):
+        if wanted and (one := quality(run, cell)):
             texts = [row["text"] for row in cell.rows]
             p = [_p_values(cell, texts, attack(name, budget=share, unit="word")) for name, share in EDITS.values()]
             found = {name: 100.0 * (values <= RATE) for name, values in zip(EDITS, p, strict=True)}

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from dgmark.errors import NoTexts, SettingsError
-from dgmark_lab.experiments.catalog import experiment_names, load_experiment
 from dgmark_lab.experiments.prompt_sets import load_prompts, named_files
-from dgmark_lab.experiments.spec import Cell, Experiment, PromptSet, Rate, parse_experiment
+from dgmark_lab.experiments.spec import Cell, Experiment, PromptSet, Rate, experiment_names, load_experiment
+from dgmark_lab.toml_files import parse_toml
 from support.toy_experiments import SMALL
 
 FIGURES = (Path(__file__).parents[2] / "tests" / "paper" / "figure-values.md").read_text()
@@ -71,12 +71,12 @@ def test_invalid_fields_are_named(change: str, problem: str) -> None:
     content = SMALL.replace('view = "detection"', 'view = "pie"') if problem == "there is no" else SMALL + change
     expected = "view: Input should be" if problem == "there is no" else problem
     with pytest.raises(SettingsError, match=re.escape(expected)):
-        parse_experiment(content, "small.toml")
+        parse_toml(content, Experiment, "small.toml")
 
 
 def test_files_that_are_not_toml_or_not_experiments_are_refused() -> None:
     with pytest.raises(SettingsError, match=r"small\.toml is not valid TOML"):
-        parse_experiment("name = ", "small.toml")
+        parse_toml("name = ", Experiment, "small.toml")
     with pytest.raises(SettingsError, match="there is no experiment 'nothing'"):
         load_experiment("nothing")
     with pytest.raises(SettingsError, match=r"no-such-file\.toml cannot be read"):
@@ -84,7 +84,7 @@ def test_files_that_are_not_toml_or_not_experiments_are_refused() -> None:
 
 
 def small() -> Experiment:
-    return parse_experiment(SMALL, "small.toml")
+    return parse_toml(SMALL, Experiment, "small.toml")
 
 
 def test_prompts_that_do_not_come_with_the_package_need_a_file(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_more_of_the_tables_are_the_papers() -> None:
 def test_the_example_of_the_documentation_is_an_experiment() -> None:
     page = (Path(__file__).parents[1] / "docs" / "experiments.md").read_text()
     example = page.partition("```toml\n")[2].partition("```")[0]
-    assert parse_experiment(example, "the page").cells[0].name == "unmarked"
+    assert parse_toml(example, Experiment, "the page").cells[0].name == "unmarked"
 
 
 def test_the_documentation_names_every_experiment() -> None:

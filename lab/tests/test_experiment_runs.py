@@ -10,12 +10,13 @@ import pytest
 from dgmark.decode import generate
 from dgmark.errors import KeyFileError, NoTexts, PromptTooLong, ResumeMismatch, SettingsError
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.experiments.catalog import experiment_names, load_experiment
-from dgmark_lab.experiments.recipe import Recipe, cell_key, checkpoint_hash
+from dgmark_lab.experiments.cells import cell_key
+from dgmark_lab.experiments.plan import RunOptions, recipe_hash
 from dgmark_lab.experiments.report import make_report, to_page, write_report
-from dgmark_lab.experiments.run import RunOptions, run_experiment, run_key
-from dgmark_lab.experiments.spec import Experiment, KeyOptions, parse_experiment
-from dgmark_lab.experiments.store import Store
+from dgmark_lab.experiments.run import run_experiment, run_key
+from dgmark_lab.experiments.spec import Experiment, KeyOptions, experiment_names, load_experiment
+from dgmark_lab.experiments.store import Store, checkpoint_hash
+from dgmark_lab.toml_files import parse_toml
 from support.toy_experiments import SMALL, TOY, report_toy, run_toy, toy_subject
 
 MARKED = """
@@ -29,7 +30,7 @@ null = "unmarked"
 def small(more: str = MARKED, cells: int = 5) -> Experiment:
     prompts = ", ".join(f'"w{number} w1"' for number in range(cells))
     content = SMALL.replace('["one", "two"]', f"[{prompts}]").replace("texts = 2", f"texts = {cells}")
-    return parse_experiment(content + more, "small.toml")
+    return parse_toml(content + more, Experiment, "small.toml")
 
 
 def lines(root: Path, kind: str = "texts") -> list[dict[str, Any]]:
@@ -56,7 +57,7 @@ def test_every_experiment_runs_and_is_reported(name: str, shared_runs: Path) -> 
     needed = {"writingprompts"} & {experiment.prompt_set(cell, "builtin")[0] for cell in experiment.cells_of("builtin")}
     store = run_toy(experiment, shared_runs / "rows", files=dict.fromkeys(needed, shared_runs / "prompts.jsonl"))
     report = report_toy(experiment, store)
-    for cell in report.context.cells.values():
+    for cell in report.run.cells.values():
         if experiment.view != "timing" and "builtin" in cell.cell.setups:
             assert len(cell.rows) == 2, cell.name
     assert report.section.quantities
@@ -65,7 +66,7 @@ def test_every_experiment_runs_and_is_reported(name: str, shared_runs: Path) -> 
     if name not in DRAWN:
         return
     written = write_report(report, shared_runs / "reports" / name)
-    assert {"report.md", "numbers.csv", "tables.tex"} <= {path.name for path in written}
+    assert {"report.md", "numbers.csv"} <= {path.name for path in written}
     page = (shared_runs / "reports" / name / "report.md").read_text()
     for path in written:
         assert path.stat().st_size
@@ -151,41 +152,24 @@ def test_two_experiments_share_their_texts(tmp_path: Path) -> None:
     assert len(lines(tmp_path, "attacked")) == 2 * 3 * 4
 
 
-def test_rows_that_an_earlier_version_imported_are_reported_as_such(tmp_path: Path) -> None:
-    store = run_toy(small(), tmp_path)
-    for path in (tmp_path / "texts").glob("*.jsonl"):
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
-        imported = {"file": "marked.jsonl", "versions": {"dgmark": "0.0.1"}}
-        path.write_text("".join(json.dumps({**row, "versions": None, "imported": imported}) + "\n" for row in rows))
-    assert "dgmark 0.0.1 (rows imported with these)" in to_page(report_toy(small(), store))
-
-
-def recipe(**changes: Any) -> Recipe:
+def recipe(**changes: Any) -> str:
     fields: dict[str, Any] = {
-        "model": "a name", "model_hash": "m", "tokenizer_hash": "t", "dtype": "float32", "chat": False, "scheme": "kgw",
-        "options": {"delta": 2.0}, "key_fingerprint": "k", "settings": {"length": 8, "cache": "dual"},
-        "defaults": {"length": 256, "cache": "none"},
+        "model_hash": "m", "tokenizer_hash": "t", "dtype": "float32", "chat": False, "scheme": "kgw",
+        "scheme_options": {"delta": 2.0}, "key_fingerprint": "k", "settings": {"length": 8, "cache": "dual"},
     }  # fmt: skip
-    return Recipe(**{**fields, **changes})
+    return recipe_hash(fields | changes)
 
 
 def test_a_recipes_hash_depends_only_on_what_determines_a_text() -> None:
     plain = recipe()
-    same = [
-        recipe(model="another name of the same weights"),
-        recipe(settings={"cache": "dual", "length": 8}),
-        recipe(settings={"length": 8, "cache": "dual", "new": 0}, defaults={"length": 256, "cache": "none", "new": 0}),
-    ]
-    assert {one.hash for one in same} == {plain.hash}
+    assert recipe(settings={"cache": "dual", "length": 8}) == plain
+    assert recipe(settings={"length": 8, "cache": "dual", "temperature": 1.0}) == plain  # a default
     others = [
         recipe(model_hash="n"), recipe(tokenizer_hash="u"), recipe(dtype="bfloat16"), recipe(chat=True),
-        recipe(scheme="unigram"), recipe(options={"delta": 1.0}), recipe(key_fingerprint=None),
+        recipe(scheme="unigram"), recipe(scheme_options={"delta": 1.0}), recipe(key_fingerprint=None),
         recipe(settings={"length": 16, "cache": "dual"}),
     ]  # fmt: skip
-    hashes = {one.hash for one in others}
-    assert len(hashes) == len(others)
-    assert plain.hash not in hashes
-    assert len({plain.row_id("a", 0), plain.row_id("a", 1), plain.row_id("b", 0), others[0].row_id("a", 0)}) == 4
+    assert len({plain, *others}) == 9
 
 
 def test_a_checkpoint_is_known_by_its_content(tmp_path: Path) -> None:
@@ -242,18 +226,18 @@ def test_a_report_needs_the_key_of_its_run(tmp_path: Path) -> None:
         make_report(small(), store, "builtin", {})
 
 
-def test_a_report_says_that_the_experiment_has_changed(tmp_path: Path) -> None:
+def test_texts_of_other_settings_are_not_reported_as_the_cells(tmp_path: Path) -> None:
     store = run_toy(small(), tmp_path)
-    assert "has changed" not in to_page(report_toy(small(), store))
+    assert "| marked | 2 | 5 | incomplete |" in to_page(report_toy(small(), store))
     changed = small(MARKED + "decoding = { temperature = 0.5 }\n")
-    assert "has changed since it was run**: run it again for marked" in to_page(report_toy(changed, store))
+    assert "| marked | 0 | 5 | not run |" in to_page(report_toy(changed, store))
 
 
 def test_a_file_of_another_recipe_is_not_written_to(tmp_path: Path) -> None:
     store = run_toy(small(), tmp_path)
     path = next((tmp_path / "texts").iterdir())
     with pytest.raises(ResumeMismatch):
-        store.open("texts", path.stem, {"recipe": "another"})
+        store.complete("texts", path.stem, {"recipe": "another"}, {}, list)
 
 
 def test_a_benchmark_of_a_cell_is_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

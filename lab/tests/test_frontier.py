@@ -10,8 +10,9 @@ import pytest
 from dgmark.errors import SettingsError
 from dgmark_lab.evaluate.diversity import token_entropy
 from dgmark_lab.experiments.frontier import Measured, matched
-from dgmark_lab.experiments.spec import parse_experiment
+from dgmark_lab.experiments.spec import Experiment
 from dgmark_lab.experiments.store import Store
+from dgmark_lab.toml_files import parse_toml
 from support.toy_experiments import TOY, report_toy, run_toy
 
 TEXTS = 400
@@ -127,7 +128,7 @@ temperatures = [0.5, 2.0]
 
 
 def test_a_sweep_is_one_cell_a_temperature_in_the_order_of_the_file() -> None:
-    experiment = parse_experiment(SWEPT, "test")
+    experiment = parse_toml(SWEPT, Experiment, "test")
     assert [cell.name for cell in experiment.cells] == ["plain, T = 1", "dgmark, T = 0.5", "dgmark, T = 2"]
     hot = experiment.cells[2]
     assert (hot.group, hot.at, hot.decoding) == ("dgmark", 2.0, {"guard": 0.1, "temperature": 2.0})
@@ -146,7 +147,7 @@ def test_a_sweep_is_one_cell_a_temperature_in_the_order_of_the_file() -> None:
 )
 def test_what_is_wrong_with_a_sweep_is_said(change: tuple[str, str], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        parse_experiment(SWEPT.replace(*change), "test")
+        parse_toml(SWEPT.replace(*change), Experiment, "test")
 
 
 def with_words(store: Store, plan: str, words: dict[str, int]) -> None:
@@ -162,15 +163,19 @@ def with_words(store: Store, plan: str, words: dict[str, int]) -> None:
 def judged(store: Store, plan: str) -> None:
     """Give every text of the store a made-up perplexity: exp(2) for cells of T <= 1, exp(3) for hotter ones."""
     content = store.read_plan(plan)
-    with store.open("perplexity", "made-up", {}) as file:
-        for cell in content["cells"].values():
-            nats = 20.0 if cell["settings"]["temperature"] <= 1 else 30.0
-            file.append({"id": row_id, "nats": nats, "tokens": 10} for row_id in cell["rows"])
+    nats = {
+        row_id: 20.0 if cell["settings"]["temperature"] <= 1 else 30.0
+        for cell in content["cells"].values()
+        for row_id in cell["rows"]
+    }
+    store.complete(
+        "perplexity", "made-up", {"judge": "x"}, nats, lambda some: [{"nats": n, "tokens": 10} for n in some]
+    )
     store.write_plan(plan, {**content, "judge": {"hash": "made-up"}})
 
 
 def test_the_report_shows_cells_and_schemes_at_the_diversity_of_unmarked_text(tmp_path: Path) -> None:
-    experiment = parse_experiment(SWEPT, "test")
+    experiment = parse_toml(SWEPT, Experiment, "test")
     store = run_toy(experiment, tmp_path, limit=6, length=32)
     with_words(store, "swept", {"dgmark, T = 0.5": 3, "plain, T = 1": 6, "dgmark, T = 2": 12})
     judged(store, "swept")
@@ -191,12 +196,12 @@ def test_the_report_shows_cells_and_schemes_at_the_diversity_of_unmarked_text(tm
     back = shown["plain, T = 1", "read back"]
     assert back is not None
     assert (back.value, back.count) == (0, 6)  # the ids are still those of the texts that were replaced
-    assert section.tables[0].title.startswith("As diverse as plain, T = 1")
+    assert [table.title[:12] for table in section.tables if table] == ["As diverse a", "The texts"]
     assert set(section.figures) == {"perplexity-by-diversity", "found-by-perplexity"}
 
 
 def test_cells_without_all_texts_are_left_out_of_the_curves(tmp_path: Path) -> None:
-    experiment = parse_experiment(SWEPT, "test")
+    experiment = parse_toml(SWEPT, Experiment, "test")
     store = run_toy(experiment, tmp_path, limit=5, length=8)
     judged(store, "swept")
     section = report_toy(experiment, store).section
@@ -208,5 +213,5 @@ def test_cells_without_all_texts_are_left_out_of_the_curves(tmp_path: Path) -> N
         )
     ]
     assert [q.ours.value for q in section.quantities if q.name == "read back" and q.ours] == read_back
-    assert [table.title for table in section.tables] == ["The texts"]
+    assert [table.title for table in section.tables if table] == ["The texts"]
     assert section.figures == {}

@@ -1,17 +1,11 @@
 """`dgmark-lab tune`, and `generate --settings`: from prompts to a settings file to marked text."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from dgmark.decode.config import DecodeConfig
 from dgmark.decode.settings_file import read_settings_file
-from dgmark_lab.cli.tune import _searched
-from dgmark_lab.halving import Standing
-from dgmark_lab.trials import Candidate, candidates_of
 from support.command_line import rows, run
 from support.known_keys import known_key
 
@@ -38,6 +32,10 @@ def test_the_settings_that_are_found_are_written_and_taken_by_generate(tmp_path:
     assert found.decoding["block_length"] == 8
     assert found.decoding["temperature"] in (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
     assert found.measured["texts"] == 4
+    names = ("texts", "diversity", "perplexity", "bits", "found")
+    assert [found.measured[name] for name in names] == pytest.approx(
+        [said["candidates"][0][name] for name in names], abs=1e-4
+    )
     assert plot.read_bytes().startswith(b"\x89PNG")
     assert "dgmark keygen key.json --code-length 16" in done.stderr
     assert found.measured["meets_goal"] or "no settings meet the goal" in done.stderr
@@ -62,18 +60,6 @@ def test_the_settings_that_are_found_are_written_and_taken_by_generate(tmp_path:
     refused = run("generate", "--key", wrong, "--settings", out, *prompt)
     assert refused.exit_code == 2
     assert "position code of 16, and the key has one of 0" in " ".join(refused.stderr.split())
-
-
-def test_candidates_that_are_given_up_keep_their_last_standing() -> None:
-    """24 candidates on 4 texts, 12 on 8, 6 on 16, 3 on 32, of which the cooler are better."""
-    candidates = candidates_of(DecodeConfig(), code_lengths=(0, 16), lookaheads=(1, 3), guards=(0,))
-
-    def standings(some: Sequence[Candidate], texts: int, progress: object) -> list[Standing]:
-        return [Standing(texts, 1.0, 1 + one.temperature, 0.1, 1.0, 0.01, 0.01) for one in some]
-
-    ranked = _searched(SimpleNamespace(prompts=[""] * 32, standings=standings), candidates)  # type: ignore[arg-type]
-    assert {one for one, _ in ranked} < set(candidates)
-    assert [found.texts for _, found in ranked] == [32] * 3
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.groups import WatermarkSpec
 from dgmark_lab.baselines import BASELINES, baseline
-from dgmark_lab.experiments.recipe import cell_key
+from dgmark_lab.experiments.cells import cell_key
 from dgmark_lab.experiments.spec import KeyOptions
 
 TOY = ToyDenoiser(end_bias=-2.0)

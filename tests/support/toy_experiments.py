@@ -5,9 +5,9 @@ from typing import Any
 
 from dgmark.models.denoiser import CacheMode, Session, open_session
 from dgmark.models.toy import ToyDenoiser
-from dgmark_lab.experiments.plan import Subject
+from dgmark_lab.experiments.plan import RunOptions, Subject
 from dgmark_lab.experiments.report import Report, keys_of, make_report
-from dgmark_lab.experiments.run import RunOptions, run_experiment
+from dgmark_lab.experiments.run import run_experiment
 from dgmark_lab.experiments.spec import Experiment
 from dgmark_lab.experiments.store import Store
 from support.known_keys import bound_key

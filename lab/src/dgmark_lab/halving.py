@@ -16,9 +16,9 @@ from jaxtyping import Float
 Candidate = TypeVar("Candidate")
 
 # the goal: diversity and perplexity of marked text, as multiples of unmarked text's
-LEAST_DIVERSITY = 1.0
-MOST_PERPLEXITY = 1.05
-FEWEST_PROMPTS = 4
+MIN_DIVERSITY = 1.0
+MAX_PERPLEXITY = 1.05
+MIN_PROMPTS = 4
 # standard errors that are forgiven where a candidate may yet turn out to meet the goal
 _FORGIVEN = 2.0
 # names of the figures of a text, as its row has them
@@ -58,8 +58,8 @@ class Standing:
         Args:
             errors: standard errors that are forgiven in each of the two.
         """
-        lack = LEAST_DIVERSITY - self.diversity - errors * self.diversity_error
-        excess = float(np.log(self.perplexity / MOST_PERPLEXITY)) - errors * self.log_perplexity_error
+        lack = MIN_DIVERSITY - self.diversity - errors * self.diversity_error
+        excess = float(np.log(self.perplexity / MAX_PERPLEXITY)) - errors * self.log_perplexity_error
         return max(lack, 0.0) + max(excess, 0.0)
 
     def to_dict(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def rungs(candidates: int, prompts: int) -> list[tuple[int, int]]:
 
     The first rung has four prompts, or as many as let the number of candidates fall to three at the last.
     """
-    count = max(0, math.floor(math.log2(max(prompts / FEWEST_PROMPTS, 1))))
+    count = max(0, math.floor(math.log2(max(prompts / MIN_PROMPTS, 1))))
     count = min(count, max(0, math.ceil(math.log2(max(candidates / 3, 1)))))
     return [(math.ceil(candidates / 2**rung), math.ceil(prompts / 2 ** (count - rung))) for rung in range(count + 1)]
 

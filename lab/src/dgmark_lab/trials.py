@@ -5,7 +5,7 @@ Finished trials are rows on disk. Evidence is measured as a checker has it: from
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -16,11 +16,10 @@ from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.generation import Generation, generations
 from dgmark.decode.prompts import Prepared, Prompt, Request, config_of
 from dgmark.detection.detector import Detector
-from dgmark.errors import SettingsError
+from dgmark.errors import ResumeMismatch, SettingsError
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.rows.jsonl import Row
 from dgmark.rows.row_file import RowFile
-from dgmark.rows.runner import RowRun, Task
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.evaluate.diversity import distinct_ngrams
 from dgmark_lab.evaluate.judge import Judge
@@ -29,7 +28,7 @@ from dgmark_lab.halving import FIGURES, Standing, standing
 
 TRIAL_SCHEMA = 1
 
-# Steering makes text hotter than it is without a mark, so the search goes down from the user's temperature.
+# Steering makes text more diverse than it is without a mark, so the search goes down from the user's temperature.
 COOLING = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
 GUARDS = (0.0, 0.05)
 LOOKAHEADS = (1, 3)
@@ -179,32 +178,31 @@ class Trials:
             PromptTooLong: a prompt leaves no room for the response.
             ResumeMismatch: the file holds trials of another search.
         """
-        tasks = [
-            Task(_row_id(one, number), (one, number), same={"prompt": self.prompts[number]})
-            for one in (None, *candidates)
-            for number in range(prompts)
-        ]
+        every = [None, *candidates]
+        ids = {one: [_row_id(one, number) for number in range(prompts)] for one in every}
         with RowFile(self.rows, self.must_agree, ["prompt", *FIGURES]) as file:
-            run = RowRun(tasks, file, source="prompt")
             made: dict[str, Row] = dict(file.done)
-            progress(run.finished, run.total)
-            for batch in run.batches(self._work, self.batch_size, TRIAL_SCHEMA):
-                made.update((row["id"], row) for row in batch)
-                progress(len([task for task in tasks if task.row_id in made]), run.total)
-        run.check_some_done()
-        every = {one: [made[_row_id(one, number)] for number in range(prompts)] for one in (None, *candidates)}
-        return [standing(every[one], every[None], self.rate) for one in candidates]
+            self._check_prompts(made, ids)
+            done, total = sum(row_id in made for own in ids.values() for row_id in own), len(every) * prompts
+            progress(done, total)
+            for one in every:
+                missing = [number for number, row_id in enumerate(ids[one]) if row_id not in made]
+                for start in range(0, len(missing), self.batch_size):
+                    rows = list(self._rows(one, missing[start : start + self.batch_size]))
+                    file.append(rows)
+                    made.update((row["id"], row) for row in rows)
+                    done += len(rows)
+                    progress(done, total)
+        trials = {one: [made[row_id] for row_id in own] for one, own in ids.items()}
+        return [standing(trials[one], trials[None], self.rate) for one in candidates]
 
-    def _work(self, batch: list[Task[tuple[Candidate | None, int]]]) -> list[Row]:
-        """Decode and measure the trials of a batch, those of one candidate together."""
-        together: dict[Candidate | None, list[Task[tuple[Candidate | None, int]]]] = {}
-        for task in batch:
-            together.setdefault(task.content[0], []).append(task)
-        made: dict[str, Row] = {}
-        for one, tasks in together.items():
-            for task, row in zip(tasks, self._rows(one, [task.content[1] for task in tasks]), strict=True):
-                made[task.row_id] = {"id": task.row_id, **row}
-        return [made[task.row_id] for task in batch]
+    def _check_prompts(self, made: Mapping[str, Row], ids: Mapping[Any, Sequence[str]]) -> None:
+        for own in ids.values():
+            for prompt, row_id in zip(self.prompts, own, strict=False):
+                if row_id in made and made[row_id]["prompt"] != prompt:
+                    raise ResumeMismatch(
+                        f"{self.rows} holds a trial {row_id!r} of a different prompt; choose another --rows"
+                    )
 
     def _rows(self, one: Candidate | None, numbers: Sequence[int]) -> Iterator[Row]:
         config = self.config if one is None else DecodeConfig(**{**self.config.to_dict(), **one.decoding})
@@ -218,6 +216,7 @@ class Trials:
         for number, text, judged in zip(numbers, texts, scored, strict=True):
             figures = {"nats": judged.nats, "judge_tokens": judged.tokens, **self._evidence(one, number, text)}
             yield {
+                "id": _row_id(one, number),
                 "prompt": self.prompts[number],
                 "seed": number,
                 "candidate": None if one is None else one.name,

@@ -1,7 +1,6 @@
 """`dgmark-lab experiment`: list, run and report the paper's tables and figures."""
 
 import json
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,8 +10,8 @@ from rich.text import Text
 
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.cli.bar import RowBar, row_bar
-from dgmark.cli.console import command_errors, needed_extra, stderr, stdout
-from dgmark.cli.option_groups import OptionGroup, option_groups
+from dgmark.cli.console import command_errors, stderr, stdout
+from dgmark.cli.option_groups import option_groups
 from dgmark.cli.options import BatchSize, Loading, OneObject, Pad, loading_options
 from dgmark_lab.offline import offline_if_unreachable
 
@@ -30,15 +29,12 @@ Name = Annotated[
 ModelName = Annotated[
     str,
     typer.Option(
-        help="builtin (small models and settings), paper (the paper's), or a model to use with the paper's settings.",
+        help="builtin (small models and settings), paper (the paper's), or a model to use with the paper's settings."
     ),
 ]
 KeyFile = Annotated[
     Path | None,
-    typer.Option(
-        help="Key file of the marked texts.",
-        show_default="one in the --runs folder, made if missing",
-    ),
+    typer.Option(help="Key file of the marked texts.", show_default="one in the --runs folder, made if missing"),
 ]
 
 
@@ -50,88 +46,26 @@ def experiment_group() -> None:
 @experiment_app.command("list")
 @command_errors
 def list_experiments(as_json: OneObject = False) -> None:
-    """List the experiments: what each one shows, what it costs, and what it needs.
-
-    The cost is counted in tokens. `--model builtin` is the default of a run, `--model paper` the paper's setup.
-    """
-    from dgmark_lab.experiments.catalog import experiment_names, load_experiment
-    from dgmark_lab.experiments.needs import most_tokens, needs
+    """List the experiments: what each one shows, and its number of cells and texts."""
+    from dgmark_lab.experiments.spec import experiment_names, load_experiment
 
     setups: tuple[SetupName, ...] = ("builtin", "paper")
     experiments = [load_experiment(name) for name in experiment_names()]
-    rows = [
-        {
-            "name": one.name,
-            "title": one.title,
-            "source": one.source,
-            "view": one.view,
-            "cells": {name: len(one.cells_of(name)) for name in setups},
-            "texts": {name: one.setup(name).texts for name in setups},
-            "most_tokens": {name: most_tokens(one, name) for name in setups},
-            "needs": {name: needs(one, name) for name in setups},
-        }
-        for one in experiments
-    ]
     if as_json:
+        rows = [
+            {
+                **one.model_dump(include={"name", "title", "source", "view"}),
+                "cells": {name: len(one.cells_of(name)) for name in setups},
+                "texts": {name: one.setup(name).texts for name in setups},
+            }
+            for one in experiments
+        ]
         print(json.dumps({"experiments": rows, "schema": EXPERIMENT_SCHEMA}))
         return
     for one in experiments:
         stdout().print(Text.assemble((one.name, "bold"), f"  {one.source}: {one.title}"), soft_wrap=True)
-        for name in setups:
-            cells, tokens = len(one.cells_of(name)), most_tokens(one, name)
-            size = f"{cells} cell{'s' * (cells != 1)}"
-            cost = f" of {one.setup(name).texts} texts, up to {tokens:,} tokens" if tokens else ""
-            wanted = "; ".join(needs(one, name)) or "nothing more"
-            stdout().print(Text(f"  {name + ':':<8} {size}{cost}; needs {wanted}"), soft_wrap=True)
-
-
-@dataclass(frozen=True)
-class Part:
-    """The part of an experiment to run."""
-
-    prompts: Annotated[
-        list[str] | None,
-        typer.Option(help="File of prompts that do not come with dgmark: FILE, or SET=FILE; may be repeated."),
-    ] = None
-    cell: Annotated[list[str] | None, typer.Option(help="Run only this cell of the table; may be repeated.")] = None
-    limit: Annotated[int | None, typer.Option(min=1, help="Largest number of texts in a cell.", show_default="all")] = (
-        None
-    )
-    length: Annotated[
-        int | None,
-        typer.Option(min=1, help="Largest number of response tokens, for a quick look.", show_default="the cell's"),
-    ] = None
-    task: Annotated[list[str] | None, typer.Option(help="Run only this task of a benchmark; may be repeated.")] = None
-    include: Annotated[
-        list[Path] | None,
-        typer.Option(exists=True, file_okay=False, help="Folder with more benchmark task files; may be repeated."),
-    ] = None
-    confirm_run_unsafe_code: Annotated[
-        bool, typer.Option("--confirm-run-unsafe-code", help="Run code that the model writes (needed by HumanEval).")
-    ] = False
-
-
-@dataclass(frozen=True)
-class Raters:
-    """The models that say how good the texts are: a judge by perplexity, a rater by marks."""
-
-    judge: Annotated[
-        str | None,
-        typer.Option(
-            help="Model that measures perplexity; none: no perplexity.",
-            show_default="the setup's",
-        ),
-    ] = None
-    rater: Annotated[
-        str | None,
-        typer.Option(
-            help="Name of a language model at an OpenAI-compatible endpoint that rates the texts.",
-        ),
-    ] = None
-    rater_url: Annotated[
-        str | None,
-        typer.Option(help="Address of the rater's endpoint.", show_default="OpenAI's own"),
-    ] = None
+        sizes = [f"{name}: {len(one.cells_of(name))} cells of {one.setup(name).texts} texts" for name in setups]
+        stdout().print(Text("  " + "; ".join(sizes)), soft_wrap=True)
 
 
 @experiment_app.command("run")
@@ -139,43 +73,70 @@ class Raters:
 @option_groups
 def run(
     name: Name,
-    part: Annotated[Part, OptionGroup(Part)],
     *,
+    prompts: Annotated[
+        list[str] | None,
+        typer.Option(help="File of prompts that do not come with dgmark: FILE, or SET=FILE; may be repeated."),
+    ] = None,
+    cell: Annotated[list[str] | None, typer.Option(help="Run only this cell of the table; may be repeated.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Largest number of texts in a cell.", show_default="all")
+    ] = None,
+    length: Annotated[
+        int | None,
+        typer.Option(min=1, help="Largest number of response tokens, for a quick look.", show_default="the cell's"),
+    ] = None,
+    include: Annotated[
+        list[Path] | None,
+        typer.Option(exists=True, file_okay=False, help="Folder with more benchmark task files; may be repeated."),
+    ] = None,
+    confirm_run_unsafe_code: Annotated[
+        bool, typer.Option("--confirm-run-unsafe-code", help="Run code that the model writes (needed by HumanEval).")
+    ] = False,
     key: KeyFile = None,
     model: ModelName = "builtin",
-    raters: Annotated[Raters, OptionGroup(Raters)],
+    judge: Annotated[
+        str | None,
+        typer.Option(help="Model that measures perplexity; none: no perplexity.", show_default="the setup's"),
+    ] = None,
+    rater: Annotated[
+        str | None,
+        typer.Option(help="Name of a language model at an OpenAI-compatible endpoint that rates the texts."),
+    ] = None,
+    rater_url: Annotated[
+        str | None, typer.Option(help="Address of the rater's endpoint.", show_default="OpenAI's own")
+    ] = None,
     loading: Annotated[Loading, loading_options("device", "dtype", "quantization")],
     batch_size: BatchSize = 8,
     pad: Pad = None,
     runs: Runs = Path("runs"),
 ) -> None:
     """Make and measure the texts of an experiment that are still missing; after an interruption, run it again."""
-    from dgmark_lab.experiments.catalog import load_experiment
+    from dgmark_lab.endpoint import Endpoint
+    from dgmark_lab.experiments.plan import RunOptions
     from dgmark_lab.experiments.prompt_sets import named_files
+    from dgmark_lab.experiments.run import run_experiment
+    from dgmark_lab.experiments.spec import load_experiment
     from dgmark_lab.experiments.store import Store
 
-    experiment, files = load_experiment(name), named_files(part.prompts or [])
+    experiment, files = load_experiment(name), named_files(prompts or [])
     if experiment.view == "benchmark":
         offline_if_unreachable()
-    with needed_extra("generate", "running an experiment"):
-        from dgmark_lab.endpoint import Endpoint
-        from dgmark_lab.experiments.run import RunOptions, run_experiment
     setup, other = _setup(model)
     options = RunOptions(
         setup=setup,
         model=other,
         key=key,
         files=files,
-        cells=part.cell or [],
-        limit=part.limit,
-        length=part.length,
+        cells=cell or [],
+        limit=limit,
+        length=length,
         batch_size=batch_size,
         pad=pad,
-        judge=raters.judge,
-        rater=None if raters.rater is None else Endpoint(model=raters.rater, base_url=raters.rater_url),
-        tasks=part.task or [],
-        include=part.include or [],
-        run_unsafe_code=part.confirm_run_unsafe_code,
+        judge=judge,
+        rater=None if rater is None else Endpoint(model=rater, base_url=rater_url),
+        include=include or [],
+        run_unsafe_code=confirm_run_unsafe_code,
         loading=loading,  # type: ignore[arg-type]
     )
     with row_bar("texts") as bar:
@@ -210,13 +171,12 @@ def report(
     model: ModelName = "builtin",
     key: KeyFile = None,
     out: Annotated[
-        Path | None,
-        typer.Option(help="Folder to write the report to.", show_default="RUNS/reports/NAME"),
+        Path | None, typer.Option(help="Folder to write the report to.", show_default="RUNS/reports/NAME")
     ] = None,
 ) -> None:
-    """Write the results of a run next to the paper's numbers: report.md, numbers.csv, tables.tex and pictures."""
-    from dgmark_lab.experiments.catalog import load_experiment
+    """Write the results of a run next to the paper's numbers: report.md, numbers.csv and pictures."""
     from dgmark_lab.experiments.report import keys_of, make_report, write_report
+    from dgmark_lab.experiments.spec import load_experiment
     from dgmark_lab.experiments.store import Store
 
     experiment, store = load_experiment(name), Store(runs)

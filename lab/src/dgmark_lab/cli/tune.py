@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
@@ -14,14 +13,10 @@ from rich.table import Table
 from dgmark.checkpoint.folder import BUILTIN, NARRATOR, model_option
 from dgmark.cli import options as opt
 from dgmark.cli.bar import row_bar
-from dgmark.cli.console import command_errors, needed_extra, stderr, stdout
-from dgmark.cli.option_groups import OptionGroup, option_groups
+from dgmark.cli.console import command_errors, stderr, stdout
+from dgmark.cli.option_groups import option_groups
 from dgmark.decode.config import Settings
-from dgmark.decode.settings_file import (
-    TunedSettings,
-    read_settings_file,
-    write_settings_file,
-)
+from dgmark.decode.settings_file import TunedSettings, read_settings_file, write_settings_file
 from dgmark.errors import InputError, SettingsError
 from dgmark.rows.jsonl import read_good_rows
 from dgmark.rows.outputs import atomic_write
@@ -32,44 +27,10 @@ if TYPE_CHECKING:
     from dgmark_lab.trials import Candidate, Trials
 
 TUNE_SCHEMA = 1
-FEWEST_TEXTS = 4
+MIN_TEXTS = 4
 
 # what the search itself decides, or what follows from --tokens
 _SEARCHED = ("length", "steps", "schedule", "guard", "lookahead", "lookahead_proposals")
-
-
-@dataclass(frozen=True)
-class Goal:
-    """What is to be found, and how it is measured."""
-
-    judge: Annotated[
-        str | None,
-        typer.Option(
-            help="Model that measures perplexity: builtin, a folder, or a hub id.",
-            show_default="builtin, for a built-in model",
-        ),
-    ] = None
-    fpr: Annotated[float, typer.Option(help="False-positive rate at which a text counts as found.")] = 1e-4
-    tokens: Annotated[int, typer.Option(min=16, help="Tokens of a text from which the mark is to be found.")] = 200
-    texts: Annotated[
-        int, typer.Option(min=FEWEST_TEXTS, help="Texts of each of the last candidates, one a prompt.")
-    ] = 32
-
-
-@dataclass(frozen=True)
-class Tried:
-    """The values that the search combines."""
-
-    guard: Annotated[
-        list[float] | None, typer.Option(help="Guard to try; may be repeated.", show_default="0 and 0.05")
-    ] = None
-    lookahead: Annotated[
-        list[int] | None, typer.Option(help="Lookahead to try; may be repeated.", show_default="1 and 3")
-    ] = None
-    code_length: Annotated[
-        list[int] | None,
-        typer.Option(help="Period of the key's position code to try; may be repeated.", show_default="0 and 16"),
-    ] = None
 
 
 @command_errors
@@ -78,8 +39,27 @@ def tune(
     prompts: Annotated[
         Path, typer.Option(help='JSON Lines file of rows with "id" and "prompt", like those that you will mark.')
     ],
-    goal: Annotated[Goal, OptionGroup(Goal)],
-    tried: Annotated[Tried, OptionGroup(Tried)],
+    *,
+    judge: Annotated[
+        str | None,
+        typer.Option(
+            help="Model that measures perplexity: builtin, a folder, or a hub id.",
+            show_default="builtin, for a built-in model",
+        ),
+    ] = None,
+    fpr: Annotated[float, typer.Option(help="False-positive rate at which a text counts as found.")] = 1e-4,
+    tokens: Annotated[int, typer.Option(min=16, help="Tokens of a text from which the mark is to be found.")] = 200,
+    texts: Annotated[int, typer.Option(min=MIN_TEXTS, help="Texts of each of the last candidates, one a prompt.")] = 32,
+    guard: Annotated[
+        list[float] | None, typer.Option(help="Guard to try; may be repeated.", show_default="0 and 0.05")
+    ] = None,
+    lookahead: Annotated[
+        list[int] | None, typer.Option(help="Lookahead to try; may be repeated.", show_default="1 and 3")
+    ] = None,
+    code_length: Annotated[
+        list[int] | None,
+        typer.Option(help="Period of the key's position code to try; may be repeated.", show_default="0 and 16"),
+    ] = None,
     loading: opt.ModelOptions,
     settings: Annotated[Settings, opt.decoding_options(without=_SEARCHED)],
     chat: Annotated[bool, typer.Option("--chat", help="Put each prompt into the model's chat template.")] = False,
@@ -109,46 +89,30 @@ def tune(
     """
     if out.exists():
         read_settings_file(out)  # so that no other file is replaced
-    texts = _prompts(prompts, goal.texts)
-    judge_name = _judge_of(goal.judge, loading)
-    with needed_extra("generate", "tuning"):
-        from dgmark.models.load import load_model
-        from dgmark_lab.evaluate.judge import load_judge
-        from dgmark_lab.trials import CODE_LENGTHS, GUARDS, LOOKAHEADS, Trials, candidates_of
-    if plot is not None:
-        with needed_extra("report", "--plot"):
-            import matplotlib  # noqa: F401 (missing before the search, not after it)
+    read = _prompts(prompts, texts)
+    judge_name = _judge_of(judge, loading)
+    from dgmark.models.load import load_model
+    from dgmark_lab.evaluate.judge import load_judge
+    from dgmark_lab.halving import halve
+    from dgmark_lab.trials import CODE_LENGTHS, GUARDS, LOOKAHEADS, Trials, candidates_of
+
     model = load_model(**loading)
     kept = rows or out.with_suffix(".trials.jsonl")
-    trials = Trials(model, load_judge(judge_name), settings, texts, goal.tokens, goal.fpr, kept, batch_size, pad, chat)
+    trials = Trials(model, load_judge(judge_name), settings, read, tokens, fpr, kept, batch_size, pad, chat)
     trials.check()
-    candidates = candidates_of(
-        trials.config, tried.guard or GUARDS, tried.lookahead or LOOKAHEADS, tried.code_length or CODE_LENGTHS
-    )
-    ranked = _searched(trials, candidates)
+    candidates = candidates_of(trials.config, guard or GUARDS, lookahead or LOOKAHEADS, code_length or CODE_LENGTHS)
+    with row_bar("texts") as bar:
+
+        def measure(some: "Sequence[Candidate]", count: int) -> "list[Standing]":
+            what = f"{len(some)} candidates on {count} prompts"
+            return trials.standings(some, count, lambda done, total: bar.show(what, done, total))
+
+        ranked = halve(candidates, len(read), measure)
     tuned = _tuned(trials, *ranked[0])
     write_settings_file(out, tuned)
     if plot is not None:
         atomic_write(plot, _picture(ranked))
     _show(ranked, out, tuned, as_json=as_json)
-
-
-def _searched(trials: "Trials", candidates: "Sequence[Candidate]") -> "list[tuple[Candidate, Standing]]":
-    """The candidates of the last round, the best first; a bar shows how far the search is."""
-    from dgmark_lab.halving import halve, rungs
-
-    prompts = len(trials.prompts)
-    rounds = len(rungs(len(candidates), prompts))
-    place = 0
-    with row_bar("texts") as bar:
-
-        def measure(some: "Sequence[Candidate]", count: int) -> "list[Standing]":
-            nonlocal place
-            place += 1
-            what = f"round {place} of {rounds}, {len(some)} candidates"
-            return trials.standings(some, count, lambda done, total: bar.show(what, done, total))
-
-        return halve(candidates, prompts, measure)
 
 
 def _prompts(file: Path, most: int) -> "list[Prompt]":
@@ -163,10 +127,9 @@ def _prompts(file: Path, most: int) -> "list[Prompt]":
         if not isinstance(prompt, str) and not (isinstance(prompt, list) and all(type(i) is int for i in prompt)):
             raise InputError(f'row {row["id"]!r} has no "prompt": give a text, or a list of token ids')
         prompts.append(prompt)
-    if len(prompts) < FEWEST_TEXTS:
+    if len(prompts) < MIN_TEXTS:
         raise InputError(
-            f"{file} has {len(prompts)} prompts, too few to compare settings: give at least {FEWEST_TEXTS}, "
-            f"better {most}"
+            f"{file} has {len(prompts)} prompts, too few to compare settings: give at least {MIN_TEXTS}, better {most}"
         )
     return prompts
 
@@ -211,29 +174,30 @@ def _tuned(trials: "Trials", best: "Candidate", its: "Standing") -> TunedSetting
 
 
 def _picture(ranked: "Sequence[tuple[Candidate, Standing]]") -> bytes:
-    """The last candidates: perplexity against diversity, as a PNG."""
-    from dgmark_lab.experiments.figures import Spot, goal_figure
-    from dgmark_lab.halving import LEAST_DIVERSITY, MOST_PERPLEXITY
+    """The last candidates with their standard errors, the best in another colour, and the goal as a shaded corner."""
+    from dgmark.report.picture import COLOURS, new_figure
+    from dgmark_lab.halving import MAX_PERPLEXITY, MIN_DIVERSITY
 
-    spots = [
-        Spot(
-            one.name,
-            found.diversity,
-            found.perplexity,
-            found.diversity_error,
-            found.perplexity * found.log_perplexity_error,
-            found.bits,
-        )
-        for one, found in ranked
-    ]
-    figure = goal_figure(
-        spots,
-        least_x=LEAST_DIVERSITY,
-        most_y=MOST_PERPLEXITY,
-        x="distinct-2, as a multiple of unmarked text's",
-        y="perplexity, as a multiple of unmarked text's",
-        unit="bits of evidence a token",
-    )
+    figure = new_figure(9.5, 4.6)
+    axes = figure.subplots()
+    largest = max(found.bits for _, found in ranked) or 1.0
+    for place, (one, found) in enumerate(ranked, 1):
+        x, y, error = found.diversity, found.perplexity, found.perplexity * found.log_perplexity_error
+        colour, area = COLOURS[1 if place == 1 else 0], 10 + 120 * found.bits / largest
+        axes.errorbar(x, y, error, found.diversity_error, color=colour, linewidth=0.8, capsize=2)
+        axes.scatter([x], [y], [area], color=colour, linewidths=0, label=f"{place}: {one.name}")
+        axes.annotate(str(place), (x, y), (6, 5), textcoords="offset points", fontsize="small")
+    axes.margins(x=0.25, y=0.15)
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    right, low = max(right, MIN_DIVERSITY * 1.02), min(low, MAX_PERPLEXITY * 0.96)
+    corner = [MIN_DIVERSITY, right]
+    axes.fill_between(corner, low, MAX_PERPLEXITY, color=COLOURS[2], alpha=0.15, linewidth=0, label="the goal")
+    axes.set_xlim(min(left, MIN_DIVERSITY), right)
+    axes.set_ylim(low, max(high, MAX_PERPLEXITY))
+    axes.set_xlabel("distinct-2, as a multiple of unmarked text's")
+    axes.set_ylabel("perplexity, as a multiple of unmarked text's")
+    axes.set_title(f"area: bits of evidence a token, at most {largest:.2f}", fontsize="medium")
+    figure.legend(loc="outside right upper", fontsize="small")
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=130)
     return buffer.getvalue()

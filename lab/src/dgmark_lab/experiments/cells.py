@@ -1,7 +1,7 @@
-"""The stored rows of a planned experiment, cell by cell, and their scores. Needs neither the model nor torch."""
+"""The stored rows of a run, cell by cell, and their scores. Needs neither the model nor torch."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -9,17 +9,63 @@ import numpy as np
 from jaxtyping import Float
 
 from dgmark.checkpoint.tokenizer import Tokenizer
+from dgmark.detection.detector import Detector
 from dgmark.detection.reader import Reader
+from dgmark.detection.result import Scorer
 from dgmark.errors import KeyFileError, SettingsError
 from dgmark.rows.jsonl import Row
-from dgmark.watermark.groups import SECRET_BYTES
+from dgmark.watermark.groups import SECRET_BYTES, WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.experiments.recipe import cell_key
-from dgmark_lab.experiments.schemes import scorer
-from dgmark_lab.experiments.spec import Cell, Experiment, SetupName
-from dgmark_lab.experiments.store import Store
+from dgmark_lab.baselines import Baseline, baseline
+from dgmark_lab.experiments.spec import Attack, Cell, Experiment, KeyOptions, SetupName
+from dgmark_lab.experiments.store import ROW_VERSION, Store, digest
+
+DGMARK = "dgmark"
 
 _NULL_SEED = 11
+# the smallest rate that a report shows; detectors that re-draw keys draw enough keys for it
+_FPR = 1e-4
+
+
+def baseline_of(cell: Cell) -> Baseline | None:
+    """Return the baseline of a cell with its options; None for no mark, and for dgMARK itself, which has no options.
+
+    Raises:
+        SettingsError: no scheme or option has this name.
+    """
+    if cell.scheme == DGMARK and cell.options:
+        raise SettingsError(f"scheme {DGMARK} has no option {', '.join(cell.options)}: its key holds its settings")
+    return None if cell.scheme in (None, DGMARK) else baseline(str(cell.scheme), **cell.options)
+
+
+def cell_key(base: WatermarkKey, options: KeyOptions) -> WatermarkKey:
+    """Return the run's key with a cell's spec: the same secret, unless the cell uses the keyless grouping.
+
+    Raises:
+        SettingsError: the spec is invalid, the cell is keyed but the run's key is keyless, or the run's key has
+            sub-keys.
+    """
+    if base.spec.subkeys > 1:
+        raise SettingsError(
+            "an experiment marks all texts of a cell alike: give a key without sub-keys (`dgmark keygen --subkeys 1`)"
+        )
+    changes = {name: value for name, value in options.model_dump().items() if value is not None}
+    spec = WatermarkSpec.from_fields({**base.spec.to_fields(), **changes})
+    if spec == base.spec:
+        return base
+    if spec.grouping == "keyed" and base.secret is None:
+        raise SettingsError("the run's key has no secret: give a keyed one (see `dgmark keygen`)")
+    return replace(base, spec=spec, secret=base.secret if spec.grouping == "keyed" else None)
+
+
+def attack_hash(attack: Attack, value: float) -> str:
+    """Return the name of the file for an attack at one strength."""
+    return digest([attack.name, attack.options_at(value), ROW_VERSION])
+
+
+def attacked_id(attack: str, text_id: str) -> str:
+    """Return the id of an attacked text, from the attack's hash and the id of the text."""
+    return digest([attack, text_id])
 
 
 @dataclass(frozen=True)
@@ -38,21 +84,21 @@ class CellRows:
 
     Attributes:
         cell: the cell in the TOML file.
-        plan: the run's record of the cell; None if it was not run.
+        requested: number of texts of a complete cell.
+        plan: the run's record of the cell; None if it was not run with these settings.
         rows: its texts, in the order of the prompts.
         left_out: number of texts that are shorter than the setup's `min_tokens`.
-        requested: number of texts of a complete cell.
         key: the cell's key; None if it was not run.
         tokenizer: the key's tokenizer; None if the cell was not run.
     """
 
     cell: Cell
-    plan: Mapping[str, Any] | None
-    rows: list[Row]
-    left_out: int
     requested: int
-    key: WatermarkKey | None
-    tokenizer: Tokenizer | None
+    plan: Mapping[str, Any] | None = None
+    rows: list[Row] = field(default_factory=list)
+    left_out: int = 0
+    key: WatermarkKey | None = None
+    tokenizer: Tokenizer | None = None
 
     @property
     def name(self) -> str:
@@ -75,11 +121,7 @@ class CellRows:
         Raises:
             SettingsError: the cell was not run.
         """
-        if self.tokenizer is None:
-            raise SettingsError(
-                f"cell {self.name!r} was not run, so it has no texts: run it with `dgmark-lab experiment run`"
-            )
-        return self.tokenizer.encode_batch(texts) if texts else []
+        return self._reading[1].encode_batch(texts) if texts else []
 
     @cached_property
     def scores(self) -> Scores:
@@ -87,16 +129,16 @@ class CellRows:
         return self.score(self.ids)
 
     def score(self, ids: Sequence[Sequence[int]], key: WatermarkKey | None = None, *, deployed: bool = False) -> Scores:
-        """Score any texts under the cell's scheme and its key, or another key; for `deployed` see `scorer`.
+        """Score any texts under the cell's scheme and its key, or another key.
+
+        dgmark's detector assumes that the text begins at position 0, like the paper's z-test: one phase, exact test.
+        With `deployed` it assumes nothing, like `dgmark detect` (mode auto). Other schemes make no such difference.
 
         Raises:
             SettingsError: the cell was not run.
         """
-        if self.key is None or self.tokenizer is None:
-            raise SettingsError(
-                f"cell {self.name!r} was not run, so it has no texts: run it with `dgmark-lab experiment run`"
-            )
-        detector = scorer(self.cell.scheme, self.cell.options, key or self.key, self.tokenizer, deployed=deployed)
+        own, tokenizer = self._reading
+        detector = self._scorer(key or own, tokenizer, deployed=deployed)
         results = [detector.detect(list(one)) for one in ids]
         return Scores(
             p=np.array([one.p_value for one in results]),
@@ -104,6 +146,22 @@ class CellRows:
             green=np.array([one.green_fraction for one in results]),
             tokens=np.array([float(one.num_tokens_scored) for one in results]),
         )
+
+    def _scorer(self, key: WatermarkKey, tokenizer: Tokenizer, *, deployed: bool) -> Scorer:
+        other = baseline_of(self.cell)
+        if other is not None:
+            return other.detector(key, fpr=_FPR, tokenizer=tokenizer)
+        if deployed:
+            return Detector(key, tokenizer=tokenizer, fpr=_FPR)
+        return Detector(key, tokenizer=tokenizer, fpr=_FPR, mode="intact", phase="start")
+
+    @property
+    def _reading(self) -> tuple[WatermarkKey, Tokenizer]:
+        if self.key is None or self.tokenizer is None:
+            raise SettingsError(
+                f"cell {self.name!r} was not run, so it has no texts: run it with `dgmark-lab experiment run`"
+            )
+        return self.key, self.tokenizer
 
     def null_keys(self, count: int) -> list[WatermarkKey]:
         """Make keys with the cell's spec and fixed random secrets, for false-positive rates; none if keyless."""
@@ -113,54 +171,112 @@ class CellRows:
         return [WatermarkKey(self.key.spec, f"null-{number}", secret) for number, secret in enumerate(secrets)]
 
 
-def read_cells(
-    store: Store,
-    experiment: Experiment,
-    setup: SetupName,
-    plan: Mapping[str, Any],
-    keys: Mapping[str, WatermarkKey],
-    tokenizers: Mapping[str, Tokenizer],
-) -> dict[str, CellRows]:
-    """Read all cells of an experiment by name, including those that were not run.
+@dataclass(frozen=True)
+class StoredRun:
+    """A stored run of an experiment.
 
-    Args:
-        store: the store of rows.
+    Attributes:
         experiment: the experiment.
-        setup: the setup whose run to read.
+        setup: the setup that was run.
+        store: the store of its rows.
         plan: the plan of the run.
-        keys: keys of runs by fingerprint.
-        tokenizers: tokenizers by fingerprint; others are loaded by the name in the key.
-
-    Raises:
-        KeyFileError: a run's key is not in `keys`.
+        cells: its cells by name, in the order of the TOML file, including those that were not run.
     """
-    return {cell.name: _cell_rows(store, experiment, cell, setup, plan, keys, tokenizers) for cell in experiment.cells}
 
+    experiment: Experiment
+    setup: SetupName
+    store: Store
+    plan: Mapping[str, Any]
+    cells: Mapping[str, CellRows]
+    _null_scores: dict[tuple[str, ...], list[Scores]] = field(default_factory=dict, repr=False, compare=False)
 
-def _cell_rows(
-    store: Store,
-    experiment: Experiment,
-    cell: Cell,
-    setup: SetupName,
-    plan: Mapping[str, Any],
-    keys: Mapping[str, WatermarkKey],
-    tokenizers: Mapping[str, Tokenizer],
-) -> CellRows:
-    shared = experiment.setup(setup)
-    planned = plan["cells"].get(cell.name)
-    if planned is None:
-        return CellRows(cell, None, [], 0, shared.texts, None, None)
-    if planned["run_key"] not in keys:
-        raise KeyFileError(f"cell {cell.name!r} was run with key {planned['run_key']}: give its file with --key")
-    key = cell_key(keys[planned["run_key"]], cell.key)
-    if planned["key_fingerprint"] not in (None, key.fingerprint):
-        raise KeyFileError(
-            f"the texts of cell {cell.name!r} were made under key {planned['key_fingerprint']}, and the cell's key is "
-            f"{key.fingerprint} now: run the cell again with `dgmark-lab experiment run`"
-        )
-    stored = store.read("texts", planned["recipe"], planned["rows"])
-    rows = [stored[row_id] for row_id in planned["rows"] if row_id in stored]
-    least = experiment.min_tokens_of(cell, setup)
-    long_enough = [row for row in rows if len(row["token_ids"]) >= least]
-    tokenizer = tokenizers.get(key.spec.tokenizer_fingerprint) or Reader(key).tokenizer
-    return CellRows(cell, planned, long_enough, len(rows) - len(long_enough), shared.texts, key, tokenizer)
+    @classmethod
+    def read(
+        cls,
+        experiment: Experiment,
+        store: Store,
+        setup: SetupName,
+        keys: Mapping[str, WatermarkKey],
+        tokenizers: Mapping[str, Tokenizer] | None = None,
+    ) -> "StoredRun":
+        """Read the rows of a run; no model is loaded.
+
+        Args:
+            experiment: the experiment.
+            store: the store of its rows.
+            setup: the setup that was run.
+            keys: the run's keys by fingerprint.
+            tokenizers: tokenizers by fingerprint; others are loaded by the name in the key.
+
+        Raises:
+            NoTexts: the experiment was not run.
+            KeyFileError: a key is missing.
+        """
+        run = cls(experiment, setup, store, store.read_plan(experiment.plan_name(setup)), {})
+        return replace(run, cells={cell.name: run._cell(cell, keys, tokenizers or {}) for cell in experiment.cells})
+
+    def _cell(self, cell: Cell, keys: Mapping[str, WatermarkKey], tokenizers: Mapping[str, Tokenizer]) -> CellRows:
+        requested = self.experiment.setup(self.setup).texts
+        planned = self.plan["cells"].get(cell.name)
+        if planned is None or digest(planned["definition"]) != digest(cell.definition):
+            return CellRows(cell, requested)  # texts of other settings are not this cell's
+        if planned["run_key"] not in keys:
+            raise KeyFileError(f"cell {cell.name!r} was run with key {planned['run_key']}: give its file with --key")
+        key = cell_key(keys[planned["run_key"]], cell.key)
+        if planned["key_fingerprint"] not in (None, key.fingerprint):
+            raise KeyFileError(
+                f"the texts of cell {cell.name!r} were made under key {planned['key_fingerprint']}, and the cell's key "
+                f"is {key.fingerprint} now: run the cell again with `dgmark-lab experiment run`"
+            )
+        stored = self.store.read("texts", planned["recipe"], planned["rows"])
+        rows = [stored[row_id] for row_id in planned["rows"] if row_id in stored]
+        least = self.experiment.min_tokens_of(cell, self.setup)
+        long_enough = [row for row in rows if len(row["token_ids"]) >= least]
+        tokenizer = tokenizers.get(key.spec.tokenizer_fingerprint) or Reader(key).tokenizer
+        return CellRows(cell, requested, planned, long_enough, len(rows) - len(long_enough), key, tokenizer)
+
+    @property
+    def present(self) -> list[CellRows]:
+        """The cells that have texts."""
+        return [cell for cell in self.cells.values() if cell.rows]
+
+    @property
+    def to_run(self) -> list[CellRows]:
+        """The cells that are run in this setup."""
+        return [cell for cell in self.cells.values() if self.setup in cell.cell.setups]
+
+    def null_of(self, cell: CellRows) -> CellRows | None:
+        """Return the unmarked cell that a marked one is compared with, if it has texts."""
+        name = self.experiment.null_of(cell.cell)
+        null = None if name is None else self.cells[name]
+        return null if null is not None and null.rows else None
+
+    def null_scores(self, cell: CellRows, null: CellRows) -> list[Scores]:
+        """Score the unmarked texts under the cell's key, then under each null key; computed once for equal inputs.
+
+        Raises:
+            SettingsError: the cell was not run.
+        """
+        key = None if cell.key is None else cell.key.fingerprint
+        same = (null.name, str(cell.cell.scheme), digest(dict(cell.cell.options)), str(key))
+        if same not in self._null_scores:
+            keys = [None, *cell.null_keys(self.experiment.null_keys)]
+            self._null_scores[same] = [cell.score(null.ids, one) for one in keys]
+        return self._null_scores[same]
+
+    def attacked(self, cell: CellRows, attack: Attack, value: float) -> list[str]:
+        """Read the attacked texts of a cell that exist; at strength 0, the texts themselves."""
+        if not value:
+            return [row["text"] for row in cell.rows]
+        name = attack_hash(attack, value)
+        ids = [attacked_id(name, row["id"]) for row in cell.rows]
+        stored = self.store.read("attacked", name, ids)
+        return [stored[row_id]["text"] for row_id in ids if row_id in stored]
+
+    def perplexities(self, cell: CellRows) -> list[Row]:
+        """Read nats and tokens of the cell's texts under the run's judge, where they exist; empty texts have none."""
+        judge = self.plan.get("judge")
+        if judge is None:
+            return []
+        stored = self.store.read("perplexity", judge["hash"], [row["id"] for row in cell.rows])
+        return [stored[row["id"]] for row in cell.rows if row["id"] in stored and stored[row["id"]]["tokens"]]

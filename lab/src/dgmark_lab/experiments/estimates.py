@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
+from scipy import stats
 
 from dgmark_lab.evaluate.intervals import MIN_TEXTS, Bootstrap, Interval
 
-_Z = 1.959963984540054  # the normal quantile of 0.975
 _AUC_RESAMPLES = 500
 _BOOTSTRAP = Bootstrap(method="percentile", resamples=2000)
 
@@ -18,9 +18,13 @@ class Estimate:
     """A value, its 95 % interval (NaN if there are too few texts), and the number of observations."""
 
     value: float
-    low: float
-    high: float
-    count: int
+    low: float = math.nan
+    high: float = math.nan
+    count: int = 0
+
+    def times(self, factor: float) -> "Estimate":
+        """Return the estimate in another unit."""
+        return Estimate(factor * self.value, factor * self.low, factor * self.high, self.count)
 
 
 def share(hits: int, count: int) -> Estimate:
@@ -31,10 +35,13 @@ def share(hits: int, count: int) -> Estimate:
     """
     if not count:
         raise ValueError("a share needs at least one observation")
-    p, square = hits / count, _Z * _Z / count
-    centre = (p + square / 2) / (1 + square)
-    half = _Z * math.sqrt(p * (1 - p) / count + square / (4 * count)) / (1 + square)
-    return Estimate(p, 0.0 if not hits else centre - half, 1.0 if hits == count else centre + half, count)
+    interval = stats.binomtest(hits, count).proportion_ci(method="wilson")
+    return Estimate(hits / count, float(interval.low), float(interval.high), count)
+
+
+def percent(hits: np.ndarray) -> Estimate:
+    """Estimate the share of texts that are hits, in percent."""
+    return share(int(np.count_nonzero(hits)), len(hits)).times(100)
 
 
 def median(values: Float[np.ndarray, " n"]) -> Estimate:
@@ -68,9 +75,10 @@ def auc(marked: Float[np.ndarray, " n"], unmarked: Float[np.ndarray, " m"]) -> E
     The bootstrap resamples both sets. If no unmarked text reaches a marked one, the interval is a point, and only the
     number of texts shows how certain that is.
     """
-    wins = _ordered(marked, unmarked)
+    # 1, 1/2 or 0 for each pair, if the marked text scores higher, the same, or lower
+    wins = (marked[:, None] > unmarked) + 0.5 * (marked[:, None] == unmarked)
     if min(wins.shape) < MIN_TEXTS:
-        return Estimate(float(wins.mean()), math.nan, math.nan, len(marked))
+        return Estimate(float(wins.mean()), count=len(marked))
     rng = np.random.default_rng(0)
     draws = [
         wins[rng.integers(len(marked), size=len(marked))][:, rng.integers(len(unmarked), size=len(unmarked))].mean()
@@ -78,13 +86,6 @@ def auc(marked: Float[np.ndarray, " n"], unmarked: Float[np.ndarray, " m"]) -> E
     ]
     low, high = np.quantile(draws, [0.025, 0.975])
     return Estimate(float(wins.mean()), float(low), float(high), len(marked))
-
-
-def _ordered(marked: Float[np.ndarray, " n"], unmarked: Float[np.ndarray, " m"]) -> Float[np.ndarray, "n m"]:
-    """Return 1, 1/2 or 0 for each pair, if the marked text scores higher, the same, or lower."""
-    higher = (marked[:, None] > unmarked).astype(np.float64)
-    wins: Float[np.ndarray, "n m"] = higher + 0.5 * (marked[:, None] == unmarked)
-    return wins
 
 
 def _of(interval: Interval, count: int) -> Estimate:

@@ -95,8 +95,8 @@ def matched(curve: Sequence[Measured], reference: Measured) -> Matched | None:
     count = len(reference.diversity)
     if any(len(one.diversity) != count for one in ordered):
         raise ValueError("the cells have different numbers of texts: compare cells over the same prompts")
-    everything = np.arange(count)[None]
-    found = _interpolated(ordered, reference, everything)
+    all_texts = np.arange(count)[None]
+    found = _interpolated(ordered, reference, all_texts)
     if found is None:
         return None
     rng = np.random.default_rng(0)

@@ -1,10 +1,11 @@
-"""From an experiment and a model to the texts that make each cell: recipes, prompts, seeds and row ids.
+"""From an experiment and a model to the texts that make each cell: settings, prompts, seeds and row ids.
 
-The plan is stored with the rows, so that a report needs neither the model nor torch.
+A recipe is all that determines a text except its prompt and seed; cells with one recipe share their texts, even across
+experiments. The plan is stored with the rows, so that a report needs neither the model nor torch.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,51 @@ from dgmark.errors import SettingsError
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.models.load import load_model
 from dgmark.watermark.key import WatermarkKey
+from dgmark_lab.endpoint import Endpoint
+from dgmark_lab.experiments.cells import baseline_of, cell_key
 from dgmark_lab.experiments.prompt_sets import Prompt, load_prompts
-from dgmark_lab.experiments.recipe import Recipe, cell_key, checkpoint_hash
-from dgmark_lab.experiments.schemes import load_scheme, scheme_options
 from dgmark_lab.experiments.spec import Cell, Experiment, SetupName
-from dgmark_lab.experiments.store import Store
-
-PLAN_VERSION = 1
+from dgmark_lab.experiments.store import ROW_VERSION, Store, checkpoint_hash, digest
 
 # facts that a run adds to the plan; a later run of other cells leaves them as they are
 _RUN_FACTS = ("judge", "machine", "rater")
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How much of an experiment is run, and with what.
+
+    Attributes:
+        setup: "builtin" or "paper".
+        model: model to use instead of the setup's and of the cells'.
+        key: key file; by default one in the runs folder, made when it is missing.
+        files: files of prompts, by name of the set; "" for any set.
+        cells: names of the cells to run; all of them if empty.
+        limit: largest number of texts in a cell.
+        length: largest number of response tokens, for a quick look; such texts have rows of their own.
+        batch_size: largest number of rows decoded at once.
+        pad: decode prompts of different lengths together; None: where it is faster.
+        judge: model that computes perplexities; None: the setup's; "none": no perplexities.
+        rater: the language model that rates texts; None: no ratings.
+        include: folders with further task files of benchmarks.
+        run_unsafe_code: let benchmarks execute the code that the model writes.
+        loading: arguments of `load_model`.
+    """
+
+    setup: SetupName = "builtin"
+    model: str | None = None
+    key: Path | None = None
+    files: Mapping[str, Path] = field(default_factory=dict)
+    cells: Sequence[str] = ()
+    limit: int | None = None
+    length: int | None = None
+    batch_size: int = 8
+    pad: bool | None = None
+    judge: str | None = None
+    rater: Endpoint | None = None
+    include: Sequence[Path] = ()
+    run_unsafe_code: bool = False
+    loading: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -43,8 +79,7 @@ class Subject:
             ModelError: the model is unavailable.
         """
         model = load_model(name, **loading)
-        quantization = loading.get("quantization") or ""
-        return cls(model, checkpoint_hash(find_checkpoint(name, loading.get("revision")).folder) + quantization)
+        return cls(model, checkpoint_hash(find_checkpoint(name).folder) + (loading.get("quantization") or ""))
 
 
 @dataclass(frozen=True)
@@ -53,117 +88,121 @@ class PlannedCell:
 
     Attributes:
         cell: the cell as in the TOML file.
-        recipe: everything that determines its texts.
+        recipe: the fields that all its rows share; "recipe" is the hash of everything that determines them.
         config: its decoding settings.
         key: its key; for an unmarked cell, the run's key, with which its texts are scored.
         prompts: its prompts in order; one text is made for each.
     """
 
     cell: Cell
-    recipe: Recipe
+    recipe: dict[str, Any]
     config: DecodeConfig
     key: WatermarkKey
     prompts: list[Prompt]
 
+    @property
+    def hash(self) -> str:
+        """The name of the file that holds its texts."""
+        return str(self.recipe["recipe"])
+
     @cached_property
     def row_ids(self) -> list[str]:
         """The ids of its texts, in the order of the prompts."""
-        return [self.recipe.row_id(prompt.text, prompt.seed) for prompt in self.prompts]
+        return [digest([self.hash, prompt.text, prompt.seed]) for prompt in self.prompts]
+
+    def prepare(
+        self, subject: Subject, prompts: Sequence[Prompt], *, pad: bool | None = None, batch_size: int = 8
+    ) -> Prepared:
+        """Prepare prompts of the cell for decoding.
+
+        Raises:
+            PromptTooLong: a prompt does not fit the model.
+        """
+        key = None if self.cell.scheme is None else self.key
+        return Prepared.of(
+            subject.model,
+            [Request(prompt.text, prompt.seed, key) for prompt in prompts],
+            self.config,
+            scheme=baseline_of(self.cell),
+            chat=self.recipe["chat"],
+            pad=pad,
+            batch_size=batch_size,
+        )
 
 
 def plan_cell(
-    experiment: Experiment,
-    cell: Cell,
-    setup: SetupName,
-    subject: Subject,
-    key: WatermarkKey,
-    files: Mapping[str, Path],
-    length: int | None = None,
+    experiment: Experiment, cell: Cell, subject: Subject, key: WatermarkKey, options: RunOptions
 ) -> PlannedCell:
     """Plan a cell for this model.
-
-    Args:
-        experiment: the experiment of the cell.
-        cell: the cell.
-        setup: the setup whose prompts and decoding settings are used.
-        subject: the model.
-        key: the run's key.
-        files: files of prompts, by name of the set.
-        length: largest number of response tokens, for a quick look; shortens longer responses.
 
     Raises:
         SettingsError: a setting is invalid.
         NoTexts: the prompts need a file.
         KeyFileError: the key is bound to another model.
     """
-    shared = experiment.setup(setup)
-    name, prompts = experiment.prompt_set(cell, setup)
-    own = {**cell.decoding, **(cell.builtin_decoding if setup == "builtin" else {})}
-    scheme = load_scheme(cell.scheme, cell.options)
-    settings: dict[str, Any] = {**(scheme.defaults if scheme else {}), **shared.decoding, **own}
-    config = DecodeConfig.of(subject.model, **settings)
-    if length is not None and length < config.length:
-        config = DecodeConfig.of(subject.model, **{**settings, **_shortening(config, length)})
+    shared = experiment.setup(options.setup)
+    name, prompts = experiment.prompt_set(cell, options.setup)
+    other, own_key = baseline_of(cell), cell_key(key, cell.key)
+    marking_key = None if cell.scheme is None else own_key
+    config = _config(experiment, cell, subject, options)
     key.check_model(subject.model)
-    own_key = cell_key(key, cell.key)
-    steering_of(subject.model, None if cell.scheme is None else own_key, scheme).check(config)
+    steering_of(subject.model, marking_key, other).check(config)
     traits = traits_of(subject.model)
+    chosen = {} if other is None else {name: value for name, value in other.to_dict().items() if name != "name"}
+    fields = {
+        "model_hash": subject.model_hash,
+        "tokenizer_hash": subject.model.tokenizer.fingerprint,
+        "dtype": traits.number_format,
+        "chat": prompts.chat and options.setup == "paper",
+        "scheme": cell.scheme,
+        "scheme_options": chosen,
+        "key_fingerprint": None if marking_key is None else marking_key.fingerprint,
+        "settings": config.to_dict(),
+    }
     return PlannedCell(
         cell=cell,
-        recipe=Recipe(
-            model=traits.name,
-            model_hash=subject.model_hash,
-            tokenizer_hash=subject.model.tokenizer.fingerprint,
-            dtype=traits.number_format,
-            chat=prompts.chat and setup == "paper",
-            scheme=cell.scheme,
-            options=scheme_options(cell.scheme, cell.options),
-            key_fingerprint=None if cell.scheme is None else own_key.fingerprint,
-            settings=config.to_dict(),
-            # texts of before the guard keep their hash
-            defaults={**DecodeConfig().to_dict(), "round_trip_guard": False},
-        ),
+        recipe={"recipe": recipe_hash(fields), "model": traits.name, **fields},
         config=config,
         key=own_key,
-        prompts=load_prompts(name, prompts, shared.texts, files),
+        prompts=load_prompts(name, prompts, shared.texts, options.files),
     )
 
 
-def prepare(
-    planned: PlannedCell, subject: Subject, prompts: Sequence[Prompt], *, pad: bool | None = None, batch_size: int = 8
-) -> Prepared:
-    """Prepare prompts of a cell for decoding.
+def recipe_hash(fields: Mapping[str, Any]) -> str:
+    """Hash all that determines a text except prompt and seed; settings at their default do not count.
 
-    Raises:
-        PromptTooLong: a prompt does not fit the model.
+    So a setting that is added later leaves the hash unchanged.
     """
-    key = None if planned.cell.scheme is None else planned.key
-    return Prepared.of(
-        subject.model,
-        [Request(prompt.text, prompt.seed, key) for prompt in prompts],
-        planned.config,
-        scheme=load_scheme(planned.cell.scheme, planned.cell.options),
-        chat=planned.recipe.chat,
-        pad=pad,
-        batch_size=batch_size,
-    )
+    defaults = DecodeConfig().to_dict()
+    changed = {name: value for name, value in fields["settings"].items() if (name, value) not in defaults.items()}
+    return digest({**fields, "settings": changed, "row_version": ROW_VERSION})
 
 
-def _shortening(config: DecodeConfig, length: int) -> dict[str, Any]:
+def _config(experiment: Experiment, cell: Cell, subject: Subject, options: RunOptions) -> DecodeConfig:
+    """The cell's decoding settings; with a `length`, of shortened responses."""
+    other = baseline_of(cell)
+    own = {**cell.decoding, **(cell.builtin_decoding if options.setup == "builtin" else {})}
+    settings: dict[str, Any] = {
+        **(other.defaults if other else {}),
+        **experiment.setup(options.setup).decoding,
+        **own,
+    }
+    config, length = DecodeConfig.of(subject.model, **settings), options.length
+    if length is None or length >= config.length:
+        return config
     block = min(config.block_length, length)
     if length % block:
         raise SettingsError(f"length {length} is not a multiple of block length {block}; choose one that is")
     steps = None if config.steps is None else max(config.steps * length // config.length, length // block)
-    return {"length": length, "block_length": block, "steps": steps}
+    return DecodeConfig.of(subject.model, **{**settings, "length": length, "block_length": block, "steps": steps})
 
 
 def write_plan(
     store: Store,
     experiment: Experiment,
-    setup: SetupName,
     planned: Sequence[PlannedCell],
     key: WatermarkKey,
-    shared: dict[str, Any],
+    options: RunOptions,
     facts: dict[str, Any] | None = None,
 ) -> list[str]:
     """Add cells to the plan of an experiment: which rows they consist of.
@@ -171,34 +210,32 @@ def write_plan(
     Args:
         store: the store that holds the plan.
         experiment: the experiment.
-        setup: the setup.
         planned: the cells; they replace cells of the same name.
         key: the run's key.
-        shared: values that all cells of a plan have in common; cells planned with other values are dropped.
+        options: how they are run; cells of a run with another model or length are dropped.
         facts: facts about the run that the plan records: the judge, the machine, the rater.
 
     Returns:
         The names of the cells that were dropped and not replaced.
     """
-    name = experiment.plan_name(setup)
+    name = experiment.plan_name(options.setup)
     before = store.read_plan(name) if store.has_plan(name) else {}
+    shared = {"length": options.length, "model": options.model}
     dropped: list[str] = []
     if any(before.get(field) != value for field, value in shared.items()):
         dropped = [cell for cell in before.get("cells", {}) if cell not in {one.cell.name for one in planned}]
         before = {}
-    cells = {**before.get("cells", {}), **{one.cell.name: _planned_row(one, key) for one in planned}}
-    known: dict[str, Any] = {field: before[field] for field in _RUN_FACTS if field in before}
-    plan = {"version": PLAN_VERSION, "experiment": experiment.name, "setup": setup, **shared}
-    store.write_plan(name, {**plan, **known, **(facts or {}), "cells": cells})
-    return dropped
-
-
-def _planned_row(one: PlannedCell, key: WatermarkKey) -> dict[str, Any]:
-    return {
-        **one.recipe.to_row(),
-        "key_fingerprint": one.key.fingerprint,
-        "run_key": key.fingerprint,
-        "prompt_ids": [prompt.prompt_id for prompt in one.prompts],
-        "rows": one.row_ids,
-        "definition": one.cell.definition,
+    new = {
+        one.cell.name: {
+            **one.recipe,
+            "key_fingerprint": one.key.fingerprint,
+            "run_key": key.fingerprint,
+            "rows": one.row_ids,
+            "definition": one.cell.definition,
+        }
+        for one in planned
     }
+    known: dict[str, Any] = {field: before[field] for field in _RUN_FACTS if field in before}
+    plan = {"experiment": experiment.name, "setup": options.setup, **shared, **known, **(facts or {})}
+    store.write_plan(name, {**plan, "cells": {**before.get("cells", {}), **new}})
+    return dropped

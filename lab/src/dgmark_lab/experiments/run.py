@@ -1,73 +1,33 @@
 """Make the rows that an experiment still needs: texts, attacked texts, times, perplexities, ratings; each only once."""
 
-import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dgmark.decode.generation import generations
-from dgmark.decode.prompts import Prepared
 from dgmark.errors import MissingExtra, SettingsError, install_hint
 from dgmark.models.denoiser import Denoiser
 from dgmark.rows.jsonl import Row
-from dgmark.rows.runner import RowRun, Task
 from dgmark.watermark.key import WatermarkKey
-from dgmark_lab.endpoint import Endpoint
 from dgmark_lab.evaluate.judge import load_judge
-from dgmark_lab.experiments.attacked_texts import make_attacked
-from dgmark_lab.experiments.plan import PlannedCell, Subject, plan_cell, prepare, write_plan
-from dgmark_lab.experiments.prompt_sets import Prompt
-from dgmark_lab.experiments.recipe import ROW_VERSION, versions
-from dgmark_lab.experiments.spec import Cell, Experiment, SetupName
+from dgmark_lab.experiments.measures import (
+    judge_identity,
+    make_attacked,
+    make_perplexities,
+    make_ratings,
+    rater_hash,
+    time_cells,
+)
+from dgmark_lab.experiments.plan import PlannedCell, RunOptions, Subject, plan_cell, write_plan
+from dgmark_lab.experiments.spec import Cell, Experiment
 from dgmark_lab.experiments.store import Store
-from dgmark_lab.experiments.text_scores import judge_identity, make_perplexities, make_ratings, rater_hash
-from dgmark_lab.experiments.timing import time_cells
 
 NO_JUDGE = "none"
 
 # (name of the current part, rows finished, rows in all)
 Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """How much of an experiment is run, and with what.
-
-    Attributes:
-        setup: "builtin" or "paper".
-        model: model to use instead of the setup's and of the cells'.
-        key: key file; by default one in the runs folder, made when it is missing.
-        files: files of prompts, by name of the set; "" for any set.
-        cells: names of the cells to run; all of them if empty.
-        limit: largest number of texts in a cell.
-        length: largest number of response tokens, for a quick look; such texts have rows of their own.
-        batch_size: largest number of rows decoded at once.
-        pad: decode prompts of different lengths together; None: where it is faster.
-        judge: model that computes perplexities; None: the setup's; "none": no perplexities.
-        rater: the language model that rates texts; None: no ratings.
-        tasks: for view "benchmark": the only tasks to run; all of them if empty.
-        include: folders with further task files.
-        run_unsafe_code: let tasks execute the code that the model writes.
-        loading: arguments of `load_model`.
-    """
-
-    setup: SetupName = "builtin"
-    model: str | None = None
-    key: Path | None = None
-    files: Mapping[str, Path] = field(default_factory=dict)
-    cells: Sequence[str] = ()
-    limit: int | None = None
-    length: int | None = None
-    batch_size: int = 8
-    pad: bool | None = None
-    judge: str | None = None
-    rater: Endpoint | None = None
-    tasks: Sequence[str] = ()
-    include: Sequence[Path] = ()
-    run_unsafe_code: bool = False
-    loading: Mapping[str, str | None] = field(default_factory=dict)
 
 
 def run_experiment(
@@ -101,31 +61,14 @@ def run_experiment(
     for name, cells in by_model.items():
         subject = load(name, **options.loading)
         key = run_key(store, subject.model, options.key)
-        planned = [
-            plan_cell(experiment, cell, options.setup, subject, key, options.files, options.length) for cell in cells
-        ]
-        plan = {"length": options.length, "model": options.model}
-        if dropped := write_plan(store, experiment, options.setup, planned, key, plan):
+        planned = [plan_cell(experiment, cell, subject, key, options) for cell in cells]
+        if dropped := write_plan(store, experiment, planned, key, options):
             warn(
                 f"cells of an earlier run with another model or length leave the report: {', '.join(dropped)}; "
                 "their texts are kept, so run these cells again to report them"
             )
-        if experiment.view == "timing":
-            machine = time_cells(store, planned, subject, options.limit)
-            write_plan(store, experiment, options.setup, planned, key, plan, {"machine": machine})
-            continue
-        if experiment.view == "benchmark":
-            _benchmarks(store, experiment, planned, subject, options, progress)
-            continue
-        for one in planned:
-            make_texts(store, one, subject, options, progress)
-        for one in planned:
-            _attack(store, experiment, one, subject, options, progress)
-        judges = {
-            **_perplexities(store, experiment, planned, options, progress),
-            **_ratings(store, experiment, planned, options, progress),
-        }
-        write_plan(store, experiment, options.setup, planned, key, plan, judges)
+        facts = _Cells(experiment, store, options, progress, subject, planned).make()
+        write_plan(store, experiment, planned, key, options, facts)
 
 
 def _check_files_are_used(experiment: Experiment, cells: list[Cell], options: RunOptions) -> None:
@@ -167,125 +110,115 @@ def run_key(store: Store, model: Denoiser, path: Path | None) -> WatermarkKey:
     return WatermarkKey.load(own)
 
 
-def make_texts(store: Store, planned: PlannedCell, subject: Subject, options: RunOptions, progress: Progress) -> None:
-    """Generate the first texts of a cell, up to the limit, that are not in the store yet, a batch at a time.
+@dataclass(frozen=True)
+class _Cells:
+    """The cells of one model."""
 
-    Raises:
-        PromptTooLong: a prompt does not fit the model; raised before the first text is made.
-    """
-    texts = list(zip(planned.row_ids, planned.prompts, strict=True))[: options.limit]
-    with store.open("texts", planned.recipe.hash, {"recipe": planned.recipe.hash}) as file:
-        rows = RowRun([Task(row_id, prompt) for row_id, prompt in texts], file)
-        todo = [task for task in rows.open if isinstance(task, Task)]
-        prepared = prepare(planned, subject, [task.content for task in todo], pad=options.pad)
-        places = {task.row_id: place for place, task in enumerate(todo)}
+    experiment: Experiment
+    store: Store
+    options: RunOptions
+    progress: Progress
+    subject: Subject
+    planned: Sequence[PlannedCell]
 
-        def work(batch: list[Task[Prompt]]) -> list[Row]:
-            return _text_rows(planned, prepared, [places[task.row_id] for task in batch], batch)
+    def make(self) -> dict[str, Any]:
+        """Make all rows, and return the facts about the run that belong into its plan."""
+        if self.experiment.view == "timing":
+            return {"machine": time_cells(self.store, self.planned, self.subject, self.options.limit)}
+        if self.experiment.view == "benchmark":
+            self._benchmarks()
+            return {}
+        for one in self.planned:
+            self._texts(one)
+        for one in self.planned:
+            self._attack(one)
+        return {**self._perplexities(), **self._ratings()}
 
-        done = rows.finished
-        progress(planned.cell.name, done, rows.total)
-        for batch in rows.batches(work, options.batch_size, ROW_VERSION):
-            done += len(batch)
-            progress(planned.cell.name, done, rows.total)
+    def _texts(self, one: PlannedCell) -> None:
+        """Generate the first texts of a cell, up to the limit.
 
+        Raises:
+            PromptTooLong: a prompt does not fit the model; raised before the first text is made.
+        """
+        prompts = one.prompts[: self.options.limit]
+        prepared = one.prepare(self.subject, prompts, pad=self.options.pad)
 
-def _text_rows(
-    planned: PlannedCell, prepared: Prepared, places: Sequence[int], batch: Sequence[Task[Prompt]]
-) -> list[Row]:
-    start = time.perf_counter()
-    texts = generations(prepared, places)
-    seconds = time.perf_counter() - start
-    shared = {**planned.recipe.to_row(), "versions": versions(), "batch": len(batch), "batch_seconds": seconds}
-    return [
-        {
-            "id": task.row_id,
-            "prompt_id": task.content.prompt_id,
-            "prompt": task.content.text,
-            "seed": task.content.seed,
-            "text": one.text,
-            "token_ids": one.token_ids,
-            "ended": one.ended,
-            **shared,
-        }
-        for task, one in zip(batch, texts, strict=True)
-    ]
+        def make(places: list[int]) -> list[Row]:
+            texts = zip(places, generations(prepared, places), strict=True)
+            return [
+                {
+                    "prompt_id": prompts[place].prompt_id,
+                    "prompt": prompts[place].text,
+                    "seed": prompts[place].seed,
+                    "text": text.text,
+                    "token_ids": text.token_ids,
+                    "ended": text.ended,
+                    **one.recipe,
+                }
+                for place, text in texts
+            ]
 
+        todo = {one.row_ids[place]: place for place in range(len(prompts))}
+        self.store.complete(
+            "texts",
+            one.hash,
+            {"recipe": one.hash},
+            todo,
+            make,
+            batch=self.options.batch_size,
+            progress=lambda done: self.progress(one.cell.name, done, len(todo)),
+        )
 
-def _attack(
-    store: Store,
-    experiment: Experiment,
-    planned: PlannedCell,
-    subject: Subject,
-    options: RunOptions,
-    progress: Progress,
-) -> None:
-    """Attack the marked texts of a cell."""
-    if planned.cell.scheme is None or not experiment.attacks_of(options.setup):
-        return
-    texts = store.read("texts", planned.recipe.hash, planned.row_ids[: options.limit])
-    for attack in experiment.attacks_of(options.setup):
-        for value in filter(None, attack.values):  # at strength 0 the report reads the texts themselves
-            make_attacked(store, attack, value, texts, subject.model.tokenizer, subject.model)
-            progress(f"{planned.cell.name}, {attack.label} {value:g}", len(texts), len(texts))
+    def _attack(self, one: PlannedCell) -> None:
+        """Attack the marked texts of a cell."""
+        attacks = self.experiment.attacks_of(self.options.setup)
+        if one.cell.scheme is None or not attacks:
+            return
+        texts = self.store.read("texts", one.hash, one.row_ids[: self.options.limit])
+        for attack in attacks:
+            for value in filter(None, attack.values):  # at strength 0 the report reads the texts themselves
+                make_attacked(self.store, attack, value, texts, self.subject.model)
+                self.progress(f"{one.cell.name}, {attack.label} {value:g}", len(texts), len(texts))
 
+    def _perplexities(self) -> dict[str, Any]:
+        """Compute the perplexity of all texts in the store, if the experiment uses it; return the judge."""
+        name = self.options.judge or self.experiment.setup(self.options.setup).judge
+        if "perplexity" not in self.experiment.measures or name == NO_JUDGE:
+            return {}
+        judge = load_judge(name)
+        identity = judge_identity(judge)
+        for one in self.planned:
+            texts = self._stored(one)
+            make_perplexities(self.store, judge, identity, texts)
+            self.progress(f"{one.cell.name}, perplexity", len(texts), len(texts))
+        return {"judge": identity}
 
-def _perplexities(
-    store: Store, experiment: Experiment, planned: Sequence[PlannedCell], options: RunOptions, progress: Progress
-) -> dict[str, Any]:
-    """Compute the perplexity of all texts in the store, if the experiment uses it; return the judge, for the plan."""
-    name = options.judge or experiment.setup(options.setup).judge
-    if "perplexity" not in experiment.measures or name == NO_JUDGE:
-        return {}
-    judge = load_judge(name)
-    identity = judge_identity(judge)
-    for one in planned:
-        texts = _texts(store, one)
-        make_perplexities(store, judge, identity, texts)
-        progress(f"{one.cell.name}, perplexity", len(texts), len(texts))
-    return {"judge": identity}
+    def _ratings(self) -> dict[str, Any]:
+        """Have all texts in the store rated, if the experiment uses ratings and there is a rater; return the rater."""
+        if "judge" not in self.experiment.measures or self.options.rater is None:
+            return {}
+        for one in self.planned:
+            texts = self._stored(one)
+            rated = make_ratings(self.store, self.options.rater, texts)
+            self.progress(f"{one.cell.name}, ratings", rated, len(texts))
+        return {"rater": rater_hash(self.options.rater)}
 
+    def _benchmarks(self) -> None:
+        """Run the experiment's tasks.
 
-def _ratings(
-    store: Store, experiment: Experiment, planned: Sequence[PlannedCell], options: RunOptions, progress: Progress
-) -> dict[str, Any]:
-    """Have all texts in the store rated, if the experiment uses ratings and there is a rater; return the rater."""
-    if "judge" not in experiment.measures or options.rater is None:
-        return {}
-    for one in planned:
-        texts = _texts(store, one)
-        rated = make_ratings(store, options.rater, texts)
-        progress(f"{one.cell.name}, ratings", rated, len(texts))
-    return {"rater": rater_hash(options.rater)}
+        Raises:
+            MissingExtra: the harness is not installed.
+        """
+        try:
+            from dgmark_lab.experiments.benchmarking import make_benchmark
+        except ImportError as error:
+            raise MissingExtra(
+                f"benchmarks need the lm-evaluation-harness: {install_hint('bench', './lab')} ({error})"
+            ) from None
+        for task in self.experiment.tasks:
+            for one in self.planned:
+                make_benchmark(self.store, one, self.subject, task, self.options)
+                self.progress(f"{one.cell.name}, {task}", 1, 1)
 
-
-def _benchmarks(
-    store: Store,
-    experiment: Experiment,
-    planned: Sequence[PlannedCell],
-    subject: Subject,
-    options: RunOptions,
-    progress: Progress,
-) -> None:
-    """Run the experiment's tasks, or those that the options name.
-
-    Raises:
-        MissingExtra: the harness is not installed.
-    """
-    try:
-        from dgmark_lab.experiments.benchmarking import BenchmarkOptions, make_benchmark
-    except ImportError as error:
-        raise MissingExtra(
-            f"benchmarks need the lm-evaluation-harness: {install_hint('bench', './lab')} ({error})"
-        ) from None
-    answering = BenchmarkOptions(
-        options.include, options.limit, options.batch_size, options.run_unsafe_code, options.length
-    )
-    for task in options.tasks or experiment.tasks:
-        for one in planned:
-            make_benchmark(store, one, subject, task, answering)
-            progress(f"{one.cell.name}, {task}", 1, 1)
-
-
-def _texts(store: Store, planned: PlannedCell) -> list[Row]:
-    return list(store.read("texts", planned.recipe.hash, planned.row_ids).values())
+    def _stored(self, one: PlannedCell) -> list[Row]:
+        return list(self.store.read("texts", one.hash, one.row_ids).values())

@@ -4,16 +4,15 @@ One file describes one table or figure of the paper. It lists cells (what to dec
 (the built-in model, and the paper's), prompt sets, attacks, and the numbers that the paper reports.
 """
 
-import tomllib
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from dgmark.errors import InputError, SettingsError
-from dgmark.rows.inputs import MAX_LINE_BYTES, decode, open_file
+from dgmark.errors import SettingsError
 from dgmark.watermark.groups import Grouping
+from dgmark_lab.toml_files import read_toml
 
 SetupName = Literal["builtin", "paper"]
 View = Literal[
@@ -25,6 +24,7 @@ Measure = Literal["perplexity", "judge"]
 # rates of the paper's TPR@FPR columns
 Rate = Literal["10%", "1%", "0.1%", "0.01%"]
 RATES: dict[Rate, float] = {"10%": 0.1, "1%": 0.01, "0.1%": 0.001, "0.01%": 0.0001}
+FOLDER = Path(__file__).parent / "paper"
 Option = bool | int | float | str | list[int] | list[float] | list[str]
 
 
@@ -142,6 +142,10 @@ class Attack(_Table):
     options: dict[str, Option] = {}
     setups: list[SetupName] = ["builtin", "paper"]
 
+    def options_at(self, value: float) -> dict[str, Any]:
+        """Return all options of the attack, with its strength."""
+        return {**self.options, self.option: value}
+
 
 class Cell(_Table):
     """One row of a table: texts decoded in one way.
@@ -227,6 +231,7 @@ class Experiment(_Table):
         view: how the report shows the experiment.
         notes: remarks for readers of the report.
         measures: measures in addition to detection.
+        pictured: for view "frontier": the sweeps that its pictures show; all of them if empty.
         windows: window lengths of the window statistic.
         null_keys: number of random keys, in addition to the run's, that unmarked texts are scored with.
         tasks: benchmarks, for view "benchmark".
@@ -244,6 +249,7 @@ class Experiment(_Table):
     view: View
     notes: str = ""
     measures: list[Measure] = []
+    pictured: list[str] = []
     windows: list[int] = [8]
     null_keys: int = Field(default=20, ge=0)
     null: str | None = None
@@ -268,7 +274,9 @@ class Experiment(_Table):
         twice = {name for name in names if names.count(name) > 1}
         if twice:
             raise ValueError(f"two cells are called {', '.join(sorted(twice))}")
+        sweeps = [sweep.name for sweep in self.sweeps]
         for what, names_used, known in (
+            ("sweep", set(self.pictured), sweeps),
             ("prompt set", {self.builtin.prompts, self.paper.prompts, *(c.prompts for c in self.cells)}, self.prompts),
             ("cell", {self.null, *(cell.null for cell in self.cells)}, names),
         ):
@@ -310,33 +318,23 @@ class Experiment(_Table):
         return name, self.prompts[name]
 
 
-def parse_experiment(content: str, source: str) -> Experiment:
-    """Parse an experiment from the text of its TOML file.
+@cache
+def experiment_names() -> tuple[str, ...]:
+    """List the names of the paper's experiments, sorted."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
+
+
+def load_experiment(name_or_path: str) -> Experiment:
+    """Load an experiment by its name, or from a file ending in .toml.
 
     Raises:
-        SettingsError: the text is not TOML, or has unknown, missing or invalid fields; the message names each.
+        SettingsError: no experiment has this name, or the file is not a valid experiment.
     """
-    try:
-        fields: dict[str, Any] = tomllib.loads(content)
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"{source} is not valid TOML: {error}") from None
-    try:
-        return Experiment.model_validate(fields)
-    except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'the file'}: {e['msg']}" for e in error.errors())
-        raise SettingsError(f"{source} is not a valid experiment: {problems}") from None
-
-
-def read_experiment(path: Path) -> Experiment:
-    """Read an experiment from a TOML file.
-
-    Raises:
-        SettingsError: see `parse_experiment`; or the file is unreadable.
-    """
-    try:
-        with open_file(path) as file:
-            return parse_experiment(decode(file.read(MAX_LINE_BYTES), str(path)), str(path))
-    except InputError as error:
-        raise SettingsError(str(error)) from None
-    except OSError as error:
-        raise SettingsError(f"{path} cannot be read: {error.strerror}") from None
+    if name_or_path in experiment_names():
+        return read_toml(FOLDER / f"{name_or_path}.toml", Experiment)
+    if name_or_path.endswith(".toml"):
+        return read_toml(Path(name_or_path), Experiment)
+    raise SettingsError(
+        f"there is no experiment {name_or_path!r}: give a file ending in .toml, or one of "
+        + ", ".join(experiment_names())
+    )

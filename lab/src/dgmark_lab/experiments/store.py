@@ -9,20 +9,58 @@
     plans/<experiment>.json     the rows of each cell
     keys/<tokenizer>.json       keys
 
-A row is on disk when `append` returns, so an interruption loses at most the current batch.
+A row is made once, and is on disk before the next is begun: an interruption loses at most the current batch.
 """
 
+import hashlib
+import importlib.metadata
 import json
-from collections.abc import Collection
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from dgmark.errors import InputError, NoTexts
 from dgmark.rows.jsonl import BadRow, Row, read_rows
 from dgmark.rows.outputs import atomic_write
 from dgmark.rows.row_file import RowFile
+from dgmark.version import __version__
 
 Kind = Literal["texts", "attacked", "perplexity", "judged", "timings", "benchmarks"]
+Content = TypeVar("Content")
+
+# increased whenever the same hash would stand for another row, and whenever plans change
+ROW_VERSION = PLAN_VERSION = 1
+_REPORTED = ("torch", "transformers", "tokenizers", "numpy")
+_BLOB = re.compile("[0-9a-f]{64}")
+
+
+def digest(content: Any) -> str:
+    """Hash a JSON value to 24 hex digits, independent of the order of its keys."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+
+
+def checkpoint_hash(folder: Path) -> str:
+    """Hash a model folder's config and weights.
+
+    A file in huggingface_hub's cache is a link to a blob named by its SHA-256, so this is not computed again.
+    """
+    files = sorted([folder / "config.json", *folder.glob("*.safetensors")])
+    return digest({file.name: _content_hash(file) for file in files})
+
+
+def _content_hash(file: Path) -> str:
+    blob = file.resolve().name
+    if file.is_symlink() and _BLOB.fullmatch(blob):
+        return blob
+    with open(file, "rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of dgmark and of the packages that decode, for the rows."""
+    return {"dgmark": __version__, **{name: importlib.metadata.version(name) for name in _REPORTED}}
 
 
 class Store:
@@ -43,42 +81,75 @@ class Store:
         path = self.path(kind, name)
         if not path.exists():
             return {}
-        rows: dict[str, Row] = {}
         chosen = None if ids is None else set(ids)
-        for row in read_rows(str(path)):
-            if isinstance(row, BadRow) or "error" in row:
-                continue
-            if chosen is None or row["id"] in chosen:
-                rows[row["id"]] = row
-        return rows
+        good = (row for row in read_rows(str(path)) if not isinstance(row, BadRow))
+        return {row["id"]: row for row in good if chosen is None or row["id"] in chosen}
 
-    def open(self, kind: Kind, name: str, must_agree: Row) -> RowFile:
-        """Open a file to append rows to.
+    def complete(
+        self,
+        kind: Kind,
+        name: str,
+        same: Row,
+        todo: Mapping[str, Content],
+        make: Callable[[list[Content]], Sequence[Row | None]],
+        *,
+        batch: int = 16,
+        progress: Callable[[int], None] = lambda _done: None,
+    ) -> int:
+        """Make the rows that a file lacks, a batch at a time, and return how many of them there are now.
+
+        Args:
+            kind: the folder of the file.
+            name: the hash that names the file.
+            same: fields that all rows of the file share.
+            todo: what each row is made of, by its id.
+            make: makes a row of each; None where that is not possible now, so that a next run tries again.
+            batch: how many rows are made at once.
+            progress: called with the number of rows that there are, at first and after each batch.
 
         Raises:
-            ResumeMismatch: the file holds rows that differ in a field of `must_agree`.
+            ResumeMismatch: the file holds rows that differ in a field of `same`.
         """
-        return RowFile(self.path(kind, name), must_agree)
+        with RowFile(self.path(kind, name), same) as file:
+            missing = [row_id for row_id in todo if row_id not in file.done]
+            count = len(todo) - len(missing)
+            progress(count)
+            for start in range(0, len(missing), batch):
+                ids = missing[start : start + batch]
+                made = dict(zip(ids, make([todo[row_id] for row_id in ids]), strict=True))
+                rows = {row_id: row for row_id, row in made.items() if row is not None}
+                about = {"versions": versions(), "schema": ROW_VERSION}
+                file.append({"id": row_id, **row, **about} for row_id, row in rows.items())
+                count += len(rows)
+                progress(count)
+        return count
 
     def write_plan(self, name: str, plan: dict[str, Any]) -> None:
         """Write which rows belong to a run."""
-        atomic_write(self.root / "plans" / f"{name}.json", json.dumps(plan, indent=1, ensure_ascii=False) + "\n")
+        content = json.dumps({"version": PLAN_VERSION, **plan}, indent=1, ensure_ascii=False)
+        atomic_write(self._plan(name), content + "\n")
 
     def has_plan(self, name: str) -> bool:
         """Return whether the experiment was run."""
-        return (self.root / "plans" / f"{name}.json").exists()
+        return self._plan(name).exists()
 
     def read_plan(self, name: str) -> dict[str, Any]:
         """Read which rows belong to a run.
 
         Raises:
             NoTexts: the experiment was not run with this folder.
-            InputError: the plan is damaged.
+            InputError: the plan is damaged, or of another version.
         """
-        path = self.root / "plans" / f"{name}.json"
+        path = self._plan(name)
         try:
-            return dict(json.loads(path.read_text(encoding="utf-8")))
+            plan = dict(json.loads(path.read_text(encoding="utf-8")))
+            if plan["version"] != PLAN_VERSION:
+                raise ValueError(f"version {plan['version']}, not {PLAN_VERSION}")
+            return plan
         except FileNotFoundError:
             raise NoTexts(f"{self.root} holds no run of {name}: make one with `dgmark-lab experiment run`") from None
-        except ValueError as error:
+        except (ValueError, KeyError) as error:
             raise InputError(f"{path} is damaged ({error}): run the experiment again; its texts are kept") from None
+
+    def _plan(self, name: str) -> Path:
+        return self.root / "plans" / f"{name}.json"

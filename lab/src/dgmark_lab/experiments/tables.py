@@ -1,18 +1,16 @@
-"""Tables of strings, and numbers next to the paper's; as Markdown, CSV and LaTeX."""
+"""The output of a view: numbers next to the paper's, tables of strings, figures; as Markdown and CSV."""
 
 import csv
 import io
 import math
-import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from dgmark_lab.experiments.estimates import Estimate
 
-_LATEX = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
-}  # fmt: skip
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -44,36 +42,56 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column of a table of quantities: its heading, the quantity's name, and the heading of the paper's values."""
+class Section:
+    """The output of a view.
 
-    heading: str
-    quantity: str
-    paper: str = "paper"
+    Attributes:
+        quantities: all its numbers.
+        tables: the numbers as tables; None for one that would be empty.
+        text: Markdown below the tables.
+        figures: figures by file name, without a suffix.
+    """
+
+    quantities: Sequence[Quantity]
+    tables: Sequence[Table | None]
+    text: str = ""
+    figures: "Mapping[str, Figure]" = field(default_factory=dict)
 
 
 def quantity_table(
-    title: str, cells: Sequence[str], quantities: Iterable[Quantity], columns: Sequence[Column]
+    title: str,
+    cells: Iterable[str],
+    quantities: Iterable[Quantity],
+    columns: Mapping[str, str],
+    *,
+    paper: str = "paper",
 ) -> Table | None:
     """Tabulate cells as rows and quantities as columns, each followed by the paper's values if there are any.
 
     Columns and rows without a value are left out; None if nothing is left.
+
+    Args:
+        title: the title of the table.
+        cells: names of the cells.
+        quantities: the numbers.
+        columns: the name of a quantity by the heading of its column.
+        paper: the heading of the paper's values.
     """
     known = {(q.cell, q.name): q for q in quantities if q.ours is not None or q.paper is not None}
-    filled = [column for column in columns if any((cell, column.quantity) in known for cell in cells)]
-    if not filled:
-        return None
-    cells = [cell for cell in cells if any((cell, column.quantity) in known for column in filled)]
-    papers = {c.quantity for c in filled if any(_paper(known.get((cell, c.quantity))) for cell in cells)}
-    headings, rows = [""], [[cell] for cell in cells]
-    for column in filled:
-        headings += [column.heading, *([column.paper] if column.quantity in papers else [])]
-        for cell, row in zip(cells, rows, strict=True):
-            quantity = known.get((cell, column.quantity))
-            row.append(_ours(quantity) or "–")
-            if column.quantity in papers:
-                row.append(_paper(quantity) or "–")
-    return Table(title, headings, rows)
+    rows = [[cell] for cell in cells if any((cell, name) in known for name in columns.values())]
+    headings = [""]
+    for heading, name in columns.items():
+        found = [known.get((row[0], name)) for row in rows]
+        if not any(found):
+            continue
+        headings.append(heading)
+        for row, q in zip(rows, found, strict=True):
+            row.append("–" if q is None else with_interval(q.ours, q.digits))
+        if any(q.paper is not None for q in found if q):
+            headings.append(paper)
+            for row, q in zip(rows, found, strict=True):
+                row.append("–" if q is None or q.paper is None else number(q.paper, q.digits))
+    return Table(title, headings, rows) if rows else None
 
 
 def number(value: float, digits: int) -> str:
@@ -81,20 +99,12 @@ def number(value: float, digits: int) -> str:
     return "–" if math.isnan(value) else f"{value:.{digits}f}"
 
 
-def with_interval(one: Estimate, digits: int) -> str:
+def with_interval(one: Estimate | None, digits: int) -> str:
     """Format a value and, if it has one, its interval in brackets."""
+    if one is None:
+        return "–"
     value = number(one.value, digits)
     return value if math.isnan(one.low) else f"{value} [{number(one.low, digits)}, {number(one.high, digits)}]"
-
-
-def _ours(quantity: Quantity | None) -> str:
-    if quantity is None or quantity.ours is None:
-        return ""
-    return with_interval(quantity.ours, quantity.digits)
-
-
-def _paper(quantity: Quantity | None) -> str:
-    return "" if quantity is None or quantity.paper is None else number(quantity.paper, quantity.digits)
 
 
 def to_markdown(table: Table) -> str:
@@ -104,29 +114,6 @@ def to_markdown(table: Table) -> str:
         "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines
     )
     return f"**{table.title}**\n\n{body}\n" if table.title else body + "\n"
-
-
-def to_latex(table: Table) -> str:
-    """Render the table in LaTeX with booktabs."""
-    columns = "l" + "r" * (len(table.columns) - 1)
-    lines = [
-        r"\begin{table}[ht]",
-        r"\centering",
-        rf"\caption{{{escape(table.title)}}}",
-        rf"\begin{{tabular}}{{{columns}}}",
-    ]
-    lines += [r"\toprule", _latex_line(table.columns), r"\midrule", *map(_latex_line, table.rows), r"\bottomrule"]
-    return "\n".join([*lines, r"\end{tabular}", r"\end{table}"]) + "\n"
-
-
-def _latex_line(cells: Sequence[str]) -> str:
-    return " & ".join(escape(cell) for cell in cells) + r" \\"
-
-
-def escape(text: str) -> str:
-    """Escape text for LaTeX."""
-    escaped = re.sub(r"[\\&%$#_{}~^<>]", lambda match: _LATEX[match.group()], text)
-    return escaped.replace("–", "--").replace("−", "$-$")
 
 
 def to_csv(quantities: Iterable[Quantity]) -> str:

@@ -2,15 +2,16 @@
 
 from collections.abc import Callable
 
+from dgmark_lab.experiments.cells import StoredRun
 from dgmark_lab.experiments.spec import View
+from dgmark_lab.experiments.tables import Section
 from dgmark_lab.experiments.views.costs import benchmark, ratings, timing
 from dgmark_lab.experiments.views.curves import area_under_curve, length_curve
 from dgmark_lab.experiments.views.detection import detection
 from dgmark_lab.experiments.views.frontier import frontier
-from dgmark_lab.experiments.views.section import Context, Section
 from dgmark_lab.experiments.views.texts import lengths, perplexities, ratios, samples
 
-VIEWS: dict[View, Callable[[Context], Section]] = {
+VIEWS: dict[View, Callable[[StoredRun], Section]] = {
     "detection": detection,
     "auc": area_under_curve,
     "length-curve": length_curve,
@@ -23,5 +24,3 @@ VIEWS: dict[View, Callable[[Context], Section]] = {
     "samples": samples,
     "frontier": frontier,
 }
-
-__all__ = ["VIEWS", "Context", "Section"]

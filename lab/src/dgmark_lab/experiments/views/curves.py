@@ -1,117 +1,147 @@
 """Curves: detectability by length of the text, and detectability under attacks by their strength."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from dgmark.detection.edit_test import window_statistic
-from dgmark_lab.experiments.attacked_texts import attack_hash, attacked_ids
-from dgmark_lab.experiments.cells import CellRows
+from dgmark_lab.experiments.cells import DGMARK, CellRows, StoredRun
 from dgmark_lab.experiments.estimates import Estimate, auc
 from dgmark_lab.experiments.figures import Line, line_figure, roc
-from dgmark_lab.experiments.schemes import DGMARK
 from dgmark_lab.experiments.spec import RATES, Attack
-from dgmark_lab.experiments.tables import Quantity, Table, number, with_interval
+from dgmark_lab.experiments.tables import Quantity, Section, Table, number, with_interval
 from dgmark_lab.experiments.views.detection import detection
-from dgmark_lab.experiments.views.section import Context, Section, tables_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
-def length_curve(context: Context) -> Section:
+def length_curve(run: StoredRun) -> Section:
     """Show detectability by length: the tables, and for each false-positive rate one line per group."""
-    tables = detection(context)
-    ours = {(q.cell, q.name): q for q in tables.quantities}
+    tables = detection(run)
+    known = {(q.cell, q.name): q for q in tables.quantities}
     figures = {}
-    groups = dict.fromkeys(cell.cell.group for cell in context.cells.values() if cell.cell.at is not None)
     for rate in RATES:
-        by_cell = {cell: ours.get((cell, f"TPR p<={rate}")) for cell in context.cells}
+        quantity, lines = f"TPR p<={rate}", dict[str, Line]()
+        shown = [cell.cell for cell in run.cells.values() if cell.cell.at is not None]
+        for cell in sorted(shown, key=lambda cell: cell.at or 0.0):
+            if q := known.get((cell.name, quantity)):
+                _add(lines, cell.group, cell.at or 0.0, q.ours, q.paper)
+        texts = _texts_each(q.ours for (_, name), q in known.items() if name == quantity)
         figures[f"tpr-at-{rate.rstrip('%').replace('.', '_')}-percent"] = line_figure(
-            [line for group in groups for line in _lines(context, group, by_cell)],
+            [lines[name] for name in _order(run, lines)],
             x="length of the text, tokens",
             y="TPR, % of marked texts",
-            title=f"TPR at a false-positive rate of {rate}{_texts_each(by_cell.values())}",
-            logarithmic=True,
+            title=f"TPR at a false-positive rate of {rate}{texts}",
+            log_x=True,
         )
     return Section(tables.quantities, tables.tables, figures=figures)
 
 
-def _texts_each(quantities: Iterable[Quantity | None]) -> str:
+def _order(run: StoredRun, lines: Iterable[str]) -> list[str]:
+    """The lines in the order of the file, the paper's behind ours."""
+    groups = [cell.cell.group for cell in run.cells.values()]
+    return sorted(lines, key=lambda name: (groups.index(name.removesuffix(", paper")), name.endswith(", paper")))
+
+
+def _add(lines: dict[str, Line], name: str, x: float, ours: Estimate | None, paper: float | None) -> None:
+    """Add a point to our line, and to the paper's."""
+    if ours is not None:
+        lines.setdefault(name, Line(name)).points.append((Estimate(x), ours))
+    if paper is not None:
+        lines.setdefault(f"{name}, paper", Line(f"{name}, paper")).points.append((Estimate(x), Estimate(paper)))
+
+
+def _texts_each(estimates: Iterable[Estimate | None]) -> str:
     """How many texts stand behind each measured point, for a title."""
-    counts = sorted({q.ours.count for q in quantities if q and q.ours})
+    counts = sorted({one.count for one in estimates if one is not None})
     if not counts:
         return ""
     return f" (n = {counts[0]:,}{f' to {counts[-1]:,}' if len(counts) > 1 else ''} texts a point)"
 
 
-def _lines(context: Context, group: str, by_cell: Mapping[str, Quantity | None]) -> list[Line]:
-    cells = sorted(
-        (cell.cell for cell in context.cells.values() if cell.cell.group == group and cell.cell.at is not None),
-        key=lambda cell: cell.at or 0.0,
-    )
-    ours = [(cell.at or 0.0, q.ours) for cell in cells if (q := by_cell[cell.name]) and q.ours]
-    paper = [(cell.at or 0.0, q.paper) for cell in cells if (q := by_cell[cell.name]) and q.paper is not None]
-    return [
-        Line(group, [at for at, _ in ours], [one.value for _, one in ours], [(one.low, one.high) for _, one in ours]),
-        Line(f"{group}, paper", [at for at, _ in paper], [value for _, value in paper], dashed=True),
-    ]
-
-
-def area_under_curve(context: Context) -> Section:
+def area_under_curve(run: StoredRun) -> Section:
     """Show the AUC of every marked cell under every attack, by strength and window, and ROC curves of the strongest."""
-    marked = [cell for cell in context.cells.values() if cell.cell.scheme is not None]
-    quantities, tables, figures = [], [], {}
-    for cell in marked:
-        for attack in context.experiment.attacks:
-            for series, statistic in _statistics(context, cell, attack).items():
-                quantities += _series(context, cell, attack, series, statistic)
-    for attack in context.experiment.attacks:
-        tables.append(_auc_table(attack, quantities))
-        lines = [line for cell in marked for line in _auc_lines(cell, attack, quantities)]
-        if len(attack.values) > 1:
-            figures[f"auc-{_slug(attack.label)}"] = line_figure(
-                lines,
-                x=_STRENGTHS.get(attack.option, attack.option),
-                y="AUC against unmarked text",
-                title=f"{attack.label}{_texts_each(q for q in quantities if _of(q, attack))}",
-            )
-        curves = _roc_scores(context, marked, attack)
-        if curves:
-            figures[f"roc-{_slug(attack.label)}"] = roc(
-                curves, title=f"{attack.label}, {attack.option} {attack.values[-1]:g}"
-            )
-    return Section(quantities, tables_of(*tables), figures=figures)
+    marked = [cell for cell in run.cells.values() if cell.cell.scheme is not None]
+    every = [one for cell in marked for attack in run.experiment.attacks for one in _measured(run, cell, attack)]
+    quantities = [
+        Quantity(one.cell.name, f"AUC {one.name} {value:g}", ours, paper)
+        for one in every
+        for value, ours, paper in zip(one.attack.values, one.ours, one.paper, strict=True)
+    ]
+    tables: list[Table | None] = []
+    figures: dict[str, Figure] = {}
+    for attack in run.experiment.attacks:
+        series = [one for one in every if one.attack == attack]
+        tables.append(_auc_table(attack, series))
+        figures |= _auc_figures(run, attack, series)
+    return Section(quantities, tables, figures=figures)
 
 
-_STRENGTHS = {"budget": "budget, share of the tokens"}
+@dataclass(frozen=True)
+class _Series:
+    """The AUC of a cell under an attack, by strength.
+
+    Attributes:
+        cell: the cell.
+        attack: the attack.
+        name: the attack's label, with the window length if there are several.
+        window: the window length of the statistic; None for the scheme's z.
+        ours: the measured values, by strength; None where it was not run.
+        paper: the paper's values.
+    """
+
+    cell: CellRows
+    attack: Attack
+    name: str
+    window: int | None
+    ours: list[Estimate | None]
+    paper: list[float | None]
+
+    @property
+    def line(self) -> str:
+        """Its name in pictures."""
+        return self.cell.name + self.name.removeprefix(self.attack.label)
 
 
-def _of(quantity: Quantity, attack: Attack) -> bool:
-    """Whether a quantity is an AUC of this attack."""
-    series = quantity.name.removeprefix("AUC ").rpartition(" ")[0]
-    return quantity.name.startswith(f"AUC {attack.label}") and series.partition(", w = ")[0] == attack.label
+def _measured(run: StoredRun, cell: CellRows, attack: Attack) -> list[_Series]:
+    """For dgmark the window statistic of each length, for other schemes their z."""
+    windows: list[int | None] = [None] if cell.cell.scheme != DGMARK else [*run.experiment.windows]
+    found = []
+    for window in windows:
+        name = attack.label if len(windows) == 1 else f"{attack.label}, w = {window}"
+        papers = cell.cell.paper.auc.get(name, [])
+        ours = [_auc(run, cell, attack, value, window) for value in attack.values]
+        found.append(_Series(cell, attack, name, window, ours, [*papers, *[None] * len(ours)][: len(ours)]))
+    return found
 
 
-def _slug(label: str) -> str:
-    return "".join(c if c.isalnum() else "-" for c in label.lower())
+def _auc(run: StoredRun, cell: CellRows, attack: Attack, value: float, window: int | None) -> Estimate | None:
+    scores = _scores(run, cell, attack, value, window)
+    return None if scores is None else auc(*scores)
 
 
-# window length, or None for the scheme's z
-Statistic = int | None
+def _scores(
+    run: StoredRun, cell: CellRows, attack: Attack, value: float, window: int | None
+) -> tuple[Float[np.ndarray, " marked"], Float[np.ndarray, " unmarked"]] | None:
+    """The statistic of attacked texts and of unmarked ones, which are not attacked; None if some are missing."""
+    null = run.null_of(cell)
+    texts = run.attacked(cell, attack, value) if cell.rows else []
+    if null is None or not texts:
+        return None
+    return _statistic(cell, cell.read(texts), window), _statistic(cell, null.ids, window)
 
 
-def _statistics(context: Context, cell: CellRows, attack: Attack) -> dict[str, Statistic]:
-    """Return the series of a cell: for dgmark the window statistic of each length, for other schemes their z."""
-    windows = context.experiment.windows
-    if cell.cell.scheme != DGMARK:
-        return {attack.label: None}
-    return {attack.label if len(windows) == 1 else f"{attack.label}, w = {w}": w for w in windows}
-
-
-def statistic_of(cell: CellRows, ids: list[list[int]], window: Statistic) -> Float[np.ndarray, " texts"]:
+def _statistic(cell: CellRows, ids: list[list[int]], window: int | None) -> Float[np.ndarray, " texts"]:
     """Compute the window statistic of each text under the cell's key, or its z."""
     if window is None:
         return cell.score(ids).z
-    return np.array([window_statistic(matches(cell, one), _modulus(cell), window) for one in ids], dtype=np.float64)
+    assert cell.key is not None
+    modulus = cell.key.spec.modulus
+    return np.array([window_statistic(matches(cell, one), modulus, window) for one in ids], dtype=np.float64)
 
 
 def matches(cell: CellRows, ids: list[int]) -> Bool[np.ndarray, " n"]:
@@ -120,79 +150,35 @@ def matches(cell: CellRows, ids: list[int]) -> Bool[np.ndarray, " n"]:
     return cell.key.tables.matching(np.array(ids, dtype=np.int64), np.arange(len(ids)))
 
 
-def _modulus(cell: CellRows) -> int:
-    assert cell.key is not None
-    return cell.key.spec.modulus
+def _auc_table(attack: Attack, series: list[_Series]) -> Table | None:
+    rows = []
+    for one in series:
+        pairs = list(zip(one.ours, one.paper, strict=True))
+        if all(ours is None and paper is None for ours, paper in pairs):
+            continue
+        values = [with_interval(o, 3) + ("" if p is None else f" ({number(p, 3)})") for o, p in pairs]
+        texts = min(0 if ours is None else ours.count for ours, _ in pairs)
+        rows.append([one.cell.name, one.name, str(texts), *values])
+    title = f"{attack.label}: AUC by {attack.option} (of attacked texts; brackets: interval, parentheses: paper)"
+    return Table(title, ["", "series", "texts", *(f"{value:g}" for value in attack.values)], rows) if rows else None
 
 
-def attacked_texts(context: Context, cell: CellRows, attack: Attack, value: float) -> list[str]:
-    """Read the attacked texts of a cell that exist."""
-    if not value:
-        return [row["text"] for row in cell.rows]
-    ids = attacked_ids(attack, value, [row["id"] for row in cell.rows])
-    stored = context.store.read("attacked", attack_hash(attack, value), ids)
-    return [stored[row_id]["text"] for row_id in ids if row_id in stored]
-
-
-def _series(context: Context, cell: CellRows, attack: Attack, series: str, statistic: Statistic) -> list[Quantity]:
-    papers = cell.cell.paper.auc.get(series, [])
-    null = context.null_of(cell)
-    unmarked = statistic_of(cell, null.ids, statistic) if null and cell.rows else np.array([])
-    series_quantities = []
-    for place, value in enumerate(attack.values):
-        ours: Estimate | None = None
-        if len(unmarked):
-            texts = attacked_texts(context, cell, attack, value)
-            ours = auc(statistic_of(cell, cell.read(texts), statistic), unmarked) if texts else None
-        series_quantities.append(
-            Quantity(cell.name, f"AUC {series} {value:g}", ours, papers[place] if place < len(papers) else None)
+def _auc_figures(run: StoredRun, attack: Attack, series: list[_Series]) -> "dict[str, Figure]":
+    slug = "".join(c if c.isalnum() else "-" for c in attack.label.lower())
+    figures: dict[str, Figure] = {}
+    if len(attack.values) > 1:
+        lines: dict[str, Line] = {}
+        for one in series:
+            for value, ours, paper in zip(attack.values, one.ours, one.paper, strict=True):
+                _add(lines, one.line, value, ours, paper)
+        figures[f"auc-{slug}"] = line_figure(
+            lines.values(),
+            x="budget, share of the tokens" if attack.option == "budget" else attack.option,
+            y="AUC against unmarked text",
+            title=f"{attack.label}{_texts_each(ours for one in series for ours in one.ours)}",
         )
-    return series_quantities
-
-
-def _auc_table(attack: Attack, quantities: list[Quantity]) -> Table | None:
-    rows: dict[tuple[str, str], list[str]] = {}
-    texts: dict[tuple[str, str], list[int]] = {}
-    for q in quantities:
-        series = q.name.removeprefix("AUC ").rpartition(" ")[0]
-        if _of(q, attack):
-            ours = "–" if q.ours is None else with_interval(q.ours, 3)
-            texts.setdefault((q.cell, series), []).append(q.ours.count if q.ours else 0)
-            rows.setdefault((q.cell, series), []).append(ours if q.paper is None else f"{ours} ({number(q.paper, 3)})")
-    known = {key: row for key, row in rows.items() if any(cell != "–" for cell in row)}
-    if not known:
-        return None
-    return Table(
-        f"{attack.label}: AUC by {attack.option} (of attacked texts; brackets: interval, parentheses: paper)",
-        ["", "series", "texts", *(f"{value:g}" for value in attack.values)],
-        [[cell, series, str(min(texts[cell, series])), *row] for (cell, series), row in known.items()],
-    )
-
-
-def _auc_lines(cell: CellRows, attack: Attack, quantities: list[Quantity]) -> list[Line]:
-    lines: dict[str, Line] = {}
-    for q in quantities:
-        series, _, at = q.name.removeprefix("AUC ").rpartition(" ")
-        if q.cell != cell.name or series.partition(", w = ")[0] != attack.label:
-            continue
-        name = cell.name + series.removeprefix(attack.label)
-        if q.ours is not None:
-            lines.setdefault(name, Line(name, [], [], [])).add(float(at), q.ours.value, (q.ours.low, q.ours.high))
-        if q.paper is not None:
-            lines.setdefault(f"{name}, paper", Line(f"{name}, paper", [], [], dashed=True)).add(float(at), q.paper)
-    return list(lines.values())
-
-
-def _roc_scores(
-    context: Context, marked: list[CellRows], attack: Attack
-) -> dict[str, tuple[Float[np.ndarray, " n"], Float[np.ndarray, " m"]]]:
-    curves = {}
-    for cell in marked:
-        null = context.null_of(cell)
-        texts = attacked_texts(context, cell, attack, attack.values[-1]) if cell.rows else []
-        if null is None or not texts:
-            continue
-        for series, statistic in _statistics(context, cell, attack).items():
-            yes, no = statistic_of(cell, cell.read(texts), statistic), statistic_of(cell, null.ids, statistic)
-            curves[cell.name + series.removeprefix(attack.label)] = (yes, no)
-    return curves
+    strongest = {one.line: _scores(run, one.cell, attack, attack.values[-1], one.window) for one in series}
+    curves = {name: scores for name, scores in strongest.items() if scores is not None}
+    if curves:
+        figures[f"roc-{slug}"] = roc(curves, title=f"{attack.label}, {attack.option} {attack.values[-1]:g}")
+    return figures
