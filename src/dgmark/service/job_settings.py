@@ -14,7 +14,7 @@ from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.service.jobs import Job, WrongField
 
 # tokens of a text that must be marked; the model's block if that is shorter
-LEAST = 32
+MIN_TOKENS = 32
 # a smaller value leaves less choice of order or of tokens
 _LESS = ("temperature", "top_p", "top_k", "block_length", "steps", "lookahead")
 _MORE = ("guard", "repetition_guard")
@@ -71,9 +71,9 @@ def check_marked(model: Denoiser, job: Job, config: DecodeConfig, tokens: int) -
             "a block length above 1 and more steps than blocks, or turn the watermark off",
             param="block_length" if block == 1 else "num_denoising_steps",
         )
-    if job.enforced and tokens < (least := _least(model, job)):
+    if job.enforced and tokens < (fewest := _min_tokens(model, job)):
         raise WrongField(
-            f"every text of this service is marked, and {tokens} tokens are too few for that: ask for {least} or more",
+            f"every text of this service is marked, and {tokens} tokens are too few for that: ask for {fewest} or more",
             param=_size_param(job),
         )
 
@@ -82,7 +82,7 @@ def weakened(model: Denoiser, job: Job, tokens: int) -> list[str]:
     """The fields of a request that leave less of a mark than the service's own settings."""
     own = {**asdict(DecodeConfig()), **traits_of(model).defaults, **job.own}
     named = [_CALLED.get(name, name) for name, value in job.settings.items() if _weaker(name, value, own[name], tokens)]
-    return [*named, _size_param(job)] if tokens < _least(model, job) else named
+    return [*named, _size_param(job)] if tokens < _min_tokens(model, job) else named
 
 
 def _weaker(name: str, value: Any, own: Any, tokens: int) -> bool:
@@ -135,8 +135,8 @@ def _own_block(model: Denoiser, own: Mapping[str, Any]) -> int:
     return int(own.get("block_length") or defaults.get("block_length", DecodeConfig.block_length))
 
 
-def _least(model: Denoiser, job: Job) -> int:
-    return min(LEAST, _own_block(model, job.own))
+def _min_tokens(model: Denoiser, job: Job) -> int:
+    return min(MIN_TOKENS, _own_block(model, job.own))
 
 
 def _size_param(job: Job) -> str:
