@@ -15,11 +15,12 @@ from transformers.generation.logits_process import WatermarkLogitsProcessor
 
 import dgmark_lab.baselines.green_lists as green_lists
 from dgmark import Detection, WatermarkKey
+from dgmark.detection.importance_sampling import DeterministicDraws
 from dgmark.errors import SettingsError, TokenizerMismatch, VocabularyMismatch
 from dgmark.models.toy import ToyDenoiser
 from dgmark_lab.baselines import BASELINES, Baseline, PatternMark, baseline, parse_baseline
 from dgmark_lab.baselines.green_lists import green_null, is_green
-from dgmark_lab.baselines.pattern_mark import _standard_score, count_alternating, published_tail
+from dgmark_lab.baselines.pattern_mark import ENOUGH, _standard_score, count_alternating, published_tail, redrawn_p
 from support.known_keys import builtin_tokenizer, known_key
 from support.unchecked import unchecked
 from support.unmarked_texts import texts
@@ -72,10 +73,6 @@ def test_the_z_of_alternating_windows_has_variance_one(length: int) -> None:
     assert (z.mean(), z.var()) == (pytest.approx(0, abs=1e-12), pytest.approx(1, rel=1e-9))
 
 
-def test_pattern_mark_of_two_is_a_binomial() -> None:
-    assert published_tail(257, 2, 160) == pytest.approx(stats.binom.sf(159, 256, 0.5), rel=1e-9)
-
-
 def test_patterns_conditional_p_value_is_its_share_of_all_colourings() -> None:
     """4 distinct tokens have 16 colourings; 1,000 draws come within .08 of the share (chance to miss: below 1e-6)."""
     made = PatternMark()
@@ -88,6 +85,43 @@ def test_patterns_conditional_p_value_is_its_share_of_all_colourings() -> None:
         found = made.score(key, ids, np.arange(len(ids)), 1e-3)
         share = float(np.mean(counts >= found.matched))
         assert abs(found.p_value - share) < (0.08 if found.draws > 500 else 0.5 * share + 0.3)
+
+
+# ---- p-values by re-drawn keys ----
+
+IDS = np.arange(50, dtype=np.int64)
+
+
+def draws_for(name: str) -> DeterministicDraws:
+    return DeterministicDraws(name, IDS, IDS)
+
+
+def matches(groups: np.ndarray) -> np.ndarray:
+    return np.asarray(groups.sum(axis=0, dtype=np.int64))
+
+
+@pytest.mark.parametrize("alpha", [0.5, 0.1, 0.02])
+def test_the_p_value_by_rank_holds_its_level_with_early_stopping(alpha: float) -> None:
+    """2,000 null keys; the share may exceed alpha by 4 standard errors (false alarm about 1e-4)."""
+    rng = np.random.default_rng(0)
+    with unchecked():
+        p = [
+            redrawn_p(matches, rng.integers(0, 2, 50, dtype=np.uint8), draws_for(f"level {k}"), most=400)[0]
+            for k in range(2000)
+        ]
+    share = np.mean(np.array(p) <= alpha)
+    assert share <= alpha + 4 * np.sqrt(alpha * (1 - alpha) / 2000)
+    assert share > 0.4 * alpha  # and is not far too small: match counts take few values, so ties cost some
+
+
+def test_a_hopeless_key_stops_after_a_few_draws() -> None:
+    found = redrawn_p(matches, np.zeros(50, dtype=np.uint8), draws_for("zero"), most=10**9)
+    assert found == (1.0, ENOUGH)
+
+
+def test_the_best_key_gets_the_smallest_p_value_that_so_many_draws_give() -> None:
+    found = redrawn_p(matches, np.ones(50, dtype=np.uint8), draws_for("ones"), most=999)
+    assert found == (1 / 1000, 999)
 
 
 # ---- green lists ----

@@ -100,11 +100,6 @@ def test_dmark_biases_by_the_neighbours_that_its_form_uses(form: str) -> None:
             torch.testing.assert_close(added[row, place], dmark_by_hand(given, row, place, form, 1.5))
 
 
-def test_the_forms_of_dmark_differ() -> None:
-    forms = ("normal", "predictive", "bidirectional", "predictive-bidirectional")
-    assert len({str(biased("dmark", view(), form=form).sum().item()) for form in forms}) == 4
-
-
 def test_unigram_and_pattern_mark_bias_every_masked_place() -> None:
     given = view()
     one_list = 2.0 * green("unigram", torch.zeros(V, dtype=torch.long), torch.arange(V)).double()
@@ -250,17 +245,6 @@ def test_a_bias_gets_the_canvas_and_the_models_logits(form: Any) -> None:
     assert (seen[-1].neighbours(7) == -1).all()
 
 
-def test_left_to_right_commits_from_left_to_right() -> None:
-    (made,) = generate(TOY, "w1", key=None, strategy="left_to_right", length=18, block_length=6)
-    assert made.trace.position == list(range(18))
-    assert made.trace.reward == [-float(place % 6) for place in range(18)]
-
-
-def test_left_to_right_takes_no_guard() -> None:
-    with pytest.raises(SettingsError, match="left_to_right say nothing of quality"):
-        DecodeConfig(strategy="left_to_right", guard=0.5)
-
-
 def test_kgw_decodes_left_to_right_by_default() -> None:
     settings = {"length": 12, "block_length": 6}
     (made,) = generate(TOY, "w1", key=KEY, scheme=baseline("kgw"), **settings)  # type: ignore[arg-type]
@@ -316,19 +300,19 @@ def test_what_needs_matches_is_refused(name: str, settings: dict[str, Any], mess
         generate(TOY, "w1", key=KEY, scheme=baseline(name), length=12, block_length=6, **settings)
 
 
-def test_gumbel_needs_a_temperature() -> None:
-    with pytest.raises(SettingsError, match="temperature above 0"):
-        generate(TOY, "w1", key=KEY, scheme=baseline("gumbel"), temperature=0, length=12, block_length=6)
-
-
-def test_gumbel_has_its_own_noise() -> None:
-    with pytest.raises(SettingsError, match="brings its own noise, which it keeps anyway: leave noise out"):
-        generate(TOY, "w1", key=KEY, scheme=baseline("gumbel"), noise="fixed", length=12, block_length=6)
-
-
-def test_a_scheme_without_a_key_is_refused() -> None:
-    with pytest.raises(SettingsError, match="scheme kgw needs a key"):
-        generate(TOY, "w1", key=None, scheme=baseline("kgw"), length=12, block_length=6)
+@pytest.mark.parametrize(
+    ("name", "key", "settings", "message"),
+    [
+        ("gumbel", KEY, {"temperature": 0}, "temperature above 0"),
+        ("gumbel", KEY, {"noise": "fixed"}, "brings its own noise, which it keeps anyway: leave noise out"),
+        ("kgw", None, {}, "kgw needs a key"),
+    ],
+)
+def test_unsuitable_settings_are_refused(
+    name: str, key: WatermarkKey | None, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SettingsError, match=message):
+        generate(TOY, "w1", key=key, scheme=baseline(name), length=12, block_length=6, **settings)
 
 
 # ---- Gumbel-max ----

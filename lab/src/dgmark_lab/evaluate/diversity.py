@@ -140,17 +140,16 @@ class Diversity:
         return {**{name: value for name, value in content.items() if name != "texts"}, "num_texts": len(self.texts)}
 
 
-def diversity(texts: Sequence[str | Sequence[int]], bootstrap: Bootstrap | None = None) -> Diversity:
+def diversity(texts: Sequence[str | Sequence[int]]) -> Diversity:
     """Measure the diversity of a set of texts.
 
     Args:
         texts: all texts as strings, or all as token ids. A text shorter than n units has no repeated n-grams.
-        bootstrap: how to compute intervals.
 
     Raises:
         InputError: there is no text, or texts and ids are mixed.
     """
-    bootstrap = bootstrap or Bootstrap()
+    bootstrap = Bootstrap()
     kinds = {isinstance(text, str) for text in texts}
     if len(kinds) != 1:
         raise InputError(

@@ -68,7 +68,6 @@ class Perplexity:
         judge: the judge's name.
         dtype: number format of its forward.
         context: most tokens that it read at once.
-        bootstrap: how the intervals were computed.
     """
 
     corpus: Interval
@@ -81,7 +80,6 @@ class Perplexity:
     judge: str
     dtype: str
     context: int
-    bootstrap: Bootstrap
 
     @property
     def tokens(self) -> int:
@@ -114,7 +112,6 @@ def perplexity(
     texts: Sequence[Text],
     prompts: Sequence[Text] | None = None,
     *,
-    bootstrap: Bootstrap | None = None,
     stride: int | None = None,
     batch_tokens: int = BATCH_TOKENS,
 ) -> Perplexity:
@@ -124,7 +121,6 @@ def perplexity(
         judge: a judge from `load_judge`.
         texts: responses, as texts or as ids of the judge's tokenizer.
         prompts: the prompt of each text, which conditions it and is not scored; None for no prompts.
-        bootstrap: how to compute intervals.
         stride: see `token_nats`.
         batch_tokens: most tokens of one forward; see `token_nats`.
 
@@ -133,7 +129,7 @@ def perplexity(
         SettingsError: the stride does not fit the context.
     """
     scored = score_texts(judge, texts, prompts, stride=stride, batch_tokens=batch_tokens)
-    return summarise(judge, scored, bootstrap)
+    return summarise(judge, scored)
 
 
 def _scored_part(judge: Judge, text: Text, tokens: int) -> str:
@@ -161,13 +157,13 @@ def score_texts(
     return scored
 
 
-def summarise(judge: Judge, texts: Sequence[ScoredText], bootstrap: Bootstrap | None = None) -> Perplexity:
+def summarise(judge: Judge, texts: Sequence[ScoredText]) -> Perplexity:
     """Compute the figures of scored texts.
 
     Raises:
         InputError: no text has a scored token.
     """
-    bootstrap = bootstrap or Bootstrap()
+    bootstrap = Bootstrap()
     counted = [text for text in texts if text.tokens]
     if not counted:
         raise InputError("no text has a token to score: every response is empty, or is one token without a prompt")
@@ -185,13 +181,10 @@ def summarise(judge: Judge, texts: Sequence[ScoredText], bootstrap: Bootstrap | 
         judge=judge.name,
         dtype=judge.dtype,
         context=judge.context_length,
-        bootstrap=bootstrap,
     )
 
 
-def compare_perplexities(
-    first: Sequence[ScoredText], second: Sequence[ScoredText], bootstrap: Bootstrap | None = None
-) -> PerplexityDifference:
+def compare_perplexities(first: Sequence[ScoredText], second: Sequence[ScoredText]) -> PerplexityDifference:
     """Compare two sets of texts over the same prompts; pairs in which a text has no scored token are left out.
 
     Raises:
@@ -200,25 +193,21 @@ def compare_perplexities(
     if len(first) != len(second):
         raise InputError(f"the sets hold {len(first)} and {len(second)} texts: each pair needs one of both")
     pairs = [(one, two) for one, two in zip(first, second, strict=True) if one.tokens and two.tokens]
-    nats, tokens = _column([one for one, _ in pairs], "nats"), _column([one for one, _ in pairs], "tokens")
-    other_nats, other_tokens = _column([two for _, two in pairs], "nats"), _column([two for _, two in pairs], "tokens")
+    columns = [[_column(side, name) for name in ("nats", "tokens")] for side in zip(*pairs, strict=True)]
 
-    def both(drawn: Any) -> tuple[Any, Any]:
-        first_nats = nats[drawn].sum(-1) / tokens[drawn].sum(-1)
-        return first_nats, other_nats[drawn].sum(-1) / other_tokens[drawn].sum(-1)
+    def per_token(drawn: Any) -> Any:
+        return [nats[drawn].sum(-1) / tokens[drawn].sum(-1) for nats, tokens in columns]
 
     def difference(drawn: Any) -> Any:
-        one, two = both(drawn)
+        one, two = per_token(drawn)
         return np.exp(two) - np.exp(one)
 
-    def ratio(drawn: Any) -> Any:
-        one, two = both(drawn)
+    def log_ratio(drawn: Any) -> Any:
+        one, two = per_token(drawn)
         return two - one
 
-    bootstrap = bootstrap or Bootstrap()
-    return PerplexityDifference(
-        bootstrap.interval(difference, len(pairs)), bootstrap.interval(ratio, len(pairs)).map(exp), len(pairs)
-    )
+    corpus, ratio = (Bootstrap().interval(statistic, len(pairs)) for statistic in (difference, log_ratio))
+    return PerplexityDifference(corpus, ratio.map(exp), len(pairs))
 
 
 def _column(texts: Sequence[ScoredText], name: str) -> Float[np.ndarray, " n"]:

@@ -115,7 +115,6 @@ def rate_texts(
     endpoint: Endpoint | None = None,
     *,
     workers: int = 4,
-    bootstrap: Bootstrap | None = None,
 ) -> Ratings:
     """Have a language model rate texts. The texts are sent to the endpoint.
 
@@ -123,7 +122,6 @@ def rate_texts(
         texts: the texts, without their prompts, as in the paper.
         endpoint: the endpoint to ask.
         workers: how many questions are asked at once.
-        bootstrap: how to compute intervals.
 
     Raises:
         InputError: there is no text.
@@ -133,7 +131,7 @@ def rate_texts(
     if not texts:
         raise InputError("there is no text to rate")
     endpoint = endpoint or Endpoint()
-    return summarise_ratings(rate_each(texts, endpoint, workers=workers), endpoint.model, bootstrap)
+    return summarise_ratings(rate_each(texts, endpoint, workers=workers), endpoint.model)
 
 
 def rate_each(texts: Sequence[str], endpoint: Endpoint, *, workers: int = 4) -> tuple[RatedText, ...]:
@@ -145,7 +143,7 @@ def rate_each(texts: Sequence[str], endpoint: Endpoint, *, workers: int = 4) -> 
         return tuple(pool.map(lambda text: _rate(client, endpoint, text), texts))
 
 
-def summarise_ratings(rated: Sequence[RatedText], model: str, bootstrap: Bootstrap | None = None) -> Ratings:
+def summarise_ratings(rated: Sequence[RatedText], model: str) -> Ratings:
     """Compute the means of the ratings of some texts, at least one, by the model of this name.
 
     Raises:
@@ -154,10 +152,7 @@ def summarise_ratings(rated: Sequence[RatedText], model: str, bootstrap: Bootstr
     known = [text.rating for text in rated if text.rating is not None]
     if not known:
         raise EndpointError(str(rated[0].error))
-    means = {
-        name: (bootstrap or Bootstrap()).mean(np.array([getattr(rating, name) for rating in known]))
-        for name in CRITERIA
-    }
+    means = {name: Bootstrap().mean(np.array([getattr(rating, name) for rating in known])) for name in CRITERIA}
     return Ratings(means, tuple(rated), model)
 
 
