@@ -53,7 +53,7 @@ def infill(
     guard_output(out, [STDIN if text == STDIN else texts])
     rows = _rows(text, texts)
     with needed_extra("generate", "infilling"):
-        from dgmark.decode.infilling import INFILLING_SCHEMA, holes_in, shared_fields
+        from dgmark.decode.infilling import INFILLING_SCHEMA, config_of_holes, holes_in, shared_fields
         from dgmark.decode.infilling import infill as fill
         from dgmark.models.load import load_model
     tasks = tasks_of(rows, partial(_task, split=holes_in, subkey=subkey), seed=seed, purpose="text to fill")
@@ -76,7 +76,7 @@ def infill(
 
         return one_by_one(fill_holes, batch)
 
-    must_agree = shared_fields(model, key, count_from, settings)
+    must_agree = shared_fields(model, key, count_from, config_of_holes(model, settings))
     source = "text or seed" if subkey is None else "text, seed or sub-key"
     make_rows(tasks, work, RowOutput(INFILLING_SCHEMA, out, must_agree, source=source, as_json=as_json))
 

@@ -18,11 +18,6 @@ from dgmark.errors import SettingsError
 from dgmark.models.denoiser import Denoiser, traits_of
 
 
-def forbidden_ids(model: Denoiser) -> Int[Tensor, " f"]:
-    """Ids that no position may take: the mask id, and the rows of padding, which stand for no token."""
-    return torch.tensor(sorted({model.mask_id, *range(model.tokenizer.vocab_size, model.vocab_size)}))
-
-
 @dataclass
 class Candidates:
     """Proposals at a window of several canvases, and whether each matches."""
@@ -101,8 +96,10 @@ class Proposer:
         self._fixed = _FixedNoise(self._generators, model.vocab_size, device) if fixed else None
         self._start, self._positions = canvas.start, canvas.positions
         self._mask_id = model.mask_id
-        ends = torch.tensor(() if canvas.stops else model.end_ids, device=device, dtype=torch.long)
-        self.forbidden = torch.cat([forbidden_ids(model).to(device), ends])
+        # the mask, rows of padding, which stand for no token, and ends where the text goes on
+        forbidden = {model.mask_id, *range(model.tokenizer.vocab_size, model.vocab_size)}
+        ends = () if canvas.stops else model.end_ids
+        self.forbidden = torch.tensor([*sorted(forbidden), *ends], device=device, dtype=torch.long)
 
     def __call__(
         self,

@@ -141,14 +141,17 @@ def config_of_holes(model: Denoiser, settings: Mapping[str, Any]) -> DecodeConfi
 
 
 def shared_fields(
-    model: Denoiser, key: WatermarkKey | None, count_from: CountFrom, settings: Mapping[str, Any]
+    model: Denoiser, key: WatermarkKey | None, count_from: CountFrom, config: DecodeConfig
 ) -> dict[str, Any]:
-    """The fields that all infillings of one call share; the arguments are those of `infill`.
-
-    Raises:
-        SettingsError: a setting is invalid.
-    """
-    return _shared_fields(model, key, count_from, config_of_holes(model, settings))
+    """The fields that all infillings of one call share; `config_of_holes` makes the config."""
+    settings = config.to_dict()
+    return {
+        "count_from": count_from,
+        "model": traits_of(model).name,
+        "dtype": traits_of(model).number_format,
+        "key_fingerprint": None if key is None else key.fingerprint,
+        "settings": {name: value for name, value in settings.items() if name not in ("length", "steps")},
+    }
 
 
 def _fill(prepared: Prepared, row: int, count_from: CountFrom, progress: Progress | None) -> Infilling:
@@ -165,21 +168,8 @@ def _fill(prepared: Prepared, row: int, count_from: CountFrom, progress: Progres
         seed=request.seed,
         trace=response.trace,
         subkey=request.subkey,
-        **_shared_fields(prepared.model, request.key, count_from, prepared.config),
+        **shared_fields(prepared.model, request.key, count_from, prepared.config),
     )
-
-
-def _shared_fields(
-    model: Denoiser, key: WatermarkKey | None, count_from: CountFrom, config: DecodeConfig
-) -> dict[str, Any]:
-    settings = config.to_dict()
-    return {
-        "count_from": count_from,
-        "model": traits_of(model).name,
-        "dtype": traits_of(model).number_format,
-        "key_fingerprint": None if key is None else key.fingerprint,
-        "settings": {name: value for name, value in settings.items() if name not in ("length", "steps")},
-    }
 
 
 @dataclass(frozen=True)

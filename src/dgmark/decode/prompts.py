@@ -193,7 +193,13 @@ class Prepared:
                 steerings[key].check(config)
             elif key is not None:
                 key.check_model(model)
-        canvases, refused = _encode(requests, encode or _continuation(model, config, chat), strict=strict)
+        if encode is None:
+
+            def encode(prompt: Any) -> Canvas:
+                ids = encode_prompt(model, prompt, config.length, chat=chat)
+                return Canvas.after(torch.tensor([ids]), config.length, model.mask_id)
+
+        canvases, refused = _encode(requests, encode, strict=strict)
         traits = traits_of(model)
         return cls(
             model=model,
@@ -350,14 +356,6 @@ def encode_prompt(model: Denoiser, prompt: Prompt, length: int, *, chat: bool = 
             "ask for fewer (length, --length)"
         )
     return ids
-
-
-def _continuation(model: Denoiser, config: DecodeConfig, chat: bool) -> Callable[[Any], Canvas]:
-    def encode(prompt: Any) -> Canvas:
-        ids = encode_prompt(model, prompt, config.length, chat=chat)
-        return Canvas.after(torch.tensor([ids]), config.length, model.mask_id)
-
-    return encode
 
 
 def _encode(

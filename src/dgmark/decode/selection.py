@@ -50,7 +50,7 @@ def select_positions(
         masked: positions not yet committed.
         matching: whether the candidate v_j is in G_j (and may be preferred).
         quota: how many positions to commit in each row; rows with fewer masked positions commit them all.
-        readable: whether the text reads back with the candidate (`RoundTrip`); None if no candidate goes last.
+        readable: whether the candidate survives re-tokenization (`RoundTrip`); None if no candidate goes last.
     """
     quota = _of_each_row(quota, masked)
     order = order_of(rewards, masked, matching, readable)
@@ -78,7 +78,7 @@ def alternatives(
         matching: whether the candidate may be preferred.
         quota: number of positions in each set of a row, at least 1.
         width: largest number of sets of a row, at least 1.
-        readable: whether the text reads back with the candidate; None if no candidate goes last.
+        readable: whether the candidate survives re-tokenization; None if no candidate goes last.
 
     Returns:
         The sets, best first, and whether each exists (a row may have fewer than k); k is the largest number of sets of
@@ -123,10 +123,10 @@ def preferences(
         masked: positions not yet committed.
         matched: whether the candidate v_j is in G_j.
         config: the guard and the strategy.
-        readable: whether the text reads back with the candidate; None if no candidate goes last.
+        readable: whether the candidate survives re-tokenization; None if no candidate goes last.
 
     Returns:
-        The preferred candidates; and the masked positions, without those that do not read back unless a row has no
+        The preferred candidates; and the masked positions, without those that do not survive unless a row has no
         others.
     """
     if readable is not None:

@@ -75,7 +75,11 @@ def read_settings_file(path: Path) -> TunedSettings:
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'the file'}: {e['msg']}" for e in error.errors())
         raise SettingsError(f"{path} is no valid settings file: {problems}") from None
-    _check_decoding(path, tuned.decoding)
+    try:
+        block: Any = tuned.decoding.get("block_length", DecodeConfig.block_length)
+        DecodeConfig(**{"length": block, **tuned.decoding})
+    except SettingsError as error:
+        raise SettingsError(f"{path}: {error}") from None
     return tuned
 
 
@@ -84,13 +88,6 @@ def _flag(name: str, value: bool | int | float | str | None) -> str:
     if isinstance(value, bool):
         return f"--{flag}" if value else f"--no-{flag}"
     return f"--{flag} {value}"
-
-
-def _check_decoding(path: Path, decoding: dict[str, Any]) -> None:
-    try:
-        DecodeConfig(**{"length": decoding.get("block_length", DecodeConfig.block_length), **decoding})
-    except SettingsError as error:
-        raise SettingsError(f"{path}: {error}") from None
 
 
 def write_settings_file(path: Path, tuned: TunedSettings) -> None:
