@@ -197,7 +197,7 @@ def test_the_report_shows_cells_and_schemes_at_the_diversity_of_unmarked_text(tm
     assert back is not None
     assert (back.value, back.count) == (0, 6)  # the ids are still those of the texts that were replaced
     assert [table.title[:12] for table in section.tables if table] == ["As diverse a", "The texts"]
-    assert set(section.figures) == {"perplexity-by-diversity", "found-by-perplexity"}
+    assert set(section.figures) == {"perplexity-by-diversity", "found-by-length"}
 
 
 def test_cells_without_all_texts_are_left_out_of_the_curves(tmp_path: Path) -> None:

@@ -39,12 +39,17 @@ class Line:
 def line_figure(
     lines: Iterable[Line], *, x: str, y: str, title: str, width: float = 7.5, log_x: bool = False, log_y: bool = False
 ) -> "Figure":
-    """Draw lines with error bars; a logarithmic x axis has base 2, and ticks at the points."""
+    """Draw lines with error bars; a logarithmic x axis has base 2, and ticks at the points.
+
+    A line without points is not drawn, but keeps its colour free.
+    """
     figure, axes = _axes(width, 4.2, x, y, title)
-    drawn = [line for line in lines if line.points]
-    styles = _places(line.name for line in drawn)
+    every = list(lines)
+    styles = _places(line.name for line in every)
+    drawn = [line for line in every if line.points]
     for line in drawn:
         place, paper = styles[line.name], line.name.endswith(_PAPER)
+        colour = COLOURS[place % len(COLOURS)]
         across, up = ([point[axis] for point in line.points] for axis in (0, 1))
         axes.errorbar(
             [one.value for one in across],
@@ -52,7 +57,7 @@ def line_figure(
             xerr=_errors(across),
             yerr=_errors(up),
             label=line.name,
-            color=COLOURS[place % len(COLOURS)],
+            color=colour,
             marker=_MARKERS[place % len(_MARKERS)],
             markersize=4,
             markerfacecolor="none" if paper else None,
@@ -61,7 +66,9 @@ def line_figure(
             capsize=2,
         )
         for (at_x, at_y), label in zip(line.points, line.labels, strict=False):
-            axes.annotate(label, (at_x.value, at_y.value), (5, -9), textcoords="offset points", fontsize="xx-small")
+            beside = (-15, 5) if place % 2 else (5, -10)
+            point = (at_x.value, at_y.value)
+            axes.annotate(label, point, beside, textcoords="offset points", fontsize="x-small", color=colour)
     if log_x:
         axes.set_xscale("log", base=2)
         places = sorted({point.value for line in drawn for point, _ in line.points})

@@ -83,7 +83,7 @@ def _at_equal_diversity(scheme: str, reference: str) -> str:
 
 
 def frontier_figures(experiment: Experiment, quantities: Sequence[Quantity]) -> "dict[str, Figure]":
-    """Draw the curves that the experiment pictures, and how often their texts are found at what perplexity."""
+    """Draw the curves that the experiment pictures, and how often their texts are found, with what they cost."""
     known = {(q.cell, q.name): q.ours for q in quantities if q.ours is not None}
     curves, found = [], []
     for name, cells in _sweeps(experiment).items():
@@ -91,29 +91,29 @@ def frontier_figures(experiment: Experiment, quantities: Sequence[Quantity]) -> 
             continue
         shown = [cell for cell in cells if (cell, "perplexity") in known]
         points = [(known[cell, "distinct-2"], known[cell, "perplexity"]) for cell in shown]
-        curves.append(Line(name, points, [cell.rpartition(", ")[2] for cell in shown]))
+        curves.append(Line(name, points, [cell.rpartition(" = ")[2] for cell in shown]))
         there = _at_equal_diversity(name, str(experiment.null))
-        if (there, f"TPR {LENGTHS[0]}") in known:
-            ratio = known[there, "perplexity ratio"]
-            rates = [known[there, f"TPR {length}"] for length in LENGTHS]
-            found.append(Line(name, [(ratio, rate) for rate in rates], [f"{length} tokens" for length in LENGTHS]))
+        rates = [(Estimate(n), known[there, f"TPR {n}"]) for n in LENGTHS if (there, f"TPR {n}") in known]
+        cost = with_interval(known[there, "perplexity ratio"], 2) if rates else ""
+        found.append(Line(f"{name}: {cost}", rates))
     figures = {
         "perplexity-by-diversity": line_figure(
             curves,
             x="distinct-2",
             y="perplexity under the judge",
-            title="Quality and diversity, over temperatures (95 % intervals over texts)",
+            title="Quality and diversity, over temperatures (labels; 95 % intervals over texts)",
             width=8.5,
             log_y=True,
         )
     }
-    if found:
-        figures["found-by-perplexity"] = line_figure(
+    if any(line.points for line in found):
+        figures["found-by-length"] = line_figure(
             found,
-            x=f"perplexity over that of unmarked text, as diverse as {experiment.null}",
+            x="tokens of the text",
             y=f"found at p <= {RATE:g}, %",
-            title="How often a mark is found, and what it costs (95 % intervals)",
-            width=8.5,
+            title=f"As diverse as {experiment.null}: how often found (legend: perplexity over that of unmarked text)",
+            width=9.5,
+            log_x=True,
         )
     return figures
 
