@@ -110,7 +110,7 @@ def test_a_removed_token_is_refused_at_once(client: TestClient, tokens: Path) ->
 
 
 @pytest.mark.parametrize("content", ["{", None])
-def test_a_file_of_tokens_that_was_damaged_is_a_fault_and_its_place_is_not_told(
+def test_a_damaged_file_of_tokens_is_a_fault_that_tells_no_path(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str | None
 ) -> None:
     tokens = tmp_path / "tokens.json"

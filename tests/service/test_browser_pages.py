@@ -387,9 +387,7 @@ def test_the_finished_text_is_the_services_own(page: Any, pieces: list[str], tex
 
 @writing
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 320)])
-def test_axe_finds_none_while_a_text_is_written_and_a_phone_scrolls_in_one_direction(
-    page: Any, scheme: str, width: int
-) -> None:
+def test_axe_finds_no_fault_while_a_text_is_written(page: Any, scheme: str, width: int) -> None:
     page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     page.set_viewport_size({"width": width, "height": 800})
     pieces = [f" word{number}" for number in range(40)]

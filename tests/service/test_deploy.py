@@ -43,7 +43,7 @@ def test_the_recipe_has_no_fault_that_hadolint_knows() -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_the_recipe_copies_what_there_is_and_starts_what_serve_understands() -> None:
+def test_the_recipe_copies_and_starts_what_there_is() -> None:
     kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     copied = {word for line in instructions("COPY") if "--from" not in line for word in line.split()[:-1]}
     assert copied == kept

@@ -47,7 +47,7 @@ def test_the_answer_is_the_librarys(client: TestClient) -> None:
     assert "content" not in fields["text"]
 
 
-def test_an_answer_for_a_key_with_sub_keys_counts_them_and_keeps_the_payload(tmp_path: Path) -> None:
+def test_an_answer_for_a_key_with_sub_keys_hides_the_payload(tmp_path: Path) -> None:
     with service(tmp_path, "one") as client:
         assert "subkeys_tested" not in client.post("/v1/detect", json={"text": PLAIN}).json()
     key = WatermarkKey(replace(KEY.spec, subkeys=256), "many", KEY.secret)
@@ -93,7 +93,7 @@ def test_passages_are_characters_of_the_text_that_is_answered(client: TestClient
 
 
 @pytest.mark.parametrize("text", [MARKED, PLAIN, MIXED, "Five words are too few."])
-def test_the_verdict_at_a_further_rate_is_that_of_a_request_at_this_rate(client: TestClient, text: str) -> None:
+def test_the_verdict_at_a_further_rate_is_that_at_this_rate(client: TestClient, text: str) -> None:
     rates = [0.3, 1e-2, 1e-6, 1e-12]
     fields = client.post("/v1/detect", json={"text": text, "key": "one", "rates": rates, "spans": True}).json()
     assert [one["fpr"] for one in fields["at_rates"]] == rates

@@ -150,7 +150,7 @@ def test_a_subkey_of_the_texts_id_or_of_the_request(service: Service) -> None:
         assert written["text"] == alone.text
 
 
-def test_a_message_is_put_into_the_template(service: Service) -> None:
+def test_a_message_is_put_into_the_template_or_refused(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     body = {"messages": [{"role": "user", "content": "w3 w4"}], "seed": 2, "max_tokens": 24, "block_length": 8}
     key = service.keys["main"]
     (alone,) = dgmark.generate(service.model, "w3 w4", key=key, chat=True, seed=2, length=24, block_length=8)
@@ -165,13 +165,10 @@ def test_a_message_is_put_into_the_template(service: Service) -> None:
         "policy": "default",
     }
 
-
-def test_a_message_to_a_model_without_a_template_is_refused(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     facts = service.state.model_process.facts
     monkeypatch.setattr(service.state.model_process, "facts", {**facts, "tiny": replace(facts["tiny"], chat=False)})
-    message = {"messages": [{"role": "user", "content": "w3 w4"}], "max_tokens": 24}
     for path in ("/v1/generate", "/v1/chat/completions"):
-        answer = service.client.post(path, json=message)
+        answer = service.client.post(path, json=body)
         assert answer.status_code == 400
         assert "no chat template: send a prompt" in answer.text
     assert answer.json()["error"]["param"] == "messages"
@@ -253,9 +250,7 @@ def test_a_stream_that_is_left_while_the_worker_hangs_frees_its_place(service: S
     assert service.counted("cancelled") == before + 1
 
 
-def test_a_worker_that_hangs_is_replaced_when_the_time_of_a_text_is_over(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_hangs_is_replaced(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     worker, failed = service.state.model_process.pid, service.counted("failed")
     monkeypatch.setattr(service.state.model_process, "seconds", 1.0)
     os.kill(worker, signal.SIGSTOP)

@@ -142,7 +142,7 @@ def test_every_answer_has_an_id_and_closed_doors(client: TestClient) -> None:
         ({"x-forwarded-for": "203.0.113.9"}, 401),
     ],
 )
-def test_pages_of_other_sites_and_strangers_behind_a_proxy_get_nothing(
+def test_other_sites_and_strangers_behind_a_proxy_get_nothing(
     client: TestClient, headers: dict[str, str], status: int
 ) -> None:
     assert client.post("/v1/detect", json={"text": "some words"}, headers=headers).status_code == status
