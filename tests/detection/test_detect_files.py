@@ -92,15 +92,9 @@ def test_a_torn_file_is_resumed_where_it_stopped(source: Path, tmp_path: Path, c
     assert out.read_bytes() == whole
     assert resumed == [again.resumed] == [cut]
     assert (again.verdicts, again.unusable) == (first.verdicts, first.unusable)
-
-
-def test_a_finished_file_is_counted_and_left_alone(source: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.jsonl"
-    first = detect_file(DETECTOR, source, out)
-    whole = out.read_bytes()
-    again = detect_file(DETECTOR, source, out)
+    finished = detect_file(DETECTOR, source, out)
     assert out.read_bytes() == whole
-    assert (again.resumed, again.verdicts) == (150, first.verdicts)
+    assert (finished.resumed, finished.verdicts) == (150, first.verdicts)
 
 
 @pytest.mark.slow
@@ -243,12 +237,9 @@ def test_error_rows_at_the_end_are_made_again_and_those_before_stay(tmp_path: Pa
 def test_spans_and_ranges_need_one_key(source: Path, tmp_path: Path, scorer: Scorer, options: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match="need one dgMARK key"):
         detect_file(scorer, source, tmp_path / "out.jsonl", **options)
-    assert not (tmp_path / "out.jsonl").exists()
-
-
-def test_spans_of_normalised_text_are_refused(source: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="leave normalisation out"):
-        detect_file(Detector(KEY, normalise=["nfc"]), source, tmp_path / "out.jsonl", spans=True)
+        detect_file(Detector(KEY, normalise=["nfc"]), source, tmp_path / "out.jsonl", **options)
+    assert not (tmp_path / "out.jsonl").exists()
 
 
 def test_a_file_among_the_inputs_is_refused(source: Path, tmp_path: Path) -> None:

@@ -81,12 +81,6 @@ def test_a_short_text_is_uncertain_though_it_matches_throughout(length: int) -> 
     assert found.num_tokens_scored == length
 
 
-def test_one_repeated_word_is_uncertain_at_any_length() -> None:
-    found = detector_of().detect(" sir" * 500)
-    assert found.verdict == "uncertain"
-    assert found.num_tokens_scored == 500
-
-
 def test_two_alternating_words_are_uncertain_though_they_match_throughout() -> None:
     key = known_key("turns")
     even, odd = (next(w for w in whole_words() if key.tables.table()[w] == parity) for parity in (0, 1))
@@ -297,28 +291,18 @@ def test_the_tokens_add_up_to_the_detection(text: str, modulus: int, rotation: i
 # --- what is reported ----------------------------------------------------------------------------
 
 
-def test_a_row_has_its_fields_in_their_order() -> None:
-    row = detector_of().detect("some text").to_row("row 7")
-    assert list(row) == ROW
-    assert (row["id"], row["schema"]) == ("row 7", 1)
-
-
 @pytest.mark.parametrize(
     "content", ["", "some text", " sir" * 500, list(range(FIRST, 400)), np.arange(5, 900)], ids=len
 )
-@pytest.mark.parametrize(("modulus", "rotation"), [(2, 0), (3, 8)])
-def test_a_row_is_plain_json(content: Any, modulus: int, rotation: int) -> None:
-    row = detector_of(modulus=modulus, rotation=rotation, max_crop=5).detect(content).to_row("x")
-    assert json.loads(json.dumps(row, allow_nan=False)) == row
-    assert {type(value) for value in row.values()} <= {str, int, float, bool, list, type(None)}
-
-
-def test_the_row_has_the_values_of_the_detection() -> None:
-    found = detector_of().detect("some text")
-    row = found.to_row("x")
+def test_a_row_is_plain_json_and_has_the_values_of_the_detection(content: Any) -> None:
+    found = detector_of(modulus=3, rotation=8, max_crop=5).detect(content)
+    row = found.to_row("row 7")
+    assert list(row) == ROW
+    assert (row["id"], row["schema"], row["summary"]) == ("row 7", 1, found.summary)
     fields = {name: row[name] for name in Detection.__dataclass_fields__ if name in row}
     assert Detection(**{**fields, "normalised": ()}) == found
-    assert row["summary"] == found.summary
+    assert json.loads(json.dumps(row, allow_nan=False)) == row
+    assert {type(value) for value in row.values()} <= {str, int, float, bool, list, type(None)}
 
 
 @pytest.mark.parametrize(("length", "rate", "warned"), [(5, 1.0, False), (300, 0.5, False), (300, 1.0, True)])
@@ -331,12 +315,6 @@ def test_a_keyless_result_is_not_guaranteed_and_a_found_mark_says_so(length: int
     assert "at most 1 in" not in found.summary
 
 
-def test_the_keyless_scheme_finds_its_mark() -> None:
-    detector = detector_of(grouping="token-id", phase="start")
-    found = detector.detect([FIRST + 2 * (i // 2) + i % 2 for i in range(200)])
-    assert (found.verdict, found.num_tokens_matched) == ("watermarked", 200)
-
-
 @pytest.mark.parametrize(
     ("content", "verdict", "says"),
     [
@@ -345,15 +323,19 @@ def test_the_keyless_scheme_finds_its_mark() -> None:
         ([5, 6, 7], "uncertain", "is inconclusive for this text: with 3 tokens, .* too short"),
         ([5, 6, 7] * 200, "uncertain", "is inconclusive for this text: its 600 tokens, .* repeat each other"),
         ([5, 6, 7] * 40, "uncertain", "repeat each other"),
+        (" sir" * 500, "uncertain", "its 500 tokens, .* repeat each other"),
         ([], "uncertain", "nothing that can be tested"),
     ],
-    ids=["watermarked", "not_detected", "short", "repetitive", "short_and_repetitive", "empty"],
+    ids=["watermarked", "not_detected", "short", "repetitive", "short_and_repetitive", "one_word", "empty"],
 )
 def test_the_summary_states_the_verdict_and_its_reason(content: Any, verdict: str, says: str) -> None:
     found = detector_of().detect(content)
     assert found.verdict == verdict
     assert re.search(says, found.summary)
     assert (found.uncertain_because is None) == (verdict != "uncertain")
+    # no summary says that a human wrote a text
+    people = re.findall("human|person|author", found.summary, re.IGNORECASE)
+    assert people == ([] if verdict == "watermarked" else ["person"])
 
 
 @pytest.mark.parametrize("modulus", [2, 4])
@@ -364,13 +346,6 @@ def test_a_short_text_has_too_few_tokens_even_if_all_differ(modulus: int, length
     alone = detector.detect(different).verdict == "uncertain"
     repeated = detector.detect([FIRST, FIRST + 1] * (length // 2))
     assert (repeated.verdict, repeated.uncertain_because) == ("uncertain", "short" if alone else "repetitive")
-
-
-@pytest.mark.parametrize("content", [plain_ids(200), plain_ids(3), marked_ids(known_key("detector"), 200)], ids=len)
-def test_no_summary_says_that_a_human_wrote_a_text(content: Any) -> None:
-    said = detector_of().detect(content).summary
-    assert re.findall("human|person|author", said, re.IGNORECASE) in ([], ["person"])
-    assert ("person" in said) == ("may come from any other language model or from a person." in said)
 
 
 def test_the_secret_is_in_no_result() -> None:

@@ -86,11 +86,7 @@ def test_all_scorers_read_alike(scorer: Scorer) -> None:
     ],
 )
 def test_other_choices_are_other_settings(changed: Scorer) -> None:
-    assert changed.settings != SCORERS["key"].settings
-
-
-def test_the_options_of_a_baseline_are_among_its_settings() -> None:
-    assert baseline("kgw").settings != baseline("kgw", delta=3.0).settings
+    assert changed.settings not in [SCORERS["key"].settings, baseline("kgw", delta=2.5).settings]
 
 
 def test_only_a_single_key_finds_spans_and_shows_tokens() -> None:
