@@ -106,17 +106,6 @@ def test_the_table_has_a_column_for_the_key_and_for_passages_if_asked(
     assert re.search(r"short.txt │ uncertain: too short │ none │", with_spans)
 
 
-def test_a_narrow_terminal_gets_a_list_and_loses_nothing(
-    key_file: Path, texts: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = shown("--key", key_file, "-v", texts, width=40, monkeypatch=monkeypatch)
-    assert "…" not in text
-    assert max(map(len, text.splitlines())) <= 40
-    assert "  watermark: found" in text
-    assert "  watermark: uncertain: too repetitive" in text
-    assert text.count("p-value: ") == 4
-
-
 def test_a_file_that_cannot_be_read_has_a_row(key_file: Path, tmp_path: Path) -> None:
     table = on_one_line(shown("--key", key_file, __file__, tmp_path / "none.txt"))
     assert "not tested: " in table

@@ -152,6 +152,3 @@ def test_infilled_rows_resume(key_file: Path, tmp_path: Path) -> None:
     again = run(*arguments)
     assert "1 of 2 rows are already in" in again.stderr
     assert out.read_bytes() == whole
-    refused = run(*arguments, "--count-from", "hole")
-    assert (refused.exit_code, out.read_bytes()) == (4, whole)
-    assert "differs in count_from" in refused.stderr

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -33,17 +32,8 @@ if TYPE_CHECKING:
 Prompted = tuple[str | list[int], int]
 
 
-@dataclass(frozen=True)
-class Prompts:
-    """The prompts of a command.
-
-    Attributes:
-        rows: a row for each prompt.
-        source: the file that they are read from, "-" for standard input; None for a prompt of the command line.
-    """
-
-    rows: Iterator[Row | BadRow]
-    source: str | None = None
+# a row for each prompt, and the file that they are read from: "-" for standard input, None for the command line
+Prompts = tuple[Iterator[Row | BadRow], str | None]
 
 
 def prompts_of(
@@ -61,12 +51,12 @@ def prompts_of(
     if prompt is not None and prompts is not None:
         raise SettingsError("--prompt and --prompts exclude each other: give one of them")
     if prompt is not None:
-        return Prompts(iter([{"id": "0", "prompt": prompt}]))
+        return iter([{"id": "0", "prompt": prompt}]), None
     if prompts is not None:
-        return Prompts(read_rows(prompts), prompts)
+        return read_rows(prompts), prompts
     if sys.stdin.isatty():
         raise SettingsError("give --prompt TEXT, --prompts FILE.jsonl, or a prompt on standard input")
-    return Prompts(_prompts_of_stdin(), STDIN)
+    return _prompts_of_stdin(), STDIN
 
 
 def _prompts_of_stdin() -> Iterator[Row | BadRow]:
@@ -110,15 +100,16 @@ def generate(
     Give --key FILE to mark the text, or --no-watermark to generate in the same way without a mark. --baseline marks
     with another watermark than dgMARK, in the same decoding loop and with the same key.
     """
+    prompt_rows, source = prompts
     if settings_file is not None:
         settings = {**read_settings(settings_file, key=key), **settings}
     if ray is not None:
         more = {"subkey": subkey, "seed": seed, "chat": chat, "batch_size": batch_size, "pad": pad, **settings}
         unsuited = baseline is not None or live or as_json
-        _on_cluster(key, prompts.source, out, ray, loading, unsuited=unsuited, **more)
+        _on_cluster(key, source, out, ray, loading, unsuited=unsuited, **more)
         return
-    guard_output(out, [prompts.source])
-    tasks = tasks_of(prompts.rows, partial(_task, subkey=subkey), seed=seed, purpose="prompt to continue")
+    guard_output(out, [source])
+    tasks = tasks_of(prompt_rows, partial(_task, subkey=subkey), seed=seed, purpose="prompt to continue")
     if live and (len(tasks) != 1 or out is not None):
         raise SettingsError("--stream shows one text: give a single prompt, and leave --out out")
     with needed_extra("generate", "generating"):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -33,14 +33,7 @@ def infill(
     text: Annotated[
         str | None, typer.Argument(help="Text in which [mask:N] is a hole of N tokens; - is standard input.")
     ] = None,
-    texts: Annotated[
-        str | None,
-        typer.Option(help='JSON Lines file of rows with "id" and "text" or "parts".'),
-    ] = None,
-    count_from: Annotated[
-        Literal["text", "hole"],
-        typer.Option(help="What positions are counted from."),
-    ] = "text",
+    texts: Annotated[str | None, typer.Option(help='JSON Lines file of rows with "id" and "text" or "parts".')] = None,
     subkey: opt.Subkey = None,
     seed: opt.Seed = 0,
     out: opt.RowsOut = None,
@@ -62,21 +55,12 @@ def infill(
     def work(batch: list[Task[int]], progress: Callable[[int], None]) -> list[Row | DgmarkError]:
         def fill_holes(task: Task[int]) -> Row:
             parts, row_seed = task.same["parts"], task.content
-            (result,) = fill(
-                model,
-                [parts],
-                key=key,
-                subkey=subkey,
-                count_from=count_from,
-                seed=row_seed,
-                progress=progress,
-                **settings,
-            )
+            (result,) = fill(model, [parts], key=key, subkey=subkey, seed=row_seed, progress=progress, **settings)
             return result.to_row(task.row_id)
 
         return one_by_one(fill_holes, batch)
 
-    must_agree = shared_fields(model, key, count_from, config_of_holes(model, settings))
+    must_agree = shared_fields(model, key, "text", config_of_holes(model, settings))
     source = "text or seed" if subkey is None else "text, seed or sub-key"
     make_rows(tasks, work, RowOutput(INFILLING_SCHEMA, out, must_agree, source=source, as_json=as_json))
 

@@ -7,7 +7,7 @@ import inspect
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any
 
 import typer
 
@@ -56,20 +56,14 @@ def same_subkey(subkey: int | None) -> dict[str, int]:
 
 
 # --- the model
-class Loading(TypedDict, total=False):
-    """The arguments of `load_model` that the command line sets."""
-
-    name_or_path: str
-    device: str
-    dtype: str
-    revision: str
-    family: str
-    quantization: str
-    device_map: str
+Loading = dict[str, Any]
+"""The arguments of `load_model` that the command line sets."""
 
 
 def model_to_load(
-    model: Annotated[str | None, typer.Option(help="Built-in model, folder or hub id.", show_default=BUILTIN)] = None,
+    name_or_path: Annotated[
+        str | None, typer.Option("--model", help="Built-in model, folder or hub id.", show_default=BUILTIN)
+    ] = None,
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda, cuda:1 or mps.", show_default="a GPU, else the CPU")
     ] = None,
@@ -86,16 +80,7 @@ def model_to_load(
     ] = None,
 ) -> Loading:
     """The arguments of `load_model` that are set."""
-    options = {
-        "name_or_path": model,
-        "device": device,
-        "dtype": dtype,
-        "revision": revision,
-        "family": family,
-        "quantization": quantization,
-        "device_map": device_map,
-    }
-    return set_options(options)  # type: ignore[return-value]
+    return set_options(locals())
 
 
 ModelOptions = Annotated[Loading, OptionGroup(model_to_load)]

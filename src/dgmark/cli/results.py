@@ -42,7 +42,6 @@ _SUBKEY_COLUMNS = ["subkeys_tested", *PAYLOAD_FIELDS]
 _STYLES = {"watermarked": "bold green", "not_detected": "bold", "uncertain": "bold yellow"}
 _REASONS = {"empty": "nothing to test", "short": "too short", "repetitive": "too repetitive"}
 _SURE = 0.9  # probability below which one payload is not stated for a text
-_NARROW = 60  # columns of a terminal
 _NUMBERS = {"tokens", "p-value", "z", "matching"}
 _MATCHED, _IN_SPAN = "green underline", "green"
 _OPEN, _CLOSE = "[[marked {}: ", "]]"  # around a span where nothing can be underlined
@@ -206,24 +205,17 @@ def _tests(detection: Detection) -> str:
 
 
 def _print_table(console: Console, rows: list[Scored], options: DetectOptions) -> None:
-    """Many texts: as a table with the columns that any of them needs, or below each other if it does not fit."""
+    """Many texts as a table with the columns that any of them needs."""
     cells = [_not_tested(row) if isinstance(row, BadRow) else _cells(row[1], options) for row in rows]
     detections = [row[1] for row in rows if not isinstance(row, BadRow)]
     names = list(dict.fromkeys(name for row in cells for name in row))
-    if console.width < _NARROW:
-        for row, values in zip(rows, cells, strict=True):
-            console.print(Text(_name(row), style="bold"))
-            for name, value in values.items():
-                if value:
-                    console.print(Text.assemble("  ", name, ": ", value))
-    else:
-        table = Table()
-        table.add_column("text", overflow="fold")
-        for name in names:
-            table.add_column(name, overflow="fold", justify="right" if name in _NUMBERS else "left")
-        for row, values in zip(rows, cells, strict=True):
-            table.add_row(Text(_name(row)), *(values.get(name, Text()) for name in names))
-        console.print(table)
+    table = Table()
+    table.add_column("text", overflow="fold")
+    for name in names:
+        table.add_column(name, overflow="fold", justify="right" if name in _NUMBERS else "left")
+    for row, values in zip(rows, cells, strict=True):
+        table.add_row(Text(_name(row)), *(values.get(name, Text()) for name in names))
+    console.print(table)
     if any(detection.verdict != "watermarked" and not detection.spans for detection in detections):
         console.print(Text(ANY_SOURCE))
 

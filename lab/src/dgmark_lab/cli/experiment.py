@@ -137,7 +137,7 @@ def run(
         rater=None if rater is None else Endpoint(model=rater, base_url=rater_url),
         include=include or [],
         run_unsafe_code=confirm_run_unsafe_code,
-        loading=loading,  # type: ignore[arg-type]
+        loading=loading,
     )
     with row_bar("texts") as bar:
         run_experiment(experiment, Store(runs), options, partial(_show_progress, bar), warn=_warn)
