@@ -104,7 +104,7 @@ def test_prompts_that_do_not_come_with_the_package_need_a_file(tmp_path: Path) -
         named_files([f"c4={file}", f"c4={file}"])
 
 
-def test_the_built_in_prompts_are_200_different_ones_with_the_seeds_0_to_199() -> None:
+def test_the_built_in_prompts_are_200_different_ones() -> None:
     prompts = load_prompts("story", PromptSet(dataset="stories", builtin=True), 1000, {})
     assert len({one.text for one in prompts}) == 200
     assert [one.seed for one in prompts] == list(range(200))

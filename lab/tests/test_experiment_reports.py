@@ -166,7 +166,7 @@ def test_the_numbers_of_the_small_store_follow_from_its_texts(tmp_path: Path) ->
     assert "with the paper's numbers alone: kgw delta 3" in page
 
 
-def test_texts_that_are_not_read_back_as_written_are_missed_by_the_exact_test_alone(tmp_path: Path) -> None:
+def test_texts_that_do_not_survive_retokenization_fail_the_exact_test(tmp_path: Path) -> None:
     store, key = golden_store(tmp_path)
     experiment = parse_toml(EXPERIMENT, Experiment, "golden.toml")
     planned = store.read_plan("golden")["cells"]["dgmark k = 1"]
@@ -233,7 +233,7 @@ NUMBERS = [
 ]
 
 
-def test_a_table_has_the_papers_numbers_beside_ours_and_leaves_out_what_is_empty() -> None:
+def test_a_table_has_the_papers_numbers_beside_ours() -> None:
     columns = {"TPR z > 4": "TPR", "FPR": "FPR"}
     table = quantity_table("Rates", ["a & b", "c|d", "nothing"], NUMBERS, columns)
     assert table is not None

@@ -30,7 +30,7 @@ def cell(temperature: float, cost: float = 1.0, noise: float = 0.02, seed: int =
     )
 
 
-def test_a_curve_is_read_at_the_diversity_of_the_reference_whatever_its_temperature() -> None:
+def test_a_curve_is_read_at_the_diversity_of_the_reference() -> None:
     reference = cell(0.6)
     found = matched([cell(0.4, 1.5), cell(1.0, 1.5), cell(0.8, 1.5)], reference)
     assert found is not None
@@ -64,7 +64,7 @@ def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
     assert hits >= 172
 
 
-def test_a_diversity_outside_the_temperatures_that_were_run_has_no_figures() -> None:
+def test_a_diversity_outside_the_curve_has_no_figures() -> None:
     assert matched([cell(0.7), cell(1.0)], cell(0.6)) is None
     assert matched([cell(0.4), cell(0.5)], cell(0.6)) is None
     assert matched([cell(0.6)], cell(0.6)) is None
@@ -174,7 +174,7 @@ def judged(store: Store, plan: str) -> None:
     store.write_plan(plan, {**content, "judge": {"hash": "made-up"}})
 
 
-def test_the_report_shows_cells_and_schemes_at_the_diversity_of_unmarked_text(tmp_path: Path) -> None:
+def test_the_report_compares_schemes_at_equal_diversity(tmp_path: Path) -> None:
     experiment = parse_toml(SWEPT, Experiment, "test")
     store = run_toy(experiment, tmp_path, limit=6, length=32)
     with_words(store, "swept", {"dgmark, T = 0.5": 3, "plain, T = 1": 6, "dgmark, T = 2": 12})

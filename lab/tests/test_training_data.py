@@ -95,7 +95,7 @@ def test_special_ids_are_llada_s_and_an_end_token_is_required(corpus: Corpus) ->
         special_ids(nothing)
 
 
-def test_a_tokenizer_file_that_truncates_and_pads_does_neither_in_training(corpus: Corpus, tmp_path: Path) -> None:
+def test_training_ignores_a_tokenizer_s_truncation_and_padding(corpus: Corpus, tmp_path: Path) -> None:
     backend = Backend.from_file(str(corpus.folder / "tokenizer.json"))
     backend.enable_truncation(8)
     backend.enable_padding(length=8)
@@ -122,6 +122,7 @@ def test_a_corpus_holds_every_document_token_for_token(corpus: Corpus) -> None:
     assert texts == [one.text for one in read_documents(corpus.folder.parent / "tales.jsonl")]
     assert corpus.manifest["tokens"] == sum(map(len, documents_of(corpus)))
     assert corpus.manifest["characters"] == sum(map(len, texts))
+    assert corpus.names == [f"tale-{number}" for number in range(40)]
 
 
 def test_a_corpus_is_made_once_and_made_again_for_other_data(tmp_path: Path) -> None:

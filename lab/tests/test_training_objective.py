@@ -109,7 +109,7 @@ def test_a_share_of_the_rows_keeps_a_prefix(share: float, low: int, high: int) -
 
 @given(SEEDS)
 @settings(max_examples=10)
-def test_the_loss_is_the_sum_over_masked_tokens_over_t_over_tokens_to_mask(seed: int) -> None:
+def test_the_loss_is_that_of_a_loop_over_masked_tokens(seed: int) -> None:
     network, rows, keep = small_network(), random_rows(seed), Masking(prefix_min=2, prefix_max=9, smallest_t=0.05)
     batch = masked_diffusion(rows, np.random.default_rng(seed), keep, MASK)
     # the same draws once more, in the order in which the objective makes them
@@ -203,7 +203,7 @@ def test_the_bound_lies_within_its_stated_error(sentence: np.ndarray) -> None:
     assert (found.rows, found.tokens, found.repeats) == (256, 256 * 7, 16)
 
 
-def test_the_bound_of_a_model_that_knows_nothing_is_the_log_of_its_vocabulary() -> None:
+def test_the_bound_of_a_uniform_model_is_the_log_of_its_vocabulary() -> None:
     network = small_network()
     for param in network.module.parameters():
         param.zero_()

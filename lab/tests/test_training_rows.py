@@ -101,11 +101,6 @@ def numbers_of(rows: RowSource, steps: int) -> list[int]:
     return [int(np.searchsorted(starts, start, side="right")) - 1 for start in seen]
 
 
-def test_a_corpus_knows_its_documents_names(corpus: Corpus) -> None:
-    assert corpus.names == [f"tale-{number}" for number in range(40)]
-    assert len(corpus.documents) == 40
-
-
 def test_every_stretch_of_rows_has_the_mixture_s_shares(corpus: Corpus) -> None:
     rows = source(corpus, mixture={"tale-1": 0.5, "tale-2": 0.25})
     assert [len(part.documents) for part in rows.parts] == [11, 11, 18]  # 1, 10..19; 2, 20..29; the others
@@ -143,7 +138,7 @@ def test_a_mixture_that_does_not_fit_is_refused(corpus: Corpus) -> None:
 # ---- packed rows ----
 
 
-def test_packed_rows_hold_a_document_s_end_and_beginnings_of_others_of_its_part(corpus: Corpus) -> None:
+def test_packed_rows_go_on_with_other_documents_of_the_part(corpus: Corpus) -> None:
     settings: dict[str, Any] = {"mixture": {"tale-1": 0.5}, "length": 48, "end_share": 0.0}
     packed, plain = source(corpus, pack_share=1.0, **settings), source(corpus, **settings)
     end = special_ids(corpus.tokenizer).end

@@ -33,7 +33,7 @@ def test_the_goal_is_diversity_and_at_most_five_percent_of_perplexity() -> None:
     assert good(diversity=0.97, perplexity=1.05).miss(errors=2) == pytest.approx(0.01)
 
 
-def test_those_that_meet_the_goal_come_first_by_evidence_then_the_others_by_how_far_they_miss() -> None:
+def test_candidates_that_meet_the_goal_are_ranked_by_evidence() -> None:
     standings = [
         good(bits=0.1), good(diversity=0.9, bits=0.9), good(bits=0.3), good(diversity=0.95, bits=0.0)
     ]  # fmt: skip

@@ -111,7 +111,7 @@ def frontier_figures(experiment: Experiment, quantities: Sequence[Quantity]) -> 
             found,
             x="tokens of the text",
             y=f"found at p <= {RATE:g}, %",
-            title=f"As diverse as {experiment.null}: how often found (legend: perplexity over that of unmarked text)",
+            title=f"Texts as diverse as {experiment.null} (legend: perplexity over unmarked text)",
             width=9.5,
             log_x=True,
         )
