@@ -1,4 +1,6 @@
+import base64
 import json
+import re
 import stat
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,22 @@ def test_any_changed_byte_fails(signer: SigningKey, document: bytes) -> None:
     for changed in changes:
         with pytest.raises(SignatureInvalid):
             verify_report(changed, keys)
+
+
+@pytest.mark.parametrize("document", [DOCUMENT, PAGE])
+@pytest.mark.parametrize("change", [b"", b"x"])
+@pytest.mark.parametrize("attach", ["the original", "the changed one", "other bytes"])
+def test_signature_with_an_attached_payload_is_refused(
+    signer: SigningKey, document: bytes, change: bytes, attach: str
+) -> None:
+    """RFC 7515 lets a signature carry its payload, which need not be the document that it stands in."""
+    payload = {"the original": document, "the changed one": document + change, "other bytes": b"x"}[attach]
+    header, middle, signature = re.findall(rb'"([^".]+)\.([^".]*)\.([^".]+)"', signer.sign(document))[0]
+    assert not middle
+    attached = base64.urlsafe_b64encode(payload).rstrip(b"=")
+    forged = document.replace(b'""', b'"' + b".".join((header, attached, signature)) + b'"') + change
+    with pytest.raises(SignatureInvalid):
+        verify_report(forged, signer.to_jwks())
 
 
 def test_only_trusted_keys_count(signer: SigningKey) -> None:

@@ -131,9 +131,12 @@ def verify_report(document: bytes, jwks: object) -> str:
     if parts is None or not parts[1]:
         raise SignatureInvalid("this file holds no signature of dgmark: it is not a report, or it was never signed")
     before, signature, after = parts
+    header, attached, last = signature.split(b".") if signature.count(b".") == 2 else (b"", b"-", b"")
+    # what is verified is always this document, never a payload that the signature brings along
+    whole = b".".join((header, base64.urlsafe_b64encode(before + after).rstrip(b"="), last))
     try:
-        found = jws.deserialize_compact(signature, keys, algorithms=[ALGORITHM], payload=before + after)
-        if _is_canonical(signature):
+        found = jws.deserialize_compact(whole, keys, algorithms=[ALGORITHM])
+        if not attached and _is_canonical(last):
             return str(found.protected["kid"])
     except (JoseError, ValueError, KeyError):
         pass
@@ -155,9 +158,8 @@ def _cut(document: bytes) -> tuple[bytes, bytes, bytes] | None:
     return document[:start], document[start:end], document[end:]
 
 
-def _is_canonical(signature: bytes) -> bool:
-    """Whether the last part is the only base64url text of its bytes: the unused bits of its last digit are free."""
-    last = signature.rpartition(b".")[2]
+def _is_canonical(last: bytes) -> bool:
+    """Whether this is the only base64url text of its bytes: the unused bits of its last digit are free."""
     return base64.urlsafe_b64encode(base64.urlsafe_b64decode(last + b"==")).rstrip(b"=") == last
 
 
