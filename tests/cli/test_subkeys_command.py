@@ -113,7 +113,7 @@ def test_a_live_stream_is_marked_with_the_sub_key(key_file: Path) -> None:
         (["--key", "KEY", "--subkey", 65_536], "sub-key 65536 is not in 0..65535"),
         (["--key", "KEY", "--subkey", -1], "sub-key -1 is not in 0..65535"),
         (["--key", "PLAIN", "--subkey", 0], "this key has no sub-keys"),
-        (["--key", "KEY", "--baseline", "kgw"], "scheme kgw marks all texts of a key alike"),
+        (["--key", "KEY", "--baseline", "kgw"], "baseline kgw marks all texts of a key alike"),
     ],
 )
 def test_generate_says_what_is_wrong(key_file: Path, tmp_path: Path, options: list[object], message: str) -> None:
