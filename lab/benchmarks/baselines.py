@@ -23,7 +23,7 @@ from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.baselines import baseline
 
 ALPHAS = (0.1, 0.01, 0.001)
-TOKENS, LEAST = 256, 50
+TOKENS, MIN_TOKENS = 256, 50
 FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "kgw": ("kgw", {}),
     "unigram": ("unigram", {}),
@@ -44,7 +44,7 @@ def human(path: Path, most: int) -> list[np.ndarray]:
         if isinstance(row, BadRow) or len(texts) == most:
             continue
         ids = np.array(tokenizer.encode(row["text"][: 8 * TOKENS]), dtype=np.int64)[:TOKENS]
-        if len(ids) >= LEAST:
+        if len(ids) >= MIN_TOKENS:
             texts.append(ids)
     return texts
 
@@ -52,7 +52,7 @@ def human(path: Path, most: int) -> list[np.ndarray]:
 def level(texts: list[np.ndarray]) -> None:
     """Print the share of p-values at or below each alpha, conditional and published, and the cost of a detection."""
     special, spec = np.array(sorted(load_tokenizer().special_ids)), bench_key().spec
-    print(f"{len(texts)} human texts of {LEAST} to {TOKENS} tokens, each with its own key\n")
+    print(f"{len(texts)} human texts of {MIN_TOKENS} to {TOKENS} tokens, each with its own key\n")
     print_header(["baseline", *(f"{kind} <= {a:g}" for kind in ("p", "published") for a in ALPHAS), "ms"])
     for form, (name, options) in FORMS.items():
         made, p_values, begin = baseline(name, **options), [], time.process_time()

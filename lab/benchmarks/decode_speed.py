@@ -191,7 +191,7 @@ class TimedGuard(RoundTrip):
     inside = 0.0
 
     def unreadable(self, *call: Any, **options: Any) -> tuple[Tensor, Tensor]:
-        """Find the candidates that do not read back."""
+        """Find the candidates that do not survive re-tokenization."""
         begin = time.process_time()
         found = super().unreadable(*call, **options)
         TimedGuard.inside += time.process_time() - begin

@@ -33,7 +33,7 @@ from dgmark.watermark.key import WatermarkKey
 
 ALPHAS = (0.1, 0.01, 0.001, 0.0001)
 TOKENS = 256
-LEAST = 50
+MIN_TOKENS = 50
 WINDOW = 8
 DASHES = ("-", "--", "-.", ":")
 
@@ -189,7 +189,7 @@ def kinds(human: Path, most: int) -> dict[str, list[Int[np.ndarray, " n"]]]:
     for name, passages in texts.items():
         random.Random(name).shuffle(passages)
         encoded = [np.array(ids[:TOKENS]) for ids in tokenizer.encode_batch(passages[: most or None])]
-        result[name] = [ids for ids in encoded if len(ids) >= LEAST]
+        result[name] = [ids for ids in encoded if len(ids) >= MIN_TOKENS]
     return result
 
 

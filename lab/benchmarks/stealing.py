@@ -30,7 +30,7 @@ from dgmark_lab.attacks.stealing import Estimate, beliefs, find_code, forge, rec
 from dgmark_lab.attacks.text_edits import decode, ordinary_ids
 
 LENGTH = 256
-LEAST = 100
+MIN_TOKENS = 100
 FORGED, SCRUBBED = (0.1, 0.2, 0.3), (0.2, 0.3, 0.4)
 REAL = (1, 3, 10, 30, 100)
 SIMULATED = (1, 10, 100, 1_000, 10_000, 100_000)
@@ -78,7 +78,7 @@ def _texts(path: Path, tokenizer: Tokenizer) -> list[Ids]:
     """Read the texts of rows, encoded from text as an adversary would."""
     rows = [json.loads(line) for line in path.read_bytes().splitlines()]
     encoded = tokenizer.encode_batch([row["text"] for row in rows if "text" in row])
-    return [np.array(ids[:LENGTH]) for ids in encoded if len(ids) >= LEAST]
+    return [np.array(ids[:LENGTH]) for ids in encoded if len(ids) >= MIN_TOKENS]
 
 
 def human_texts(path: Path, tokenizer: Tokenizer) -> list[Ids]:
@@ -163,13 +163,13 @@ def _scrub(estimate: Estimate, law: Law, ids: Ids, budget: float, rng: Dice) -> 
 
 
 def _whole_words(tokenizer: Tokenizer) -> Bool[np.ndarray, " vocab"]:
-    """Return which tokens are a space and letters: if one replaces another, the text reads back as the same ids."""
+    """Return which tokens are a space and letters: if one replaces another, the text survives re-tokenization."""
     texts = [tokenizer.decode([token]) for token in range(tokenizer.vocab_size)]
     return np.array([text[:1] == " " and len(text) > 2 and text[1:].isalpha() for text in texts])
 
 
 def _joinable(tokenizer: Tokenizer) -> Callable[[Ids], Bool[np.ndarray, " n"]]:
-    """Return a function that finds places where a space and a word touch no letter, so that they read back equal."""
+    """Return a function that finds places beside no letter, where a space and a word survive re-tokenization."""
     apart = np.array([not tokenizer.decode([token])[:1].isalpha() for token in range(tokenizer.vocab_size)])
     return lambda ids: apart[ids] & np.append(apart[ids[1:]], True)
 

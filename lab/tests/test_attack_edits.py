@@ -88,14 +88,14 @@ def test_a_crop_leaves_the_middle(units: list[int], front: float, back: float) -
 
 @QUICK
 @given(units, st.integers(1, 60), budgets, seeds)
-def test_pasting_keeps_the_host_around_one_stretch(units: list[int], size: int, share: float, seed: int) -> None:
+def test_pasting_keeps_the_host_around_one_span(units: list[int], size: int, share: float, seed: int) -> None:
     host = [("host", place) for place in range(size)]
     marked = [("text", place) for place in range(len(units))]
     made = paste(marked, host, share, dice(seed))
-    stretch = [place for kind, place in made if kind == "text"]
+    span = [place for kind, place in made if kind == "text"]
     assert len(made) == size
-    assert len(stretch) == min(edit_count(size, share), len(units))
-    assert stretch == list(range(stretch[0], stretch[0] + len(stretch))) if stretch else True
+    assert len(span) == min(edit_count(size, share), len(units))
+    assert span == list(range(span[0], span[0] + len(span))) if span else True
     assert all(kind == "text" or host[at] == (kind, place) for at, (kind, place) in enumerate(made))
 
 
@@ -179,7 +179,7 @@ def test_a_source_without_another_word_is_an_error() -> None:
         attack("substitution", budget=1, source="text", **WORDS)("so so so", dice())
 
 
-def test_copy_paste_puts_a_stretch_into_one_of_the_hosts(tmp_path: Path) -> None:
+def test_copy_paste_puts_a_span_into_one_of_the_hosts(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts.jsonl"
     hosts.write_text('{"text": "h1 h2"}\n{"text": "g1 g2 g3 g4 g5 g6 g7 g8 g9"}\n')
     made = attack("copy-paste", hosts=str(hosts), share=0.5, **WORDS)("t1 t2 t3 t4 t5 t6 t7 t8", dice())

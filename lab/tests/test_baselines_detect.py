@@ -204,7 +204,7 @@ PAIRS = 250
 ALPHAS = (0.1, 0.01)
 # the largest number of p-values at or below alpha of a true level is passed with chance 1e-9; with 10 forms, 4 kinds
 # and 2 levels a correct detector fails here with chance 1e-7, were the seeds drawn anew
-MOST = {alpha: int(stats.binom.isf(1e-9, PAIRS, alpha)) for alpha in ALPHAS}
+MAX_HITS = {alpha: int(stats.binom.isf(1e-9, PAIRS, alpha)) for alpha in ALPHAS}
 
 
 def pairs_of(kind: str) -> Iterator[tuple[WatermarkKey, NDArray[np.int64]]]:
@@ -230,13 +230,13 @@ def p_values(form: str, kind: str) -> NDArray[np.float64]:
 @pytest.mark.parametrize("form", FORMS)
 def test_the_conditional_p_value_holds_its_level(form: str, kind: str) -> None:
     p = p_values(form, kind)[:, 0]
-    assert {alpha: int((p <= alpha).sum()) for alpha in ALPHAS if (p <= alpha).sum() > MOST[alpha]} == {}
+    assert {alpha: int((p <= alpha).sum()) for alpha in ALPHAS if (p <= alpha).sum() > MAX_HITS[alpha]} == {}
     assert 0 < p.min() <= p.max() <= 1
 
 
 @pytest.mark.parametrize(("form", "kind"), [("unigram", "looped text"), ("pattern-mark", "CSV"), ("dmark", "CSV")])
 def test_the_check_fails_for_published_p_values_that_take_repeats_for_new_tokens(form: str, kind: str) -> None:
-    assert (p_values(form, kind)[:, 1] <= 0.01).sum() > MOST[0.01]
+    assert (p_values(form, kind)[:, 1] <= 0.01).sum() > MAX_HITS[0.01]
 
 
 # ---- marked text, odd text ----

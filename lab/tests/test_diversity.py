@@ -77,7 +77,7 @@ def slow_repeated(ids: list[int], n: int) -> float:
 
 
 def slow_in_runs(ids: list[int], period: int, times: int) -> list[bool]:
-    """A token is in a run if some stretch over it is one unit, said `times` times, and nothing else."""
+    """A token is in a run if some span over it is one unit, said `times` times, and nothing else."""
     span = period * times
     inside = [False] * len(ids)
     for start in range(len(ids) - span + 1):

@@ -29,7 +29,7 @@ class Refill:
     Attributes:
         budget: share of the tokens that is masked, exactly round(budget * n); the model may write the same tokens
             again.
-        holes: "random" tokens, or one "contiguous" stretch.
+        holes: "random" tokens, or one "contiguous" span.
         model: a loaded model, or its name, folder or hub id; its tokenizer counts the tokens.
         settings: of `DecodeConfig`, except length and steps (block_length, strategy, temperature, ...).
     """
@@ -59,7 +59,7 @@ class Refill:
 
 
 def masked_places(tokens: int, budget: float, holes: str, rng: np.random.Generator) -> list[int]:
-    """Choose the tokens to mask: round(budget * tokens) of them, scattered or in one stretch."""
+    """Choose the tokens to mask: round(budget * tokens) of them, scattered or in one span."""
     if holes == "random":
         return places(tokens, budget, rng)
     count = edit_count(tokens, budget)
