@@ -13,7 +13,6 @@ import pytest
 import torch
 from gguf import GGMLQuantizationType, dequantize, quantize
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 from dgmark.checkpoint.folder import find_checkpoint
 from dgmark.errors import CheckpointFormat, ModelError, ModelNotFound
@@ -24,9 +23,7 @@ from dgmark.models.assembly import (
     Base,
     assemble,
     base_state,
-    cache_folder,
     find_base,
-    read_base,
     with_adapters,
 )
 from dgmark.models.load import load_model
@@ -162,18 +159,13 @@ def test_adapters_are_added_and_the_mask_comes_last() -> None:
         assert change.abs().max() > 0.1
 
 
-def without(tensors: dict[str, Tensor], name: str) -> dict[str, Tensor]:
-    return {key: tensor for key, tensor in tensors.items() if key != name}
-
-
 def test_adapters_of_another_base_are_refused() -> None:
     network = tiny_gguf.llama()
     state = {f"model.{name}": tensor for name, tensor in network.model.state_dict().items()}
     adapters = tiny_gguf.adapters(network)
     name = "model.layers.0.mlp.up_proj"
     wrong = [
-        without(adapters, "mask_vector"),
-        without(adapters, f"{name}.up"),
+        {other: tensor for other, tensor in adapters.items() if other != "mask_vector"},
         adapters | {f"{name}.up": adapters[f"{name}.up"][:5]},
         adapters | {"model.layers.7.mlp.up_proj.down": adapters[f"{name}.down"]},
     ]
@@ -217,19 +209,3 @@ def test_a_cache_that_cannot_be_written_is_named(gguf: Path, tmp_path: Path, mon
     monkeypatch.setenv(BASE_VARIABLE, str(gguf))
     with pytest.raises(ModelError, match=f"cannot be written .*set {CACHE_VARIABLE}"):
         assemble(find_checkpoint(str(parts)))
-
-
-def test_the_cache_is_in_the_users_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(CACHE_VARIABLE, raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_folder() == tmp_path / "dgmark"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert cache_folder() == Path.home() / ".cache" / "dgmark"
-    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "own"))
-    assert cache_folder() == tmp_path / "own"
-
-
-def test_an_invalid_base_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "base.json").write_text('{"package": "some-package"}')
-    with pytest.raises(CheckpointFormat, match="does not describe a base"):
-        read_base(tmp_path)

@@ -103,9 +103,6 @@ def test_who_may_read_it_is_as_the_umask_says(tmp_path: Path, umask: int, folder
 
 
 def test_what_cannot_be_converted_is_refused(tmp_path: Path) -> None:
-    tiny.write(tmp_path / "quantized", "dream", quantization_config={"quant_method": "awq"})
-    with pytest.raises(SettingsError, match="is quantized"):
-        convert_checkpoint(tmp_path / "quantized", tmp_path / "target")
     state = tiny.write(tmp_path / "integers", "dream")
     save_file({name: t.to(torch.int8) for name, t in state.items()}, tmp_path / "integers" / "model.safetensors")
     with pytest.raises(CheckpointFormat, match="holds I8"):

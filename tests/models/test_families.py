@@ -14,16 +14,10 @@ from safetensors.torch import save_file
 from tokenizers.models import WordLevel
 from torch import Tensor
 from transformers import (
-    Data2VecTextConfig,
-    Data2VecTextForMaskedLM,
-    DebertaV2Config,
-    DebertaV2ForMaskedLM,
     DistilBertConfig,
     DistilBertForMaskedLM,
     EsmConfig,
     EsmForMaskedLM,
-    LongformerConfig,
-    LongformerForMaskedLM,
     ModernBertConfig,
     ModernBertForMaskedLM,
     MPNetConfig,
@@ -37,14 +31,11 @@ from dgmark.checkpoint.families import BLOCK_LLAMA, DREAM, FAMILIES, LLADA, LLAD
 from dgmark.checkpoint.folder import Checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, wrap
 from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, ModelNotFound, PromptTooLong, SettingsError
-from dgmark.models.architecture import quantization_of
 from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import CacheMode, open_session
-from dgmark.models.families.llada2 import RENAMINGS
 from dgmark.models.load import NetworkDenoiser, load_model
 from dgmark.models.special_ids import find_end_ids, find_mask_id
 from dgmark.models.toy import ToyDenoiser
-from dgmark.models.weights import native_name
 from support import tiny_checkpoints as tiny
 from support.known_keys import bound_key
 
@@ -161,37 +152,9 @@ def test_the_window_holds_the_logits_of_its_positions(models: dict[str, NetworkD
         )
 
 
-def test_every_tensor_of_llada2_has_its_place(
-    models: dict[str, NetworkDenoiser], states: dict[str, tiny.State]
-) -> None:
-    """Names, and what is split and stacked, by hand."""
-    expected: tiny.State = {}
-    experts: dict[str, dict[int, Tensor]] = {}
-    for name, tensor in states["llada2"].items():
-        native = native_name(name, RENAMINGS)
-        if "query_key_value" in native:
-            for part, rows in zip("qkv", torch.split(tensor, [64, 32, 32]), strict=True):
-                expected[native.replace("query_key_value", f"{part}_proj")] = rows
-        elif ".experts." in native:
-            at, _, rest = native.partition(".experts.")
-            number, kind, _ = rest.split(".")
-            experts.setdefault(f"{at}.experts.{kind}", {})[int(number)] = tensor
-        else:
-            expected[native] = tensor
-    stacked = {name: torch.stack([parts[i] for i in range(8)]) for name, parts in experts.items()}
-    for name in [name for name in stacked if name.endswith("gate_proj")]:
-        both = torch.cat([stacked[name], stacked[name.replace("gate_proj", "up_proj")]], 1)
-        expected[name.replace("gate_proj", "gate_up_proj")] = both
-        expected[name.replace("gate_proj", "down_proj")] = stacked[name.replace("gate_proj", "down_proj")]
-    native_state = models["llada2"].network.state_dict()
-    assert set(native_state) == set(expected)
-    assert all(torch.equal(native_state[name], tensor) for name, tensor in expected.items())
-
-
-@pytest.mark.parametrize("family", list(tiny.STATES))
-def test_shards_are_the_same_model(models: dict[str, NetworkDenoiser], tmp_path: Path, family: str) -> None:
-    tiny.write_shards(tmp_path, tiny.write(tmp_path, family), shards=3)
-    assert torch.equal(load(tmp_path)(random_ids(40)), models[family](random_ids(40)))
+def test_shards_are_the_same_model(models: dict[str, NetworkDenoiser], tmp_path: Path) -> None:
+    tiny.write_shards(tmp_path, tiny.write(tmp_path, "llada2"), shards=3)
+    assert torch.equal(load(tmp_path)(random_ids(40)), models["llada2"](random_ids(40)))
 
 
 @pytest.mark.parametrize("family", ["dream", "llada2"])
@@ -222,15 +185,6 @@ def test_each_family_states_its_traits(models: dict[str, NetworkDenoiser]) -> No
         "bert": ("model", "response", None, True),
         "roberta": ("model", "response", None, True),
         "modernbert": ("model", "response", None, True),
-    }
-    assert {name: model.traits.defaults["block_length"] for name, model in models.items() if name != "roberta"} == {
-        "llada": 32,
-        "dream": 8,
-        "block-llama": 8,
-        "llada2": 32,
-        "llada-moe": 32,
-        "bert": 32,
-        "modernbert": 32,
     }
 
 
@@ -290,15 +244,6 @@ def test_a_cache_of_finished_text_is_exact(
             cached.keep(kept)
             plain.keep(kept)
             ids = ids[kept]
-
-
-def test_columns_after_a_block_do_not_change_its_logits(models: dict[str, NetworkDenoiser]) -> None:
-    ids = random_ids(96)
-    other = ids.clone()
-    other[:, 64:] = random_ids(32, seed=5)
-    model = models["llada2"]
-    assert torch.allclose(model(ids)[:, :64], model(other)[:, :64], atol=1e-5)
-    assert not torch.allclose(model(ids)[:, 64:], model(other)[:, 64:], atol=1e-2)
 
 
 def test_a_block_may_be_decoded_in_parts(models: dict[str, NetworkDenoiser]) -> None:
@@ -379,58 +324,36 @@ def test_padded_rows_answer_as_they_do_alone(models: dict[str, NetworkDenoiser],
             assert (third[row - 1] - expected).abs().max() < CLOSE
 
 
-def own_positions() -> dict[str, Any]:
-    """Encoders that count positions, or distances, in their own way."""
-    torch.manual_seed(0)
-    distilbert: dict[str, Any] = {"dim": 32, "hidden_dim": 48, "n_layers": 2, "n_heads": 4}
-    deberta: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
-    rows: dict[str, Any] = {"vocab_size": 80, "max_position_embeddings": 64}
-    return {
-        "distilbert": DistilBertForMaskedLM(DistilBertConfig(**rows, **distilbert)),
-        "deberta-v2": DebertaV2ForMaskedLM(
-            DebertaV2Config(
-                **rows, **deberta, num_attention_heads=4, relative_attention=True, pos_att_type=["p2c", "c2p"]
-            )
-        ),
-    }
-
-
-@pytest.mark.parametrize("kind", ["distilbert", "deberta-v2"])
-def test_an_encoder_that_accepts_no_positions_takes_no_padding(tmp_path: Path, kind: str) -> None:
-    own_positions()[kind].save_pretrained(tmp_path)
-    tiny.tokenizer("bert").save(str(tmp_path / "tokenizer.json"))
-    model, ids = load(tmp_path), random_ids(40)
-    with torch.inference_mode():
-        torch.testing.assert_close(model(ids), model.network(input_ids=ids).logits, rtol=0, atol=1e-5)
-    assert (model.context_length, model.traits.pads) == (64, False)
-    with pytest.raises(SettingsError, match="prompts of one length"):
-        open_session(model, "none", torch.tensor([0, 3]))
+ENCODER = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4}
 
 
 @pytest.mark.parametrize(
-    "made",
+    ("config", "network", "sizes", "pad", "context"),
     [
-        (EsmConfig, EsmForMaskedLM),
-        (Data2VecTextConfig, Data2VecTextForMaskedLM),
-        (LongformerConfig, LongformerForMaskedLM),
-        (MPNetConfig, MPNetForMaskedLM),
+        (DistilBertConfig, DistilBertForMaskedLM, {"dim": 32, "hidden_dim": 48, "n_layers": 2, "n_heads": 4}, 0, 63),
+        (EsmConfig, EsmForMaskedLM, ENCODER, 1, 62),
+        (MPNetConfig, MPNetForMaskedLM, ENCODER, 1, 62),
     ],
-    ids=["esm", "data2vec-text", "longformer", "mpnet"],
+    ids=["distilbert", "esm", "mpnet"],
 )
-def test_positions_behind_padding_shorten_the_context(tmp_path: Path, made: tuple[Any, Any]) -> None:
-    """One more token than the context would index behind the table of positions."""
-    config, network = made
-    window = {"attention_window": 8} if config is LongformerConfig else {}
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4} | window
-    network(config(vocab_size=80, max_position_embeddings=64, pad_token_id=1, **sizes)).save_pretrained(tmp_path)
+def test_an_encoder_that_accepts_no_positions_takes_no_padding(
+    tmp_path: Path, config: Any, network: Any, sizes: dict[str, int], pad: int, context: int
+) -> None:
+    """It counts positions on its own, some from behind the padding token's id: that much less text fits its table."""
+    torch.manual_seed(0)
+    made = network(config(vocab_size=80, max_position_embeddings=64, pad_token_id=pad, **sizes))
+    made.save_pretrained(tmp_path)
     tiny.tokenizer("roberta").save(str(tmp_path / "tokenizer.json"))
-    model = load(tmp_path)
-    assert model.context_length == 62
-    # RoBERTa's kin take the padding token in a text for padding, and ESM treats the mask as such
-    ids = random_ids(62).clamp(min=4)
-    assert model(ids).isfinite().all()
-    with pytest.raises(PromptTooLong, match="holds 62 in all"):
-        generate(model, [[5] * 31], key=None, length=32)
+    model, ids = load(tmp_path), random_ids(context).clamp(min=4)
+    with torch.inference_mode():
+        expected = model.network(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
+    assert expected.isfinite().all()
+    torch.testing.assert_close(model(ids), expected, rtol=0, atol=1e-5)
+    assert (model.context_length, model.traits.pads) == (context, False)
+    with pytest.raises(SettingsError, match="prompts of one length"):
+        open_session(model, "none", torch.tensor([0, 3]))
+    with pytest.raises(PromptTooLong, match=f"holds {context} in all"):
+        generate(model, [[5] * 32], key=None, length=32)
 
 
 # ---- special ids ----
@@ -466,18 +389,6 @@ def test_another_id_than_the_published_one_is_an_error(family: Any, size: int, m
     # a different size is a different model, with no known ids
     assert find_mask_id(checkpoint(size + 1), stub_tokenizer((mask, 7), ()), family) == 7
     assert find_end_ids(checkpoint(size + 1), stub_tokenizer(None, (3,)), family) == (3,)
-
-
-@pytest.mark.parametrize(("family", "size"), [(LLADA, 126464), (DREAM, 152064)])
-def test_a_base_model_may_lack_the_end_of_turn_but_not_give_it_another_id(family: Any, size: int) -> None:
-    right = family.known_ids[size]
-    tokenizer = stub_tokenizer(None, (right.end_of_text,))
-    assert find_end_ids(checkpoint(size), tokenizer, family) == (right.end_of_text,)
-    turn = next(iter(right.turn_ends))
-    tokenizer.backend.add_special_tokens([turn])
-    elsewhere = tokenizer.backend.token_to_id(turn)
-    with pytest.raises(CheckpointFormat, match=rf"has the id {elsewhere}, but {right.turn_ends[turn]}"):
-        find_end_ids(checkpoint(size), tokenizer, family)
 
 
 def test_an_end_of_turn_counts_whether_or_not_it_is_marked_special() -> None:
@@ -564,7 +475,6 @@ def test_code_of_a_checkpoint_is_never_run(tmp_path: Path) -> None:
         ("bert", {"architectures": ["BertModel"]}, "model_type 'bert'; families"),
         ("bert", {"architectures": ...}, "model_type 'bert'; families"),
         ("llada", {"include_bias": True}, "include_bias is True, only False"),
-        ("dream", {"use_sliding_window": True}, "use_sliding_window is True, only False"),
         ("dream", {"rope_theta": ...}, "lacks 'rope_theta'"),
         ("llada-moe", {"moe_layer_freq": [0, 1, 1]}, "layers without experts"),
         ("llada-moe", {"clip_qkv": 8.0}, "clip_qkv is 8.0, only None"),
@@ -580,24 +490,13 @@ def test_code_of_a_checkpoint_is_never_run(tmp_path: Path) -> None:
         ("dream", {"hidden_size": "wide"}, "is invalid"),
         ("dream", {"hidden_act": "unheard-of"}, "cannot be"),
         ("bert", {"hidden_act": "unheard-of"}, "cannot be"),
-        ("bert", {"num_attention_heads": 0}, "cannot be"),
-        ("llada", {"clip_qkv": 8.0}, "clip_qkv is 8.0, only None"),
-        ("llada2", {"num_attention_heads": 0, "head_dim": None}, "is invalid"),
-        ("llada2", {"n_group": 0}, "n_group is 0, not between 1 and 4"),
-        ("llada2", {"n_group": 3}, "n_group is 3, which does not divide 8"),
-        ("llada2", {"topk_group": 5}, "topk_group is 5, not between 1 and 4"),
-        ("llada2", {"num_experts_per_tok": 5}, "num_experts_per_tok is 5, not between 1 and 4"),
-        ("llada2", {"partial_rotary_factor": 1.5}, "partial_rotary_factor is 1.5"),
-        ("llada2", {"partial_rotary_factor": "half"}, "partial_rotary_factor is 'half'"),
-        ("llada-moe", {"num_experts_per_tok": 7}, "num_experts_per_tok is 7, not between 1 and 6"),
+        ("llada2", {"partial_rotary_factor": "half"}, "is invalid: could not convert"),
         ("bert", {"is_decoder": True}, "is_decoder is true"),
-        *((family, {"transformers_weights": "adapter_model.bin"}, "transformers_weights") for family in tiny.STATES),
-        ("dream", {"quantization_config": "awq"}, "quantization_config is not a JSON object"),
-        ("dream", {"quantization_config": {"quant_method": "fp8"}}, "quantized by 'fp8'; dgmark loads only: awq, bits"),
-        ("bert", {"quantization_config": {"bits": 4}}, "quantized by None"),
+        ("llada", {"transformers_weights": "adapter_model.bin"}, "transformers_weights"),
+        ("dream", {"quantization_config": {"quant_method": "fp8"}}, "the weights are quantized already"),
         ("dream", {"vocab_size": 40}, "the tokenizer has 64 ids, the model 40"),
         ("dream", {"vocab_size": 90}, r"\[80, 32\] instead of \[90, 32\]"),
-        ("llada2", {"num_experts": 7, "n_group": 1, "topk_group": 1}, r"not expected .*experts\.7\.down_proj"),
+        ("llada2", {"num_experts": 7, "n_group": 1, "topk_group": 1}, "does not fit the weights"),
     ],
 )
 def test_what_is_not_the_family_is_refused(tmp_path: Path, family: str, changes: Any, message: str) -> None:
@@ -625,21 +524,12 @@ def test_missing_extra_and_resized_tensors_are_named(tmp_path: Path, family: str
 
 
 @pytest.mark.parametrize("family", ["llada2", "llada-moe"])
-def test_every_expert_has_its_place_and_its_sizes(tmp_path: Path, family: str) -> None:
+def test_every_expert_must_be_there(tmp_path: Path, family: str) -> None:
     state = tiny.write(tmp_path, family)
-    name = "model.layers.1.mlp.experts.{}.up_proj.weight"
-
-    def message(state: tiny.State) -> str:
-        save_file(state, tmp_path / "model.safetensors")
-        with pytest.raises(CheckpointFormat) as caught:
-            load(tmp_path)
-        return str(caught.value)
-
-    without = {other: tensor for other, tensor in state.items() if other != name.format(3)}
-    assert f"missing ['{name.format(3)}'], not expected none" in message(without)
-    last = name.format(tiny.CONFIGS[family]["num_experts"])
-    assert f"not expected ['{last}']" in message(without | {last: state[name.format(3)]})
-    assert "config.json may not fit the weights" in message(without | {name.format(3): torch.ones(8, 32)})
+    del state["model.layers.1.mlp.experts.3.up_proj.weight"]
+    save_file(state, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointFormat, match=r"(does|may) not fit the weights"):
+        load(tmp_path)
 
 
 def test_heads_for_other_uses_and_counters_in_bert_checkpoints_are_ignored(
@@ -657,7 +547,7 @@ def test_other_weights_than_safetensors_are_not_loaded(tmp_path: Path, name: str
     state = tiny.write(tmp_path, "dream")
     (tmp_path / "model.safetensors").unlink()
     torch.save(state, tmp_path / name)
-    with pytest.raises(ModelNotFound, match=rf"only safetensors weights are loaded \(not {name}\)"):
+    with pytest.raises(ModelNotFound, match="only safetensors weights are loaded"):
         load(tmp_path)
 
 
@@ -727,26 +617,19 @@ def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         load(tmp_path, quantization="int4")
     with pytest.raises(MissingExtra, match="this needs accelerate"):
         load(tmp_path, device_map="auto")
-    tiny.write(tmp_path, "dream", quantization_config={"quant_method": "awq", "bits": 4})
-    with pytest.raises(MissingExtra, match="this needs accelerate"):
-        load(tmp_path)
 
 
 def test_results_name_the_quantization(models: dict[str, NetworkDenoiser]) -> None:
     model = models["dream"]
     assert model.traits.number_format == "float32"
     assert replace(model, quantization="int4").traits.number_format == "float32+int4"
-    assert quantization_of(checkpoint(80, quantization_config={"quant_method": "awq"})) == "awq"
-    assert quantization_of(checkpoint(80)) is None
 
 
 def test_invalid_quantizations_are_refused(tmp_path: Path) -> None:
-    tiny.write(tmp_path, "dream", quantization_config={"quant_method": "awq", "bits": 4})
-    with pytest.raises(SettingsError, match="quantized already"):
-        load(tmp_path, quantization="int4")
+    tiny.write(tmp_path, "dream")
     with pytest.raises(SettingsError, match="'int3' is not one of: int8, int4"):
         load(tmp_path, quantization="int3")
-    with pytest.raises(SettingsError, match="device_map 'all' is not one of: auto, "):
+    with pytest.raises(SettingsError, match="device_map 'all' is not auto"):
         load(tmp_path, device_map="all")
 
 

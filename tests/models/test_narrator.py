@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import dgmark
-from dgmark.checkpoint.folder import NARRATOR, builtin_folder, find_checkpoint
+from dgmark.checkpoint.folder import NARRATOR, builtin_folder, find_checkpoint, read_object
 from dgmark.checkpoint.tokenizer import load_tokenizer
-from dgmark.models.assembly import ADAPTERS, read_base
+from dgmark.models.assembly import ADAPTERS, BASE, Base
 from dgmark.models.load import load_model
 from dgmark_lab.training.narrator.base import SMOLLM2
 from support.fresh_process import run_fresh
@@ -19,7 +19,7 @@ WORDS = {"the", "of", "and", "a", "to", "in", "was", "he", "that", "his", "it", 
 
 def test_its_parts_are_those_that_training_names() -> None:
     checkpoint = find_checkpoint(NARRATOR)
-    assert read_base(checkpoint.folder) == SMOLLM2
+    assert Base(**read_object(checkpoint.folder / BASE)) == SMOLLM2
     shipped = sum((builtin_folder(NARRATOR).parent / name).stat().st_size for name in SHIPPED)
     assert shipped < 60_000_000
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
 from transformers import CONFIG_MAPPING, PretrainedConfig, PreTrainedModel
 
@@ -17,9 +16,6 @@ Config = TypeVar("Config", bound=PretrainedConfig)
 # (network, cache, mask id, padding) -> the forwards of one decode; the mask id fills up a canvas that is too short.
 OpenSession = Callable[[PreTrainedModel, CacheMode, int, Tensor | None], Session]
 
-# values of `quant_method` in config.json that can be loaded
-PUBLISHED_QUANTIZATIONS = ("awq", "bitsandbytes")
-
 # fields of config.json that most decoders share with transformers' classes
 SIZES = (
     "hidden_size",
@@ -28,18 +24,6 @@ SIZES = (
     "num_key_value_heads",
     "max_position_embeddings",
     "rms_norm_eps",
-)
-
-# The errors that transformers' classes raise at invalid values, values of a wrong type, or 0.
-CONFIG_ERRORS = (
-    ValueError,
-    TypeError,
-    KeyError,
-    IndexError,
-    AttributeError,
-    ArithmeticError,
-    OSError,
-    StrictDataclassError,
 )
 
 # Fields of config.json that are dgmark's own, or that say what to load and run and do not describe the network.
@@ -117,23 +101,6 @@ def auto_class(classes: Mapping[Any, Any], config: PretrainedConfig) -> type[Pre
     return network
 
 
-def check_counts(checkpoint: Checkpoint, **ranges: tuple[Any, int, int]) -> None:
-    """Refuse numbers that divide others, or size tensors, unless they are whole and in their range.
-
-    Args:
-        checkpoint: the checkpoint.
-        ranges: for each name in config.json its value, the least and the largest valid value.
-
-    Raises:
-        CheckpointFormat: a number is no integer in its range.
-    """
-    for name, (value, least, most) in ranges.items():
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            raise CheckpointFormat(
-                f"{checkpoint.folder / 'config.json'}: {name} is {value!r}, not between {least} and {most}"
-            )
-
-
 @dataclass(frozen=True)
 class Architecture:
     """How the checkpoints of a family become networks.
@@ -146,7 +113,6 @@ class Architecture:
         renamings: names of tensors in the published layout (regular expressions), and their names in the class.
         unused: names of tensors (a regular expression) that a checkpoint may hold for other uses than decoding.
         pads: whether sessions of a network take padding.
-        may_untie: whether the weights may hold a separate output matrix although config.json says it is the embedding.
     """
 
     family: Family
@@ -156,49 +122,29 @@ class Architecture:
     renamings: Mapping[str, str] = field(default_factory=dict)
     unused: str | None = None
     pads: Callable[[PreTrainedModel], bool] = lambda _: True
-    may_untie: bool = False
 
     def native_config(self, checkpoint: Checkpoint) -> PretrainedConfig:
         """The configuration of transformers' class.
 
         Raises:
-            CheckpointFormat: the checkpoint's configuration lacks a field, or has a value that the class does not
-                support.
+            CheckpointFormat: the checkpoint's configuration lacks a field, has a value that the class does not support,
+                or says that the weights are quantized.
         """
+        path = checkpoint.folder / "config.json"
         if checkpoint.config.get("transformers_weights") is not None:
             # transformers would load the named file, even if it is a pickle
             raise CheckpointFormat(
-                f"{checkpoint.folder / 'config.json'} names a file of weights (transformers_weights); only "
-                "model.safetensors and its shards are loaded"
+                f"{path} names a file of weights (transformers_weights); only model.safetensors and its shards are "
+                "loaded"
             )
-        quantized = quantization_of(checkpoint) is not None
+        if checkpoint.config.get("quantization_config"):
+            raise CheckpointFormat(
+                f"{path}: the weights are quantized already; take the checkpoint in bf16, and give quantization int8 "
+                "or int4"
+            )
         try:
-            config = self.config(checkpoint)
+            return self.config(checkpoint)
         except CheckpointFormat:
             raise
-        except CONFIG_ERRORS as error:
-            reason = str(error) or type(error).__name__
-            raise CheckpointFormat(f"{checkpoint.folder / 'config.json'} is invalid: {reason}") from error
-        if quantized:
-            config.quantization_config = checkpoint.config["quantization_config"]
-        return config
-
-
-def quantization_of(checkpoint: Checkpoint) -> str | None:
-    """The method by which the published weights are quantized, like "awq"; None if they are not.
-
-    Raises:
-        CheckpointFormat: the method cannot be loaded (for some, transformers would fetch and import code).
-    """
-    stated = checkpoint.config.get("quantization_config")
-    if stated is None or stated == {}:
-        return None
-    path = checkpoint.folder / "config.json"
-    if not isinstance(stated, dict):
-        raise CheckpointFormat(f"{path}: quantization_config is not a JSON object")
-    method = stated.get("quant_method")
-    if method not in PUBLISHED_QUANTIZATIONS:
-        raise CheckpointFormat(
-            f"{path}: the weights are quantized by {method!r}; dgmark loads only: {', '.join(PUBLISHED_QUANTIZATIONS)}"
-        )
-    return str(method)
+        except Exception as error:  # transformers' classes raise all kinds at invalid values
+            raise CheckpointFormat(f"{path} is invalid: {str(error) or type(error).__name__}") from error

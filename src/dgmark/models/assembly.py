@@ -13,15 +13,16 @@ import tempfile
 import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from dgmark.checkpoint.folder import Checkpoint, read_object
 from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, ModelNotFound, install_hint
+from dgmark.rows.outputs import atomic_folder
 
 BASE, ADAPTERS = "base.json", "adapters.safetensors"
 MASK = "mask_vector"
@@ -54,11 +55,6 @@ class Base:
         return f"{self.package}=={self.version}"
 
 
-def in_parts(checkpoint: Checkpoint) -> bool:
-    """Whether a checkpoint consists of adapters and the name of their base."""
-    return (checkpoint.folder / BASE).is_file()
-
-
 def assemble(checkpoint: Checkpoint) -> Checkpoint:
     """Return the checkpoint with complete weights; they are merged in the cache unless they are there already.
 
@@ -68,7 +64,7 @@ def assemble(checkpoint: Checkpoint) -> Checkpoint:
         MissingExtra: gguf is not installed.
         ModelError: the cache cannot be written.
     """
-    base = read_base(checkpoint.folder)
+    base = Base(**read_object(checkpoint.folder / BASE))
     adapters = (checkpoint.folder / ADAPTERS).read_bytes()
     fingerprint = hashlib.sha256(adapters + base.sha256.encode()).hexdigest()[:16]
     folder = cache_folder() / f"{checkpoint.folder.name}-{fingerprint}"
@@ -77,23 +73,13 @@ def assemble(checkpoint: Checkpoint) -> Checkpoint:
             state = base_state(find_base(base, Path(temporary)))
         merged = with_adapters(state, load_file(checkpoint.folder / ADAPTERS))
         try:
-            _write(folder, checkpoint.folder, merged)
+            with atomic_folder(folder) as partial:
+                for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+                    shutil.copyfile(checkpoint.folder / name, partial / name)
+                save_file(merged, partial / "model.safetensors")
         except OSError as error:
             raise ModelError(f"{folder} cannot be written ({error}); set {CACHE_VARIABLE} to another folder") from error
     return replace(checkpoint, folder=folder)
-
-
-def read_base(folder: Path) -> Base:
-    """Read base.json in a folder.
-
-    Raises:
-        CheckpointFormat: the file is invalid.
-    """
-    content = read_object(folder / BASE)
-    try:
-        return Base(**content)
-    except TypeError as error:
-        raise CheckpointFormat(f"{folder / BASE} does not describe a base: {error}") from error
 
 
 def cache_folder() -> Path:
@@ -167,52 +153,18 @@ def base_state(path: Path) -> dict[str, Tensor]:
         MissingExtra: gguf is not installed.
     """
     try:
-        from gguf import GGUFReader, dequantize
+        config = load_gguf_checkpoint(str(path))["config"]  # type: ignore[no-untyped-call]
+        with torch.device("meta"):
+            network = LlamaForCausalLM(LlamaConfig(**config))
+        loaded = load_gguf_checkpoint(  # type: ignore[no-untyped-call]
+            str(path), return_tensors=True, model_to_load=network
+        )
     except ImportError as error:
         raise MissingExtra(f"the base of this model is a GGUF file: {install_hint('generate')} ({error})") from None
-    try:
-        reader = GGUFReader(path)
-        heads = {
-            "attn_q": int(reader.fields["llama.attention.head_count"].contents()),
-            "attn_k": int(reader.fields["llama.attention.head_count_kv"].contents()),
-        }
-        state: dict[str, Tensor] = {}
-        for tensor in reader.tensors:
-            values = dequantize(tensor.data, tensor.tensor_type)
-            part = tensor.name.split(".")[-2]
-            if part in heads:
-                values = _halves(values, heads[part])
-            state[_llama_name(tensor.name)] = torch.from_numpy(np.array(values, np.float32))
     except (ValueError, KeyError, IndexError, OSError) as error:
         raise CheckpointFormat(f"{path} is no GGUF file of a Llama: {error!r}") from error
+    state: dict[str, Tensor] = loaded["tensors"]
     return state
-
-
-_LAYER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-_OUTSIDE = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}
-
-
-def _llama_name(name: str) -> str:
-    if name in _OUTSIDE:
-        return _OUTSIDE[name]
-    _, number, part, kind = name.split(".")
-    return f"model.layers.{number}.{_LAYER[part]}.{kind}"
-
-
-def _halves(values: Any, heads: int) -> Any:
-    """Reorder the rows of each head: transformers rotates rows (i, i + half) together, GGUF rows (2 i, 2 i + 1)."""
-    rows, columns = values.shape
-    return values.reshape(heads, rows // heads // 2, 2, columns).swapaxes(1, 2).reshape(rows, columns)
 
 
 # --- the adapters ---
@@ -238,20 +190,3 @@ def with_adapters(state: dict[str, Tensor], adapters: dict[str, Tensor]) -> dict
     except (KeyError, RuntimeError) as error:
         raise CheckpointFormat(f"the adapters are of another base: {error}") from error
     return {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in merged.items()}
-
-
-def _write(folder: Path, source: Path, state: dict[str, Tensor]) -> None:
-    """Write a model folder, completely or not at all; if two processes write it at once, the first one's stays."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
-        for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
-            shutil.copyfile(source / name, partial / name)
-        save_file(state, partial / "model.safetensors")
-        try:
-            partial.rename(folder)
-        except OSError:
-            if not (folder / "config.json").is_file():
-                raise
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)

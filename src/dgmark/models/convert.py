@@ -7,7 +7,7 @@ from functools import reduce
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
@@ -15,12 +15,12 @@ from dgmark.checkpoint.families import CONVERTED
 from dgmark.checkpoint.folder import Checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, read_tokenizer
 from dgmark.errors import CheckpointFormat, SettingsError
-from dgmark.models.architecture import quantization_of
 from dgmark.models.load import find_with_weights
 from dgmark.models.special_ids import check_vocabulary
-from dgmark.models.weights import NUMBER_FORMATS, load_network, read_headers
+from dgmark.models.weights import check_files, load_network
 from dgmark.rows.outputs import atomic_folder
 
+_NUMBER_FORMATS = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
 _ROUTERS_BIAS = ("expert_bias", "e_score_correction_bias")
 
 
@@ -39,16 +39,14 @@ def convert_checkpoint(
         family: the model's family, if config.json does not tell it.
 
     Raises:
-        SettingsError: the target exists already or cannot be written, or the source is quantized.
+        SettingsError: the target exists already or cannot be written.
         ModelNotFound: there is no such model, or it has no safetensors weights.
-        CheckpointFormat: the checkpoint belongs to no family that can be loaded, or is damaged.
+        CheckpointFormat: the checkpoint belongs to no family that can be loaded, is quantized or damaged.
     """
     folder = Path(os.path.expanduser(target))
     if os.path.lexists(folder):
         raise SettingsError(f"{folder} is there already; name a new folder")
     checkpoint, architecture = find_with_weights(str(source), revision, family)
-    if quantization_of(checkpoint) is not None:
-        raise SettingsError(f"{checkpoint.name} is quantized and cannot be converted; load it as it is")
     tokenizer = read_tokenizer(checkpoint.folder, checkpoint.name)
     check_vocabulary(checkpoint, tokenizer)
     network = load_network(checkpoint, architecture, device=torch.device("cpu"), dtype=stored_dtype(checkpoint.folder))
@@ -66,8 +64,15 @@ def stored_dtype(folder: Path) -> torch.dtype:
         CheckpointFormat: no network computes in this number format, or a file is damaged.
         ModelNotFound: there are no safetensors weights.
     """
-    names = {header.dtype for header in read_headers(folder) if not header.name.endswith(_ROUTERS_BIAS)}
-    formats = [NUMBER_FORMATS[name] for name in sorted(names) if name in NUMBER_FORMATS]
+    names: set[str] = set()
+    for path in check_files(folder):
+        try:
+            with safe_open(path, framework="pt") as file:
+                tensors = (name for name in file.keys() if not name.endswith(_ROUTERS_BIAS))  # noqa: SIM118
+                names |= {file.get_slice(name).get_dtype() for name in tensors}
+        except SafetensorError as error:
+            raise CheckpointFormat(f"{path} cannot be read ({error}); fetch the checkpoint again") from error
+    formats = [_NUMBER_FORMATS[name] for name in sorted(names) if name in _NUMBER_FORMATS]
     if not formats:
         raise CheckpointFormat(f"{folder} holds {', '.join(sorted(names))}; only bf16, fp16 and fp32 are converted")
     return reduce(torch.promote_types, formats)  # bf16 and fp16 together need fp32
@@ -79,9 +84,8 @@ def _write(folder: Path, checkpoint: Checkpoint, network: PreTrainedModel, token
     save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps({**checkpoint.config, CONVERTED: family}, indent=1) + "\n")
     (folder / "tokenizer.json").write_text(tokenizer.backend.to_str(pretty=True), encoding="utf-8")
-    for name in ("tokenizer_config.json", "special_tokens_map.json"):
-        if (checkpoint.folder / name).is_file():
-            shutil.copyfile(checkpoint.folder / name, folder / name)
+    if (checkpoint.folder / "tokenizer_config.json").is_file():
+        shutil.copyfile(checkpoint.folder / "tokenizer_config.json", folder / "tokenizer_config.json")
     mode = folder.stat().st_mode & 0o666
     for path in folder.iterdir():
         path.chmod(mode)

@@ -11,8 +11,8 @@ from dgmark.checkpoint.families import MASKED_LM, Family, family_of
 from dgmark.checkpoint.folder import BUILTIN, Checkpoint, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, read_tokenizer
 from dgmark.errors import CheckpointFormat, SettingsError
-from dgmark.models.architecture import Architecture, quantization_of
-from dgmark.models.assembly import assemble, in_parts
+from dgmark.models.architecture import Architecture
+from dgmark.models.assembly import BASE, assemble
 from dgmark.models.denoiser import CacheMode, Session, Traits
 from dgmark.models.families import block_llama, dream, llada, llada2, llada_moe, masked_lm
 from dgmark.models.families.masked_lm import first_position
@@ -147,7 +147,7 @@ def load_model(
         context_length=_context_length(network.config, architecture.family),
         network=network,
         architecture=architecture,
-        quantization=quantization or quantization_of(checkpoint),
+        quantization=quantization,
     )
 
 
@@ -164,7 +164,7 @@ def find_with_weights(
     checkpoint = find_checkpoint(name_or_path, revision)
     architecture = ARCHITECTURES[family_of(checkpoint, family).name]
     architecture.native_config(checkpoint)
-    if in_parts(checkpoint):
+    if (checkpoint.folder / BASE).is_file():
         return assemble(checkpoint), architecture
     return find_checkpoint(name_or_path, revision, weights=True), architecture
 

@@ -16,7 +16,7 @@ from dgmark.checkpoint.families import Family
 from dgmark.checkpoint.folder import BUILTIN, Checkpoint, builtin_folder, find_checkpoint, read_object
 from dgmark.checkpoint.tokenizer import Tokenizer, read_tokenizer
 from dgmark.errors import CheckpointFormat, SettingsError
-from dgmark.models.architecture import Architecture, auto_class, auto_config, quantization_of
+from dgmark.models.architecture import Architecture, auto_class, auto_config
 from dgmark.models.denoiser import CacheMode, Session, check_values, number_format
 from dgmark.models.load import device_named, dtype_named
 from dgmark.models.weights import load_network
@@ -39,7 +39,7 @@ class Judge:
         context_length: most tokens that it reads at once.
         opening: ids that its tokenizer puts before every text (a begin token), if any.
         vocab_size: rows of the output matrix.
-        quantization: "int8", "int4", or the checkpoint's own method; None if not quantized.
+        quantization: "int8" or "int4"; None if not quantized.
     """
 
     name: str
@@ -90,8 +90,7 @@ def load_judge(
         device: a torch device; by default the GPU where there is one.
         dtype: see `dgmark.load_model`.
         revision: branch, tag or commit of a hub id.
-        quantization: "int8" or "int4" quantizes while loading; not needed for a checkpoint that was published quantized
-            (bitsandbytes, AWQ).
+        quantization: "int8" or "int4" quantizes while loading (bitsandbytes).
         device_map: "auto" spreads a model over all devices.
         context: most tokens that it reads at once; by default as many as the model can.
 
@@ -119,7 +118,7 @@ def load_judge(
         context_length=_context_length(network.config, context, name_or_path),
         opening=_opening(checkpoint, tokenizer),
         vocab_size=network.config.get_text_config().vocab_size,
-        quantization=quantization or quantization_of(checkpoint),
+        quantization=quantization,
     )
     _check_causal(judge)
     return judge
@@ -196,5 +195,4 @@ _ARCHITECTURE = Architecture(
     partial(auto_config, classes=MODEL_FOR_CAUSAL_LM_MAPPING, kind="autoregressive model"),
     partial(auto_class, MODEL_FOR_CAUSAL_LM_MAPPING),
     _open,
-    may_untie=True,
 )

@@ -18,21 +18,10 @@ from dgmark.models.architecture import Architecture, auto_class, auto_config
 from dgmark.models.denoiser import CacheMode, Session
 from dgmark.models.sessions.rows import RowSession, padded_inputs
 
-# Where the position ids of a class begin: at 0, or after the padding token's id. Other classes count on their own.
+# Where the position ids of a class begin: at 0, or after the padding token's id. Other classes count on their own, most
+# of them from after the padding token's id, so their table holds that many positions less.
 _FROM_ZERO = ("bert", "modernbert")
 _AFTER_PADDING = ("roberta", "xlm-roberta", "camembert")
-# These count on their own, from after the padding token's id, so their table holds that many positions less.
-_OWN_COUNT_AFTER_PADDING = (
-    "data2vec-text",
-    "esm",
-    "ibert",
-    "longformer",
-    "luke",
-    "mpnet",
-    "roberta-prelayernorm",
-    "xlm-roberta-xl",
-    "xmod",
-)
 
 
 class EncoderSession(RowSession):
@@ -68,10 +57,7 @@ def takes_positions(network: PreTrainedModel) -> bool:
 
 def first_position(config: PretrainedConfig) -> int:
     """The position id of the first token."""
-    if config.model_type == "mpnet":
-        return 2  # for any padding token
-    after_padding = config.model_type in (*_AFTER_PADDING, *_OWN_COUNT_AFTER_PADDING)
-    return (config.pad_token_id or 0) + 1 if after_padding else 0
+    return 0 if config.model_type in _FROM_ZERO else (config.pad_token_id or 0) + 1
 
 
 def masked_lm_config(checkpoint: Checkpoint) -> PretrainedConfig:
@@ -101,5 +87,4 @@ ARCHITECTURE = Architecture(
     _open,
     unused=r"(^|\.)(pooler|seq_relationship|sop_classifier)\.",  # heads for whole texts
     pads=takes_positions,
-    may_untie=True,
 )
