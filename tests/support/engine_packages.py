@@ -28,7 +28,6 @@ class Package:
     """One wheel: the text of its files, and what they define."""
 
     def __init__(self, wheel: Path) -> None:
-        self.path = str(wheel.absolute())
         self._archive = zipfile.ZipFile(wheel)
         self.name = "-".join(wheel.name.split("-")[:2])  # with the version
 

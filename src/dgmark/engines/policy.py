@@ -27,8 +27,6 @@ FIELDS = (MARK, KEY, PAYLOAD)
 # the settings of DecodeConfig that mean something inside an engine's own loop
 RULES = ("strategy", "temperature", "top_k", "commit", "threshold", "factor", "guard")
 _OWN = ("keys", "key", "policy", "tokenizer", "allow_open_keys", "slots")
-# more digits than any sub-key's number has; a longer text is not read as a number
-_DIGITS = 20
 # settings of rules that change committed tokens (SGLang's JointThreshold, LLaDA 2.1)
 _REWRITES = ("edit_threshold", "max_post_edit_steps", "penalty_lambda", "max_post_steps", "editing_threshold")
 
@@ -143,11 +141,6 @@ def seed_of(request_id: str, seed: int | None = None) -> int:
 def rows_of(numbers: Sequence[int], like: Tensor) -> Tensor:
     """One whole number for each row, on the device of `like`, without waiting for it."""
     return torch.tensor(numbers, dtype=torch.long).to(like.device, non_blocking=True)
-
-
-def number_of(text: str) -> int | str:
-    """The whole number that a text is; the text itself if it is none, or has more digits than any sub-key's number."""
-    return int(text) if text.isdecimal() and len(text) <= _DIGITS else text
 
 
 def refuse(settings: Mapping[str, Any], names: Sequence[str], why: str) -> None:
