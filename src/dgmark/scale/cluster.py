@@ -37,7 +37,7 @@ def cluster(address: str, checkpoint: CheckpointConfig, block_bytes: int) -> Ite
     """
     started = not ray.is_initialized()
     if started:
-        _connect(address)
+        connect(address)
     context = DataContext.get_current()
     options: dict[str, Any] = {
         "checkpoint_config": checkpoint,
@@ -59,8 +59,12 @@ def cluster(address: str, checkpoint: CheckpointConfig, block_bytes: int) -> Ite
             ray.shutdown()
 
 
-def _connect(address: str) -> None:
-    check_answers(address)
+def connect(address: str) -> None:
+    """Connect to the cluster at an address, see `cluster`.
+
+    Raises:
+        SettingsError: there is no such cluster.
+    """
     for quiet in ("ray", "ray.data"):
         logging.getLogger(quiet).setLevel(logging.CRITICAL)  # what ends a run is raised here, in our words
     if address == "local":  # who wants to report runs to Ray's makers can say so in this variable
@@ -68,6 +72,9 @@ def _connect(address: str) -> None:
     # Ray's native code writes an error to stderr for a possible loss of arguments that this process holds
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:
+        if address not in ("local", "auto"):  # where nobody answers, Ray itself would try for minutes
+            host, _, port = address.removeprefix("ray://").rpartition(":")
+            socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
         ray.init(
             address=address,
             log_to_driver=False,
@@ -77,28 +84,9 @@ def _connect(address: str) -> None:
             num_cpus=processors() + _BESIDE if address == "local" else None,
         )
     except Exception as error:  # Ray raises all kinds, Exception itself among them
-        raise _no_cluster(address, error) from error
-
-
-def check_answers(address: str) -> None:
-    """Look whether anybody answers at an address; Ray itself would try for minutes.
-
-    Raises:
-        SettingsError: nobody does.
-    """
-    if address in ("local", "auto"):
-        return
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
-    except (OSError, ValueError, OverflowError) as error:
-        raise _no_cluster(address, error) from error
-
-
-def _no_cluster(address: str, error: Exception) -> SettingsError:
-    return SettingsError(
-        f"no Ray cluster answers at {address!r} ({error}): give its address, or local for this machine alone"
-    )
+        raise SettingsError(
+            f"no Ray cluster answers at {address!r} ({error}): give its address, or local for this machine alone"
+        ) from error
 
 
 def max_workers() -> int:

@@ -12,9 +12,8 @@ from dgmark.detection.result import Scorer
 from dgmark.documents.document import TEXT_COLUMN
 from dgmark.rows.texts import MAX_CHARS, item_of
 from dgmark.scale.cluster import workers_of
-from dgmark.scale.folder import DONE, ERROR, KIND, ROW
-from dgmark.scale.run import run_files
-from dgmark.scale.source import TextSource, item_in
+from dgmark.scale.folder import ERROR, KIND, ROW, labels, run_files
+from dgmark.scale.source import item_in, tables_of
 from dgmark.watermark.key import WatermarkKey
 
 # some hundred texts for a worker at a time, some thousand rows for a file
@@ -25,35 +24,21 @@ _TEXTS = (
 )
 _NUMBERS = (
     *("p_value", "z_score", "green_fraction", "fpr", "p_intact", "p_aligned", "edited_fraction", "z_window"),
-    "p_published",
+    *("p_published", "subkey_confidence"),
 )
 _COUNTS = (
     *("num_tokens_scored", "num_tokens_matched", "shift", "shifts_tested", "draws", "keys_tested", "subkeys_tested"),
-    "schema",
+    *("subkey", "schema"),
 )
-
-
-def columns_of(*, payload: bool = False) -> arrow.Schema:
-    """The columns of detections: those of the rows of `dgmark detect --out`, with `row`, `kind` and `error`.
-
-    Args:
-        payload: with the sub-key found.
-    """
-    counts, numbers = (("subkey",), ("subkey_confidence",)) if payload else ((), ())
-    span = {
-        "start": arrow.int64(),
-        "end": arrow.int64(),
-        "num_tokens_scored": arrow.int64(),
-        "p_value": arrow.float64(),
-    }
-    span |= dict.fromkeys(counts, arrow.int64())
-    return arrow.schema(
-        dict.fromkeys(_TEXTS, arrow.string())
-        | dict.fromkeys((*_NUMBERS, *numbers), arrow.float64())
-        | dict.fromkeys((*_COUNTS, *counts), arrow.int64())
-        | {"guaranteed": arrow.bool_(), "normalised": arrow.list_(arrow.string())}
-        | {"spans": arrow.list_(arrow.struct(span))}
-    )
+_SPAN = dict.fromkeys(("start", "end", "num_tokens_scored", "subkey"), arrow.int64()) | {"p_value": arrow.float64()}
+# those of the rows of `dgmark detect --out`, with `row`, `kind` and `error`
+COLUMNS = arrow.schema(
+    dict.fromkeys(_TEXTS, arrow.string())
+    | dict.fromkeys(_NUMBERS, arrow.float64())
+    | dict.fromkeys(_COUNTS, arrow.int64())
+    | {"guaranteed": arrow.bool_(), "normalised": arrow.list_(arrow.string())}
+    | {"spans": arrow.list_(arrow.struct(_SPAN))}
+)
 
 
 class Detect:
@@ -69,8 +54,8 @@ class Detect:
         scored = score(self._scorer, map(item_in, given), self._extras)
         rows = [to_row(one, payload=self._extras.payload) for one in scored]
         for row, source in zip(rows, given, strict=True):
-            row |= {ROW: source[ROW], KIND: ERROR if "error" in row else DONE, "settings": self._settings}
-        return arrow.Table.from_pylist(rows, schema=columns_of(payload=self._extras.payload))
+            row |= {**labels(source, error="error" in row), "settings": self._settings}
+        return arrow.Table.from_pylist(rows, schema=COLUMNS)
 
 
 def detect_files(
@@ -131,7 +116,7 @@ def detect_files(
         inputs,
         out,
         work,
-        partial(TextSource, item=item, settings=settings, column=text_column, max_chars=max_chars),
+        partial(tables_of, item=item, settings=settings, column=text_column, max_chars=max_chars),
         {"command": "detect", "settings": settings, "text_column": text_column, **scorer.shared_fields},
         address=address,
         counted="verdict",

@@ -16,9 +16,8 @@ from dgmark.errors import DgmarkError
 from dgmark.rows.jsonl import BadRow, Row
 from dgmark.rows.texts import MAX_CHARS, Item, prompt_of
 from dgmark.scale.cluster import workers_of
-from dgmark.scale.folder import DONE, ERROR, KIND, ROW
-from dgmark.scale.run import run_files
-from dgmark.scale.source import TextSource, item_in
+from dgmark.scale.folder import ERROR, KIND, ROW, labels, run_files
+from dgmark.scale.source import item_in, tables_of
 from dgmark.watermark.key import WatermarkKey, check_key
 
 if TYPE_CHECKING:
@@ -87,11 +86,11 @@ class Generate:
 def _row(source: Row, made: Any) -> Row:
     if isinstance(made, BadRow | DgmarkError):
         error = made.error if isinstance(made, BadRow) else str(made)
-        return {ROW: source[ROW], "id": source["id"], KIND: ERROR, ERROR: error}
+        return {**labels(source, error=True), "id": source["id"], ERROR: error}
     row = made.to_row(source["id"], with_trace=False)
     prompt = row.pop("prompt")
     row["prompt" if isinstance(prompt, str) else "prompt_ids"] = prompt
-    return {**row, ROW: source[ROW], KIND: DONE, "settings": json.dumps(row["settings"], sort_keys=True)}
+    return {**row, **labels(source, error=False), "settings": json.dumps(row["settings"], sort_keys=True)}
 
 
 def generate_files(
@@ -170,7 +169,7 @@ def generate_files(
         inputs,
         out,
         work,
-        partial(TextSource, item=_prompt_of, settings=digest, column="prompt", max_chars=MAX_CHARS),
+        partial(tables_of, item=_prompt_of, settings=digest, column="prompt", max_chars=MAX_CHARS),
         run,
         address=address,
         counted="model",

@@ -6,7 +6,7 @@ A line or file that cannot be read becomes a row with an `error`, so that one ba
 import hashlib
 import io
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ ITEMS = arrow.schema(
         ("error", arrow.string()),
     ]
 )
-_ROWS, _BLOCK_BYTES = 64, 2**24
+_ROWS, _BLOCK_BYTES, _READ_BYTES = 64, 2**24, 2**20
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Source:
     @property
     def place(self) -> str:
         """Where the file is, however it was named."""
-        return f"{self.system.type_name}:{self.path}"
+        return _place(self.system, self.path)
 
 
 def sources_of(names: Iterable[str], out: str, on_skip: Callable[[str], object]) -> list[Source]:
@@ -62,47 +62,35 @@ def sources_of(names: Iterable[str], out: str, on_skip: Callable[[str], object])
 
     Raises:
         InputError: a name leads nowhere, or to a folder without such files.
-        SettingsError: a file is of another kind or is named twice, or the output and an input lie in each other.
+        SettingsError: a file is of another kind, or the output and an input lie in each other.
     """
-    names = list(names)
-    _check_output(names, out)
-    found = [source for name in names for source in _sources_in(name, on_skip)]
-    if not found:
-        raise InputError("there is no input: give files or folders")
-    seen: set[str] = set()
-    for source in found:
-        if source.place in seen:
-            raise SettingsError(f"{source.name} is given twice, so that its rows would be too: name it once")
-        seen.add(source.place)
-    return found
-
-
-def _check_output(names: Iterable[str], out: str) -> None:
-    written = _canonical(out)
+    written = _place(*located(out)) + "/"
+    found: dict[str, Source] = {}
     for name in names:
-        read = _canonical(name)
+        read = _place(*located(name)) + "/"
         if written.startswith(read) or read.startswith(written):
             raise SettingsError(
                 f"one of the output {out} and the input {name} lies in the other, so that a run would read its own "
                 "rows: choose another --out"
             )
+        found |= {source.place: source for source in _sources_in(name, on_skip)}
+    if not found:
+        raise InputError("there is no input: give files or folders")
+    return list(found.values())
 
 
-def _canonical(name: str) -> str:
-    system, path = located(name)
-    return (
-        f"{system.type_name}:{os.path.realpath(path) if isinstance(system, fs.LocalFileSystem) else path.rstrip('/')}/"
-    )
+def _place(system: fs.FileSystem, path: str) -> str:
+    return f"{system.type_name}:{path.rstrip('/')}"
 
 
 def located(name: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a path or an address, and the path in it.
+    """The file system of a path or an address, and the path in it, without links.
 
     Raises:
         InputError: pyarrow knows no such file system, or it cannot be reached.
     """
     try:
-        system, path = fs.FileSystem.from_uri(name if "://" in name else Path(os.path.abspath(name)).as_uri())
+        system, path = fs.FileSystem.from_uri(name if "://" in name else Path(os.path.realpath(name)).as_uri())
     except (OSError, arrow.ArrowException) as error:
         raise InputError(f"{name} cannot be reached: {error}") from error
     return system, path
@@ -139,28 +127,11 @@ def _sources_in(name: str, on_skip: Callable[[str], object]) -> Iterator[Source]
 
 
 class TextSource(Datasource):
-    """The rows of files, one task a file; see `ITEMS`.
+    """The rows of files, one task a file: `read` gives the tables of `ITEMS` in each."""
 
-    Args:
-        sources: the files.
-        item: the text, ids or prompt of a row.
-        settings: hash of the run's settings, a part of `row`.
-        column: the column that holds the texts.
-        max_chars: characters of the longest text.
-    """
-
-    def __init__(
-        self,
-        sources: Sequence[Source],
-        item: Callable[[Row | BadRow], Item | BadRow],
-        *,
-        settings: str,
-        column: str,
-        max_chars: int,
-    ) -> None:
+    def __init__(self, sources: list[Source], read: Callable[[Source], Iterator[arrow.Table]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._sources = list(sources)
-        self._read = partial(_tables, item=item, settings=settings, column=column, max_chars=max_chars)
+        self._sources, self._read = sources, read
 
     def estimate_inmemory_data_size(self) -> int | None:
         """Unknown before the files are read."""
@@ -184,10 +155,18 @@ class TextSource(Datasource):
         ]
 
 
-def _tables(
+def tables_of(
     source: Source, *, item: Callable[[Row | BadRow], Item | BadRow], settings: str, column: str, max_chars: int
 ) -> Iterator[arrow.Table]:
-    """The rows of one file as tables of 64 rows, or fewer if they are long."""
+    """The rows of one file as tables of 64 rows, or fewer if they are long.
+
+    Args:
+        source: the file.
+        item: the text, ids or prompt of a row.
+        settings: hash of the run's settings, a part of `row`.
+        column: the column that holds the texts.
+        max_chars: characters of the longest text.
+    """
     rows: list[Row] = []
     size = 0
     for place, one in enumerate(_items(source, item, column, max_chars)):
@@ -226,21 +205,16 @@ def _items(
     source: Source, item: Callable[[Row | BadRow], Item | BadRow], column: str, max_chars: int
 ) -> Iterator[Item | BadRow]:
     try:
-        for row in _rows(source, column, max_chars):
-            yield item(row)
+        with source.system.open_input_file(source.path) as file:
+            if source.path.lower().endswith(".parquet"):
+                yield from map(item, parquet_rows(file, source.name, column))
+            else:
+                lines = bounded_lines(io.BufferedReader(file, _READ_BYTES), max_line_bytes(max_chars))
+                yield from map(item, parse_rows(lines, source.name))
     except InputError as error:
         yield unreadable(source.name, error)
     except (OSError, arrow.ArrowException) as error:
         yield BadRow(source.name, f"cannot be read: {error}")
-
-
-def _rows(source: Source, column: str, max_chars: int) -> Iterator[Row | BadRow]:
-    if source.path.lower().endswith(".parquet"):
-        with source.system.open_input_file(source.path) as file:
-            yield from parquet_rows(file, source.name, column)
-        return
-    with source.system.open_input_stream(source.path, compression=None) as file:
-        yield from parse_rows(bounded_lines(io.BufferedReader(file), max_line_bytes(max_chars)), source.name)
 
 
 def item_in(row: Row) -> Item | BadRow:
