@@ -80,24 +80,11 @@ def _decode(content: bytes) -> tuple[str, list[str]]:
         return content.decode(), []
     except UnicodeDecodeError:
         pass
-    wide = _unmarked_utf16(content)
-    if wide:
-        return content.decode(wide, "replace"), [f"read as {wide.upper()}"]
     mended = content.decode("utf-8", "replace")
     broken = mended.count("\ufffd")
     if broken < sum(one > "\x7f" for one in mended) - broken:
         return mended, [f"read as UTF-8 with {broken} broken characters"]
     return _guess(content)
-
-
-def _unmarked_utf16(content: bytes) -> str | None:
-    """UTF-16 without a mark: every second byte of its Western texts is zero."""
-    sample = content[:2000]
-    even, odd = sample[::2].count(0), sample[1::2].count(0)
-    most = len(sample) // 2 * 0.6
-    if most and odd > most and not even:
-        return "utf-16-le"
-    return "utf-16-be" if most and even > most and not odd else None
 
 
 def _guess(content: bytes) -> tuple[str, list[str]]:

@@ -46,21 +46,17 @@ HEAD = 4096  # bytes that recognition needs
 
 _NAMED_TEXTS = {Kind.TEXT, Kind.MARKDOWN, Kind.HTML, Kind.CSV}
 _PICTURE = "is a picture, which holds no text that can be read: give the text in it as text"
-_SOUND = "is a sound or a film, which holds no text that can be read"
-_PACKED = "is a packed archive: unpack it, and give the files in it"
-_PROGRAM = "is a program or a library, not a text"
 _OLD_OFFICE = (
     "is an Office file of the form before 2007 (.doc, .xls, .ppt): open it, and save it as .docx, .xlsx or plain text"
 )
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+# other binary files are refused when they are decoded
 _REFUSED = {
-    _PICTURE: (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*", b"8BPS", b"\0\0\1\0"),
-    _SOUND: (b"ID3", b"OggS", b"fLaC", b"\x1aE\xdf\xa3"),
-    _PACKED: (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"7z\xbc\xaf\x27\x1c", b"Rar!\x1a\x07", b"\x28\xb5\x2f\xfd"),
-    _PROGRAM: (b"\x7fELF", b"MZ\x90\0", b"\xca\xfe\xba\xbe", b"\xcf\xfa\xed\xfe", b"\0asm"),
-    "is a database: export the texts in it as .csv or .jsonl": (b"SQLite format 3\0",),
+    _PICTURE: (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*"),
+    "is a packed archive: unpack it, and give the files in it": (b"\x1f\x8b", b"7z\xbc\xaf\x27\x1c", b"Rar!\x1a\x07"),
     "is a Parquet file: give it a name that ends in .parquet": (b"PAR1",),
     "is a PostScript file: convert it to PDF": (b"%!PS",),
+    _OLD_OFFICE: (_OLE,),
 }
 
 
@@ -76,7 +72,11 @@ def recognise(name: str, head: bytes) -> Kind | None:
         return None
     if head.lstrip()[:5] == b"{\\rtf":
         return Kind.RTF
-    _refuse_binary(head)
+    for reason, magics in _REFUSED.items():
+        if head.startswith(magics):
+            raise Refusal(reason)
+    if head[8:12] in (b"WEBP", b"heic", b"mif1", b"avif"):
+        raise Refusal(_PICTURE)
     named = _named(name)
     kind = _kind_of_text(name, head)
     if named is None or named is kind or not head.strip():
@@ -84,18 +84,6 @@ def recognise(name: str, head: bytes) -> Kind | None:
     raise Refusal(
         f"is no {named}, although its name says so: it is damaged, or it is plain text and should be named .txt"
     )
-
-
-def _refuse_binary(head: bytes) -> None:
-    if head.startswith(_OLE):
-        raise Refusal(_OLD_OFFICE)
-    for reason, magics in _REFUSED.items():
-        if head.startswith(magics):
-            raise Refusal(reason)
-    if head[:4] == b"RIFF":
-        raise Refusal(_PICTURE if head[8:12] == b"WEBP" else _SOUND)
-    if head[4:8] == b"ftyp":
-        raise Refusal(_PICTURE if head[8:12] in (b"heic", b"heix", b"mif1", b"avif") else _SOUND)
 
 
 def _kind_of_text(name: str, head: bytes) -> Kind:

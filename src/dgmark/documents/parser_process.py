@@ -2,14 +2,12 @@
 
 It is started without the package's own start (no keys, no numpy), without an environment, and takes limits upon
 itself before it looks at the document: memory, processor time, size of its reply, no network, no files to write, no
-programs to start. It dies with its parent.
+programs to start.
 """
 
-import ctypes
 import io
 import json
 import os
-import signal
 import sys
 from typing import Any, BinaryIO, NoReturn
 
@@ -28,7 +26,6 @@ try:
 except ModuleNotFoundError:  # Windows
     resource = None  # type: ignore[assignment]
 
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _FORBIDDEN = (
     "socket.", "subprocess.", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.system", "os.startfile",
@@ -41,11 +38,11 @@ def run(request: str) -> NoReturn:
     """Parse the document on standard input and exit.
 
     Args:
-        request: JSON with `kind` (null for a ZIP archive), `column`, `parent` (a process id) and `limits`.
+        request: JSON with `kind` (null for a ZIP archive), `column` and `limits`.
     """
     fields = json.loads(request)
     limits = Limits(**fields["limits"])
-    confine(limits, fields["parent"])
+    confine(limits)
     reply: dict[str, Any]
     try:
         kind, reading = _read(sys.stdin.buffer, fields, limits)
@@ -97,13 +94,9 @@ def _checked(reading: Reading) -> Reading:
     return Reading(unify_line_ends(reading.text), reading.notes, reading.pages, reading.rows)
 
 
-def confine(limits: Limits, parent: int) -> None:
-    """Give up what a parser does not need; `parent` is the process to die with."""
+def confine(limits: Limits) -> None:
+    """Give up what a parser does not need."""
     sys.setrecursionlimit(3000)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
     if resource is not None:
         # the parent stops the process in time; this holds where the parent is gone
         seconds = int(limits.seconds) + 1

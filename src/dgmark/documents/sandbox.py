@@ -55,7 +55,7 @@ def parse_in_process(file: BinaryIO, kind: Kind | None, column: str, limits: Lim
         Refusal: the document cannot be read, or its parser crashed or passed a limit.
         ModuleNotFoundError: a library is not installed.
     """
-    request = {"kind": kind, "column": column, "parent": os.getpid(), "limits": asdict(limits)}
+    request = {"kind": kind, "column": column, "limits": asdict(limits)}
     command = [sys.executable, "-I", "-S", "-X", "utf8", "-c", _START, str(_PACKAGE), json.dumps(request)]
     os.lseek(file.fileno(), 0, os.SEEK_SET)  # of the descriptor, which the process gets, not of the buffer
     with tempfile.TemporaryFile() as out:

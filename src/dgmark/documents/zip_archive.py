@@ -17,10 +17,6 @@ _MIMETYPES = {
     b"application/vnd.oasis.opendocument.text-template": Kind.ODT,
 }
 _FOLDERS = {"word": Kind.DOCX, "xl": Kind.XLSX}
-_OTHERS = {
-    "ppt": "is a presentation, which is not read: save its text as .txt or .pdf",
-    "AndroidManifest.xml": "is a program, not a text",
-}
 # no XML of these documents declares a type or entities; in UTF-16 too
 _DECLARATIONS = [
     name.encode(code) for name in ("<!DOCTYPE", "<!ENTITY") for code in ("ascii", "utf-16-le", "utf-16-be")
@@ -93,9 +89,8 @@ class ZipArchive:
                 return kind
             raise Refusal("is a packed document of a kind that is not read: save it as .docx, .pdf or .txt")
         tops = {PurePosixPath(name).parts[0] for name in self.names if name.strip("/.")}
-        for top, reason in _OTHERS.items():
-            if top in tops:
-                raise Refusal(reason)
+        if "ppt" in tops:
+            raise Refusal("is a presentation, which is not read: save its text as .txt or .pdf")
         for top, kind in _FOLDERS.items():
             if top in tops and "[Content_Types].xml" in tops:
                 return kind
