@@ -91,12 +91,6 @@ def test_a_model_that_states_nothing_is_called_by_its_class() -> None:
     assert (traits.device, traits.number_format) == (torch.device("cpu"), None)
 
 
-def test_a_device_may_be_given_by_name() -> None:
-    named = Own(ToyDenoiser())
-    named.device = "meta"  # type: ignore[attr-defined]
-    assert traits_of(named).device == torch.device("meta")
-
-
 @pytest.mark.parametrize(("trait", "value"), [("confidence_source", "softmax"), ("block_origin", "prompt")])
 def test_an_invalid_trait_is_refused(trait: str, value: str) -> None:
     model = Own(ToyDenoiser())
@@ -114,20 +108,13 @@ TOY = ToyDenoiser()
     ("answer", "came"),
     [
         (lambda ids: TOY(ids)[..., :-2], r"logits of shape \(1, 9, 30\)"),
-        (lambda ids: torch.cat([TOY(ids)] * 2, -1), r"logits of shape \(1, 9, 64\)"),
         (lambda ids: TOY(ids)[:, 1:], r"logits of shape \(1, 8, 32\)"),
-        (lambda ids: TOY(ids)[0], r"logits of shape \(9, 32\)"),
         (lambda ids: {"logits": TOY(ids)}, "a dict"),
         (lambda _ids: None, "a NoneType"),
         (lambda ids: TOY(ids).long(), "logits of dtype int64"),
-        (lambda ids: TOY(ids).to(torch.complex64), "logits of dtype complex64"),
-        (lambda ids: TOY(ids) > 0, "logits of dtype bool"),
         (lambda ids: TOY(ids).to("meta"), "logits on meta"),
     ],
-    ids=[
-        *("too few ids", "too many ids", "too few positions", "no batch", "no tensor", "nothing"),
-        *("whole numbers", "complex numbers", "truth values", "another device"),
-    ],
+    ids=["too few ids", "too few positions", "no tensor", "nothing", "whole numbers", "another device"],
 )
 def test_a_result_that_is_not_what_a_forward_gives_is_an_error(answer: Callable[[Tensor], object], came: str) -> None:
     expected = rf"Own gave {came}, where floating-point numbers of shape \(1, 9, 32\) on cpu were expected.*the 32 ids"
