@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional
 
 from dgmark.errors import SettingsError
 from dgmark_lab.toml_files import read_toml
@@ -51,7 +50,7 @@ def test_one_forward_of_a_row_is_a_forward_of_each_block() -> None:
                     assert (got - expected).abs().max() < 1e-4
 
 
-def test_adapters_start_at_zero_and_merge_into_the_layer() -> None:
+def test_adapters_start_at_zero_and_leave_the_base_frozen() -> None:
     network = tiny_gguf.llama()
     ids = torch.randint(0, 200, (2, 9))
     with torch.no_grad():
@@ -60,11 +59,8 @@ def test_adapters_start_at_zero_and_merge_into_the_layer() -> None:
         causal = torch.ones(2, 9, 9, dtype=torch.bool).tril()
         nothing = torch.zeros_like(ids, dtype=torch.bool)
         assert (model.hidden(ids, nothing, torch.arange(9), causal) - before).abs().max() < 1e-5
-        name, layer = next(model.adapters())
+        name, _ = next(model.adapters())
         assert name == "model.layers.0.self_attn.q_proj"
-        layer.up.normal_()
-        x = torch.randn(5, 64)
-        torch.testing.assert_close(layer(x), functional.linear(x, layer.merged()), rtol=1e-4, atol=1e-4)
     assert not any(param.requires_grad for name, param in model.named_parameters() if name.endswith("weight"))
 
 

@@ -1,12 +1,11 @@
 """Documents to rows: nothing is lost, made up, or drawn from anything but seed and step."""
 
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
 
-from dgmark.errors import InputError, SettingsError
+from dgmark.errors import InputError
 from dgmark_lab.training.config import Rows
 from dgmark_lab.training.corpus import Corpus, Document, read_documents, sentence_ends, special_ids
 from dgmark_lab.training.objective import held_out_rows
@@ -24,7 +23,7 @@ def source(corpus: Corpus, seed: int = 0, **changes: object) -> RowSource:
 @pytest.mark.parametrize("epoch", [0, 1, 2, 3])
 def test_windows_of_an_epoch_follow_each_other_through_every_document(corpus: Corpus, epoch: int) -> None:
     rows = source(corpus)
-    windows = sorted(map(tuple, rows.parts[0].epoch(epoch).tolist()))
+    windows = sorted(map(tuple, rows.epoch(epoch).tolist()))
     for first, size in corpus.documents.tolist():
         inside = [(start, length) for start, length in windows if first <= start < first + size]
         assert inside[0][0] == first or (epoch % 2 == 1 and size > 48 and inside[0][0] - first < 48)
@@ -33,7 +32,7 @@ def test_windows_of_an_epoch_follow_each_other_through_every_document(corpus: Co
             assert following == start + 48
         start, length = inside[-1]
         assert 0 <= first + size - start - length < SHORTEST
-    assert sum(window[1] for window in windows) > 0.5 * corpus.manifest["tokens"]
+    assert sum(window[1] for window in windows) > 0.5 * len(corpus.tokens)
 
 
 def test_rows_are_a_function_of_seed_and_step(corpus: Corpus) -> None:
@@ -47,10 +46,10 @@ def test_rows_are_a_function_of_seed_and_step(corpus: Corpus) -> None:
 
 def test_an_epoch_shows_every_window_once(corpus: Corpus) -> None:
     rows = source(corpus, end_share=0)
-    windows = len(rows.parts[0].epoch(0))
+    windows = len(rows.epoch(0))
     seen = [tuple(row) for step in range(windows // 8) for row in rows.step(step).ids.tolist()]
     expected = set()
-    for start, size in rows.parts[0].epoch(0).tolist():
+    for start, size in rows.epoch(0).tolist():
         text = corpus.tokens[start : start + size].tolist()
         expected.add(tuple(text + [0] * (48 - size)))
     assert set(seen) <= expected
@@ -89,73 +88,6 @@ def test_a_share_of_the_steps_has_short_rows(corpus: Corpus) -> None:
     lengths = [rows.step(step).ids.shape[1] for step in range(60)]
     assert set(lengths) == {16, 24, 48}
     assert 15 <= lengths.count(48) <= 45
-
-
-# ---- mixtures ----
-
-
-def numbers_of(rows: RowSource, steps: int) -> list[int]:
-    """Which document each row of the first steps is from."""
-    starts = rows.corpus.documents[:, 0]
-    seen = [rows.parts[part].window(index)[0] for step in range(steps) for part, index in rows._sources(step)]
-    return [int(np.searchsorted(starts, start, side="right")) - 1 for start in seen]
-
-
-def test_every_stretch_of_rows_has_the_mixture_s_shares(corpus: Corpus) -> None:
-    rows = source(corpus, mixture={"tale-1": 0.5, "tale-2": 0.25})
-    assert [len(part.documents) for part in rows.parts] == [11, 11, 18]  # 1, 10..19; 2, 20..29; the others
-    firsts = [f"tale-{number}"[:6] for number in numbers_of(rows, 40)]
-    for start in range(0, 320, 32):
-        stretch = firsts[start : start + 32]
-        # the fractional parts of multiples of the golden ratio stray by less than 2 of 32 from an interval's length
-        assert abs(stretch.count("tale-1") - 16) <= 2
-        assert abs(stretch.count("tale-2") - 8) <= 2
-
-
-def test_a_part_of_a_mixture_shows_every_window_once_an_epoch(corpus: Corpus) -> None:
-    rows = source(corpus, mixture={"tale-1": 0.5})
-    windows = len(rows.parts[0].epoch(0))
-    dealt = [index for step in range(windows) for part, index in rows._sources(step) if part == 0]
-    assert dealt == list(range(len(dealt)))
-    assert len(dealt) > 2 * windows
-    shown = [tuple(rows.parts[0].window(index)) for index in range(windows)]
-    assert sorted(shown) == sorted(map(tuple, rows.parts[0].epoch(0)))
-
-
-def test_a_mixture_of_one_part_with_all_documents_changes_no_row(corpus: Corpus) -> None:
-    assert np.array_equal(source(corpus, mixture={"tale": 1.0}).step(3).ids, source(corpus).step(3).ids)
-
-
-def test_a_mixture_that_does_not_fit_is_refused(corpus: Corpus) -> None:
-    with pytest.raises(SettingsError, match="no document is left whose id begins with 'fable'"):
-        source(corpus, mixture={"fable": 0.5})
-    with pytest.raises(SettingsError, match=r"must sum to 1, not 0\.5"):
-        source(corpus, mixture={"tale": 0.5})
-    with pytest.raises(ValueError, match=r"sum to 1\.2, more than 1"):
-        source(corpus, mixture={"tale-1": 0.7, "tale-2": 0.5})
-
-
-# ---- packed rows ----
-
-
-def test_packed_rows_go_on_with_other_documents_of_the_part(corpus: Corpus) -> None:
-    settings: dict[str, Any] = {"mixture": {"tale-1": 0.5}, "length": 48, "end_share": 0.0}
-    packed, plain = source(corpus, pack_share=1.0, **settings), source(corpus, **settings)
-    end = special_ids(corpus.tokenizer).end
-    joined = 0
-    for step in range(20):
-        rows, before = packed.step(step), plain.step(step)
-        assert np.array_equal(rows.ids, packed.step(step).ids)
-        assert (rows.sizes == 48).all()
-        for number, (row, old, size) in enumerate(zip(rows.ids, before.ids, before.sizes, strict=True)):
-            assert np.array_equal(row[:size], old[:size])
-            part = packed.parts[packed._sources(step)[number][0]]
-            stretches = np.split(row[size:], np.flatnonzero(row[size:] == end))[1:]
-            for stretch in stretches:
-                beginnings = (corpus.tokens[start : start + length] for start, length in part.documents)
-                assert any(np.array_equal(stretch[1:], one[: len(stretch) - 1]) for one in beginnings)
-            joined += len(stretches)
-    assert joined > 20
 
 
 # ---- held-out rows ----

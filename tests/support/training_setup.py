@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from dgmark_lab.toml_files import validated
 from dgmark_lab.training.config import TrainingConfig
 from dgmark_lab.training.corpus import Corpus, prepare_corpus
 from dgmark_lab.training.trainer import Trainer
@@ -53,7 +52,6 @@ def settings(kind: str = "storyteller", **sections: Any) -> Content:
         "rows": {"length": 48, "batch": 8},
         "schedule": {"steps": 12, "warmup_steps": 2, "decay_steps": 4},
         "record": {"log_steps": 1, "evaluate_steps": 4, "evaluate_rows": 4},
-        "card": {"name": "tiny", "purpose": "Tests.", "data": "Made-up tales.", "data_licence": "none"},
     }
     if kind == "storyteller":
         content["masking"] = {"prefix_min": 4, "prefix_max": 12}
@@ -64,7 +62,7 @@ def settings(kind: str = "storyteller", **sections: Any) -> Content:
 
 def tiny(kind: str = "storyteller", **sections: Any) -> TrainingConfig:
     """The settings of a run of seconds, checked."""
-    return validated(settings(kind, **sections), TrainingConfig, "settings")
+    return TrainingConfig.model_validate(settings(kind, **sections))
 
 
 def tiny_corpus(folder: Path) -> Corpus:

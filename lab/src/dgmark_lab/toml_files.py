@@ -2,7 +2,7 @@
 
 import tomllib
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -42,15 +42,6 @@ def parse_toml(content: str, kind: type[Content], source: str) -> Content:
         fields = tomllib.loads(content)
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{source} is not valid TOML: {error}") from None
-    return validated(fields, kind, source)
-
-
-def validated(fields: dict[str, Any], kind: type[Content], source: str) -> Content:
-    """Validate the parsed content of a TOML file.
-
-    Raises:
-        SettingsError: a key is unknown, missing or invalid; the message names each.
-    """
     try:
         return kind.model_validate(fields)
     except ValidationError as error:

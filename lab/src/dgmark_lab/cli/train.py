@@ -61,16 +61,13 @@ def _command(kind: "Kind") -> Callable[..., None]:
         steps: Annotated[
             int | None, typer.Option(min=1, help="Overrides schedule.steps; may change until the decay begins.")
         ] = None,
-        compiled: Annotated[
-            bool | None, typer.Option("--compile/--no-compile", help="Overrides speed.compile.")
-        ] = None,
     ) -> None:
         import dgmark_lab.training
         from dgmark_lab.training.config import read_config
         from dgmark_lab.training.trainer import train
 
         path = config or Path(dgmark_lab.training.__file__).with_name(f"{kind}.toml")
-        settings = read_config(path, kind, steps=steps, compiled=compiled)
+        settings = read_config(path, kind, steps=steps)
         target = _device(device)
         _report(train(settings, data, out, heldout=heldout, init=init, max_seconds=max_seconds, device=target))
 
@@ -96,16 +93,13 @@ def narrator(
             show_default="both that come with dgmark-lab",
         ),
     ] = None,
-    init: Annotated[
-        Path | None, typer.Option(help="state.pt of another run, whose adapters to start from.", show_default=False)
-    ] = None,
     max_seconds: MaxSeconds = None,
 ) -> None:
     """Fetch the base, let it write texts, and train the narrator on them. Every stage resumes where it stopped."""
     from dgmark_lab.training.narrator.trainer import STAGES, train_narrator
 
     _device("cpu")
-    _report(train_narrator(data, heldout, out, stages=config or STAGES, init=init, max_seconds=max_seconds))
+    _report(train_narrator(data, heldout, out, stages=config or STAGES, max_seconds=max_seconds))
 
 
 @train_app.command()
@@ -113,14 +107,12 @@ def narrator(
 def evaluate(
     model: Annotated[str, typer.Option(help="Built-in model name, or a model folder.")],
     data: Annotated[Path, typer.Option(help="Held-out documents (.jsonl, .xz, .gz).")],
-    out: Annotated[Path, typer.Option(help="File of the results (JSON), for the model card of an export.")],
+    out: Annotated[Path, typer.Option(help="File of the results (JSON).")],
     against: Annotated[
         list[str] | None, typer.Option(help="Another model to measure on the same documents; may be repeated.")
     ] = None,
-    only: Annotated[str, typer.Option(help="Only documents whose id begins with this.", show_default="all")] = "",
     rows: Annotated[int, typer.Option(min=2, help="Held-out rows.")] = 256,
     length: Annotated[int, typer.Option(min=8, help="Tokens of a held-out row.")] = 320,
-    repeats: Annotated[int, typer.Option(min=2, help="Independent draws of times and masks.")] = 4,
     device: Device = None,
 ) -> None:
     """Measure the bound of a model on held-out documents, in nats a token and a character.
@@ -130,9 +122,7 @@ def evaluate(
     from dgmark_lab.training import evaluate as evaluation
 
     target = _device(device)
-    figures = evaluation.evaluate(
-        model, data, against=against or [], only=only, rows=rows, length=length, repeats=repeats, device=target
-    )
+    figures = evaluation.evaluate(model, data, against=against or [], rows=rows, length=length, device=target)
     atomic_write(out, json.dumps(figures, indent=1) + "\n")
     stdout().print(evaluation.markdown(figures), markup=False, soft_wrap=True, end="")
 
@@ -140,28 +130,18 @@ def evaluate(
 @train_app.command()
 @command_errors
 def export(
-    run: Annotated[Path, typer.Option(help="Folder of a training run; of the narrator, of its last stage.")],
+    run: Annotated[Path, typer.Option(help="Folder of the narrator's last stage.")],
     out: Annotated[Path, typer.Option(help="Folder to write; must not exist.")],
-    evaluation: Annotated[
-        Path | None, typer.Option(help="What evaluate wrote about this run's model, for the model card.")
-    ] = None,
     base: Annotated[
         Path | None,
         typer.Option(help="Folder of the narrator's base.", show_default="base in the run's folder, or above it"),
     ] = None,
 ) -> None:
-    """Export a run as a model folder: averaged weights with a model card, or the narrator's adapters."""
-    from dgmark_lab.training.export import check_run
-    from dgmark_lab.training.export import export as export_model
+    """Export a narrator's adapters as a model folder. (Other runs have theirs in `model`.)"""
     from dgmark_lab.training.narrator.base import BASE
     from dgmark_lab.training.narrator.export import export as export_adapters
-    from dgmark_lab.training.trainer import MODEL
 
     _device("cpu")
-    check_run(run, out)
-    if (run / MODEL).is_dir():
-        size = export_model(run, out, evaluation)
-    else:
-        beside = run / BASE if (run / BASE).is_dir() else run.parent / BASE
-        size = export_adapters(run, base or beside, out)
+    beside = run / BASE if (run / BASE).is_dir() else run.parent / BASE
+    size = export_adapters(run, base or beside, out)
     stdout().print(f"{out}: {size:,} bytes", markup=False, soft_wrap=True)

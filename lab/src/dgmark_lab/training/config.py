@@ -1,7 +1,7 @@
 """The settings of a training run: one TOML file, validated before anything starts."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
@@ -10,8 +10,6 @@ from dgmark_lab.toml_files import Table, read_toml
 
 Kind = Literal["storyteller", "judge"]
 Share = Annotated[float, Field(ge=0, le=1)]
-
-ROUNDING = 1e-9  # error of sums of shares written in decimals
 
 
 class LlamaNetwork(Table):
@@ -49,13 +47,6 @@ class Rows(Table):
     )
     short_share: Share = Field(default=0.0, description="share of steps whose rows are cut to one of short_lengths")
     short_lengths: tuple[PositiveInt, ...] = ()
-    pack_share: Share = Field(
-        default=0.0,
-        description="share of the rows with an early end that are filled with beginnings of other documents",
-    )
-    mixture: dict[str, PositiveFloat] = Field(
-        default={}, description="share of rows by prefix of the document's id; the other documents get the rest"
-    )
 
     @model_validator(mode="after")
     def _lengths(self) -> "Rows":
@@ -63,8 +54,6 @@ class Rows(Table):
             raise ValueError(f"short_lengths {list(self.short_lengths)} must not exceed length {self.length}")
         if (self.short_share > 0) != bool(self.short_lengths):
             raise ValueError("short_share and short_lengths go together: give both or neither")
-        if sum(self.mixture.values()) > 1 + ROUNDING:
-            raise ValueError(f"the shares in mixture sum to {sum(self.mixture.values()):g}, more than 1")
         return self
 
 
@@ -131,16 +120,6 @@ class Record(Table):
     save_seconds: PositiveFloat = 300.0
 
 
-class Card(Table):
-    """Text of the model card that no measurement provides."""
-
-    name: str
-    purpose: str
-    data: str
-    data_licence: str
-    licence: str = "Apache-2.0"
-
-
 class RunConfig(Table):
     """The settings that every run has."""
 
@@ -159,7 +138,6 @@ class TrainingConfig(RunConfig):
     masking: Masking | None = None
     optimizer: OptimizerSettings = OptimizerSettings()
     speed: Speed = Speed()
-    card: Card
 
     @model_validator(mode="after")
     def _fits(self) -> "TrainingConfig":
@@ -180,14 +158,13 @@ class TrainingConfig(RunConfig):
         return self
 
 
-def read_config(path: Path, kind: Kind, *, steps: int | None = None, compiled: bool | None = None) -> TrainingConfig:
-    """Read the settings of a TOML file, and replace some of them.
+def read_config(path: Path, kind: Kind, *, steps: int | None = None) -> TrainingConfig:
+    """Read the settings of a TOML file.
 
     Args:
         path: the file.
         kind: the kind of model that it is to describe.
         steps: replaces schedule.steps.
-        compiled: replaces speed.compile.
 
     Raises:
         SettingsError: the file is missing, not TOML, has an invalid key or value, or describes another kind of model;
@@ -196,11 +173,8 @@ def read_config(path: Path, kind: Kind, *, steps: int | None = None, compiled: b
     config = read_toml(path, TrainingConfig)
     if config.kind != kind:
         raise SettingsError(f"{path} describes a {config.kind}: run `dgmark-lab train {config.kind}` with it")
-    changed: dict[str, Any] = config.model_dump()
-    if steps is not None:
-        if steps < config.schedule.warmup_steps + config.schedule.decay_steps:
-            raise SettingsError(f"--steps {steps} is less than warm-up and decay need; lower those in the settings")
-        changed["schedule"]["steps"] = steps
-    if compiled is not None:
-        changed["speed"]["compile"] = compiled
-    return TrainingConfig.model_validate(changed)
+    if steps is None:
+        return config
+    if steps < config.schedule.warmup_steps + config.schedule.decay_steps:
+        raise SettingsError(f"--steps {steps} is less than warm-up and decay need; lower those in the settings")
+    return config.model_copy(update={"schedule": config.schedule.model_copy(update={"steps": steps})})

@@ -1,7 +1,7 @@
 """Training data: documents of a JSON Lines file, a tokenizer for them, and their token ids as one memory-mapped array.
 
 A corpus folder holds `tokens.npy` (the ids of all documents, uint16), `documents.npy` (a row (start, tokens) per
-document), `documents.json` (their names), `tokenizer.json` and `manifest.json`. It is written whole or not at all.
+document), `tokenizer.json` and `manifest.json`. It is written whole or not at all.
 """
 
 import gzip
@@ -178,15 +178,13 @@ class Corpus:
     Attributes:
         tokens: the ids of all documents.
         documents: (start, number of tokens) of each document.
-        names: the documents' ids.
-        manifest: hashes of data and tokenizer, and counts.
+        made_from: hashes of data and tokenizer.
     """
 
     folder: Path
     tokens: UInt16[np.ndarray, " tokens"] = field(repr=False)
     documents: Int[np.ndarray, "documents 2"] = field(repr=False)
-    names: list[str] = field(repr=False)
-    manifest: dict[str, Any]
+    made_from: dict[str, str]
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -211,7 +209,7 @@ def prepare_corpus(data: Path, folder: Path, *, tokenizer: Tokenizer | None, voc
     source = {"data": file_hash(data), "tokenizer": known}
     if (folder / "manifest.json").is_file():
         corpus = open_corpus(folder)
-        if corpus.manifest["made_from"] == source:
+        if corpus.made_from == source:
             return corpus
     with atomic_folder(folder) as beside:
         if tokenizer is None:
@@ -221,8 +219,8 @@ def prepare_corpus(data: Path, folder: Path, *, tokenizer: Tokenizer | None, voc
             tokenizer = training_tokenizer(str(beside))
         else:
             tokenizer.backend.save(str(beside / "tokenizer.json"))
-        counts = _write(read_documents(data), tokenizer, beside)
-        write_json(beside / "manifest.json", {**counts, "schema": SCHEMA, "made_from": source})
+        _write_ids(read_documents(data), tokenizer, beside)
+        write_json(beside / "manifest.json", {"schema": SCHEMA, "made_from": source})
     return open_corpus(folder)
 
 
@@ -238,29 +236,17 @@ def open_corpus(folder: Path) -> Corpus:
             raise ValueError(f"schema {manifest['schema']}, not {SCHEMA}")
         tokens = np.load(folder / "tokens.npy", mmap_mode="r")
         documents = np.load(folder / "documents.npy")
-        names = json.loads((folder / "documents.json").read_text(encoding="utf-8"))
-        if len(tokens) != manifest["tokens"]:
-            raise ValueError("the number of tokens differs from the manifest's")
+        return Corpus(folder, tokens, documents, manifest["made_from"])
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise InputError(f"{folder} is damaged ({error}); delete it, so that the data is prepared again") from error
-    return Corpus(folder, tokens, documents, names, manifest)
 
 
-def _write(documents: Iterable[Document], tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
-    """Write ids and document table; return their counts, for the manifest."""
-    names: list[str] = []
+def _write_ids(documents: Iterator[Document], tokenizer: Tokenizer, folder: Path) -> None:
+    """Write token ids and document table."""
     ids: list[UInt16[np.ndarray, " tokens"]] = []
-    characters = 0
-    remaining = iter(documents)
-    while some := list(islice(remaining, _DOCUMENTS_AT_ONCE)):
-        texts = [document.text for document in some]
-        for document, encoded in zip(some, tokenizer.encode_batch(texts), strict=True):
-            if len(encoded):  # a tokenizer may encode a text to nothing
-                names.append(document.doc_id)
-                ids.append(np.array(encoded, np.uint16))
-                characters += len(document.text)
+    while some := [document.text for document in islice(documents, _DOCUMENTS_AT_ONCE)]:
+        encoded = tokenizer.encode_batch(some)
+        ids += [np.array(one, np.uint16) for one in encoded if one]  # a tokenizer may encode a text to nothing
     sizes = np.array([len(one) for one in ids], np.int64)
     np.save(folder / "tokens.npy", np.concatenate(ids))
     np.save(folder / "documents.npy", np.stack([np.cumsum(sizes) - sizes, sizes], axis=1))
-    write_json(folder / "documents.json", names)
-    return {"documents": len(names), "tokens": int(sizes.sum()), "characters": characters}

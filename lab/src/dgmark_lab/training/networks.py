@@ -4,7 +4,6 @@ Each network has a trunk (ids to hidden states) and a head (hidden states to log
 where the objective needs them.
 """
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,10 +24,7 @@ from dgmark_lab.training.corpus import SpecialIds
 
 @dataclass
 class Network:
-    """A module with its trunk and head.
-
-    `config` is the transformers configuration, enough to build the module again.
-    """
+    """A module with its trunk and head."""
 
     family: str
     module: Any = field(repr=False)
@@ -39,12 +35,6 @@ class Network:
         """The module from ids to hidden states."""
         trunk: nn.Module = self.module.model
         return trunk
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The transformers configuration."""
-        config: dict[str, Any] = self.module.config.to_dict()
-        return config
 
     def compile(self) -> None:
         """Compile the trunk; not the head, since its number of positions differs from step to step."""
@@ -76,11 +66,10 @@ def new_network(config: TrainingConfig, vocab_size: int, special: SpecialIds, in
         ModelNotFound: `init` is not a model folder.
         CheckpointFormat: the weights are unreadable.
     """
-    sizes = config.network
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        network = build_network(sizes.type, llama_settings(sizes, vocab_size, special))
-        _scale_residuals(network.module, sizes.blocks)
+        network = build_network(config.network, vocab_size, special)
+        _scale_residuals(network.module, config.network.blocks)
     if init is not None:
         start = load_network(init)
         fitting = {name: tensor.float() for name, tensor in start.module.state_dict().items()}
@@ -91,32 +80,26 @@ def new_network(config: TrainingConfig, vocab_size: int, special: SpecialIds, in
     return network
 
 
-def build_network(family: str, config: dict[str, Any]) -> Network:
-    """Build a network from its transformers configuration, with random weights from torch's generator."""
-    config = {name: value for name, value in config.items() if name != "model_type"}
-    llama = LlamaConfig(**config)
-    llama.is_causal = family == "llama"
-    return Network(family, LlamaForCausalLM(llama))
-
-
-def llama_settings(sizes: LlamaNetwork, vocab_size: int, special: SpecialIds) -> dict[str, Any]:
-    """Return the sizes with the field names of transformers' Llama."""
-    return {
-        "hidden_size": sizes.width,
-        "intermediate_size": sizes.hidden,
-        "num_hidden_layers": sizes.blocks,
-        "num_attention_heads": sizes.heads,
-        "num_key_value_heads": sizes.heads,
-        "vocab_size": vocab_size,
-        "max_position_embeddings": sizes.context,
-        "rms_norm_eps": 1e-5,
-        "rope_parameters": {"rope_type": "default", "rope_theta": sizes.rope_theta},
-        "tie_word_embeddings": True,
-        "bos_token_id": None,
-        "eos_token_id": special.end,
-        "pad_token_id": None,
-        "use_cache": False,
-    }
+def build_network(sizes: LlamaNetwork, vocab_size: int, special: SpecialIds) -> Network:
+    """Build a network with random weights from torch's generator."""
+    llama = LlamaConfig(
+        hidden_size=sizes.width,
+        intermediate_size=sizes.hidden,
+        num_hidden_layers=sizes.blocks,
+        num_attention_heads=sizes.heads,
+        num_key_value_heads=sizes.heads,
+        vocab_size=vocab_size,
+        max_position_embeddings=sizes.context,
+        rms_norm_eps=1e-5,
+        rope_parameters={"rope_type": "default", "rope_theta": sizes.rope_theta},
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=special.end,
+        pad_token_id=None,
+        use_cache=False,
+    )
+    llama.is_causal = sizes.type == "llama"
+    return Network(sizes.type, LlamaForCausalLM(llama))
 
 
 def load_network(name_or_path: str | Path) -> Network:
@@ -143,15 +126,6 @@ def quiet_transformers() -> None:
     """Switch off transformers' progress bars and loading reports; errors are still shown."""
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-
-
-def weights_fingerprint(module: nn.Module) -> str:
-    """Hash the tensors, in order of name and as float32, so that it does not depend on how a folder stores them."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(module.state_dict().items()):
-        digest.update(f"{name} {tuple(tensor.shape)}\0".encode())
-        digest.update(tensor.detach().to("cpu", torch.float32).contiguous().numpy().tobytes())
-    return digest.hexdigest()
 
 
 def _scale_residuals(module: nn.Module, blocks: int) -> None:

@@ -1,4 +1,4 @@
-"""A training run in its folder: the loop, the log and its curve, and the one file that the run resumes from.
+"""A training run in its folder: the loop, the log, and the one file that the run resumes from.
 
 There is no random state to save: the batch of a step is a function of seed and step. Knows no network.
 """
@@ -10,9 +10,8 @@ import signal
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -24,14 +23,13 @@ from dgmark.errors import ResumeMismatch, SettingsError
 from dgmark.rows.outputs import atomic_file, atomic_write
 from dgmark_lab.training.config import RunConfig, Schedule
 
-STATE, LOG, CURVE = "state.pt", "log.jsonl", "curve.png"
+STATE, LOG = "state.pt", "log.jsonl"
 SCHEMA = 1
 
 # sections that may change when a run is resumed
-_FREE_SECTIONS = ("speed", "record", "card")
+_FREE_SECTIONS = ("speed", "record")
 # the end of the schedule may move before the decay begins: the steps so far would have been the same
 _END_KEYS = {"schedule.steps", "schedule.decay_steps"}
-_WORKERS = 2  # threads that prepare batches ahead
 
 Row = dict[str, Any]
 Config = TypeVar("Config", bound=RunConfig)
@@ -49,7 +47,6 @@ class State:
         config: the settings, as plain values.
         made_from: hashes of the data.
         tensors: state dicts of networks and optimizers, by name.
-        facts: what else the run wants to know of itself.
     """
 
     step: int
@@ -58,7 +55,6 @@ class State:
     config: dict[str, Any]
     made_from: dict[str, str]
     tensors: dict[str, Any]
-    facts: dict[str, Any] = field(default_factory=dict)
 
 
 def load_state(path: Path) -> State:
@@ -84,25 +80,22 @@ class Run(ABC, Generic[Config, Batch]):
     Args:
         config: the settings.
         made_from: hashes of the data.
-        out: the run's folder, for state, log and curve.
+        out: the run's folder, for state and log.
         device: the device to train on.
-        title: the title of the curve.
     """
 
     # the largest share of the learning rate that a step may take stands in "peak" of each group of parameters
     optimizers: Sequence[torch.optim.Optimizer]
 
-    def __init__(self, config: Config, made_from: dict[str, str], out: Path, device: torch.device, title: str) -> None:
+    def __init__(self, config: Config, made_from: dict[str, str], out: Path, device: torch.device) -> None:
         self.config, self.out, self.device = config, out, device
-        self._made_from, self._title = made_from, title
-        self.facts: dict[str, Any] = {}
+        self._made_from = made_from
         self.step = self.tokens = 0
         self.seconds = 0.0
         self.interrupted = False  # set from outside, to save and stop after the current step
         self.state = load_state(out / STATE) if (out / STATE).exists() else None
         if self.state is not None:
             self._check_same_run(self.state)
-            self.facts = self.state.facts
 
     @abstractmethod
     def batch(self, step: int) -> Batch:
@@ -152,8 +145,8 @@ class Run(ABC, Generic[Config, Batch]):
         since = 0
         if self.step == 0:
             self._log(**self.evaluate())
-        for batch in self._batches():
-            totals += self.update(batch)
+        for step in range(self.step, self.config.schedule.steps):
+            totals += self.update(self.batch(step))
             self.step += 1
             since += 1
             now = time.monotonic()
@@ -171,7 +164,6 @@ class Run(ABC, Generic[Config, Batch]):
             if stop:
                 break
         self.save()
-        draw_curve(read_log(self.out / LOG), self.out / CURVE, self._title)
 
     def take_step(self) -> None:
         """Update the parameters at the current step's share of the peak rates, and clear the gradients."""
@@ -194,25 +186,9 @@ class Run(ABC, Generic[Config, Batch]):
             config=self.config.model_dump(mode="json"),
             made_from=self._made_from,
             tensors=self.tensors(),
-            facts=self.facts,
         )
         with atomic_file(self.out / STATE) as beside:
             torch.save({"schema": SCHEMA, **vars(state)}, beside)
-
-    def _batches(self) -> Iterator[Batch]:
-        """Yield the batches from the current step to the end, prepared ahead by other threads."""
-        with ThreadPoolExecutor(_WORKERS) as pool:
-            waiting: list[Future[Batch]] = []
-            try:
-                for step in range(self.step, self.config.schedule.steps):
-                    waiting.append(pool.submit(self.batch, step))
-                    if len(waiting) > 2 * _WORKERS:
-                        yield waiting.pop(0).result()
-                while waiting:
-                    yield waiting.pop(0).result()
-            finally:
-                for future in waiting:
-                    future.cancel()
 
     def _log_losses(self, means: Tensor) -> None:
         loss, plain = means.tolist()
@@ -304,27 +280,3 @@ def read_log(path: Path) -> list[Row]:
     except (ValueError, KeyError, TypeError):
         pass
     raise ResumeMismatch(f"{path} is not a training log; choose another --out")
-
-
-def draw_curve(rows: list[Row], path: Path, title: str) -> None:
-    """Draw training and held-out loss over tokens, as PNG; nothing if there is no row yet."""
-    trained = [(row["tokens"], row["loss"]) for row in rows if "loss" in row]
-    held_out = [(row["tokens"], row["heldout"]) for row in rows if "heldout" in row]
-    if not trained:
-        return
-    # imported here, because it takes a second; not pyplot, which needs a display and has global state
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import EngFormatter
-
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axes = figure.add_subplot()
-    axes.plot(*zip(*trained, strict=True), linewidth=0.8, alpha=0.6, label="training")
-    if held_out:
-        axes.plot(*zip(*held_out, strict=True), marker="o", markersize=3, label="held out")
-    axes.set(xlabel="tokens", ylabel="nats a token", title=title)
-    axes.set_ylim(top=min(max(loss for _, loss in trained), 2 * trained[-1][1]))
-    axes.xaxis.set_major_formatter(EngFormatter())
-    axes.grid(alpha=0.3)
-    axes.legend()
-    with atomic_file(path) as beside:
-        figure.savefig(beside, format="png", dpi=120)

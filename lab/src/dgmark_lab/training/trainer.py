@@ -26,7 +26,7 @@ from dgmark_lab.training.corpus import (
     training_tokenizer,
 )
 from dgmark_lab.training.layout import save_model
-from dgmark_lab.training.networks import Network, build_network, new_network, weights_fingerprint
+from dgmark_lab.training.networks import Network, new_network
 from dgmark_lab.training.objective import (
     Batch,
     HeldOut,
@@ -70,22 +70,15 @@ class Trainer(Run[TrainingConfig, Batch]):
         init: Path | None = None,
         held_out: HeldOut | None = None,
     ) -> None:
-        super().__init__(config, corpus.manifest["made_from"], out, device, config.card.name)
+        super().__init__(config, corpus.made_from, out, device)
         self.held_out = held_out
         self.tokenizer = corpus.tokenizer
         self.special = special_ids(self.tokenizer)
         if config.masking is not None and self.special.mask is None:
             raise CheckpointFormat(f"{corpus.folder}: the tokenizer has no mask token; a storyteller needs one")
         self.rows = RowSource(corpus, config.rows, self.special.end, sentence_ends(self.tokenizer), config.seed)
-        if self.state is not None:
-            self.network = build_network(self.facts["family"], self.facts["network"])
-        else:
-            self.network = new_network(config, self.tokenizer.vocab_size, self.special, init)
-            start = None
-            if init is not None:
-                start = {"name": init.name, "weights": weights_fingerprint(self.network.module)}
-            self.facts = {"family": self.network.family, "network": self.network.config, "start": start}
-        self.facts |= {"device": device_name(device), "data": corpus.manifest}
+        start = init if self.state is None else None
+        self.network = new_network(config, self.tokenizer.vocab_size, self.special, start)
         module = self.network.module.to(device).train()
         self.average = averaged(module, config.optimizer.ema_decay)
         self.optimizers = make_optimizers(module, config.optimizer, device)
@@ -206,13 +199,6 @@ def averaged(module: nn.Module, decay: float) -> AveragedModel:
         get_ema_multi_avg_fn(share)(averages, weights, step)  # type: ignore[no-untyped-call]
 
     return AveragedModel(module, multi_avg_fn=update)
-
-
-def device_name(device: torch.device) -> str:
-    """Return the device's name for the model card: the GPU's, or the number of CPU threads."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{torch.get_num_threads()} {device.type.upper()} threads"
 
 
 def train(

@@ -35,10 +35,6 @@ class LowRank(nn.Module):
         result: Tensor = self.base(x)
         return result if self.disabled else result + functional.linear(functional.linear(x, self.down), self.up)
 
-    def merged(self) -> Float[Tensor, "outer inner"]:
-        """Return W + B A."""
-        return self.base.weight + self.up @ self.down
-
 
 class AdaptedLlama(nn.Module):
     """A Llama with frozen weights, adapters on all linear layers of its blocks, and a mask embedding.

@@ -38,14 +38,13 @@ class NarratorTrainer(Run[NarratorConfig, BlockBatch]):
 
     Raises:
         ResumeMismatch: the folder holds a run with other settings, data or base.
-        SettingsError: `init` is not a file.
         CheckpointFormat: `init`, or the folder's state, holds other adapters.
     """
 
     def __init__(
         self, config: NarratorConfig, base: LlamaForCausalLM, data: Data, out: Path, *, init: Path | None = None
     ) -> None:
-        super().__init__(config, data.made_from, out, torch.device("cpu"), "narrator")
+        super().__init__(config, data.made_from, out, torch.device("cpu"))
         self.data = data
         torch.manual_seed(config.seed)
         self.model = AdaptedLlama(base, config.adapter.rank)
@@ -63,8 +62,6 @@ class NarratorTrainer(Run[NarratorConfig, BlockBatch]):
         self.optimizers = [self.optimizer]
         self.layout = Layout(config.rows.context, config.rows.response, COPIES)
         if self.state is None and init is not None:
-            if not init.is_file():
-                raise SettingsError(f"{init} is not a file: give --init the state.pt of another run")
             self.model.load_trained(load_state(init).tensors["trained"])
         self.resume()
 
@@ -155,7 +152,6 @@ def train_narrator(
     out: Path,
     *,
     stages: Sequence[Path] = STAGES,
-    init: Path | None = None,
     max_seconds: float | None = None,
 ) -> Run[Any, Any]:
     """Fetch the base, let it write texts, and train adapters on them, stage by stage; return the last run.
@@ -165,7 +161,6 @@ def train_narrator(
         heldout: documents for regular evaluation.
         out: the folder of the base and of the first stage; the others have folders of their names in it.
         stages: settings files; each stage starts from the adapters of the one before.
-        init: state file of another run, whose adapters the first stage starts from.
         max_seconds: stop after this time, but not before the base has written its texts.
 
     Raises:
@@ -180,7 +175,7 @@ def train_narrator(
         raise SettingsError(
             f"stages and {BASE} need different folders: give each --config its own name, and none {BASE!r}"
         )
-    start = time.monotonic()
+    start, init = time.monotonic(), None
     for config, folder in zip(settings, folders, strict=True):
         folder.mkdir(parents=True, exist_ok=True)
         write_own_texts(base, folder / OWN, config.own_texts)
