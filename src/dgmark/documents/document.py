@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from dgmark.documents.charsets import decode
-from dgmark.documents.kinds import HEAD, TABLES, Kind, is_locked_office, mismatch, recognise
+from dgmark.documents.kinds import HEAD, TABLES, Kind, mismatch, recognise
 from dgmark.documents.reading import MB, Limits, Reading, Refusal
 from dgmark.documents.sandbox import parse_in_process
-from dgmark.documents.zip_archive import LOCKED
 from dgmark.errors import InputError, MissingExtra, NoTexts, install_hint
 
 TEXT_COLUMN = "text"
@@ -91,8 +90,6 @@ def read_opened(file: BinaryIO, name: str, *, text_column: str = TEXT_COLUMN, li
 
 def _read(file: BinaryIO, name: str, column: str, limits: Limits) -> tuple[Kind, Reading]:
     head = file.read(HEAD)
-    if head.startswith(b"\xd0\xcf\x11\xe0") and is_locked_office(head + file.read()):
-        raise Refusal(LOCKED)
     kind = recognise(name, head)
     if kind not in (Kind.TEXT, Kind.MARKDOWN):
         return parse_in_process(file, kind, column, limits)

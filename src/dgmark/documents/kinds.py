@@ -47,16 +47,16 @@ HEAD = 4096  # bytes that recognition needs
 _NAMED_TEXTS = {Kind.TEXT, Kind.MARKDOWN, Kind.HTML, Kind.CSV}
 _PICTURE = "is a picture, which holds no text that can be read: give the text in it as text"
 _OLD_OFFICE = (
-    "is an Office file of the form before 2007 (.doc, .xls, .ppt): open it, and save it as .docx, .xlsx or plain text"
+    "is an Office file of the form before 2007 (.doc, .xls, .ppt), or is encrypted with a password: save it as .docx, "
+    ".xlsx or plain text, without a password"
 )
-_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 # other binary files are refused when they are decoded
 _REFUSED = {
     _PICTURE: (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*"),
     "is a packed archive: unpack it, and give the files in it": (b"\x1f\x8b", b"7z\xbc\xaf\x27\x1c", b"Rar!\x1a\x07"),
     "is a Parquet file: give it a name that ends in .parquet": (b"PAR1",),
     "is a PostScript file: convert it to PDF": (b"%!PS",),
-    _OLD_OFFICE: (_OLE,),
+    _OLD_OFFICE: (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",),
 }
 
 
@@ -103,11 +103,6 @@ def _kind_of_text(name: str, head: bytes) -> Kind:
 
 def _named(name: str) -> Kind | None:
     return SUFFIXES.get(PurePath(name).suffix.lower())
-
-
-def is_locked_office(content: bytes) -> bool:
-    """Whether the file is a new Office document that a password encrypts: it lies in an old Office file."""
-    return content.startswith(_OLE) and "EncryptedPackage".encode("utf-16-le") in content
 
 
 def mismatch(name: str, kind: Kind) -> str | None:
