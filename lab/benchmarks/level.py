@@ -27,9 +27,9 @@ from dgmark.detection.detector import KeyTest
 from dgmark.detection.edit_test import aligned_test, window_statistic
 from dgmark.detection.exact_test import z_score
 from dgmark.detection.reader import ScoredIds
-from dgmark.report.picture import COLOURS, new_figure, save
 from dgmark.rows.jsonl import BadRow, read_rows
 from dgmark.watermark.key import WatermarkKey
+from dgmark_lab.experiments.figures import COLOURS, new_figure
 
 ALPHAS = (0.1, 0.01, 0.001, 0.0001)
 TOKENS = 256
@@ -168,10 +168,8 @@ def main() -> None:
     args.out.parent.mkdir(exist_ok=True)
     np.savez_compressed(args.out, **p_values)
     if args.plot:
-        save(
-            qq({name: p.ravel() for name, p in p_values.items()}, title="p-values of unmarked text, mode auto"),
-            args.plot,
-        )
+        figure = qq({name: p.ravel() for name, p in p_values.items()}, title="p-values of unmarked text, mode auto")
+        figure.savefig(args.plot, dpi=130)
 
 
 def kinds(human: Path, most: int) -> dict[str, list[Int[np.ndarray, " n"]]]:

@@ -16,6 +16,7 @@ from dgmark.rows.row_file import RowFile
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.experiments.cells import StoredRun
 from dgmark_lab.experiments.estimates import Estimate, auc, mean, median, perplexity
+from dgmark_lab.experiments.figures import roc
 from dgmark_lab.experiments.report import make_report, to_page, write_report
 from dgmark_lab.experiments.spec import Experiment
 from dgmark_lab.experiments.store import Store
@@ -249,3 +250,11 @@ def test_tables_are_valid_in_every_format() -> None:
     assert rows[0] == ["cell", "quantity", "value", "low", "high", "count", "paper"]
     assert rows[1] == ["a & b", "TPR", "0.5", "0.25", "0.75", "8", "0.6"]
     assert rows[3] == ["c|d", "TPR", "", "", "", "", "0.7"]
+
+
+def test_a_roc_goes_from_nothing_to_everything() -> None:
+    yes, no = np.array([3.0, 2.0, 2.0]), np.array([1.0, 2.0, 0.0, 0.0])
+    (line,) = roc({"z": (yes, no)}).axes[0].lines
+    points = np.stack([np.asarray(line.get_xdata()), np.asarray(line.get_ydata())], axis=1)
+    # below the first false positive the curve stands at half of one, as the axis has no zero
+    assert points == pytest.approx(np.array([[0.125, 0], [0.125, 1 / 3], [0.25, 1], [0.5, 1], [1, 1]]))

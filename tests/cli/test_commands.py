@@ -247,15 +247,6 @@ def test_detect_prefers_the_text_of_a_generated_row_unless_told_otherwise(key_fi
     assert rows(by_ids.stdout)[0]["verdict"] == "watermarked"
 
 
-def test_a_picture_of_one_text_is_drawn(key_file: Path, marked: list[int], tmp_path: Path) -> None:
-    row = json.dumps({"id": "a", "token_ids": [*range(300, 350), *marked[:100]]})
-    picture = tmp_path / "strip.png"
-    result = run("detect", "--key", key_file, "--spans", "--plot", picture, stdin=row)
-    assert result.exit_code == 0
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    assert run("detect", "--key", key_file, "--plot", picture, stdin=row + "\n" + row).exit_code == 2
-
-
 def test_spans_are_reported_on_request(key_file: Path, marked: list[int]) -> None:
     row = json.dumps({"id": "a", "token_ids": [*range(300, 400), *marked[:100], *range(5000, 5100)]})
     (found,) = rows(run("detect", "--key", key_file, "--format", "jsonl", "--spans", stdin=row).stdout)

@@ -52,7 +52,7 @@ def test_report_without_signature(tmp_path: Path, key: Path, text: Path) -> None
     [
         (["--report", "report.pdf"], "does not end in .html or .json"),
         (["--public"], "give --report FILE too"),
-        (["--report", "a.html", "--out", "a.jsonl"], "leave --show, --verbose, --plot, --report"),
+        (["--report", "a.html", "--out", "a.jsonl"], "leave --show, --verbose, --report"),
         (["--report", "a.html", "--only", "0:9"], "need the whole text"),
     ],
 )

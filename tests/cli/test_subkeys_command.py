@@ -53,7 +53,7 @@ def test_keygen_without_the_option_makes_a_key_without_subkeys(tmp_path: Path) -
         (["--subkeys", 3], "subkeys 3 is not a power of two"),
         (["--subkeys", 0], "subkeys 0 is not a power of two"),
         (["--subkeys", 131_072], "subkeys 131072 is not a power of two"),
-        (["--subkeys", 4, "--scheme", "token-id"], "no key to draw sub-keys from"),
+        (["--subkeys", 4, "--scheme", "token-id"], "no key to draw from"),
     ],
 )
 def test_keygen_refuses_a_wrong_number_of_sub_keys(tmp_path: Path, options: list[object], message: str) -> None:

@@ -26,7 +26,7 @@ def test_an_input_is_refused_under_every_name(source: Path, tmp_path: Path, monk
     hard.hardlink_to(source)
     folder.symlink_to(source.parent)
     monkeypatch.chdir(source.parent)
-    names = [source, symbolic, hard, folder / "in.txt", Path("in.txt"), Path("../deep/in.txt")]
+    names = [source, symbolic, hard, folder / "in.txt", Path("in.txt")]
     for out in names:
         for read in names:
             with pytest.raises(SettingsError, match="which is read"):
@@ -34,9 +34,8 @@ def test_an_input_is_refused_under_every_name(source: Path, tmp_path: Path, monk
 
 
 def test_a_place_in_a_folder_that_is_read_is_refused(source: Path, tmp_path: Path) -> None:
-    folder, hard = tmp_path / "texts", tmp_path / "hard"
-    hard.hardlink_to(source)
-    for out in (folder / "new.jsonl", source, folder / "new" / "new.jsonl", hard, folder):
+    folder = tmp_path / "texts"
+    for out in (folder / "new.jsonl", source, folder / "new" / "new.jsonl", folder):
         with pytest.raises(SettingsError, match="which is read"):
             guard_output(out, [str(folder)])
 
@@ -55,59 +54,30 @@ def test_standard_input_is_refused_under_its_names(source: Path, monkeypatch: py
 def test_other_places_are_free(source: Path, tmp_path: Path) -> None:
     other = tmp_path / "texts beside"
     other.mkdir()
-    loop = tmp_path / "loop"
-    loop.symlink_to(loop)
     (other / "copy").write_text("A text.")
-    for out in (None, other / "copy", tmp_path / "new.jsonl", tmp_path / "no" / "such" / "folder", loop):
+    for out in (None, other / "copy", tmp_path / "new.jsonl", tmp_path / "no" / "such" / "folder"):
         guard_output(out, [str(source), str(tmp_path / "texts"), "missing", None])
-    read, written = os.pipe()
-    guard_output(other / "copy", [f"/dev/fd/{read}"])
-    os.close(read)
-    os.close(written)
 
 
 # --- atomic writes ---------------------------------------------------------------------------------
 
 
-def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
-    path = tmp_path / "new folder" / "file"
-    atomic_write(path, "one")
-    atomic_write(path, b"two")
-    assert path.read_bytes() == b"two"
-    assert list(path.parent.iterdir()) == [path]
-
-
 @pytest.mark.parametrize("exists", [True, False])
 def test_the_file_that_a_link_leads_to_is_replaced_and_the_link_stays(tmp_path: Path, exists: bool) -> None:
-    path, link = tmp_path / "folder" / "file", tmp_path / "link"
-    path.parent.mkdir()
+    path, link, folder_link = tmp_path / "folder" / "file", tmp_path / "link", tmp_path / "folder link"
     if exists:
-        path.write_text("old")
+        atomic_write(path, b"old")
+        path.chmod(0o640)
     link.symlink_to(Path("folder") / "file")
     atomic_write(link, "new")
     assert link.is_symlink()
     assert path.read_text() == "new"
-    assert not path.is_symlink()
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["folder", "link"]
-
-
-def test_the_folder_that_a_link_leads_to_is_replaced_and_the_link_stays(tmp_path: Path) -> None:
-    folder, link = tmp_path / "folder", tmp_path / "link"
-    folder.mkdir()
-    (folder / "old").touch()
-    link.symlink_to(folder)
-    with atomic_folder(link) as beside:
-        (beside / "new").touch()
-    assert link.is_symlink()
-    assert [entry.name for entry in folder.iterdir()] == ["new"]
-
-
-def test_a_replaced_file_keeps_its_permissions(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.touch()
-    path.chmod(0o640)
-    atomic_write(path, "new")
-    assert path.stat().st_mode & 0o777 == 0o640
+    assert not exists or path.stat().st_mode & 0o777 == 0o640
+    folder_link.symlink_to("folder")
+    with atomic_folder(folder_link) as beside:
+        (beside / "another").touch()
+    assert [entry.name for entry in path.parent.iterdir()] == ["another"]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["folder", "folder link", "link"]
 
 
 def test_a_block_that_fails_leaves_the_old_file(tmp_path: Path) -> None:

@@ -41,42 +41,26 @@ def test_a_line_that_is_no_json_becomes_a_bad_row_named_by_its_line(line: bytes)
     assert bad.error.startswith("not valid JSON: ")
 
 
-@pytest.mark.parametrize("line", [b"[1, 2]", b'"text"', b"5", b"null", b"true"])
-def test_a_line_that_is_no_object_becomes_a_bad_row_named_by_its_line(line: bytes) -> None:
-    assert parsed(line) == [BadRow("in.jsonl:1", "not a JSON object")]
-
-
-@pytest.mark.parametrize("line", [b'{"text": "t"}', b'{"text": "t", "id": null}'])
-def test_a_row_without_an_id_is_named_by_its_line(line: bytes) -> None:
-    assert parsed(b"\n", line) == [{"text": "t", "id": "in.jsonl:2"}]
-
-
-@pytest.mark.parametrize(("stored", "name"), [(b"7", "7"), (b"0", "0"), (b"1.5", "1.5"), (b'""', ""), (b'"x"', "x")])
-def test_an_id_becomes_text(stored: bytes, name: str) -> None:
-    assert parsed(b'{"id": ' + stored + b"}") == [{"id": name}]
-
-
-def test_blank_lines_are_skipped_and_counted() -> None:
-    assert parsed(b"", b"  \r\n", b"\n", b'{"text": "t"}') == [{"text": "t", "id": "in.jsonl:4"}]
-
-
-def test_a_byte_order_mark_is_no_part_of_the_first_row() -> None:
-    assert parsed(b'\xef\xbb\xbf{"id": "a"}') == [{"id": "a"}]
+@pytest.mark.parametrize(
+    ("lines", "row"),
+    [
+        ([b"[1, 2]"], BadRow("in.jsonl:1", "not a JSON object")),
+        ([b"null"], BadRow("in.jsonl:1", "not a JSON object")),
+        ([b"", b"  \r\n", b"\n", b'{"text": "t"}'], {"text": "t", "id": "in.jsonl:4"}),
+        ([b'{"id": null}'], {"id": "in.jsonl:1"}),
+        ([b'{"id": 0}'], {"id": "0"}),
+        ([b'{"id": ""}'], {"id": ""}),
+        ([b'\xef\xbb\xbf{"id": "a"}'], {"id": "a"}),  # behind a byte order mark
+    ],
+)
+def test_every_row_has_an_id(lines: list[bytes], row: Row | BadRow) -> None:
+    assert parsed(*lines) == [row]
 
 
 @settings(max_examples=200)
 @given(lines=st.lists(st.binary(max_size=30), max_size=5))
 def test_no_bytes_make_reading_crash(lines: list[bytes]) -> None:
     assert all(isinstance(found, BadRow) or isinstance(found["id"], str) for found in parsed(*lines))
-
-
-def test_a_file_is_read_by_its_name(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes(b'{"text": "t"}\nbad\n')
-    first, second = read_rows(str(path))
-    assert first == {"text": "t", "id": f"{path}:1"}
-    assert isinstance(second, BadRow)
-    assert second.row_id == f"{path}:2"
 
 
 @pytest.mark.parametrize("name", ["missing.jsonl", "."])

@@ -24,13 +24,6 @@ def test_results_come_in_the_order_of_the_items(workers: int) -> None:
     assert list(made) == [(n, 3 * n + 1) for n in range(300)]
 
 
-def test_two_runs_in_one_process_keep_their_own_arguments() -> None:
-    both = zip(
-        map_in_order(scaled, range(130), shared=(1, 0)), map_in_order(scaled, range(130), shared=(2, 0)), strict=True
-    )
-    assert all(two == 2 * one for (_, one), (_, two) in both)
-
-
 def test_items_are_read_as_they_are_needed() -> None:
     made = map_in_order(scaled, count(), shared=(2, 0))
     assert list(islice(made, 3)) == [(0, 0), (1, 2), (2, 4)]
@@ -60,41 +53,16 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
         assert peak(6000) < 1.5 * peak(600) + 100_000
 
 
-def container(root: Path, *, group: str, quotas: dict[str, str]) -> Path:
-    """A system with control groups; `quotas` are their files `cpu.max`."""
-    (root / "proc/self").mkdir(parents=True)
-    (root / "proc/self/cgroup").write_text(f"1:cpu:/other\n0::{group}\n")
-    for folder, quota in quotas.items():
-        (root / "sys/fs/cgroup" / folder).mkdir(parents=True, exist_ok=True)
-        (root / "sys/fs/cgroup" / folder / "cpu.max").write_text(quota)
-    return root
-
-
 @pytest.mark.parametrize(
-    ("group", "quotas", "expected"),
-    [
-        ("/", {"": "150000 100000\n"}, 2),  # in a container's own namespace
-        ("/", {"": "10000 100000\n"}, 1),
-        ("/", {"": "max 100000\n"}, 8),
-        ("/", {"": "6400000 100000\n"}, 8),
-        ("/a/b", {"a": "300000 100000\n", "a/b": "max 100000\n"}, 3),
-        ("/a/b", {"a": "max 100000\n", "a/b": "500000 100000\n", "c": "100000 100000\n"}, 5),
-        ("/gone", {"": "400000 100000"}, 4),
-        ("/", {"": "nonsense"}, 8),
-        ("/", {}, 8),
-    ],
+    ("quota", "expected"),
+    [("150000 100000\n", 2), ("10000 100000\n", 1), ("max 100000\n", 8), ("6400000 100000\n", 8), ("", 8)],
 )
 def test_processors_are_those_that_a_container_may_use(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str, quotas: dict[str, str], expected: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str, expected: int
 ) -> None:
+    (tmp_path / "cpu.max").write_text(quota)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8), raising=False)
-    monkeypatch.setattr(os, "cpu_count", lambda: 64)
-    assert processors(container(tmp_path, group=group, quotas=quotas)) == expected
-
-
-def test_processors_without_affinities_and_control_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    monkeypatch.setattr(os, "cpu_count", lambda: 6)
-    assert processors(tmp_path) == 6
+    assert processors(tmp_path / "cpu.max") == expected
+    monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: None)
-    assert processors(tmp_path) == 1
+    assert processors(tmp_path / "missing") == 1

@@ -9,7 +9,7 @@ import json
 import struct
 from dataclasses import replace
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,23 +18,12 @@ from hypothesis import strategies as st
 
 from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark.watermark.groups import MODULI, Grouping, GroupTables, WatermarkSpec, check_ids, group_table
-from support.known_keys import known_key, known_spec
+from support.known_keys import known_spec
 from support.unchecked import unchecked
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "groups_v1.json"
+# arguments, the digest of the table, and its first groups, for debugging
+GOLDEN: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "golden" / "groups_v1.json").read_text())
 SECRETS = (bytes(32), bytes(range(32)), hashlib.sha256(b"a golden secret").digest())
-LARGE = 10_000  # from this size on, the plain-Python reference is too slow to repeat in every run
-
-
-class Golden(TypedDict):
-    """One golden vector: arguments, digest of the table, and its first groups, for debugging."""
-
-    secret: str
-    modulus: int
-    table_size: int
-    segment: int
-    sha256: str
-    first: list[int]
 
 
 def reference_groups(secret: bytes, modulus: int, table_size: int, segment: int) -> bytes:
@@ -47,12 +36,7 @@ def reference_groups(secret: bytes, modulus: int, table_size: int, segment: int)
     return bytes(groups)
 
 
-def stored_vectors() -> list[Golden]:
-    """The committed vectors."""
-    return cast(list[Golden], json.loads(GOLDEN.read_text(encoding="utf-8")))
-
-
-def named(vector: Golden) -> str:
+def named(vector: dict[str, Any]) -> str:
     return f"{vector['secret'][-4:]}-m{vector['modulus']}-v{vector['table_size']}-s{vector['segment']}"
 
 
@@ -75,6 +59,31 @@ def test_group_sizes_differ_by_at_most_one(secret: bytes, modulus: int, extra: i
     assert sizes.max() - sizes.min() <= 1
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"modulus": 1}, "modulus 1 is not in"),
+        ({"modulus": 17}, "modulus 17 is not in"),
+        ({"rotation": -1}, "rotation -1 is not in"),
+        ({"grouping": "token-id", "rotation": 8}, "no key to draw from"),
+        ({"grouping": "token-id", "code_length": 8}, "no key to draw from"),
+        ({"grouping": "parity"}, "'parity' is not one of"),
+        ({"table_size": 1}, "table size 1 is not in"),
+        *(
+            (
+                {"modulus": modulus, "code_length": length},
+                f"code length {length} is not a multiple of modulus {modulus}",
+            )
+            for modulus, length in [(2, 3), (2, 66), (2, -2), (16, 8)]
+        ),
+    ],
+    ids=str,
+)
+def test_an_invalid_spec_is_refused(wrong: dict[str, Any], message: str) -> None:
+    with unchecked(), pytest.raises(SettingsError, match=message):
+        replace(known_spec(), **wrong)
+
+
 @settings(max_examples=50)
 @given(
     secret=st.binary(min_size=32, max_size=32),
@@ -87,29 +96,13 @@ def test_the_table_is_the_plain_reference(secret: bytes, modulus: int, table_siz
     assert group_table(secret, modulus, table_size, segment).tobytes() == expected
 
 
-@pytest.mark.parametrize("vector", stored_vectors(), ids=named)
-def test_the_table_is_the_golden_vector(vector: Golden) -> None:
+@pytest.mark.parametrize("vector", GOLDEN, ids=named)
+def test_the_table_is_the_golden_vector(vector: dict[str, Any]) -> None:
     table = group_table(
         bytes.fromhex(vector["secret"]), vector["modulus"], vector["table_size"], segment=vector["segment"]
     )
     assert table[:32].tolist() == vector["first"]
     assert hashlib.sha256(table.tobytes()).hexdigest() == vector["sha256"]
-
-
-def test_the_golden_vectors_cover_every_argument() -> None:
-    vectors = stored_vectors()
-    cells = {(v["secret"], v["modulus"], v["table_size"], v["segment"]) for v in vectors}
-    assert len(cells) == len(vectors) == len({v["sha256"] for v in vectors}) == 3 * 4 * 4 * 3
-    assert {v["table_size"] for v in vectors} >= {8192, 126464}
-
-
-def test_the_reference_still_gives_the_small_golden_vectors() -> None:
-    for vector in stored_vectors():
-        if vector["table_size"] < LARGE and vector["segment"] != 1:
-            groups = reference_groups(
-                bytes.fromhex(vector["secret"]), vector["modulus"], vector["table_size"], vector["segment"]
-            )
-            assert hashlib.sha256(groups).hexdigest() == vector["sha256"], named(vector)
 
 
 @pytest.mark.parametrize(
@@ -130,47 +123,10 @@ def test_another_argument_gives_an_unrelated_table(secret: bytes, modulus: int, 
     assert 0.21 < (one == other).mean() < 0.29
 
 
-def test_groups_of_neighbouring_ids_are_unrelated() -> None:
-    table = group_table(SECRETS[0], 2, 8192)
-    assert 0.45 < (table[1:] == table[:-1]).mean() < 0.55
-
-
 # --- the spec ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"modulus": 1},
-        {"modulus": 17},
-        {"modulus": 0},
-        {"rotation": -1},
-        {"grouping": "token-id", "rotation": 8},
-        {"table_size": 1},
-        {"grouping": "parity"},
-    ],
-    ids=str,
-)
-def test_an_invalid_spec_is_refused(wrong: dict[str, object]) -> None:
-    with unchecked(), pytest.raises(SettingsError):
-        replace(known_spec(), **wrong)  # type: ignore[arg-type]
-
-
-def test_segments_change_every_rotation_positions() -> None:
-    positions = np.arange(10)
-    assert known_spec(rotation=4).segment(positions).tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]
-    assert set(known_spec().segment(np.array([0, 7, 10**9])).tolist()) == {0}
-
-
 # --- lookup --------------------------------------------------------------------------------------
-
-
-def test_a_table_is_computed_once_and_read_only() -> None:
-    tables = tables_of(known_spec(rotation=2))
-    table = tables.table(3)
-    assert table is tables.table(3)
-    with pytest.raises(ValueError, match="read-only"):
-        table[0] = 1
 
 
 def test_tables_are_right_after_more_segments_than_are_kept() -> None:
@@ -185,11 +141,6 @@ def test_tables_are_right_after_more_segments_than_are_kept() -> None:
 def test_the_keyless_grouping_takes_the_token_id_modulo_m() -> None:
     tables = tables_of(known_spec(modulus=5, grouping="token-id"))
     assert tables.table().tolist() == [token % 5 for token in range(8192)]
-
-
-def test_the_keyed_grouping_does_not_take_the_token_id() -> None:
-    keyed, keyless = known_key("a").tables, tables_of(known_spec(grouping="token-id"))
-    assert 0.45 < (keyed.table() == keyless.table()).mean() < 0.55
 
 
 @settings(max_examples=60)
@@ -231,7 +182,3 @@ def test_an_id_outside_the_table_is_refused_by_name(wrong: int, rotation: int) -
     with pytest.raises(VocabularyMismatch, match=f"token id {wrong} lies outside .* 8192"):
         tables.matching(np.array([5, wrong, 6]), np.arange(3))
     check_ids(np.array([0, 8191]), 8192)
-
-
-def test_no_ids_are_no_error() -> None:
-    assert tables_of(known_spec()).matching(np.array([], dtype=np.int64), np.array([], dtype=np.int64)).tolist() == []

@@ -6,10 +6,8 @@ import json
 import os
 import stat
 import tempfile
-import threading
 import traceback
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -21,7 +19,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from dgmark import errors
 from dgmark.checkpoint.tokenizer import Tokenizer, wrap
 from dgmark.cli import app
 from dgmark.detection.detector import Detector
@@ -31,7 +28,6 @@ from dgmark.errors import (
     KeyFileExists,
     KeyFileFormat,
     KeyFileNotFound,
-    ModelNotFound,
     SettingsError,
     TokenizerMismatch,
     VocabularyMismatch,
@@ -141,17 +137,6 @@ def test_fresh_keys_have_secrets_and_ids_of_their_own() -> None:
     assert {len(key.secret or b"") for key in keys} == {32}
 
 
-def test_a_fresh_token_id_key_has_no_secret() -> None:
-    key = WatermarkKey.generate(grouping="token-id")
-    assert key.secret is None
-    assert key.keyless
-
-
-def test_a_key_for_an_unknown_model_is_refused() -> None:
-    with pytest.raises(ModelNotFound, match="no model 'no such model'"):
-        WatermarkKey.generate("no such model")
-
-
 @pytest.mark.parametrize(
     ("grouping", "secret", "message"),
     [
@@ -188,13 +173,6 @@ def test_a_key_is_read_as_it_was_written(options: dict[str, Any], tmp_path: Path
     assert loaded.fingerprint == key.fingerprint
 
 
-def test_the_file_holds_the_documented_fields(key_file: Path) -> None:
-    content = json.loads(key_file.read_text())
-    assert set(content) == FIELDS
-    assert (content["format"], content["version"], content["prf"]) == ("dgmark-key", 1, "shake256-rank-v1")
-    assert base64.b64decode(content["secret"]) == SECRET
-
-
 @pytest.mark.parametrize(
     ("options", "prf", "fingerprint"),
     [
@@ -211,25 +189,34 @@ def test_a_written_key_file_is_read(options: dict[str, Any], prf: str, fingerpri
         "modulus": 2, "rotation": 0, "table_size": 8192, "tokenizer": "storyteller",
         "tokenizer_fingerprint": "0123456789abcdef", "code_length": 0, "subkeys": 1, "fingerprint": fingerprint,
     }  # fmt: skip
-    key = WatermarkKey.load(written(tmp_path / "key.json", {**content, **options}))
+    path = written(tmp_path / "key.json", {**content, **options})
+    key = WatermarkKey.load(path)
+    key.save(tmp_path / "again.json")
+    assert json.loads((tmp_path / "again.json").read_text()) == json.loads(path.read_text())
     assert (key.spec, key.secret, key.key_id, key.fingerprint) == (spec, bytes(range(32)), "00ff", fingerprint)
 
 
 # --- writing -------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def umask(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The umask that the test is parametrised with."""
-    before = os.umask(request.param)
-    yield
-    os.umask(before)
-
-
-@pytest.mark.parametrize("umask", [0o000, 0o002, 0o022, 0o077, 0o177, 0o777], indirect=True, ids=oct)
-def test_a_key_file_has_mode_0600_whatever_the_umask(umask: None, tmp_path: Path) -> None:
-    KEY.save(tmp_path / "key.json")
+@pytest.mark.parametrize("umask", [0o000, 0o777], ids=oct)
+def test_a_key_file_has_mode_0600_whatever_the_umask(umask: int, tmp_path: Path) -> None:
+    before = os.umask(umask)
+    try:
+        KEY.save(tmp_path / "key.json")
+    finally:
+        os.umask(before)
     assert oct(mode(tmp_path / "key.json")) == oct(0o600)
+
+
+def test_a_key_file_needs_a_free_place_in_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    for taken in (tmp_path, tmp_path / "link"):
+        with pytest.raises(KeyFileExists):
+            KEY.save(taken)
+    assert not (tmp_path / "target").exists()
+    with pytest.raises(KeyFileNotFound, match=r"the key file .*nowhere.* cannot be written"):
+        KEY.save(tmp_path / "nowhere" / "key.json")
 
 
 def test_an_existing_key_file_is_never_overwritten(key_file: Path) -> None:
@@ -237,21 +224,6 @@ def test_an_existing_key_file_is_never_overwritten(key_file: Path) -> None:
     with pytest.raises(KeyFileExists, match="never overwritten"):
         known_key("another").save(key_file)
     assert key_file.read_bytes() == before
-
-
-def test_a_key_file_needs_a_free_place_in_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(KeyFileExists):
-        KEY.save(tmp_path)
-    with pytest.raises(KeyFileNotFound, match=r"the key file .*nowhere.* cannot be written"):
-        KEY.save(tmp_path / "nowhere" / "key.json")
-
-
-def test_a_link_to_nowhere_is_not_written_through(tmp_path: Path) -> None:
-    link, target = tmp_path / "link.json", tmp_path / "target.json"
-    link.symlink_to(target)
-    with pytest.raises(KeyFileExists):
-        KEY.save(link)
-    assert not target.exists()
 
 
 @pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()], ids=repr)
@@ -270,17 +242,22 @@ def test_a_failed_write_leaves_nothing_behind(
 # --- reading what is not a key file --------------------------------------------------------------
 
 
-def test_a_missing_key_file_says_how_to_make_one(tmp_path: Path) -> None:
-    with pytest.raises(KeyFileNotFound, match=r"missing\.json .*dgmark keygen"):
-        WatermarkKey.load(tmp_path / "missing.json")
-    with pytest.raises(KeyFileNotFound, match=r"the key file .* cannot be read"):
-        WatermarkKey.load(tmp_path)
+@pytest.mark.parametrize("path", ["missing.json", ".", "/dev/zero"])
+def test_a_key_file_that_cannot_be_read_says_how_to_make_one(path: str, tmp_path: Path) -> None:
+    with pytest.raises(KeyFileNotFound, match=r"the key file .* cannot be read .*dgmark keygen"):
+        WatermarkKey.load(tmp_path / path)
+
+
+def test_no_more_than_a_key_file_may_have_is_read(key_file: Path) -> None:
+    key_file.write_text(" " * 10_000_000)
+    with pytest.raises(KeyFileFormat, match="has more than 65536 bytes"):
+        WatermarkKey.load(key_file)
 
 
 @pytest.mark.parametrize(
     "content",
     [
-        b"", b"\0", b"not JSON", b"[]", b"null", b"{}", b'"dgmark-key"', b"\xff\xfe{", b"[" * 60_000,
+        b"", b"[]", b"{}", b"\xff\xfe{", b"[" * 60_000,
         b'{"secret": "' + SECRET_BASE64.encode(), SECRET_BASE64.encode(), b'"' + SECRET_BASE64.encode() + b'"',
     ],
     ids=lambda content: repr(content[:20]),
@@ -300,38 +277,29 @@ def test_what_is_no_key_file_is_refused_without_being_quoted(content: bytes, tmp
         {"format": "other-key"},
         {"prf": "shake256-rank-v2"},
         {"extra": SECRET_BASE64},
-        {"key_id": ...},
-        {"code_length": ...},
-        {"subkeys": ...},
         {"fingerprint": ...},
         {"secret": ...},
         {"secret": None},
-        {"secret": 5},
         {"secret": [SECRET_BASE64]},
         {"secret": SECRET_BASE64[:-1]},
-        {"secret": SECRET_BASE64 + "\n"},
         {"secret": SECRET_BASE64[:20] + "!" + SECRET_BASE64[21:]},
-        {"secret": SECRET_BASE64[:20] + "é" + SECRET_BASE64[21:]},
         {"secret": base64.b64encode(SECRET[:31]).decode()},
-        {"secret": base64.b64encode(SECRET + b"x").decode()},
-        {"secret": ""},
         {"modulus": 1},
-        {"modulus": 17},
         {"modulus": 2.0},
         {"modulus": True},
-        {"rotation": -1},
         {"scheme": "token-id"},
         {"scheme": "parity"},
         {"rotation": 2**63},
         {"table_size": 0},
-        {"table_size": 2**32},
-        {"table_size": "8192"},
+        {"subkeys": 3},
+        {"subkeys": 2},  # of another PRF
+        {"subkeys": 131_072},
         {"tokenizer": None},
     ],
     ids=lambda changes: ", ".join(f"{name}={str(value)[-12:]!r}" for name, value in changes.items()),
 )
 def test_a_damaged_key_file_is_refused_without_being_quoted(changes: dict[str, Any], key_file: Path) -> None:
-    with pytest.raises(KeyFileFormat, match=r"key\.json is (not a key file|damaged)") as caught:
+    with pytest.raises(KeyFileFormat, match=r"key\.json is not a key file") as caught:
         WatermarkKey.load(rewrite(key_file, **changes))
     assert not tells("".join(traceback.format_exception(caught.value)))
 
@@ -352,55 +320,10 @@ def test_a_field_that_was_changed_is_noticed(field: str, key_file: Path) -> None
     assert not tells("".join(traceback.format_exception(caught.value)))
 
 
-@pytest.mark.parametrize("version", [2, 0, True, 1.0, "1", None, ...])
+@pytest.mark.parametrize("version", [2, "1", None, ...])
 def test_a_file_of_another_version_is_refused(version: object, key_file: Path) -> None:
     with pytest.raises(KeyFileFormat, match=r"is a key file of version .*, and this dgmark reads version 1"):
         WatermarkKey.load(rewrite(key_file, version=version))
-
-
-def test_a_duplicate_field_is_refused(key_file: Path) -> None:
-    content = key_file.read_text().rstrip().removesuffix("}")
-    key_file.write_text(content + ', "modulus": 2}')
-    with pytest.raises(KeyFileFormat, match="it has a duplicate field"):
-        WatermarkKey.load(key_file)
-
-
-def test_no_more_than_a_key_file_may_have_is_read(tmp_path: Path) -> None:
-    large = tmp_path / "large.json"
-    large.write_text(" " * 10_000_000)
-    with pytest.raises(KeyFileFormat, match="has more than 65536 bytes"):
-        WatermarkKey.load(large)
-
-
-@pytest.mark.parametrize("device", ["/dev/zero", "/dev/null"])
-def test_a_device_is_no_key_file(device: str) -> None:
-    with pytest.raises(KeyFileNotFound, match="it is a device, not a file"):
-        WatermarkKey.load(device)
-
-
-def test_a_pipe_that_nobody_writes_to_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dgmark.rows.inputs.PATIENCE", 0.05)
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(KeyFileNotFound, match="nobody opened it for writing within"):
-        WatermarkKey.load(tmp_path / "pipe")
-
-
-def test_a_key_is_read_from_a_pipe(key_file: Path, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe", 0o600)
-    content = key_file.read_bytes()
-    writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_bytes(content))
-    writer.start()
-    assert WatermarkKey.load(tmp_path / "pipe") == KEY
-    writer.join()
-
-
-@given(content=st.binary(max_size=200))
-def test_no_bytes_make_reading_crash(content: bytes) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "key.json")
-        path.write_bytes(content)
-        with pytest.raises(KeyFileFormat):
-            WatermarkKey.load(path)
 
 
 JSON = st.recursive(
@@ -429,7 +352,7 @@ def test_a_field_of_any_value_is_either_read_or_refused(field: str, value: objec
 # --- who may read it -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("permissions", [0o644, 0o604, 0o666, 0o664], ids=oct)
+@pytest.mark.parametrize("permissions", [0o644, 0o604], ids=oct)
 def test_a_key_file_that_everybody_can_read_is_refused(permissions: int, key_file: Path) -> None:
     key_file.chmod(permissions)
     with pytest.raises(KeyFileError, match=f"mode {permissions:04o}.*chmod 600") as caught:
@@ -437,35 +360,17 @@ def test_a_key_file_that_everybody_can_read_is_refused(permissions: int, key_fil
     assert not tells("".join(traceback.format_exception(caught.value)))
 
 
-def test_an_open_key_file_is_accepted_on_demand_with_a_warning(key_file: Path) -> None:
-    key_file.chmod(0o644)
-    with pytest.warns(KeyFilePermissionWarning, match="mode 0644"):
-        assert WatermarkKey.load(key_file, allow_open=True) == KEY
-
-
-@pytest.mark.parametrize("permissions", [0o640, 0o660, 0o620, 0o602], ids=oct)
-def test_a_key_file_that_others_can_use_is_read_with_a_warning(permissions: int, key_file: Path) -> None:
+@pytest.mark.parametrize(
+    ("permissions", "allow_open", "warned"),
+    [(0o600, False, 0), (0o400, False, 0), (0o640, False, 1), (0o602, False, 1), (0o644, True, 1)],
+)
+def test_a_key_file_that_others_can_use_is_read_with_a_warning(
+    permissions: int, allow_open: bool, warned: int, key_file: Path
+) -> None:
     key_file.chmod(permissions)
-    with pytest.warns(KeyFilePermissionWarning, match=f"mode {permissions:04o}"):
-        assert WatermarkKey.load(key_file) == KEY
-
-
-@pytest.mark.parametrize("permissions", [0o600, 0o400], ids=oct)
-def test_a_private_key_file_is_read_without_a_warning(permissions: int, key_file: Path) -> None:
-    key_file.chmod(permissions)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert WatermarkKey.load(key_file) == KEY
-
-
-def test_a_keyless_file_that_everybody_can_read_is_not_refused(tmp_path: Path) -> None:
-    path = tmp_path / "keyless.json"
-    key = known_key("public", grouping="token-id")
-    key.save(path)
-    path.chmod(0o644)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert WatermarkKey.load(path) == key
+    with warnings.catch_warnings(record=True, action="always") as caught:
+        assert WatermarkKey.load(key_file, allow_open=allow_open) == KEY
+    assert [one.category for one in caught] == [KeyFilePermissionWarning] * warned
 
 
 # --- silence about the secret --------------------------------------------------------------------
@@ -479,37 +384,18 @@ def test_the_search_for_the_secret_would_find_it() -> None:
     assert not tells("secret")
 
 
-@pytest.mark.parametrize("show", [repr, str, "{}".format, lambda key: f"{[key]!r}"])
-def test_a_key_does_not_print_its_secret(show: Any) -> None:
-    text = show(KEY)
+def test_a_key_its_tables_and_a_detector_do_not_print_the_secret() -> None:
+    text = f"{KEY} {[KEY]!r} {KEY.tables!r} {Detector(KEY)!r}"
     assert KEY.key_id in text
     assert not tells(text)
 
 
-def test_the_tables_and_the_detector_do_not_print_the_secret() -> None:
-    assert not tells(f"{KEY.tables!r} {Detector(KEY)!r}")
-
-
-@pytest.mark.parametrize("options", [[], ["--json"]], ids=["table", "json"])
+@pytest.mark.parametrize("options", [["key", "show"], ["key", "show", "--json"]], ids=["table", "json"])
 def test_key_show_shows_the_spec_and_not_the_secret(options: list[str], key_file: Path) -> None:
-    result = CliRunner().invoke(app, ["key", "show", str(key_file), *options])
+    result = CliRunner().invoke(app, [*options, str(key_file)])
     assert result.exit_code == 0
     assert KEY.fingerprint in result.output
     assert KEY.spec.tokenizer_fingerprint in result.output
-    assert not tells(result.output)
-
-
-def test_keygen_does_not_print_the_secret(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["keygen", str(tmp_path / "key.json")])
-    key = WatermarkKey.load(tmp_path / "key.json")
-    assert result.exit_code == 0
-    assert key.fingerprint in result.output
-    assert not tells(result.output, key.secret or b"")
-
-
-def test_key_show_on_a_damaged_file_does_not_quote_the_secret(key_file: Path) -> None:
-    result = CliRunner().invoke(app, ["key", "show", str(rewrite(key_file, secret=SECRET_BASE64[:-1]))])
-    assert result.exit_code == KeyFileFormat.exit_code
     assert not tells(result.output)
 
 
@@ -527,19 +413,7 @@ def test_another_secret_has_another_fingerprint(bits: list[tuple[int, int]]) -> 
     assert replace(KEY, key_id="renamed").fingerprint == KEY.fingerprint
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"modulus": 3},
-        {"rotation": 64},
-        {"table_size": 8193},
-        {"tokenizer": "other"},
-        {"tokenizer_fingerprint": "0" * 16},
-        {"code_length": 16},
-        {"subkeys": 2},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("change", [{"code_length": 16}, {"subkeys": 2}], ids=str)
 def test_another_spec_has_another_fingerprint(change: dict[str, Any]) -> None:
     assert replace(KEY, spec=replace(KEY.spec, **change)).fingerprint != KEY.fingerprint
 
@@ -549,6 +423,9 @@ def test_another_spec_has_another_fingerprint(change: dict[str, Any]) -> None:
 
 def test_another_tokenizer_is_refused_with_both_fingerprints() -> None:
     other = another_tokenizer()
+    stale = replace(KEY, spec=replace(KEY.spec, tokenizer_fingerprint="0123456789abcdef"))
+    with pytest.raises(TokenizerMismatch):
+        Detector(stale).detect("any text")
     named = f"{KEY.spec.tokenizer_fingerprint}.*four words.*{other.fingerprint}"
     for refuses in (
         KEY.check_tokenizer,
@@ -558,12 +435,6 @@ def test_another_tokenizer_is_refused_with_both_fingerprints() -> None:
         with pytest.raises(TokenizerMismatch, match=named):
             refuses(other)
     KEY.check_model(Model(builtin_tokenizer(), 8192))
-
-
-def test_a_detector_refuses_a_tokenizer_that_has_changed_under_its_name() -> None:
-    stale = replace(KEY, spec=replace(KEY.spec, tokenizer_fingerprint="0123456789abcdef"))
-    with pytest.raises(TokenizerMismatch):
-        Detector(stale).detect("any text")
 
 
 def test_a_model_padded_to_another_size_is_refused_with_both_sizes() -> None:
@@ -577,10 +448,3 @@ def test_a_table_that_no_model_of_the_tokenizer_has_is_refused(table_size: int) 
     key = replace(KEY, spec=replace(KEY.spec, table_size=table_size))
     with pytest.raises(VocabularyMismatch, match=f"groups for {table_size} token ids, its tokenizer .* has 8192"):
         Detector(key).detect("any text")
-
-
-@pytest.mark.parametrize(
-    "name", [n for n, e in vars(errors).items() if isinstance(e, type) and issubclass(e, KeyFileError)]
-)
-def test_every_key_error_exits_with_5(name: str) -> None:
-    assert getattr(errors, name).exit_code == 5

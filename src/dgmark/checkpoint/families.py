@@ -218,12 +218,9 @@ def family_of(checkpoint: Checkpoint, name: str | None = None) -> Family:
     path = checkpoint.folder / "config.json"
     converted, model_type = checkpoint.config.get(CONVERTED), checkpoint.config.get("model_type")
     architectures = checkpoint.config.get("architectures") or []
-    for key, value in ((CONVERTED, converted), ("model_type", model_type)):
-        if value is not None and not isinstance(value, str):
-            raise CheckpointFormat(f"{path}: {key} is {value!r}, which is no name; fetch the checkpoint again")
-    if not isinstance(architectures, list) or not all(isinstance(known, str) for known in architectures):
+    if not all(isinstance(name, str) for name in (converted or "", model_type or "", *architectures)):
         raise CheckpointFormat(
-            f"{path}: architectures is {architectures!r}, which is no list of names; fetch the checkpoint again"
+            f"{path}: {CONVERTED}, model_type or architectures is no name; fetch the checkpoint again"
         )
     if converted is not None:
         if converted not in FAMILIES:

@@ -6,12 +6,10 @@ from contextlib import redirect_stdout
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-import numpy as np
 import typer
 
-from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.cli.console import command_errors, needed_extra, stderr
 from dgmark.cli.detect_options import DetectOptions
 from dgmark.cli.option_groups import OptionGroup, option_groups
@@ -19,22 +17,17 @@ from dgmark.cli.options import Ray, address_of
 from dgmark.cli.results import WRITERS
 from dgmark.cli.row_output import report_resumed, report_skipped
 from dgmark.detection.detect_files import Extras, Tally, detect_file, one_key, read_sources, score
-from dgmark.detection.detector import Detector
-from dgmark.detection.result import Detection, Scorer
+from dgmark.detection.result import Scorer
 from dgmark.documents.document import TEXT_COLUMN
 from dgmark.errors import InputError, SettingsError
 from dgmark.report.contents import Report
 from dgmark.report.page import write_report
-from dgmark.report.picture import match_strip, save
 from dgmark.report.signing import SigningKey
 from dgmark.rows.inputs import STDIN
 from dgmark.rows.jsonl import BadRow
 from dgmark.rows.outputs import atomic_write, guard_output
 from dgmark.rows.texts import MAX_CHARS, MAX_CHARS_LIMIT, Item
 from dgmark.rows.workers import MAX_WORKERS
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @command_errors
@@ -64,7 +57,7 @@ def detect(
     if ray is not None:
         tally = _on_cluster(options, scorer, sources, ray, workers, ids=ids, **reading)
     else:
-        for written in (options.plot, options.extract, *(options.report or ())):
+        for written in (options.extract, *(options.report or ())):
             if written != Path(STDIN):
                 guard_output(written, sources)
         if options.out:
@@ -148,28 +141,12 @@ def _show(
     for row in rows:
         if isinstance(row, BadRow):
             continue
-        if options.plot:
-            save(_picture(one_key(scorer), *row), options.plot)
         if options.extract:
             _extract(row[0].content, options.extract)
         for path in options.report or ():
             item, detection = row
             report = Report.of(one_key(scorer), item.row_id, item.content, detection=detection, public=options.public)
             write_report(report, path, signer=signer)
-
-
-def _picture(detector: Detector, item: Item, detection: Detection) -> "Figure":
-    """The matches along one text, with its spans."""
-    tokens = detector.reader.locate(item.content)
-    matched = detector.matched(tokens.ids, tokens.positions, detection)
-    spans = [
-        (int(np.searchsorted(tokens.offsets[:, 0], span.start)), int(np.searchsorted(tokens.offsets[:, 0], span.end)))
-        for span in detection.spans or ()
-    ]
-    title = (
-        f"{well_formed(item.row_id)}: {detection.verdict}, p = {detection.p_value:.2g}, key {detection.key_fingerprint}"
-    )
-    return match_strip(matched, detector.key.spec.modulus, spans=spans, title=title)
 
 
 def _single_text(items: Iterable[Item | BadRow], option: str) -> list[Item | BadRow]:

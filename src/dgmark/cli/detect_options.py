@@ -16,7 +16,6 @@ from dgmark.detection.reader import Ranges
 from dgmark.detection.result import Mode, Phase, Scorer
 from dgmark.errors import SettingsError
 from dgmark.report.page import check_report_path
-from dgmark.report.picture import check_target
 from dgmark.report.signing import SigningKey
 from dgmark.watermark.key import WatermarkKey
 
@@ -67,7 +66,6 @@ class DetectOptions:
         typer.Option("--format", metavar="FORMAT", help="table, json, jsonl or csv."),
     ] = "table"
     out: Annotated[Path | None, typer.Option(help="Write JSON Lines to this file; if it exists, resume it.")] = None
-    plot: Annotated[Path | None, typer.Option(help="Draw the matches of one text to this file (.png, .svg).")] = None
     extract: Annotated[Path | None, typer.Option(help="Write the text that is scored to this file; - is stdout.")] = (
         None
     )
@@ -94,17 +92,15 @@ class DetectOptions:
                 "(the other formats hold all numbers)"
             )
         self._check_files()
-        if self.ranges and (self.show or self.spans or self.plot or self.report):
-            raise SettingsError(
-                "--show, --spans, --plot and --report need the whole text: leave them out, or leave --only out"
-            )
+        if self.ranges and (self.show or self.spans or self.report):
+            raise SettingsError("--show, --spans and --report need the whole text: leave them out, or leave --only out")
         if self.chosen_baseline is not None:
             self._check_baseline(self.chosen_baseline.name)
-        elif self.key is not None and self.steps and (self.spans or self.show or self.only or self.plot):
-            raise SettingsError("--normalise changes the text: leave --spans, --show, --only and --plot out")
+        elif self.key is not None and self.steps and (self.spans or self.show or self.only):
+            raise SettingsError("--normalise changes the text: leave --spans, --show and --only out")
         elif self.keys is not None and (self.mode != "auto" or self._needs_one_key()):
             raise SettingsError(
-                "--keys needs --mode auto and excludes --normalise, --spans, --show, --only, --plot and --report: "
+                "--keys needs --mode auto and excludes --normalise, --spans, --show, --only and --report: "
                 "find the key first, then give it with --key (its p-value alone does not pay for the other keys)"
             )
 
@@ -118,26 +114,24 @@ class DetectOptions:
             raise SettingsError("a report never holds the payload, which is for the key's owner: leave --payload out")
         if self.out and (self.show or self.verbose or self.one_text or self.output not in ("table", "jsonl")):
             raise SettingsError(
-                "--out writes JSON Lines: leave --show, --verbose, --plot, --report, --extract and other formats out"
+                "--out writes JSON Lines: leave --show, --verbose, --report, --extract and other formats out"
             )
-        if self.plot:
-            check_target(self.plot)
 
     def _check_baseline(self, name: str) -> None:
         plain = (self.mode, self.phase, self.max_crop) == ("auto", "any", DEFAULT_MAX_CROP)
         if self.key is None or not plain or self.payload or self._needs_one_key():
             raise SettingsError(
                 f"baseline {name} is looked for in whole texts with one --key: leave --mode, --phase, "
-                "--max-crop, --normalise, --spans, --payload, --show, --only, --plot and --report out"
+                "--max-crop, --normalise, --spans, --payload, --show, --only and --report out"
             )
 
     def _needs_one_key(self) -> bool:
-        return bool(self.show or self.spans or self.only or self.steps or self.plot or self.report)
+        return bool(self.show or self.spans or self.only or self.steps or self.report)
 
     @property
     def one_text(self) -> str | None:
         """The first given option that takes a single text; None if none is given."""
-        given = {"--plot": self.plot, "--report": self.report, "--extract": self.extract}
+        given = {"--report": self.report, "--extract": self.extract}
         return next((name for name, value in given.items() if value), None)
 
     @property

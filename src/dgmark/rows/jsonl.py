@@ -7,11 +7,11 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from io import BufferedIOBase
 from typing import Any
 
 from dgmark.errors import DgmarkError, InputError
-from dgmark.rows.inputs import MAX_LINE_BYTES, STDIN, Bytes, bounded_lines, open_input, skip_line
+from dgmark.rows.inputs import MAX_LINE_BYTES, STDIN, bounded_lines, open_input
 
 Row = dict[str, Any]
 # the field of a row that holds the hash of the text that it was made from
@@ -85,10 +85,12 @@ def read_rows(path: str, max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[Row |
         yield from parse_rows(bounded_lines(file, max_line_bytes), "stdin" if path == STDIN else path)
 
 
-def rows_or_text(file: Bytes, source: str, largest_text: int, max_line_bytes: int) -> Iterator[Row | BadRow] | bytes:
+def rows_or_text(
+    file: BufferedIOBase, source: str, largest_text: int, max_line_bytes: int
+) -> Iterator[Row | BadRow] | bytes:
     """The rows of a stream of JSON Lines, or else its content as one text.
 
-    The first line that is not blank decides. Rows are read as they come.
+    The first line decides. Rows are read as they come.
 
     Args:
         file: the stream.
@@ -96,20 +98,10 @@ def rows_or_text(file: Bytes, source: str, largest_text: int, max_line_bytes: in
         largest_text: bytes of the largest text; of a larger one, one byte more is returned.
         max_line_bytes: bytes of the longest line of JSON Lines.
     """
-    head: list[bytes | None] = []
-    read = 0
-    while read <= max_line_bytes and (line := file.readline(max_line_bytes + 1 - read)):
-        head.append(line)
-        read += len(line)
-        if line.strip():
-            break
-    first = head[-1] if head else b""
-    if first and read > max_line_bytes and first.lstrip().startswith(b"{"):  # a row, not a text
-        skip_line(file, first)
-        head[-1] = None
-    elif not first or not _is_object(first):
-        return b"".join(part for part in head if part)[: largest_text + 1] + file.read(max(0, largest_text + 1 - read))
-    return parse_rows(chain(head, bounded_lines(file, max_line_bytes)), source)
+    first = file.readline(max_line_bytes + 1)
+    if _is_object(first) or (len(first) > max_line_bytes and first.startswith(b"{")):
+        return parse_rows(bounded_lines(file, max_line_bytes, first), source)
+    return first[: largest_text + 1] + file.read(max(0, largest_text + 1 - len(first)))
 
 
 def _is_object(line: bytes) -> bool:

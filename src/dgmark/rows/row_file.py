@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
 from dgmark.errors import InputError, ResumeMismatch
@@ -62,7 +61,6 @@ class RowFile:
         except BaseException:
             self._file.close()
             raise
-        self._cut = False
 
     @cached_property
     def done(self) -> dict[str, Row]:
@@ -87,31 +85,20 @@ class RowFile:
                 whole row, and can be resumed.
         """
         content = "".join(to_line({"id": row["id"], **self.mark, **row}) + "\n" for row in rows).encode()
+        descriptor, left = self._file.fileno(), memoryview(content)
         try:
-            if not self._cut:
-                os.ftruncate(self._file.fileno(), self._keep)
-                self._cut = True
-            self._write(content)
+            os.ftruncate(descriptor, self._keep)
+            while left:
+                left = left[os.write(descriptor, left) :]
+            os.fsync(descriptor)
         except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(descriptor, self._keep)
             raise InputError(
                 f"{self.path} cannot be written any further: {error.strerror}; the rows before are kept: make room, "
                 "and run the same command again"
             ) from error
-
-    def _write(self, content: bytes) -> None:
-        """Append bytes, or as many whole rows of them as there is room for."""
-        descriptor, before, left = self._file.fileno(), self._size(), memoryview(content)
-        try:
-            while left:
-                left = left[os.write(descriptor, left) :]
-            os.fsync(descriptor)
-        except OSError:
-            with suppress(OSError):
-                os.ftruncate(descriptor, before + content.rfind(b"\n", 0, len(content) - len(left)) + 1)
-            raise
-
-    def _size(self) -> int:
-        return os.fstat(self._file.fileno()).st_size
+        self._keep += len(content)
 
     @contextmanager
     def _lines(self) -> Iterator[IO[bytes]]:
@@ -145,11 +132,9 @@ class RowFile:
             row = json.loads(line)
         except (ValueError, RecursionError):
             raise _foreign(self.path) from None
-        if not isinstance(row, dict) or not isinstance(row.get("id"), str):
+        if not isinstance(row, dict):
             raise _foreign(self.path)
         shared = self.mark if "error" in row else must_agree
-        if not shared.keys() & row.keys():
-            raise _foreign(self.path)
         different = [name for name, value in shared.items() if row.get(name) != value]
         if different:
             raise ResumeMismatch(
@@ -158,17 +143,11 @@ class RowFile:
             )
         return row
 
-    def close(self) -> None:
-        """Close the file, so that others may write it."""
-        self._file.close()
-
     def __enter__(self) -> "RowFile":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
 
 
 def _opened(path: Path) -> IO[bytes]:

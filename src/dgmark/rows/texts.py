@@ -8,6 +8,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from io import BufferedIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -15,19 +16,16 @@ from dgmark.documents.document import TEXT_COLUMN, Document, read_opened
 from dgmark.documents.kinds import SUFFIXES, TABLES
 from dgmark.documents.reading import Limits
 from dgmark.errors import InputError, MissingExtra, NoTexts, install_hint
-from dgmark.rows.inputs import STDIN, Bytes, open_input
+from dgmark.rows.inputs import STDIN, open_input
 from dgmark.rows.jsonl import BadRow, Row, read_rows, rows_or_text
 
 if TYPE_CHECKING:
     from pyarrow import NativeFile
-    from pyarrow.parquet import RowGroupMetaData
 
 TEXT_SUFFIXES = (*SUFFIXES, ".jsonl", ".parquet")
 # characters of a text: more than the Bible has
 MAX_CHARS, MAX_CHARS_LIMIT = 5_000_000, 2**30
 _PARQUET_BATCH = 256
-# a row group that unpacks to more than this, and to more than this many times its size in the file, is a bomb
-_LARGE_GROUP, _DENSE_GROUP = 2**28, 100
 _EMPTY = "the text is empty"
 
 
@@ -82,8 +80,6 @@ def read_texts(
         for row in read_rows(source, max_line_bytes(max_chars)):
             yield item_of(row, prefer_ids, text_column, max_chars)
     elif suffix == ".parquet":
-        with open_input(source, "a Parquet file"):
-            pass  # no device, and no pipe that blocks
         for row in parquet_rows(source, source, text_column):
             yield item_of(row, prefer_ids, text_column, max_chars)
     elif source == STDIN:
@@ -107,7 +103,7 @@ def _documents_of(folder: str, on_skip: Callable[[str], object] | None) -> list[
 
 
 def _from_stdin(prefer_ids: bool, text_column: str, max_chars: int) -> Iterator[Item | BadRow]:
-    """Read rows as they arrive, or one whole document. The first line that is not blank decides which."""
+    """Read rows as they arrive, or one whole document. The first line decides which."""
     limits = _limits(max_chars)
     with open_input(STDIN, "a document") as file:
         found = rows_or_text(file, "stdin", limits.file_bytes, max_line_bytes(max_chars))
@@ -120,7 +116,7 @@ def _from_stdin(prefer_ids: bool, text_column: str, max_chars: int) -> Iterator[
     yield from _items_of("stdin", document, max_chars)
 
 
-def _read_document(file: Bytes, name: str, text_column: str, max_chars: int) -> Document:
+def _read_document(file: BufferedIOBase, name: str, text_column: str, max_chars: int) -> Document:
     """Read an open document; what comes out of a pipe is copied first, up to the limit of a file's size."""
     limits = _limits(max_chars)
     on_disk = cast(BinaryIO, file)
@@ -162,10 +158,8 @@ def max_line_bytes(max_chars: int) -> int:
     return 12 * max_chars + 2**24
 
 
-def parquet_rows(opened: "str | NativeFile", path: str, text_column: str = TEXT_COLUMN) -> Iterator[Row | BadRow]:
+def parquet_rows(opened: "str | NativeFile", path: str, text_column: str = TEXT_COLUMN) -> Iterator[Row]:
     """Read the ids, texts and token_ids of a Parquet file, row by row; a batch is in memory at a time.
-
-    A row group that would unpack to far more than it holds in the file is one bad row.
 
     Args:
         opened: the file, or its path.
@@ -182,56 +176,19 @@ def parquet_rows(opened: "str | NativeFile", path: str, text_column: str = TEXT_
         import pyarrow.parquet as parquet
     except ModuleNotFoundError as error:
         raise MissingExtra(f"Parquet files need pyarrow: {install_hint('parquet')}") from error
+    number = 0
     try:
-        metadata = parquet.read_metadata(opened)
-        shared = [name for name in (text_column,) if name in metadata.schema.names]
-        # a text that many rows share is unpacked once
-        file = parquet.ParquetFile(opened, read_dictionary=shared, metadata=metadata)
-    except (OSError, arrow.ArrowException) as error:
-        raise NoTexts(f"{path} cannot be read as Parquet: {error}") from error
-    with file:
-        columns = [name for name in ("id", text_column, "token_ids") if name in file.schema_arrow.names]
-        if not {text_column, "token_ids"} & set(columns):
-            hint = ": give --text-column NAME" if text_column == TEXT_COLUMN else ""
-            raise NoTexts(f'{path} has neither a column "{text_column}" nor a column "token_ids"{hint}')
-        number = 0
-        for place in range(file.num_row_groups):
-            group = file.metadata.row_group(place)
-            if bomb := _bomb(group, columns):
-                yield BadRow(f"{path}:{number + 1}", bomb)
-                number += group.num_rows
-                continue
-            batches = file.iter_batches(batch_size=_PARQUET_BATCH, row_groups=[place], columns=columns)
-            while True:
-                try:
-                    batch = next(batches, None)
-                except (OSError, arrow.ArrowException) as error:
-                    raise NoTexts(f"{path} cannot be read as Parquet after row {number}: {error}") from error
-                if batch is None:
-                    break
-                for at in range(len(batch)):
+        with parquet.ParquetFile(opened) as file:
+            columns = [name for name in ("id", text_column, "token_ids") if name in file.schema_arrow.names]
+            if not {text_column, "token_ids"} & set(columns):
+                hint = ": give --text-column NAME" if text_column == TEXT_COLUMN else ""
+                raise NoTexts(f'{path} has neither a column "{text_column}" nor a column "token_ids"{hint}')
+            for batch in file.iter_batches(batch_size=_PARQUET_BATCH, columns=columns):
+                for row in batch.to_pylist():
                     number += 1
-                    name = f"{path}:{number}"
-                    try:
-                        (row,) = batch.slice(at, 1).to_pylist()
-                    except (ValueError, OverflowError) as error:  # bytes that are not text; includes Arrow's errors
-                        yield BadRow(name, f"not readable: {error}")
-                        continue
-                    yield {**row, "id": str(row["id"]) if row.get("id") is not None else name}
-
-
-def _bomb(group: "RowGroupMetaData", columns: list[str]) -> str | None:
-    """What is wrong with a row group that is far larger in memory than in the file; None for any other."""
-    for number in range(group.num_columns):
-        column = group.column(number)
-        if column.path_in_schema.partition(".")[0] in columns:
-            unpacked = max(column.total_uncompressed_size, 8 * column.num_values)
-            if unpacked > max(_LARGE_GROUP, _DENSE_GROUP * column.total_compressed_size):
-                return (
-                    f"this and the next {group.num_rows - 1} rows unpack from {column.total_compressed_size} bytes to "
-                    f"{unpacked}, which no text does: they are not read"
-                )
-    return None
+                    yield {**row, "id": str(row["id"]) if row.get("id") is not None else f"{path}:{number}"}
+    except (OSError, ValueError, arrow.ArrowException) as error:
+        raise NoTexts(f"{path} cannot be read as Parquet after row {number}: {error}") from error
 
 
 def _text(name: str, text: str, max_chars: int, kind: str | None = None, notes: tuple[str, ...] = ()) -> Item | BadRow:

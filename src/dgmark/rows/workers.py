@@ -40,33 +40,19 @@ def check_workers(workers: int) -> None:
         raise SettingsError(f"workers {workers!r} is not a whole number from 1 to {MAX_WORKERS}")
 
 
-def processors(system: Path = Path("/")) -> int:
-    """How many processors this process may use: those of the machine, less what its affinity and its container's quota
-    (`cpu.max` of cgroup v2, in its own group and those above) leave out; a part of a processor counts as one.
+def processors(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """How many processors this process may use: those of the machine, less what its affinity and the quota of its
+    container leave out; a part of a processor counts as one.
 
     Args:
-        system: the folder that holds `proc` and `sys`.
+        quota: the quota of cgroup v2 as a container sees it (https://docs.kernel.org/admin-guide/cgroup-v2.html).
     """
     # Linux alone has affinities
     most = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min([most, *_quotas(system)]))
-
-
-def _quotas(system: Path) -> Iterator[int]:
-    """The limits of the control groups that this process is in, rounded up.
-
-    Source: https://docs.kernel.org/admin-guide/cgroup-v2.html, "cpu.max" and "/proc/$PID/cgroup".
-    """
-    root = system / "sys/fs/cgroup"
-    with suppress(OSError, ValueError, StopIteration):
-        lines = (system / "proc/self/cgroup").read_text().splitlines()
-        group = next(root / line.removeprefix("0::/") for line in lines if line.startswith("0::/"))
-        for folder in (group, *group.parents):
-            with suppress(OSError, ValueError):  # the root has no such file; "max" is no limit
-                allowed, period = map(int, (folder / "cpu.max").read_text().split())
-                yield -(-allowed // period)
-            if folder == root:
-                return
+    with suppress(OSError, ValueError):  # outside of a container there is no such file; "max" is no limit
+        allowed, period = map(int, quota.read_text().split())
+        most = min(most, -(-allowed // period))
+    return max(1, most)
 
 
 def map_in_order(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 from jaxtyping import Bool, Int, UInt8
@@ -63,12 +63,12 @@ class WatermarkSpec:
             raise SettingsError(f"modulus {self.modulus} is not in 2..16")
         if not 0 <= self.rotation <= _LARGEST:
             raise SettingsError(f"rotation {self.rotation} is not in 0..{_LARGEST}; 0 turns it off")
-        if not isinstance(self.grouping, str) or self.grouping not in ("keyed", "token-id"):
+        if self.grouping not in get_args(Grouping):
             raise SettingsError(f"grouping {self.grouping!r} is not one of: keyed, token-id")
-        if self.grouping == "token-id" and self.rotation:
-            raise SettingsError("grouping token-id has no key, so its groups cannot rotate; use rotation 0")
-        if self.grouping == "token-id" and self.code_length:
-            raise SettingsError("grouping token-id has no key to draw a position code from; use code length 0")
+        if self.grouping == "token-id" and (self.rotation or self.code_length or self.subkeys > 1):
+            raise SettingsError(
+                "grouping token-id has no key to draw from: use rotation 0, code length 0 and subkeys 1"
+            )
         if not 0 <= self.code_length <= MAX_CODE_LENGTH or self.code_length % self.modulus:
             raise SettingsError(
                 f"code length {self.code_length} is not a multiple of modulus {self.modulus} up to {MAX_CODE_LENGTH}; "
@@ -80,8 +80,6 @@ class WatermarkSpec:
             raise SettingsError(
                 f"subkeys {self.subkeys} is not a power of two from 1 to {MAX_SUBKEYS}; 1 marks all texts alike"
             )
-        if self.grouping == "token-id" and self.subkeys > 1:
-            raise SettingsError("grouping token-id has no key to draw sub-keys from; use subkeys 1")
 
     def to_fields(self) -> dict[str, Any]:
         """The spec as the fields of key files and of `dgmark key show`, where the grouping is called "scheme"."""
@@ -99,8 +97,6 @@ class WatermarkSpec:
         Raises:
             SettingsError: the secret is missing, superfluous, or of the wrong length.
         """
-        if secret is not None and not isinstance(secret, bytes):
-            raise SettingsError(f"the secret is bytes, not a {type(secret).__name__}")
         if (secret is None) != (self.grouping == "token-id"):
             raise SettingsError("grouping keyed needs a secret, and token-id takes none")
         if secret is not None and len(secret) != SECRET_BYTES:
@@ -180,18 +176,10 @@ class ArrayCache:
         self._max_bytes = max_bytes
         self._arrays: OrderedDict[Hashable, UInt8[np.ndarray, ...]] = OrderedDict()
 
-    @property
-    def nbytes(self) -> int:
-        """The size of all arrays."""
-        return sum(array.nbytes for array in self._arrays.values())
-
-    def __contains__(self, name: Hashable) -> bool:
-        return name in self._arrays
-
     def get(self, name: Hashable, size: int, make: Callable[[], UInt8[np.ndarray, "..."]]) -> UInt8[np.ndarray, "..."]:
         """The array of this name; one that is not kept is made, and takes `size` bytes."""
         if name not in self._arrays:
-            while self._arrays and self.nbytes + size > self._max_bytes:
+            while self._arrays and sum(array.nbytes for array in self._arrays.values()) + size > self._max_bytes:
                 self._arrays.popitem(last=False)
             self._arrays[name] = make()
             self._arrays[name].flags.writeable = False
@@ -220,12 +208,7 @@ class GroupTables:
 
     @cached_property
     def code(self) -> UInt8[np.ndarray, " period"]:
-        """The wanted residues of one period, read-only."""
-        code = self._code()
-        code.flags.writeable = False
-        return code
-
-    def _code(self) -> UInt8[np.ndarray, " period"]:
+        """The wanted residues of one period."""
         if self.spec.code_length:
             return position_code(self.secret, self.spec.modulus, self.spec.code_length)
         return np.arange(self.spec.modulus, dtype=np.uint8)

@@ -17,7 +17,7 @@ from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.errors import KeyFileFormat, SettingsError, TokenizerMismatch, VocabularyMismatch, as_path
 from dgmark.watermark.groups import DEFAULT_CODE, SECRET_BYTES, Grouping, GroupTables, WatermarkSpec
 from dgmark.watermark.key_file import read_key_file, write_key_file
-from dgmark.watermark.subkeys import Subkeys, prf_of
+from dgmark.watermark.subkeys import Subkeys, SubkeyTables, prf_of
 
 # ids of a padded vocabulary beside twice the tokenizer's own; a table beyond that costs memory and serves no model
 MAX_PADDING = 65_536
@@ -30,12 +30,10 @@ class ModelLike(Protocol):
     @property
     def tokenizer(self) -> Tokenizer:
         """Its tokenizer."""
-        ...
 
     @property
     def vocab_size(self) -> int:
         """Its padded vocabulary."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -52,8 +50,6 @@ class WatermarkKey:
     number: int | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.spec, WatermarkSpec):
-            raise SettingsError(f"the spec of a key is a WatermarkSpec, not a {type(self.spec).__name__}")
         self.spec.check_secret(self.secret)
         if self.number is not None:
             self.subkeys.check(self.number)
@@ -91,6 +87,9 @@ class WatermarkKey:
             tokenizer, table_size = model.tokenizer, model.vocab_size
         else:
             raise SettingsError(f"a model is a name, a folder or a loaded model, not a {type(model).__name__}")
+        if code_length is None:
+            plain = (modulus, rotation, grouping, subkeys) == (2, 0, "keyed", 1)
+            code_length = DEFAULT_CODE if plain else 0
         spec = WatermarkSpec(
             modulus=modulus,
             rotation=rotation,
@@ -98,12 +97,9 @@ class WatermarkKey:
             table_size=table_size,
             tokenizer=tokenizer.name,
             tokenizer_fingerprint=tokenizer.fingerprint,
-            code_length=0 if code_length is None else code_length,
+            code_length=code_length,
             subkeys=subkeys,
         )
-        plain = (spec.modulus, spec.rotation, spec.grouping, spec.subkeys) == (2, 0, "keyed", 1)
-        if code_length is None and plain:
-            spec = replace(spec, code_length=DEFAULT_CODE)
         secret = secrets.token_bytes(SECRET_BYTES) if grouping == "keyed" else None
         key = cls(spec=spec, key_id=secrets.token_hex(8), secret=secret)
         key.check_tokenizer(tokenizer)
@@ -135,7 +131,7 @@ class WatermarkKey:
                 f"key {self.fingerprint} has {self.spec.subkeys} sub-keys, and each text is marked with one of them: "
                 "take one with key.subkey(n)"
             )
-        return self.subkeys.tables(self.number)
+        return SubkeyTables(self.spec, self.secret or b"", subkeys=self.subkeys, number=self.number)
 
     @cached_property
     def subkeys(self) -> Subkeys:
@@ -249,11 +245,8 @@ class WatermarkKey:
 def subkey_of(key: WatermarkKey, request_id: str) -> int:
     """The number of the sub-key that belongs to a request's id, for engines that return nothing but the id.
 
-    The same id has the same sub-key for ever. Without the key, the numbers cannot be told from random ones.
-
-    Args:
-        key: a key with sub-keys.
-        request_id: any text; give each request another one.
+    The same id has the same sub-key for ever. Without the key, the numbers cannot be told from random ones. Give each
+    request another id.
 
     Raises:
         SettingsError: the key has no sub-keys, or the id is no text.
@@ -265,17 +258,11 @@ def subkey_of(key: WatermarkKey, request_id: str) -> int:
 def check_key(key: object, *, or_none: bool = False) -> None:
     """Refuse what is not a key, such as a path or a list of keys. The message does not quote it: it may be a secret.
 
-    Args:
-        key: what the caller gave.
-        or_none: whether None is accepted, for text without a mark.
-
     Raises:
-        SettingsError: `key` is not a `WatermarkKey`.
+        SettingsError: `key` is not a `WatermarkKey`, and not None if `or_none` is set, for text without a mark.
     """
     if isinstance(key, WatermarkKey) or (or_none and key is None):
         return
-    unmarked = ", or None for text without a mark" if or_none else ""
     raise SettingsError(
-        f"a key is a WatermarkKey{unmarked}, not a {type(key).__name__}: read a key file with "
-        "WatermarkKey.load('key.json')"
+        f"a key is a WatermarkKey, not a {type(key).__name__}: read a key file with WatermarkKey.load('key.json')"
     )

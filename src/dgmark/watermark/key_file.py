@@ -50,10 +50,7 @@ def read_key_file(path: Path, *, allow_open: bool = False) -> tuple[WatermarkSpe
         KeyFileError: every user of the machine can read it, and `allow_open` is false.
         KeyFileFormat: it is not a key file, is damaged, or has another version.
     """
-    text, mode = _read_bounded(path, "dgmark keygen")
-    content, spec, secret = _parse(text, path)
-    if secret is not None:
-        _check_mode(mode, path, allow_open)
+    content, spec, secret = _parse(read_private(path, "dgmark keygen", allow_open=allow_open), path)
     return spec, content.key_id, secret, content.fingerprint
 
 
@@ -70,32 +67,19 @@ def read_private(path: Path, maker: str, *, allow_open: bool = False) -> bytes:
         KeyFileError: every user of the machine can read it, and `allow_open` is false.
         KeyFileFormat: it is too large for a key file.
     """
-    text, mode = _read_bounded(path, maker)
-    _check_mode(mode, path, allow_open)
-    return text
-
-
-def _read_bounded(path: Path, maker: str) -> tuple[bytes, int]:
     try:
         with open_file(path) as file:
             text, mode = file.read(MAX_FILE_BYTES + 1), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
     except OSError as error:
         raise KeyFileNotFound(
-            f"the key file {path} cannot be read ({error.strerror}); {_advice(path, maker, error)}"
+            f"the key file {path} cannot be read ({error.strerror}): make one with `{maker} FILE`"
         ) from error
     if len(text) > MAX_FILE_BYTES:
         raise KeyFileFormat(
             f"{path} has more than {MAX_FILE_BYTES} bytes, so it is not a key file: give the right file"
         )
-    return text, mode
-
-
-def _advice(path: Path, maker: str, error: OSError) -> str:
-    if isinstance(error, FileNotFoundError):
-        return f"make one with `{maker} {path}`"
-    if os.path.isdir(path):
-        return "give one of the key files in it (`dgmark detect --keys` and load_keys take the folder)"
-    return f"give the file that `{maker}` wrote"
+    _check_mode(mode, path, allow_open)
+    return text
 
 
 class _Content(BaseModel):
@@ -121,7 +105,7 @@ class _Content(BaseModel):
 
 def _parse(text: bytes, path: Path) -> tuple[_Content, WatermarkSpec, bytes | None]:
     try:
-        fields = json.loads(text, object_pairs_hook=_without_duplicates)
+        fields = json.loads(text)
         _check_version(fields, path)
         content = _Content.model_validate(fields)
         secret = None if content.secret is None else base64.b64decode(content.secret, validate=True)
@@ -133,38 +117,22 @@ def _parse(text: bytes, path: Path) -> tuple[_Content, WatermarkSpec, bytes | No
         return content, spec, secret
     except ValidationError as error:
         # names of fields only: their values may hold the secret
-        places = ", ".join(sorted({".".join(map(str, e["loc"])) for e in error.errors()} - {""}))
-        what = f"fields invalid or missing: {places}" if places else "it is not a JSON object with a key's fields"
-        problem = f"{path} is not a key file: {what}; give the file that `dgmark keygen` wrote"
-    except json.JSONDecodeError as error:
-        where = f"it is not JSON from line {error.lineno} on"
-        problem = f"{path} is not a key file: {where}; give the file that `dgmark keygen` wrote"
-    except UnicodeDecodeError:
-        problem = f"{path} is not a key file: it is not text; give the file that `dgmark keygen` wrote"
-    except RecursionError:
-        problem = f"{path} is not a key file: its JSON is nested too deeply"
+        places = ", ".join(sorted({".".join(map(str, e["loc"])) for e in error.errors()}))
+        problem = f"fields invalid or missing: {places or 'all'}"
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+        problem = "it is not JSON"
     except (SettingsError, ValueError) as error:
-        problem = f"the key file {path} is damaged: {error}"
-    raise KeyFileFormat(problem)  # out here, so that it carries no exception that holds the secret
+        problem = f"it is damaged: {error}"
+    # out here, so that it carries no exception that holds the secret
+    raise KeyFileFormat(f"{path} is not a key file: {problem}; give the file that `dgmark keygen` wrote")
 
 
 def _check_version(fields: object, path: Path) -> None:
-    if not isinstance(fields, dict) or fields.get("format") != "dgmark-key":
-        return
-    version = fields.get("version")
-    if type(version) is not int or version != KEY_FILE_VERSION:  # True and 1.0 equal 1
+    if isinstance(fields, dict) and fields.get("format") == "dgmark-key" and fields.get("version") != KEY_FILE_VERSION:
         raise KeyFileFormat(
-            f"{path} is a key file of version {version!r}, and this dgmark reads version {KEY_FILE_VERSION}: "
-            "use the dgmark that wrote it"
+            f"{path} is a key file of version {fields.get('version')!r}, and this dgmark reads version "
+            f"{KEY_FILE_VERSION}: use the dgmark that wrote it"
         )
-
-
-def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """The object of these fields; of a duplicate field nobody can say which one holds."""
-    names = [name for name, _ in pairs]
-    if len(set(names)) < len(names):
-        raise ValueError("it has a duplicate field")
-    return dict(pairs)
 
 
 def _check_mode(mode: int, path: Path, allow_open: bool) -> None:
@@ -205,11 +173,8 @@ def write_private(path: Path, content: str) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-    except OSError as error:
+    except BaseException as error:
         path.unlink()
-        raise KeyFileNotFound(
-            f"the key file {path} could not be written ({error.strerror}); nothing was left behind"
-        ) from error
-    except BaseException:
-        path.unlink()
+        if isinstance(error, OSError):
+            raise KeyFileNotFound(f"the key file {path} could not be written ({error.strerror})") from error
         raise

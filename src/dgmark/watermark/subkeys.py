@@ -22,7 +22,6 @@ SUBKEY_PRF: Final = "shake256-token-v2"
 # sub-keys of one stretch of the stream
 AT_ONCE = 4096
 _CODE_DRAWS = 8
-_WORDS = 2**16
 # tokens squeezed, and codes drawn, at a time: this bounds what is in memory beside the result
 _TOKENS_AT_ONCE = 1024
 _CODES_AT_ONCE = 4096
@@ -73,43 +72,33 @@ class Subkeys:
         check_ids(ids, self.spec.table_size)
         count = min(AT_ONCE, self.spec.subkeys)
         for first in range(0, self.spec.subkeys, AT_ONCE):
-            yield first, self._stream(segment, first // AT_ONCE).groups(ids, count)
+            yield first, self._groups(ids, segment, first // AT_ONCE, count)
 
     def column(self, subkey: int, segment: int = 0) -> UInt8[np.ndarray, " vocab"]:
-        """The group of each token id under one sub-key, read-only.
-
-        Raises:
-            SettingsError: there is no such sub-key.
-        """
-        self.check(subkey)
+        """The group of each token id under one sub-key, read-only."""
         return self._columns.get((subkey, segment), self.spec.table_size, lambda: self._made(subkey, segment))
 
     def _made(self, subkey: int, segment: int) -> UInt8[np.ndarray, " vocab"]:
         """A column that is not in memory, from the squeezes of its stretch if these fit into memory."""
-        stretch, place = divmod(subkey, AT_ONCE)
-        stream, ids = self._stream(segment, stretch), np.arange(self.spec.table_size)
+        ids, stretch = np.arange(self.spec.table_size), subkey // AT_ONCE
         size = -(-min(AT_ONCE, self.spec.subkeys) * _bits(self.spec.modulus) // 8)
         if not size or size * len(ids) > _MATRIX_BYTES:
-            return stream.column(ids, place)
-        matrix = self._matrices.get((segment, stretch), size * len(ids), lambda: stream.squeezes(ids, size))
-        return _taken(matrix, self.spec.modulus, place)
+            return self._column(ids, segment, subkey)
+        matrix = self._matrices.get(
+            (segment, stretch), size * len(ids), lambda: self._squeezes(ids, segment, stretch, size)
+        )
+        return _taken(matrix, self.spec.modulus, subkey % AT_ONCE)
 
     def groups(self, ids: Int[np.ndarray, " n"], subkey: int, segment: int = 0) -> UInt8[np.ndarray, " n"]:
         """The groups of a text's tokens under one sub-key; only their distinct ids are squeezed."""
-        if (subkey, segment) in self._columns:
-            known: UInt8[np.ndarray, " n"] = self.column(subkey, segment)[ids]
-            return known
-        stretch, number = divmod(subkey, AT_ONCE)
         distinct, place = np.unique(ids, return_inverse=True)
-        groups: UInt8[np.ndarray, " n"] = self._stream(segment, stretch).column(distinct, number)[place]
+        groups: UInt8[np.ndarray, " n"] = self._column(distinct, segment, subkey)[place]
         return groups
 
     @cached_property
     def codes(self) -> UInt8[np.ndarray, "subkeys period"]:
-        """The position code of each sub-key: the wanted residues of one period, read-only."""
-        codes = self.codes_of(np.arange(self.spec.subkeys))
-        codes.flags.writeable = False
-        return codes
+        """The position code of each sub-key: the wanted residues of one period."""
+        return self.codes_of(np.arange(self.spec.subkeys))
 
     def codes_of(self, numbers: Int[np.ndarray, " n"]) -> UInt8[np.ndarray, "n period"]:
         """The position codes of some sub-keys.
@@ -125,15 +114,6 @@ class Subkeys:
             codes[start : start + len(some)] = least_like_itself(self._code_draws(some))
         return codes
 
-    def tables(self, subkey: int) -> "SubkeyTables":
-        """The group tables and the position code of one sub-key.
-
-        Raises:
-            SettingsError: there is no such sub-key.
-        """
-        self.check(subkey)
-        return SubkeyTables(self.spec, self.secret, subkeys=self, number=subkey)
-
     def of_request(self, request_id: str) -> int:
         """The sub-key that belongs to a request's id: a number that nobody can tell from random without the key.
 
@@ -142,7 +122,7 @@ class Subkeys:
         """
         if not isinstance(request_id, str):
             raise SettingsError(f"a request id is a text, not a {type(request_id).__name__}")
-        message = domain("request", SUBKEY_PRF) + request_id.encode("utf-8", "surrogatepass") + self.secret
+        message = _domain("request") + request_id.encode("utf-8", "surrogatepass") + self.secret
         return int.from_bytes(hashlib.shake_256(message).digest(8), "little") % self.spec.subkeys
 
     def check(self, subkey: int) -> None:
@@ -154,13 +134,58 @@ class Subkeys:
         if not 0 <= whole("sub-key", subkey) < self.spec.subkeys:
             raise SettingsError(f"sub-key {subkey} is not in 0..{self.spec.subkeys - 1}, the sub-keys of this key")
 
-    def _stream(self, segment: int, stretch: int) -> "_Stream":
-        return _Stream(self.secret, self.spec.modulus, segment, stretch)
+    def _groups(
+        self, ids: Int[np.ndarray, " n"], segment: int, stretch: int, count: int
+    ) -> UInt8[np.ndarray, "n count"]:
+        """The groups of tokens under the first `count` sub-keys of a stretch."""
+        bits, modulus = _bits(self.spec.modulus), self.spec.modulus
+        if bits:
+            squeezed = self._squeezes(ids, segment, stretch, -(-count * bits // 8))
+            groups = np.unpackbits(squeezed, axis=1, count=count * bits, bitorder="little")
+            weights = (1 << np.arange(bits)).astype(np.uint8)
+            return groups.reshape(len(ids), count, bits) @ weights if bits > 1 else groups
+        groups = np.empty((len(ids), count), dtype=np.uint8)
+        for start in range(0, len(ids), _TOKENS_AT_ONCE):
+            some = ids[start : start + _TOKENS_AT_ONCE]
+            words = self._squeezes(some, segment, stretch, 2 * count).view("<u2")
+            for row in np.flatnonzero((words >= _limit(modulus)).any(axis=1)).tolist():
+                words[row] = self._accepted(some[[row]], segment, stretch, words[row])
+            groups[start : start + len(some)] = words % modulus
+        return groups
+
+    def _column(self, ids: Int[np.ndarray, " n"], segment: int, subkey: int) -> UInt8[np.ndarray, " n"]:
+        """The groups of tokens under one sub-key."""
+        stretch, place = divmod(subkey, AT_ONCE)
+        column = np.empty(len(ids), dtype=np.uint8)
+        for start in range(0, len(ids), _TOKENS_AT_ONCE):
+            some = slice(start, start + _TOKENS_AT_ONCE)
+            column[some] = self._groups(ids[some], segment, stretch, place + 1)[:, place]
+        return column
+
+    def _accepted(
+        self, token: Int[np.ndarray, " one"], segment: int, stretch: int, words: UInt16[np.ndarray, " count"]
+    ) -> UInt16[np.ndarray, " count"]:
+        """The words of a token; those that would favour some groups are replaced by words behind the stretch."""
+        limit, more = _limit(self.spec.modulus), 64
+        rejected, behind = np.flatnonzero(words >= limit), words[:0]
+        while len(behind) < len(rejected):
+            further = self._squeezes(token, segment, stretch, 2 * (AT_ONCE + more)).view("<u2")[0, AT_ONCE:]
+            behind, more = further[further < limit], 2 * more
+        replaced = words.copy()
+        replaced[rejected] = behind[: len(rejected)]
+        return replaced
+
+    def _squeezes(
+        self, ids: Int[np.ndarray, " n"], segment: int, stretch: int, size: int
+    ) -> UInt8[np.ndarray, "n size"]:
+        """The first `size` bytes of each token's squeeze."""
+        place = bytes([self.spec.modulus]) + segment.to_bytes(8, "little") + stretch.to_bytes(4, "little")
+        return _squeezes(_domain("groups") + place, ids, self.secret, size)
 
     def _code_draws(self, numbers: Int[np.ndarray, " n"]) -> UInt8[np.ndarray, "n draws period"]:
         modulus, length = self.spec.modulus, self.spec.code_length
-        head = domain("code", SUBKEY_PRF) + bytes([modulus, length])
-        words = squeezes(head, numbers, self.secret, 8 * _CODE_DRAWS * length).view("<u8")
+        head = _domain("code") + bytes([modulus, length])
+        words = _squeezes(head, numbers, self.secret, 8 * _CODE_DRAWS * length).view("<u8")
         order = np.argsort(words.reshape(len(numbers), _CODE_DRAWS, length), axis=-1, kind="stable")
         draws = np.empty(order.shape, dtype=np.uint8)
         np.put_along_axis(draws, order, (np.arange(length) % modulus).astype(np.uint8)[None, None], axis=-1)
@@ -178,7 +203,9 @@ class SubkeyTables(GroupTables):
         """Group of each token id in `segment`, read-only."""
         return self.subkeys.column(self.number, segment)
 
-    def _code(self) -> UInt8[np.ndarray, " period"]:
+    @cached_property
+    def code(self) -> UInt8[np.ndarray, " period"]:
+        """The wanted residues of one period."""
         code: UInt8[np.ndarray, " period"] = self.subkeys.codes_of(np.array([self.number]))[0]
         return code
 
@@ -187,88 +214,17 @@ class SubkeyTables(GroupTables):
         return self.subkeys.groups(ids, self.number, segment)
 
 
-@dataclass(frozen=True)
-class _Stream:
-    """The random numbers of one stretch of sub-keys in one segment: a squeeze for each token."""
-
-    secret: bytes = field(repr=False)
-    modulus: int
-    segment: int
-    stretch: int
-
-    def squeezes(self, ids: Int[np.ndarray, " n"], size: int) -> UInt8[np.ndarray, "n size"]:
-        """The first `size` bytes of each token's squeeze."""
-        return squeezes(self._head, ids, self.secret, size)
-
-    def groups(self, ids: Int[np.ndarray, " n"], count: int) -> UInt8[np.ndarray, "n count"]:
-        """The groups of tokens under the first `count` sub-keys of the stretch."""
-        bits = _bits(self.modulus)
-        if bits:
-            squeezed = self.squeezes(ids, -(-count * bits // 8))
-            groups = np.unpackbits(squeezed, axis=1, count=count * bits, bitorder="little")
-            if bits == 1:
-                return groups
-            weights = (1 << np.arange(bits)).astype(np.uint8)
-            joined: UInt8[np.ndarray, "n count"] = groups.reshape(len(ids), count, bits) @ weights
-            return joined
-        groups = np.empty((len(ids), count), dtype=np.uint8)
-        for start in range(0, len(ids), _TOKENS_AT_ONCE):
-            some = ids[start : start + _TOKENS_AT_ONCE]
-            words = self.squeezes(some, 2 * count).view("<u2")
-            for row in np.flatnonzero((words >= self._limit).any(axis=1)).tolist():
-                words[row] = self._accepted(int(some[row]), words[row])
-            groups[start : start + len(some)] = words % self.modulus
-        return groups
-
-    def column(self, ids: Int[np.ndarray, " n"], place: int) -> UInt8[np.ndarray, " n"]:
-        """The groups of tokens under the sub-key at `place` in the stretch."""
-        bits = _bits(self.modulus)
-        size = -(-(place + 1) * bits // 8) if bits else 2 * (place + 1)
-        column = np.empty(len(ids), dtype=np.uint8)
-        for start in range(0, len(ids), _TOKENS_AT_ONCE):
-            some = ids[start : start + _TOKENS_AT_ONCE]
-            squeezed = self.squeezes(some, size)
-            if bits:
-                column[start : start + len(some)] = _taken(squeezed, self.modulus, place)
-                continue
-            words = squeezed.view("<u2")
-            for row in np.flatnonzero(words[:, place] >= self._limit).tolist():
-                words[row] = self._accepted(int(some[row]), words[row])
-            column[start : start + len(some)] = words[:, place] % self.modulus
-        return column
-
-    @property
-    def _head(self) -> bytes:
-        return (
-            domain("groups", SUBKEY_PRF)
-            + bytes([self.modulus])
-            + self.segment.to_bytes(8, "little")
-            + self.stretch.to_bytes(4, "little")
-        )
-
-    @property
-    def _limit(self) -> int:
-        """Words from here on would favour some groups."""
-        return _WORDS // self.modulus * self.modulus
-
-    def _accepted(self, token: int, words: UInt16[np.ndarray, " count"]) -> UInt16[np.ndarray, " count"]:
-        """The words of a token, those that are rejected replaced by the accepted ones behind the whole stretch."""
-        rejected = np.flatnonzero(words >= self._limit)
-        behind, more = np.empty(0, dtype=np.uint16), 64
-        while len(behind) < len(rejected):
-            further = self.squeezes(np.array([token]), 2 * (AT_ONCE + more)).view("<u2")[0, AT_ONCE:]
-            behind, more = further[further < self._limit], 2 * more
-        replaced = words.copy()
-        replaced[rejected] = behind[: len(rejected)]
-        return replaced
-
-
-def domain(name: str, prf: Prf) -> bytes:
+def _domain(name: str) -> bytes:
     """What the messages of one use of SHAKE-256 begin with."""
-    return f"dgmark/{name}/{prf}\0".encode()
+    return f"dgmark/{name}/{SUBKEY_PRF}\0".encode()
 
 
-def squeezes(head: bytes, numbers: Int[np.ndarray, " n"], secret: bytes, size: int) -> UInt8[np.ndarray, "n size"]:
+def _limit(modulus: int) -> int:
+    """Words of 16 bits from here on would favour some groups."""
+    return 2**16 // modulus * modulus
+
+
+def _squeezes(head: bytes, numbers: Int[np.ndarray, " n"], secret: bytes, size: int) -> UInt8[np.ndarray, "n size"]:
     """`size` bytes of SHAKE-256 for each number."""
     squeezed = np.empty((len(numbers), size), dtype=np.uint8)
     for start in range(0, len(numbers), _TOKENS_AT_ONCE):

@@ -1,6 +1,6 @@
 """Figures of experiments: lines with intervals, bars, densities, ROC curves.
 
-Colours are those of `dgmark.report.picture`, which can be distinguished without colour vision. What belongs to
+The colours can be distinguished without colour vision (Okabe and Ito). What belongs to
 "NAME, paper" has the colour of NAME, and is dashed or hatched.
 """
 
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from dgmark.report.picture import COLOURS, new_figure
 from dgmark_lab.experiments.estimates import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS = "osD^vP*X<>ph"
 _PAPER = ", paper"
 
@@ -179,3 +179,10 @@ def _errors(estimates: Sequence[Estimate]) -> Float[np.ndarray, "2 n"] | None:
     """How far the intervals reach below and above the values; None if there is none."""
     reach = np.array([(one.value - one.low, one.high - one.value) for one in estimates]).T
     return None if np.isnan(reach).all() else np.maximum(np.nan_to_num(reach), 0)
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """An empty figure of this size in inches."""
+    from matplotlib.figure import Figure  # here, as it is slow to import
+
+    return Figure(figsize=(width, height), layout="constrained")
