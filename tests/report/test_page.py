@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from dgmark.detection.detector import Detector
-from dgmark.errors import SettingsError
 from dgmark.report.contents import Report, quote
 from dgmark.report.page import to_html, to_json
 from support.known_keys import known_key
@@ -70,10 +69,7 @@ def test_page_shows_the_exact_text_and_its_passages(detector: Detector, text: st
     assert "".join(page.text) == text
     assert page.marked == [text[one.start : one.end] for one in report.spans]
     assert len(report.spans) == 1
-
-
-def test_page_needs_no_script_and_no_network(detector: Detector, text: str) -> None:
-    page = Page(to_html(Report.of(detector, HOSTILE, text)))
+    # it needs no script and no network
     assert not page.links
     assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
     assert page.tags.count("main") == 1
@@ -91,7 +87,10 @@ def test_passage_covers_the_marked_text(detector: Detector, text: str) -> None:
 
 def test_json_repeats_the_detection(detector: Detector, text: str) -> None:
     detection = detector.detect(text)
-    fields = json.loads(to_json(Report.of(detector, "a.txt", text, detection=detection)))
+    report = Report.of(detector, "a.txt", text, detection=detection)
+    assert sum(share.scored for share in report.shares) == detection.num_tokens_scored
+    assert sum(share.matched for share in report.shares) == detection.num_tokens_matched
+    fields = json.loads(to_json(report))
     assert fields["verdict"] == detection.verdict == "watermarked"
     assert fields["evidence"] == detection.to_row("a.txt")
     assert fields["text"] == {
@@ -101,13 +100,6 @@ def test_json_repeats_the_detection(detector: Detector, text: str) -> None:
     }
     assert fields["signature"] == ""
     assert (fields["format"], fields["version"]) == ("dgmark-report", 1)
-
-
-def test_shares_count_every_scored_token_once(detector: Detector, text: str) -> None:
-    report = Report.of(detector, "a.txt", text)
-    assert sum(share.scored for share in report.shares) == report.detection.num_tokens_scored
-    assert sum(share.matched for share in report.shares) == report.detection.num_tokens_matched
-    assert len(report.shares) <= 48
 
 
 def test_public_report_leaves_out_what_guides_removal(detector: Detector, text: str) -> None:
@@ -145,11 +137,6 @@ def test_undone_disguise_is_said() -> None:
     assert report.detection.verdict == "watermarked"
     assert not report.spans
     assert "cleaned of disguises" in to_html(report).decode()
-
-
-def test_ids_are_refused(detector: Detector) -> None:
-    with pytest.raises(SettingsError, match="token ids only"):
-        Report.of(detector, "a.txt", [1, 2, 3])
 
 
 def test_the_method_states_how_many_sub_keys_were_tested() -> None:

@@ -71,19 +71,12 @@ class SigningKey:
             KeyFileFormat: it is not a private Ed25519 key.
             MissingExtra: joserfc is not installed.
         """
-        okp = _okp()
-        from joserfc.errors import JoseError
-
-        text = read_private(Path(path), "dgmark report keygen", allow_open=allow_open)
-        try:
-            key = okp.import_key(json.loads(text))
-            if key.is_private and key.curve_name == "Ed25519":
-                return cls(key)
-        except (JoseError, ValueError, TypeError, KeyError, RecursionError):
-            pass  # the reasons may quote the secret
-        raise KeyFileFormat(
-            f"{path} is not a signing key (a private Ed25519 JSON Web Key): make one with `dgmark report keygen`"
-        )
+        key = read_private(Path(path), "dgmark report keygen", _imported, allow_open=allow_open)
+        if key is None:
+            raise KeyFileFormat(
+                f"{path} is not a signing key (a private Ed25519 JSON Web Key): make one with `dgmark report keygen`"
+            )
+        return cls(key)
 
     def to_jwks(self) -> dict[str, Any]:
         """The public key as a JSON Web Key Set, to be published for those who verify reports."""
@@ -106,6 +99,18 @@ class SigningKey:
         header = {"alg": ALGORITHM, "kid": self.key_id}
         whole = jws.serialize_compact(header, document, self._key, algorithms=[ALGORITHM])
         return before + jws.detach_content(whole).encode() + after
+
+
+def _imported(text: bytes) -> "OKPKey | None":
+    """The private Ed25519 key of a file; None if it holds none. The reasons are not told, as they may quote it."""
+    okp = _okp()
+    from joserfc.errors import JoseError
+
+    try:
+        key = okp.import_key(json.loads(text))
+    except (JoseError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return key if key.is_private and key.curve_name == "Ed25519" else None
 
 
 def verify_report(document: bytes, jwks: object) -> str:

@@ -5,8 +5,9 @@ import json
 import os
 import stat
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -17,6 +18,8 @@ from dgmark.watermark.subkeys import Prf, prf_of
 
 KEY_FILE_VERSION: Final = 1
 MAX_FILE_BYTES = 65_536
+
+Parsed = TypeVar("Parsed")
 
 
 class KeyFilePermissionWarning(UserWarning):
@@ -50,16 +53,16 @@ def read_key_file(path: Path, *, allow_open: bool = False) -> tuple[WatermarkSpe
         KeyFileError: every user of the machine can read it, and `allow_open` is false.
         KeyFileFormat: it is not a key file, is damaged, or has another version.
     """
-    content, spec, secret = _parse(read_private(path, "dgmark keygen", allow_open=allow_open), path)
-    return spec, content.key_id, secret, content.fingerprint
+    return read_private(path, "dgmark keygen", lambda text: _parse(text, path), allow_open=allow_open)
 
 
-def read_private(path: Path, maker: str, *, allow_open: bool = False) -> bytes:
-    """The contents of a private file of this form, such as another kind of key.
+def read_private(path: Path, maker: str, parse: Callable[[bytes], Parsed], *, allow_open: bool = False) -> Parsed:
+    """What a private file of this form holds, such as another kind of key.
 
     Args:
         path: the file.
         maker: the command that makes such files.
+        parse: makes the result of the content, or refuses it.
         allow_open: accept a file that every user of the machine can read, with a warning.
 
     Raises:
@@ -78,8 +81,9 @@ def read_private(path: Path, maker: str, *, allow_open: bool = False) -> bytes:
         raise KeyFileFormat(
             f"{path} has more than {MAX_FILE_BYTES} bytes, so it is not a key file: give the right file"
         )
+    parsed = parse(text)
     _check_mode(mode, path, allow_open)
-    return text
+    return parsed
 
 
 class _Content(BaseModel):
@@ -103,7 +107,7 @@ class _Content(BaseModel):
     fingerprint: str
 
 
-def _parse(text: bytes, path: Path) -> tuple[_Content, WatermarkSpec, bytes | None]:
+def _parse(text: bytes, path: Path) -> tuple[WatermarkSpec, str, bytes | None, str]:
     try:
         fields = json.loads(text)
         _check_version(fields, path)
@@ -114,7 +118,7 @@ def _parse(text: bytes, path: Path) -> tuple[_Content, WatermarkSpec, bytes | No
         spec.check_secret(secret)
         if content.prf != prf_of(spec):
             raise ValueError(f"it states prf {content.prf}, but a key with subkeys {spec.subkeys} has {prf_of(spec)}")
-        return content, spec, secret
+        return spec, content.key_id, secret, content.fingerprint
     except ValidationError as error:
         # names of fields only: their values may hold the secret
         places = ", ".join(sorted({".".join(map(str, e["loc"])) for e in error.errors()}))
