@@ -175,8 +175,7 @@ def _tuned(trials: "Trials", best: "Candidate", its: "Standing") -> TunedSetting
 
 def _picture(ranked: "Sequence[tuple[Candidate, Standing]]") -> bytes:
     """The last candidates with their standard errors, the best in another colour, and the goal as a shaded corner."""
-    from dgmark.report.picture import COLOURS, new_figure
-
+    from dgmark_lab.experiments.figures import COLOURS, new_figure
     from dgmark_lab.halving import MAX_PERPLEXITY, MIN_DIVERSITY
 
     figure = new_figure(9.5, 4.6)
