@@ -11,23 +11,12 @@ import pytest
 
 from dgmark.errors import DgmarkError, ModelError
 from dgmark.service import model_process
-from dgmark.service.jobs import (
-    MAX_STEPS,
-    Cancel,
-    Dropped,
-    Finished,
-    Job,
-    Loaded,
-    MessageQueue,
-    ModelFacts,
-    NotLoaded,
-    Stepped,
-)
+from dgmark.service.jobs import MAX_STEPS, Finished, Job, MessageQueue, ModelFacts, Stepped
 from dgmark.service.model_process import ModelProcess
 from dgmark.service.worker_pool import TooSlow, WorkerLost
 
-LOADED = Loaded({"toy": ModelFacts(512, 32, chat=False)})
-BROKEN = NotLoaded(ModelError("the weights are damaged"))
+LOADED = None, {"toy": ModelFacts(512, 32, chat=False)}
+BROKEN = None, ModelError("the weights are damaged")
 
 
 class Worker:
@@ -91,7 +80,7 @@ async def until(what: Callable[[], bool]) -> None:
 
 async def speak(worker: Worker) -> None:
     while True:
-        worker.connection.send(Dropped("other"))
+        worker.connection.send(("other", None))
         await asyncio.sleep(0.01)
 
 
@@ -99,8 +88,8 @@ def job(name: str) -> Job:
     return Job(name, "toy", "w1", chat=False, key=None, subkey=None, seed=1, max_tokens=8, settings={})
 
 
-def stepped(name: str, number: int) -> Stepped:
-    return Stepped(name, number, number // 32, [number], [number + 7], [f" {number}"], f" {number}", number + 1)
+def stepped(number: int) -> Stepped:
+    return Stepped(number, number // 32, [number], [number + 7], [f" {number}"], f" {number}", number + 1)
 
 
 @pytest.mark.parametrize("says", [True, False])
@@ -112,14 +101,14 @@ def test_a_model_that_cannot_be_loaded_at_the_start_is_not_tried_again(says: boo
             made.workers[0].kill()
             await until(lambda: bool(made.failures))
             await asyncio.sleep(0.05)
-            assert [str(one) for one in made.failures] == [str(BROKEN.why)] if says else len(made.failures) == 1
+            assert [str(one) for one in made.failures] == [str(BROKEN[1])] if says else len(made.failures) == 1
             assert (len(made.workers), made.lost) == (1, [])
 
     asyncio.run(run())
 
 
 def test_a_worker_that_dies_while_it_loads_again_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_process, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(model_process, "PAUSE", 0.01)
 
     async def run() -> None:
         async with watched() as made, made.process.run(job("lost")) as messages:
@@ -142,9 +131,9 @@ def test_a_reader_who_falls_behind_holds_few_steps_and_gets_every_token() -> Non
     async def run() -> None:
         queue = MessageQueue()
         for number in range(5000):
-            queue.put(stepped("slow", number))
+            queue.put(stepped(number))
             assert len(queue) <= MAX_STEPS + 1
-        queue.put(Finished("slow", "whole", False, 5000, 5000))
+        queue.put(Finished("whole", False, 5000, 5000))
         steps: list[Any] = [await queue.get() for _ in range(MAX_STEPS + 1)]
         assert [step.step for step in steps] == [*range(MAX_STEPS), 4999]
         last = steps[-1]
@@ -152,10 +141,10 @@ def test_a_reader_who_falls_behind_holds_few_steps_and_gets_every_token() -> Non
         assert last.tokens == [number + 7 for number in last.positions]
         assert "".join(last.pieces) == last.added == "".join(f" {number}" for number in last.positions)
         assert (last.joined, last.block) == (5000, 4999 // 32)
-        assert await queue.get() == Finished("slow", "whole", False, 5000, 5000)
+        assert await queue.get() == Finished("whole", False, 5000, 5000)
         for number in range(2 * MAX_STEPS):  # a reader who keeps up has each step for itself
-            queue.put(stepped("quick", number))
-            assert await queue.get() == stepped("quick", number)
+            queue.put(stepped(number))
+            assert await queue.get() == stepped(number)
 
     asyncio.run(run())
 
@@ -176,7 +165,7 @@ def test_a_text_has_its_time_and_a_worker_that_hangs_is_ended(hangs: bool) -> No
             if speaking is None:
                 await until(lambda: worker.killed)
                 return
-            assert [await worker.received(), await worker.received()] == [job("late"), Cancel("late")]
+            assert [await worker.received(), await worker.received()] == [job("late"), "late"]
             await asyncio.sleep(0.6 * seconds)
             assert not worker.killed
             speaking.cancel()

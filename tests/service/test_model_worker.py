@@ -9,9 +9,10 @@ import torch
 
 import dgmark
 from dgmark.decode.infilling import holes_in
+from dgmark.errors import DgmarkError
 from dgmark.models.denoiser import Denoiser
 from dgmark.models.toy import ToyDenoiser
-from dgmark.service.jobs import Cancel, Dropped, Failed, Finished, FromWorker, Job, Started, Stepped
+from dgmark.service.jobs import Finished, FromWorker, Job, ModelFault, Started, Stepped
 from dgmark.service.model_worker import ModelWorker, readable_after
 from support.known_keys import bound_key
 
@@ -53,7 +54,7 @@ class Told(list[FromWorker]):
     """What a worker said."""
 
     def of(self, kind: type, one: Job | None = None) -> list[Any]:
-        return [m for m in self if isinstance(m, kind) and (one is None or getattr(m, "id", None) == one.id)]
+        return [outcome for job, outcome in self if isinstance(outcome, kind) and (one is None or job == one.id)]
 
 
 def writer(told: Told, *, rows: int = 16, batches: int = 4, **models: Denoiser) -> ModelWorker:
@@ -140,9 +141,10 @@ def test_a_cancelled_job_frees_its_place_and_the_others_go_on() -> None:
         one.take(each)
     one.advance()
     one.advance()
-    one.take(Cancel(leaves.id))
-    one.take(Cancel(never.id))
-    assert len(told.of(Dropped, leaves)) == len(told.of(Dropped, never)) == 1
+    one.take(leaves.id)
+    one.take(never.id)
+    assert (leaves.id, None) in told
+    assert (never.id, None) in told
     written = len(told.of(Stepped, leaves))
     while one.busy:
         one.advance()
@@ -159,8 +161,8 @@ def test_a_batch_that_fails_takes_no_other_with_it(model: Denoiser, known: bool)
     told = done(bad, good, worse, bad=model)
     assert len(told.of(Finished, good)) == 1
     for one in (bad, worse):
-        (failed,) = told.of(Failed, one)
-        assert (failed.error is not None) == known
+        (error,) = told.of(DgmarkError, one)
+        assert isinstance(error, ModelFault) != known
         assert not told.of(Finished, one)
 
 
@@ -212,13 +214,13 @@ def test_what_cannot_be_written_is_refused_at_once(
     asked: dict[str, Any], wrong: str, param: str | None, code: str | None
 ) -> None:
     told = done(job(**asked))
-    (failed,) = told.of(Failed)
+    (error,) = told.of(DgmarkError)
     assert len(told) == 1
-    assert wrong in str(failed.error)
-    assert "--" not in str(failed.error)
+    assert wrong in str(error)
+    assert "--" not in str(error)
     if param is not None:
-        again = pickle.loads(pickle.dumps(failed.error))
-        assert (again.param, again.code, str(again)) == (param, code, str(failed.error))
+        again = pickle.loads(pickle.dumps(error))
+        assert (again.param, again.code, str(again)) == (param, code, str(error))
 
 
 def started(**asked: Any) -> Started:

@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 
 from dgmark.models.toy import ToyDenoiser
 from dgmark.service.app import create_app
-from dgmark.service.jobs import Failed, FromWorker, Job, MessageQueue, ModelFacts
-from dgmark.service.model_process import ModelFault
+from dgmark.service.jobs import FromWorker, Job, MessageQueue, ModelFacts
 from dgmark.service.model_worker import ModelWorker
 from dgmark.service.settings import ModelSource, ServiceSettings
 from dgmark.service.state import ServiceState
@@ -113,9 +112,8 @@ class ToyWriter:
         self.writer.take(job)
         while self.writer.busy:
             self.writer.advance()
-        for message in self.messages:
-            failed = isinstance(message, Failed)
-            answers.put((message.error or ModelFault("fault")) if failed else message)  # type: ignore[union-attr]
+        for _, outcome in self.messages:
+            answers.put(outcome)  # type: ignore[arg-type] # nothing is cancelled
         self.messages.clear()
         yield answers
 

@@ -49,7 +49,6 @@ async def pool(lost: list[int], *, workers: int = 1, queue: int = 8, seconds: fl
         workers=workers,
         queue=queue,
         seconds=seconds,
-        tasks=1000,
         memory=16 * GB,
         on_lost=lambda: lost.append(1),
     )
@@ -110,22 +109,12 @@ def test_one_pool_through_everything_that_goes_wrong() -> None:
     asyncio.run(everything())
 
 
-def test_a_worker_is_replaced_after_its_share_of_work() -> None:
-    async def work() -> list[int]:
-        async with pool([]) as workers:
-            workers.tasks = 2
-            return [(await workers.run(answer, number))[2] for number in range(4)]
-
-    processes = asyncio.run(work())
-    assert processes[0] == processes[1] != processes[2] == processes[3]
-
-
 def test_no_worker_outlives_a_service_that_is_killed(tmp_path: object) -> None:
     code = (
         "import asyncio, os, signal, sys\n"
         "from dgmark.service.worker_pool import WorkerPool\n"
         "async def main():\n"
-        "    pool = WorkerPool(1, bool, workers=1, queue=1, seconds=9, tasks=9, memory=2**34, on_lost=int)\n"
+        "    pool = WorkerPool(1, bool, workers=1, queue=1, seconds=9, memory=2**34, on_lost=int)\n"
         "    await pool.start()\n"
         "    print(await pool.run(eval_pid), flush=True)\n"
         "    os.execv('/bin/true', ['true'])\n"

@@ -181,7 +181,7 @@ class Generation:
                 self.written += message.added
                 yield message
                 if (end := end_of(self.written, self.stops, max(0, known))) is not None:  # the rest is not written
-                    self._finish(Finished(message.id, self.written[:end], True, message.joined, message.step + 1))
+                    self._finish(Finished(self.written[:end], True, message.joined, message.step + 1))
             elif isinstance(message, Finished):
                 end = end_of(message.text, self.stops)
                 self._finish(message if end is None else replace(message, text=message.text[:end], ended=True))

@@ -74,13 +74,6 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Cancel:
-    """Nobody waits for this job any more."""
-
-    id: str
-
-
-@dataclass(frozen=True)
 class ModelFacts:
     """What the service says about a model that is loaded.
 
@@ -96,24 +89,9 @@ class ModelFacts:
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """All models are loaded."""
-
-    models: Mapping[str, ModelFacts]
-
-
-@dataclass(frozen=True)
-class NotLoaded:
-    """A model cannot be loaded."""
-
-    why: DgmarkError
-
-
-@dataclass(frozen=True)
 class Started:
     """A job is accepted; it may still have to wait. `weakened`: fields of the request that weaken the mark."""
 
-    id: str
     length: int
     block_length: int
     prompt_tokens: int
@@ -129,7 +107,6 @@ class Stepped:
     the steps before and this. The whole text stands in `Finished` alone, so that a step costs no more than its tokens.
     """
 
-    id: str
     step: int
     block: int
     positions: list[int]
@@ -140,17 +117,9 @@ class Stepped:
 
 
 @dataclass(frozen=True)
-class Dropped:
-    """A job is let go, as was asked. Nobody waits for this message: it says that the worker lives."""
-
-    id: str
-
-
-@dataclass(frozen=True)
 class Finished:
     """A job is done; an infilling has the characters [start, end) of its holes."""
 
-    id: str
     text: str = field(repr=False)
     ended: bool
     tokens: int
@@ -158,17 +127,16 @@ class Finished:
     spans: list[tuple[int, int]] | None = None
 
 
-@dataclass(frozen=True)
-class Failed:
-    """A job is given up; `error` is None for a fault, whose traceback the worker has logged."""
-
-    id: str
-    error: DgmarkError | None
+class ModelFault(DgmarkError):
+    """The worker could not do a job, for no reason that concerns whoever asked; it has logged why."""
 
 
-FromWorker = Loaded | NotLoaded | Started | Stepped | Dropped | Finished | Failed
-ToWorker = Job | Cancel
-
+Outcome = Started | Stepped | Finished | DgmarkError
+# the id of a job, and what becomes of it: None once it is let go, as was asked, which says that the worker lives. None
+# in place of the id: what is known of each model once all are loaded, or why they cannot be
+FromWorker = tuple[str | None, Outcome | Mapping[str, ModelFacts] | None]
+# a job, or the id of one that nobody waits for any more
+ToWorker = Job | str
 
 MAX_STEPS = 64  # that wait for their reader; those that come then are joined into one
 
@@ -181,14 +149,14 @@ class MessageQueue:
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[FromWorker | DgmarkError] = deque()
+        self._waiting: deque[Outcome] = deque()
         self._arrived = asyncio.Event()
 
     def __len__(self) -> int:
         """How many messages wait."""
         return len(self._waiting)
 
-    def put(self, message: FromWorker | DgmarkError) -> None:
+    def put(self, message: Outcome) -> None:
         """Add a message."""
         last = self._waiting[-1] if len(self._waiting) > MAX_STEPS else None
         if isinstance(last, Stepped) and isinstance(message, Stepped):
@@ -197,7 +165,7 @@ class MessageQueue:
             self._waiting.append(message)
         self._arrived.set()
 
-    async def get(self) -> FromWorker | DgmarkError:
+    async def get(self) -> Outcome:
         """The next message, which is waited for."""
         while not self._waiting:
             self._arrived.clear()

@@ -5,7 +5,6 @@ The event loop never waits for it: threads read what it says, and write what it 
 
 import asyncio
 import logging
-import math
 import os
 import threading
 import time
@@ -25,8 +24,7 @@ from dgmark.service.worker_pool import SMOOTHING, Busy, TooSlow, WorkerLost, set
 from dgmark.watermark.key import WatermarkKey
 
 log = logging.getLogger("dgmark.service")
-# seconds before a model is loaded again that could not be loaded
-_FIRST_PAUSE, _MAX_PAUSE = 1.0, 60.0
+PAUSE = 5.0  # seconds before a model is loaded again that could not be loaded
 _LOADING = "the model is being loaded: try again in a few seconds"
 _NOT_LOADED = "the model could not be loaded; the operator finds the reason in the service's log"
 _STOPPING = "the service is being stopped, so this text is not finished: ask again"
@@ -46,10 +44,6 @@ class Stopping(DgmarkError):
     """The service ends."""
 
 
-class ModelFault(DgmarkError):
-    """The model worker could not do a job, for no reason that concerns whoever asked."""
-
-
 @dataclass
 class ModelProcess:
     """A process that writes texts.
@@ -62,7 +56,7 @@ class ModelProcess:
             somebody waits for a word of it is taken to hang, and another one takes its place.
         on_lost: called when the process ends without being told to.
         on_failed: called with the reason if the models cannot be loaded at the start. If they cannot be loaded again
-            later, it is tried again after growing pauses.
+            later, it is tried again after a pause.
         facts: what is known of each model; empty until they are loaded.
     """
 
@@ -77,7 +71,6 @@ class ModelProcess:
     def __post_init__(self) -> None:
         self._last_message = time.monotonic()
         self._was_ready = self._stopping = False
-        self._pause = _FIRST_PAUSE
         self._queues: dict[str, jobs.MessageQueue] = {}
         self._sender = ThreadPoolExecutor(1, "dgmark-send")
         self._mean = 1.0
@@ -123,7 +116,7 @@ class ModelProcess:
         if not self.facts:
             raise NotReady(self._failure)
         if self.held >= self.rows + self.queue:
-            raise Busy(math.ceil(max(1.0, self.held * self._mean / self.rows)))
+            raise Busy(self.held * self._mean / self.rows)
         messages = self._queues[job.id] = jobs.MessageQueue()
         began = time.monotonic()
         limit = self._loop.call_later(self.seconds, self._out_of_time, job.id, began)
@@ -152,7 +145,7 @@ class ModelProcess:
             job: its id.
             began: when it was told to the process, which may have had nothing to say before.
         """
-        self._send(jobs.Cancel(job))
+        self._send(job)
         last_message, process, silence = self._last_message, self._process, self.seconds / 2
 
         def check() -> None:
@@ -199,17 +192,15 @@ class ModelProcess:
 
     def _on_message(self, message: jobs.FromWorker) -> None:
         self._last_message = time.monotonic()
-        if isinstance(message, jobs.Loaded):
-            self.facts, self._was_ready, self._pause = message.models, True, _FIRST_PAUSE
-        elif isinstance(message, jobs.NotLoaded):
-            self._not_loaded(message.why)
-        elif (messages := self._queues.get(message.id)) is not None:  # not cancelled
-            if isinstance(message, jobs.Finished | jobs.Failed):
-                del self._queues[message.id]
-            if isinstance(message, jobs.Failed):
-                messages.put(message.error or ModelFault(f"job {message.id} failed"))
-            else:
-                messages.put(message)
+        job, outcome = message
+        if isinstance(outcome, Mapping):
+            self.facts, self._was_ready = outcome, True
+        elif job is None and isinstance(outcome, DgmarkError):
+            self._not_loaded(outcome)
+        elif outcome is not None and job in self._queues:  # not cancelled
+            self._queues[job].put(outcome)
+            if isinstance(outcome, jobs.Finished | DgmarkError):
+                del self._queues[job]
 
     def _lost(self) -> None:
         if self._stopping:
@@ -222,7 +213,7 @@ class ModelProcess:
             log.error("the process that runs the model ended; another one takes its place")
             self._failure = _LOADING
             self.on_lost()
-            self._restart = asyncio.create_task(self._start_again(0 if was_ready else self._pause))
+            self._restart = asyncio.create_task(self._start_again(0 if was_ready else PAUSE))
 
     def _not_loaded(self, why: DgmarkError) -> None:
         self._failure = _NOT_LOADED
@@ -231,8 +222,6 @@ class ModelProcess:
             self.on_failed(why)
 
     async def _start_again(self, pause: float) -> None:
-        if pause:
-            self._pause = min(2 * pause, _MAX_PAUSE)
         await asyncio.sleep(pause)
         if not self._stopping:
             await self.start()

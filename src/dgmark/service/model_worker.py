@@ -60,11 +60,11 @@ class ModelWorker:
 
     def take(self, message: jobs.ToWorker) -> None:
         """Accept a job, or let one go."""
-        if isinstance(message, jobs.Cancel):
-            self._waiting = deque(text for text in self._waiting if text.job.id != message.id)
+        if isinstance(message, str):
+            self._waiting = deque(text for text in self._waiting if text.job.id != message)
             for batch in self._running:
-                batch.drop(message.id)
-            self.send(jobs.Dropped(message.id))
+                batch.drop(message)
+            self.send((message, None))
             return
         try:
             text = self._prepared(message)
@@ -77,7 +77,7 @@ class ModelWorker:
             self._fail([message.id], error)
         else:
             self._waiting.append(text)
-            self.send(text.started())
+            self.send((message.id, text.started()))
 
     def advance(self) -> None:
         """Begin a batch if there is room, and do one step of the batch whose turn it is."""
@@ -108,11 +108,11 @@ class ModelWorker:
             self._fail([text.job.id for text in members], error)
 
     def _fail(self, ids: Iterable[str], error: Exception) -> None:
-        known = error if isinstance(error, DgmarkError) else None
-        if known is None:
+        if not isinstance(error, DgmarkError):
             log.error("jobs %s failed", ", ".join(ids), exc_info=error)
+            error = jobs.ModelFault("the model could not write this text")
         for job in ids:
-            self.send(jobs.Failed(job, known))
+            self.send((job, error))
 
     def _prepared(self, job: jobs.Job) -> "_Text":
         """Check and encode a job.
@@ -181,9 +181,7 @@ class _Text:
     def started(self) -> jobs.Started:
         """That the job is accepted."""
         config = self.prepared.config
-        return jobs.Started(
-            self.job.id, config.length, config.block_length, self.prompt_tokens, config.to_dict(), self.weakened
-        )
+        return jobs.Started(config.length, config.block_length, self.prompt_tokens, config.to_dict(), self.weakened)
 
     def add(self, event: Committed) -> jobs.Stepped:
         """Note the commits of one step."""
@@ -195,7 +193,6 @@ class _Text:
         added = readable_after(self.sent, tokenizer.decode(self.joined)) if len(self.joined) > before else ""
         self.sent += added
         return jobs.Stepped(
-            id=self.job.id,
             step=self.steps - 1,
             block=min(event.positions) // self.prepared.config.block_length,
             positions=event.positions,
@@ -209,11 +206,9 @@ class _Text:
         """That the job is done."""
         ids, tokenizer = event.response.token_ids, self.model.tokenizer
         if self.job.fill_from is None:
-            return jobs.Finished(self.job.id, tokenizer.decode(ids), event.response.ended, len(ids), self.steps)
+            return jobs.Finished(tokenizer.decode(ids), event.response.ended, len(ids), self.steps)
         filled = self.prepared.requests[0].prompt.filled(tokenizer, ids)
-        return jobs.Finished(
-            self.job.id, filled.text, False, len(event.response.trace.token_id), self.steps, filled.spans
-        )
+        return jobs.Finished(filled.text, False, len(event.response.trace.token_id), self.steps, filled.spans)
 
 
 class _Batch:
@@ -244,10 +239,10 @@ class _Batch:
             return
         for event in self._events.of(next(self._steps)):
             if isinstance(event, Committed):
-                yield self._texts[event.row].add(event)
+                yield self._texts[event.row].job.id, self._texts[event.row].add(event)
             elif isinstance(event, Completed):
                 self._dropped.add(event.row)
-                yield self._texts[event.row].finished(event)
+                yield self._texts[event.row].job.id, self._texts[event.row].finished(event)
 
 
 def serve_jobs(
@@ -272,9 +267,9 @@ def serve_jobs(
         loaded = {name: load_model(**arguments) for name, arguments in models.items()}
     except Exception as error:
         known = error if isinstance(error, DgmarkError) else ModelError(f"{type(error).__name__}: {error}")
-        send(jobs.NotLoaded(known))
+        send((None, known))
         return
-    send(jobs.Loaded({name: _facts(model) for name, model in loaded.items()}))
+    send((None, {name: _facts(model) for name, model in loaded.items()}))
     worker = ModelWorker(loaded, keys, send, rows=rows, batches=batches)
     while True:
         if not worker.busy:

@@ -61,7 +61,6 @@ class ServiceSettings:
         workers: processes that check texts.
         queue: requests that may wait for them, and as many that may wait for a model; more are refused with 429.
         seconds: longest time that one request may keep a worker.
-        tasks: requests after which a worker is replaced, so that no leak grows for ever.
         worker_bytes: memory of one worker, where the system can limit it.
         at_once: requests with a body that are answered, or wait, at the same time; more are refused with 429.
         body_bytes: size of a request.
@@ -92,7 +91,6 @@ class ServiceSettings:
     workers: int = min(4, processors())
     queue: int = 64
     seconds: float = 60
-    tasks: int = 1000
     worker_bytes: int = 4096 * MB
     at_once: int = 1024
     body_bytes: int = 16 * MB

@@ -87,7 +87,6 @@ class ServiceState:
             workers=settings.workers,
             queue=settings.queue,
             seconds=settings.seconds,
-            tasks=settings.tasks,
             memory=settings.worker_bytes,
             on_lost=self.metrics.lost.inc,
         )

@@ -11,7 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,13 +34,13 @@ SMOOTHING = 0.1  # weight of the last request in the mean time of one
 class Busy(DgmarkError):
     """All workers are at work, and as many requests as may wait are waiting.
 
-    Attributes:
-        retry_after: seconds after which there is probably room.
+    Args:
+        seconds: time in which there is probably room.
     """
 
-    def __init__(self, retry_after: int) -> None:
-        super().__init__(f"the service has more to do than it can: try again in {retry_after} seconds")
-        self.retry_after = retry_after
+    def __init__(self, seconds: float) -> None:
+        self.retry_after = math.ceil(max(1.0, seconds))
+        super().__init__(f"the service has more to do than it can: try again in {self.retry_after} seconds")
 
 
 class TooSlow(DgmarkError):
@@ -55,39 +55,22 @@ class OutOfMemory(DgmarkError):
     """A request needs more memory than a worker has."""
 
 
-class _Worker:
+class _Worker(ProcessPoolExecutor):
     """One process, which is started and warmed up at once."""
 
-    def __init__(self, initial: tuple[Any, ...], warm: Callable[[Any], None]) -> None:
+    def __init__(self, warm: Callable[[Any], None], *initial: Any) -> None:
         # spawned, not forked, as a forked tokenizer may hang on its threads
-        self._pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=_start, initargs=initial)
-        self._pid = self._pool.submit(os.getpid)
-        self.warmed: Future[None] = self._pool.submit(_work, warm, ())
-        self.done = 0
-
-    def submit(self, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Future[Any]:
-        self.done += 1
-        return self._pool.submit(_work, work, arguments)
-
-    def check(self) -> None:
-        """Refuse a process that has ended.
-
-        Raises:
-            BrokenProcessPool: it has.
-        """
-        self._pool.submit(os.getpid)
+        super().__init__(1, get_context("spawn"), initializer=_start, initargs=initial)
+        self._pid = self.submit(os.getpid)
+        self.warmed = self.submit(_work, warm, ())
 
     def kill(self) -> None:
         """End the process now."""
         if self._pid.done() and not self._pid.cancelled() and self._pid.exception() is None:
             with suppress(ProcessLookupError):
                 os.kill(self._pid.result(), getattr(signal, "SIGKILL", signal.SIGTERM))
-        stop_writing(self._pool)
-        self.retire()
-
-    def retire(self) -> None:
-        """End the process when its work is done."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        stop_writing(self)
+        self.shutdown(wait=False, cancel_futures=True)
 
 
 @dataclass
@@ -100,7 +83,6 @@ class WorkerPool:
         workers: number of processes.
         queue: how much work may wait.
         seconds: the longest that one piece of work may take.
-        tasks: pieces of work after which a process is replaced.
         memory: bytes that one process may have, where the system can limit it.
         on_lost: called for each worker that ends before its work does.
         held: how much work is under way or waits.
@@ -112,7 +94,6 @@ class WorkerPool:
     workers: int
     queue: int
     seconds: float
-    tasks: int
     memory: int
     on_lost: Callable[[], object]
     held: int = 0
@@ -166,15 +147,14 @@ class WorkerPool:
             Busy: there is no room to wait.
         """
         if self.held >= self.workers + self.queue:
-            raise Busy(math.ceil(max(1.0, self.held * self._mean / self.workers)))
+            raise Busy(self.held * self._mean / self.workers)
 
     async def _attempt(self, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        worker = await self._living()
+        worker = await self._idle.get()
         began, usable = time.monotonic(), False
         try:
-            future = worker.submit(work, arguments)
             async with asyncio.timeout(self.seconds):
-                result = await asyncio.wrap_future(future)
+                result = await asyncio.wrap_future(worker.submit(_work, work, arguments))
             usable = True
             self._mean += SMOOTHING * (time.monotonic() - began - self._mean)
             return result
@@ -187,38 +167,16 @@ class WorkerPool:
             usable = True
             raise
         finally:
-            self._give_back(worker, usable=usable)
-
-    async def _living(self) -> _Worker:
-        """A worker that is warmed up and was not lost while it was idle."""
-        for _ in range(2 * self.workers + 1):
-            worker = await self._idle.get()
-            try:
-                await asyncio.shield(asyncio.wrap_future(worker.warmed))
-                worker.check()
-                return worker
-            except BrokenProcessPool:
-                self._give_back(worker, usable=False)
-            except BaseException:
-                self._give_back(worker, usable=True)
-                raise
-        raise WorkerLost("the processes that check texts end as soon as they start: there is no result")
-
-    def _give_back(self, worker: _Worker, *, usable: bool) -> None:
-        """Let the worker take other work, or put a new one in its place."""
-        if usable and worker.done < self.tasks:
-            self._idle.put_nowait(worker)
-            return
-        self._processes.discard(worker)
-        if usable:
-            worker.retire()
-        else:
-            worker.kill()
-            self.on_lost()
-        self._add()
+            if usable:
+                self._idle.put_nowait(worker)
+            else:
+                self._processes.discard(worker)
+                worker.kill()
+                self.on_lost()
+                self._add()
 
     def _add(self) -> None:
-        worker = _Worker((self._held_by_workers, self.memory, self.shared), self.warm)
+        worker = _Worker(self.warm, self._held_by_workers, self.memory, self.shared)
         self._processes.add(worker)
         self._idle.put_nowait(worker)
 
