@@ -1,7 +1,7 @@
 """The routes that check texts: one text, a batch, a report. Bodies are JSON, or a form with a document."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from dgmark.service import schemas
 from dgmark.service.auth import Caller
 from dgmark.service.bodies import json_or_form_body, read_json_or_form
-from dgmark.service.detection_worker import Answer, Checker, Content, Extras, Options, Upload
+from dgmark.service.detection_worker import Answer, Checker, Options, Upload
 from dgmark.service.errors import Refused, id_of
 from dgmark.service.policy import Offer
 from dgmark.service.state import ServiceState
@@ -62,9 +62,8 @@ def routes(state: ServiceState) -> APIRouter:
         """The verdict, in the form that your token gives."""
         caller = state.auth.authorize(request, "detect", limited=True)
         asked, upload, options = await _read(state, request, caller, schemas.DetectRequest)
-        source = _one_text(upload, asked.text, asked.token_ids)
-        extras = Extras(caller.public, asked.spans, tuple(asked.rates), asked.include_text)
-        answer = await _checked(state, request, caller, options, Checker.detect, source, extras)
+        _check_one_text(upload, asked.text, asked.token_ids)
+        answer = await _checked(state, request, caller, options, Checker.detect, asked, upload)
         return Response(answer.content, media_type="application/json")
 
     @router.post(
@@ -79,8 +78,7 @@ def routes(state: ServiceState) -> APIRouter:
         asked, upload, options = await _read(state, request, caller, schemas.BatchRequest)
         if (upload is None) == (not asked.texts):
             raise Refused(400, "give texts, or one document, and not both", param="texts")
-        source = upload or [(one.id, _one_text(one.text, one.token_ids)) for one in asked.texts]
-        answer = await _checked(state, request, caller, options, Checker.detect_many, source)
+        answer = await _checked(state, request, caller, options, Checker.detect_many, asked, upload)
         return Response(answer.content, media_type="application/json")
 
     @router.post(
@@ -94,10 +92,8 @@ def routes(state: ServiceState) -> APIRouter:
         """The report as a page or as JSON, signed if the service has a signing key."""
         caller = state.auth.authorize(request, "detect", limited=True)
         asked, upload, options = await _read(state, request, caller, schemas.ReportRequest)
-        source = _one_text(upload, asked.text)
-        name = upload.name if upload and "name" not in asked.model_fields_set else asked.name
-        arguments = source, asked.format, name, caller.public
-        answer = await _checked(state, request, caller, options, Checker.report, *arguments)
+        _check_one_text(upload, asked.text)
+        answer = await _checked(state, request, caller, options, Checker.report, asked, upload)
         signer = state.settings.signer
         content = await run_in_threadpool(signer.sign, answer.content) if signer else answer.content
         headers = {"content-disposition": f'attachment; filename="report.{asked.format}"'}
@@ -136,11 +132,9 @@ async def _read(
     return asked, upload, _options(state, request, caller, asked)
 
 
-def _one_text(*given: Any) -> Any:
-    contents = [one for one in given if one is not None]
-    if len(contents) != 1:
+def _check_one_text(*given: object) -> None:
+    if sum(one is not None for one in given) != 1:
         raise Refused(400, "give text, token_ids or a document, one of them", param="text")
-    return contents[0]
 
 
 def _options(state: ServiceState, request: Request, caller: Caller, asked: schemas.DetectionOptions) -> Options:
@@ -159,6 +153,7 @@ def _options(state: ServiceState, request: Request, caller: Caller, asked: schem
         fpr *= len(keys) / len(state.keys)
     return Options(
         keys=keys,
+        public=caller.public,
         fpr=fpr,
         mode=asked.mode,
         phase=asked.phase,
@@ -173,11 +168,11 @@ async def _checked(
     caller: Caller,
     options: Options,
     work: Callable[..., Answer],
-    source: Content | Upload | list[tuple[str, Content]],
-    *arguments: Any,
+    asked: schemas.DetectionOptions,
+    upload: Upload | None,
 ) -> Answer:
     """The answer of one of the workers, which is counted and logged; see `WorkerPool.run`."""
-    answer: Answer = await state.workers.run(work, source, options, *arguments)
+    answer: Answer = await state.workers.run(work, asked, upload, options)
     for verdict in answer.verdicts:
         state.metrics.verdicts.labels(verdict).inc()
     state.audit.write(

@@ -6,11 +6,11 @@ long texts.
 
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import PurePath
-from typing import Any, Literal
+from typing import Any
 
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, well_formed
 from dgmark.detection.alpha_spending import bonferroni_p
@@ -38,10 +38,10 @@ from dgmark.errors import DgmarkError, InputError, SettingsError
 from dgmark.report.contents import Report
 from dgmark.report.page import to_html, to_json
 from dgmark.rows.jsonl import sha256_of
+from dgmark.service.schemas import BatchRequest, DetectRequest, ReportRequest, TextOrIds
 from dgmark.watermark.key import WatermarkKey
 
 Content = str | list[int]
-ReportKind = Literal["html", "json"]
 _MAX_NAME = 200
 _MAX_SCORERS = 64  # kept, each for other options
 
@@ -68,6 +68,7 @@ class Options:
 
     Attributes:
         keys: names of the keys to look for.
+        public: leave out what guides the removal of the mark.
         fpr: false-positive rate over all of them.
         mode: which tests are computed.
         phase: whether the front may be missing.
@@ -76,28 +77,12 @@ class Options:
     """
 
     keys: tuple[str, ...]
+    public: bool
     fpr: float
     mode: Mode
     phase: Phase
     max_crop: int
     normalise: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Extras:
-    """What an answer says beside the verdict.
-
-    Attributes:
-        public: leave out what guides the removal of the mark.
-        spans: find the spans that carry the mark.
-        rates: further false-positive rates to give the verdict at.
-        include_text: repeat the text that was scored.
-    """
-
-    public: bool = False
-    spans: bool = False
-    rates: tuple[float, ...] = ()
-    include_text: bool = False
 
 
 @dataclass(frozen=True)
@@ -135,48 +120,49 @@ class Checker:
         for key in self.keys.values():
             Detector(key, tokenizer=self._tokenizer).detect("The first text takes longer than those after it.")
 
-    def detect(self, source: Content | Upload, options: Options, extras: Extras) -> Answer:
-        """Check one text, and answer with the fields of `DetectAnswer`.
+    def detect(self, asked: DetectRequest, upload: Upload | None, options: Options) -> Answer:
+        """Check one text, and answer with the fields of `FullAnswer` or `PublicAnswer`.
 
         Raises:
             InputError: the document cannot be read, is a table, or is too long.
             SettingsError: an option is invalid, or cannot be combined with another.
             VocabularyMismatch: an id lies outside the keys' vocabulary.
         """
-        content, document = self._read(source)
-        fields = self._detected(content, options, extras)
+        content, document = self._read(upload or _content(asked))
+        fields = self._detected(content, options, asked)
         if document is not None:
             fields["document"] = {"kind": document.kind, "notes": list(document.notes), "pages": document.pages}
         return Answer(_encoded(fields), (fields["verdict"],))
 
-    def detect_many(self, source: Iterable[tuple[str, Content]] | Upload, options: Options) -> Answer:
+    def detect_many(self, asked: BatchRequest, upload: Upload | None, options: Options) -> Answer:
         """Check several texts, or the rows of a table; one that cannot be checked has an `error`.
 
         Raises:
             InputError: the document cannot be read, or the texts are too many or too long.
             SettingsError: an option is invalid, or cannot be combined with another.
         """
-        items = self._rows(source) if isinstance(source, Upload) else list(source)
+        items = self._rows(upload) if upload else [(one.id, _content(one)) for one in asked.texts]
         self._check_size([content for _, content in items])
         scorer = self._scorer(options)
         rows = [self._row(scorer, item, content, options) for item, content in items]
         return Answer(_encoded({"results": rows}), tuple(row.get("verdict", "error") for row in rows))
 
-    def report(self, source: Content | Upload, options: Options, kind: ReportKind, name: str, public: bool) -> Answer:
+    def report(self, asked: ReportRequest, upload: Upload | None, options: Options) -> Answer:
         """Make the report of one text, with an empty place for a signature.
 
         Raises:
             InputError: the document cannot be read, is a table, or is too long.
             SettingsError: an option is invalid.
         """
-        content, _ = self._read(source)
+        content, _ = self._read(upload or asked.text or "")
+        name = upload.name if upload and "name" not in asked.model_fields_set else asked.name
         detection = self._scorer(options).detect(content)
         found = self._detector_of(detection, options, options.fpr)
-        report = Report.of(found, name, content, detection=detection, public=public)
-        if len(options.keys) > 1 and not public:
+        report = Report.of(found, name, content, detection=detection, public=options.public)
+        if len(options.keys) > 1 and not options.public:
             spans = (replace(one, p_value=bonferroni_p(one.p_value, len(options.keys))) for one in report.spans)
             report = replace(report, spans=tuple(spans))
-        return Answer((to_html if kind == "html" else to_json)(report), (detection.verdict,))
+        return Answer((to_html if asked.format == "html" else to_json)(report), (detection.verdict,))
 
     # --- reading ---
 
@@ -242,21 +228,21 @@ class Checker:
     def _name_of(self, detection: Detection, options: Options) -> str:
         return next(name for name in options.keys if self.keys[name].fingerprint == detection.key_fingerprint)
 
-    def _detected(self, content: Content, options: Options, extras: Extras) -> dict[str, Any]:
-        """The fields of `DetectAnswer`, with the spans at the loosest rate that is wanted."""
-        if extras.rates and options.normalise:
+    def _detected(self, content: Content, options: Options, asked: DetectRequest) -> dict[str, Any]:
+        """The fields of an answer, with the spans at the loosest rate that is wanted."""
+        if asked.rates and options.normalise:
             raise SettingsError("rates concern the unchanged text: leave rates or normalise out")
         detection = self._scorer(options).detect(content)
         keys = len(options.keys)
         # this detector has one key, and shares the rate with the others
-        found = self._detector_of(detection, options, max((options.fpr, *extras.rates)))
-        spans = found.spans(content) if extras.spans and not detection.normalised else ()
+        found = self._detector_of(detection, options, max((options.fpr, *asked.rates)))
+        spans = found.spans(content) if asked.spans and not detection.normalised else ()
         spans = tuple(replace(span, p_value=bonferroni_p(span.p_value, keys)) for span in spans)
-        fields = self._fields(content, detection, spans, options, extras)
-        if extras.rates and not extras.public:
-            limits = found.limits(content, [rate / keys for rate in extras.rates], detection)
-            rates = sorted(zip(extras.rates, limits, strict=True), reverse=True)
-            fields["at_rates"] = [_at_rate(detection, spans, rate, limit, extras) for rate, limit in rates]
+        fields = self._fields(content, detection, spans, options, asked)
+        if asked.rates:  # never in the public form
+            limits = found.limits(content, [rate / keys for rate in asked.rates], detection)
+            rates = sorted(zip(asked.rates, limits, strict=True), reverse=True)
+            fields["at_rates"] = [_at_rate(detection, spans, rate, limit, asked) for rate, limit in rates]
             fields["rarity"] = rarity(detection.p_value)
         return fields
 
@@ -264,63 +250,67 @@ class Checker:
 
     def _row(self, scorer: Scorer, item: str, content: Content, options: Options) -> dict[str, Any]:
         try:
-            return {"id": item, **self._fields(content, scorer.detect(content), (), options, Extras())}
+            return {"id": item, **self._fields(content, scorer.detect(content), (), options, DetectRequest())}
         except DgmarkError as error:
             return {"id": item, "error": str(error)}
 
     def _fields(
-        self, content: Content, detection: Detection, spans: tuple[Span, ...], options: Options, extras: Extras
+        self, content: Content, detection: Detection, spans: tuple[Span, ...], options: Options, asked: DetectRequest
     ) -> dict[str, Any]:
         count = sum(span.p_value <= detection.fpr for span in spans)
         named = detection.verdict == "watermarked" or count or len(options.keys) == 1
         fields: dict[str, Any] = {
-            "form": "public" if extras.public else "full",
+            "form": "public" if options.public else "full",
             "key": self._name_of(detection, options) if named else None,
             "keys_tested": len(options.keys),
-            **_worded(detection, count, extras),
+            **_worded(detection, count, asked, public=options.public),
             "is_watermarked": detection.verdict == "watermarked",
             "guaranteed": detection.guaranteed,
             "text": {"sha256": sha256_of(_well_formed(content)), "length": len(content)},
         }
-        if extras.include_text:
+        if asked.include_text:
             fields["text"]["content"] = _well_formed(content)
-        if extras.public:
+        if options.public:
             fields["key_fingerprint"] = detection.key_fingerprint if named else None
         else:
             row = detection.to_row("")
             del row["id"], row["spans"]
             fields |= row
-        if extras.spans:
-            fields["spans"] = [_span_fields(span, extras) for span in spans]
+        if asked.spans:
+            fields["spans"] = [_span_fields(span, public=options.public) for span in spans]
         return fields
 
 
-def _span_fields(span: Span, extras: Extras) -> dict[str, Any]:
-    numbers = {} if extras.public else {"p_value": span.p_value, "rarity": rarity(span.p_value)}
+def _content(asked: TextOrIds) -> Content:
+    return asked.token_ids if asked.token_ids is not None else asked.text or ""
+
+
+def _span_fields(span: Span, *, public: bool) -> dict[str, Any]:
+    numbers = {} if public else {"p_value": span.p_value, "rarity": rarity(span.p_value)}
     return {"start": span.start, "end": span.end, **numbers}
 
 
-def _worded(detection: Detection, spans: int, extras: Extras) -> dict[str, Any]:
+def _worded(detection: Detection, spans: int, asked: DetectRequest, *, public: bool = False) -> dict[str, Any]:
     return {
         "verdict": detection.verdict,
         "fpr": detection.fpr,
         "heading": heading(detection, spans=spans),
         "symbol": symbol(detection, spans=spans),
-        "sentence": verdict_sentence(detection, spans=spans, public=extras.public),
+        "sentence": verdict_sentence(detection, spans=spans, public=public),
         "meaning": meaning(detection, spans=spans),
-        "where": where(detection, spans=spans) if extras.spans else "",
+        "where": where(detection, spans=spans) if asked.spans else "",
     }
 
 
 def _at_rate(
-    detection: Detection, spans: Sequence[Span], fpr: float, limit: Limit | None, extras: Extras
+    detection: Detection, spans: Sequence[Span], fpr: float, limit: Limit | None, asked: DetectRequest
 ) -> dict[str, Any]:
     """The verdict at another rate, with the numbers of the spans that hold there."""
     verdict: Verdict = verdict_of(detection.p_value, fpr, detectable=limit is None)
     because = limit if verdict == "uncertain" else None
     held = [place for place, span in enumerate(spans) if span.p_value <= fpr]
     there = replace(detection, fpr=fpr, verdict=verdict, uncertain_because=because)
-    return {"rarity": rarity(fpr), **_worded(there, len(held), extras), "spans": held}
+    return {"rarity": rarity(fpr), **_worded(there, len(held), asked), "spans": held}
 
 
 def _well_formed(content: Content) -> Content:

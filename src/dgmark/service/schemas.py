@@ -51,13 +51,18 @@ class DetectionOptions(RequestFields):
         return self
 
 
-class DetectRequest(DetectionOptions):
-    """A text to check."""
+class TextOrIds(RequestFields):
+    """What is checked."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": _one_of("text", "token_ids")})
 
     text: str | None = Field(None, description="The text.")
     token_ids: list[TokenId] | None = Field(None, description="The token ids of one response, in place of a text.")
+
+
+class DetectRequest(DetectionOptions, TextOrIds):
+    """A text to check."""
+
     spans: bool = Field(False, description="Find the spans that carry the mark.")
     rates: list[Rate] = Field(
         [], max_length=MAX_RATES, description="Further false-positive rates to give the verdict at."
@@ -75,14 +80,10 @@ class ReportRequest(DetectionOptions):
     format: Literal["html", "json"] = Field("html", description="A page, or JSON.")
 
 
-class Item(RequestFields):
+class Item(TextOrIds):
     """One text of a batch."""
 
-    model_config = ConfigDict(json_schema_extra={"oneOf": _one_of("text", "token_ids")})
-
     id: Name
-    text: str | None = None
-    token_ids: list[TokenId] | None = None
 
     @model_validator(mode="after")
     def _one_content(self) -> "Item":
