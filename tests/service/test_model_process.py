@@ -131,9 +131,9 @@ def test_a_reader_who_falls_behind_holds_few_steps_and_gets_every_token() -> Non
     async def run() -> None:
         queue = MessageQueue()
         for number in range(5000):
-            queue.put(stepped(number))
-            assert len(queue) <= MAX_STEPS + 1
-        queue.put(Finished("whole", False, 5000, 5000))
+            queue.put_nowait(stepped(number))
+            assert queue.qsize() <= MAX_STEPS + 1
+        queue.put_nowait(Finished("whole", False, 5000, 5000))
         steps: list[Any] = [await queue.get() for _ in range(MAX_STEPS + 1)]
         assert [step.step for step in steps] == [*range(MAX_STEPS), 4999]
         last = steps[-1]
@@ -143,7 +143,7 @@ def test_a_reader_who_falls_behind_holds_few_steps_and_gets_every_token() -> Non
         assert (last.joined, last.block) == (5000, 4999 // 32)
         assert await queue.get() == Finished("whole", False, 5000, 5000)
         for number in range(2 * MAX_STEPS):  # a reader who keeps up has each step for itself
-            queue.put(stepped(number))
+            queue.put_nowait(stepped(number))
             assert await queue.get() == stepped(number)
 
     asyncio.run(run())

@@ -113,7 +113,7 @@ class ToyWriter:
         while self.writer.busy:
             self.writer.advance()
         for _, outcome in self.messages:
-            answers.put(outcome)  # type: ignore[arg-type] # nothing is cancelled
+            answers.put_nowait(outcome)  # type: ignore[arg-type] # nothing is cancelled
         self.messages.clear()
         yield answers
 

@@ -102,7 +102,8 @@ def serve(
         int | None, typer.Option(min=1, help="Texts that are written at once.", show_default="16")
     ] = None,
     text_seconds: Annotated[
-        float | None, typer.Option(help="The longest that a text may take, waiting included.", show_default="600")
+        float | None,
+        typer.Option(min=1, help="The longest that a text may take, waiting included.", show_default="600"),
     ] = None,
 ) -> None:
     """Check texts over HTTP, and in a browser on a page that needs no other server; with --model also write them.

@@ -8,7 +8,7 @@ import ipaddress
 import time
 from dataclasses import dataclass
 from math import ceil
-from typing import Never
+from typing import Any, Never
 
 from fastapi import Request
 from limits import parse
@@ -115,6 +115,11 @@ class Authenticator:
                 detail = f"no more than {self._rate} are answered: try again in {wait} seconds"
                 self.refuse(request, caller, 429, detail, headers={"retry-after": str(wait)})
 
+    def log(self, request: Request, caller: Caller, decision: str, **fields: Any) -> None:
+        """Write a decision about a request to the audit log."""
+        who = {"request": id_of(request), "token": caller.name, "address": caller.address}
+        self._audit.write(decision, **who, **fields)
+
     def refuse(
         self,
         request: Request,
@@ -131,7 +136,7 @@ class Authenticator:
             Refused: always.
         """
         path = getattr(request.scope.get("route"), "path", "")
-        self._audit.write_refusal(id_of(request), path, status, token=caller.name, address=caller.address)
+        self.log(request, caller, "refused", path=path, status=status)
         challenge = {"www-authenticate": "Bearer"} if status == 401 else headers
         raise Refused(status, detail, param=param, headers=challenge)
 

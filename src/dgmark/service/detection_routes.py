@@ -11,7 +11,7 @@ from dgmark.service import schemas
 from dgmark.service.auth import Caller
 from dgmark.service.bodies import json_or_form_body, read_json_or_form
 from dgmark.service.detection_worker import Answer, Checker, Options, Upload
-from dgmark.service.errors import Refused, id_of
+from dgmark.service.errors import Refused
 from dgmark.service.policy import Offer
 from dgmark.service.state import ServiceState
 from dgmark.version import __version__
@@ -175,11 +175,10 @@ async def _checked(
     answer: Answer = await state.workers.run(work, asked, upload, options)
     for verdict in answer.verdicts:
         state.metrics.verdicts.labels(verdict).inc()
-    state.audit.write(
+    state.auth.log(
+        request,
+        caller,
         request.scope["route"].path.removeprefix("/v1/"),
-        request=id_of(request),
-        token=caller.name,
-        address=caller.address,
         form="public" if caller.public else "full",
         keys=list(options.keys),
         fpr=options.fpr,

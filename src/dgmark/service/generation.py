@@ -37,17 +37,6 @@ def event(name: str | None, fields: Mapping[str, Any] | str) -> bytes:
     return (f"event: {name}\n" if name else "").encode() + f"data: {data}\n\n".encode("utf-8", "replace")
 
 
-def end_of(text: str, stops: Sequence[str], start: int = 0) -> int | None:
-    """Where a text is to end because of what it says: at the first of these that occurs in it; None for nowhere.
-
-    Args:
-        text: the text.
-        stops: what ends it.
-        start: characters before which none of them occurs.
-    """
-    return min((place for stop in stops if (place := text.find(stop, start)) >= 0), default=None)
-
-
 @dataclass
 class Generation:
     """One text that is asked for, from the request to the answer.
@@ -94,6 +83,11 @@ class Generation:
         """How the text is marked, and which fields of its request weaken the mark, if any do."""
         weak = {"weakened": self.started.weakened} if self.started.weakened else {}
         return self.marking.public() | weak
+
+    def readable(self) -> str:
+        """The text from its beginning on that no later step changes: its end may be the beginning of a stop."""
+        unsure = max(map(len, self.stops), default=1) - 1
+        return self.written[: max(0, len(self.written) - unsure)]
 
     def usage(self) -> dict[str, int]:
         """Counts of tokens."""
@@ -177,14 +171,18 @@ class Generation:
             if isinstance(message, DgmarkError):
                 raise self._given_up(message)
             if isinstance(message, Stepped):
-                known = len(self.written) - max(map(len, self.stops), default=0)  # no stop begins before it
-                self.written += message.added
+                self.written, stopped = self._up_to_stop(self.written + message.added)
+                if stopped:  # the rest is not written
+                    self._finish(Finished(self.written, True, message.joined, message.step + 1))
                 yield message
-                if (end := end_of(self.written, self.stops, max(0, known))) is not None:  # the rest is not written
-                    self._finish(Finished(self.written[:end], True, message.joined, message.step + 1))
             elif isinstance(message, Finished):
-                end = end_of(message.text, self.stops)
-                self._finish(message if end is None else replace(message, text=message.text[:end], ended=True))
+                text, stopped = self._up_to_stop(message.text)
+                self._finish(replace(message, text=text, ended=message.ended or stopped))
+
+    def _up_to_stop(self, text: str) -> tuple[str, bool]:
+        """A text up to the first stop in it, and whether there is one."""
+        end = min((place for stop in self.stops if (place := text.find(stop)) >= 0), default=None)
+        return text[:end], end is not None
 
     def _finish(self, finished: Finished) -> None:
         self._outcome, self.finished = "finished", finished

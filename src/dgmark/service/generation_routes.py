@@ -10,7 +10,6 @@ from fastapi.responses import JSONResponse, Response
 
 from dgmark.errors import DgmarkError
 from dgmark.service import generation_schemas as schemas
-from dgmark.service.auth import Caller
 from dgmark.service.bodies import json_body, read_json
 from dgmark.service.errors import Refused, id_of, refusal_of
 from dgmark.service.generation import HEARTBEAT, Generation, event
@@ -76,18 +75,19 @@ async def begin(state: ServiceState, request: Request, model: type[D], prefix: s
     caller = state.auth.authorize(request, "generate")
     asked = await read_json(request, model)
     offer, text_id = offer_of(state, asked.model), f"{prefix}-{secrets.token_hex(16)}"
-    note = partial(_write_audit, state, request, caller, offer, asked)
+    about: dict[str, Any] = {"model": offer.source.name, "policy": offer.policy, "asked": asked.marking_request.enabled}
+    log = partial(state.auth.log, request, caller, **about)
     try:
         marking = offer.marking(asked.marking_request, text_id)
         _check_strength(offer, asked)
     except Refused as refusal:
-        note("generate refused", param=refusal.param)
+        log("generate refused", param=refusal.param)
         raise
     job = _job(offer, asked, marking, text_id)
     _check_prompt(state, job)
     if marking.key is None:
         _check_unmarked(asked)
-    on_start = partial(note, "generate", text=text_id, key=marking.key, subkey_chosen=marking.chosen)
+    on_start = partial(log, "generate", text=text_id, key=marking.key, subkey_chosen=marking.chosen)
     return asked, Generation(state, request, job, marking, asked.seed, asked.stops, on_start)
 
 
@@ -154,27 +154,6 @@ def _check_unmarked(asked: schemas.DecodingRequest) -> None:
         if getattr(asked, name) not in (None, off):
             detail = f"{name} says how a mark is made, and this text is to have none: leave it out, or have it marked"
             raise Refused(400, detail, param=name)
-
-
-def _write_audit(
-    state: ServiceState,
-    request: Request,
-    caller: Caller,
-    offer: Offer,
-    asked: schemas.DecodingRequest,
-    decision: str,
-    **more: Any,
-) -> None:
-    state.audit.write(
-        decision,
-        request=id_of(request),
-        token=caller.name,
-        address=caller.address,
-        model=offer.source.name,
-        policy=offer.policy,
-        asked=asked.marking_request.enabled,
-        **more,
-    )
 
 
 def _infilled(text: Generation) -> dict[str, Any]:

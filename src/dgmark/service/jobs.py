@@ -141,36 +141,21 @@ ToWorker = Job | str
 MAX_STEPS = 64  # that wait for their reader; those that come then are joined into one
 
 
-class MessageQueue:
+class MessageQueue(asyncio.Queue[Outcome]):
     """The messages about one job, in order, for a reader who may be slower than the model.
 
     A reader who falls behind costs no more than `MAX_STEPS` steps and one that holds all further ones, and gets every
     token all the same.
     """
 
-    def __init__(self) -> None:
-        self._waiting: deque[Outcome] = deque()
-        self._arrived = asyncio.Event()
+    _queue: deque[Outcome]
 
-    def __len__(self) -> int:
-        """How many messages wait."""
-        return len(self._waiting)
-
-    def put(self, message: Outcome) -> None:
-        """Add a message."""
-        last = self._waiting[-1] if len(self._waiting) > MAX_STEPS else None
+    def _put(self, message: Outcome) -> None:
+        last = self._queue[-1] if len(self._queue) > MAX_STEPS else None
         if isinstance(last, Stepped) and isinstance(message, Stepped):
-            self._waiting[-1] = _joined(last, message)
+            self._queue[-1] = _joined(last, message)
         else:
-            self._waiting.append(message)
-        self._arrived.set()
-
-    async def get(self) -> Outcome:
-        """The next message, which is waited for."""
-        while not self._waiting:
-            self._arrived.clear()
-            await self._arrived.wait()
-        return self._waiting.popleft()
+            self._queue.append(message)
 
 
 def _joined(first: Stepped, second: Stepped) -> Stepped:

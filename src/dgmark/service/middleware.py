@@ -90,7 +90,10 @@ class RequestMiddleware:
         try:
             refusal = self._refusal(headers, scope["method"])
             if refusal:
-                self._note(refusal, scope, request_id)
+                if refusal.status in _POLICY_STATUSES:
+                    address, _ = scope.get("client") or ("unknown", 0)
+                    who = {"request": request_id, "token": None, "address": address}
+                    self.audit.write("refused", **who, path="", status=refusal.status)
                 rejected = refusal.response(scope["path"], request_id)
                 await rejected(scope, receive, answer)
             elif scope["method"] in _BODILESS:
@@ -117,11 +120,6 @@ class RequestMiddleware:
         if length.isdecimal() and int(length) > self.body_bytes:
             return self._too_long()
         return self._too_many() if self._requests >= self.at_once else None
-
-    def _note(self, refusal: Refused, scope: Scope, request_id: str) -> None:
-        if refusal.status in _POLICY_STATUSES:
-            address, _ = scope.get("client") or ("unknown", 0)
-            self.audit.write_refusal(request_id, "", refusal.status, token=None, address=address)
 
     def _too_long(self) -> Refused:
         detail = f"the request has more than {self.body_bytes:,} bytes, which is all that one request may have"

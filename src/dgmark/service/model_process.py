@@ -135,7 +135,7 @@ class ModelProcess:
         if messages is not None:
             detail = f"the text was not finished within {self.seconds:g} seconds, waiting included, which is all that "
             detail += "a text may take here: ask for a shorter one, or again when the service has less to do"
-            messages.put(TooSlow(detail))
+            messages.put_nowait(TooSlow(detail))
             self._cancel(job, began)
 
     def _cancel(self, job: str, began: float) -> None:
@@ -198,7 +198,7 @@ class ModelProcess:
         elif job is None and isinstance(outcome, DgmarkError):
             self._not_loaded(outcome)
         elif outcome is not None and job in self._queues:  # not cancelled
-            self._queues[job].put(outcome)
+            self._queues[job].put_nowait(outcome)
             if isinstance(outcome, jobs.Finished | DgmarkError):
                 del self._queues[job]
 
@@ -229,7 +229,7 @@ class ModelProcess:
     def _give_up(self, error: DgmarkError) -> None:
         held, self._queues = self._queues, {}
         for messages in held.values():
-            messages.put(error)
+            messages.put_nowait(error)
 
 
 def launch_worker(

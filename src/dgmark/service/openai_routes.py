@@ -4,7 +4,7 @@ A diffusion model writes out of order; a chunk has what became readable from the
 """
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -14,7 +14,7 @@ from dgmark.errors import DgmarkError
 from dgmark.service import generation_schemas as schemas
 from dgmark.service.bodies import json_body
 from dgmark.service.errors import id_of, refusal_of
-from dgmark.service.generation import HEARTBEAT, Events, Generation, end_of, event
+from dgmark.service.generation import HEARTBEAT, Events, Generation, event
 from dgmark.service.generation_routes import EVENTS, begin, offer_of
 from dgmark.service.jobs import Stepped
 from dgmark.service.policy import Offer
@@ -126,7 +126,7 @@ def _chunks(created: int, *, with_usage: bool) -> Events:
             async for step in steps:
                 if step is None:
                     yield HEARTBEAT
-                elif piece := _readable(text.written, text.stops, sent):
+                elif piece := text.readable()[len(sent) :]:
                     sent += piece
                     yield chunk(choice(piece))
             if rest := text.finished.text.removeprefix(sent):
@@ -139,15 +139,3 @@ def _chunks(created: int, *, with_usage: bool) -> Events:
             yield event(None, refusal_of(error, id_of(text.request)).openai())
 
     return chunks
-
-
-def _readable(text: str, stops: Sequence[str], sent: str) -> str:
-    """What can be sent of the text after what was sent: what is no beginning of what ends it."""
-    # what was sent has no stop in it
-    end = end_of(text, stops, len(sent))
-    if end is None:
-        end = len(text)
-        unsent = len(text) - len(sent)
-        beginnings = (stop[:size] for stop in stops for size in range(1, min(len(stop), unsent + 1)))
-        end -= max((len(one) for one in beginnings if text.endswith(one)), default=0)
-    return text[len(sent) : end]

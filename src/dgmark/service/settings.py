@@ -9,7 +9,7 @@ from dgmark.decode.settings_file import TunedSettings
 from dgmark.detection.detector import DEFAULT_FPR, check_fpr
 from dgmark.errors import SettingsError
 from dgmark.report.signing import SigningKey
-from dgmark.rows.workers import check_workers, processors
+from dgmark.rows.workers import processors
 
 MB = 2**20
 # names under which a browser on this machine reaches a service that only this machine can reach
@@ -109,13 +109,6 @@ class ServiceSettings:
 
     def __post_init__(self) -> None:
         check_fpr(self.fpr)
-        check_workers(self.workers)
-        if self.queue < 0:
-            raise SettingsError(f"a queue of {self.queue} requests is negative")
-        if self.rows < 1 or self.batches < 1:
-            raise SettingsError("no text can be written: give at least 1 row and 1 batch")
-        if not self.text_seconds > 0:
-            raise SettingsError(f"a text cannot be written in {self.text_seconds:g} seconds: give more than 0")
         names = [model.name for model in self.models]
         if len(set(names)) < len(names):
             raise SettingsError(

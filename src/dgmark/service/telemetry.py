@@ -4,6 +4,7 @@ import json
 import os
 import threading
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,33 +17,27 @@ class Metrics:
     """The counts of one service."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.requests = Counter(
-            "dgmark_requests",
-            "Requests by path, method and status.",
-            ("path", "method", "status"),
-            registry=self.registry,
-        )
+        self.registry = registry = CollectorRegistry()
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        by_request = "path", "method", "status"
+        self.requests = counter("dgmark_requests", "Requests by path, method and status.", by_request)
         self.seconds = Histogram(
             "dgmark_request_seconds",
             "Time from the end of a request's headers to its answer.",
             ("path",),
             buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
-            registry=self.registry,
+            registry=registry,
         )
-        self.verdicts = Counter("dgmark_verdicts", "Texts by verdict.", ("verdict",), registry=self.registry)
-        self.lost = Counter("dgmark_workers_lost", "Workers that ended before their work did.", registry=self.registry)
-        self.held = Gauge(
-            "dgmark_requests_held", "Requests that are checked or wait for a worker.", registry=self.registry
-        )
-        self.texts = Counter(
+        self.verdicts = counter("dgmark_verdicts", "Texts by verdict.", ("verdict",))
+        self.lost = counter("dgmark_workers_lost", "Workers that ended before their work did.")
+        self.held = gauge("dgmark_requests_held", "Requests that are checked or wait for a worker.")
+        self.texts = counter(
             "dgmark_texts",
             "Texts asked for, by model, whether marked, and outcome (finished, refused, failed, cancelled).",
             ("model", "marked", "outcome"),
-            registry=self.registry,
         )
-        self.tokens = Counter("dgmark_tokens", "Tokens of finished texts.", ("model", "marked"), registry=self.registry)
-        self.writing = Gauge("dgmark_texts_held", "Texts that are written or wait to be.", registry=self.registry)
+        self.tokens = counter("dgmark_tokens", "Tokens of finished texts.", ("model", "marked"))
+        self.writing = gauge("dgmark_texts_held", "Texts that are written or wait to be.")
 
 
 class AuditLog:
@@ -63,10 +58,6 @@ class AuditLog:
             raise InputError(
                 f"the audit log {path} cannot be written ({error.strerror}): choose another place"
             ) from error
-
-    def write_refusal(self, request: str, path: str, status: int, *, token: str | None, address: str) -> None:
-        """Append that a request was refused."""
-        self.write("refused", request=request, path=path, status=status, token=token, address=address)
 
     def write(self, decision: str, **fields: Any) -> None:
         """Append a decision, with the time."""
