@@ -1,7 +1,7 @@
 """The routes that write texts, with their steps as events if that is asked for."""
 
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -75,8 +75,8 @@ async def begin(state: ServiceState, request: Request, model: type[D], prefix: s
     caller = state.auth.authorize(request, "generate")
     asked = await read_json(request, model)
     offer, text_id = offer_of(state, asked.model), f"{prefix}-{secrets.token_hex(16)}"
-    about: dict[str, Any] = {"model": offer.source.name, "policy": offer.policy, "asked": asked.marking_request.enabled}
-    log = partial(state.auth.log, request, caller, **about)
+    about = {"model": offer.source.name, "policy": offer.policy, "asked": asked.marking_request.enabled}
+    log: Callable[..., None] = partial(state.auth.log, request, caller, **about)
     try:
         marking = offer.marking(asked.marking_request, text_id)
         _check_strength(offer, asked)
