@@ -75,7 +75,7 @@ async def begin(state: ServiceState, request: Request, model: type[D], prefix: s
     caller = state.auth.authorize(request, "generate")
     asked = await read_json(request, model)
     offer, text_id = offer_of(state, asked.model), f"{prefix}-{secrets.token_hex(16)}"
-    about = {"model": offer.source.name, "policy": offer.policy, "asked": asked.marking_request.enabled}
+    about: dict[str, Any] = {"model": offer.source.name, "policy": offer.policy, "asked": asked.marking_request.enabled}
     log: Callable[..., None] = partial(state.auth.log, request, caller, **about)
     try:
         marking = offer.marking(asked.marking_request, text_id)
