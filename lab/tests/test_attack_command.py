@@ -70,14 +70,6 @@ def test_a_bad_row_becomes_an_error_row(texts: Path, tmp_path: Path) -> None:
     assert [row.get("error", "")[:10] for row in rows(out)] == ["", "", "", 'no "text"', "not valid ", "too long"]
 
 
-def test_an_attack_that_nothing_survives_is_an_error() -> None:
-    same = run(
-        "attack", "substitution", "-", "--option", "source=text", "--option", "unit=word", stdin="so so so so so"
-    )
-    assert same.exit_code == 4
-    assert "choose another source" in same.stderr
-
-
 def test_one_text_comes_out_as_text() -> None:
     result = run("attack", "crop", "-", "--option", "front=0.5", "--option", "unit=word", stdin="one two three four")
     assert result.stdout == "three four\n"

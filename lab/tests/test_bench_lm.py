@@ -12,7 +12,6 @@ pytest.importorskip("lm_eval")
 from lm_eval.api.instance import Instance
 from lm_eval.tasks import TaskManager
 
-from dgmark import WatermarkKey, WatermarkSpec
 from dgmark.decode import generate
 from dgmark.errors import InputError, SettingsError
 from dgmark.models.load import load_model
@@ -37,11 +36,6 @@ def toy(**decoding: Any) -> DiffusionLM:
     return DiffusionLM(TOY, HarnessSettings(decoding=decoding))
 
 
-def test_a_continuation_is_the_packages_own() -> None:
-    (found,) = answers(toy(length=8, block_length=4), {"until": []})
-    assert found == generate(TOY, CONTEXT, key=None, length=8, block_length=4, temperature=0)[0].text
-
-
 def test_a_continuation_ends_before_the_first_stop() -> None:
     (whole,) = answers(toy(length=8, block_length=4), {})
     words = whole.split()
@@ -63,25 +57,20 @@ def test_the_tasks_number_of_tokens_is_decoded_in_whole_blocks_and_cut() -> None
 
 
 @pytest.mark.parametrize(
-    ("task", "temperature"),
+    ("task", "temperature", "top_k"),
     [
-        ({}, 0.0),
-        ({"do_sample": False, "temperature": 0.7}, 0.0),
-        ({"do_sample": True}, 1.0),
-        ({"do_sample": True, "temperature": 0.7}, 0.7),
-        ({"temperature": 0.4}, 0.4),
+        ({"top_k": 3}, 0.0, None),
+        ({"do_sample": False, "temperature": 0.7, "top_k": 3}, 0.0, None),
+        ({"do_sample": True, "top_k": 3, "top_p": 0.9}, 1.0, 3),
+        ({"do_sample": True, "temperature": 0.7}, 0.7, None),
+        ({"temperature": 0.4, "top_k": 3}, 0.4, 3),
     ],
 )
-def test_sampling_is_the_tasks_unless_it_is_given(task: dict[str, Any], temperature: float) -> None:
-    assert toy(length=8, block_length=4).config(task).temperature == temperature
-    assert toy(length=8, block_length=4, temperature=0.5).config(task).temperature == 0.5
-
-
-def test_top_k_and_top_p_count_where_something_is_drawn() -> None:
-    task = {"do_sample": True, "top_k": 3, "top_p": 0.9}
+def test_sampling_is_the_tasks_unless_it_is_given(task: dict[str, Any], temperature: float, top_k: int | None) -> None:
     config = toy(length=8, block_length=4).config(task)
-    assert (config.top_k, config.top_p) == (3, 0.9)
-    assert toy(length=8, block_length=4).config({**task, "do_sample": False}).top_k is None
+    assert (config.temperature, config.top_k) == (temperature, top_k)
+    assert config.top_p == (task.get("top_p") if temperature else None)
+    assert toy(length=8, block_length=4, temperature=0.5).config(task).temperature == 0.5
 
 
 def test_requests_do_not_touch_each_other() -> None:
@@ -107,27 +96,15 @@ def test_a_long_prompt_loses_its_beginning() -> None:
         DiffusionLM(small, HarnessSettings(decoding={"length": 12, "block_length": 4}))
 
 
-def test_answers_carry_the_mark() -> None:
-    spec = WatermarkSpec(table_size=TOY.vocab_size, tokenizer="toy", tokenizer_fingerprint=TOY.tokenizer.fingerprint)
-    key = WatermarkKey(spec, "bench", bytes(range(32)))
-    decoding: Any = {"length": 8, "block_length": 8}
-    marked = answers(DiffusionLM(TOY, HarnessSettings(decoding=decoding, key=key)), {})
-    assert marked[0] == generate(TOY, CONTEXT, key=key, temperature=0, **decoding)[0].text
-    assert marked != answers(toy(**decoding), {})
-
-
 def test_likelihoods_are_the_bounds_of_the_continuation() -> None:
     lm = DiffusionLM(TOY, HarnessSettings(samples=20))
     found = lm.loglikelihood(asked("loglikelihood", (CONTEXT, " w7 w8"), ("", "w7"), (CONTEXT + " ", "w7")))
     ids = TOY.tokenizer.encode
-    assert found[0] == (answer_likelihood(TOY, ids(CONTEXT), ids("w7 w8")).bound, False)
-    assert found[1][0] == answer_likelihood(TOY, [], ids("w7")).bound
-    assert found[2][0] == answer_likelihood(TOY, ids(CONTEXT), ids("w7")).bound
-
-
-def test_tasks_that_score_whole_texts_are_refused() -> None:
+    assert found[0] == (answer_likelihood(TOY, ids(CONTEXT), ids("w7 w8")), False)
+    assert found[1][0] == answer_likelihood(TOY, [], ids("w7"))
     with pytest.raises(SettingsError, match="loglikelihood_rolling"):
-        toy(length=8, block_length=4).loglikelihood_rolling(asked("loglikelihood_rolling", ("w1 w2",)))
+        lm.loglikelihood_rolling(asked("loglikelihood_rolling", ("w1 w2",)))
+    assert found[2][0] == answer_likelihood(TOY, ids(CONTEXT), ids("w7"))
 
 
 def test_a_chat_is_one_turn_in_the_familys_template(tmp_path: Path) -> None:
@@ -197,19 +174,8 @@ metric_list:
     aggregation: mean
     higher_is_better: true
 """,
-    "local_code": """
-task: local_code
-output_type: generate_until
-unsafe_code: true
-doc_to_target: "{{{{answer}}}}"
-generation_kwargs:
-  until: [","]
-metric_list:
-  - metric: exact_match
-    aggregation: mean
-    higher_is_better: true
-""",
 }
+TASKS["local_code"] = TASKS["local_generation"].replace("local_generation", "local_code") + "unsafe_code: true"
 
 
 @pytest.fixture

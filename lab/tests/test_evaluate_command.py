@@ -57,8 +57,8 @@ def test_two_sets_are_compared_pair_by_pair(source: Path, tmp_path: Path) -> Non
     assert "3 pairs; 1 rows are in no pair" in done.stderr
     document = json.loads(done.stdout)
     first, second = document["sets"]
-    difference = document["differences"]["corpus"]["corpus"]["value"]
-    assert difference == pytest.approx(second["perplexity"]["corpus"]["value"] - first["perplexity"]["corpus"]["value"])
+    difference = document["differences"]["perplexity"]["difference"]["value"]
+    assert difference == pytest.approx(second["perplexity"]["mean"]["value"] - first["perplexity"]["mean"]["value"])
     assert document["differences"]["nats_per_token"]["pairs"] == 3
     shown = run("evaluate", source, "--against", other)
     assert "rows.jsonl" in shown.stdout
@@ -84,7 +84,7 @@ def test_rows_are_kept_and_not_made_again(source: Path, tmp_path: Path, monkeypa
     figures = [json.loads(one.stdout)["sets"][0]["perplexity"]["corpus"]["value"] for one in (whole, again)]
     assert figures[0] == pytest.approx(figures[1])
     assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == ["a", "b", "c"]
-    assert run("evaluate", source, "--out", out, "--stride", "5").exit_code == 4
+    assert run("evaluate", source, "--out", out, "--context", "50").exit_code == 4
     write(source, [{**ROWS[0], "text": " another text"}])
     changed = run("evaluate", source, "--out", out)
     assert changed.exit_code == 4

@@ -2,11 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import MISSING, fields
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from pydantic import Field
-from pydantic.dataclasses import dataclass
 
 from dgmark.errors import SettingsError
 from dgmark_lab.attacks.disguise import Homoglyphs, Whitespace, ZeroWidth
@@ -17,27 +15,6 @@ from dgmark_lab.options import make
 
 # (text, rng) -> the attacked text; the same generator state gives the same text
 Attack = Callable[[str, np.random.Generator], str]
-
-
-@dataclass(frozen=True)
-class Chain:
-    """Make an attack several times, each time on the result of the last.
-
-    By name: `attack("chain", of="paraphrase", rounds=5, **options_of_it)`.
-
-    Attributes:
-        each: the attack.
-        rounds: how many times.
-    """
-
-    each: Any
-    rounds: Annotated[int, Field(ge=1)] = 3
-
-    def __call__(self, text: str, rng: np.random.Generator) -> str:
-        """Return the text after the last round."""
-        for _ in range(self.rounds):
-            text = self.each(text, rng)
-        return text
 
 
 ATTACKS: dict[str, type[Any]] = {
@@ -54,7 +31,6 @@ ATTACKS: dict[str, type[Any]] = {
     "refill": Refill,
     "dipper": Dipper,
     "paraphrase": Paraphrase,
-    "chain": Chain,
 }
 
 
@@ -63,7 +39,7 @@ def attack(name: str, **options: Any) -> Attack:
 
     Args:
         name: one of `ATTACKS`.
-        options: fields of its class; "chain" takes `of` (the name of an attack), `rounds`, and that attack's options.
+        options: fields of its class.
 
     Raises:
         SettingsError: no attack or option has this name, or a value is invalid.
@@ -71,12 +47,6 @@ def attack(name: str, **options: Any) -> Attack:
     """
     if name not in ATTACKS:
         raise SettingsError(f"there is no attack {name!r}; the attacks are: {', '.join(ATTACKS)}")
-    if name == "chain":
-        of = options.pop("of", None)
-        if of is None:
-            raise SettingsError("chain needs the name of the attack to repeat: give of=NAME")
-        rounds = {"rounds": options.pop("rounds")} if "rounds" in options else {}
-        options = {"each": attack(of, **options), **rounds}
     instance: Attack = make(ATTACKS[name], f"attack {name}", options)
     return instance
 
@@ -89,18 +59,15 @@ def options_of(instance: Attack) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float | dict):
         return value
-    names = [name for name, kind in ATTACKS.items() if type(value) is kind]
-    return {"attack": names[0], **options_of(value)} if names else str(getattr(value, "name", type(value).__name__))
+    return str(getattr(value, "name", type(value).__name__))
 
 
 def defaults_of(name: str) -> dict[str, Any]:
     """Return the options of the attack `name` with their defaults."""
-    if name == "chain":
-        return {"of": "NAME", "rounds": Chain.rounds}
-    defaults = {}
-    for field in fields(ATTACKS[name]):
-        defaults[field.name] = field.default_factory() if field.default_factory is not MISSING else field.default
-    return defaults
+    return {
+        field.name: field.default if field.default_factory is MISSING else field.default_factory()
+        for field in fields(ATTACKS[name])
+    }
 
 
 __all__ = ["ATTACKS", "Attack", "attack", "defaults_of", "options_of"]

@@ -78,27 +78,15 @@ def residue_counts(
 
 
 def beliefs(
-    counts: Int[np.ndarray, "segments vocab modulus"],
-    match: float = 0.9,
-    base: Int[np.ndarray, "segments vocab modulus"] | None = None,
+    counts: Int[np.ndarray, "segments vocab modulus"], match: float = 0.9
 ) -> Float[np.ndarray, "segments vocab modulus"]:
     """Return the posterior probability of each token's group, from a uniform prior.
 
     Args:
         counts: the counts of marked texts, from `residue_counts`.
         match: share of positions that the adversary believes to match.
-        base: counts of unmarked texts of the same model: how often a token occurs at each residue without a mark; None
-            for equally often.
     """
-    modulus = counts.shape[-1]
-    odds = match * (modulus - 1) / (1 - match)
-    rate = np.full(counts.shape, 1 / modulus)
-    if base is not None:
-        pooled = base.sum(axis=0, keepdims=True) + 4.0  # a prior count of 4 per residue keeps rare tokens near even
-        rate = np.broadcast_to(pooled / pooled.sum(axis=-1, keepdims=True), counts.shape)
-    normaliser = np.log(1 + rate * (odds - 1))
-    logs = counts * np.log(odds) - counts.sum(axis=-1, keepdims=True) * normaliser
-    return _normalise(logs)
+    return _normalise(counts * _odds(match, counts.shape[-1]))
 
 
 def steal(
@@ -108,7 +96,6 @@ def steal(
     *,
     rotation: int = 0,
     phases_known: bool = True,
-    base: Sequence[Int[np.ndarray, " _"]] = (),
     match: float = 0.9,
 ) -> Estimate:
     """Estimate a key's groups from marked texts.
@@ -119,13 +106,11 @@ def steal(
         modulus: m.
         rotation: the key's rotation; unless it is 0, phases must be known.
         phases_known: whether texts begin at position 0; if not, their phases are estimated together with the groups.
-        base: unmarked texts of the same model.
         match: share of positions that the adversary believes to match.
     """
     phases = None if phases_known else find_phases(texts, table_size, modulus, match)
     counts = residue_counts(texts, table_size, modulus, rotation=rotation, phases=phases)
-    plain = residue_counts(base, table_size, modulus) if base else None
-    return Estimate(beliefs(counts, match, plain), np.arange(modulus), rotation, names_known=phases_known)
+    return Estimate(beliefs(counts, match), np.arange(modulus), rotation, names_known=phases_known)
 
 
 def find_phases(

@@ -27,6 +27,7 @@ ARBITRARY = ConfigDict(arbitrary_types_allowed=True)
 _WORD = re.compile(r"(\S+)(\s*)")
 _CORE = re.compile(r"(\W*)(.*?)(\W*)", re.DOTALL)
 _WHOLE_WORD = re.compile(r"\s[^\W\d_]{2,}")
+_SENTENCE_END = re.compile(r"""(?:(?<=[.!?])|(?<=[.!?]["'”’)\]]))(\s+)""")
 
 
 # --- units ---
@@ -144,21 +145,12 @@ class _PoolEdit(_Edit):
     """The options of substitution and insertion: a budget, and the pool that new units are drawn from."""
 
     budget: Share = 0.1
-    source: Literal["vocabulary", "text", "words"] = "vocabulary"
-    words: str | None = None
-
-    def __post_init__(self) -> None:
-        if (self.source == "words") != (self.words is not None):
-            raise SettingsError("source words needs words=FILE (one word a line), and no other source takes it")
-        if self.source == "words" and self.unit == "token":
-            raise SettingsError("a list of words replaces words: use unit word, or source vocabulary or text")
+    source: Literal["vocabulary", "text"] = "vocabulary"
 
     def pool(self, units: Sequence[Any]) -> Sequence[Any]:
-        """The units to draw from: the vocabulary's, those of the text with repetitions, or a list's."""
+        """The units to draw from: the vocabulary's, or those of the text with repetitions."""
         if self.source == "text":
             return units
-        if self.words is not None:
-            return [line.strip() for text in _texts_of(self.words) for line in text.splitlines() if line.strip()]
         return ordinary_ids(self.loaded).tolist() if self.unit == "token" else _vocabulary_words(self.loaded)
 
 
@@ -170,8 +162,7 @@ class Substitution(_PoolEdit):
         budget: share of the units to replace, exactly round(budget * n), each by a different one.
         unit: "token" or "word" (the characters between spaces; punctuation is kept).
         source: where replacements come from: "vocabulary" (uniform over the ordinary tokens, or for words over the
-            tokens that are whole words), "text" (units of this text, as frequent as there), or "words" (a list).
-        words: with source "words", a file with one word a line.
+            tokens that are whole words), or "text" (units of this text, as frequent as there).
         tokenizer: the tokenizer that defines tokens, by a model's name, folder or hub id.
     """
 
@@ -192,7 +183,6 @@ class Insertion(_PoolEdit):
         budget: number of insertions as a share of the units, exactly round(budget * n), at most one before each.
         unit: "token" or "word".
         source: see `Substitution`.
-        words: with source "words", a file with one word a line.
         tokenizer: see `Substitution`.
     """
 
@@ -253,15 +243,13 @@ class CopyPaste(_Edit):
     Attributes:
         share: share of the result that comes from the text: round(share * n) units of n.
         hosts: human texts: a text file, a folder, or JSON Lines with "text"; one that is long enough is drawn and
-            cut to n units.
-        length: n, the units of the result; None for as many as the text has.
+            cut to the text's n units.
         unit: "token" or "word".
         tokenizer: see `Substitution`.
     """
 
     share: Share = 0.25
     hosts: str = ""
-    length: Annotated[int, Field(ge=1)] | None = None
 
     def __post_init__(self) -> None:
         if not self.hosts:
@@ -271,12 +259,12 @@ class CopyPaste(_Edit):
 
     def edit(self, units: list[Any], rng: Dice) -> list[Any]:
         """Put a part of the units over the first units of a random host that has enough."""
-        hosts, length = _texts_of(self.hosts), self.length or len(units)
+        hosts = _texts_of(self.hosts)
         for index in rng.permutation(len(hosts)).tolist():
             host = self.loaded.encode(hosts[index]) if self.unit == "token" else words_of(hosts[index])[1]
-            if len(host) >= length:
-                return edits.paste(units, host[:length], self.share, rng)
-        raise InputError(f"no host text has {length} units: give longer ones, or a smaller length")
+            if len(host) >= len(units):
+                return edits.paste(units, host[: len(units)], self.share, rng)
+        raise InputError(f"no host text has {len(units)} units: give longer ones")
 
 
 # --- edits of sentences, and of words by meaning ---
@@ -288,27 +276,17 @@ class SentenceSwap:
 
     Attributes:
         swaps: how many times.
-        ends: the characters that end a sentence, if white space or the end of the text follows (perhaps after a
-            quotation mark or bracket).
     """
 
     swaps: Annotated[int, Field(ge=0)] = 4
-    ends: Annotated[str, Field(min_length=1)] = ".!?"
 
     def __call__(self, text: str, rng: Dice) -> str:
         """Return the text with its sentences in another order."""
-        boundary = re.compile(rf"(?<=[{re.escape(self.ends)}])([\"'”’)\]]*)(\s+)")
-        sentences, gaps, start = [], [], 0
-        for match in boundary.finditer(text):
-            sentences.append(text[start : match.end(1)])
-            gaps.append(match.group(2))
-            start = match.end()
-        rest = text[start:]
-        if rest:
-            sentences.append(rest)
-            gaps.append("")
-        swapped = edits.swap_neighbours(sentences, self.swaps, rng)
-        return "".join(sentence + gap for sentence, gap in zip(swapped, gaps, strict=True))
+        # sentences and, between them, spaces in turns; a text that ends in a space has an empty last sentence
+        parts = _SENTENCE_END.split(text)
+        count = len(parts) - (not parts[-1])
+        parts[:count:2] = edits.swap_neighbours(parts[:count:2], self.swaps, rng)
+        return "".join(parts)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ Sums run over the top-k tokens and the top-k contexts of a masked position; a co
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,14 +19,13 @@ from torch import Tensor
 
 from dgmark.decode.steering import Steering, View
 from dgmark.errors import SettingsError
-from dgmark.models.denoiser import Denoiser, traits_of
+from dgmark.models.denoiser import Denoiser
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.baselines.base import Baseline, Score
 from dgmark_lab.baselines.green_lists import Delta, Gamma, score_pairs
 from dgmark_lab.baselines.prf import HashKey, states, threshold, uniform_bits
 
 MAX_OFFSET = 16
-_DOUBLINGS, _BISECTIONS = 10, 24
 
 
 def _split(value: Any) -> Any:
@@ -40,23 +39,15 @@ class Gloaguen(Baseline):
 
     Attributes:
         gamma: share of green tokens.
-        delta: strength of the tilt; with enforce_kl, the divergence KL(q || p) in nats.
-        offsets: the neighbours whose tokens make the context.
-        hash: how a context is hashed: "sum" of its tokens, or "min" of their ranks in a keyed order (SumHash, MinHash).
+        delta: strength of the tilt.
+        offsets: the neighbours whose tokens make the context, which is hashed as their sum (SumHash).
         top_k: how many tokens and how many contexts of a position the expectation runs over.
-        boost: whether a position prefers tokens that its expected context makes green (the expectation boost).
-        predict: whether a position prefers tokens that make its neighbours green (the predictive bias).
-        enforce_kl: tilt every position until the divergence is `delta`, instead of by delta / (offsets + 1).
     """
 
     gamma: Gamma = 0.5
     delta: Delta = 2.0
     offsets: Annotated[tuple[int, ...], BeforeValidator(_split)] = (-1,)
-    hash: Literal["sum", "min"] = "sum"
     top_k: Annotated[int, Field(ge=1)] = 50
-    boost: bool = True
-    predict: bool = True
-    enforce_kl: bool = False
 
     name: ClassVar[str] = "gloaguen"
 
@@ -65,22 +56,10 @@ class Gloaguen(Baseline):
             raise SettingsError(f"offsets {self.offsets} are not distinct neighbours; give some, such as -1 or -1,1")
         if 0 in self.offsets or max(map(abs, self.offsets)) > MAX_OFFSET:
             raise SettingsError(f"offsets {self.offsets} must be neighbours at most {MAX_OFFSET} away, and not 0")
-        if not (self.boost or self.predict):
-            raise SettingsError("boost and predict are both off, so there is no mark; switch on at least one")
 
-    def steering(self, key: WatermarkKey, model: Denoiser) -> Steering:
+    def steering(self, key: WatermarkKey, model: Denoiser) -> Steering:  # noqa: ARG002 (the view has the logits)
         """A tilt by the energy's gradient."""
-        ranks = None
-        if self.hash == "min":
-            ranks = torch.from_numpy(self.ranks(key, model.vocab_size)).to(traits_of(model).device)
-        return Steering(bias=EnergyBias(self, self.hash_key(key), ranks))
-
-    def ranks(self, key: WatermarkKey, vocab: int) -> Int[np.ndarray, " vocab"]:
-        """Return each token's rank in MinHash's keyed order."""
-        bits = uniform_bits(states(self.hash_key(key, "order"), np.zeros(1, dtype=np.int64)), np.arange(vocab))
-        ranks = np.empty(vocab, dtype=np.int64)
-        ranks[np.argsort(bits, kind="stable")] = np.arange(vocab)
-        return ranks
+        return Steering(bias=EnergyBias(self, self.hash_key(key)))
 
     def score(
         self, key: WatermarkKey, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], fpr: float
@@ -90,10 +69,7 @@ class Gloaguen(Baseline):
         placed[positions + MAX_OFFSET] = ids
         around = np.stack([placed[positions + MAX_OFFSET + offset] for offset in self.offsets])
         complete = (around >= 0).all(axis=0)
-        around = around[:, complete]
-        if self.hash == "min":
-            around = self.ranks(key, key.spec.table_size)[around]
-        hashes = around.min(axis=0, initial=2**31) if self.hash == "min" else around.sum(axis=0)
+        hashes = around[:, complete].sum(axis=0)
         return score_pairs(self.hash_key(key), hashes, ids[complete], self.gamma, fpr, repeats=False, published="exact")
 
 
@@ -128,12 +104,10 @@ class EnergyBias:
     Attributes:
         options: the watermark's options.
         hash_key: the hash key of the green lists.
-        ranks: each token's rank in MinHash's order; None hashes a context by the sum of its tokens.
     """
 
     options: Gloaguen
     hash_key: HashKey
-    ranks: Int[Tensor, " vocab"] | None
 
     def __call__(self, view: View) -> Tensor:
         """Return the tilted logits of the masked positions."""
@@ -146,10 +120,7 @@ class EnergyBias:
         atoms, counted = _atoms(view, top.indices, top.values, reach)
         inside = slice(reach, reach + view.masked.shape[1])
         alpha = self.gradient(atoms, counted)[:, inside][view.masked]
-        if options.enforce_kl:
-            strength = strength_for(alpha, top.values, options.delta)
-        else:
-            strength = torch.full_like(alpha[:, :1], options.delta / (len(options.offsets) + 1))
+        strength = options.delta / (len(options.offsets) + 1)
         return logits.scatter_add_(1, top.indices, temperature * strength * alpha)
 
     def gradient(self, atoms: Atoms, counted: Bool[Tensor, "canvases columns"]) -> Float[Tensor, "canvases columns k"]:
@@ -160,27 +131,23 @@ class EnergyBias:
         # a committed token in a committed context is a constant
         varies = torch.stack([atoms.masked, *(atom.masked for atom in around)]).any(0)
         term = (counted & varies & (weights > 0).any(-1)).nonzero(as_tuple=True)
-        green = self._green(self._hash([token[term] for token in tokens]), atoms.tokens[term]).to(weights.dtype)
+        hashes = torch.stack([token[term] for token in tokens]).sum(0)
+        green = self._green(hashes, atoms.tokens[term]).to(weights.dtype)
         alpha = torch.zeros_like(atoms.weights)
-        if self.options.boost:
-            alpha[term] += torch.einsum("nc,nck->nk", weights[term], green)
-        if self.options.predict:
-            probability = torch.einsum("nck,nk->nc", green, atoms.weights[term])
-            chances = [atom.weights.gather(-1, slot)[term] for atom, slot in zip(around, slots, strict=True)]
-            for j, offset in enumerate(self.options.offsets):
-                # the product without the neighbour itself; contexts of weight 0 do not exist
-                others = (weights[term] > 0).to(probability.dtype)
-                for i, chance in enumerate(chances):
-                    others = others * (chance if i != j else 1.0)
-                at = (term[0][:, None].expand_as(others), (term[1] + offset)[:, None].expand_as(others), slots[j][term])
-                inside = (at[1] >= 0) & (at[1] < alpha.shape[1])
-                alpha.index_put_(tuple(index[inside] for index in at), (others * probability)[inside], accumulate=True)
+        # the expectation boost
+        alpha[term] += torch.einsum("nc,nck->nk", weights[term], green)
+        # the predictive bias
+        probability = torch.einsum("nck,nk->nc", green, atoms.weights[term])
+        chances = [atom.weights.gather(-1, slot)[term] for atom, slot in zip(around, slots, strict=True)]
+        for j, offset in enumerate(self.options.offsets):
+            # the product without the neighbour itself; contexts of weight 0 do not exist
+            others = (weights[term] > 0).to(probability.dtype)
+            for i, chance in enumerate(chances):
+                others = others * (chance if i != j else 1.0)
+            at = (term[0][:, None].expand_as(others), (term[1] + offset)[:, None].expand_as(others), slots[j][term])
+            inside = (at[1] >= 0) & (at[1] < alpha.shape[1])
+            alpha.index_put_(tuple(index[inside] for index in at), (others * probability)[inside], accumulate=True)
         return alpha
-
-    def _hash(self, tokens: list[Tensor]) -> Int[Tensor, "terms contexts"]:
-        if self.ranks is None:
-            return torch.stack(tokens).sum(0)
-        return self.ranks[torch.stack(tokens)].amin(0)
 
     def _green(self, contexts: Tensor, tokens: Tensor) -> Bool[Tensor, "terms contexts k"]:
         """G(h, v) for every context and every token of each term."""
@@ -221,32 +188,3 @@ def _likeliest_contexts(
         product, at = pairs.topk(min(most, pairs.shape[-1]), -1)
         slots = [slot.gather(-1, at // k) for slot in slots] + [at % k]
     return slots, product
-
-
-def strength_for(alpha: Float[Tensor, "n k"], weights: Float[Tensor, "n k"], divergence: float) -> Float[Tensor, "n 1"]:
-    """Solve KL(q || p) = `divergence` for d >= 0, with q ~ p exp(d alpha); 1024 where no smaller d reaches it.
-
-    Args:
-        alpha: the gradient at the top-k tokens; it is 0 for all others.
-        weights: p of the top-k tokens.
-        divergence: in nats.
-    """
-    rest = (1 - weights.sum(-1, keepdim=True)).clamp(min=0)
-
-    def reached(d: Tensor) -> Tensor:
-        # relative to the largest alpha, so that no exponential overflows
-        peak = alpha.amax(-1, keepdim=True).clamp(min=0)
-        tilted = weights * (d * (alpha - peak)).exp()
-        total = tilted.sum(-1, keepdim=True) + rest * (-d * peak).exp()
-        mean = (tilted * alpha).sum(-1, keepdim=True) / total
-        return (d * mean - (total.log() + d * peak)) >= divergence
-
-    high = torch.ones_like(rest)
-    for _ in range(_DOUBLINGS):
-        high = torch.where(reached(high), high, 2 * high)
-    low = torch.zeros_like(high)
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        enough = reached(middle)
-        low, high = torch.where(enough, low, middle), torch.where(enough, middle, high)
-    return high

@@ -61,7 +61,6 @@ class Answering:
 
     seed: opt.Seed = 0
     batch_size: opt.BatchSize = 8
-    pad: opt.Pad = None
     mc_num: Annotated[int, typer.Option(min=1, help="Random maskings for each likelihood estimate.")] = 128
 
 
@@ -105,7 +104,6 @@ def bench_lm(
         seed=answering.seed,
         batch_size=answering.batch_size,
         samples=answering.mc_num,
-        pad=answering.pad,
     )
     tasks = benchmarks.TaskSettings(
         tasks=chosen.names if preset is None else preset.tasks,
@@ -120,7 +118,11 @@ def bench_lm(
         results = benchmarks.run_tasks(benchmarks.DiffusionLM(model, harness, bar.rows), tasks)
     summary = {name: value for name, value in results.items() if name != "samples"}
     if out is not None:
-        samples = benchmarks.sample_rows(results)
+        samples = [
+            {"id": f"{task}-{one['doc_id']}-{one.get('filter', '')}", "task": task, **one}
+            for task, ones in results["samples"].items()
+            for one in ones
+        ]
         atomic_write(out / "samples.jsonl", "".join(to_line(json.loads(_plain(row))) + "\n" for row in samples))
         atomic_write(out / "results.json", _plain(summary) + "\n")
     if as_json:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from math import exp
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -27,10 +27,8 @@ from dgmark_lab.evaluate import (
     Interval,
     Judge,
     Perplexity,
-    PerplexityDifference,
     ScoredText,
     compare_paired,
-    compare_perplexities,
     diversity,
     load_judge,
     score_texts,
@@ -41,6 +39,12 @@ EVALUATION_SCHEMA = 1
 NO_JUDGE = "none"
 _AT_ONCE = 64  # rows of a batch: an interruption loses one batch at most
 _SCORES = ("nats", "tokens", "characters", "bytes")
+_TITLES = {
+    "perplexity": "perplexity of texts",
+    "nats_per_token": "nats per token",
+    "log_diversity": "log diversity",
+    "repeated_4": "repeated 4-grams",
+}
 
 
 @dataclass(frozen=True)
@@ -100,17 +104,6 @@ def evaluate(
             show_default="the judge's own limit",
         ),
     ] = None,
-    stride: Annotated[
-        int | None,
-        typer.Option(
-            help="For texts longer than the context: number of new tokens in each window.",
-            show_default="half of the context",
-        ),
-    ] = None,
-    batch_tokens: Annotated[
-        int,
-        typer.Option(min=1, help="Largest number of tokens in one forward pass of the judge."),
-    ] = 4096,
     out: opt.RowsOut = None,
     as_json: opt.OneObject = False,
 ) -> None:
@@ -127,10 +120,8 @@ def evaluate(
     sets = [_read(one, ids) for one in sources]
     if against is not None:
         sets = _shared(*sets)
-    options: dict[str, Any] = {**loading, "context": context}
-    loaded = None if judge == NO_JUDGE else load_judge(judge, **options)
-    scoring = {"stride": stride, "batch_tokens": batch_tokens}
-    evaluated = [_evaluated(one, loaded, scoring, to, ids) for one, to in zip(sets, outs, strict=True)]
+    loaded = None if judge == NO_JUDGE else load_judge(judge, context=context, **loading)
+    evaluated = [_evaluated(one, loaded, to, ids) for one, to in zip(sets, outs, strict=True)]
     differences = _differences(evaluated) if against is not None else {}
     if as_json:
         print(json.dumps(_document(sources, evaluated, differences)))
@@ -211,27 +202,23 @@ def _out(out: Path | None, number: int) -> Path | None:
     return out.with_name(f"{out.stem}.against{out.suffix}")
 
 
-def _evaluated(
-    texts: list[Written], judge: Judge | None, scoring: dict[str, Any], out: Path | None, ids: bool
-) -> Evaluated:
+def _evaluated(texts: list[Written], judge: Judge | None, out: Path | None, ids: bool) -> Evaluated:
     measured = diversity([one.content for one in texts])
     if judge is None:
         return Evaluated(texts, measured, None)
-    return Evaluated(texts, measured, summarise(judge, _scores(texts, measured, judge, scoring, out, ids)))
+    return Evaluated(texts, measured, summarise(judge, _scores(texts, measured, judge, out, ids)))
 
 
-def _scores(
-    texts: list[Written], measured: Diversity, judge: Judge, scoring: dict[str, Any], out: Path | None, ids: bool
-) -> list[ScoredText]:
+def _scores(texts: list[Written], measured: Diversity, judge: Judge, out: Path | None, ids: bool) -> list[ScoredText]:
     """Score the texts; scores that the file `out` holds are read from it, and new ones are appended to it."""
     settings = {"judge": judge.name, "dtype": judge.dtype, "context": judge.context_length, "ids": ids}
-    agree: Row = {"settings": {**settings, "stride": scoring["stride"]}, "schema": EVALUATION_SCHEMA}
+    agree: Row = {"settings": settings, "schema": EVALUATION_SCHEMA}
     varieties = {one.row_id: asdict(variety) for one, variety in zip(texts, measured.texts, strict=True)}
     rows: dict[str, Row] = {}
 
     def score(batch: list[Task[Written]], _: Callable[[int], None]) -> list[Row]:
         some = [task.content for task in batch]
-        scored = score_texts(judge, [one.content for one in some], [one.prompt for one in some], **scoring)
+        scored = score_texts(judge, [one.content for one in some], [one.prompt for one in some])
         return [
             {"id": task.row_id, **task.same, **scores.to_dict(), **varieties[task.row_id], **agree}
             for task, scores in zip(batch, scored, strict=True)
@@ -246,24 +233,23 @@ def _scores(
     return [ScoredText(**{name: rows[one.row_id][name] for name in _SCORES}) for one in texts]
 
 
-def _differences(evaluated: list[Evaluated]) -> dict[str, Comparison | PerplexityDifference]:
+def _differences(evaluated: list[Evaluated]) -> dict[str, Comparison]:
     """The comparisons of the two sets, by name of the measure."""
     first, second = (one.diversity.texts for one in evaluated)
-    measured: dict[str, Comparison | PerplexityDifference] = {
+    measured = {
         "log_diversity": compare_paired([one.log_diversity for one in first], [one.log_diversity for one in second]),
-        "repeated_4": compare_paired([one.repeated[4] for one in first], [one.repeated[4] for one in second]),
+        "repeated_4": compare_paired([one.repeated_4 for one in first], [one.repeated_4 for one in second]),
     }
     scored, others = (one.perplexity for one in evaluated)
     if scored is not None and others is not None:
         pairs = [(one, two) for one, two in zip(scored.texts, others.texts, strict=True) if one.tokens and two.tokens]
         nats, other_nats = [one.nats / one.tokens for one, _ in pairs], [two.nats / two.tokens for _, two in pairs]
-        measured["corpus"] = compare_perplexities(scored.texts, others.texts)
         measured["nats_per_token"] = compare_paired(nats, other_nats)
         measured["perplexity"] = compare_paired([*map(exp, nats)], [*map(exp, other_nats)])
     return measured
 
 
-def _document(sources: list[str], evaluated: list[Evaluated], differences: dict[str, Any]) -> Row:
+def _document(sources: list[str], evaluated: list[Evaluated], differences: dict[str, Comparison]) -> Row:
     sets = [
         {
             "source": source,
@@ -288,29 +274,22 @@ def _figures(one: Evaluated) -> dict[str, Interval]:
             "nats per byte": one.perplexity.nats_per_byte,
         }
     figures |= {f"distinct-{n}": interval for n, interval in one.diversity.distinct.items()}
-    return {**figures, "repeated 4-grams": one.diversity.repeated[4], "log diversity": one.diversity.log_diversity}
+    return {**figures, "repeated 4-grams": one.diversity.repeated_4, "log diversity": one.diversity.log_diversity}
 
 
-def _table(sources: list[str], evaluated: list[Evaluated], differences: dict[str, Any]) -> Table:
+def _table(sources: list[str], evaluated: list[Evaluated], differences: dict[str, Comparison]) -> Table:
     """The figures of each set, and below them the differences."""
     table = Table("", *(Path(source).name for source in sources))
-    counts = [
-        f"{len(one.texts)}, {one.diversity.lengths['median']:g} {one.diversity.unit}s (median)" for one in evaluated
-    ]
+    counts = [f"{len(one.texts)}, {one.diversity.median_length:g} {one.diversity.unit}s (median)" for one in evaluated]
     table.add_row("texts", *counts)
     columns = [_figures(one) for one in evaluated]
     for name in columns[0]:
         table.add_row(name, *(_shown(column[name]) for column in columns))
-    if "corpus" in differences:
+    if differences:
         table.add_section()
-        table.add_row("difference, all texts together", "", _shown(differences["corpus"].corpus))
-        table.add_row("ratio, all texts together", "", _shown(differences["corpus"].ratio))
-    titles = {"perplexity": "perplexity of texts", "log_diversity": "log diversity", "repeated_4": "repeated 4-grams"}
-    for name, title in titles.items():
-        if name in differences:
-            one = differences[name]
-            split = f"larger in {one.larger}, smaller in {one.smaller}, sign test p = {one.sign_p_value:.2g}"
-            table.add_row(f"difference, {title}", "", f"{_shown(one.difference)}; {split}")
+    for name, one in differences.items():
+        split = f"larger in {one.larger}, smaller in {one.smaller}, sign test p = {one.sign_p_value:.2g}"
+        table.add_row(f"difference, {_TITLES[name]}", "", f"{_shown(one.difference)}; {split}")
     return table
 
 

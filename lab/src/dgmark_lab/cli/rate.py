@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -15,8 +16,8 @@ from dgmark.errors import DgmarkError, InputError
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, read_good_rows, sha256_of
 from dgmark.rows.outputs import guard_output
 from dgmark.rows.runner import Task, tasks_of
-from dgmark_lab.endpoint import Endpoint, NoUsableAnswer
-from dgmark_lab.evaluate.ratings import CRITERIA, RatedText, Rating, rate_each, summarise_ratings
+from dgmark_lab.endpoint import Endpoint, EndpointError, NoUsableAnswer
+from dgmark_lab.evaluate.ratings import CRITERIA, Rating, mean_ratings, rate_texts
 
 RATING_SCHEMA = 1
 _AT_ONCE = 64  # texts of a batch: an interruption loses one batch at most
@@ -53,12 +54,18 @@ def rate(
     guard_output(out, [source])
     texts = _read(source)
     endpoint = Endpoint(model=rater, base_url=base_url, json_mode=not no_json_mode, attempts=attempts, timeout=timeout)
-    ratings = summarise_ratings(_rated(texts, endpoint, workers, out), rater)
+    rows = _rated(texts, endpoint, workers, out)
+    ratings = [Rating(**{name: row[name] for name in CRITERIA}) for row in rows if "error" not in row]
+    if not ratings:
+        raise EndpointError(rows[0]["error"])
+    means = mean_ratings(ratings)
     if as_json:
-        print(json.dumps({"schema": RATING_SCHEMA, **ratings.to_dict()}))
+        counts = {"num_texts": len(rows), "failed": len(rows) - len(ratings)}
+        shown = {name: asdict(mean) for name, mean in means.items()}
+        print(json.dumps({"schema": RATING_SCHEMA, "model": rater, "means": shown, **counts}))
     else:
         table = Table("", "mean", "95 % interval")
-        for name, mean in ratings.means.items():
+        for name, mean in means.items():
             table.add_row(name, f"{mean.value:.2f}", "" if mean.low is None else f"{mean.low:.2f} to {mean.high:.2f}")
         stdout().print(table)
 
@@ -78,21 +85,17 @@ def _read(source: str) -> list[Task[str] | BadRow]:
     return tasks_of(read_good_rows(source), task, seed=0, purpose="text to rate")
 
 
-def _rated(tasks: list[Task[str] | BadRow], endpoint: Endpoint, workers: int, out: Path | None) -> list[RatedText]:
-    """Have the texts rated; ratings that the file `out` holds are read from it, and new ones are appended to it.
-
-    Raises:
-        EndpointError: no text could be rated.
-    """
+def _rated(tasks: list[Task[str] | BadRow], endpoint: Endpoint, workers: int, out: Path | None) -> list[Row]:
+    """Have the texts rated; ratings that the file `out` holds are read from it, and new ones are appended to it."""
     agree: Row = {"model": endpoint.model}
     rows: dict[str, Row] = {}
 
     def rate_some(batch: list[Task[str]], _: Callable[[int], None]) -> list[Row | DgmarkError]:
-        rated = rate_each([task.content for task in batch], endpoint, workers=workers)
+        rated = rate_texts([task.content for task in batch], endpoint, workers=workers)
         return [
-            NoUsableAnswer(str(one.error))
-            if one.rating is None
-            else {"id": task.row_id, **task.same, **one.to_dict(), **agree, "schema": RATING_SCHEMA}
+            {"id": task.row_id, **task.same, **one.model_dump(), **agree, "schema": RATING_SCHEMA}
+            if isinstance(one, Rating)
+            else NoUsableAnswer(str(one))
             for task, one in zip(batch, rated, strict=True)
         ]
 
@@ -101,10 +104,4 @@ def _rated(tasks: list[Task[str] | BadRow], endpoint: Endpoint, workers: int, ou
         tasks, rate_some, output, batch_size=_AT_ONCE, take=lambda made: rows.update({row["id"]: row for row in made})
     )
     rows |= before
-    return [_rating(rows[task.row_id]) for task in tasks]
-
-
-def _rating(row: Row) -> RatedText:
-    if "error" in row:
-        return RatedText(None, row["error"])
-    return RatedText(Rating(**{name: row[name] for name in CRITERIA}))
+    return [rows[task.row_id] for task in tasks]

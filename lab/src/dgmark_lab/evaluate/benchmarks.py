@@ -6,7 +6,7 @@ machine. The results record model, settings and packages.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -38,12 +38,11 @@ _FEWSHOT_SEED = 1234
 
 @dataclass(frozen=True)
 class Preset:
-    """Tasks of the harness, the response's length, and the block length by model; `unsafe` if answers are executed."""
+    """Tasks of the harness, the response's length, and the block length by model."""
 
     tasks: tuple[str, ...]
     length: int
     block_lengths: Mapping[str, int]
-    unsafe: bool = False
 
     def decoding(self, model_name: str, family: str | None) -> Settings:
         """Return length and block length for a model: LLaDA 1.5 by its name, others by family, else those of LLaDA."""
@@ -56,7 +55,7 @@ class Preset:
 PRESETS: dict[str, Preset] = {
     "mmlu": Preset(("mmlu_generative",), 3, {"llada": 3, "llada-1.5": 3, "dream": 3}),
     "gsm8k": Preset(("gsm8k",), 256, {"llada": 8, "llada-1.5": 16, "dream": 32}),
-    "humaneval": Preset(("humaneval",), 512, {"llada": 8, "llada-1.5": 8, "dream": 32}, unsafe=True),
+    "humaneval": Preset(("humaneval",), 512, {"llada": 8, "llada-1.5": 8, "dream": 32}),
 }
 
 
@@ -75,7 +74,6 @@ class HarnessSettings:
         seed: request i is decoded with seed + i.
         batch_size: largest number of requests decoded at once.
         samples: number of masked canvases for one likelihood ("mc_num").
-        pad: decode prompts of different lengths together; None for the default of `dgmark.generate`.
     """
 
     decoding: Settings = field(default_factory=Settings)
@@ -84,7 +82,6 @@ class HarnessSettings:
     seed: int = 0
     batch_size: int = 8
     samples: int = SAMPLES
-    pad: bool | None = None
 
 
 class DiffusionLM(LM):  # type: ignore[misc]
@@ -147,7 +144,13 @@ class DiffusionLM(LM):  # type: ignore[misc]
             groups.setdefault(config, []).append((index, self._prompt(context, config.length)))
         for config, group in groups.items():
             group.sort(key=lambda one: len(one[1]))  # prompts of one length together, which need no padding
-            prepared = self._prepared(group, config)
+            prepared = Prepared.of(
+                self.model,
+                [Request(prompt, self.settings.seed + index, self.settings.key) for index, prompt in group],
+                config,
+                scheme=self.settings.scheme,
+                batch_size=self.settings.batch_size,
+            )
             for rows in prepared.chunks():
                 for (index, _), generation in zip(
                     group[rows.start : rows.stop], generations(prepared, rows), strict=True
@@ -166,10 +169,9 @@ class DiffusionLM(LM):  # type: ignore[misc]
             blank = len(context) - len(context.rstrip())  # spaces belong to the word after them
             answer = self.model.tokenizer.encode(context[len(context) - blank :] + continuation)
             prompt = self._fitted(self.model.tokenizer.encode(context[: len(context) - blank]), len(answer))
-            likelihood = answer_likelihood(
-                self.model, prompt, answer, samples=self.settings.samples, seed=self.settings.seed
-            )
-            results.append((likelihood.bound, False))
+            settings = self.settings
+            bound = answer_likelihood(self.model, prompt, answer, samples=settings.samples, seed=settings.seed)
+            results.append((bound, False))
             self.cache_hook.add_partial("loglikelihood", request.args, results[-1])
             self._progress(1)
         self.counts["loglikelihood"] += len(requests)
@@ -225,18 +227,6 @@ class DiffusionLM(LM):  # type: ignore[misc]
         length = max(0, self.model.context_length - room)
         self.counts["truncated"] += len(prompt) > length
         return prompt[max(0, len(prompt) - length) :]
-
-    def _prepared(self, prompts: Sequence[tuple[int, list[int]]], config: DecodeConfig) -> Prepared:
-        """Prepare numbered prompts for decoding."""
-        settings = self.settings
-        return Prepared.of(
-            self.model,
-            [Request(prompt, settings.seed + index, settings.key) for index, prompt in prompts],
-            config,
-            scheme=settings.scheme,
-            pad=settings.pad,
-            batch_size=settings.batch_size,
-        )
 
     def _cut(self, ids: list[int], arguments: Mapping[str, Any]) -> str:
         if "length" not in self.settings.decoding:
@@ -385,12 +375,3 @@ def headline(results: dict[str, Any]) -> list[tuple[str, str, str, float, float 
                 error = figures.get(f"{metric}_stderr,{kind}")
                 rows.append((task, metric, kind, float(value), error if isinstance(error, int | float) else None))
     return rows
-
-
-def sample_rows(results: dict[str, Any]) -> Sequence[dict[str, Any]]:
-    """Return questions and answers as rows, each with an id."""
-    return [
-        {"id": f"{task}-{sample['doc_id']}-{sample.get('filter', '')}", "task": task, **sample}
-        for task, samples in results["samples"].items()
-        for sample in samples
-    ]

@@ -6,7 +6,7 @@ the variation between prompts cancels out; a difference is always second minus f
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import isnan
 from typing import Any, Literal
 
@@ -35,10 +35,6 @@ class Interval:
     low: float | None
     high: float | None
 
-    def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values."""
-        return asdict(self)
-
     def map(self, function: Callable[[float], float]) -> "Interval":
         """Return the interval of an increasing function of the value; both methods' intervals transform with it."""
         low = None if self.low is None else function(self.low)
@@ -51,13 +47,12 @@ class Bootstrap:
 
     Attributes:
         method: "BCa" corrects the percentile interval for bias and skewness (Efron 1987); "percentile" does not.
-        resamples: number of draws, each of as many texts as the set holds, with replacement.
-        seed: seed of the draws, so that the same texts have the same intervals.
+        resamples: number of draws, each of as many texts as the set holds, with replacement. The same texts have the
+            same draws.
     """
 
     method: Literal["BCa", "percentile"] = "BCa"
     resamples: int = 5000
-    seed: int = 0
 
     def interval(self, statistic: Statistic, n: int) -> Interval:
         """Compute a statistic of n texts and its interval.
@@ -83,7 +78,7 @@ class Bootstrap:
                 batch=max(1, _CHUNK // n),
                 vectorized=True,
                 method=self.method,
-                rng=np.random.default_rng(self.seed),
+                rng=np.random.default_rng(0),
             )
         low, high = map(float, found.confidence_interval)
         if isnan(low):  # the statistic does not vary

@@ -15,13 +15,14 @@ from jaxtyping import Float
 from torch.nn import functional
 
 from dgmark.checkpoint.tokenizer import well_formed
-from dgmark.errors import InputError, SettingsError
+from dgmark.errors import InputError
 from dgmark_lab.evaluate.intervals import Bootstrap, Interval
 from dgmark_lab.evaluate.judge import Judge
 
 Text = str | Sequence[int]
 
-# Tokens of a forward: bounds the memory of its logits (2 GB for 262,144 ids in bf16).
+# Most tokens of a forward, padding included, which bounds the memory of its logits (2 GB for 262,144 ids in bf16). A
+# longer window is a batch by itself.
 BATCH_TOKENS = 4096
 
 
@@ -92,44 +93,18 @@ class Perplexity:
         return {**content, "num_texts": len(self.texts), "num_tokens": self.tokens}
 
 
-@dataclass(frozen=True)
-class PerplexityDifference:
-    """Two sets of texts over the same prompts, under one judge; differences are second minus first.
-
-    Attributes:
-        corpus: difference of the two corpus perplexities.
-        ratio: ratio of the two corpus perplexities, second over first.
-        pairs: number of pairs.
-    """
-
-    corpus: Interval
-    ratio: Interval
-    pairs: int
-
-
-def perplexity(
-    judge: Judge,
-    texts: Sequence[Text],
-    prompts: Sequence[Text] | None = None,
-    *,
-    stride: int | None = None,
-    batch_tokens: int = BATCH_TOKENS,
-) -> Perplexity:
+def perplexity(judge: Judge, texts: Sequence[Text], prompts: Sequence[Text] | None = None) -> Perplexity:
     """Compute the perplexity of texts after their prompts.
 
     Args:
         judge: a judge from `load_judge`.
         texts: responses, as texts or as ids of the judge's tokenizer.
         prompts: the prompt of each text, which conditions it and is not scored; None for no prompts.
-        stride: see `token_nats`.
-        batch_tokens: most tokens of one forward; see `token_nats`.
 
     Raises:
         InputError: no text has a token to score, or the numbers of prompts and texts differ.
-        SettingsError: the stride does not fit the context.
     """
-    scored = score_texts(judge, texts, prompts, stride=stride, batch_tokens=batch_tokens)
-    return summarise(judge, scored)
+    return summarise(judge, score_texts(judge, texts, prompts))
 
 
 def _scored_part(judge: Judge, text: Text, tokens: int) -> str:
@@ -140,18 +115,10 @@ def _scored_part(judge: Judge, text: Text, tokens: int) -> str:
     return judge.tokenizer.decode(ids[len(ids) - tokens :])
 
 
-def score_texts(
-    judge: Judge,
-    texts: Sequence[Text],
-    prompts: Sequence[Text] | None = None,
-    *,
-    stride: int | None = None,
-    batch_tokens: int = BATCH_TOKENS,
-) -> list[ScoredText]:
+def score_texts(judge: Judge, texts: Sequence[Text], prompts: Sequence[Text] | None = None) -> list[ScoredText]:
     """Score the texts one by one; for arguments and errors see `perplexity`."""
-    nats = token_nats(judge, texts, prompts, stride=stride, batch_tokens=batch_tokens)
     scored = []
-    for text, own in zip(texts, nats, strict=True):
+    for text, own in zip(texts, token_nats(judge, texts, prompts), strict=True):
         plain = _scored_part(judge, text, len(own))
         scored.append(ScoredText(float(own.sum()), len(own), len(plain), len(plain.encode())))
     return scored
@@ -182,32 +149,6 @@ def summarise(judge: Judge, texts: Sequence[ScoredText]) -> Perplexity:
         dtype=judge.dtype,
         context=judge.context_length,
     )
-
-
-def compare_perplexities(first: Sequence[ScoredText], second: Sequence[ScoredText]) -> PerplexityDifference:
-    """Compare two sets of texts over the same prompts; pairs in which a text has no scored token are left out.
-
-    Raises:
-        InputError: there is no pair, or the sets differ in length.
-    """
-    if len(first) != len(second):
-        raise InputError(f"the sets hold {len(first)} and {len(second)} texts: each pair needs one of both")
-    pairs = [(one, two) for one, two in zip(first, second, strict=True) if one.tokens and two.tokens]
-    columns = [[_column(side, name) for name in ("nats", "tokens")] for side in zip(*pairs, strict=True)]
-
-    def per_token(drawn: Any) -> Any:
-        return [nats[drawn].sum(-1) / tokens[drawn].sum(-1) for nats, tokens in columns]
-
-    def difference(drawn: Any) -> Any:
-        one, two = per_token(drawn)
-        return np.exp(two) - np.exp(one)
-
-    def log_ratio(drawn: Any) -> Any:
-        one, two = per_token(drawn)
-        return two - one
-
-    corpus, ratio = (Bootstrap().interval(statistic, len(pairs)) for statistic in (difference, log_ratio))
-    return PerplexityDifference(corpus, ratio.map(exp), len(pairs))
 
 
 def _column(texts: Sequence[ScoredText], name: str) -> Float[np.ndarray, " n"]:
@@ -244,39 +185,25 @@ def _ids_of(judge: Judge, text: Text) -> list[int]:
 
 
 def token_nats(
-    judge: Judge,
-    texts: Sequence[Text],
-    prompts: Sequence[Text] | None = None,
-    *,
-    stride: int | None = None,
-    batch_tokens: int = BATCH_TOKENS,
+    judge: Judge, texts: Sequence[Text], prompts: Sequence[Text] | None = None
 ) -> list[Float[np.ndarray, " _"]]:
     """Compute -ln p of every scored token of every text, given the prompt and the tokens before it.
 
     Texts and prompts are tokenised separately, with the judge's tokenizer; lists are taken as ids of that tokenizer.
     Without a prompt and an opening token, a text's first token cannot be predicted from anything, and is not scored.
+    A text that exceeds the context with its prompt is read in windows of a whole context, each of which scores half a
+    context more. So a token sees at least half a context before it, unless the text has less.
 
     Args:
         judge: the judge.
         texts: the texts to score.
         prompts: the prompt of each text; None for no prompts.
-        stride: a text that exceeds the context with its prompt is read in windows of a whole context, each of which
-            scores this many more tokens. So a token sees at least context - stride tokens before it, unless the text
-            has fewer. By default half the context.
-        batch_tokens: most tokens of one forward, padding included; a longer window is a batch by itself.
 
     Raises:
         InputError: the numbers of prompts and texts differ, or an id is not in the judge's vocabulary.
-        SettingsError: the stride does not fit the context.
     """
     if prompts is not None and len(prompts) != len(texts):
         raise InputError(f"{len(texts)} texts and {len(prompts)} prompts: each text has one prompt")
-    room = judge.context_length - len(judge.opening)
-    step = max(1, room // 2) if stride is None else stride
-    if not 0 < step < room:
-        raise SettingsError(
-            f"stride {step} is invalid: with a context of {judge.context_length} tokens it must be 1 to {room - 1}"
-        )
     bodies = [_ids_of(judge, text) for text in texts]
     heads = [_ids_of(judge, prompt) for prompt in prompts or [""] * len(texts)]
     first = [0 if head or judge.opening else 1 for head in heads]
@@ -284,32 +211,31 @@ def token_nats(
     windows = [
         window
         for text, (head, body, skip) in enumerate(zip(heads, bodies, first, strict=True))
-        for window in _windows(text, head + body, len(head) + skip, judge.opening, room, step)
+        for window in _windows(text, head + body, len(head) + skip, judge)
     ]
-    for batch in _batches(windows, batch_tokens):
+    for batch in _batches(windows):
         for window, nats in zip(batch, _score(judge, batch), strict=True):
             results[window.text][window.target : window.target + len(nats)] = nats
     return results
 
 
-def _windows(
-    text: int, ids: list[int], first: int, opening: tuple[int, ...], room: int, stride: int
-) -> Iterator[Window]:
+def _windows(text: int, ids: list[int], first: int, judge: Judge) -> Iterator[Window]:
     """Yield windows that score ids[first:], each token once."""
+    room = judge.context_length - len(judge.opening)
     begin = first
     while begin < len(ids):
-        stop = min(len(ids), max(room, begin + stride))
+        stop = min(len(ids), max(room, begin + max(1, room // 2)))
         start = max(0, stop - room)
-        window = [*opening, *ids[start:stop]]
-        yield Window(text, window, len(opening) + begin - start, begin - first)
+        window = [*judge.opening, *ids[start:stop]]
+        yield Window(text, window, len(judge.opening) + begin - start, begin - first)
         begin = stop
 
 
-def _batches(windows: list[Window], batch_tokens: int) -> Iterator[list[Window]]:
+def _batches(windows: list[Window]) -> Iterator[list[Window]]:
     """Yield batches of windows, from the longest to the shortest, each as large as fits."""
     batch: list[Window] = []
     for window in sorted(windows, key=lambda one: -len(one.ids)):
-        if batch and (len(batch) + 1) * len(batch[0].ids) > batch_tokens:
+        if batch and (len(batch) + 1) * len(batch[0].ids) > BATCH_TOKENS:
             yield batch
             batch = []
         batch.append(window)

@@ -8,14 +8,12 @@ import json
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dgmark.checkpoint.tokenizer import well_formed
-from dgmark.errors import InputError
 from dgmark_lab.endpoint import Endpoint, EndpointError, ask, connect
 from dgmark_lab.evaluate.intervals import Bootstrap, Interval
 
@@ -56,44 +54,6 @@ class Rating(BaseModel):
     overall: float = Field(ge=1, le=5, strict=True)
 
 
-@dataclass(frozen=True)
-class RatedText:
-    """The rating of one text, or the reason why it has none."""
-
-    rating: Rating | None
-    error: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values."""
-        return {"error": self.error} if self.rating is None else self.rating.model_dump()
-
-
-@dataclass(frozen=True)
-class Ratings:
-    """A language model's ratings of some texts.
-
-    Attributes:
-        means: mean by criterion, over the texts that have a rating.
-        texts: the single texts, in order.
-        model: the model's name.
-        failed: texts without a rating.
-    """
-
-    means: dict[str, Interval]
-    texts: tuple[RatedText, ...]
-    model: str
-
-    @property
-    def failed(self) -> int:
-        """Number of texts without a rating."""
-        return sum(text.rating is None for text in self.texts)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values, without the single texts."""
-        means = {name: interval.to_dict() for name, interval in self.means.items()}
-        return {"model": self.model, "means": means, "num_texts": len(self.texts), "failed": self.failed}
-
-
 def read_rating(text: str) -> Rating:
     """Read the rating in a reply: one JSON object of exactly the four numbers, with or without a code fence.
 
@@ -110,55 +70,29 @@ def read_rating(text: str) -> Rating:
         raise ValueError("nested too deeply") from None
 
 
-def rate_texts(
-    texts: Sequence[str],
-    endpoint: Endpoint | None = None,
-    *,
-    workers: int = 4,
-) -> Ratings:
-    """Have a language model rate texts. The texts are sent to the endpoint.
+def rate_texts(texts: Sequence[str], endpoint: Endpoint, *, workers: int = 4) -> list[Rating | EndpointError]:
+    """Have a language model rate texts, and return the rating of each, or the reason why it has none.
 
     Args:
-        texts: the texts, without their prompts, as in the paper.
+        texts: the texts, without their prompts, as in the paper. They are sent to the endpoint.
         endpoint: the endpoint to ask.
         workers: how many questions are asked at once.
 
     Raises:
-        InputError: there is no text.
-        EndpointError: no text could be rated.
         SettingsError: no API key is set.
     """
-    if not texts:
-        raise InputError("there is no text to rate")
-    endpoint = endpoint or Endpoint()
-    return summarise_ratings(rate_each(texts, endpoint, workers=workers), endpoint.model)
-
-
-def rate_each(texts: Sequence[str], endpoint: Endpoint, *, workers: int = 4) -> tuple[RatedText, ...]:
-    """Have a language model rate texts, without a summary; the arguments and errors are those of `rate_texts`.
-
-    A text that could not be rated is no error here.
-    """
     with connect(endpoint) as client, ThreadPoolExecutor(workers) as pool:
-        return tuple(pool.map(lambda text: _rate(client, endpoint, text), texts))
+        return list(pool.map(lambda text: _rate(client, endpoint, text), texts))
 
 
-def summarise_ratings(rated: Sequence[RatedText], model: str) -> Ratings:
-    """Compute the means of the ratings of some texts, at least one, by the model of this name.
-
-    Raises:
-        EndpointError: no text has a rating.
-    """
-    known = [text.rating for text in rated if text.rating is not None]
-    if not known:
-        raise EndpointError(str(rated[0].error))
-    means = {name: Bootstrap().mean(np.array([getattr(rating, name) for rating in known])) for name in CRITERIA}
-    return Ratings(means, tuple(rated), model)
+def mean_ratings(ratings: Sequence[Rating]) -> dict[str, Interval]:
+    """Compute the mean of some ratings, at least one, by criterion."""
+    return {name: Bootstrap().mean(np.array([getattr(one, name) for one in ratings])) for name in CRITERIA}
 
 
-def _rate(client: Any, endpoint: Endpoint, text: str) -> RatedText:
+def _rate(client: Any, endpoint: Endpoint, text: str) -> Rating | EndpointError:
     messages = [{"role": "system", "content": PROMPT}, {"role": "user", "content": well_formed(text)}]
     try:
-        return RatedText(ask(client, endpoint, messages, read_rating))
+        return ask(client, endpoint, messages, read_rating)
     except EndpointError as error:
-        return RatedText(None, str(error))
+        return error

@@ -14,10 +14,10 @@ from dgmark.decode.generation import generations
 from dgmark.models.denoiser import traits_of
 from dgmark.rows.jsonl import Row
 from dgmark_lab import attacks
-from dgmark_lab.endpoint import Endpoint
+from dgmark_lab.endpoint import Endpoint, EndpointError
 from dgmark_lab.evaluate.judge import BUILTIN_JUDGE, Judge
 from dgmark_lab.evaluate.likelihood import score_texts
-from dgmark_lab.evaluate.ratings import PROMPT, rate_texts
+from dgmark_lab.evaluate.ratings import PROMPT, Rating, rate_texts
 from dgmark_lab.experiments.cells import attack_hash, attacked_id
 from dgmark_lab.experiments.plan import PlannedCell, Subject
 from dgmark_lab.experiments.prompt_sets import Prompt
@@ -96,8 +96,10 @@ def make_ratings(store: Store, endpoint: Endpoint, rows: Sequence[Row]) -> int:
     """
 
     def make(batch: list[Row]) -> list[Row | None]:
-        rated = rate_texts([row["text"] for row in batch], endpoint).texts
-        return [{"scores": one.rating.model_dump()} if one.rating else None for one in rated]
+        rated = rate_texts([row["text"] for row in batch], endpoint)
+        if not any(isinstance(one, Rating) for one in rated):
+            raise EndpointError(str(rated[0]))
+        return [{"scores": one.model_dump()} if isinstance(one, Rating) else None for one in rated]
 
     name = rater_hash(endpoint)
     same = {"rater": name, "model": endpoint.model}
