@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from dgmark.report.signing import SigningKey
 from support.command_line import run
 from support.known_keys import known_key
 
@@ -152,3 +153,19 @@ def test_infilled_rows_resume(key_file: Path, tmp_path: Path) -> None:
     again = run(*arguments)
     assert "1 of 2 rows are already in" in again.stderr
     assert out.read_bytes() == whole
+
+
+@pytest.mark.parametrize("option", ["--report", "--extract", "--out"])
+@pytest.mark.parametrize("kind", ["mark", "sign"])
+def test_a_key_is_never_overwritten(option: str, kind: str, key_file: Path, tmp_path: Path) -> None:
+    """Whether the key is the one in use, or lies there under the name of an output."""
+    out = tmp_path / "key.json"
+    SigningKey.generate().save(out) if kind == "sign" else out.write_bytes(key_file.read_bytes())
+    before = out.read_bytes()
+    (tmp_path / "text.txt").write_text("A text of some words, and not of many.")
+    refused = run("detect", "--key", key_file, option, out, tmp_path / "text.txt")
+    assert refused.exit_code in (2, 4), refused.stderr
+    assert out.read_bytes() == before
+    used = run("detect", "--key", out, option, out, tmp_path / "text.txt")
+    assert used.exit_code in (2, 4, 5)
+    assert out.read_bytes() == before

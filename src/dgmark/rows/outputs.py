@@ -1,6 +1,7 @@
-"""Outputs: never a file that is read, and written whole or not at all."""
+"""Outputs: never a file that is read, never a key, and written whole or not at all."""
 
 import errno
+import json
 import os
 import secrets
 import shutil
@@ -11,6 +12,8 @@ from pathlib import Path
 
 from dgmark.errors import InputError, SettingsError
 from dgmark.rows.inputs import STDIN
+
+MAX_KEY_BYTES = 1 << 16
 
 
 def guard_output(out: Path | None, sources: Iterable[str | None]) -> None:
@@ -49,11 +52,14 @@ def atomic_file(path: Path) -> Iterator[Path]:
     Of a link, the file that it leads to is replaced. A file that is replaced keeps its permissions.
 
     Raises:
+        SettingsError: `path` is a key, which nothing can make again.
         OSError: `path` is a folder or a device, or cannot be written.
     """
     path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is not a file")
+    if _is_key(path):
+        raise SettingsError(f"{path} is a key and is never overwritten: choose another file for the output")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
@@ -65,6 +71,15 @@ def atomic_file(path: Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _is_key(path: Path) -> bool:
+    """Whether a file is a watermark key or a private JSON Web Key, such as the one that signs reports."""
+    try:
+        content = json.loads(path.read_bytes()) if path.stat().st_size <= MAX_KEY_BYTES else None
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and (content.get("format") == "dgmark-key" or {"kty", "d"} <= content.keys())
 
 
 @contextmanager
