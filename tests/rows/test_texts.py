@@ -53,6 +53,15 @@ def test_parquet_that_is_damaged_inside_says_after_which_row(table: Path, tmp_pa
         list(read_texts(str(path)))
 
 
+def test_parquet_bytes_that_are_not_text_are_one_bad_row(tmp_path: Path) -> None:
+    path = tmp_path / "bytes.parquet"
+    raw = arrow.array([b"good", b"\xff\xfe", b"fine"], arrow.binary())
+    texts = arrow.Array.from_buffers(arrow.string(), 3, raw.buffers())
+    parquet.write_table(arrow.table({"text": texts}), path)
+    read = list(read_texts(str(path)))
+    assert [isinstance(item, BadRow) for item in read] == [False, True, False]
+
+
 def test_standard_input_is_read_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     class Endless(BytesIO):
         lines = count()

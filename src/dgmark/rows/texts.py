@@ -21,11 +21,14 @@ from dgmark.rows.jsonl import BadRow, Row, read_rows, rows_or_text
 
 if TYPE_CHECKING:
     from pyarrow import NativeFile
+    from pyarrow.parquet import RowGroupMetaData
 
 TEXT_SUFFIXES = (*SUFFIXES, ".jsonl", ".parquet")
 # characters of a text: more than the Bible has
 MAX_CHARS, MAX_CHARS_LIMIT = 5_000_000, 2**30
 _PARQUET_BATCH = 256
+# a row group that unpacks to more than this, and to more than this many times its size in the file, is a bomb
+_LARGE_GROUP, _DENSE_GROUP = 2**28, 100
 _EMPTY = "the text is empty"
 
 
@@ -158,8 +161,10 @@ def max_line_bytes(max_chars: int) -> int:
     return 12 * max_chars + 2**24
 
 
-def parquet_rows(opened: "str | NativeFile", path: str, text_column: str = TEXT_COLUMN) -> Iterator[Row]:
+def parquet_rows(opened: "str | NativeFile", path: str, text_column: str = TEXT_COLUMN) -> Iterator[Row | BadRow]:
     """Read the ids, texts and token_ids of a Parquet file, row by row; a batch is in memory at a time.
+
+    A row group that would unpack to far more than it holds in the file is one bad row.
 
     Args:
         opened: the file, or its path.
@@ -176,19 +181,56 @@ def parquet_rows(opened: "str | NativeFile", path: str, text_column: str = TEXT_
         import pyarrow.parquet as parquet
     except ModuleNotFoundError as error:
         raise MissingExtra(f"Parquet files need pyarrow: {install_hint('parquet')}") from error
-    number = 0
     try:
-        with parquet.ParquetFile(opened) as file:
-            columns = [name for name in ("id", text_column, "token_ids") if name in file.schema_arrow.names]
-            if not {text_column, "token_ids"} & set(columns):
-                hint = ": give --text-column NAME" if text_column == TEXT_COLUMN else ""
-                raise NoTexts(f'{path} has neither a column "{text_column}" nor a column "token_ids"{hint}')
-            for batch in file.iter_batches(batch_size=_PARQUET_BATCH, columns=columns):
-                for row in batch.to_pylist():
+        metadata = parquet.read_metadata(opened)
+        shared = [name for name in (text_column,) if name in metadata.schema.names]
+        # a text that many rows share is unpacked once
+        file = parquet.ParquetFile(opened, read_dictionary=shared, metadata=metadata)
+    except (OSError, arrow.ArrowException) as error:
+        raise NoTexts(f"{path} cannot be read as Parquet: {error}") from error
+    with file:
+        columns = [name for name in ("id", text_column, "token_ids") if name in file.schema_arrow.names]
+        if not {text_column, "token_ids"} & set(columns):
+            hint = ": give --text-column NAME" if text_column == TEXT_COLUMN else ""
+            raise NoTexts(f'{path} has neither a column "{text_column}" nor a column "token_ids"{hint}')
+        number = 0
+        for place in range(file.num_row_groups):
+            group = file.metadata.row_group(place)
+            if bomb := _bomb(group, columns):
+                yield BadRow(f"{path}:{number + 1}", bomb)
+                number += group.num_rows
+                continue
+            batches = file.iter_batches(batch_size=_PARQUET_BATCH, row_groups=[place], columns=columns)
+            while True:
+                try:
+                    batch = next(batches, None)
+                except (OSError, arrow.ArrowException) as error:
+                    raise NoTexts(f"{path} cannot be read as Parquet after row {number}: {error}") from error
+                if batch is None:
+                    break
+                for at in range(len(batch)):
                     number += 1
-                    yield {**row, "id": str(row["id"]) if row.get("id") is not None else f"{path}:{number}"}
-    except (OSError, ValueError, arrow.ArrowException) as error:
-        raise NoTexts(f"{path} cannot be read as Parquet after row {number}: {error}") from error
+                    name = f"{path}:{number}"
+                    try:
+                        (row,) = batch.slice(at, 1).to_pylist()
+                    except (ValueError, OverflowError) as error:  # bytes that are not text; includes Arrow's errors
+                        yield BadRow(name, f"not readable: {error}")
+                        continue
+                    yield {**row, "id": str(row["id"]) if row.get("id") is not None else name}
+
+
+def _bomb(group: "RowGroupMetaData", columns: list[str]) -> str | None:
+    """What is wrong with a row group that is far larger in memory than in the file; None for any other."""
+    for number in range(group.num_columns):
+        column = group.column(number)
+        if column.path_in_schema.partition(".")[0] in columns:
+            unpacked = max(column.total_uncompressed_size, 8 * column.num_values)
+            if unpacked > max(_LARGE_GROUP, _DENSE_GROUP * column.total_compressed_size):
+                return (
+                    f"this and the next {group.num_rows - 1} rows unpack from {column.total_compressed_size} bytes to "
+                    f"{unpacked}, which no text does: they are not read"
+                )
+    return None
 
 
 def _text(name: str, text: str, max_chars: int, kind: str | None = None, notes: tuple[str, ...] = ()) -> Item | BadRow:
