@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dgmark.decode import generate
-from dgmark.errors import KeyFileError, NoTexts, PromptTooLong, ResumeMismatch, SettingsError
+from dgmark.errors import KeyFileError, NoTexts, PromptTooLong, SettingsError
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.experiments.cells import cell_key
 from dgmark_lab.experiments.plan import RunOptions, recipe_hash
@@ -129,14 +129,6 @@ def test_a_raised_limit_adds_rows_and_changed_settings_make_new_ones(tmp_path: P
     assert len(lines(tmp_path)) == 12
 
 
-def test_cells_that_leave_the_report_are_named(tmp_path: Path) -> None:
-    experiment = load_experiment("detectability")
-    run_toy(experiment, tmp_path, cells=["unmarked", "dgmark k = 1"], limit=1)
-    with pytest.warns(UserWarning, match="leave the report: dgmark k = 1;"):
-        store = run_toy(experiment, tmp_path, cells=["unmarked"], limit=1, length=4)
-    assert list(store.read_plan(experiment.plan_name("builtin"))["cells"]) == ["unmarked"]
-
-
 def test_two_experiments_share_their_texts(tmp_path: Path) -> None:
     told: list[tuple[str, int, int]] = []
     run_toy(load_experiment("detectability"), tmp_path)
@@ -231,13 +223,6 @@ def test_texts_of_other_settings_are_not_reported_as_the_cells(tmp_path: Path) -
     assert "| marked | 2 | 5 | incomplete |" in to_page(report_toy(small(), store))
     changed = small(MARKED + "decoding = { temperature = 0.5 }\n")
     assert "| marked | 0 | 5 | not run |" in to_page(report_toy(changed, store))
-
-
-def test_a_file_of_another_recipe_is_not_written_to(tmp_path: Path) -> None:
-    store = run_toy(small(), tmp_path)
-    path = next((tmp_path / "texts").iterdir())
-    with pytest.raises(ResumeMismatch):
-        store.complete("texts", path.stem, {"recipe": "another"}, {}, list)
 
 
 def test_a_benchmark_of_a_cell_is_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,41 +63,28 @@ def test_the_settings_that_are_found_are_written_and_taken_by_generate(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "message"),
+    ("prompts", "arguments", "code", "message"),
     [
-        (("--model", "some/model"), 2, "give --judge"),
-        (("--temperature", 0), 2, "no diversity to compare"),
-        (("--strategy", "random", "--guard", 0.1), 2, "a guard has nothing to compare"),
-        (("--texts", 3), 2, "greater than or equal to 4"),
+        (PROMPTS, ("--model", "some/model"), 2, "give --judge"),
+        (PROMPTS, ("--temperature", 0), 2, "no diversity to compare"),
+        (PROMPTS, ("--strategy", "random", "--guard", 0.1), 2, "a guard has nothing to compare"),
+        (PROMPTS, ("--texts", 3), 2, "greater than or equal to 4"),
+        ("".join(PROMPTS.splitlines(keepends=True)[:3]), (), 4, "has 3 prompts"),
+        ('{"id": "a", "text": "no prompt"}\n', (), 4, 'has no "prompt"'),
     ],
 )
 def test_a_search_that_cannot_be_is_refused(
-    tmp_path: Path, arguments: tuple[object, ...], code: int, message: str
+    tmp_path: Path, prompts: str, arguments: tuple[object, ...], code: int, message: str
 ) -> None:
-    prompts = tmp_path / "prompts.jsonl"
-    prompts.write_text(PROMPTS)
-    done = run("tune", "--prompts", prompts, "--out", tmp_path / "found.json", *arguments)
+    (tmp_path / "prompts.jsonl").write_text(prompts)
+    done = run("tune", "--prompts", tmp_path / "prompts.jsonl", "--out", tmp_path / "found.json", *arguments)
     assert done.exit_code == code
     assert message in " ".join(done.stderr.replace("│", " ").split())
     assert not (tmp_path / "found.json").exists()
 
 
-def test_prompts_that_are_too_few_or_no_prompts_are_refused(tmp_path: Path) -> None:
-    prompts = tmp_path / "prompts.jsonl"
-    prompts.write_text("".join(PROMPTS.splitlines(keepends=True)[:3]))
-    done = run("tune", "--prompts", prompts, "--out", tmp_path / "found.json")
-    assert done.exit_code == 4
-    assert "has 3 prompts" in done.stderr
-    prompts.write_text('{"id": "a", "text": "no prompt"}\n' * 1)
-    done = run("tune", "--prompts", prompts, "--out", tmp_path / "found.json")
-    assert done.exit_code == 4
-    assert 'has no "prompt"' in done.stderr
-
-
 def test_another_file_is_not_replaced(tmp_path: Path) -> None:
-    prompts, other = tmp_path / "prompts.jsonl", tmp_path / "thesis.json"
-    prompts.write_text(PROMPTS)
+    other = tmp_path / "thesis.json"
     other.write_text("{}")
-    done = run("tune", "--prompts", prompts, "--out", other)
-    assert done.exit_code == 2
+    assert run("tune", "--prompts", tmp_path / "prompts.jsonl", "--out", other).exit_code == 2
     assert other.read_text() == "{}"

@@ -7,7 +7,7 @@ nothing of models; everything is computed from figures of single texts.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -61,10 +61,6 @@ class Standing:
         lack = MIN_DIVERSITY - self.diversity - errors * self.diversity_error
         excess = float(np.log(self.perplexity / MAX_PERPLEXITY)) - errors * self.log_perplexity_error
         return max(lack, 0.0) + max(excess, 0.0)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values."""
-        return asdict(self)
 
 
 def standing(marked: Sequence[Mapping[str, Any]], unmarked: Sequence[Mapping[str, Any]], rate: float) -> Standing:

@@ -90,20 +90,16 @@ def candidates_of(
         Candidate(temperature, guard, lookahead, code)
         for temperature, guard, lookahead, code in product(temperatures, guards, lookaheads, code_lengths)
     ]
-    possible = [one for one in found if _possible(config, one)]
+    possible, problem = [], ""
+    for one in found:
+        try:
+            DecodeConfig(**{**config.to_dict(), **one.decoding})
+            possible.append(one)
+        except SettingsError as error:
+            problem = problem or str(error)
     if not possible:
-        _possible(config, found[0], complain=True)
+        raise SettingsError(problem)
     return possible
-
-
-def _possible(config: DecodeConfig, one: Candidate, *, complain: bool = False) -> bool:
-    try:
-        DecodeConfig(**{**config.to_dict(), **one.decoding})
-    except SettingsError:
-        if complain:
-            raise
-        return False
-    return True
 
 
 @dataclass(frozen=True)

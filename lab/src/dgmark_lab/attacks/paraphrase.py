@@ -5,7 +5,6 @@ DIPPER-1 has lexical diversity only, its DIPPER-2 also an order diversity of 10.
 3 8B Instruct at temperature 0.2, asked for at most 256 tokens (appendix, "Llama Paraphrase Attack").
 """
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,10 +17,8 @@ import transformers
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from dgmark.checkpoint.folder import is_hub_id
 from dgmark.errors import InputError, MissingExtra, ModelNotFound, SettingsError
 from dgmark_lab.endpoint import Endpoint, NoUsableAnswer, ask, connect
-from dgmark_lab.offline import offline_if_unreachable
 
 PROMPT = (
     "As an expert copy-editor, please rewrite the following text in your own voice while ensuring that the final "
@@ -190,8 +187,6 @@ def load_rewriter(kind: str, name: str, tokenizer: str, device: str | None, dtyp
         ModelNotFound: the model or tokenizer is unavailable.
         SettingsError: the device or dtype does not exist here.
     """
-    if is_hub_id(name) and not os.path.exists(name):
-        offline_if_unreachable()
     number_format = getattr(torch, dtype, None) if dtype else "auto"
     if dtype and not isinstance(number_format, torch.dtype):
         raise SettingsError(f"dtype {dtype!r} is not one of torch's; try bfloat16 or float32")

@@ -20,7 +20,6 @@ from dgmark.models.load import load_model
 from dgmark.rows.jsonl import to_line
 from dgmark.rows.outputs import atomic_write
 from dgmark_lab.baselines import Baseline
-from dgmark_lab.offline import offline_if_unreachable
 
 
 @dataclass(frozen=True)
@@ -137,12 +136,11 @@ def bench_lm(
 
 
 def _check_harness() -> None:
-    """Check that the harness is installed, and ask once whether the hub can be reached.
+    """Check that the harness is installed.
 
     Raises:
         MissingExtra: lm_eval is not installed.
     """
-    offline_if_unreachable()
     with needed_extra("bench", "bench-lm", "the lm-evaluation-harness"):
         import lm_eval
     del lm_eval

@@ -13,7 +13,6 @@ from dgmark.cli.bar import RowBar, row_bar
 from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.cli.option_groups import option_groups
 from dgmark.cli.options import BatchSize, Loading, OneObject, Pad, loading_options
-from dgmark_lab.offline import offline_if_unreachable
 
 if TYPE_CHECKING:
     from dgmark_lab.experiments.spec import SetupName
@@ -76,7 +75,7 @@ def run(
     *,
     prompts: Annotated[
         list[str] | None,
-        typer.Option(help="File of prompts that do not come with dgmark: FILE, or SET=FILE; may be repeated."),
+        typer.Option(help="File of prompts that do not come with dgmark, as SET=FILE; may be repeated."),
     ] = None,
     cell: Annotated[list[str] | None, typer.Option(help="Run only this cell of the table; may be repeated.")] = None,
     limit: Annotated[
@@ -120,8 +119,6 @@ def run(
     from dgmark_lab.experiments.store import Store
 
     experiment, files = load_experiment(name), named_files(prompts or [])
-    if experiment.view == "benchmark":
-        offline_if_unreachable()
     setup, other = _setup(model)
     options = RunOptions(
         setup=setup,
@@ -140,7 +137,7 @@ def run(
         loading=loading,
     )
     with row_bar("texts") as bar:
-        run_experiment(experiment, Store(runs), options, partial(_show_progress, bar), warn=_warn)
+        run_experiment(experiment, Store(runs), options, partial(_show_progress, bar))
 
 
 def _setup(model: str) -> "tuple[SetupName, str | None]":
@@ -148,10 +145,6 @@ def _setup(model: str) -> "tuple[SetupName, str | None]":
     if model in ("builtin", BUILTIN):
         return "builtin", None
     return ("paper", None) if model == "paper" else ("paper", model)
-
-
-def _warn(message: str) -> None:
-    stderr().print(f"warning: {message}", markup=False)
 
 
 def _show_progress(bar: RowBar, what: str, done: int, total: int) -> None:
@@ -185,4 +178,4 @@ def report(
     for path in write_report(made, out or runs / "reports" / experiment.plan_name(setup)):
         print(path)
     if not made.complete:
-        _warn("some texts are missing; the report says which cells are incomplete")
+        stderr().print("warning: some texts are missing; the report says which cells are incomplete", markup=False)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
@@ -206,7 +207,7 @@ def _picture(ranked: "Sequence[tuple[Candidate, Standing]]") -> bytes:
 def _show(ranked: "Sequence[tuple[Candidate, Standing]]", out: Path, tuned: TunedSettings, *, as_json: bool) -> None:
     best, its = ranked[0]
     if as_json:
-        rows = [{"candidate": one.name, **found.to_dict(), "meets_goal": found.meets_goal} for one, found in ranked]
+        rows = [{"candidate": one.name, **asdict(found), "meets_goal": found.meets_goal} for one, found in ranked]
         print(json.dumps({"settings": tuned.model_dump(), "candidates": rows, "schema": TUNE_SCHEMA}))
     else:
         table = Table("settings", "texts", "diversity", "perplexity", "bits a token", "found", "goal")

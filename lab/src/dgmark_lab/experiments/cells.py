@@ -116,11 +116,7 @@ class CellRows:
         return self.read([row["text"] for row in self.rows])
 
     def read(self, texts: list[str]) -> list[list[int]]:
-        """Encode texts with the key's tokenizer.
-
-        Raises:
-            SettingsError: the cell was not run.
-        """
+        """Encode texts with the key's tokenizer."""
         return self._reading[1].encode_batch(texts) if texts else []
 
     @cached_property
@@ -133,9 +129,6 @@ class CellRows:
 
         dgmark's detector assumes that the text begins at position 0, like the paper's z-test: one phase, exact test.
         With `deployed` it assumes nothing, like `dgmark detect` (mode auto). Other schemes make no such difference.
-
-        Raises:
-            SettingsError: the cell was not run.
         """
         own, tokenizer = self._reading
         detector = self._scorer(key or own, tokenizer, deployed=deployed)
@@ -157,10 +150,8 @@ class CellRows:
 
     @property
     def _reading(self) -> tuple[WatermarkKey, Tokenizer]:
-        if self.key is None or self.tokenizer is None:
-            raise SettingsError(
-                f"cell {self.name!r} was not run, so it has no texts: run it with `dgmark-lab experiment run`"
-            )
+        assert self.key is not None  # a cell that was not run has no texts to read
+        assert self.tokenizer is not None
         return self.key, self.tokenizer
 
     def null_keys(self, count: int) -> list[WatermarkKey]:
@@ -252,11 +243,7 @@ class StoredRun:
         return null if null is not None and null.rows else None
 
     def null_scores(self, cell: CellRows, null: CellRows) -> list[Scores]:
-        """Score the unmarked texts under the cell's key, then under each null key; computed once for equal inputs.
-
-        Raises:
-            SettingsError: the cell was not run.
-        """
+        """Score the unmarked texts under the cell's key, then under each null key; computed once for equal inputs."""
         key = None if cell.key is None else cell.key.fingerprint
         same = (null.name, str(cell.cell.scheme), digest(dict(cell.cell.options)), str(key))
         if same not in self._null_scores:

@@ -35,7 +35,7 @@ class RunOptions:
         setup: "builtin" or "paper".
         model: model to use instead of the setup's and of the cells'.
         key: key file; by default one in the runs folder, made when it is missing.
-        files: files of prompts, by name of the set; "" for any set.
+        files: files of prompts, by name of the set.
         cells: names of the cells to run; all of them if empty.
         limit: largest number of texts in a cell.
         length: largest number of response tokens, for a quick look; such texts have rows of their own.
@@ -204,7 +204,7 @@ def write_plan(
     key: WatermarkKey,
     options: RunOptions,
     facts: dict[str, Any] | None = None,
-) -> list[str]:
+) -> None:
     """Add cells to the plan of an experiment: which rows they consist of.
 
     Args:
@@ -214,16 +214,11 @@ def write_plan(
         key: the run's key.
         options: how they are run; cells of a run with another model or length are dropped.
         facts: facts about the run that the plan records: the judge, the machine, the rater.
-
-    Returns:
-        The names of the cells that were dropped and not replaced.
     """
     name = experiment.plan_name(options.setup)
     before = store.read_plan(name) if store.has_plan(name) else {}
     shared = {"length": options.length, "model": options.model}
-    dropped: list[str] = []
     if any(before.get(field) != value for field, value in shared.items()):
-        dropped = [cell for cell in before.get("cells", {}) if cell not in {one.cell.name for one in planned}]
         before = {}
     new = {
         one.cell.name: {
@@ -238,4 +233,3 @@ def write_plan(
     known: dict[str, Any] = {field: before[field] for field in _RUN_FACTS if field in before}
     plan = {"experiment": experiment.name, "setup": options.setup, **shared, **known, **(facts or {})}
     store.write_plan(name, {**plan, "cells": {**before.get("cells", {}), **new}})
-    return dropped

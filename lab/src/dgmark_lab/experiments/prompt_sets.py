@@ -28,7 +28,7 @@ def load_prompts(name: str, prompts: PromptSet, count: int, files: Mapping[str, 
         name: the name of the set.
         prompts: the set.
         count: most prompts.
-        files: JSON Lines files by name of the set; the one under "" serves any set that needs a file.
+        files: JSON Lines files by name of the set.
 
     Raises:
         NoTexts: the set needs a file that was not given, or the file has no usable row.
@@ -36,7 +36,7 @@ def load_prompts(name: str, prompts: PromptSet, count: int, files: Mapping[str, 
     """
     if prompts.texts is not None:
         return [Prompt(f"{name}-{i}", text, i) for i, text in enumerate(prompts.texts[:count])]
-    path = BUILTIN_PROMPTS if prompts.builtin else files.get(name, files.get(""))
+    path = BUILTIN_PROMPTS if prompts.builtin else files.get(name)
     if path is None:
         raise NoTexts(
             f"the prompts {name!r} are {prompts.dataset}, which dgmark does not include: give "
@@ -70,19 +70,15 @@ def _prompt_of(row: Row, prompts: PromptSet) -> str | None:
 
 
 def named_files(arguments: list[str]) -> dict[str, Path]:
-    """Parse files by prompt set, from "NAME=FILE" or "FILE" (for any set).
+    """Parse files by prompt set, from "SET=FILE".
 
     Raises:
-        SettingsError: a set has two files, or a file does not exist.
+        SettingsError: an argument does not name a set and an existing file.
     """
     files: dict[str, Path] = {}
     for item in arguments:
-        name, _, path = item.rpartition("=")
-        if os.path.exists(item) and not os.path.exists(path):
-            name, path = "", item
-        if name in files:
-            raise SettingsError(f"the prompts {name or 'of every set'} have two files; give one")
+        name, _, path = item.partition("=")
         if not os.path.isfile(path):
-            raise SettingsError(f"there is no file {path}: give prompts in JSON Lines")
+            raise SettingsError(f"--prompts {item} names no file: give SET=FILE, a file of prompts in JSON Lines")
         files[name] = Path(path)
     return files

@@ -1,6 +1,5 @@
 """Make the rows that an experiment still needs: texts, attacked texts, times, perplexities, ratings; each only once."""
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +35,6 @@ def run_experiment(
     options: RunOptions,
     progress: Progress,
     load: Callable[..., Subject] = Subject.load,
-    warn: Callable[[str], None] = warnings.warn,
 ) -> None:
     """Make the rows of an experiment that the store does not have yet, and write the plan.
 
@@ -46,42 +44,22 @@ def run_experiment(
         options: how much to run, and with what.
         progress: called as rows are finished.
         load: loads a model by name.
-        warn: called with what a later report will lack.
 
     Raises:
-        SettingsError: there is no such cell, a setting is invalid, or no cell reads a given file of prompts.
+        SettingsError: there is no such cell, or a setting is invalid.
         NoTexts: prompts need a file that was not given.
     """
     by_model: dict[str, list[Cell]] = {}
-    selected = _selected(experiment, options)
-    _check_files_are_used(experiment, selected, options)
-    for cell in selected:
+    for cell in _selected(experiment, options):
         name = options.model or (cell.model if options.setup == "paper" else None)
         by_model.setdefault(name or experiment.setup(options.setup).model, []).append(cell)
     for name, cells in by_model.items():
         subject = load(name, **options.loading)
         key = run_key(store, subject.model, options.key)
         planned = [plan_cell(experiment, cell, subject, key, options) for cell in cells]
-        if dropped := write_plan(store, experiment, planned, key, options):
-            warn(
-                f"cells of an earlier run with another model or length leave the report: {', '.join(dropped)}; "
-                "their texts are kept, so run these cells again to report them"
-            )
+        write_plan(store, experiment, planned, key, options)
         facts = _Cells(experiment, store, options, progress, subject, planned).make()
         write_plan(store, experiment, planned, key, options, facts)
-
-
-def _check_files_are_used(experiment: Experiment, cells: list[Cell], options: RunOptions) -> None:
-    """Refuse a file of prompts that no cell reads."""
-    sets = dict(experiment.prompt_set(cell, options.setup) for cell in cells)
-    needed = {name for name, prompts in sets.items() if prompts.texts is None and not prompts.builtin}
-    unused = sorted(name for name in options.files if name not in needed and (name or not needed))
-    if unused:
-        raise SettingsError(
-            f"{options.files[unused[0]]} is not used: {experiment.name} needs "
-            + (f"files for the prompt sets {', '.join(sorted(needed))}" if needed else "no file of prompts")
-            + f" in setup {options.setup}"
-        )
 
 
 def _selected(experiment: Experiment, options: RunOptions) -> list[Cell]:
