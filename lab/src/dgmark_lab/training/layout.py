@@ -11,7 +11,6 @@ from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.errors import SettingsError
 from dgmark.models.families.llada import RENAMINGS
 from dgmark.rows.outputs import atomic_folder
 from dgmark_lab.training.corpus import END, MASK, PAD, START, SpecialIds, write_json
@@ -37,9 +36,6 @@ def save_model(
         special: the tokenizer's mask and end ids.
         folder: the folder to write.
         context: most positions that the model was trained on.
-
-    Raises:
-        SettingsError: the model is a masked diffusion model, but its tokenizer has no mask token.
     """
     with atomic_folder(folder) as beside:
         if network.family == "llada":
@@ -68,13 +64,7 @@ def llada_state(module: LlamaForCausalLM) -> dict[str, Tensor]:
 
 
 def llada_config(module: LlamaForCausalLM, special: SpecialIds, context: int) -> dict[str, Any]:
-    """Return the configuration with LLaDA's field names.
-
-    Raises:
-        SettingsError: the tokenizer has no mask token.
-    """
-    if special.mask is None:
-        raise SettingsError("a masked diffusion model needs a mask token in its tokenizer")
+    """Return the configuration with LLaDA's field names."""
     config: Any = module.config
     return {
         "model_type": "llada",

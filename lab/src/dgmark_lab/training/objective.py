@@ -117,10 +117,6 @@ class HeldOut:
     ids: Int[np.ndarray, "rows length"]
     characters: Int[np.ndarray, " rows"]
 
-    def first(self, rows: int) -> "HeldOut":
-        """Return the first `rows` rows."""
-        return HeldOut(self.ids[:rows], self.characters[:rows])
-
 
 @dataclass(frozen=True)
 class Bound:
@@ -129,8 +125,7 @@ class Bound:
     Attributes:
         per_token: NELBO, or cross entropy of an autoregressive model.
         per_character: the same nats over the characters of the original text.
-        monte_carlo_error: standard error of `per_token` due to times and masks; 0 for an autoregressive model, None
-            after a single repeat.
+        monte_carlo_error: standard error of `per_token` due to times and masks; 0 for an autoregressive model.
         text_error: standard error of `per_token` due to the choice of rows, Monte-Carlo error included.
         rows: number of measured rows.
         tokens: number of tokens of one repeat.
@@ -139,7 +134,7 @@ class Bound:
 
     per_token: float
     per_character: float
-    monte_carlo_error: float | None
+    monte_carlo_error: float
     text_error: float
     rows: int
     tokens: int
@@ -180,7 +175,7 @@ def nelbo(
         network: the model, on its device.
         held_out: the rows.
         mask_id: id of its mask token.
-        repeats: independent draws of times and masks for every row.
+        repeats: independent draws of times and masks for every row, at least 2.
         seed: seed of the draws; two models measured with one seed see the same masks.
         batch: rows of a forward.
     """
@@ -193,8 +188,8 @@ def nelbo(
         for start in range(0, rows, batch):
             part = slice(start, start + batch)
             sums[repeat, part] = row_nats(network, held_out.ids[part], masked[part], 1.0 / times[part], mask_id)
-    error = float(sums.mean(1).std(ddof=1) / repeats**0.5 / held_out.ids.shape[1]) if repeats > 1 else None
-    return _bound(sums, held_out, error)
+    error = sums.mean(1).std(ddof=1) / repeats**0.5 / held_out.ids.shape[1]
+    return _bound(sums, held_out, float(error))
 
 
 def cross_entropy(network: Network, held_out: HeldOut, *, batch: int = 16) -> Bound:
@@ -231,7 +226,7 @@ def _row_sums(network: Network, batch: Batch) -> Float[np.ndarray, " rows"]:
     return np.bincount(batch.positions // length, weights=nats, minlength=rows).astype(np.float64)
 
 
-def _bound(sums: Float[np.ndarray, "repeats rows"], held_out: HeldOut, monte_carlo_error: float | None) -> Bound:
+def _bound(sums: Float[np.ndarray, "repeats rows"], held_out: HeldOut, monte_carlo_error: float) -> Bound:
     repeats, (rows, length) = len(sums), held_out.ids.shape
     by_row = sums.mean(0) / length
     return Bound(

@@ -130,12 +130,11 @@ class Trainer(Run[TrainingConfig, Batch]):
         if self.held_out is None:
             return {}
         network = Network(self.network.family, self.average.module.train(False))
-        rows = self.held_out.first(self.config.record.evaluate_rows)
         with self._autocast():
             if self.config.masking is None:
-                bound = cross_entropy(network, rows)
+                bound = cross_entropy(network, self.held_out)
             else:
-                bound = nelbo(network, rows, self._mask_id(), repeats=2)
+                bound = nelbo(network, self.held_out, self._mask_id(), repeats=2)
         return {"heldout": bound.per_token, "heldout_per_character": bound.per_character}
 
     def save(self) -> None:
