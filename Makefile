@@ -43,6 +43,10 @@ docs: .venv/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
 
+# README's picture of what the demo prints, with a new key.
+docs/demo.svg: .venv/.generate
+	FORCE_COLOR=1 TERM=xterm-256color COLUMNS=112 $(BIN)/dgmark demo | $(BIN)/python docs/demo_svg.py
+
 # The quality figures generate 400 texts (about two hours on two cores); the run resumes where it stopped.
 bench: bench-quick
 	$(BIN)/python lab/benchmarks/quality.py

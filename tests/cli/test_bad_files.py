@@ -102,12 +102,6 @@ def test_no_key_is_written_where_none_can_be(bad: str) -> None:
     assert "choose another path" in done.stderr
 
 
-def test_a_file_is_named_once() -> None:
-    assert run("detect", "--key", "key.json", "missing.txt").stderr == (
-        "error: missing.txt: cannot be read: No such file or directory; give a document, a folder, or -\n"
-    )
-
-
 def test_a_name_that_is_not_utf_8_is_read_and_shown(folder: Path) -> None:
     (folder / BAD["not UTF-8"]).write_text("The king went to the sea. " * 3)
     try:
@@ -116,16 +110,3 @@ def test_a_name_that_is_not_utf_8_is_read_and_shown(folder: Path) -> None:
         (folder / BAD["not UTF-8"]).unlink()
     assert done.exit_code == 0
     assert '"id": "n\\udcff"' in done.stdout
-
-
-def test_a_folder_with_an_unreadable_file_is_read_on(folder: Path) -> None:
-    (folder / "folder" / "a.txt").write_bytes(b"\x00\x01\x02\x03" * 30)
-    (folder / "folder" / "b.txt").write_text("The king went to the sea.")
-    try:
-        done = run("detect", "--key", "key.json", "--format", "jsonl", "folder")
-    finally:
-        for name in "ab":
-            (folder / "folder" / f"{name}.txt").unlink()
-    assert done.exit_code == 0
-    assert '"id": "folder/a.txt", "error": ' in done.stdout
-    assert '"verdict": "uncertain"' in done.stdout

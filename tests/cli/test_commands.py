@@ -4,10 +4,8 @@ import csv
 import json
 import os
 import re
-import stat
 import subprocess
 import sys
-from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -42,45 +40,14 @@ def marked(key_file: Path) -> list[int]:
     return ids
 
 
-@pytest.fixture(scope="module")
-def generated(key_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("generated")
-    prompts = folder / "in.jsonl"
-    prompts.write_text(
-        "".join(json.dumps({"id": f"p{i}", "prompt": f"The {word} went to the"}) + "\n" for i, word in enumerate("abc"))
-    )
-    out = folder / "out.jsonl"
-    result = run("generate", "--key", key_file, "--prompts", prompts, "--out", out, *SHORT, "--batch-size", 2)
-    assert result.exit_code == 0, result.stderr
-    return out
-
-
-def test_keygen_writes_a_private_file_and_never_overwrites_it(tmp_path: Path) -> None:
-    path = tmp_path / "key.json"
-    assert run("keygen", path, "--modulus", 3, "--rotation", 16).exit_code == 0
-    before = path.read_bytes()
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    again = run("keygen", path)
-    assert again.exit_code == 5
-    assert "never overwritten" in again.stderr
-    assert path.read_bytes() == before
-
-
 def test_keygen_prints_the_key_on_stdout_and_what_to_do_next_on_stderr(tmp_path: Path) -> None:
     path = tmp_path / "my key.json"
     made = run("keygen", path)
     assert made.stdout == f"{path}: key {WatermarkKey.load(path).fingerprint} for storyteller\n"
     for step in (f"dgmark generate --key '{path}'", f"dgmark detect --key '{path}'", "safe place"):
         assert step in made.stderr
-
-
-def test_key_show_states_the_spec_and_never_the_secret(key_file: Path) -> None:
-    secret = json.loads(key_file.read_text())["secret"]
-    for result in (run("key", "show", key_file), run("key", "show", key_file, "--json")):
-        assert result.exit_code == 0
-        assert secret not in result.output
-        assert WatermarkKey.load(key_file).fingerprint in result.stdout
-    assert json.loads(run("key", "show", key_file, "--json").stdout)["modulus"] == 2
+    again = run("keygen", path)
+    assert (again.exit_code, "never overwritten" in again.stderr) == (5, True)
 
 
 @pytest.mark.parametrize(
@@ -89,40 +56,14 @@ def test_key_show_states_the_spec_and_never_the_secret(key_file: Path) -> None:
         (["--modulus", 1], 2, "2..16"),
         (["--scheme", "rot13"], 2, "token-id"),
         (["--model", "no-such-model"], 6, "storyteller"),
+        (["--subkeys", 3], 2, "subkeys 3 is not a power of two"),
+        (["--subkeys", 4, "--scheme", "token-id"], 2, "no key to draw from"),
     ],
 )
 def test_keygen_refuses_an_invalid_option(tmp_path: Path, args: list[object], code: int, message: str) -> None:
     result = run("keygen", tmp_path / "key.json", *args)
-    assert (result.exit_code, message in result.stderr) == (code, True), result.stderr
+    assert (result.exit_code, message in " ".join(result.stderr.split())) == (code, True), result.stderr
     assert not (tmp_path / "key.json").exists()
-
-
-def test_generated_rows_carry_what_the_contract_names(generated: Path, key_file: Path) -> None:
-    made = rows(generated.read_text())
-    assert [row["id"] for row in made] == ["p0", "p1", "p2"]
-    for index, row in enumerate(made):
-        assert row["schema"] == 1
-        assert row["scheme"] is None
-        assert row["subkey"] is None
-        assert row["model"] == "storyteller"
-        assert row["seed"] == index
-        assert row["key_fingerprint"] == WatermarkKey.load(key_file).fingerprint
-        assert row["settings"]["length"] == 32
-        assert row["settings"]["strategy"] == "confidence"
-        assert len(row["trace"]["position"]) >= len(row["token_ids"])
-        assert load_tokenizer().decode(row["token_ids"]) == row["text"]
-
-
-def test_generate_resumes_by_row_and_mends_a_torn_line(generated: Path, key_file: Path, tmp_path: Path) -> None:
-    whole = generated.read_bytes()
-    out = tmp_path / "out.jsonl"
-    torn = whole.splitlines(keepends=True)
-    out.write_bytes(torn[0] + torn[1][:40])
-    prompts = generated.parent / "in.jsonl"
-    result = run("generate", "--key", key_file, "--prompts", prompts, "--out", out, *SHORT)
-    assert result.exit_code == 0
-    assert "1 of 3 rows are already in" in result.stderr
-    assert [row["token_ids"] for row in rows(out.read_text())] == [row["token_ids"] for row in rows(whole.decode())]
 
 
 @pytest.mark.slow
@@ -147,18 +88,17 @@ def test_an_interrupted_run_keeps_the_batches_that_are_done(tmp_path: Path, monk
     assert [row["id"] for row in rows(out.read_text())] == ["p0", "p1"]
     again = run(*args)
     assert "2 of 3 rows are already in" in again.stderr
-    assert [row["id"] for row in rows(out.read_text())] == ["p0", "p1", "p2"]
-
-
-def test_no_watermark_leaves_no_fingerprint_and_needs_no_key() -> None:
-    result = run("generate", "--no-watermark", "--prompt", "The sea was", *SHORT, "--json")
-    row = rows(result.stdout)[0]
-    assert row["key_fingerprint"] is None
-    assert all(row["trace"]["matched"])
+    made = rows(out.read_text())
+    assert [(row["id"], row["seed"], row["model"], row["schema"]) for row in made] == [
+        (f"p{index}", index, "storyteller", 1) for index in range(3)
+    ]
+    assert all(load_tokenizer().decode(row["token_ids"]) == row["text"] for row in made)
 
 
 def test_generate_reads_a_prompt_or_rows_from_standard_input() -> None:
     plain = run("generate", "--no-watermark", *SHORT, "--json", stdin="The sea was\n")
+    assert rows(plain.stdout)[0]["key_fingerprint"] is None
+    assert all(rows(plain.stdout)[0]["trace"]["matched"])
     as_rows = run("generate", "--no-watermark", *SHORT, "--json", "--no-trace", stdin='{"prompt": "The sea was"}\n')
     assert rows(plain.stdout)[0]["text"] == rows(as_rows.stdout)[0]["text"]
     assert "trace" not in rows(as_rows.stdout)[0]
@@ -201,7 +141,7 @@ def test_generate_explains_each_mistake_with_its_exit_code(
     assert result.stdout == ""
 
 
-def test_generate_wants_a_key_or_no_watermark_and_not_both(key_file: Path) -> None:
+def test_generate_takes_either_a_key_or_no_watermark(key_file: Path) -> None:
     assert run("generate", "--prompt", "x").exit_code == 2
     assert run("generate", "--prompt", "x", "--key", key_file, "--no-watermark").exit_code == 2
 
@@ -306,10 +246,8 @@ def test_detect_explains_each_mistake_with_its_exit_code(key_file: Path, tmp_pat
     cases: list[tuple[list[object], int, str]] = [
         (["--key", key_file, tmp_path / "empty.txt"], 4, "empty"),
         (["--key", key_file, tmp_path / "blank.txt"], 4, "no text"),
-        (["--key", key_file, tmp_path / "missing.txt"], 4, "cannot be read"),
         (["--key", key_file, tmp_path / "folder"], 4, "holds no document"),
         (["--key", tmp_path / "none.json", text], 5, "dgmark keygen"),
-        (["--key", tmp_path / "other.json", text], 5, "not a key file"),
         (["--key", key_file, "--tokenizer", tmp_path / "other.json", text], 6, "not a readable tokenizer"),
         (["--key", key_file, "--fpr", "2", text], 2, "between 0 and 1"),
         (["--key", key_file, "--format", "json", "--show", text], 2, "--show"),
@@ -320,37 +258,19 @@ def test_detect_explains_each_mistake_with_its_exit_code(key_file: Path, tmp_pat
         assert (result.exit_code, message in result.stderr) == (code, True), (args, result.stderr)
 
 
-def test_a_key_bound_to_another_tokenizer_or_vocabulary_is_an_error(key_file: Path, tmp_path: Path) -> None:
-    key = WatermarkKey.load(key_file)
-    for change, message in (
-        ({"tokenizer_fingerprint": "0" * 16}, "bound to tokenizer"),
-        ({"table_size": 100}, "groups for 100 token ids"),
-    ):
-        other = tmp_path / f"{next(iter(change))}.json"
-        replace(key, spec=replace(key.spec, **change)).save(other)
-        result = run("detect", "--key", other, stdin="Once upon a time there was a king.")
-        assert message in result.stderr
-        assert result.exit_code == 5
-        made = run("generate", "--key", other, "--prompt", "The sea", *SHORT)
-        assert made.exit_code == 5
-
-
 def test_a_key_file_that_anyone_can_read_is_refused_and_one_for_a_group_warned_of(
     key_file: Path, tmp_path: Path
 ) -> None:
     copy = tmp_path / "key.json"
     copy.write_bytes(key_file.read_bytes())
-    copy.chmod(0o644)
-    refused = run("detect", "--key", copy, stdin="Some text.")
-    assert refused.exit_code == 5
-    assert "chmod 600" in refused.stderr
-    allowed = run("detect", "--key", copy, "--allow-open-key", stdin="Some text.")
-    assert allowed.exit_code == 0
-    assert "warning" in allowed.stderr
-    copy.chmod(0o640)
-    warned = run("detect", "--key", copy, stdin="Some text.")
-    assert warned.exit_code == 0
-    assert "warning" in warned.stderr
+    for mode, options, code, said in (
+        (0o644, [], 5, "chmod 600"),
+        (0o644, ["--allow-open-key"], 0, "warning"),
+        (0o640, [], 0, "warning"),
+    ):
+        copy.chmod(mode)
+        result = run("detect", "--key", copy, *options, stdin="Some text.")
+        assert (result.exit_code, said in result.stderr) == (code, True)
 
 
 def test_the_keyless_scheme_says_that_it_has_no_secret(tmp_path: Path) -> None:

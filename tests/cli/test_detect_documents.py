@@ -97,12 +97,6 @@ def test_the_text_that_was_scored_is_written(key_file: Path, tmp_path: Path) -> 
     assert [rows(again.stdout)[0][name] for name in same] == [rows(found.stdout)[0][name] for name in same]
 
 
-def test_the_text_may_go_to_stdout_and_the_verdict_to_stderr(key_file: Path) -> None:
-    found = run("detect", "--key", key_file, "--extract", "-", CORPUS / "story.docx")
-    assert found.stdout == source_of("story.docx")
-    assert "carries the watermark" in found.stderr
-
-
 def test_extract_takes_one_text(key_file: Path, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "text.txt"
     assert "--extract takes one text" in run("detect", "--key", key_file, "--extract", out, folder).stderr

@@ -1,16 +1,14 @@
-"""Options: those that are made of `DecodeConfig`, groups of options, the help of every command, completion."""
+"""Options: those that are made of `DecodeConfig`, the help of every command, completion."""
 
 import inspect
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from dgmark.cli import app
-from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.decode.config import setting_fields
 from dgmark.models.load import load_model
 from support.command_line import run
@@ -49,12 +47,6 @@ def test_what_decodes_takes_every_setting(name: str, decided: set[str]) -> None:
     assert (settings | loading) - {one.name for one in COMMANDS[name].params} == decided
 
 
-def test_every_setting_has_a_sentence_of_help_and_its_default_in_words() -> None:
-    for one in setting_fields():
-        assert one.help.endswith(".")
-        assert one.default is None or one.default_text
-
-
 @pytest.mark.parametrize("name", [one.name for one in setting_fields() if one.choices])
 def test_a_value_that_is_not_one_of_the_choices_is_refused_before_a_model_is_loaded(name: str) -> None:
     flag = "--" + name.replace("_", "-")
@@ -62,35 +54,6 @@ def test_a_value_that_is_not_one_of_the_choices_is_refused_before_a_model_is_loa
     assert result.exit_code == 2
     assert f"Invalid value for '{flag}'" in result.stderr
     assert "'nonsense' is not one of" in result.stderr
-
-
-@dataclass(frozen=True)
-class Pair:
-    first: Annotated[int, typer.Option(help="One.")] = 1
-    second: Annotated[str | None, typer.Option(help="Two.")] = None
-
-
-def one_more(more: Annotated[int, typer.Option(help="More.")] = 3, other: bool = False) -> int:
-    return more + 1
-
-
-def test_a_command_gets_the_value_of_a_group_and_shows_its_options() -> None:
-    seen: list[object] = []
-
-    @option_groups
-    def command(
-        name: str,
-        pair: Annotated[Pair, OptionGroup(Pair)],
-        total: Annotated[int, OptionGroup(one_more, only=["more"])],
-        last: int = 9,
-    ) -> None:
-        seen.extend([name, pair, total, last])
-
-    assert list(inspect.signature(command).parameters) == ["name", "first", "second", "more", "last"]
-    small = typer.Typer()
-    small.command()(command)
-    assert CliRunner().invoke(small, ["n", "--second", "b", "--more", "5"]).exit_code == 0
-    assert seen == ["n", Pair(1, "b"), 6, 9]
 
 
 def test_the_version_is_printed() -> None:

@@ -54,18 +54,13 @@ def test_report_without_signature(tmp_path: Path, key: Path, text: Path) -> None
         (["--public"], "give --report FILE too"),
         (["--report", "a.html", "--out", "a.jsonl"], "leave --show, --verbose, --report"),
         (["--report", "a.html", "--only", "0:9"], "need the whole text"),
+        (["--report", "a.html", __file__], "--report takes one text"),
     ],
 )
 def test_options_that_do_not_fit(key: Path, text: Path, options: list[str], reason: str) -> None:
     refused = run("detect", "--key", key, *options, text)
     assert refused.exit_code == 2
     assert reason in " ".join(refused.stderr.split())
-
-
-def test_report_of_several_texts_is_refused(tmp_path: Path, key: Path, text: Path) -> None:
-    refused = run("detect", "--key", key, "--report", tmp_path / "a.html", text, text)
-    assert refused.exit_code == 2
-    assert not (tmp_path / "a.html").exists()
 
 
 def test_unreadable_reports_and_keys(tmp_path: Path) -> None:

@@ -36,56 +36,15 @@ def test_keygen_makes_sub_keys_and_key_show_names_them(tmp_path: Path) -> None:
     assert str(WatermarkKey.load(path).secret) not in json.dumps(shown)
 
 
-def test_keygen_without_the_option_makes_a_key_without_subkeys(tmp_path: Path) -> None:
-    assert run("keygen", tmp_path / "key.json").exit_code == 0
-    content = json.loads((tmp_path / "key.json").read_text())
-    assert (content["version"], content["prf"], content["code_length"]) == (1, "shake256-rank-v1", 16)
-    assert run("keygen", tmp_path / "paper.json", "--code-length", 0).exit_code == 0
-    content = json.loads((tmp_path / "paper.json").read_text())
-    assert (content["version"], content["prf"]) == (1, "shake256-rank-v1")
-    shown = json.loads(run("key", "show", tmp_path / "key.json", "--json").stdout)
-    assert (shown["subkeys"], shown["prf"]) == (1, "shake256-rank-v1")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--subkeys", 3], "subkeys 3 is not a power of two"),
-        (["--subkeys", 0], "subkeys 0 is not a power of two"),
-        (["--subkeys", 131_072], "subkeys 131072 is not a power of two"),
-        (["--subkeys", 4, "--scheme", "token-id"], "no key to draw from"),
-    ],
-)
-def test_keygen_refuses_a_wrong_number_of_sub_keys(tmp_path: Path, options: list[object], message: str) -> None:
-    refused = run("keygen", tmp_path / "key.json", *options)
-    assert refused.exit_code == 2
-    assert message in " ".join(refused.stderr.split())
-    assert not list(tmp_path.iterdir())
-
-
-def test_rows_carry_their_sub_keys_and_resuming_keeps_them(key_file: Path, prompts: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.jsonl"
-    command = ["generate", "--key", key_file, "--prompts", prompts, "--out", out, *SHORT]
-    assert run(*command).exit_code == 0
-    whole = rows(out.read_text())
-    assert len({row["subkey"] for row in whole}) > 1  # four draws of one number: 4e-15
-    key = WatermarkKey.load(key_file)
-    assert {row["key_fingerprint"] for row in whole} == {key.fingerprint}
-    out.write_text("".join(out.read_text().splitlines(keepends=True)[:2]))
-    resumed = run(*command)
-    assert resumed.exit_code == 0
-    assert "2 of 4 rows are already in" in resumed.stderr
-    after = rows(out.read_text())
-    assert after[:2] == whole[:2]
-    assert [row["id"] for row in after] == ["p0", "p1", "p2", "p3"]
-    assert "4 of 4 rows are already in" in run(*command).stderr
-
-
 def test_a_payload_is_the_sub_key_of_every_row_and_no_row_has_another(
     key_file: Path, prompts: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.jsonl"
     command = ["generate", "--key", key_file, "--prompts", prompts, *SHORT, "--out", out]
+    assert run(*command).exit_code == 0
+    assert len({row["subkey"] for row in rows(out.read_text())}) > 1  # four draws of one number: 4e-15
+    assert "4 of 4 rows are already in" in run(*command).stderr
+    out.unlink()
     assert run(*command, "--subkey", 40_000).exit_code == 0
     made = out.read_bytes()
     assert {row["subkey"] for row in rows(out.read_text())} == {40_000}

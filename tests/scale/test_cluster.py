@@ -17,7 +17,6 @@ import pytest
 
 import dgmark
 from dgmark.checkpoint.folder import BUILTIN
-from dgmark.cli.options import address_of
 from dgmark.detection.detect_files import Tally
 from dgmark.errors import InputError, NoTexts, ResumeMismatch, SettingsError
 from dgmark.rows.jsonl import Row
@@ -29,7 +28,6 @@ from dgmark.scale.detect import BLOCK_BYTES, COLUMNS, detect_files
 from dgmark.scale.folder import Folder
 from dgmark.scale.generate import generate_files
 from dgmark.scale.source import TextSource, sources_of, tables_of
-from support.command_line import run as command
 from support.known_keys import known_key
 
 ray = pytest.importorskip("ray")
@@ -72,18 +70,17 @@ def nodes() -> Iterator[Any]:
 
 
 class Run(NamedTuple):
-    """What `dgmark detect --ray` read, said and wrote."""
+    """What `detect_files` read, wrote and counted."""
 
     inputs: Path
     out: Path
-    said: Any
+    tally: Tally
 
 
 @pytest.fixture(scope="module")
 def found(nodes: Any, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run over good and bad rows and files, with spans."""
     folder = tmp_path_factory.mktemp("found")
-    KEY.save(folder / "key.json")
     write_rows(
         folder / "in" / "a.jsonl", range(20), "not JSON", '{"id": "no text"}', '{"id": "half", "text": "\\ud800"}'
     )
@@ -91,11 +88,8 @@ def found(nodes: Any, tmp_path_factory: pytest.TempPathFactory) -> Run:
     pyarrow.parquet.write_table(table, folder / "in" / "b.parquet")
     (folder / "in" / "c.parquet").write_bytes(b"not Parquet")
     (folder / "in" / "notes.txt").write_text("mine")
-    said = command(
-        *("detect", "--ray", "auto", "--key", folder / "key.json", folder / "in", "--out", folder / "out"),
-        *("--workers", 1, "--spans", "--check"),
-    )
-    return Run(folder / "in", folder / "out", said)
+    tally = detect_files(KEY, str(folder / "in"), str(folder / "out"), address="auto", workers=1, spans=True)
+    return Run(folder / "in", folder / "out", tally)
 
 
 def test_rows_equal_those_of_one_process(found: Run, tmp_path: Path) -> None:
@@ -114,22 +108,8 @@ def test_rows_equal_those_of_one_process(found: Run, tmp_path: Path) -> None:
             row["spans"] = [{name: value for name, value in span.items() if name != "subkey"} for span in row["spans"]]
             assert {name: row[name] for name in expected[row_id]} == expected[row_id]
     assert Counter(row["kind"] for row in rows.values()) == {"done": 22, "error": 4}
-
-
-def test_the_commands(found: Run, tmp_path: Path) -> None:
-    assert found.said.exit_code == InputError.exit_code
-    assert "22 scored" in found.said.stderr
-    assert "4 cannot be used" in found.said.stderr
-    assert "1 files were not read" in found.said.stderr
-    (tmp_path / "prompts.jsonl").write_text('{"id": "a", "prompt": "Once"}\n')
-    key = ["--key", found.inputs.parent / "key.json"]
-    detecting: list[list[object]] = [[], ["--only", "0:5", "--out", tmp_path / "out"]]
-    for options in detecting:
-        refused = command("detect", found.inputs, *options, "--ray", "auto", *key)
-        assert refused.exit_code == SettingsError.exit_code
-    generating: list[list[object]] = [["--prompt", "Once"], ["--prompts", tmp_path / "prompts.jsonl"]]
-    for options in generating:
-        assert command("generate", "--ray", "auto", *key, *options).exit_code == SettingsError.exit_code
+    assert (found.tally.scored, found.tally.unusable) == (22, 4)
+    assert found.tally.skipped == [str(found.inputs / "notes.txt")]
 
 
 def test_a_second_run_scores_what_is_missing_and_what_had_errors(
@@ -198,12 +178,8 @@ def test_texts_equal_those_of_one_process(nodes: Any, tmp_path: Path) -> None:
     rows.append({"id": "d", "prompt": [10**20]})
     prompts.write_text("\n".join(map(json.dumps, rows)))
     settings: dict[str, Any] = {"length": 16, "block_length": 16}
-    KEY.save(tmp_path / "key.json")
-    said = command(
-        *("generate", "--ray", "auto", "--key", tmp_path / "key.json", "--prompts", prompts),
-        *("--out", tmp_path / "out", "--seed", 7, "--length", 16, "--block-length", 16),
-    )
-    assert (said.exit_code, "2 texts, 2 prompts cannot be used" in " ".join(said.stderr.split())) == (0, True)
+    tally = generate_files(KEY, str(prompts), str(tmp_path / "out"), address="auto", seed=7, **settings)
+    assert (tally.scored, tally.unusable) == (2, 2)
     made = {row["id"]: row for row in rows_in(tmp_path / "out")}
     expected = dgmark.generate(dgmark.load_model(), ["Once upon a time", "The old ship"], key=KEY, seed=7, **settings)
     assert [made[name]["token_ids"] for name in "ab"] == [row.token_ids for row in expected]
@@ -285,8 +261,3 @@ def test_columns_are_the_fields_of_a_row() -> None:
 def test_a_wrong_address_is_an_error(address: str) -> None:
     with pytest.raises(SettingsError, match="no Ray cluster answers"):
         connect(address)
-
-
-@pytest.mark.parametrize("address", ["s3://bucket/folder", "gs://bucket", "/a/folder", "a/folder", "C:/folder"])
-def test_an_address_survives_a_path(address: str) -> None:
-    assert address_of(Path(address)) == address

@@ -64,14 +64,6 @@ def command_errors(command: Callable[P, R]) -> Callable[P, R]:
             raise
         except OSError as error:
             raise typer.Exit(report_system_error(error)) from None
-        except UnicodeEncodeError as error:
-            what = repr(error.object[error.start : error.end][:20])
-            stderr().print(
-                f"error: {STDOUT} is {error.encoding} text, which cannot hold {what}: set PYTHONUTF8=1, or write to a "
-                "file with --out",
-                markup=False,
-            )
-            raise typer.Exit(InputError.exit_code) from None
         except Exception:
             traceback.print_exc()
             stderr().print("error: this is a bug in dgmark; please report it with the lines above", markup=False)

@@ -83,7 +83,7 @@ def demo(
         begin = time.perf_counter()
         (made,) = generate(denoiser, prompt, key=one_key, seed=_SEED, chat=show.chat, **settings)
         written = f", written in {time.perf_counter() - begin:.1f} s"
-        panels.append(_panel(f"{title} the mark, {_sampling(settings)}", made.text, detector, written))
+        panels.append(_panel(f"{title} the mark, temperature {settings['temperature']}", made.text, detector, written))
         sides.add_column(ratio=1)
     sides.add_row(*panels)
     console.print(sides)
@@ -101,11 +101,6 @@ def _load(name: str) -> "NetworkDenoiser":
         )
     with stderr().status(f"loading the {name}" + (", whose base (93 MB) is fetched once" if name == NARRATOR else "")):
         return load_model(name)
-
-
-def _sampling(settings: Settings) -> str:
-    named = {"temperature": settings.get("temperature"), "top-p": settings.get("top_p")}
-    return ", ".join(f"{name} {value}" for name, value in named.items() if value is not None)
 
 
 def without_first_sentence(text: str) -> str:

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import redirect_stdout
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -10,10 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from dgmark.cli.console import command_errors, needed_extra, stderr
+from dgmark.cli.console import command_errors, stderr
 from dgmark.cli.detect_options import DetectOptions
 from dgmark.cli.option_groups import OptionGroup, option_groups
-from dgmark.cli.options import Ray, address_of
 from dgmark.cli.results import WRITERS
 from dgmark.cli.row_output import report_resumed, report_skipped
 from dgmark.detection.detect_files import Extras, Tally, detect_file, one_key, read_sources, score
@@ -40,85 +38,30 @@ def detect(
     ids: Annotated[bool, typer.Option("--ids", help='Score the "token_ids" of rows that also hold "text".')] = False,
     text_column: Annotated[str, typer.Option(help="Column or field of the texts.")] = TEXT_COLUMN,
     max_chars: Annotated[int, typer.Option(min=1, max=MAX_CHARS_LIMIT, help="A longer text is an error.")] = MAX_CHARS,
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, max=MAX_WORKERS, help="Number of processes.", show_default="1"),
-    ] = None,
-    ray: Ray = None,
+    workers: Annotated[int, typer.Option(min=1, max=MAX_WORKERS, help="Number of processes.")] = 1,
     check: Annotated[bool, typer.Option("--check", help="Exit 0 if watermarked, 1 if not, 3 if uncertain.")] = False,
 ) -> None:
     """Check texts for the mark of a key. The false-positive rate holds for any text."""
     scorer, signer = options.scorer(), options.signer()
-    scorer.reader.tokenizer  # noqa: B018 (a wrong tokenizer is an error of the key, not of each row)
     if not inputs and sys.stdin.isatty():
         raise SettingsError("give texts to score: files, folders, or - for standard input")
     sources = inputs or [STDIN]
     reading: dict[str, Any] = {"text_column": text_column, "max_chars": max_chars}
-    if ray is not None:
-        tally = _on_cluster(options, scorer, sources, ray, workers, ids=ids, **reading)
+    if options.out:
+        extras: dict[str, Any] = {"only": options.ranges, "spans": options.spans, "payload": options.payload}
+        resumed = partial(report_resumed, options.out)
+        tally = detect_file(
+            scorer, sources, options.out, workers=workers, ids=ids, on_resume=resumed, **extras, **reading
+        )
+        stderr().print(_file_summary(tally, options.out), markup=False)
     else:
         for written in (options.extract, *(options.report or ())):
-            if written != Path(STDIN):
-                guard_output(written, sources)
-        if options.out:
-            tally = _into_file(options, scorer, sources, options.out, workers or 1, ids=ids, **reading)
-        else:
-            tally = Tally()
-            items = read_sources(sources, prefer_ids=ids, on_skip=tally.skipped.append, **reading)
-            _show(options, scorer, _with_notes(items), workers or 1, tally, signer)
-        report_skipped(tally.skipped)
+            guard_output(written, sources)
+        tally = Tally()
+        items = read_sources(sources, prefer_ids=ids, on_skip=tally.skipped.append, **reading)
+        _show(options, scorer, _with_notes(items), workers, tally, signer)
+    report_skipped(tally.skipped)
     _check_exit(tally, check)
-
-
-def _into_file(
-    options: DetectOptions, scorer: Scorer, sources: list[str], out: Path, workers: int, **reading: Any
-) -> Tally:
-    """Score texts into a file of rows, which a later run goes on with."""
-    tally = detect_file(
-        scorer,
-        sources,
-        out,
-        workers=workers,
-        only=options.ranges,
-        spans=options.spans,
-        payload=options.payload,
-        on_resume=partial(report_resumed, out),
-        **reading,
-    )
-    stderr().print(_file_summary(tally, out), markup=False)
-    return tally
-
-
-def _on_cluster(
-    options: DetectOptions, scorer: Scorer, sources: list[str], address: str, workers: int | None, **reading: Any
-) -> Tally:
-    """Score files of rows on a Ray cluster into a folder.
-
-    Raises:
-        SettingsError: an option does not go with a cluster.
-        MissingExtra: Ray is not installed.
-    """
-    if options.out is None or options.only or STDIN in sources:
-        raise SettingsError(
-            "--ray reads files of rows into a folder: give IN... and --out FOLDER, and leave --only out"
-        )
-    with needed_extra("scale", "a run on a cluster", "ray"):
-        from dgmark.scale import detect_files
-    folder = address_of(options.out)
-    tally = detect_files(
-        scorer,
-        sources,
-        folder,
-        address=address,
-        workers=workers,
-        spans=options.spans,
-        payload=options.payload,
-        on_resume=partial(report_resumed, folder),
-        **reading,
-    )
-    stderr().print(_file_summary(tally, folder), markup=False)
-    report_skipped(tally.skipped, "file of rows")
-    return tally
 
 
 def _show(
@@ -136,8 +79,7 @@ def _show(
         write(tally.count(score(scorer, items, extras, workers)), scorer, options)
         return
     rows = list(tally.count(score(scorer, _single_text(items, options.one_text), extras)))
-    with redirect_stdout(sys.stderr if options.extract == Path(STDIN) else sys.stdout):
-        write(iter(rows), scorer, options)
+    write(iter(rows), scorer, options)
     for row in rows:
         if isinstance(row, BadRow):
             continue
@@ -166,12 +108,7 @@ def _extract(content: str | list[int], path: Path) -> None:
     """
     if not isinstance(content, str):
         raise SettingsError("--extract writes the text that is scored, but token ids were: leave --extract out")
-    text = content.encode("utf-8", "surrogatepass")
-    if path == Path(STDIN):
-        sys.stdout.buffer.write(text)
-        sys.stdout.buffer.flush()
-        return
-    atomic_write(path, text)
+    atomic_write(path, content.encode("utf-8", "surrogatepass"))
 
 
 def _with_notes(items: Iterable[Item | BadRow]) -> Iterator[Item | BadRow]:
@@ -185,7 +122,7 @@ def _with_notes(items: Iterable[Item | BadRow]) -> Iterator[Item | BadRow]:
         yield item
 
 
-def _file_summary(tally: Tally, out: Path | str) -> str:
+def _file_summary(tally: Tally, out: Path) -> str:
     """The counts of the file's rows, in one line."""
     counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(tally.verdicts.items()))
     return f"{out}: {tally.scored} scored ({counts or 'none'}), {tally.unusable} cannot be used"

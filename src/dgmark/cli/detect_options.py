@@ -58,17 +58,13 @@ class DetectOptions:
         bool, typer.Option("--payload", help="Also give the sub-key that marks the text, and how sure that is.")
     ] = False
     show: Annotated[bool, typer.Option("--show", help="Show the texts with their marked spans.")] = False
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show the statistics; with --show, which tokens match.")
-    ] = False
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the statistics.")] = False
     output: Annotated[
         Literal["table", "json", "jsonl", "csv"],
         typer.Option("--format", metavar="FORMAT", help="table, json, jsonl or csv."),
     ] = "table"
     out: Annotated[Path | None, typer.Option(help="Write JSON Lines to this file; if it exists, resume it.")] = None
-    extract: Annotated[Path | None, typer.Option(help="Write the text that is scored to this file; - is stdout.")] = (
-        None
-    )
+    extract: Annotated[Path | None, typer.Option(help="Write the text that is scored to this file.")] = None
     report: Annotated[
         list[Path] | None,
         typer.Option(metavar="FILE", help="Write a report of one text (.html, .json); repeatable."),

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,7 @@ from dgmark.cli import options as opt
 from dgmark.cli.baselines import BaselineToMark
 from dgmark.cli.console import command_errors, needed_extra, stderr
 from dgmark.cli.option_groups import OptionGroup, option_groups
-from dgmark.cli.row_output import RowOutput, make_rows, report_resumed, report_skipped
+from dgmark.cli.row_output import RowOutput, make_rows
 from dgmark.decode.config import Settings
 from dgmark.decode.settings_file import read_settings
 from dgmark.errors import DgmarkError, SettingsError
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 # (prompt, seed)
 Prompted = tuple[str | list[int], int]
-
-
 # a row for each prompt, and the file that they are read from: "-" for standard input, None for the command line
 Prompts = tuple[Iterator[Row | BadRow], str | None]
 
@@ -87,7 +85,6 @@ def generate(
     seed: opt.Seed = 0,
     batch_size: opt.BatchSize = 8,
     pad: opt.Pad = None,
-    ray: opt.Ray = None,
     out: opt.RowsOut = None,
     live: Annotated[
         bool, typer.Option("--stream", help="Show the text of one prompt on stderr as it is decoded.")
@@ -103,11 +100,6 @@ def generate(
     prompt_rows, source = prompts
     if settings_file is not None:
         settings = {**read_settings(settings_file, key=key), **settings}
-    if ray is not None:
-        more = {"subkey": subkey, "seed": seed, "chat": chat, "batch_size": batch_size, "pad": pad, **settings}
-        unsuited = baseline is not None or live or as_json
-        _on_cluster(key, source, out, ray, loading, unsuited=unsuited, **more)
-        return
     guard_output(out, [source])
     tasks = tasks_of(prompt_rows, partial(_task, subkey=subkey), seed=seed, purpose="prompt to continue")
     if live and (len(tasks) != 1 or out is not None):
@@ -236,40 +228,6 @@ def _show_live(prepared: "Prepared", task: Task[Prompted] | BadRow, *, marked: b
             elif isinstance(event, RowFinished):
                 generation = event.generation
     return generation
-
-
-def _on_cluster(
-    key: WatermarkKey | None,
-    source: str | None,
-    out: Path | None,
-    address: str,
-    loading: opt.Loading,
-    *,
-    unsuited: bool,
-    **more: Any,
-) -> None:
-    """Make the texts of files of prompts on a Ray cluster, into a folder.
-
-    Raises:
-        SettingsError: there is no file of prompts or no folder, or another option does not go with a cluster.
-        MissingExtra: Ray is not installed.
-    """
-    if out is None or source is None or source == STDIN or unsuited:
-        raise SettingsError(
-            "--ray reads files of prompts into a folder: give --prompts and --out FOLDER, and leave --baseline, "
-            "--stream and --json out"
-        )
-    with needed_extra("scale", "a run on a cluster", "ray"):
-        from dgmark.scale import generate_files
-    folder = opt.address_of(out)
-    tally = generate_files(
-        key, source, folder, address=address, loading=loading, on_resume=partial(report_resumed, folder), **more
-    )
-    stderr().print(f"{folder}: {tally.scored} texts, {tally.unusable} prompts cannot be used", markup=False)
-    report_skipped(tally.skipped, "file of rows")
-    first = tally.first_unusable
-    if first and not tally.scored:
-        raise first.kind(f"{first.row_id}: {first.error}")
 
 
 def _task(row: Row, seed: int, subkey: int | None) -> Task[Prompted] | BadRow:

@@ -4,7 +4,6 @@ The decoding options are built from the fields of `DecodeConfig`, so that each s
 """
 
 import inspect
-import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -43,10 +42,7 @@ KeyToMark = Annotated[WatermarkKey | None, OptionGroup(key_to_mark_with)]
 
 Subkey = Annotated[
     int | None,
-    typer.Option(
-        help="Sub-key of every text: the payload.",
-        show_default="drawn",
-    ),
+    typer.Option(help="Sub-key of every text: the payload.", show_default="drawn"),
 ]
 
 
@@ -96,11 +92,6 @@ def set_options(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def address_of(path: Path) -> str:
-    """A path, or an address such as s3://bucket/folder, of which a `Path` keeps only one slash."""
-    return re.sub(r"^(\w{2,}):/(?!/)", r"\1://", str(path))
-
-
 # --- the decoding
 def decoding_options(
     without: Collection[str] = (), defaults: Mapping[str, str] | None = None, shown: Collection[str] = ()
@@ -118,7 +109,7 @@ def decoding_options(
             info = typer.Option(
                 help=one.help,
                 metavar=None if one.choices else "NUMBER",
-                show_default={**(defaults or {})}.get(one.name, one.default_text or False),
+                show_default=(defaults or {}).get(one.name, one.default_text or False),
                 hidden=bool(shown) and one.name not in shown,
             )
             kind: Any = Annotated[one.type | None, info]
@@ -142,11 +133,4 @@ Pad = Annotated[
 ]
 AsRows = Annotated[bool, typer.Option("--json", help="Print rows (JSON Lines) instead of text.")]
 OneObject = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-Ray = Annotated[
-    str | None,
-    typer.Option(
-        metavar="ADDRESS",
-        help="Work on a Ray cluster: local, auto or host:port.",
-    ),
-]
 RowsOut = Annotated[Path | None, typer.Option(help="Append to this JSON Lines file; the rows that it holds stay.")]

@@ -42,25 +42,22 @@ class _Errors(io.FileIO):
 
 def prepare_process() -> None:
     """Replace closed standard streams, have errors of the others named, and treat SIGTERM as an interruption."""
-    if sys.stdin is None:
-        # reading it fails, as reading a closed stream does; no other file gets its number
-        sys.stdin = open(os.open(os.devnull, os.O_WRONLY), encoding="utf-8")  # noqa: SIM115
-    if sys.stdout is None:
-        sys.stdout = open(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")  # noqa: SIM115
-    if sys.stderr is None:
-        sys.stderr = open(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")  # noqa: SIM115
+    # using a closed one fails, as it should, but for stderr; and no other file gets its number
+    for name, mode, flags in (("stdin", "r", os.O_WRONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.open(os.devnull, flags), mode, encoding="utf-8"))  # noqa: SIM115
     sys.stdout, sys.stderr = _over(sys.stdout, _Output), _over(sys.stderr, _Errors)
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminate)
 
 
 def _over(stream: TextIO, raw: Callable[..., io.FileIO]) -> TextIO:
-    """A stream like `stream`, and to the same place, over another raw file."""
+    """A stream of UTF-8 text like `stream`, and to the same place, over another raw file."""
     assert isinstance(stream, io.TextIOWrapper)
     buffer = io.BufferedWriter(raw(stream.fileno(), "w", closefd=False))
     return io.TextIOWrapper(
         buffer,
-        stream.encoding,
+        "utf-8",  # which holds any text, whatever the system's own is
         # a file's name need not be UTF-8
         "surrogateescape" if stream.errors == "strict" else stream.errors,
         line_buffering=stream.line_buffering,

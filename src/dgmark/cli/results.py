@@ -23,7 +23,6 @@ from dgmark.detection.result import (
     DETECTION_FIELDS,
     PAYLOAD_FIELDS,
     Detection,
-    ScoredToken,
     Scorer,
     Span,
     counted,
@@ -43,8 +42,6 @@ _STYLES = {"watermarked": "bold green", "not_detected": "bold", "uncertain": "bo
 _REASONS = {"empty": "nothing to test", "short": "too short", "repetitive": "too repetitive"}
 _SURE = 0.9  # probability below which one payload is not stated for a text
 _NUMBERS = {"tokens", "p-value", "z", "matching"}
-_MATCHED, _IN_SPAN = "green underline", "green"
-_OPEN, _CLOSE = "[[marked {}: ", "]]"  # around a span where nothing can be underlined
 
 
 # --- for programs
@@ -88,7 +85,7 @@ def _show_results(scored: Iterator[Scored], scorer: Scorer, options: DetectOptio
     if options.show:
         for row in rows:
             if not isinstance(row, BadRow):
-                _print_text(console, scorer, *_with_spans(scorer, row, options), options)
+                _print_text(console, *_with_spans(scorer, row, options))
 
 
 def _with_spans(scorer: Scorer, row: tuple[Item, Detection], options: DetectOptions) -> tuple[Item, Detection]:
@@ -110,7 +107,7 @@ def _print_card(console: Console, item: Item, detection: Detection, options: Det
     facts.add_column(no_wrap=True)
     facts.add_column(overflow="fold")
     for name, value in (
-        *_basis(console, item, detection, options),
+        *_basis(item, detection, options),
         *(_statistics(detection) if options.verbose else ()),
     ):
         facts.add_row(name, Text(value))
@@ -124,7 +121,7 @@ def _style(detection: Detection) -> str:
     return _STYLES["watermarked" if detection.spans else detection.verdict]
 
 
-def _basis(console: Console, item: Item, detection: Detection, options: DetectOptions) -> Iterator[tuple[str, str]]:
+def _basis(item: Item, detection: Detection, options: DetectOptions) -> Iterator[tuple[str, str]]:
     """What the verdict rests on: what was tested, which spans carry the mark, and what lies between them."""
     if detection.verdict != "uncertain":
         yield "tested", counted(detection)
@@ -139,10 +136,10 @@ def _basis(console: Console, item: Item, detection: Detection, options: DetectOp
         yield "marked", "No span carries the watermark by itself."
     for span in detection.spans:
         payload = f", payload {span.subkey}" if options.payload else ""
-        yield "", f"{unit} {_place(span.start, span.end)} ({_percent(span, size)} of the text){payload}"
+        share = (span.end - span.start) / size
+        yield "", f"{unit} {_place(span.start, span.end)} ({share:.0%} of the text){payload}"
         if isinstance(item.content, str):
-            quoted = quote(well_formed(item.content[span.start : span.end]))
-            yield "", f'"{quoted}"'.encode(console.encoding, "replace").decode(console.encoding)
+            yield "", f'"{quote(well_formed(item.content[span.start : span.end]))}"'
     if detection.spans and (gaps := _gaps(item.content, detection.spans)):
         yield "unmarked", f"no mark was found in {unit} {', '.join(_place(*gap) for gap in gaps)}"
 
@@ -162,10 +159,6 @@ def _payload(detection: Detection) -> str:
 
 def _place(start: int, end: int) -> str:
     return f"{start:,} to {end:,}"
-
-
-def _percent(span: Span, size: int) -> str:
-    return f"{(span.end - span.start) / size:.0%}"
 
 
 def _gaps(content: str | list[int], spans: Sequence[Span]) -> list[tuple[int, int]]:
@@ -206,7 +199,7 @@ def _tests(detection: Detection) -> str:
 
 def _print_table(console: Console, rows: list[Scored], options: DetectOptions) -> None:
     """Many texts as a table with the columns that any of them needs."""
-    cells = [_not_tested(row) if isinstance(row, BadRow) else _cells(row[1], options) for row in rows]
+    cells = [_cells(row, options) for row in rows]
     detections = [row[1] for row in rows if not isinstance(row, BadRow)]
     names = list(dict.fromkeys(name for row in cells for name in row))
     table = Table()
@@ -214,22 +207,18 @@ def _print_table(console: Console, rows: list[Scored], options: DetectOptions) -
     for name in names:
         table.add_column(name, overflow="fold", justify="right" if name in _NUMBERS else "left")
     for row, values in zip(rows, cells, strict=True):
-        table.add_row(Text(_name(row)), *(values.get(name, Text()) for name in names))
+        row_id = row.row_id if isinstance(row, BadRow) else row[0].row_id
+        table.add_row(Text(well_formed(row_id)), *(values.get(name, Text()) for name in names))
     console.print(table)
     if any(detection.verdict != "watermarked" and not detection.spans for detection in detections):
         console.print(Text(ANY_SOURCE))
 
 
-def _name(row: Scored) -> str:
-    return well_formed(row.row_id if isinstance(row, BadRow) else row[0].row_id)
-
-
-def _not_tested(row: BadRow) -> dict[str, Text]:
-    return {"watermark": Text(f"not tested: {well_formed(row.error)}", style="red")}
-
-
-def _cells(detection: Detection, options: DetectOptions) -> dict[str, Text]:
+def _cells(row: Scored, options: DetectOptions) -> dict[str, Text]:
     """What the table shows of one text, by the names of the columns."""
+    if isinstance(row, BadRow):
+        return {"watermark": Text(f"not tested: {well_formed(row.error)}", style="red")}
+    detection = row[1]
     spans = detection.spans or ()
     marked = bool(spans) or detection.verdict == "watermarked"
     cells = {"watermark": Text(_found(detection), style=_style(detection))}
@@ -259,48 +248,17 @@ def _found(detection: Detection) -> str:
     return "not found"
 
 
-def _print_text(console: Console, scorer: Scorer, item: Item, detection: Detection, options: DetectOptions) -> None:
-    """The text with its marked spans; with the statistics, also their matching tokens."""
+def _print_text(console: Console, item: Item, detection: Detection) -> None:
+    """The text with its marked spans, which stand between plain characters and are green on a terminal."""
     if not isinstance(item.content, str):
         return
-    tokens = scorer.tokens(item.content, detection) if options.verbose and isinstance(scorer, Detector) else []
-    styled = console.color_system is not None
-    console.print(Text.assemble(("\n" + well_formed(item.row_id), "bold"), "  ", _legend(styled, bool(tokens))))
-    console.print(_marked(item.content, detection.spans or (), tokens, styled=styled), soft_wrap=not styled)
-
-
-def _marked(text: str, spans: Sequence[Span], tokens: Sequence[ScoredToken], *, styled: bool) -> Text:
-    """`text` with its marked spans.
-
-    Args:
-        text: the text.
-        spans: its spans, in order.
-        tokens: if there are any, only the matching tokens of a span are underlined.
-        styled: underline them; otherwise they stand between plain characters.
-    """
-    text = well_formed(text)
-    if not styled:
-        pieces, last = [], 0
-        for number, span in enumerate(spans, 1):
-            pieces += [text[last : span.start], _OPEN.format(number), text[span.start : span.end], _CLOSE]
-            last = span.end
-        return Text("".join([*pieces, text[last:]]))
-    shown = Text(text)
-    for span in spans:
-        shown.stylize(_IN_SPAN if tokens else _MATCHED, span.start, span.end)
-    for token in tokens:
-        if token.matched and any(span.start <= token.start < span.end for span in spans):
-            shown.stylize("underline", token.start, token.end)
-    return shown
-
-
-def _legend(styled: bool, tokens: bool) -> Text:
-    """The meaning of what `_marked` adds to a text."""
-    if not styled:
-        return Text(f"(marked spans stand in {_OPEN.format('N').rstrip()} ... {_CLOSE})")
-    if tokens:
-        return Text.assemble(("marked span", _IN_SPAN), "  ", ("matching token in it", _MATCHED))
-    return Text("marked span", style=_MATCHED)
+    text, shown, last = well_formed(item.content), Text(), 0
+    for number, span in enumerate(detection.spans or (), 1):
+        shown.append(text[last : span.start])
+        shown.append(f"[[marked {number}: {text[span.start : span.end]}]]", style="green")
+        last = span.end
+    console.print(Text("\n" + well_formed(item.row_id), style="bold"))
+    console.print(shown.append(text[last:]), soft_wrap=True)
 
 
 WRITERS: dict[str, Callable[[Iterator[Scored], Scorer, DetectOptions], None]] = {

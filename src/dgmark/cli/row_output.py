@@ -112,18 +112,18 @@ def make_rows(
     return before
 
 
-def report_skipped(files: list[str], wanted: str = "document") -> None:
-    """Count and name the files of folders that were not read, as they are not what is wanted."""
+def report_skipped(files: list[str]) -> None:
+    """Count and name the files of folders that were not read, as they are no documents."""
     if files:
         more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
         stderr().print(
-            f"{len(files)} files were not read, as their endings are those of no {wanted}: "
+            f"{len(files)} files were not read, as their endings are those of no document: "
             f"{', '.join(files[:_NAMED])}{more}",
             markup=False,
         )
 
 
-def report_resumed(out: Path | str, rows: int) -> None:
+def report_resumed(out: Path, rows: int) -> None:
     """Report how many rows the file held before this run."""
     if rows:
         stderr().print(f"{rows} rows are already in {out}", markup=False)

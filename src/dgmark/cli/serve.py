@@ -3,13 +3,8 @@
 import asyncio
 import atexit
 import ipaddress
-import os
 import socket
-import sys
 import tempfile
-import time
-import webbrowser
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
@@ -32,13 +27,10 @@ from dgmark.rows.workers import MAX_WORKERS
 from dgmark.watermark.key import WatermarkKey
 
 if TYPE_CHECKING:
-    import uvicorn
     from fastapi import FastAPI
 
     from dgmark.service.settings import ModelSource
     from dgmark.service.state import ServiceState
-
-_LONGEST_END = 120  # seconds
 
 
 @command_errors
@@ -48,10 +40,7 @@ def serve(
     keys: Annotated[
         Path | None, typer.Option(help="Folder of key files; requests name a key by its file's name.")
     ] = None,
-    demo: Annotated[
-        bool,
-        typer.Option("--demo", help="Serve the storyteller with a new key, and open the page."),
-    ] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="Serve the storyteller with a new key.")] = False,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")] = 8321,
     tokens: Annotated[
@@ -119,17 +108,6 @@ def serve(
 
         from dgmark.service.app import create_app
         from dgmark.service.settings import ServiceSettings
-    writing = {
-        "generate_key": generate_key,
-        "enforce": enforce,
-        "payloads": payloads,
-        "settings": settings_file,
-        "batch_size": batch_size,
-        "text_seconds": text_seconds,
-        **loading,
-    }
-    if not (model or demo):
-        _check_checks_only(writing)
     sources = _sources(model or [], loading, [read_settings_file(file) for file in settings_file or []])
     if demo:
         if keys is not None or sources:
@@ -154,24 +132,11 @@ def serve(
         payloads=payloads,
         **set_options({"workers": workers, "rows": batch_size, "text_seconds": text_seconds}),
     )
-    _run(create_app(settings), host, port, show_page=demo)
+    _run(create_app(settings), host, port)
 
 
-def _check_checks_only(writing: Mapping[str, object]) -> None:
-    """Refuse the options of a model, in a service that writes no texts.
-
-    Raises:
-        SettingsError: an option was given in vain.
-    """
-    given = [f"--{name.replace('_', '-')}" for name, value in writing.items() if value]
-    if given:
-        raise SettingsError(
-            f"{', '.join(given)} is for writing texts, which needs a model: give --model, or leave it out"
-        )
-
-
-def _run(app: "FastAPI", host: str, port: int, *, show_page: bool) -> None:
-    """Serve until a signal comes, and say what became of the texts under way.
+def _run(app: "FastAPI", host: str, port: int) -> None:
+    """Serve until a signal comes; the texts that are being written then are given up.
 
     Raises:
         DgmarkError: the models cannot be loaded.
@@ -179,73 +144,41 @@ def _run(app: "FastAPI", host: str, port: int, *, show_page: bool) -> None:
     import uvicorn
 
     state: ServiceState = app.state.service
-    # no name of the server in answers; a client that is silent for long loses its connection, and one that does not
-    # take its answer holds up the end for so long only
-    config = uvicorn.Config(
-        app,
-        host=host,
-        port=port,
-        log_level="warning",
-        server_header=False,
-        timeout_keep_alive=15,
-        timeout_graceful_shutdown=_LONGEST_END,
-    )
-    with suppress(KeyboardInterrupt):  # which uvicorn raises again once it has stopped
-        _server(config, state, show_page=show_page).run()
-    if state.failure is not None:
-        raise state.failure
-    texts = f", but for {state.given_up} texts that were being written" if state.given_up else ""
-    answered = (
-        "stopped before all that was accepted was answered"
-        if state.cut_off
-        else "stopped: what was accepted was answered"
-    )
-    stderr().print(answered + texts, markup=False)
-
-
-def _server(config: "uvicorn.Config", state: "ServiceState", *, show_page: bool) -> "uvicorn.Server":
-    """A server that says where it serves, and gives up the texts that are being written when a signal stops it.
-
-    Args:
-        config: how it serves.
-        state: what it serves; if the models cannot be loaded, the server ends.
-        show_page: open the page in a browser as soon as it serves.
-    """
-    import uvicorn
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            if self.started and state.failure is not None:
+            if state.failure is not None:
                 # once this has returned, because a server that is to end before it has begun leaves its work as it is
                 asyncio.get_running_loop().call_soon(self.give_up)
-            elif self.started:
-                await self.announce()
-
-        async def announce(self) -> None:
-            # the port that the system chose, if it was to
-            port = self.servers[0].sockets[0].getsockname()[1]
-            url = f"http://{_in_url(config.host)}:{port}/"
-            stderr().print(f"dgmark serves on {url} (stop with Ctrl-C)", markup=False)
-            if show_page and _has_screen():
-                await asyncio.to_thread(webbrowser.open, url)
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             asyncio.get_running_loop().call_soon_threadsafe(state.stop_generation)
             super().handle_exit(sig, frame)
 
-        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            began = time.monotonic()
-            await super().shutdown(sockets)
-            # at a second signal, or when the time is over, uvicorn drops what is under way
-            state.cut_off = self.force_exit or time.monotonic() - began >= _LONGEST_END
-
         def give_up(self) -> None:
             self.should_exit = self.started
 
-    server = Server(config)
+    # no name of the server in answers; a client that is silent for long loses its connection, and one that does not
+    # take its answer holds up the end for so long only
+    server = Server(
+        uvicorn.Config(
+            app,
+            host=host,
+            port=port,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=15,
+            timeout_graceful_shutdown=120,
+        )
+    )
     state.on_failure = server.give_up
-    return server
+    with suppress(KeyboardInterrupt):  # which uvicorn raises again once it has stopped
+        server.run()
+    if state.failure is not None:
+        raise state.failure
+    if state.given_up:
+        stderr().print(f"{state.given_up} texts that were being written were given up")
 
 
 def _sources(models: list[str], loading: Loading, tuned: list[TunedSettings]) -> tuple["ModelSource", ...]:
@@ -260,15 +193,14 @@ def _sources(models: list[str], loading: Loading, tuned: list[TunedSettings]) ->
     with needed_extra("generate", "writing texts"):
         if models and find_spec("torch") is None:
             raise ImportError("no module named torch")
-    plain = {name: ModelSource({**loading, "name_or_path": name}) for name in models}
-    sources = {source.name: source for source in plain.values()}
+    sources = [ModelSource({**loading, "name_or_path": name}) for name in models]
     for one in tuned:
-        if one.model not in plain and one.model not in sources:
+        named = [place for place, source in enumerate(sources) if one.model in (source.location, source.name)]
+        if not named:
             raise SettingsError(f"the settings file for the model {one.model} is for none of --model {models}")
-        source = plain[one.model] if one.model in plain else sources[one.model]
         marked = {name: value for name, value in one.decoding.items() if value is not None}
-        sources[source.name] = replace(source, marked=marked, tuned=one)
-    return tuple(sources.values())
+        sources[named[0]] = replace(sources[named[0]], marked=marked, tuned=one)
+    return tuple(sources)
 
 
 def _temporary_key() -> Path:
@@ -286,17 +218,8 @@ def _demo_source(loading: Loading) -> "ModelSource":
     return replace(source, marked=show.marked, unmarked=show.unmarked)
 
 
-def _has_screen() -> bool:
-    """Whether a browser would open a window; without one, Python's webbrowser takes the terminal."""
-    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
-
-
 def _is_local(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

@@ -72,7 +72,7 @@ def detect_files(
     max_chars: int = MAX_CHARS,
     on_resume: Callable[[int], object] | None = None,
 ) -> Tally:
-    """Score the texts of many files on a cluster into a folder, as `dgmark detect --ray` does.
+    """Score the texts of many files on a cluster into a folder.
 
     A second run with the same settings scores the rows that are missing: after a crash, and of files that were added.
     The keys are an object in Ray's store: they stand in no log and in no name of a task.

@@ -68,14 +68,14 @@ class Folder:
             try:
                 inside = {file.base_name for file in self._files("")}
                 if inside and "run.json" not in inside:
-                    raise ResumeMismatch(f"{self._name} holds files, but no run of dgmark: choose another --out")
+                    raise ResumeMismatch(f"{self._name} holds files, but no run of dgmark: choose another folder")
                 self.system.create_dir(self.path, recursive=True)
                 if isinstance(self.system, fs.LocalFileSystem):
                     path = Path(self.path) / "run.json"
                     lock(locks.enter_context(open(path, "a+b", buffering=0)), path)
                 self._take_up(self._held() if "run.json" in inside else {})
             except (OSError, arrow.ArrowException) as error:
-                raise InputError(f"{self._name} cannot be written: {error}; choose another --out") from error
+                raise InputError(f"{self._name} cannot be written: {error}; choose another folder") from error
             yield
 
     def _take_up(self, held: dict[str, Any]) -> None:
@@ -88,7 +88,7 @@ class Folder:
         if different:
             raise ResumeMismatch(
                 f"{self._name} holds another run, which differs in {', '.join(different)}; "
-                "choose another --out, or delete the folder to start again"
+                "choose another folder, or delete the folder to start again"
             )
         if self._files(f"rows/{KIND}={ERROR}"):  # they are made again
             self.system.delete_dir(f"{self.path}/rows/{KIND}={ERROR}")
@@ -113,7 +113,7 @@ class Folder:
         except ValueError:
             held = None
         if not isinstance(held, dict) or not {"version", "command"} <= held.keys():
-            raise ResumeMismatch(f"{self._name}/run.json is no file of dgmark: choose another --out")
+            raise ResumeMismatch(f"{self._name}/run.json is no file of dgmark: choose another folder")
         return held
 
     def checkpoint(self) -> CheckpointConfig:

@@ -109,7 +109,7 @@ def generate_files(
     on_resume: Callable[[int], object] | None = None,
     **settings: Any,
 ) -> Tally:
-    """Generate a text for each prompt of files into a folder, as `dgmark generate --ray` does.
+    """Generate a text for each prompt of files into a folder.
 
     A second run with the same settings makes the rows that are missing: after a crash, and of files that were added.
     The row in place i of a file has `seed + i`. The key is an object in Ray's store: it stands in no log and in no

@@ -71,7 +71,7 @@ def sources_of(names: Iterable[str], out: str, on_skip: Callable[[str], object])
         if written.startswith(read) or read.startswith(written):
             raise SettingsError(
                 f"one of the output {out} and the input {name} lies in the other, so that a run would read its own "
-                "rows: choose another --out"
+                "rows: choose another folder"
             )
         found |= {source.place: source for source in _sources_in(name, on_skip)}
     if not found:
@@ -111,7 +111,7 @@ def _sources_in(name: str, on_skip: Callable[[str], object]) -> Iterator[Source]
         if not path.lower().endswith(SUFFIXES):
             raise SettingsError(
                 f"{name} is neither a .jsonl nor a .parquet file, which a run on a cluster reads: "
-                "leave --ray out for documents"
+                "use dgmark.detect_file for documents"
             )
         yield Source(name, path, system)
         return

@@ -33,7 +33,6 @@ class ServiceState:
         failure: why its models could not be loaded at the start; None if they could.
         on_failure: called when that is known.
         given_up: the texts that were not finished when it was stopped.
-        cut_off: whether it ended before all that it had accepted was answered.
     """
 
     settings: ServiceSettings
@@ -45,7 +44,6 @@ class ServiceState:
     failure: DgmarkError | None = None
     on_failure: Callable[[], object] = lambda: None
     given_up: int = 0
-    cut_off: bool = False
 
     @classmethod
     def of(cls, settings: ServiceSettings) -> "ServiceState":
