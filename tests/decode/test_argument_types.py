@@ -34,7 +34,6 @@ KEY = bound_key("types", TOY)
         ({"batch_size": 1.5}, SettingsError, "batch size 1.5 is not a whole number"),
         ({"batch_size": 0}, SettingsError, "batch size 0 is not a whole number of at least 1"),
         ({"scheme": "kgw"}, SettingsError, "a scheme is wanted, not 'kgw'"),
-        ({"progress": 5}, SettingsError, "progress 5 is not a function"),
         ({"length": "8"}, SettingsError, "length '8' must be a valid integer"),
         ({"temperature": float("nan")}, SettingsError, "temperature nan"),
         ({"repetition_guard": "yes"}, SettingsError, "repetition_guard 'yes' must be a valid boolean"),
@@ -51,8 +50,7 @@ def test_generate_refuses(arguments: dict[str, Any], error: type[Exception], mes
     ("arguments", "error", "message"),
     [
         ({"model": 5}, SettingsError, "a model is wanted, and 5 has no"),
-        ({"texts": None}, InputError, "texts to fill are a list of lists"),
-        ({"texts": "w1 [mask:4]"}, InputError, "texts to fill are a list of lists"),
+        ({"texts": "w1 [mask:4]"}, InputError, "give a list of such lists"),
         ({"texts": ["w1", 4, "w2"]}, InputError, "give a list of such lists"),
         ({"texts": [None]}, InputError, "a text to fill is a list of strings and hole lengths, not None"),
         ({"seed": "x"}, SettingsError, "seed 'x' is not a whole number"),

@@ -2,22 +2,29 @@
 
 import math
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
 
-from dgmark.decode import DecodeConfig, KeyMatching, Matching, Response, decode, match_all
+from dgmark.decode import DecodeConfig, KeyMatching, Matching, Response, decode
 from dgmark.decode.selection import blocks, confident_count, good_enough, prolongs_loop, quotas
-from dgmark.models.denoiser import BlockOrigin, ConfidenceSource
+from dgmark.models.denoiser import BlockOrigin, ConfidenceSource, open_session
 from dgmark.models.toy import ToyDenoiser
-from dgmark.watermark.groups import WatermarkSpec, group_table
 from dgmark.watermark.key import WatermarkKey
-from support.plain_decoding import InMatchingSet, Plain, decode_plainly, dream_counts, get_num_transfer_tokens, in_loop
+from support.known_keys import bound_key, matches
+from support.plain_decoding import (
+    Forwards,
+    Plain,
+    decode_plainly,
+    dream_counts,
+    get_num_transfer_tokens,
+    in_loop,
+    places_by_step,
+)
 
-SECRET = bytes(range(32))
 LENGTH, BLOCK = 18, 6
 PROMPT = [2, 7, 5, 3]
 SHARP = ToyDenoiser(spread=100.0, end_ids=())  # confidences on both sides of every threshold below
@@ -37,61 +44,34 @@ class SamplingToy(ToyDenoiser):
     confidence_source: ConfidenceSource = "sampling"
 
 
-@dataclass(frozen=True)
-class ToyForwards:
-    """The toy, one whole canvas at a time."""
-
-    model: ToyDenoiser
-
-    def begin(self, canvas: list[int], start: int, stop: int) -> list[list[float]]:
-        logits: list[list[float]] = self.model(torch.tensor([canvas]))[0, start:stop].tolist()
-        return logits
-
-    def step(self, canvas: list[int], start: int, stop: int) -> list[list[float]]:
-        return self.begin(canvas, start, stop)
-
-
-def marked(_model: ToyDenoiser, modulus: int = 2) -> KeyMatching:
-    return matching_of(modulus)
-
-
 @cache
-def matching_of(modulus: int) -> KeyMatching:
-    # all toys have a table of one size
-    model = SHARP
-    spec = WatermarkSpec(
-        modulus=modulus,
-        table_size=model.vocab_size,
-        tokenizer=model.tokenizer.name,
-        tokenizer_fingerprint=model.tokenizer.fingerprint,
-    )
-    return KeyMatching(WatermarkKey(spec=spec, key_id="test", secret=SECRET), torch.device("cpu"))
+def key_of(modulus: int = 2) -> WatermarkKey:
+    """All toys have a table of one size."""
+    return bound_key("commits", SHARP, modulus=modulus, code_length=0)
 
 
-def matching_set(modulus: int = 2) -> InMatchingSet:
-    groups = group_table(SECRET, modulus, SHARP.vocab_size, 0).tolist()
-    return lambda token, position: bool(groups[token] == position % modulus)
+def marked(modulus: int = 2) -> KeyMatching:
+    return KeyMatching(key_of(modulus), torch.device("cpu"))
 
 
 def plainly(
     model: ToyDenoiser,
     config: DecodeConfig,
-    contains: InMatchingSet,
+    modulus: int = 2,
     prompt: list[int] = PROMPT,
     edges: list[int] | None = None,
-    period: int | None = None,
 ) -> Plain:
     edges = edges or [*range(0, config.length + 1, config.block_length)]
     return decode_plainly(
-        ToyForwards(model),
+        Forwards(open_session(model, "none")),
         prompt,
         [range(*pair) for pair in pairwise(edges)],
         config,
-        contains,
+        partial(matches, key_of(modulus)),
         mask_id=model.mask_id,
         permitted=[*range(1, model.tokenizer.vocab_size)],
         end_ids=model.end_ids,
-        period=period,
+        period=modulus,
     )
 
 
@@ -99,45 +79,43 @@ def run(model: ToyDenoiser, config: DecodeConfig, matching: Matching, prompt: li
     return decode(model, torch.tensor([prompt]), config, matching, [0])[0]
 
 
-def places_by_step(response: Response) -> list[list[int]]:
-    steps: dict[int, list[int]] = {}
-    for step, position in zip(response.trace.step, response.trace.position, strict=True):
-        steps.setdefault(step, []).append(position)
-    return [sorted(steps[step]) for step in range(len(steps))]
-
-
 def assert_same(response: Response, plain: Plain) -> None:
     assert places_by_step(response) == plain.steps
     assert response.token_ids == plain.y
 
 
-# ---- parallel commits ----
+# ---- the loop ----
+
+LOOPING = ToyDenoiser(words=2, padding=28, seed=4, end_ids=())  # few words, so that loops occur
+RULES: list[dict[str, Any]] = [
+    *({"commit": "threshold", "threshold": threshold} for threshold in (0.6, 0.9)),
+    *({"commit": "factor", "factor": factor} for factor in (0.5, 1.0)),
+    *(
+        {"strategy": strategy, "steps": steps, "schedule": schedule}
+        for strategy, steps in (("confidence", 3), ("confidence", 12), ("entropy", 6), ("margin", 6))
+        for schedule in ("llada", "dream")
+    ),
+    *(
+        {"strategy": strategy, "guard": guard}
+        for strategy in ("confidence", "entropy", "margin")
+        for guard in (0.3, 0.8, 1.0)
+    ),
+    {"repetition_guard": True},
+]
 
 
-@pytest.mark.parametrize("modulus", [0, 2, 3])
+@pytest.mark.parametrize("modulus", [2, 3])
 @pytest.mark.parametrize("k", [1, 3])
-@pytest.mark.parametrize(
-    "rule",
-    [
-        {"commit": "threshold", "threshold": 0.9},
-        {"commit": "threshold", "threshold": 0.6},
-        {"commit": "factor", "factor": 0.5},
-        {"commit": "factor", "factor": 1.0},
-    ],
-    ids=str,
-)
-def test_confident_candidates_are_committed_at_once(rule: dict[str, Any], k: int, modulus: int) -> None:
-    sizes = set()
-    for seed in range(2):
-        model = replace(SHARP, seed=seed)
-        config = DecodeConfig(LENGTH, BLOCK, "confidence", 0.0, lookahead=k, **rule)
-        matching = marked(model, modulus) if modulus else match_all
-        contains = matching_set(modulus) if modulus else lambda *_: True
-        # without a mark there is no lookahead
-        plain = plainly(model, config if modulus else replace(config, lookahead=1), contains)
-        assert_same(run(model, config, matching), plain)
-        sizes |= {len(step) for step in plain.steps}
-    assert len(sizes) > 1
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_a_step_commits_what_a_plain_loop_commits(rule: dict[str, Any], k: int, modulus: int) -> None:
+    differ = 0
+    for model in (SHARP, replace(SHARP, seed=8, spread=8.0), LOOPING):
+        config = DecodeConfig(LENGTH, BLOCK, temperature=0.0, lookahead=k, **rule)
+        response = run(model, config, marked(modulus))
+        assert_same(response, plainly(model, config, modulus))
+        free = DecodeConfig(LENGTH, BLOCK, rule.get("strategy", "confidence"), 0.0, lookahead=k)
+        differ += response.trace != run(model, free, marked(modulus)).trace
+    assert differ or rule.get("guard") == 0.3  # which may find nothing to do
 
 
 def test_the_factor_rule_by_hand() -> None:
@@ -175,34 +153,7 @@ def test_quotas_are_those_of_the_published_procedures(schedule: Any, block_count
             assert sum(counts) == masked
 
 
-def test_schedules_by_hand() -> None:
-    assert quotas(8, 1, DecodeConfig(8, 8, steps=3)) == [3, 3, 2]
-    assert quotas(5, 1, DecodeConfig(8, 8, steps=8)) == [1] * 5
-    assert quotas(8, 1, DecodeConfig(8, 8, steps=4, schedule="dream")) == [1, 2, 2, 3]
-    assert quotas(8, 1, DecodeConfig(8, 8)) == [1] * 8
-
-
-@pytest.mark.parametrize("schedule", ["llada", "dream"])
-@pytest.mark.parametrize("steps", [3, 6, 12, 18])
-@pytest.mark.parametrize(("strategy", "k"), [("confidence", 1), ("entropy", 3), ("margin", 2)])
-def test_a_schedule_in_the_loop(strategy: Any, k: int, steps: int, schedule: Any) -> None:
-    model = replace(SHARP, seed=steps, spread=8.0)
-    config = DecodeConfig(LENGTH, BLOCK, strategy, 0.0, lookahead=k, steps=steps, schedule=schedule)
-    response = run(model, config, marked(model))
-    assert_same(response, plainly(model, config, matching_set()))
-    assert len({*response.trace.step}) <= steps
-
-
 # ---- blocks that count from the start of the canvas ----
-
-
-def test_blocks_by_hand() -> None:
-    assert blocks(12, 4) == [(0, 4), (4, 8), (8, 12)]
-    assert blocks(12, 4, 1) == [(0, 3), (3, 7), (7, 11), (11, 12)]
-    assert blocks(12, 4, 3) == [(0, 1), (1, 5), (5, 9), (9, 12)]
-    assert blocks(12, 4, 4) == blocks(12, 4)
-    assert blocks(4, 4, 2) == [(0, 2), (2, 4)]
-    assert blocks(2, 32, 5) == [(0, 2)]
 
 
 @pytest.mark.parametrize("offset", range(9))
@@ -222,7 +173,7 @@ def test_a_model_whose_blocks_count_from_the_canvas_is_decoded_in_those_blocks(
     model = CanvasToy(end_ids=())
     config = DecodeConfig(LENGTH, BLOCK, "confidence", 0.0, lookahead=k)
     x = [*range(2, 2 + prompt)]
-    assert_same(run(model, config, marked(model), x), plainly(model, config, matching_set(), x, edges))
+    assert_same(run(model, config, marked(), x), plainly(model, config, prompt=x, edges=edges))
 
 
 @pytest.mark.parametrize("schedule", ["llada", "dream"])
@@ -230,7 +181,7 @@ def test_fewer_steps_than_such_blocks_give_each_block_one(schedule: Any) -> None
     """Three steps for a response that the prompt cuts into four blocks: one for each block, not one for each token."""
     model = CanvasToy(end_ids=())
     config = DecodeConfig(LENGTH, BLOCK, "confidence", 0.0, steps=3, schedule=schedule)
-    response = run(model, config, marked(model))
+    response = run(model, config, marked())
     assert places_by_step(response) == [[0, 1], [*range(2, 8)], [*range(8, 14)], [*range(14, 18)]]
 
 
@@ -246,19 +197,6 @@ def test_the_guard_by_hand() -> None:
     surprise = torch.tensor([[-1.0, -1.0 - math.log(2) + 1e-9, -1.0 - math.log(2) - 1e-9, 0.0]], dtype=torch.float64)
     assert good_enough(surprise, masked, 0.5, logarithmic=True)[0, :3].tolist() == [True, True, False]
     assert good_enough(surprise, masked, 0.0, logarithmic=True).all()
-
-
-@pytest.mark.parametrize("guard", [0.3, 0.8, 1.0])
-@pytest.mark.parametrize("k", [1, 3])
-@pytest.mark.parametrize("strategy", ["confidence", "entropy", "margin"])
-def test_a_guarded_match_is_treated_like_a_candidate_that_does_not_match(strategy: Any, k: int, guard: float) -> None:
-    model = replace(SHARP, seed=int(10 * guard), spread=8.0)
-    config = DecodeConfig(LENGTH, BLOCK, strategy, 0.0, lookahead=k, guard=guard)
-    guarded = run(model, config, marked(model))
-    assert_same(guarded, plainly(model, config, matching_set()))
-    free = run(model, replace(config, guard=0.0), marked(model))
-    if guard > 0.3:
-        assert guarded.trace.position != free.trace.position
 
 
 @pytest.mark.parametrize("period", [1, 2, 5])
@@ -278,61 +216,13 @@ def test_a_loop_is_found_on_both_sides_and_at_the_edges(period: int) -> None:
     assert found > 20
 
 
-def test_each_row_has_the_period_of_its_own_code() -> None:
-    tokens = torch.randint(2, 4, (4, 6), generator=torch.Generator().manual_seed(1))
-    canvas = torch.randint(2, 4, (4, 12), generator=torch.Generator().manual_seed(2))
-    periods = [2, 3, 0, 1]
-    together = prolongs_loop(tokens, canvas, 3, torch.tensor(periods))
-    for row, period in enumerate(periods):
-        alone = prolongs_loop(tokens[[row]], canvas[[row]], 3, period)
-        assert together[[row]].tolist() == alone.tolist()
-        assert bool(alone.any()) == (period > 0)
-
-
-@pytest.mark.parametrize("k", [1, 3])
-@pytest.mark.parametrize("modulus", [2, 3])
-def test_a_match_that_prolongs_a_loop_is_not_preferred(modulus: int, k: int) -> None:
-    differ = 0
-    for seed in range(3):
-        model = ToyDenoiser(words=2, padding=28, seed=seed, end_ids=())  # few words, so that loops occur
-        config = DecodeConfig(LENGTH, BLOCK, "confidence", 0.0, lookahead=k, repetition_guard=True)
-        guarded = run(model, config, marked(model, modulus))
-        assert_same(guarded, plainly(model, config, matching_set(modulus), period=modulus))
-        differ += guarded != run(model, replace(config, repetition_guard=False), marked(model, modulus))
-    assert differ
-
-
 # ---- rewards of the sampled distribution ----
 
 
-@pytest.mark.parametrize("filters", [{}, {"top_k": 4}, {"top_p": 0.6}], ids=str)
-@pytest.mark.parametrize("strategy", ["confidence", "entropy"])
-def test_rewards_come_from_the_distribution_that_the_model_states(strategy: Any, filters: dict[str, Any]) -> None:
-    """The first commit's reward, from the logits of the first canvas."""
-    for model in (ToyDenoiser(end_ids=()), SamplingToy(end_ids=())):
-        trace = run(model, DecodeConfig(LENGTH, BLOCK, strategy, 0.5, **filters), marked(model)).trace
-        canvas = torch.tensor([PROMPT + [model.mask_id] * LENGTH])
-        logits: list[float] = model(canvas)[0, len(PROMPT) + trace.position[0]].tolist()
-        p = softmax(dict(enumerate(logits)))
-        if isinstance(model, SamplingToy):
-            p = softmax({v: logits[v] / 0.5 for v in range(1, model.tokenizer.vocab_size)})
-            kept, mass = [], 0.0
-            for v in sorted(p, key=lambda v: -p[v])[: filters.get("top_k")]:
-                if mass < filters.get("top_p", 1.0):
-                    kept.append(v)
-                mass += p[v]
-            p = {v: p[v] / sum(p[w] for w in kept) for v in kept}
-        reward = p[trace.token_id[0]] if strategy == "confidence" else sum(q * math.log(q) for q in p.values())
-        assert trace.reward[0] == pytest.approx(reward, rel=1e-9)
-
-
-def softmax(logits: dict[int, float]) -> dict[int, float]:
-    peak = max(logits.values())
-    weights = {v: math.exp(x - peak) for v, x in logits.items()}
-    return {v: w / sum(weights.values()) for v, w in weights.items()}
-
-
-def test_at_temperature_0_both_sources_are_the_softmax_of_the_logits() -> None:
-    config = DecodeConfig(LENGTH, BLOCK, "confidence", 0.0)
-    model, sampling = ToyDenoiser(end_ids=()), SamplingToy(end_ids=())
-    assert run(model, config, marked(model)) == run(sampling, config, marked(sampling))
+def test_rewards_come_from_the_distribution_that_the_model_states() -> None:
+    toys = ToyDenoiser(end_ids=()), SamplingToy(end_ids=())
+    own, sampled = (run(model, DecodeConfig(LENGTH, BLOCK, temperature=0.5, top_k=1), marked()) for model in toys)
+    assert max(own.trace.reward) < 1
+    assert {*sampled.trace.reward} == {1.0}
+    greedy, other = (run(model, DecodeConfig(LENGTH, BLOCK, temperature=0.0), marked()) for model in toys)
+    assert greedy == other

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -14,11 +15,10 @@ import dgmark.decode.candidates as candidates
 from dgmark.decode import DecodeConfig, KeyMatching, Matching, Response, Trace, decode, match_all
 from dgmark.decode.proposals import Proposals, propose
 from dgmark.models.toy import ToyDenoiser
-from dgmark.watermark.groups import WatermarkSpec, group_table
 from dgmark.watermark.key import WatermarkKey
+from support.known_keys import bound_key, matches
 from support.plain_decoding import strategy_of_the_paper
 
-SECRET = bytes(range(32))
 PROMPT = [2, 7, 5]
 LENGTH, BLOCK = 18, 6
 ENDLESS = ToyDenoiser(end_ids=())
@@ -59,29 +59,18 @@ class Commit:
     matched: bool
 
 
-def matching_set(modulus: int, rotation: int, table_size: int = ENDLESS.vocab_size) -> InMatchingSet:
-    """Whether (token, position) has f(v, key) = i mod m, the groups changing every `rotation` positions."""
-
-    def contains(token: int, position: int) -> bool:
-        segment = position // rotation if rotation else 0
-        return int(group_table(SECRET, modulus, table_size, segment)[token]) == position % modulus
-
-    return contains
+@cache
+def key_of(modulus: int = 2, rotation: int = 0) -> WatermarkKey:
+    """All toys have a table of one size."""
+    return bound_key("decoding", ENDLESS, modulus=modulus, rotation=rotation, code_length=0)
 
 
-def key_of(model: ToyDenoiser, modulus: int = 2, rotation: int = 0) -> WatermarkKey:
-    spec = WatermarkSpec(
-        modulus=modulus,
-        rotation=rotation,
-        table_size=model.vocab_size,
-        tokenizer=model.tokenizer.name,
-        tokenizer_fingerprint=model.tokenizer.fingerprint,
-    )
-    return WatermarkKey(spec=spec, key_id="test", secret=SECRET)
+def marked(modulus: int = 2, rotation: int = 0) -> KeyMatching:
+    return KeyMatching(key_of(modulus, rotation), torch.device("cpu"))
 
 
-def marked(model: ToyDenoiser, modulus: int = 2, rotation: int = 0) -> KeyMatching:
-    return KeyMatching(key_of(model, modulus, rotation), torch.device("cpu"))
+def matching_set(modulus: int = 2, rotation: int = 0) -> InMatchingSet:
+    return partial(matches, key_of(modulus, rotation))
 
 
 def nothing(tokens: Tensor, positions: Tensor) -> Tensor:
@@ -148,28 +137,6 @@ def algorithm_2(
     return y, commits  # 9
 
 
-def algorithm_1(
-    model: ToyDenoiser, x: list[int], n: int, block_length: int, strategy: Any, temperature: float, seed: int
-) -> list[int]:
-    """Algorithm 1, with neither key nor matching set."""
-    permitted = [v for v in range(model.tokenizer.vocab_size) if v != model.mask_id]
-    randomness = torch.Generator().manual_seed(seed)
-    y = [model.mask_id] * n
-    revealed: set[int] = set()
-    for block in blocks_of_candidates(n, block_length):
-        logits = model(torch.tensor([x + y]))[0].tolist()
-        uniforms = torch.rand(block_length, 2, generator=randomness, dtype=torch.float64).tolist()
-        proposed = {
-            j: strategy_of_the_paper(logits[len(x) + j], permitted, strategy, temperature, uniforms[j - block.start])
-            for j in block
-            if j not in revealed
-        }
-        k = max(proposed, key=lambda j: proposed[j][0])
-        y[k] = proposed[k][1]
-        revealed.add(k)
-    return y
-
-
 def assert_same(response: Response, text: list[int], commits: list[Commit]) -> None:
     assert response.token_ids == text
     assert response.trace.position == [commit.position for commit in commits]
@@ -187,7 +154,7 @@ def test_marked_decoding_is_algorithm_2_of_the_paper(
     matched: list[bool] = []
     for seed in (0, 1):
         model = ToyDenoiser(seed=seed, end_ids=())
-        response = run(model, strategy, temperature, marked(model, modulus, rotation), seed)
+        response = run(model, strategy, temperature, marked(modulus, rotation), seed)
         text, commits = algorithm_2(
             model, PROMPT, LENGTH, BLOCK, strategy, temperature, seed, matching_set(modulus, rotation)
         )
@@ -198,8 +165,8 @@ def test_marked_decoding_is_algorithm_2_of_the_paper(
 
 @pytest.mark.parametrize("block_length", [1, 2, 9, 18])
 def test_algorithm_2_holds_for_any_block_length(block_length: int) -> None:
-    response = run(ENDLESS, matching=marked(ENDLESS), block_length=block_length)
-    assert_same(response, *algorithm_2(ENDLESS, PROMPT, LENGTH, block_length, "confidence", 1.0, 0, matching_set(2, 0)))
+    response = run(ENDLESS, matching=marked(), block_length=block_length)
+    assert_same(response, *algorithm_2(ENDLESS, PROMPT, LENGTH, block_length, "confidence", 1.0, 0, matching_set()))
 
 
 def test_algorithm_2_holds_for_the_keyless_rule_token_id_mod_m() -> None:
@@ -213,24 +180,16 @@ def test_algorithm_2_holds_for_the_keyless_rule_token_id_mod_m() -> None:
 
 @pytest.mark.parametrize(("strategy", "temperature"), WAYS)
 def test_unmarked_decoding_is_algorithm_1_of_the_paper(strategy: Any, temperature: float) -> None:
+    """Algorithm 2 where every candidate matches."""
     response = run(ENDLESS, strategy, temperature, seed=3)
-    assert response.token_ids == algorithm_1(ENDLESS, PROMPT, LENGTH, BLOCK, strategy, temperature, 3)
-    assert all(response.trace.matched)
-
-
-@pytest.mark.parametrize(("strategy", "temperature"), WAYS)
-def test_with_empty_matching_sets_algorithm_2_is_algorithm_1(strategy: Any, temperature: float) -> None:
-    empty = run(ENDLESS, strategy, temperature, nothing, seed=3)
-    unmarked = run(ENDLESS, strategy, temperature, match_all, seed=3)
-    assert empty.token_ids == unmarked.token_ids
-    assert empty.trace == replace(unmarked.trace, matched=[False] * LENGTH)
+    assert_same(response, *algorithm_2(ENDLESS, PROMPT, LENGTH, BLOCK, strategy, temperature, 3, lambda *_: True))
 
 
 # ---- logits are not biased ----
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("matching", [match_all, marked(ENDLESS), nothing], ids=["unmarked", "marked", "empty"])
+@pytest.mark.parametrize("matching", [match_all, marked(), nothing], ids=["unmarked", "marked", "empty"])
 @pytest.mark.parametrize(("strategy", "temperature"), [("confidence", 0.8), ("margin", 0.0)])
 def test_the_strategy_sees_the_models_logits_bit_for_bit(
     strategy: Any, temperature: float, matching: Matching, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
@@ -262,7 +221,7 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 
 
 @pytest.mark.parametrize("forbidden_bias", [20.0, 5000.0])
-@pytest.mark.parametrize("matching", [match_all, marked(ENDLESS), nothing], ids=["unmarked", "marked", "empty"])
+@pytest.mark.parametrize("matching", [match_all, marked(), nothing], ids=["unmarked", "marked", "empty"])
 @pytest.mark.parametrize(("strategy", "temperature"), WAYS)
 def test_mask_and_padding_are_never_committed_however_much_the_model_favours_them(
     strategy: Any, temperature: float, matching: Matching, forbidden_bias: float
@@ -289,97 +248,7 @@ def test_the_prompts_tensor_is_not_written_to() -> None:
     assert prompts.tolist() == [PROMPT]
 
 
-@pytest.mark.parametrize(("strategy", "temperature"), WAYS)
-def test_the_trace_holds_the_whole_decode(strategy: Any, temperature: float) -> None:
-    model = RecordingToy(end_ids=())
-    response = run(model, strategy, temperature, marked(model, 3, 5))
-    trace = response.trace
-    assert sorted(trace.position) == list(range(LENGTH))
-    assert trace.step == list(range(LENGTH))
-    assert [response.token_ids[position] for position in trace.position] == trace.token_id
-    contains = matching_set(3, 5)
-    assert trace.matched == [contains(t, p) for t, p in zip(trace.token_id, trace.position, strict=True)]
-    for step, (position, token) in enumerate(zip(trace.position, trace.token_id, strict=True)):
-        after = model.canvases[step + 1][0] if step + 1 < LENGTH else None
-        assert after is None or after[len(PROMPT) + position] == token
-
-
-def test_progress_is_called_with_every_commit() -> None:
-    told: list[int] = []
-    model = ToyDenoiser(end_bias=2.0)
-    prompts = torch.tensor([PROMPT] * 5)
-    responses = decode(model, prompts, DecodeConfig(LENGTH, BLOCK), match_all, [0, 1, 2, 3, 4], told.append)
-    assert sum(told) == sum(len(response.trace.position) for response in responses)
-    assert told[0] == 5
-    assert told[-1] < 5  # some rows ended early
-
-
-# ---- ties ----
-
-
-@pytest.mark.parametrize("strategy", ["confidence", "entropy", "margin"])
-def test_ties_of_position_go_to_the_lowest_and_ties_of_token_to_the_lowest_id(strategy: Any) -> None:
-    flat = ToyDenoiser(spread=0.0, end_ids=())
-    response = run(flat, strategy, 0.0)
-    assert response.trace.position == list(range(LENGTH))
-    assert response.token_ids == [1] * LENGTH  # 0 is the mask
-
-
-def test_ties_among_matching_positions_go_to_the_lowest() -> None:
-    flat = ToyDenoiser(spread=0.0, end_ids=())
-    contains = matching_set(2, 0)
-    in_block = [[p for p in range(s, s + BLOCK) if contains(1, p)] for s in range(0, LENGTH, BLOCK)]
-    rest = [[p for p in range(s, s + BLOCK) if not contains(1, p)] for s in range(0, LENGTH, BLOCK)]
-    response = run(flat, "confidence", 0.0, marked(flat))
-    assert response.trace.position == [p for pair in zip(in_block, rest, strict=True) for ps in pair for p in ps]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("strategy", "temperature"), [("confidence", 0.0), ("confidence", 1.0), ("margin", 0.0)])
-@pytest.mark.parametrize(
-    ("words", "spread", "tied"), [(1000, 8.0, "tokens"), (24, 600.0, "rewards")], ids=["tokens", "rewards"]
-)
-def test_bf16_logits_full_of_ties_are_decoded_the_same_in_any_batch(
-    words: int, spread: float, tied: str, strategy: Any, temperature: float
-) -> None:
-    model = RecordingToy(words=words, padding=0, spread=spread, end_ids=(), dtype=torch.bfloat16)
-    config = DecodeConfig(LENGTH, LENGTH, strategy, temperature)
-    prompts = torch.tensor([[7 + row, 5] for row in range(5)])
-    seeds = list(range(5))
-    together = decode(model, prompts, config, marked(model), seeds)
-
-    first = model.copies[0][:, 2:].float()
-    best_tokens = (first == first.amax(-1, keepdim=True)).sum(-1)
-    certain = (first.softmax(-1).amax(-1) == 1).float()
-    assert (best_tokens > 1).float().mean() > 0.3 if tied == "tokens" else certain.mean() > 0.3
-
-    for row, response in enumerate(together):
-        assert decode(model, prompts[row : row + 1], config, marked(model), [seeds[row]]) == [response]
-
-
-def test_bf16_rewards_are_those_of_float32() -> None:
-    model = RecordingToy(end_ids=(), dtype=torch.bfloat16)
-    trace = run(model, "confidence", 0.0).trace
-    for step, (position, token, reward) in enumerate(zip(trace.position, trace.token_id, trace.reward, strict=True)):
-        logits = model.copies[step][0, len(PROMPT) + position].double()
-        assert reward == pytest.approx(float(logits.softmax(-1)[token]), rel=1e-5)  # bf16 would be off by 1e-3
-
-
 # ---- rows ----
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("matching", [match_all, marked(ENDLESS, 3, 5)], ids=["unmarked", "marked"])
-@pytest.mark.parametrize(("strategy", "temperature"), WAYS)
-def test_a_row_does_not_depend_on_its_neighbours(strategy: Any, temperature: float, matching: Matching) -> None:
-    model = ToyDenoiser(end_bias=1.5)  # rows end at different steps
-    config = DecodeConfig(LENGTH, BLOCK, strategy, temperature)
-    prompts = torch.tensor([[2 + row, 5, 11] for row in range(7)])
-    seeds = [40, 3, 3, 99, 0, 12, 7]
-    together = decode(model, prompts, config, matching, seeds)
-    alone = [decode(model, prompts[i : i + 1], config, matching, [seeds[i]])[0] for i in range(7)]
-    assert together == alone
-    assert len({len(response.trace.position) for response in together}) > 2
 
 
 def test_decoding_leaves_torchs_own_generator_alone() -> None:
@@ -432,7 +301,7 @@ def complete(trace: Trace, commits: int) -> bool:
     return any(t == END and all(j in tokens for j in range(position)) for position, t in tokens.items())
 
 
-@pytest.mark.parametrize("matching", [match_all, marked(ENDLESS)], ids=["unmarked", "marked"])
+@pytest.mark.parametrize("matching", [match_all, marked()], ids=["unmarked", "marked"])
 @pytest.mark.parametrize(("strategy", "temperature"), WAYS)
 def test_stopping_at_the_end_token_changes_no_token_before_it(
     strategy: Any, temperature: float, matching: Matching

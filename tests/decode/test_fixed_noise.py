@@ -11,21 +11,16 @@ from torch import Tensor
 
 from dgmark.decode import DecodeConfig, KeyMatching, Matching, Response, decode, match_all
 from dgmark.models.toy import ToyDenoiser
-from dgmark.watermark.groups import WatermarkSpec, group_table
-from dgmark.watermark.key import WatermarkKey
+from support.known_keys import bound_key, matches
 
-SECRET = bytes(range(32))
 PROMPT = [2, 7, 5]
 LENGTH, BLOCK = 18, 6
 TOY = ToyDenoiser(end_ids=())
 KEPT = DecodeConfig(LENGTH, BLOCK, noise="fixed")
 
 
-def marked(model: ToyDenoiser = TOY) -> KeyMatching:
-    spec = WatermarkSpec(
-        table_size=model.vocab_size, tokenizer="toy", tokenizer_fingerprint=model.tokenizer.fingerprint
-    )
-    return KeyMatching(WatermarkKey(spec, "test", SECRET), torch.device("cpu"))
+KEY = bound_key("noise", TOY)
+MARKED = KeyMatching(KEY, torch.device("cpu"))
 
 
 def run(model: ToyDenoiser, config: DecodeConfig, matching: Matching = match_all, seed: int = 0) -> Response:
@@ -50,7 +45,6 @@ def allowed(logits: list[float], permitted: list[int], config: DecodeConfig) -> 
 
 def gumbel_max(model: ToyDenoiser, config: DecodeConfig, *, marks: bool, seed: int) -> tuple[list[int], list[int]]:
     """The tokens, and the positions in the order of their commits."""
-    groups = group_table(SECRET, 2, model.vocab_size, 0)
     generator = torch.Generator().manual_seed(seed)
     permitted = [v for v in range(model.tokenizer.vocab_size) if v != model.mask_id]
     y, order = [model.mask_id] * config.length, []
@@ -68,7 +62,7 @@ def gumbel_max(model: ToyDenoiser, config: DecodeConfig, *, marks: bool, seed: i
                 tokens = allowed(logits[i], permitted, config)
                 token = max(tokens, key=lambda v: logits[i][v] / config.temperature + noise[i - low][v])
                 reward = math.exp(logits[i][token]) / sum(math.exp(x) for x in logits[i])
-                candidate = (not marks or groups[token] == i % 2, reward, i, token)
+                candidate = (not marks or matches(KEY, token, i), reward, i, token)
                 if best is None or candidate[:2] > best[:2]:
                     best = candidate
             assert best is not None
@@ -86,7 +80,7 @@ def test_kept_noise_is_direct_gumbel_max(
 ) -> None:
     config = replace(KEPT, temperature=temperature, top_k=top_k, top_p=top_p)
     for seed in range(4):
-        response = run(TOY, config, marked() if marks else match_all, seed)
+        response = run(TOY, config, MARKED if marks else match_all, seed)
         assert (response.token_ids, response.trace.position) == gumbel_max(TOY, config, marks=marks, seed=seed)
 
 
@@ -124,9 +118,9 @@ def test_positions_and_blocks_draw_independently_from_the_softmax() -> None:
 @pytest.mark.parametrize("proposals", ["redrawn", "kept"])
 def test_a_lookahead_draws_what_the_next_step_draws(proposals: Any) -> None:
     config = replace(KEPT, lookahead=3)
-    responses = [run(TOY, replace(config, lookahead_proposals=way), marked(), 5) for way in ("kept", proposals)]
+    responses = [run(TOY, replace(config, lookahead_proposals=way), MARKED, 5) for way in ("kept", proposals)]
     assert responses[0] == responses[1]
-    assert responses[0] != run(TOY, replace(config, noise="redrawn", lookahead_proposals=proposals), marked(), 5)
+    assert responses[0] != run(TOY, replace(config, noise="redrawn", lookahead_proposals=proposals), MARKED, 5)
 
 
 def test_greedy_text_has_no_noise_to_keep() -> None:

@@ -10,39 +10,22 @@ import torch
 
 import dgmark
 from dgmark import Generation, WatermarkKey
-from dgmark.decode import Committed, DecodeConfig, KeyMatching, Prepared, Request, RowFinished
+from dgmark.decode import Committed, KeyMatching, Prepared, Request, RowFinished
 from dgmark.decode.generation import generations
 from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
-from dgmark.watermark.groups import WatermarkSpec
 from dgmark_lab.baselines import BASELINES, baseline
 from dgmark_lab.experiments.cells import cell_key
 from dgmark_lab.experiments.spec import KeyOptions
+from support.known_keys import bound_key
 
 TOY = ToyDenoiser(end_bias=-2.0)
 SHORT: dict[str, Any] = {"length": 12, "block_length": 4}
 PARTS: list[str | int] = ["w1 w2 w3", 7, "w4 w5", 12, "w6 w7 w8 w9"]
 
 
-def key_of(secret: int = 1, subkeys: int = 4096, model: ToyDenoiser = TOY, **spec: Any) -> WatermarkKey:
-    """A key that is the same in every run."""
-    bound = WatermarkSpec(
-        table_size=model.vocab_size,
-        tokenizer="toy",
-        tokenizer_fingerprint=model.tokenizer.fingerprint,
-        subkeys=subkeys,
-        **spec,
-    )
-    return WatermarkKey(bound, "test", bytes([secret]) * 32)
-
-
-KEY = key_of()
-ROTATING = key_of(2, modulus=3, rotation=5, code_length=9)
-
-
-def decoded(requests: list[Request], **settings: Any) -> list[Generation]:
-    prepared = Prepared.of(TOY, requests, DecodeConfig(**{**SHORT, **settings}))
-    return generations(prepared, range(len(requests)))
+KEY = bound_key("many", TOY, subkeys=4096, code_length=0)
+ROTATING = bound_key("rotating", TOY, subkeys=4096, modulus=3, rotation=5, code_length=9)
 
 
 def subkeys_of(rows: list[Generation]) -> list[int]:
@@ -54,7 +37,7 @@ def subkeys_of(rows: list[Generation]) -> list[int]:
 
 def test_the_same_prompt_and_seed_get_another_sub_key_each_time() -> None:
     """Of 24 draws from 65,536, 20 or fewer are different with chance below 1e-11."""
-    key = key_of(subkeys=65_536)
+    key = bound_key("most", TOY, subkeys=65_536)
     drawn: list[int] = []
     for _ in range(3):
         torch.manual_seed(0)
@@ -99,7 +82,7 @@ def test_a_sub_key_that_there_is_not_is_refused(wrong: int) -> None:
 
 def test_text_without_sub_keys_takes_none() -> None:
     with pytest.raises(SettingsError, match="this key has no sub-keys"):
-        dgmark.generate(TOY, "w1", key=key_of(subkeys=1), subkey=0, **SHORT)
+        dgmark.generate(TOY, "w1", key=bound_key("one", TOY), subkey=0, **SHORT)
     with pytest.raises(SettingsError, match="a text without a mark has no sub-key"):
         dgmark.generate(TOY, "w1", key=None, subkey=0, **SHORT)
 
@@ -117,29 +100,11 @@ def test_matches_are_those_of_the_rows_sub_key(key: WatermarkKey) -> None:
         assert trace.matched == expected.tolist()
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{"temperature": 0}, {"lookahead": 2, "repetition_guard": True}, {"noise": "fixed"}],
-    ids=str,
-)
-def test_a_row_among_other_sub_keys_is_what_it_is_alone(settings: dict[str, Any]) -> None:
-    keys = [KEY, ROTATING, None, key_of(subkeys=1), KEY, ROTATING.subkey(4095), KEY.subkey(9), KEY.subkey(9)]
-    requests = [Request("w1 w2", seed, key) for seed, key in enumerate(keys)]
-    together = decoded(requests, length=24, **settings)
-    # the row of a sub-key, decoded alone with that number
-    alone = [
-        decoded([Request("w1 w2", seed, key if row.subkey is None or key is None else key.subkey(row.subkey))],
-                length=24, **settings)[0]
-        for seed, (key, row) in enumerate(zip(keys, together, strict=True))
-    ]  # fmt: skip
-    assert together == alone
-    assert [row.subkey is None for row in together] == [False, False, True, True, False, False, False, False]
-
-
 def test_a_request_keeps_the_sub_key_that_it_drew() -> None:
-    request = Request("w1", 0, KEY)
-    assert decoded([request]) == decoded([request])
-    assert decoded([request])[0].subkey == request.subkey
+    prepared = Prepared.of(TOY, [Request("w1", 0, KEY)], SHORT)
+    first, again = (generations(prepared, [0])[0] for _ in range(2))
+    assert first == again
+    assert first.subkey == prepared.requests[0].subkey
 
 
 def test_a_whole_key_has_no_matching_sets() -> None:
@@ -149,7 +114,7 @@ def test_a_whole_key_has_no_matching_sets() -> None:
 
 def test_the_mark_is_found_under_its_sub_key_and_under_no_other() -> None:
     model = replace(TOY, end_bias=-20.0)
-    key = key_of(3, code_length=4)
+    key = bound_key("found", TOY, subkeys=4096, code_length=4)
     (row,) = dgmark.generate(model, "w1 w2", key=key, subkey=4000, length=160, block_length=20)
     verdicts = [
         dgmark.Detector(key.subkey(number), tokenizer=model.tokenizer, mode="intact").detect(row.token_ids).verdict
@@ -184,23 +149,6 @@ def test_holes_are_filled_with_a_sub_key_of_each_text() -> None:
     (again,) = dgmark.infill(TOY, [PARTS], key=KEY, subkey=one.subkey, seed=1)
     assert again == one
     assert dgmark.infill(TOY, [PARTS], key=None)[0].to_row("a")["subkey"] is None
-
-
-def test_the_harness_marks_each_answer_with_a_sub_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("lm_eval")
-    from lm_eval.api.instance import Instance
-
-    from dgmark_lab.evaluate.benchmarks import DiffusionLM, HarnessSettings
-
-    given: dict[str, Any] = {**SHORT, "temperature": 0.7}
-    drawn = iter([0, 30, 31])  # the first for the check of the settings
-    monkeypatch.setattr(secrets, "randbelow", lambda _: next(drawn))
-    harness = DiffusionLM(TOY, HarnessSettings(decoding=given, key=KEY, seed=3))
-    asked = [Instance("generate_until", {}, (context, {}), index) for index, context in enumerate(["w1", "w2"])]
-    assert harness.generate_until(asked) == [
-        dgmark.generate(TOY, context, key=KEY, subkey=30 + index, seed=3 + index, **given)[0].text
-        for index, context in enumerate(["w1", "w2"])
-    ]
 
 
 # --- who refuses them ----------------------------------------------------------------------------

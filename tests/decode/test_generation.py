@@ -16,25 +16,11 @@ from dgmark.errors import (
 )
 from dgmark.models.load import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
-from dgmark.watermark.groups import WatermarkSpec
+from support.known_keys import bound_key
 
 TOY = ToyDenoiser()
 SHORT: dict[str, Any] = {"length": 12, "block_length": 4}
 PROMPTS = ["w1 w2", "w3", "w4 w5", "w6 w7 w8", "w9", "w10 w11", "w1 w2"]
-
-
-def fixed_key(
-    model: ToyDenoiser | NetworkDenoiser, secret: int = 0, modulus: int = 2, rotation: int = 0
-) -> WatermarkKey:
-    """A key that is the same in every run of the tests."""
-    spec = WatermarkSpec(
-        modulus=modulus,
-        rotation=rotation,
-        table_size=model.vocab_size,
-        tokenizer=model.name,
-        tokenizer_fingerprint=model.tokenizer.fingerprint,
-    )
-    return WatermarkKey(spec=spec, key_id="test", secret=bytes([secret]) * 32)
 
 
 def decoded(requests: list[Request], config: DecodeConfig) -> list[Generation]:
@@ -86,7 +72,7 @@ def test_a_prompt_of_ids_gives_the_response_of_its_text() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key", [None, fixed_key(TOY, modulus=3, rotation=5)], ids=["unmarked", "marked"])
+@pytest.mark.parametrize("key", [None, bound_key("rotating", TOY, modulus=3, rotation=5)], ids=["unmarked", "marked"])
 @pytest.mark.parametrize(
     "settings",
     [
@@ -122,7 +108,7 @@ def test_sampling_among_one_token_is_greedy(settings: dict[str, Any]) -> None:
 
 
 def test_the_result_says_how_it_was_made() -> None:
-    key = fixed_key(TOY)
+    key = bound_key("row", TOY)
     made = generate(TOY, "w1 w2", key=key, strategy="entropy", temperature=0.5, top_k=9, top_p=0.9, seed=4, **SHORT)[0]
     assert (made.prompt, made.model, made.seed, made.key_fingerprint) == ("w1 w2", "toy", 4, key.fingerprint)
     given = {"strategy": "entropy", "temperature": 0.5, "top_k": 9, "top_p": 0.9, **SHORT}
@@ -133,7 +119,7 @@ def test_the_result_says_how_it_was_made() -> None:
 
 
 def test_the_row_holds_the_result_and_no_secret() -> None:
-    key = fixed_key(TOY, secret=200)
+    key = bound_key("row", TOY)
     (made,) = generate(TOY, "w1 w2", key=key, **SHORT)
     row = made.to_row("a")
     assert row["id"] == "a"
@@ -144,15 +130,6 @@ def test_the_row_holds_the_result_and_no_secret() -> None:
     assert key.secret is not None
     assert key.secret.hex() not in repr(row)
     assert repr(key.secret) not in repr(row)
-
-
-def test_the_text_ends_before_the_first_end_token() -> None:
-    rows = generate(ToyDenoiser(end_bias=1.5), ["w1"] * 8, key=None, **SHORT)
-    assert {row.ended for row in rows} == {True, False}
-    for row in rows:
-        assert 1 not in row.token_ids
-        assert row.ended == (len(row.token_ids) < 12)
-        assert row.text.split() == [f"w{token - 2}" for token in row.token_ids]
 
 
 def test_progress_adds_up_over_batches() -> None:
@@ -168,7 +145,7 @@ def test_progress_adds_up_over_batches() -> None:
 @pytest.mark.parametrize(("modulus", "rotation"), [(2, 0), (3, 0), (4, 16), (2, 16)])
 def test_marked_toy_text_is_detected_with_its_key_alone(modulus: int, rotation: int) -> None:
     model = ToyDenoiser(words=500, padding=12, end_ids=())
-    key, other = (fixed_key(model, secret, modulus, rotation) for secret in (1, 2))
+    key, other = (bound_key(name, model, modulus=modulus, rotation=rotation, code_length=0) for name in "ab")
     settings: dict[str, Any] = {"length": 96, "block_length": 32, "seed": 1}
     marked, unmarked = (generate(model, "w1 w2", key=k, **settings)[0] for k in (key, None))
 
@@ -193,13 +170,13 @@ def match_count(rows: list[Generation], key: WatermarkKey) -> int:
 
 @pytest.mark.slow
 def test_stories_are_detected_from_ids_and_text_with_their_key_alone(storyteller: NetworkDenoiser) -> None:
-    key = fixed_key(storyteller)
+    key = bound_key("story", storyteller)
     marked, unmarked = (generate(storyteller, [STORY_PROMPT] * 3, key=one, **STORY) for one in (key, None))
     tokens = sum(len(row.token_ids) for row in marked)
     assert tokens > 100
     assert match_count(marked, key) > 0.8 * tokens
     assert match_count(unmarked, key) < 0.65 * sum(len(row.token_ids) for row in unmarked)
-    detector, other = Detector(key), Detector(fixed_key(storyteller, secret=1))
+    detector, other = Detector(key), Detector(bound_key("another", storyteller))
     for row in marked:
         assert detector.detect(row.token_ids).verdict == detector.detect(row.text).verdict == "watermarked"
         assert other.detect(row.token_ids).verdict != "watermarked"
@@ -208,7 +185,7 @@ def test_stories_are_detected_from_ids_and_text_with_their_key_alone(storyteller
 
 @pytest.mark.parametrize("temperature", [0, 1.0])
 def test_the_same_seed_writes_the_same_story_again(storyteller: NetworkDenoiser, temperature: float) -> None:
-    key = fixed_key(storyteller)
+    key = bound_key("story", storyteller)
 
     def write(seed: int) -> list[Generation]:
         return generate(
@@ -221,7 +198,7 @@ def test_the_same_seed_writes_the_same_story_again(storyteller: NetworkDenoiser,
 
 def test_a_bf16_model_writes_marked_text() -> None:
     model = load_model(dtype="bf16", device="cpu")
-    key = fixed_key(model)
+    key = bound_key("bf16", model)
     first, again = (generate(model, STORY_PROMPT, key=key, length=8, block_length=8)[0] for _ in range(2))
     assert first == again
     assert match_count([first], key) == sum(

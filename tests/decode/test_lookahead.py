@@ -1,6 +1,5 @@
 """The one-step lookahead against the paper's algorithm line by line, which needs one more forward a step."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -16,18 +15,15 @@ from dgmark.decode.events import collect
 from dgmark.decode.loop import decode_steps
 from dgmark.decode.selection import alternatives
 from dgmark.models.toy import ToyDenoiser
-from dgmark.watermark.groups import WatermarkSpec, group_table, position_code
 from dgmark.watermark.key import WatermarkKey
+from support.known_keys import bound_key, matches
 from support.plain_decoding import strategy_of_the_paper
 
-SECRET = bytes(range(32))
 LENGTH, BLOCK = 15, 5
 PROMPTS = [[2, 7, 5], [9, 9, 30], [25, 3, 11]]
 WAYS = [("confidence", 0.0), ("entropy", 0.0), ("margin", 0.0)]
 SAMPLED = [("confidence", 0.8), ("entropy", 1.2)]
 ENDLESS = ToyDenoiser(end_ids=())
-
-InMatchingSet = Callable[[int, int], bool]
 
 
 @dataclass(frozen=True)
@@ -41,29 +37,14 @@ class CountingToy(ToyDenoiser):
         return super().__call__(ids)
 
 
-def marked(_model: ToyDenoiser, modulus: int = 2, code_length: int = 0) -> KeyMatching:
-    return matching_of(modulus, code_length)
-
-
 @cache
-def matching_of(modulus: int, code_length: int) -> KeyMatching:
-    # all toys share a vocabulary
-    model = ENDLESS
-    spec = WatermarkSpec(
-        modulus=modulus,
-        table_size=model.vocab_size,
-        tokenizer=model.tokenizer.name,
-        tokenizer_fingerprint=model.tokenizer.fingerprint,
-        code_length=code_length,
-    )
-    return KeyMatching(WatermarkKey(spec=spec, key_id="test", secret=SECRET), torch.device("cpu"))
+def key_of(modulus: int = 2, code_length: int = 0) -> WatermarkKey:
+    """All toys share a vocabulary."""
+    return bound_key("lookahead", ENDLESS, modulus=modulus, code_length=code_length)
 
 
-def matching_set(modulus: int = 2, code_length: int = 0) -> InMatchingSet:
-    """Whether the token's group is the residue that its position wants."""
-    groups = group_table(SECRET, modulus, ENDLESS.vocab_size, 0).tolist()
-    code = position_code(SECRET, modulus, code_length).tolist() if code_length else list(range(modulus))
-    return lambda token, position: bool(groups[token] == code[position % len(code)])
+def marked(modulus: int = 2, code_length: int = 0) -> KeyMatching:
+    return KeyMatching(key_of(modulus, code_length), torch.device("cpu"))
 
 
 # ---- the paper's pseudo-code, in plain Python ----
@@ -80,96 +61,53 @@ class Plain:
 
 
 def lookahead_of_the_paper(
-    model: ToyDenoiser, x: list[int], k: int, strategy: Any, in_matching_set: InMatchingSet
-) -> Plain:
-    """Top-k one-step lookahead, greedy, line by line; blocks are filled one after the other."""
-    permitted = [v for v in range(model.tokenizer.vocab_size) if v != model.mask_id]
-    plain = Plain([model.mask_id] * LENGTH)  # 1
-    y = plain.y
-    revealed: set[int] = set()
-
-    def f(y: list[int], where: list[int]) -> dict[int, tuple[float, int]]:
-        logits = model(torch.tensor([x + y]))[0].tolist()
-        return {j: strategy_of_the_paper(logits[len(x) + j], permitted, strategy) for j in where}
-
-    def next_match_count(y: list[int], counted: list[int]) -> int:  # 2
-        return sum(in_matching_set(v, position) for position, (_, v) in f(y, counted).items())  # 3, 4
-
-    for i in range(LENGTH):  # 6
-        start = i // BLOCK * BLOCK
-        block = [j for j in range(start, start + BLOCK) if j not in revealed]
-        candidates = f(y, block)  # 7
-        c = [j for j in block if in_matching_set(candidates[j][1], j)]  # 8
-        if not c:  # 9
-            c = block
-        t = sorted(c, key=lambda j: (-candidates[j][0], j))[:k]  # 11
-        g = {}
-        for j in t:
-            y_j = [*y[:j], candidates[j][1], *y[j + 1 :]]
-            g[j] = next_match_count(y_j, [position for position in block if position != j])
-        winner = max(t, key=lambda j: (g[j], candidates[j][0], -j))  # 12: ties by reward
-        y[winner] = candidates[winner][1]  # 13
-        revealed.add(winner)
-        plain.positions.append(winner)
-        plain.tried.append(len(t))
-        if ends_there(y, model):
-            break
-    return plain
-
-
-def ends_there(y: list[int], model: ToyDenoiser) -> bool:
-    """Whether everything up to an end token is committed."""
-    return any(v in model.end_ids and model.mask_id not in y[:place] for place, v in enumerate(y))
-
-
-def sampled_lookahead(
     model: ToyDenoiser,
     x: list[int],
-    k: int,
-    strategy: Any,
-    temperature: float,
-    seed: int,
-    in_matching_set: InMatchingSet,
-    *,
-    kept: bool,
+    config: DecodeConfig,
+    key: WatermarkKey,
+    seed: int = 0,
 ) -> Plain:
-    """The lookahead with draws: two uniforms a position of the block for every canvas that is forwarded."""
+    """Top-k one-step lookahead line by line; under sampling, two uniforms a position of the block for each canvas."""
     permitted = [v for v in range(model.tokenizer.vocab_size) if v != model.mask_id]
     randomness = torch.Generator().manual_seed(seed)
-    plain = Plain([model.mask_id] * LENGTH)
+    plain = Plain([model.mask_id] * LENGTH)  # 1
     y = plain.y
 
     def uniforms(canvases: int) -> list[list[list[float]]]:
-        numbers: list[list[list[float]]] = torch.rand(
-            canvases, BLOCK, 2, generator=randomness, dtype=torch.float64
-        ).tolist()
+        shape = (canvases, BLOCK, 2)
+        numbers: list[list[list[float]]] = torch.rand(shape, generator=randomness, dtype=torch.float64).tolist()
         return numbers
 
     def f(y: list[int], start: int, drawn: list[list[float]]) -> dict[int, tuple[float, int]]:
         logits = model(torch.tensor([x + y]))[0].tolist()
         return {
-            j: strategy_of_the_paper(logits[len(x) + j], permitted, strategy, temperature, drawn[j - start])
+            j: strategy_of_the_paper(
+                logits[len(x) + j], permitted, config.strategy, config.temperature, drawn[j - start]
+            )
             for j in range(start, start + BLOCK)
             if y[j] == model.mask_id
         }
 
-    for start in range(0, LENGTH, BLOCK):
-        candidates = f(y, start, uniforms(1)[0])
+    for start in range(0, LENGTH, BLOCK):  # 6: blocks are filled one after the other
+        candidates = f(y, start, uniforms(1)[0])  # 7
         while candidates:
-            c = [j for j in candidates if in_matching_set(candidates[j][1], j)] or [*candidates]
-            t = sorted(c, key=lambda j: (-candidates[j][0], j))[:k]
+            c = [j for j in candidates if matches(key, candidates[j][1], j)] or [*candidates]  # 8, 9
+            t = sorted(c, key=lambda j: (-candidates[j][0], j))[: config.lookahead]  # 11
             texts = {j: [*y[:j], candidates[j][1], *y[j + 1 :]] for j in t}
             if len(candidates) == 1:
                 after: dict[int, dict[int, tuple[float, int]]] = {t[0]: {}}  # nothing left to draw
             else:
                 after = {j: f(texts[j], start, drawn) for j, drawn in zip(t, uniforms(len(t)), strict=True)}
-            g = {j: sum(in_matching_set(v, place) for place, (_, v) in after[j].items()) for j in t}
-            winner = max(t, key=lambda j: (g[j], candidates[j][0], -j))
-            y[:] = texts[winner]
+            g = {j: sum(matches(key, v, place) for place, (_, v) in after[j].items()) for j in t}  # 2, 3, 4
+            winner = max(t, key=lambda j: (g[j], candidates[j][0], -j))  # 12: ties by reward
+            y[:] = texts[winner]  # 13
             plain.positions.append(winner)
             plain.tried.append(len(t))
             plain.scores.append(g[winner] if len(t) > 1 else None)
-            candidates = after[winner] if kept or len(t) == 1 else f(y, start, uniforms(1)[0])
+            if any(v in model.end_ids and model.mask_id not in y[:place] for place, v in enumerate(y)):
+                return plain
+            kept = config.lookahead_proposals == "kept" or len(t) == 1
+            candidates = after[winner] if kept else f(y, start, uniforms(1)[0])
     return plain
 
 
@@ -185,23 +123,21 @@ def config_of(strategy: Any = "confidence", temperature: float = 0.0, k: int = 3
     return DecodeConfig(LENGTH, BLOCK, strategy, temperature, lookahead=k, **settings)
 
 
-# ---- greedy: token for token the paper's ----
+# ---- token for token the paper's ----
 
 
-@pytest.mark.parametrize("code_length", [0, 12])
-@pytest.mark.parametrize(("strategy", "temperature"), WAYS)
-@pytest.mark.parametrize("modulus", [2, 3])
+@pytest.mark.parametrize("proposals", ["redrawn", "kept"])
+@pytest.mark.parametrize(("modulus", "code_length"), [(2, 0), (3, 0), (3, 12)])
+@pytest.mark.parametrize(("strategy", "temperature"), [*WAYS, *SAMPLED])
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
-def test_greedy_lookahead_is_the_papers_algorithm(
-    k: int, modulus: int, strategy: Any, temperature: float, code_length: int
+def test_lookahead_is_the_papers_algorithm(
+    k: int, strategy: Any, temperature: float, modulus: int, code_length: int, proposals: Any
 ) -> None:
-    seed = 10 * k + modulus
-    model = ToyDenoiser(seed=seed, end_ids=())
-    config = config_of(strategy, temperature, k)
-    prompts = PROMPTS[: 1 + (k == 3)]
-    responses = decode(model, torch.tensor(prompts), config, marked(model, modulus, code_length), [0] * len(prompts))
-    for prompt, response in zip(prompts, responses, strict=True):
-        plain = lookahead_of_the_paper(model, prompt, k, strategy, matching_set(modulus, code_length))
+    model = ToyDenoiser(seed=10 * k + modulus, end_ids=())
+    config = config_of(strategy, temperature, k, lookahead_proposals=proposals)
+    responses = decode(model, torch.tensor(PROMPTS[:2]), config, marked(modulus, code_length), [4, 5])
+    for prompt, seed, response in zip(PROMPTS, (4, 5), responses, strict=False):
+        plain = lookahead_of_the_paper(model, prompt, config, key_of(modulus, code_length), seed)
         assert response.trace.position == plain.positions
         assert response.token_ids == plain.y
 
@@ -209,9 +145,9 @@ def test_greedy_lookahead_is_the_papers_algorithm(
 def test_greedy_lookahead_is_the_papers_algorithm_up_to_the_end_token() -> None:
     lengths = set()
     for seed in range(6):
-        model = ToyDenoiser(seed=seed, end_bias=2.5)
-        (response,) = decode(model, torch.tensor(PROMPTS[:1]), config_of(), marked(model), [seed])
-        plain = lookahead_of_the_paper(model, PROMPTS[0], 3, "confidence", matching_set())
+        model = ToyDenoiser(seed=seed, end_bias=1.5)
+        (response,) = decode(model, torch.tensor(PROMPTS[:1]), config_of(), marked(), [seed])
+        plain = lookahead_of_the_paper(model, PROMPTS[0], config_of(), key_of())
         assert response.trace.position == plain.positions
         assert response.token_ids == plain.y[: len(response.token_ids)]
         assert response.ended == any(v in model.end_ids for v in plain.y)
@@ -226,8 +162,8 @@ def test_greedy_lookahead_is_the_papers_algorithm_up_to_the_end_token() -> None:
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
 def test_a_step_forwards_its_candidates_and_no_other_canvas(k: int, modulus: int) -> None:
     model = CountingToy(end_ids=())
-    _, steps = steps_of(model, config_of(k=k), marked(model, modulus), PROMPTS[:1], [0])
-    plain = lookahead_of_the_paper(ENDLESS, PROMPTS[0], k, "confidence", matching_set(modulus))
+    _, steps = steps_of(model, config_of(k=k), marked(modulus), PROMPTS[:1], [0])
+    plain = lookahead_of_the_paper(ENDLESS, PROMPTS[0], config_of(k=k), key_of(modulus))
     # a block begins with a forward of its own, and its last step has none
     expected = []
     for step, tried in enumerate(plain.tried):
@@ -243,8 +179,8 @@ def test_a_step_forwards_its_candidates_and_no_other_canvas(k: int, modulus: int
 
 def test_a_batch_forwards_each_rows_candidates_in_one_go() -> None:
     model = CountingToy(end_ids=())
-    _, steps = steps_of(model, config_of(k=3), marked(model), PROMPTS, [0] * 3)
-    alone = [steps_of(ENDLESS, config_of(k=3), marked(ENDLESS), [prompt], [0])[1] for prompt in PROMPTS]
+    _, steps = steps_of(model, config_of(k=3), marked(), PROMPTS, [0] * 3)
+    alone = [steps_of(ENDLESS, config_of(k=3), marked(), [prompt], [0])[1] for prompt in PROMPTS]
     assert [s.forwards for s in steps] == [sum(s.forwards for s in row) for row in zip(*alone, strict=True)]
     assert len(model.sizes) == LENGTH
 
@@ -266,22 +202,6 @@ def test_unmarked_text_is_the_same_with_any_lookahead_and_costs_the_same(
 
 
 @pytest.mark.parametrize("proposals", ["redrawn", "kept"])
-@pytest.mark.parametrize(("strategy", "temperature"), SAMPLED)
-@pytest.mark.parametrize("k", [1, 2, 4])
-def test_sampled_lookahead_keeps_or_redraws_the_winners_candidates(
-    k: int, strategy: Any, temperature: float, proposals: Any
-) -> None:
-    config = config_of(strategy, temperature, k, lookahead_proposals=proposals)
-    responses = decode(ENDLESS, torch.tensor(PROMPTS), config, marked(ENDLESS), [4, 5, 6])
-    for prompt, seed, response in zip(PROMPTS, [4, 5, 6], responses, strict=True):
-        plain = sampled_lookahead(
-            ENDLESS, prompt, k, strategy, temperature, seed, matching_set(), kept=proposals == "kept"
-        )
-        assert response.trace.position == plain.positions
-        assert response.token_ids == plain.y
-
-
-@pytest.mark.parametrize("proposals", ["redrawn", "kept"])
 def test_a_kept_score_is_the_number_of_matches_of_the_next_step(
     proposals: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,10 +216,8 @@ def test_a_kept_score_is_the_number_of_matches_of_the_next_step(
     for seed in range(5):
         matches.clear()
         config = config_of("confidence", 1.0, 3, lookahead_proposals=proposals)
-        decode(ENDLESS, torch.tensor(PROMPTS[:1]), config, marked(ENDLESS), [seed])
-        scores = sampled_lookahead(
-            ENDLESS, PROMPTS[0], 3, "confidence", 1.0, seed, matching_set(), kept=proposals == "kept"
-        ).scores
+        decode(ENDLESS, torch.tensor(PROMPTS[:1]), config, marked(), [seed])
+        scores = lookahead_of_the_paper(ENDLESS, PROMPTS[0], config, key_of(), seed).scores
         exact += [score == after for score, after in zip(scores, matches[1:], strict=False) if score is not None]
     assert len(exact) > 20
     assert all(exact) == (proposals == "kept")
@@ -314,7 +232,7 @@ def test_a_block_without_masks_is_passed_over() -> None:
     ids = torch.tensor([PROMPTS[0] + [model.mask_id if hole else 6 for hole in holes]])
     canvas = Canvas(ids, 3, torch.tensor(holes), torch.arange(LENGTH))
     config = config_of(k=3)
-    (response,) = collect(model, canvas, decode_steps(model, canvas, config, marked(model), [0]))
+    (response,) = collect(model, canvas, decode_steps(model, canvas, config, marked(), [0]))
 
     # the last block alone, after a text that is the rest: the same commits
     front = torch.tensor([PROMPTS[0] + response.token_ids[: 2 * BLOCK]])
@@ -324,6 +242,6 @@ def test_a_block_without_masks_is_passed_over() -> None:
         torch.ones(BLOCK, dtype=torch.bool),
         torch.arange(2 * BLOCK, LENGTH),
     )
-    (rest,) = collect(model, tail, decode_steps(model, tail, config, marked(model), [0]))
+    (rest,) = collect(model, tail, decode_steps(model, tail, config, marked(), [0]))
     assert response.token_ids[2 * BLOCK :] == rest.token_ids
     assert response.trace.position[BLOCK:] == rest.trace.position

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from dgmark.decode import KeyMatching
-from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
+from support.known_keys import matches
 
 CPU = torch.device("cpu")
 SIZE, BATCH, BLOCK = 61, 6, 9
@@ -32,17 +32,10 @@ KEYS = [
 
 def slowly(keys: list[WatermarkKey | None], tokens: Tensor, positions: list[list[int]]) -> list[list[bool]]:
     """One token at a time, from the key's own tables."""
-    rows = []
-    for key, row, places in zip(keys, tokens.tolist(), positions, strict=True):
-        found = []
-        for token, position in zip(row, places, strict=True):
-            if key is None:
-                found.append(True)
-                continue
-            segment = position // key.spec.rotation if key.spec.rotation else 0
-            found.append(bool(key.tables.table(segment)[token] == key.tables.code[position % key.spec.period]))
-        rows.append(found)
-    return rows
+    return [
+        [key is None or matches(key, token, position) for token, position in zip(row, places, strict=True)]
+        for key, row, places in zip(keys, tokens.tolist(), positions, strict=True)
+    ]
 
 
 def draw(seed: int) -> tuple[Tensor, Tensor]:
@@ -97,28 +90,3 @@ def test_the_period_of_a_row_is_that_of_its_key() -> None:
     assert KeyMatching([*KEYS, None], CPU).periods(6).tolist() == [2, 3, 2, 12, 8, 0]
     assert KeyMatching(KEYS[4], CPU).periods(3).tolist() == [8, 8, 8]
     assert KeyMatching([None, None], CPU).periods(2).tolist() == [0, 0]
-
-
-@pytest.mark.parametrize("foreign", [-1, -SIZE, SIZE, 10**9])
-@pytest.mark.parametrize("keys", [KEYS[0], KEYS[2], [KEYS[0], None, KEYS[2]] * 2], ids=["one", "rotating", "per row"])
-def test_an_id_without_a_group_is_an_error(keys: Any, foreign: int) -> None:
-    matching = KeyMatching(keys, CPU)
-    tokens, positions = draw(0)
-    matching(tokens, positions)
-    tokens[3, 2] = foreign
-    with pytest.raises(VocabularyMismatch, match=f"id {foreign} has no group: the key has groups for the 61 ids"):
-        matching(tokens, positions)
-
-
-def test_keys_of_two_vocabularies_do_not_share_a_batch() -> None:
-    with pytest.raises(VocabularyMismatch, match="groups for 60 and 61 token ids"):
-        KeyMatching([KEYS[0], key_of(9, table_size=60)], CPU)
-
-
-def test_another_number_of_rows_than_of_keys_is_an_error() -> None:
-    tokens, positions = draw(0)
-    matching = KeyMatching([KEYS[0], None], CPU)
-    with pytest.raises(SettingsError, match="keys for 2 rows, but 6 rows"):
-        matching(tokens, positions)
-    with pytest.raises(SettingsError, match="keys for 2 rows, but 6 rows"):
-        matching.periods(6)

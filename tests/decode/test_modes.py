@@ -1,7 +1,7 @@
 """Every valid pair of settings runs and keeps its promises; every other pair is refused with the reason."""
 
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from itertools import product
 from typing import Any
 
@@ -16,12 +16,11 @@ from dgmark.errors import SettingsError
 from dgmark.models.denoiser import CacheMode, Denoiser, Session
 from dgmark.models.sessions.bidirectional import BidirectionalSession
 from dgmark.models.toy import ToyDenoiser
-from dgmark.watermark.groups import WatermarkSpec, group_table
 from dgmark.watermark.key import WatermarkKey
-from support.plain_decoding import decode_plainly
+from support.known_keys import bound_key, matches
+from support.plain_decoding import Forwards, decode_plainly, places_by_step
 from support.unchecked import unchecked
 
-SECRET = bytes(range(32))
 LENGTH, BLOCK = 8, 4
 TOY = ToyDenoiser(end_ids=())
 PROMPTS = torch.tensor([[2, 7, 5, 9], [11, 3, 20, 4], [8, 8, 25, 16]])
@@ -69,37 +68,14 @@ class TinyNetwork:
 TINY = TinyNetwork()
 
 
-@dataclass
-class NaiveSession:
-    """A session asked for one canvas at a time."""
-
-    session: Session
-
-    def begin(self, canvas: list[int], start: int, stop: int) -> list[list[float]]:
-        logits: list[list[float]] = self.session.begin(torch.tensor([canvas]), start, stop)[0].tolist()
-        return logits
-
-    def step(self, canvas: list[int], start: int, stop: int) -> list[list[float]]:
-        owner = torch.tensor([0])
-        logits: list[list[float]] = self.session.step(torch.tensor([canvas]), owner, start, stop)[0].tolist()
-        return logits
+@cache
+def key_of(modulus: int) -> WatermarkKey:
+    return bound_key("modes", TOY, modulus=modulus, code_length=0)
 
 
 @cache
 def marked(modulus: int) -> KeyMatching:
-    spec = WatermarkSpec(
-        modulus=modulus,
-        table_size=TOY.vocab_size,
-        tokenizer=TOY.tokenizer.name,
-        tokenizer_fingerprint=TOY.tokenizer.fingerprint,
-    )
-    return KeyMatching(WatermarkKey(spec=spec, key_id="test", secret=SECRET), torch.device("cpu"))
-
-
-@cache
-def groups(modulus: int) -> list[int]:
-    listed: list[int] = group_table(SECRET, modulus, TOY.vocab_size, 0).tolist()
-    return listed
+    return KeyMatching(key_of(modulus), torch.device("cpu"))
 
 
 def grid(cached: bool) -> list[dict[str, Any]]:
@@ -141,7 +117,7 @@ def check(model: Denoiser, mode: dict[str, Any], modulus: int) -> None:
         assert [response.token_ids[position] for position in trace.position] == trace.token_id
         assert all(1 <= token < TOY.tokenizer.vocab_size for token in trace.token_id)
         pairs = zip(trace.token_id, trace.position, strict=True)
-        assert trace.matched == [groups(modulus)[token] == position % modulus for token, position in pairs]
+        assert trace.matched == [matches(key_of(modulus), token, position) for token, position in pairs]
         blocks = [position // BLOCK for position in trace.position]
         assert blocks == sorted(blocks)
         assert trace.step == sorted(trace.step)
@@ -180,21 +156,16 @@ def test_the_loop_with_a_cache_is_a_plain_loop_on_a_session(mode: dict[str, Any]
     responses = decode(TINY, PROMPTS, config, marked(2), SEEDS)
     for prompt, response in zip(PROMPTS.tolist(), responses, strict=True):
         plain = decode_plainly(
-            NaiveSession(TINY.session(cache_mode)),
+            Forwards(TINY.session(cache_mode)),
             prompt,
             [range(BLOCK), range(BLOCK, LENGTH)],
             config,
-            lambda token, position: groups(2)[token] == position % 2,
+            partial(matches, key_of(2)),
             mask_id=0,
             permitted=[*range(1, TOY.tokenizer.vocab_size)],
         )
         assert response.token_ids == plain.y
-        trace = response.trace
-        places = [
-            sorted(place for step, place in zip(trace.step, trace.position, strict=True) if step == number)
-            for number in sorted({*trace.step})
-        ]
-        assert places == plain.steps
+        assert places_by_step(response) == plain.steps
 
 
 @pytest.mark.parametrize(

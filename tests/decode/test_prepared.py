@@ -5,12 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import dgmark
 from dgmark import Generation, WatermarkKey
-from dgmark.decode import Canvas, DecodeConfig, KeyMatching, Prepared, Request, RowFinished, Steering, decode_steps
-from dgmark.decode.events import collect
+from dgmark.decode import DecodeConfig, Prepared, Request, RowFinished
 from dgmark.decode.generation import generations
 from dgmark.errors import (
     DgmarkError,
@@ -21,29 +19,29 @@ from dgmark.errors import (
     VocabularyMismatch,
 )
 from dgmark.models.toy import ToyDenoiser
-from dgmark.watermark.groups import WatermarkSpec
 from dgmark_lab.baselines import baseline
+from support.known_keys import bound_key
 from support.unchecked import unchecked
 
 TOY = ToyDenoiser(end_bias=0.4)
 SHORT: dict[str, Any] = {"length": 12, "block_length": 4}
-PROMPTS: list[str | list[int]] = ["w1 w2", "w3", [4, 5], "w6 w7 w8", "w9", "w10 w11"]
+PROMPTS: list[str | list[int]] = ["w1 w2", "w3", [4, 5], "w6 w7 w8", "w9", "w10 w11", "w12", "w3 w4"]
 
 
-def key_of(secret: int, model: ToyDenoiser = TOY, **spec: Any) -> WatermarkKey:
-    """A key that is the same in every run."""
-    bound = WatermarkSpec(
-        table_size=model.vocab_size, tokenizer="toy", tokenizer_fingerprint=model.tokenizer.fingerprint, **spec
-    )
-    return WatermarkKey(bound, "test", bytes([secret]) * 32)
+def key_of(number: int, model: ToyDenoiser = TOY) -> WatermarkKey:
+    """One of several keys of different kinds for a model."""
+    kinds: list[dict[str, Any]] = [
+        {"code_length": 0},
+        {"modulus": 3, "code_length": 0},
+        {"rotation": 5, "code_length": 8},
+        {"subkeys": 64},
+        {"subkeys": 64, "modulus": 3, "rotation": 5, "code_length": 9},
+    ]
+    key = bound_key(f"prepared {number}", model, **kinds[number])
+    return key.subkey(7 + number) if key.spec.subkeys > 1 else key
 
 
-def shape(key: WatermarkKey) -> dict[str, int]:
-    """The fields of a key's spec other than the vocabulary."""
-    return {"modulus": key.spec.modulus, "rotation": key.spec.rotation, "code_length": key.spec.code_length}
-
-
-KEYS = [key_of(1), None, key_of(2, modulus=3), key_of(3, rotation=5, code_length=8), None, key_of(1)]
+KEYS = [key_of(0), None, key_of(1), key_of(2), None, key_of(0), key_of(3), key_of(4)]
 REQUESTS = [Request(prompt, 7 * i, key) for i, (prompt, key) in enumerate(zip(PROMPTS, KEYS, strict=True))]
 
 
@@ -76,7 +74,7 @@ def decoded(requests: list[Request], model: ToyDenoiser = TOY, **options: Any) -
 )
 def test_a_row_of_a_mixed_batch_is_what_it_is_alone(settings: dict[str, Any]) -> None:
     model = replace(TOY, words=6, padding=24, end_bias=-2.0)  # few words, so that loops occur
-    keys = [None if key is None else key_of(number, model, **shape(key)) for number, key in enumerate(KEYS)]
+    keys = [None, *(key_of(number, model) for number in range(5)), None, key_of(0, model)]
     requests = [
         replace(request, prompt="w1 w2", seed=seed, key=key)
         for seed in range(3)
@@ -88,39 +86,22 @@ def test_a_row_of_a_mixed_batch_is_what_it_is_alone(settings: dict[str, Any]) ->
     assert settings.get("temperature") == 0 or {row.ended for row in together} == {True, False}
     for row, request in zip(together, requests, strict=True):
         assert row.key_fingerprint == (None if request.key is None else request.key.fingerprint)
+        assert row.subkey == request.subkey
         assert request.key is not None or all(row.trace.matched)
 
 
 def test_rows_of_different_keys_share_one_batch() -> None:
     prepared = Prepared.of(TOY, [replace(request, prompt="w1") for request in REQUESTS], DecodeConfig(12, 4))
-    (batch,) = prepared.batches(range(6))
-    assert batch.rows == [*range(6)]
+    (batch,) = prepared.batches(range(8))
+    assert batch.rows == [*range(8)]
 
 
 def test_a_scheme_of_one_key_at_a_time_decodes_rows_of_a_key_together() -> None:
-    requests = [replace(request, prompt="w1", key=key_of(1 + i % 2)) for i, request in enumerate(REQUESTS)]
+    requests = [replace(request, prompt="w1", key=key_of(i % 2)) for i, request in enumerate(REQUESTS)]
     options: dict[str, Any] = {"scheme": baseline("unigram")}
     prepared = Prepared.of(TOY, requests, DecodeConfig(12, 4), **options)
-    assert [batch.rows for batch in prepared.batches(range(6))] == [[0, 2, 4], [1, 3, 5]]
+    assert [batch.rows for batch in prepared.batches(range(8))] == [[0, 2, 4, 6], [1, 3, 5, 7]]
     assert decoded(requests, **options) == [decoded([request], **options)[0] for request in requests]
-
-
-def test_positions_may_differ_by_row() -> None:
-    """Rows whose responses begin at other positions, in one canvas and alone."""
-    key, offsets = key_of(4, modulus=3, rotation=5), [0, 7, 13]
-    config = DecodeConfig(12, 4, lookahead=2, repetition_guard=True)
-    canvas = Canvas.after(torch.tensor([[3], [4], [5]]), 12, TOY.mask_id)
-    positions = canvas.positions + torch.tensor(offsets)[:, None]
-    steering = Steering(KeyMatching(key, torch.device("cpu")))
-    shifted = replace(canvas, positions=positions)
-    together = collect(TOY, shifted, decode_steps(TOY, shifted, config, steering, [1, 2, 3]))
-    for row, offset in enumerate(offsets):
-        alone = replace(canvas, ids=canvas.ids[[row]], positions=canvas.positions + offset)
-        assert collect(TOY, alone, decode_steps(TOY, alone, config, steering, [row + 1])) == [together[row]]
-        assert set(together[row].trace.position) <= set(range(offset, offset + 12))
-    biased = baseline("unigram").steering(key, TOY)
-    with pytest.raises(SettingsError, match="counts positions once for all rows"):
-        next(decode_steps(TOY, shifted, DecodeConfig(12, 4), biased, [1, 2, 3]))
 
 
 # ---- the same text from every caller ----
@@ -164,8 +145,8 @@ def test_what_is_no_key_is_refused_with_what_to_do(key: Any) -> None:
 @pytest.mark.parametrize(
     ("request_", "error"),
     [
-        (Request("w1", 0, key_of(1, ToyDenoiser(words=25, padding=5))), TokenizerMismatch),
-        (Request("w1", 0, key_of(1, ToyDenoiser(padding=7))), VocabularyMismatch),
+        (Request("w1", 0, key_of(0, ToyDenoiser(words=25, padding=5))), TokenizerMismatch),
+        (Request("w1", 0, key_of(0, ToyDenoiser(padding=7))), VocabularyMismatch),
         (Request("", 0, None), InputError),
         (Request("w1 " * 600, 0, None), PromptTooLong),
     ],

@@ -230,6 +230,18 @@ def test_the_entropy_reward_is_minus_the_entropy_of_the_models_distribution(conf
     assert float(found.rewards) == pytest.approx(sum(p * math.log(p) for p in softmax(LOGITS)), rel=1e-12)
 
 
+@pytest.mark.parametrize("filters", [{}, {"top_k": 4}, {"top_p": 0.6}], ids=str)
+@pytest.mark.parametrize("strategy", ["confidence", "entropy"])
+def test_tempered_rewards_are_of_the_sampled_distribution(strategy: Any, filters: dict[str, Any]) -> None:
+    logits = torch.tensor(LOGITS, dtype=torch.float64).expand(50, -1)
+    config = settings(strategy, 0.5, **filters)
+    found = propose(logits, uniforms(50), torch.tensor(FORBIDDEN), config, tempered=True)
+    p = law(0.5, **filters)
+    entropy = sum(q * math.log(q) for q in p if q)
+    expected = [p[v] if strategy == "confidence" else entropy for v in found.tokens.tolist()]
+    assert found.rewards.tolist() == pytest.approx(expected, rel=1e-9)
+
+
 def test_the_margin_is_the_gap_between_the_two_best_permitted_probabilities() -> None:
     found = propose(
         torch.tensor([LOGITS], dtype=torch.float64), uniforms(1), torch.tensor(FORBIDDEN), settings("margin", 0)

@@ -21,11 +21,11 @@ from dgmark.decode.events import collect
 from dgmark.decode.round_trip import Line
 from dgmark.decode.selection import order_of
 from dgmark.models.toy import END_TOKEN, MASK_TOKEN, ToyDenoiser
-from dgmark.watermark.groups import WatermarkSpec, group_table
 from dgmark.watermark.key import WatermarkKey
+from support.known_keys import bound_key, matches
+from support.plain_decoding import strategy_of_the_paper
 
 MASK = -1  # no tokenizer has this id
-SECRET = bytes(range(32))
 
 
 @cache
@@ -235,10 +235,7 @@ LENGTH, BLOCK = 24, 8
 
 
 def key_of(model: ToyDenoiser = MODEL) -> WatermarkKey:
-    spec = WatermarkSpec(
-        table_size=model.vocab_size, tokenizer="toy", tokenizer_fingerprint=model.tokenizer.fingerprint
-    )
-    return WatermarkKey(spec, "test", SECRET)
+    return bound_key("round trip", model, code_length=0)
 
 
 WAYS: list[dict[str, Any]] = [
@@ -309,7 +306,7 @@ def test_a_filled_text_reads_back_whole() -> None:
 
 def plain(model: Letters, prompt: list[int], *, marks: bool) -> tuple[list[int], list[int], int]:
     """Greedy decoding that encodes the whole run around each candidate; tokens, order of positions, redraws."""
-    groups = group_table(SECRET, 2, model.vocab_size, 0)
+    key = key_of(model)
     permitted = [v for v in range(model.tokenizer.vocab_size) if v != model.mask_id]
     y, order, redraws = [model.mask_id] * LENGTH, [], 0
 
@@ -339,12 +336,8 @@ def plain(model: Letters, prompt: list[int], *, marks: bool) -> tuple[list[int],
                     refused[i].add(token)
                 if all(len(no) == len(permitted) for no in refused.values()):
                     break
-            total = {i: sum(torch.tensor(logits[i], dtype=torch.float64).exp().tolist()) for i in drawn}
-            reward = {
-                i: float(torch.tensor(logits[i][token], dtype=torch.float64).exp()) / total[i]
-                for i, token in drawn.items()
-            }
-            best = min(good or drawn, key=lambda i: (marks and groups[drawn[i]] != i % 2, -reward[i], i))
+            reward = {i: strategy_of_the_paper(logits[i], [token], "confidence")[0] for i, token in drawn.items()}
+            best = min(good or drawn, key=lambda i: (marks and not matches(key, drawn[i], i), -reward[i], i))
             y[best] = drawn[best]
             order.append(best)
             if 1 in y and model.mask_id not in y[: y.index(1)]:
@@ -381,15 +374,6 @@ def test_where_nothing_fits_something_permitted_is_committed_all_the_same(settin
     for response in responses:
         assert len({*response.trace.position}) == len(response.trace.position) > 0
         assert {*response.trace.token_id} <= {*range(1, model.tokenizer.vocab_size)}
-
-
-def test_without_the_guard_the_loop_is_what_it_was() -> None:
-    config = DecodeConfig(LENGTH, BLOCK, round_trip_guard=False)
-    prepared = Prepared.of(MODEL, [Request(PROMPTS[0], 3, None)], config)
-    (batch,) = prepared.batches([0])
-    assert collect(MODEL, batch.canvas, prepared.steps(batch)) == decode(
-        MODEL, torch.tensor(PROMPTS[:1]), config, match_all, [3]
-    )
 
 
 def test_only_what_is_read_counts() -> None:

@@ -47,27 +47,20 @@ def steps(draw: st.DrawFn) -> Step:
     return Step(rows_of(rewards), rows_of(flags), rows_of(flags), rows_of(st.integers(1, block + 2)))
 
 
-def sorted_choice(rewards: list[float], masked: list[bool], matching: list[bool], quota: int) -> set[int]:
-    """The rule in one sort: masked positions, matching ones first, then the higher reward, then the lower position."""
-    candidates = [j for j in range(len(masked)) if masked[j]]
-    return set(sorted(candidates, key=lambda j: (not matching[j], -rewards[j], j))[:quota])
+@given(steps(), st.data(), st.booleans())
+def test_sets_are_those_of_an_obvious_sort(step: Step, data: st.DataObject, guarded: bool) -> None:
+    """Masked places: those that survive re-tokenization, then matches, then the higher reward, then the lower place.
 
-
-@given(steps())
-def test_select_agrees_with_a_sort_by_match_then_reward_then_position(step: Step) -> None:
-    expected = [sorted_choice(*row) for row in zip(step.rewards, step.masked, step.matching, step.quota, strict=True)]
-    assert [{j for j, taken in enumerate(row) if taken} for row in step.select()] == expected
-
-
-@given(steps(), st.data())
-def test_what_does_not_read_back_goes_last(step: Step, data: st.DataObject) -> None:
-    flags = st.lists(st.booleans(), min_size=len(step.masked[0]), max_size=len(step.masked[0]))
-    readable = data.draw(st.lists(flags, min_size=len(step.masked), max_size=len(step.masked)))
-    width = data.draw(st.integers(1, 4))
+    The sets of a lookahead differ in the last place only, which is replaced by the next ones of its kind.
+    """
+    batch, block = len(step.masked), len(step.masked[0])
+    flags = st.lists(st.booleans() if guarded else st.just(True), min_size=block, max_size=block)
+    readable = data.draw(st.lists(flags, min_size=batch, max_size=batch))
+    width = data.draw(st.lists(st.integers(1, 6), min_size=batch, max_size=batch))
     rewards, masked, matching = (torch.tensor(rows) for rows in (step.rewards, step.masked, step.matching))
-    given = (rewards, masked, matching, torch.tensor(step.quota))
-    chosen = select_positions(*given, torch.tensor(readable)).tolist()
-    sets, exists = alternatives(*given, width, torch.tensor(readable))
+    given, survives = (rewards, masked, matching, torch.tensor(step.quota)), torch.tensor(readable) if guarded else None
+    chosen = select_positions(*given, survives).tolist()
+    sets, exists = alternatives(*given, torch.tensor(width), survives)
     for row, reads in enumerate(readable):
 
         def kind(j: int, row: int = row, reads: list[bool] = reads) -> tuple[bool, bool]:
@@ -79,17 +72,9 @@ def test_what_does_not_read_back_goes_last(step: Step, data: st.DataObject) -> N
         assert {j for j, taken in enumerate(chosen[row]) if taken} == {*order[:quota]}
         if order:
             first, last = order[:quota][:-1], order[:quota][-1]
-            others = [j for j in order[len(first) :] if kind(j) == kind(last)][:width]
+            others = [j for j in order[len(first) :] if kind(j) == kind(last)][: width[row]]
             found = [{*one.nonzero()[:, 0].tolist()} for one in sets[row][exists[row]]]
             assert found == [{*first, j} for j in others]
-
-
-@given(steps())
-def test_no_matching_candidate_is_the_same_as_all_matching(step: Step) -> None:
-    def with_matching(value: bool) -> Step:
-        return Step(step.rewards, step.masked, [[value] * len(row) for row in step.masked], step.quota)
-
-    assert with_matching(False).select() == with_matching(True).select()
 
 
 @given(steps(), st.sampled_from([INF, -INF, float("nan"), 3.0]))
@@ -101,14 +86,6 @@ def test_rewards_of_committed_positions_are_not_read(step: Step, anything: float
     assert Step(rewards, step.masked, step.matching, step.quota).select() == step.select()
 
 
-@given(steps())
-def test_a_row_is_selected_as_if_it_were_alone(step: Step) -> None:
-    together = step.select()
-    for i, row in enumerate(together):
-        alone = Step([step.rewards[i]], [step.masked[i]], [step.matching[i]], [step.quota[i]])
-        assert alone.select() == [row]
-
-
 @pytest.mark.parametrize("reward", [-INF, 0.0, 0.5])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_ties_go_to_the_lowest_position_in_long_blocks(reward: float, dtype: torch.dtype) -> None:
@@ -118,91 +95,6 @@ def test_ties_go_to_the_lowest_position_in_long_blocks(reward: float, dtype: tor
     matching = [j > 100 for j in range(block)]
     chosen = Step([[reward] * block], [masked], [matching], [5]).select(dtype)[0]
     assert [j for j, taken in enumerate(chosen) if taken] == [101, 104, 107, 110, 113]
-
-
-def test_a_matching_candidate_of_reward_minus_infinity_goes_before_one_that_does_not_match() -> None:
-    step = Step([[9.0, -INF, 1.0]], [[True, True, True]], [[False, True, False]], [1])
-    assert step.select() == [[False, True, False]]
-
-
-# ---- alternatives: the sets among which a lookahead chooses ----
-
-
-def sets_of(step: Step, width: list[int]) -> list[list[list[bool]]]:
-    """The sets of each row that exist."""
-    sets, exists = alternatives(
-        torch.tensor(step.rewards),
-        torch.tensor(step.masked),
-        torch.tensor(step.matching),
-        torch.tensor(step.quota),
-        torch.tensor(width),
-    )
-    assert sets.shape[:2] == exists.shape
-    return [
-        [chosen for chosen, there in zip(row, flags, strict=True) if there]
-        for row, flags in zip(sets.tolist(), exists.tolist(), strict=True)
-    ]
-
-
-WIDTHS = st.lists(st.integers(1, 6), min_size=4, max_size=4)
-
-
-@given(steps(), WIDTHS)
-def test_the_first_alternative_is_what_select_takes(step: Step, width: list[int]) -> None:
-    for sets, chosen, masked in zip(sets_of(step, width[: len(step.quota)]), step.select(), step.masked, strict=True):
-        if any(masked):
-            assert sets[0] == chosen
-
-
-@given(steps(), WIDTHS)
-def test_alternatives_are_different_sets_of_one_size_all_masked(step: Step, width: list[int]) -> None:
-    width = width[: len(step.quota)]
-    for sets, masked, quota, most in zip(sets_of(step, width), step.masked, step.quota, width, strict=True):
-        assert len({tuple(chosen) for chosen in sets}) == len(sets) <= most
-        assert {sum(chosen) for chosen in sets} <= {min(quota, sum(masked))}
-        assert not any(c and not m for chosen in sets for c, m in zip(chosen, masked, strict=True))
-        if any(masked):
-            assert sets
-
-
-@given(steps(), WIDTHS)
-def test_at_quota_1_the_alternatives_are_the_top_k_of_the_candidate_set(step: Step, width: list[int]) -> None:
-    """C: the masked positions that match, or else all masked ones; T: the k best of C, ties to the lower position."""
-    width = width[: len(step.quota)]
-    one = Step(step.rewards, step.masked, step.matching, [1] * len(step.quota))
-    for row, sets in enumerate(sets_of(one, width)):
-        masked = [j for j, flag in enumerate(step.masked[row]) if flag]
-        c = [j for j in masked if step.matching[row][j]] or masked
-        t = sorted(c, key=lambda j: (-step.rewards[row][j], j))[: width[row]]
-        if masked:
-            assert [chosen.index(True) for chosen in sets] == t
-
-
-@given(steps(), WIDTHS)
-def test_alternatives_differ_only_in_the_last_place_and_never_give_up_a_match(step: Step, width: list[int]) -> None:
-    for row, sets in enumerate(sets_of(step, width[: len(step.quota)])):
-        matches = {sum(c and m for c, m in zip(chosen, step.matching[row], strict=True)) for chosen in sets}
-        assert len(matches) <= 1
-        fewer = Step(step.rewards, step.masked, step.matching, [quota - 1 for quota in step.quota]).select()[row]
-        for chosen in sets:
-            if any(step.masked[row]) and step.quota[row] <= sum(step.masked[row]):
-                assert sum(c and not f for c, f in zip(chosen, fewer, strict=True)) == 1
-
-
-@given(steps(), WIDTHS)
-def test_a_row_has_the_alternatives_that_it_has_alone(step: Step, width: list[int]) -> None:
-    width = width[: len(step.quota)]
-    together = sets_of(step, width)
-    for i, sets in enumerate(together):
-        if any(step.masked[i]):
-            alone = Step([step.rewards[i]], [step.masked[i]], [step.matching[i]], [step.quota[i]])
-            assert sets_of(alone, [width[i]]) == [sets]
-
-
-def test_equal_rewards_give_the_alternatives_from_left_to_right() -> None:
-    step = Step([[0.5] * 6], [[False, True, True, True, True, True]], [[True, True, False, True, False, True]], [2])
-    assert [[j for j, c in enumerate(chosen) if c] for chosen in sets_of(step, [4])[0]] == [[1, 3], [1, 5]]
-    assert len(sets_of(step, [1])[0]) == 1
 
 
 def test_a_number_stands_for_the_same_number_in_every_row() -> None:

@@ -45,11 +45,9 @@ def test_every_decoding_setting_can_stand_in_a_file(tmp_path: Path) -> None:
 
 def test_a_key_with_another_code_is_refused_and_told_what_to_do(tmp_path: Path) -> None:
     path = written(tmp_path / "settings.json")
-    with pytest.raises(
-        SettingsError, match=r"position code of 16, and the key has one of 0.*keygen FILE --code-length 16"
-    ) as error:
+    problem = r"position code of 16, and the key has one of 0.*keygen FILE --code-length 16"
+    with pytest.raises(SettingsError, match=problem):
         dgmark.read_settings(path, key=known_key("settings"))
-    assert "--temperature 0.6 --guard 0.05 --lookahead 3" in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
-"""The step on the device against a loop over rows and places, against our decoding loop, and under compilers."""
+"""The step on the device against the pure functions of the loop, against our decoding loop, and under compilers."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
 from support.engine_step import step
 from support.fresh_process import run_fresh
+from support.known_keys import matches
 
 CPU = torch.device("cpu")
 SIZE = 37
@@ -35,27 +35,6 @@ def key_of(secret: int, table_size: int = SIZE, **spec: Any) -> WatermarkKey:
 
 MANY = key_of(9, subkeys=64)
 KEYS = [None, key_of(1), key_of(2, modulus=3), key_of(3, modulus=4, code_length=12), MANY.subkey(5), MANY.subkey(63)]
-
-
-def slowly(
-    rewards: list[float],
-    masked: list[bool],
-    tokens: list[int],
-    positions: list[int],
-    key: WatermarkKey | None,
-    quota: int,
-) -> Iterator[int]:
-    """The places that one row commits under commit "quota": one after the other, the best of those that are left."""
-    left = [place for place, free in enumerate(masked) if free]
-    for _ in range(min(quota, len(left))):
-        fits = [p for p in left if key is None or in_set(key, tokens[p], positions[p])]
-        best = max(fits or left, key=lambda place: (rewards[place], -place))
-        left.remove(best)
-        yield best
-
-
-def in_set(key: WatermarkKey, token: int, position: int) -> bool:
-    return bool(key.tables.table()[token] == key.tables.code[position % key.spec.period])
 
 
 @st.composite
@@ -96,14 +75,6 @@ def marked(batch: dict[str, Any], config: DecodeConfig, readable: Tensor | None 
 
 @settings(max_examples=60, derandomize=True)
 @given(batches())
-def test_a_quota_is_filled_as_a_loop_over_places_fills_it(batch: dict[str, Any]) -> None:
-    parts = zip(*(batch[name] for name in ("rewards", "masked", "tokens", "positions", "keys", "quota")), strict=True)
-    expected = [sorted(slowly(*part)) for part in parts]
-    assert [row.nonzero()[:, 0].tolist() for row in marked(batch, DecodeConfig())] == expected
-
-
-@settings(max_examples=60, derandomize=True)
-@given(batches())
 def test_it_is_select_with_the_matching_of_the_loop(batch: dict[str, Any]) -> None:
     tokens, positions = torch.tensor(batch["tokens"]), torch.tensor(batch["positions"])
     matches = KeyMatching(batch["keys"], CPU)(tokens, positions)
@@ -126,7 +97,7 @@ def test_a_threshold_commits_every_sure_match_or_the_best_one(batch: dict[str, A
         best = max((rewards[place] for place in free), default=0.0)
         fits = free
         if key is not None:
-            fits = [p for p in free if in_set(key, tokens[p], positions[p]) and rewards[p] >= guard * best]
+            fits = [p for p in free if matches(key, tokens[p], positions[p]) and rewards[p] >= guard * best]
         pool = fits or free
         sure = [place for place in pool if rewards[place] > 0.9]
         assert found[row] == (sure or sorted(pool, key=lambda place: -rewards[place])[:1])
@@ -248,12 +219,6 @@ def test_the_tables_stay_where_they_are_and_the_rows_do_not() -> None:
     assert [before[n].data_ptr() for n in range(3)] == [after[n].data_ptr() for n in range(3)]
     assert before.rows.tolist() == [0, -1]  # a batch that is still under way keeps its own
     assert after.rows.data_ptr() != before.rows.data_ptr()
-
-
-@pytest.mark.parametrize("slots", [0, -1, True])
-def test_a_store_has_at_least_one_slot(slots: int) -> None:
-    with pytest.raises(SettingsError, match="not a whole number of at least 1"):
-        GroupStore(SIZE, CPU, slots=slots)
 
 
 def test_the_store_refuses_keys_that_it_cannot_hold() -> None:

@@ -170,27 +170,6 @@ def test_a_request_that_cannot_be_met_is_refused(
     assert engine.algorithm.validate_request(Req.of("r", [2, 3], __req__=1, thinking_budget=4)) is None
 
 
-@pytest.mark.parametrize(
-    ("settings", "problem"),
-    [
-        ({"key": "other"}, "there is no key 'other'"),
-        ({"key": None}, "not the name of a key file"),
-        ({"strategy": "margin", "threshold": 0.9}, "meaning under commit threshold only, and the commit is quota"),
-        ({"factor": 0.5}, "meaning under commit factor only, and the commit is threshold"),
-        ({"policy": "sometimes"}, "not one of: default, enforce"),
-        ({"edit_threshold": 0.5}, "changes tokens that were committed"),
-        ({"top_p": 0.9}, "top_p waits for the device"),
-        ({"treshold": 0.9}, "there is no setting treshold"),
-        ({"strategy": "entropy", "commit": "threshold"}, "needs strategy confidence"),
-    ],
-)
-def test_a_server_does_not_start_with_settings_that_cannot_work(
-    algorithm: Any, keys: Path, settings: dict[str, Any], problem: str
-) -> None:
-    with pytest.raises(SettingsError, match=problem):
-        server(algorithm, keys, **settings)
-
-
 def test_a_model_of_another_vocabulary_or_tokenizer_is_refused(algorithm: Any, keys: Path) -> None:
     other = Server(algorithm, BlockCausalToy(words=61), {"keys": str(keys), "key": "many"})
     with pytest.raises(VocabularyMismatch, match="make a key for this model"):

@@ -59,5 +59,11 @@ def bound_key(name: str, model: str | ModelLike, **options: Any) -> WatermarkKey
     return WatermarkKey(WatermarkKey.generate(model, **options).spec, f"test-{name}", _secret_of(name))
 
 
+def matches(key: WatermarkKey, token: int, position: int) -> bool:
+    """Whether the token's group is the residue that its position wants, from the key's own tables."""
+    segment = position // key.spec.rotation if key.spec.rotation else 0
+    return bool(key.tables.table(segment)[token] == key.tables.code[position % key.spec.period])
+
+
 def _secret_of(name: str) -> bytes:
     return hashlib.sha256(f"dgmark test key {name}".encode()).digest()

@@ -3,23 +3,31 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from dgmark.decode import DecodeConfig
+import torch
+
+from dgmark.decode import DecodeConfig, Response
+from dgmark.models.denoiser import Session
 
 InMatchingSet = Callable[[int, int], bool]
 
 
-class Forwards(Protocol):
-    """Logits of the positions [start, stop) of one canvas."""
+@dataclass
+class Forwards:
+    """A session asked for one canvas at a time: logits of the positions [start, stop)."""
+
+    session: Session
 
     def begin(self, canvas: list[int], start: int, stop: int) -> list[list[float]]:
         """Logits of a canvas whose block is about to be filled."""
-        ...
+        logits: list[list[float]] = self.session.begin(torch.tensor([canvas]), start, stop)[0].tolist()
+        return logits
 
     def step(self, canvas: list[int], start: int, stop: int) -> list[list[float]]:
         """Logits of a canvas that differs from the last begun canvas only inside the window."""
-        ...
+        ids, owner = torch.tensor([canvas]), torch.tensor([0])
+        logits: list[list[float]] = self.session.step(ids, owner, start, stop)[0].tolist()
+        return logits
 
 
 @dataclass
@@ -28,6 +36,14 @@ class Plain:
 
     y: list[int]
     steps: list[list[int]] = field(default_factory=list)
+
+
+def places_by_step(response: Response) -> list[list[int]]:
+    """The places that each step of a decode committed, as `Plain.steps` has them."""
+    steps: dict[int, list[int]] = {}
+    for step, position in zip(response.trace.step, response.trace.position, strict=True):
+        steps.setdefault(step, []).append(position)
+    return [sorted(steps[step]) for step in sorted(steps)]
 
 
 def strategy_of_the_paper(

@@ -21,21 +21,8 @@ if TYPE_CHECKING:
     from dgmark.decode.selection import select_positions
     from dgmark.decode.steering import Matching, Steering, View, match_all
 
-_NAMES = {
-    "canvas": ("Canvas", "Response", "Trace"),
-    "config": ("DecodeConfig",),
-    "events": ("BlockFinished", "Committed"),
-    "generation": ("Generation", "RowFinished", "generate", "stream_generate"),
-    "infilling": ("Infilling", "infill"),
-    "loop": ("decode", "decode_steps"),
-    "matching": ("KeyMatching",),
-    "prompts": ("Prepared", "Request"),
-    "proposals": ("propose",),
-    "round_trip": ("RoundTrip",),
-    "selection": ("select_positions",),
-    "steering": ("Matching", "Steering", "View", "match_all"),
-}
-_MODULES = {name: module for module, names in _NAMES.items() for name in names}
+# a name is looked for in this order; `generation` and `infilling` import what the loop needs
+_MODULES = ("config", "generation", "infilling", "loop", "matching", "proposals", "steering")
 
 __all__ = [
     "BlockFinished",
@@ -66,8 +53,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'dgmark.decode' has no attribute {name!r}")
-    value = getattr(import_module(f"dgmark.decode.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
+    if name in __all__:
+        for module in (import_module(f"dgmark.decode.{one}") for one in _MODULES):
+            if hasattr(module, name):
+                return globals().setdefault(name, getattr(module, name))
+    raise AttributeError(f"module 'dgmark.decode' has no attribute {name!r}")

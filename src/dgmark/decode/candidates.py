@@ -14,7 +14,6 @@ from dgmark.decode.canvas import Canvas
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.proposals import propose
 from dgmark.decode.steering import Steering, View
-from dgmark.errors import SettingsError
 from dgmark.models.denoiser import Denoiser, traits_of
 
 
@@ -75,18 +74,11 @@ class Proposer:
         config: decoding settings.
         steering: what the scheme does to a step.
         seeds: one for each row.
-
-    Raises:
-        SettingsError: positions differ between rows, but the scheme counts them once for all rows.
     """
 
     def __init__(
         self, model: Denoiser, canvas: Canvas, config: DecodeConfig, steering: Steering, seeds: Sequence[int]
     ) -> None:
-        if canvas.positions.dim() > 1 and (steering.bias is not None or steering.noise is not None):
-            raise SettingsError(
-                "this scheme counts positions once for all rows: decode rows with different positions separately"
-            )
         device = canvas.ids.device
         self._config = config
         self._steering = steering
@@ -120,7 +112,7 @@ class Proposer:
             low: the window's first place in the region.
             refused: ids that single places may not take.
         """
-        positions = self._positions[..., low : low + masked.shape[1]]
+        positions = self._positions[low : low + masked.shape[1]]
         noise = self._noise(rows, masked, positions, low)  # a block's fixed noise is drawn before the uniforms
         proposals = propose(
             self._logits(logits, ids, masked, positions, low),
@@ -136,8 +128,7 @@ class Proposer:
         if self._config.strategy == "left_to_right":
             places = torch.arange(masked.shape[1], device=masked.device, dtype=rewards.dtype)
             rewards = -places.expand_as(masked) * masked
-        matching = self._steering.matching_of(rows)
-        return Candidates(tokens, rewards, matching(tokens, positions if positions.dim() == 1 else positions[rows]))
+        return Candidates(tokens, rewards, self._steering.matching_of(rows)(tokens, positions))
 
     def _uniforms(self, rows: Tensor, masked: Tensor) -> Float[Tensor, "k 2"]:
         """Two numbers for each masked place; each row's generator draws for the whole window, masked or not."""

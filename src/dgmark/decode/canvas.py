@@ -17,7 +17,7 @@ class Canvas:
         ids: prompt and masks, or a text with holes.
         start: first column of the region, which is cut into blocks.
         masked: which places of the region are to be filled.
-        positions: the position of each place, as the mark counts them; one list for all rows, or one for each row.
+        positions: the position of each place, as the mark counts them.
         stops: whether a row ends with the first end token; if not, no end token is ever committed.
         padding: number of padding columns at the left of each row; None for no padding.
     """
@@ -25,7 +25,7 @@ class Canvas:
     ids: Int[Tensor, "batch length"]
     start: int
     masked: Bool[Tensor, " region"]
-    positions: Int[Tensor, " region"] | Int[Tensor, "batch region"]
+    positions: Int[Tensor, " region"]
     stops: bool = True
     padding: Int[Tensor, " batch"] | None = None
 
@@ -91,10 +91,6 @@ class Canvas:
             padding=None if self.padding is None else self.padding.to(device),
         )
 
-    def position_of(self, row: Int[Tensor, " n"], place: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
-        """The position of each place of a row, as the mark counts them."""
-        return self.positions[place] if self.positions.dim() == 1 else self.positions[row, place]
-
 
 @dataclass(frozen=True)
 class Trace:
@@ -138,7 +134,6 @@ class Commits:
         matched: whether each token was in its matching set.
         finished: rows that this step completed.
         forwards: number of canvases run through the model since the previous commits.
-        redrawn: number of candidates that were drawn again since then, because they do not survive re-tokenization.
     """
 
     step: int
@@ -150,4 +145,3 @@ class Commits:
     matched: Bool[Tensor, " commits"]
     finished: Int[Tensor, " finished"]
     forwards: int
-    redrawn: int = 0

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dgmark.decode.canvas import Canvas, Commits, Response, Trace
-from dgmark.errors import SettingsError
 from dgmark.models.denoiser import Denoiser
 
 # Called after each step with the number of tokens that the step committed.
@@ -71,7 +70,7 @@ class BatchEvents:
     def _by_row(self, commits: Commits) -> Iterator[Committed]:
         """One event for each row of a step, which is added to the row's trace."""
         rows = commits.row.tolist()
-        position = self._canvas.position_of(commits.row, commits.place)
+        position = self._canvas.positions[commits.place]
         columns = [one.tolist() for one in (position, commits.token, commits.reward, commits.matched)]
         for row in dict.fromkeys(rows):
             mine = [index for index, other in enumerate(rows) if other == row]
@@ -88,13 +87,7 @@ class BatchEvents:
 def collect(
     model: Denoiser, canvas: Canvas, steps: Iterable[Commits], progress: Progress | None = None
 ) -> list[Response]:
-    """Run the steps of a decode and return the response of each row.
-
-    Raises:
-        SettingsError: the progress is not a function.
-    """
-    if progress is not None and not callable(progress):
-        raise SettingsError(f"progress {progress!r} is not a function of the number of tokens")
+    """Run the steps of a decode and return the response of each row."""
     events = BatchEvents(canvas, range(len(canvas.ids)), model.end_ids)
     responses: dict[int, Response] = {}
     for commits in steps:

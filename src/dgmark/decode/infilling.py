@@ -115,8 +115,6 @@ def infill(
     """
     check_model(model)
     check_seed(seed)
-    if not isinstance(texts, Sequence) or isinstance(texts, str):
-        raise InputError(f"texts to fill are a list of lists, like {_EXAMPLE}, not {texts!r}")
     if count_from not in ("text", "hole"):
         raise SettingsError(f"count from {count_from!r} is not one of: text, hole")
     for name in ("length", "steps"):

@@ -144,7 +144,7 @@ class _Loop:
         self.row = torch.arange(len(canvas.ids), device=device)
         self.seat = self.row  # the row's place in the session's last `begin`
         self.block = self.low = self.high = 0
-        self.steps = self.forwards = self.redrawn = 0
+        self.steps = self.forwards = 0
 
     def run(self, dropped: Collection[int] = ()) -> Iterator[Commits]:
         """Decode, and yield the commits of each step; rows that are `dropped` by then get no more."""
@@ -319,7 +319,6 @@ class _Loop:
         places = again[rows] & left.any(2)
         if not places.any():
             return False
-        self.redrawn += int(places.sum())
         drawn = self.proposer(logits, self.ids[live[rows]], places, self.row[live[rows]], self.low, refused)
         now.put(rows, now.at(rows).where(places, drawn))
         return True
@@ -350,7 +349,6 @@ class _Loop:
             matched=now.matched[index, place],
             finished=self.row[live[finished]],
             forwards=self.forwards,
-            redrawn=self.redrawn,
         )
-        self.steps, self.forwards, self.redrawn = self.steps + 1, 0, 0
+        self.steps, self.forwards = self.steps + 1, 0
         return commits

@@ -69,20 +69,15 @@ class GroupStore:
         device: the device of candidates and positions.
         slots: how many tables are held at once; more than there are rows in a batch.
         grows: whether there may be more, in new tensors, where a batch needs more.
-
-    Raises:
-        SettingsError: `slots` is not a whole number of at least 1.
     """
 
     def __init__(self, table_size: int, device: torch.device | str, slots: int = SLOTS, *, grows: bool = False) -> None:
-        check_slots(slots)
         self.table_size, self._grows = table_size, grows
         self._tables = torch.zeros(slots, table_size, dtype=torch.uint8, device=device)
         self._codes = torch.zeros(slots, MAX_CODE_LENGTH, dtype=torch.uint8, device=device)
         self._periods = torch.ones(slots, dtype=torch.long, device=device)
         self._slots: OrderedDict[tuple[WatermarkKey, int], int] = OrderedDict()  # least recently used first
         self._last: tuple[tuple[WatermarkKey | None, ...], Tensor] | None = None
-        self._checked = False
 
     def of(self, rows: Sequence[WatermarkKey | None]) -> Keys:
         """The keys of a batch; those that are not held yet are copied to the device, in the order of its stream.
@@ -116,22 +111,6 @@ class GroupStore:
         needed = set(tables)
         return [-1 if table is None else self._slot(table, needed) for table in tables]
 
-    def check_ids(self, tokens: Tensor) -> None:
-        """Refuse ids without a group: each time on a CPU, once on an accelerator, as it waits for the device.
-
-        Raises:
-            VocabularyMismatch: an id is outside the keys' vocabulary.
-        """
-        if self._checked or not tokens.numel():
-            return
-        self._checked = tokens.device.type != "cpu"
-        low, high = (int(end) for end in tokens.aminmax())
-        if low < 0 or high >= self.table_size:
-            raise VocabularyMismatch(
-                f"id {low if low < 0 else high} has no group: the key has groups for the {self.table_size} ids of its "
-                "vocabulary, so these candidates belong to another model"
-            )
-
     def _slot(self, table: tuple[WatermarkKey, int], needed: set[tuple[WatermarkKey, int] | None]) -> int:
         if table not in self._slots:
             key, segment = table
@@ -162,32 +141,22 @@ class GroupStore:
 class KeyMatching:
     """The matching sets of one key, or of one key for each row.
 
-    Candidates must be ids of the keys' vocabulary. On a CPU each call checks this. On an accelerator only the first
-    call does, because the check waits for the device: check the key against the model once instead
-    (`WatermarkKey.check_model`, as `dgmark.generate` does).
+    Candidates must be ids of the keys' vocabulary, which `WatermarkKey.check_model` compares with the model's.
 
     Args:
         keys: the key of every row, or a key for each row; None for a row without a mark. Keys may rotate.
         device: the device of candidates and positions.
-
-    Raises:
-        VocabularyMismatch: the keys have groups for different numbers of ids.
     """
 
     def __init__(self, keys: WatermarkKey | Sequence[WatermarkKey | None], device: torch.device) -> None:
         rows = [keys] if isinstance(keys, WatermarkKey) else list(keys)
         self._keys = [key for key in dict.fromkeys(rows) if key is not None]
-        sizes = sorted({key.spec.table_size for key in self._keys})
-        if len(sizes) > 1:
-            raise VocabularyMismatch(
-                f"the keys have groups for {' and '.join(map(str, sizes))} token ids: they belong to different models, "
-                "so their rows cannot be decoded together"
-            )
         self._shared = len(self._keys) == 1 and None not in rows  # then any number of rows has this key
         numbers = {key: number for number, key in enumerate(self._keys)}
         owners = [0] if self._shared else [-1 if key is None else numbers[key] for key in rows]
         self._rows = torch.tensor(owners, dtype=torch.long, device=device)
-        self._store = GroupStore(max(sizes, default=1), device, max(len(self._keys), 1), grows=True)
+        table_size = self._keys[0].spec.table_size if self._keys else 1
+        self._store = GroupStore(table_size, device, max(len(self._keys), 1), grows=True)
         self._periods = torch.tensor([key.spec.period for key in self._keys] or [0], device=device)
         lengths = [key.spec.rotation or _ENDLESS for key in self._keys]
         self._lengths = torch.tensor(lengths, dtype=torch.long, device=device)
@@ -205,7 +174,6 @@ class KeyMatching:
 
     def periods(self, rows: int) -> Int[Tensor, " rows"]:
         """The period, in positions, of each row's position code; 0 for a row without a mark."""
-        self._check_rows(rows)
         return (self._periods[self._rows.clamp(min=0)] * (self._rows >= 0)).expand(rows)
 
     def __call__(
@@ -216,15 +184,9 @@ class KeyMatching:
         Args:
             tokens: candidates.
             positions: 0-based, counted from the first generated token; one list for all rows, or one for each row.
-
-        Raises:
-            VocabularyMismatch: an id is outside the keys' vocabulary.
-            SettingsError: the number of rows differs from the number of keys.
         """
-        self._check_rows(len(tokens))
         if not self._keys:
             return torch.ones_like(tokens, dtype=torch.bool)
-        self._store.check_ids(tokens)
         slots = self._slots_at(positions) if self._rotates else self._rows
         return matching(tokens, positions, self._store.keys(slots))
 
@@ -236,20 +198,6 @@ class KeyMatching:
         slots = self._store.slots([(self._keys[number // _ENDLESS], number % _ENDLESS) for number in distinct.tolist()])
         at = torch.from_numpy(np.array(slots)[index.reshape(numbers.shape)]).to(owner.device)
         return at.masked_fill(self._rows[:, None] < 0, -1)
-
-    def _check_rows(self, rows: int) -> None:
-        if not self._shared and len(self._rows) != rows:
-            raise SettingsError(f"there are keys for {len(self._rows)} rows, but {rows} rows of candidates")
-
-
-def check_slots(slots: object) -> None:
-    """Refuse a number of slots that holds no key.
-
-    Raises:
-        SettingsError: it is not a whole number of at least 1.
-    """
-    if type(slots) is not int or slots < 1:
-        raise SettingsError(f"slots {slots!r} is not a whole number of at least 1: give more than a batch has requests")
 
 
 def check_fits(key: WatermarkKey, table_size: int) -> None:

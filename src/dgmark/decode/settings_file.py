@@ -48,12 +48,11 @@ class TunedSettings(BaseModel):
         """
         if key is None or key.spec.code_length == self.code_length:
             return
-        values = " ".join(_flag(name, value) for name, value in self.decoding.items())
         raise SettingsError(
             f"these settings were found with a position code of {self.code_length}, and the key has one of "
             f"{key.spec.code_length}: make a key with `dgmark keygen FILE{model_option(self.model)} "
             f"--code-length {self.code_length}` (and the other options that yours was made with), or give the "
-            f"settings as options, which need no such key: {values}"
+            "settings as options, which need no such key"
         )
 
 
@@ -81,13 +80,6 @@ def read_settings_file(path: Path) -> TunedSettings:
     except SettingsError as error:
         raise SettingsError(f"{path}: {error}") from None
     return tuned
-
-
-def _flag(name: str, value: bool | int | float | str | None) -> str:
-    flag = name.replace("_", "-")
-    if isinstance(value, bool):
-        return f"--{flag}" if value else f"--no-{flag}"
-    return f"--{flag} {value}"
 
 
 def write_settings_file(path: Path, tuned: TunedSettings) -> None:

@@ -109,14 +109,14 @@ class Steering:
     def marked(self, rows: int, device: torch.device) -> Bool[Tensor, " rows"]:
         """Which rows of the batch have matching sets; only for these a lookahead has something to compare."""
         if isinstance(self.matching, MatchingByRow):
-            return self.matching.periods(rows).to(device) > 0
+            return self.periods(rows, device) > 0
         return torch.full((rows,), self.matching is not match_all, device=device)
 
     def periods(self, rows: int, device: torch.device) -> Int[Tensor, " rows"]:
-        """The period of each row's position code; 0 if the row has no code or the matching states no period."""
+        """The period of each row's position code; 0 if the row has no code or the matching states no periods."""
         if isinstance(self.matching, MatchingByRow):
             return self.matching.periods(rows).to(device)
-        return torch.full((rows,), getattr(self.matching, "period", 0), dtype=torch.long, device=device)
+        return torch.zeros(rows, dtype=torch.long, device=device)
 
     def check(self, config: DecodeConfig) -> None:
         """Refuse settings that have no meaning for this steering.
