@@ -44,7 +44,7 @@ def simulated(key: WatermarkKey, tokens: int, match_rate: float, rng: np.random.
     words = rng.permutation(np.arange(300, 8000))[:900]
     groups, weights = key.tables.groups_in(words, 0), 1 / np.arange(16, 916)
     shares = [np.where(groups == group, weights, 0) / weights[groups == group].sum() for group in (0, 1)]
-    wanted = (np.arange(tokens) + (rng.random(tokens) >= match_rate)) % 2
+    wanted = (key.tables.residues(np.arange(tokens)) + (rng.random(tokens) >= match_rate)) % 2
     return np.array([rng.choice(words, p=shares[group]) for group in wanted])
 
 

@@ -12,7 +12,7 @@ from statistics import mean, median
 
 import numpy as np
 
-from common import bench_key, builtin_prompts, random_key
+from common import bench_key, builtin_prompts, random_key, simulated
 from dgmark import Detector, Keyring, WatermarkKey
 from dgmark.detection.exact_test import MatchNull, residue_counts
 from dgmark.watermark.groups import SECRET_BYTES, group_table
@@ -93,24 +93,11 @@ def mode_auto(key: WatermarkKey, windows: list[np.ndarray]) -> None:
     print(
         f"ids to verdict, mode auto, unmarked, n = 256: median {1e3 * median(each):.1f}, mean {1e3 * mean(each):.1f} ms"
     )
-    marked = [np.array(ids) for ids in marked_ids(key, 40)]
+    marked = [simulated(key, 256, 0.8, rng) for _ in range(40)]
     for cut in (0, 0.05, 0.1, 0.2, 0.3):
         texts_cut = [ids[rng.random(256) >= cut] for ids in marked]
         each = [once(lambda: auto.detect(ids)) for ids in texts_cut]  # noqa: B023
         print(f"mode auto, {cut:.0%} cut out: median {1e3 * median(each):.1f} ms, max {1e3 * max(each):.0f} ms")
-
-
-def marked_ids(key: WatermarkKey, texts: int) -> list[list[int]]:
-    """Draw ids that match with probability .8, from words with a power law."""
-    rng = np.random.default_rng(1)
-    words = rng.permutation(np.arange(300, 8000))[:900]
-    groups = key.tables.table()[words]
-    weights = [np.where(groups == parity, 1 / np.arange(1, 901), 0) for parity in (0, 1)]
-    rows = []
-    for _ in range(texts):
-        residues = (key.tables.code[np.arange(256) % key.spec.period] + (rng.random(256) > 0.8)) % 2
-        rows.append([int(rng.choice(words, p=weights[r] / weights[r].sum())) for r in residues])
-    return rows
 
 
 def ratio(name: str, ours: Callable[[], object], bare: Callable[[], object]) -> None:

@@ -3,7 +3,7 @@
 Run `python benchmarks/level.py HUMAN.jsonl` with rows of `id`, `domain`, `lang`, `text`. Synthetic text (CSV, tables,
 JSON, code, verse, loops) is also scored. All human texts are scored with the same few keys, so that the worst key can
 be seen. Synthetic texts of a kind share so many tokens that a key that matches one by chance matches all, so each of
-their (text, key) pairs has its own key. The table is printed as Markdown; p-values are stored in `--out` for the plots.
+their (text, key) pairs has its own key. The table is printed as Markdown.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 
-from common import RUNS, bench_key, print_header, print_row, random_key
+from common import bench_key, print_header, print_row, random_key
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.detection.detector import KeyTest
 from dgmark.detection.edit_test import aligned_test, window_statistic
@@ -146,7 +146,6 @@ def main() -> None:
     parser.add_argument("--passages", type=int, default=120, help="passages of each kind; 0 for all")
     parser.add_argument("--keys", type=int, default=20)
     parser.add_argument("--code-length", type=int, default=0, help="position code of the keys; 0 for i mod 2")
-    parser.add_argument("--out", type=Path, default=RUNS / "level.npz")
     parser.add_argument("--plot", type=Path, help="file for a plot of the p-values against the uniform distribution")
     args = parser.parse_args()
     spec = replace(bench_key().spec, code_length=args.code_length)
@@ -165,8 +164,6 @@ def main() -> None:
             scores = [[score(key, ids) for ids in texts] for key in keys]
         p_values[name] = np.array([[s.p_auto for s in of_key] for of_key in scores])
         print_row(line(name, texts, scores))
-    args.out.parent.mkdir(exist_ok=True)
-    np.savez_compressed(args.out, **p_values)
     if args.plot:
         figure = qq({name: p.ravel() for name, p in p_values.items()}, title="p-values of unmarked text, mode auto")
         figure.savefig(args.plot, dpi=130)

@@ -1,7 +1,6 @@
 """Speed of the service: detections a second and latency, for 1, 8 and 64 clients on loopback.
 
 Each client sends its next text when it has the answer to the last one. Refusals (429) are counted, not waited for.
-With --at-once: what becomes of so many requests that come together. With --soak: memory over time under steady work.
 """
 
 import argparse
@@ -16,7 +15,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -43,63 +41,21 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--characters", type=int, default=1200, help="of a text")
     parser.add_argument("--spans", action="store_true", help="also find the marked spans")
-    parser.add_argument("--at-once", type=int, help="in place of the table: send so many requests together")
-    parser.add_argument("--soak", type=float, help="in place of the table: work for so many seconds, with 8 clients")
     options = parser.parse_args()
     whole = TEXTS.read_text(encoding="utf-8")
     starts = range(0, len(whole) - options.characters, options.characters)
     bodies = [
         json.dumps({"text": whole[start : start + options.characters], "spans": options.spans}) for start in starts
     ]
-    with running(WatermarkKey.generate(), "--workers", str(options.workers)) as (port, process):
+    with running(WatermarkKey.generate(), "--workers", str(options.workers)) as (port, _):
         _clients(port, bodies, 4, 2.0)
         print(f"{options.workers} workers, {options.characters} characters, {os.cpu_count()} processors")
-        if options.at_once:
-            _together(port, bodies, options.at_once)
-        elif options.soak:
-            _soak(port, bodies, options.soak, process)
-        else:
-            _table(port, bodies, options.seconds)
-
-
-def _table(port: int, bodies: list[str], seconds: float) -> None:
-    print_header(["clients", "detections/s", "p50, ms", "p99, ms", "refused"])
-    for clients in (1, 8, 64):
-        figures = _clients(port, bodies, clients, seconds)
-        cuts = [1000 * cut for cut in statistics.quantiles(figures.seconds, n=100)]
-        rate = len(figures.seconds) / seconds
-        print_row([clients, f"{rate:.0f}", f"{cuts[49]:.1f}", f"{cuts[98]:.1f}", figures.refused])
-
-
-def _together(port: int, bodies: list[str], number: int) -> None:
-    """Send so many requests at once, each on a connection of its own, and print what became of them."""
-    outcomes: list[str] = []
-
-    def ask(place: int) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-        try:
-            connection.request("POST", "/v1/detect", bodies[place % len(bodies)], {"content-type": "application/json"})
-            answer = connection.getresponse()
-            answer.read()
-            outcomes.append(str(answer.status))
-        except OSError as error:
-            outcomes.append(type(error).__name__)
-        finally:
-            connection.close()
-
-    began = time.perf_counter()
-    in_threads(number, ask)
-    print(f"{number} at once: {dict(Counter(outcomes))} in {time.perf_counter() - began:.1f} s")
-
-
-def _soak(port: int, bodies: list[str], seconds: float, process: int) -> None:
-    """Work with 8 clients, and print the memory after each tenth of the time."""
-    print_header(["seconds", "detections", "memory, MB"])
-    print_row([0, 0, memory(process) >> 20])
-    done = 0
-    for part in range(1, 11):
-        done += len(_clients(port, bodies, 8, seconds / 10).seconds)
-        print_row([f"{part * seconds / 10:.0f}", done, memory(process) >> 20])
+        print_header(["clients", "detections/s", "p50, ms", "p99, ms", "refused"])
+        for clients in (1, 8, 64):
+            figures = _clients(port, bodies, clients, options.seconds)
+            cuts = [1000 * cut for cut in statistics.quantiles(figures.seconds, n=100)]
+            rate = len(figures.seconds) / options.seconds
+            print_row([clients, f"{rate:.0f}", f"{cuts[49]:.1f}", f"{cuts[98]:.1f}", figures.refused])
 
 
 def _clients(port: int, bodies: list[str], clients: int, seconds: float) -> Figures:
@@ -140,7 +96,7 @@ def running(key: WatermarkKey, *arguments: str) -> Iterator[tuple[int, int]]:
         try:
             _wait_for(port)
             yield port, server.pid
-            print(f"memory of the service and its workers: {memory(server.pid) >> 20} MB")
+            print(f"memory of the service and its workers: {sum(map(resident_bytes, family(server.pid))) >> 20} MB")
         finally:
             server.send_signal(signal.SIGTERM)
             server.wait(30)
@@ -167,11 +123,6 @@ def in_threads(number: int, work: Callable[[int], None]) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-
-
-def memory(process: int) -> int:
-    """Resident bytes of a process and of those that it started (Linux)."""
-    return sum(map(resident_bytes, family(process)))
 
 
 if __name__ == "__main__":

@@ -4,8 +4,7 @@ Each client sends its next request when it has the answer to the last one. Texts
 storyteller; phases with and without the mark take turns, so that a busy machine slows both. The processor time of the
 service says what a token costs, whatever else the machine does.
 
-With --soak: texts, failures and memory over time while clients come, read, and leave in the middle of a text. With
---cost: what the mark costs, from the model worker's processor time for the same texts with and without it.
+With --cost: what the mark costs, from the model worker's processor time for the same texts with and without it.
 """
 
 import argparse
@@ -16,12 +15,10 @@ import os
 import statistics
 import threading
 import time
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
 
-from common import family, print_header, print_row, resident_bytes
+from common import family, print_header, print_row
 from dgmark.watermark.key import WatermarkKey
 from service import in_threads, running
 
@@ -33,15 +30,12 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=128, help="of a text")
     parser.add_argument("--rounds", type=int, default=3, help="phases with, and phases without the mark")
     parser.add_argument("--subkeys", type=int, default=1, help="of the key")
-    parser.add_argument("--soak", type=float, help="in place of the table: work for so many seconds, with 8 clients")
     parser.add_argument("--cost", type=int, help="in place of the table: so many pairs with and without the mark")
     parser.add_argument("--together", type=int, default=1, help="with --cost: texts that are written at once")
     options = parser.parse_args()
     key = WatermarkKey.generate(code_length=0, subkeys=options.subkeys)
     with running(key, "--workers", "1", "--model", "storyteller") as (port, process):
-        if options.soak:
-            _soak(port, process, options.tokens, options.soak)
-        elif options.cost:
+        if options.cost:
             _cost(port, process, options.tokens, options.cost, options.together)
         else:
             _table(port, process, options.tokens, options.seconds, options.rounds)
@@ -117,50 +111,6 @@ def _ask(port: int, tokens: int, **more: object) -> http.client.HTTPResponse:
     body = json.dumps({"prompt": "Once upon a time", "max_tokens": tokens, "stream": True, **more})
     connection.request("POST", "/v1/generate", body, {"content-type": "application/json"})
     return connection.getresponse()
-
-
-def _soak(port: int, process: int, tokens: int, seconds: float) -> None:
-    """Have 8 clients come, read and leave, and print once a minute what became of their texts and the memory."""
-    outcomes: Counter[str] = Counter()
-    began = time.monotonic()
-    threads = [
-        threading.Thread(target=_visitor, args=(port, tokens, began + seconds, Random(n), outcomes)) for n in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    print_header(["seconds", "read whole", "left in the middle", "failed", "serving process, MB", "model worker, MB"])
-    for ends in (*range(60, int(seconds), 60), seconds):
-        time.sleep(max(0.0, began + ends - time.monotonic()))
-        done, left = outcomes["done"], outcomes["left"]
-        own, worker = (resident_bytes(one) >> 20 for one in (process, model_worker(process)))
-        print_row([f"{ends:g}", done, left, outcomes.total() - done - left, own, worker])
-    for thread in threads:
-        thread.join()
-    print(f"outcomes: {dict(outcomes)}")
-
-
-def _visitor(port: int, tokens: int, ends: float, chance: Random, outcomes: "Counter[str]") -> None:
-    """Ask for texts of all lengths, marked and not; leave half of them at some step, a few before the first."""
-    while time.monotonic() < ends:
-        size = chance.randint(tokens // 2, tokens)
-        leaves = chance.randint(0, size) if chance.random() < 0.5 else None
-        steps, last = 0, b""
-        try:
-            with _ask(port, size, watermark=chance.random() < 0.5) as answer:
-                if answer.status != 200:
-                    outcomes[f"status {answer.status}"] += 1
-                    time.sleep(1)
-                    continue
-                for line in answer:
-                    last = line if line.startswith(b"event: ") else last
-                    steps += line.startswith(b'data: {"step"')
-                    if leaves is not None and steps >= leaves:
-                        break
-        except OSError as error:
-            outcomes[type(error).__name__] += 1
-            continue
-        whole = last == b"event: done\n"
-        outcomes["done" if whole else "left" if leaves is not None and steps >= leaves else "ended early"] += 1
 
 
 def _cost(port: int, process: int, tokens: int, pairs: int, together: int) -> None:

@@ -9,6 +9,7 @@ groups.
 import argparse
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -214,14 +215,8 @@ def recovery_table(spec: WatermarkSpec, law: Law, held_out: Law) -> None:
 
 
 def _key(spec: WatermarkSpec, rotation: int, code: int, seed: int) -> WatermarkKey:
-    fields = {"table_size": spec.table_size, "tokenizer": spec.tokenizer}
-    changed = WatermarkSpec(
-        rotation=rotation,
-        code_length=code,
-        tokenizer_fingerprint=spec.tokenizer_fingerprint,
-        **fields,  # type: ignore[arg-type]
-    )
-    return WatermarkKey(changed, f"steal-{seed}", np.random.default_rng([8, seed]).bytes(SECRET_BYTES))
+    secret = np.random.default_rng([8, seed]).bytes(SECRET_BYTES)
+    return WatermarkKey(replace(spec, rotation=rotation, code_length=code), f"steal-{seed}", secret)
 
 
 def _recovery(

@@ -7,7 +7,7 @@ forges with the largest group; one who is told knows. The detector has its defau
 """
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import exp, factorial
 from pathlib import Path
@@ -47,8 +47,6 @@ def main() -> None:
     parser.add_argument("human", type=Path, help="JSON Lines of human text, for hosts and the law")
     parser.add_argument("table", choices=TABLES, nargs="*", help="only these tables")
     parser.add_argument("--match", type=float, action="append", help="only these match rates")
-    parser.add_argument("--responses", type=int, action="append", help="only these numbers of responses")
-    parser.add_argument("--subkeys", type=int, action="append", help="only these numbers of sub-keys")
     args = parser.parse_args()
     human = human_texts(args.human, load_tokenizer())
     law = law_of(human[1::2])
@@ -58,7 +56,7 @@ def main() -> None:
         sizes_table()
     for match in args.match or MATCH_RATES:
         if "theft" in tables:
-            theft_table(args.subkeys or SUBKEYS, args.responses or RESPONSES, law, law_of(human[::2]), hosts, match)
+            theft_table(law, law_of(human[::2]), hosts, match)
         if "outsider" in tables:
             outsider_table(law, match)
 
@@ -127,20 +125,18 @@ def loot_of(kind: str, key: WatermarkKey, ids: Int[np.ndarray, "texts length"], 
     return Loot(ids, thief.groups(), lambda other: thief.group_of(leanings([other], 8192)[0]), match)
 
 
-def theft_table(
-    subkeys: Sequence[int], responses: Sequence[int], law: Law, held_out: Law, hosts: list[Ids], match: float
-) -> None:
+def theft_table(law: Law, held_out: Law, hosts: list[Ids], match: float) -> None:
     """Print what thieves learn, forge and scrub, by the number of sub-keys and of responses."""
     print(
         f"SIMULATED, q = {match}, {LENGTH} tokens a response; {len(hosts)} human texts to forge on, as many to scrub\n"
     )
     print_header(["sub-keys", "responses", "clusters", "largest", "of one sub-key", "mass", *CELLS])
-    for number in subkeys:
+    for number in SUBKEYS:
         key = key_of(number)
         rng = np.random.default_rng([20, number])
-        ids, numbers = simulate_responses(key, law, max(responses), LENGTH, match, rng)
+        ids, numbers = simulate_responses(key, law, max(RESPONSES), LENGTH, match, rng)
         fresh, _ = simulate_responses(key, law, len(hosts), LENGTH, match, rng)
-        for count in responses:
+        for count in RESPONSES:
             for kind in ("none", "found") if number > 1 else ("none",):
                 loot = loot_of(kind, key, ids[:count], match)
                 cells = thief_cells(key, loot, numbers, fresh, law, held_out, hosts)

@@ -13,7 +13,7 @@ survives re-tokenization if the tokenizer reads it as the very ids that were wri
 import argparse
 import hashlib
 import json
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -34,6 +34,7 @@ from dgmark_lab.evaluate.diversity import distinct_ngrams, periodic, repeated_ng
 
 RATE = 1e-4
 FIRST = 32  # tokens: nearly every mark is detected in a whole text, so strength is compared on beginnings
+P_VALUES = ("by_ids", "by_first", "by_text")
 KEY_OPTIONS = {"code": "code_length", "modulus": "modulus", "rotation": "rotation"}
 HEAD = (
     "cell",
@@ -54,40 +55,8 @@ HEAD = (
 )
 
 
-@dataclass(frozen=True)
-class Judged:
-    """The texts of a cell; one entry for each prompt.
-
-    Attributes:
-        nats: -ln p under the judge, given the prompt, summed over a text's tokens.
-        tokens: tokens of each text, in the judge's tokenizer.
-        match: share of the ids that match; empty without a mark, like the p-values.
-        by_ids: p-values of the ids.
-        by_first: p-values of the first ids.
-        by_text: p-values of the texts alone.
-        survives: whether the text is read as its ids.
-        repeated: share of 4-grams that stood in the text before.
-        distinct: share of 2-grams that are distinct.
-        echoes: share of tokens that equal the one two before.
-        in_runs: share of tokens in runs of period 2.
-    """
-
-    nats: np.ndarray
-    tokens: np.ndarray
-    match: np.ndarray
-    by_ids: np.ndarray
-    by_first: np.ndarray
-    by_text: np.ndarray
-    survives: np.ndarray
-    repeated: np.ndarray
-    distinct: np.ndarray
-    echoes: np.ndarray
-    in_runs: np.ndarray
-
-    def of(self, chosen: list[int]) -> "Judged":
-        """Return the figures of some prompts."""
-        parts = (getattr(self, field.name) for field in fields(self))
-        return Judged(*(part[chosen] if len(part) else part for part in parts))
+# one entry for each prompt; what needs a mark is empty without one
+Judged = dict[str, np.ndarray]
 
 
 def main() -> None:
@@ -116,7 +85,12 @@ def main() -> None:
         for kind in ("", *dict.fromkeys(row["id"].split("-")[0] for row in requests)):
             chosen = [at for at, row in enumerate(requests) if row["id"].startswith(kind)]
             if not kind or len(chosen) > 1:
-                print_row([name, f"{len(chosen)} {kind}", *_figures(judged.of(chosen), first.of(chosen))])
+                print_row([name, f"{len(chosen)} {kind}", *_figures(_only(judged, chosen), _only(first, chosen))])
+
+
+def _only(judged: Judged, chosen: list[int]) -> Judged:
+    """The figures of some prompts."""
+    return {name: part[chosen] if len(part) else part for name, part in judged.items()}
 
 
 @cache
@@ -180,49 +154,48 @@ def _judged(rows: list[dict[str, Any]], options: dict[str, str], first: int, see
     own = [judge.tokenizer.decode(one) for one in ids] == texts  # the judge has the model's tokens
     nats = token_nats(judge, ids if own else texts, prompts if own else [row["prompt"] for row in rows])
     loops = [periodic(one, 2) for one in ids]
-    key, match, p_ids, p_first, p_text = _key(model, options, seed), *[np.empty(0)] * 4
+    judged: dict[str, Any] = {
+        "nats": [one.sum() for one in nats],
+        "tokens": [len(one) for one in nats],
+        "match": [],
+        **dict.fromkeys(P_VALUES, ()),
+        "survives": [model.tokenizer.encode(row["text"]) == row["token_ids"] for row in rows],
+        "repeated": [repeated_ngrams(one) for one in ids],
+        "distinct": [distinct_ngrams(one, 2) for one in ids],
+        "echoes": [one.echoes for one in loops],
+        "in_runs": [one.in_runs for one in loops],
+    }
+    key = _key(model, options, seed)
     if key is not None:
         exact = Detector(key, mode="intact", phase="start")
         by_ids = exact.detect_many(ids)
-        by_first, by_text = exact.detect_many([one[:FIRST] for one in ids]), Detector(key).detect_many(texts)
-        match = np.array([one.green_fraction for one in by_ids])
-        p_ids, p_first, p_text = (np.array([one.p_value for one in each]) for each in (by_ids, by_first, by_text))
-    return Judged(
-        nats=np.array([one.sum() for one in nats]),
-        tokens=np.array([len(one) for one in nats]),
-        match=match,
-        by_ids=p_ids,
-        by_first=p_first,
-        by_text=p_text,
-        survives=np.array([model.tokenizer.encode(row["text"]) == row["token_ids"] for row in rows]),
-        repeated=np.array([repeated_ngrams(one) for one in ids]),
-        distinct=np.array([distinct_ngrams(one, 2) for one in ids]),
-        echoes=np.array([one.echoes for one in loops]),
-        in_runs=np.array([one.in_runs for one in loops]),
-    )
+        judged["match"] = [one.green_fraction for one in by_ids]
+        scored = (by_ids, exact.detect_many([one[:FIRST] for one in ids]), Detector(key).detect_many(texts))
+        judged |= {name: [one.p_value for one in some] for name, some in zip(P_VALUES, scored, strict=True)}
+    return {name: np.array(part) for name, part in judged.items()}
 
 
 def _figures(judged: Judged, first: Judged) -> list[str]:
     bootstrap = Bootstrap()
-    perplexity = bootstrap.ratio(judged.nats, judged.tokens).map(np.exp)
+    perplexity = bootstrap.ratio(judged["nats"], judged["tokens"]).map(np.exp)
     ratio = bootstrap.interval(
         lambda drawn: np.exp(
-            judged.nats[drawn].sum(-1) / judged.tokens[drawn].sum(-1)
-            - first.nats[drawn].sum(-1) / first.tokens[drawn].sum(-1)
+            judged["nats"][drawn].sum(-1) / judged["tokens"][drawn].sum(-1)
+            - first["nats"][drawn].sum(-1) / first["tokens"][drawn].sum(-1)
         ),
-        len(judged.nats),
+        len(judged["nats"]),
     )
     return [
         _interval(perplexity),
         _interval(ratio),
-        f"{judged.match.mean():.3f}" if len(judged.match) else "",
-        *(f"{median(part):.0e}" if len(part) else "" for part in (judged.by_ids, judged.by_text)),
-        *(str((p <= RATE).sum()) if len(p) else "" for p in (judged.by_ids, judged.by_first, judged.by_text)),
-        str(judged.survives.sum()),
-        f"{judged.repeated.mean():.1%}",
-        f"{judged.distinct.mean():.3f}",
-        f"{judged.echoes.mean():.1%}",
-        f"{judged.in_runs.mean():.1%}",
+        f"{judged['match'].mean():.3f}" if len(judged["match"]) else "",
+        *(f"{median(judged[name]):.0e}" if len(judged[name]) else "" for name in ("by_ids", "by_text")),
+        *(str((judged[name] <= RATE).sum()) if len(judged[name]) else "" for name in P_VALUES),
+        str(judged["survives"].sum()),
+        f"{judged['repeated'].mean():.1%}",
+        f"{judged['distinct'].mean():.3f}",
+        f"{judged['echoes'].mean():.1%}",
+        f"{judged['in_runs'].mean():.1%}",
     ]
 
 
