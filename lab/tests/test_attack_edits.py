@@ -213,7 +213,6 @@ def test_every_attack_says_what_it_does_in_a_line() -> None:
         ("refill", {"holes": "round"}, "'random' or 'contiguous'"),
         ("refill", {"settings": {"steps": 3}}, "takes no steps"),
         ("dipper", {"lexical": 120}, "option lexical of attack dipper is 120"),
-        ("dipper", {"top_p": 0.0}, "option top_p of attack dipper is 0.0"),
         ("paraphrase", {"max_tokens": 0}, "must be positive"),
     ],
 )

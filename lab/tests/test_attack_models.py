@@ -13,7 +13,7 @@ from dgmark.models.toy import ToyDenoiser
 from dgmark_lab.attacks import attack
 from dgmark_lab.attacks import paraphrase as paraphrase_module
 from dgmark_lab.attacks.edits import edit_count
-from dgmark_lab.attacks.paraphrase import PROMPT, dipper_prompt, load_rewriter
+from dgmark_lab.attacks.paraphrase import PROMPT, load_rewriter
 from dgmark_lab.attacks.refill import masked_places, refill_ids
 from support.stub_endpoint import StubEndpoint, answer, stub_endpoint
 from support.tiny_language_models import WORDS, write_causal, write_t5
@@ -55,16 +55,9 @@ def test_refilling_sees_both_sides_and_draws_by_the_dice() -> None:
     assert one != other
 
 
-def test_refilling_takes_settings_of_the_decoder() -> None:
-    refill = attack(
-        "refill", model=TOY, budget=0.5, settings={"temperature": 0, "strategy": "entropy", "block_length": 8}
-    )
-    assert refill(TEXT, dice(1)) == refill(TEXT, dice(1))
+def test_what_cannot_be_refilled() -> None:
     with pytest.raises(SettingsError, match="no setting warmth"):
         attack("refill", model=TOY, settings={"warmth": 1})(TEXT, dice())
-
-
-def test_what_cannot_be_refilled() -> None:
     assert attack("refill", model=TOY)("", dice()) == ""
     assert attack("refill", model=TOY, budget=0)(TEXT, dice()) == TEXT
     with pytest.raises(InputError, match="nothing to go by"):
@@ -73,25 +66,12 @@ def test_what_cannot_be_refilled() -> None:
         attack("refill", model=TOY)("w1 " * 600, dice())
 
 
-@pytest.mark.slow
-def test_the_built_in_model_refills() -> None:
-    text = "Once upon a time there was an old king who lived in a castle by the sea, and he had three daughters."
-    made = attack("refill", budget=0.25, holes="contiguous")(text, dice())
-    assert made != text
-    assert made[:4] == text[:4] or made[-4:] == text[-4:]
-
-
 # --- DIPPER ---
 
 
 @pytest.fixture(scope="module")
 def t5(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(write_t5(tmp_path_factory.mktemp("t5")))
-
-
-def test_dipper_is_asked_in_its_own_format() -> None:
-    assert dipper_prompt("One. Two.", 40, 0) == "lexical = 60, order = 100 <sent> One. Two. </sent>"
-    assert dipper_prompt("One.", 20, 10, "Before.") == "lexical = 80, order = 90 Before. <sent> One. </sent>"
 
 
 def test_dipper_rewrites_a_few_sentences_at_a_time(t5: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,20 +92,20 @@ def test_dipper_rewrites_a_few_sentences_at_a_time(t5: str, monkeypatch: pytest.
         return network, Spy()
 
     monkeypatch.setattr(paraphrase_module, "load_rewriter", spy)
-    rewrite = attack("dipper", model=t5, lexical=60, order=10, interval=2, prefix="w9\n w9", max_length=12)
+    rewrite = attack("dipper", model=t5, lexical=60, order=10, interval=2)
     made = rewrite("w1 w2.  w3! w4\nw5? w6", dice())
-    assert asked[0] == "lexical = 40, order = 90 w9 w9 <sent> w1 w2. w3! </sent>"
+    assert asked[0] == "lexical = 40, order = 90 <sent> w1 w2. w3! </sent>"
     assert len(asked) == 2
     head, rest = asked[1].split(" <sent> ")
     assert rest == "w4 w5? w6 </sent>"
-    written = head.removeprefix("lexical = 40, order = 90 w9 w9").strip()
+    written = head.removeprefix("lexical = 40, order = 90").strip()
     assert written
     assert made.startswith(written)
     assert set(made.split()) <= set(WORDS)
 
 
 def test_dipper_draws_by_the_dice_and_leaves_torch_alone(t5: str) -> None:
-    rewrite = attack("dipper", model=t5, max_length=16)
+    rewrite = attack("dipper", model=t5)
     torch.manual_seed(5)
     before = torch.get_rng_state()
     made = rewrite("w1 w2 w3.", dice(1))
@@ -167,7 +147,8 @@ def test_a_causal_model_paraphrases(chat: bool, tmp_path: Path, monkeypatch: pyt
         monkeypatch.setattr(network, "generate", generate)
         return network, tokenizer
 
-    rewrite = attack("paraphrase", model=folder, prompt="w1 w2", max_tokens=9, temperature=1.0)
+    monkeypatch.setattr(paraphrase_module, "PROMPT", "w1 w2")
+    rewrite = attack("paraphrase", model=folder, max_tokens=9, temperature=1.0)
     monkeypatch.setattr(paraphrase_module, "load_rewriter", spy)
     made = rewrite("w3 w4", dice(1))
     assert seen[0].split() == ["w1", "w2", "w3", "w4", *(["w39"] if chat else [])]
@@ -175,7 +156,7 @@ def test_a_causal_model_paraphrases(chat: bool, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(paraphrase_module, "load_rewriter", real)
     assert rewrite("w3 w4", dice(1)) == made
     assert rewrite("", dice()) == ""
-    greedy = attack("paraphrase", model=folder, prompt="w1 w2", max_tokens=9, temperature=0)
+    greedy = attack("paraphrase", model=folder, max_tokens=9, temperature=0)
     assert greedy("w3 w4", dice(1)) == greedy("w3 w4", dice(2))
 
 
@@ -189,7 +170,7 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[StubEndpoint]:
 
 
 def ask(stub: StubEndpoint, text: str = "The text.", **options: Any) -> str:
-    return attack("paraphrase", model="some-model", endpoint=stub.url, retries=2, timeout=5.0, **options)(text, dice())
+    return attack("paraphrase", model="some-model", endpoint=stub.url, **options)(text, dice())
 
 
 def test_an_endpoint_is_asked_in_the_papers_words(stub: StubEndpoint) -> None:
@@ -205,7 +186,7 @@ def test_an_endpoint_is_asked_in_the_papers_words(stub: StubEndpoint) -> None:
 
 @pytest.mark.parametrize(
     ("status", "kind", "requests"),
-    [(400, InputError, 1), (413, InputError, 1), (422, InputError, 1), (404, ModelError, 1), (500, ModelError, 3)],
+    [(400, InputError, 1), (413, InputError, 1), (422, InputError, 1), (404, ModelError, 1), (500, ModelError, 5)],
 )
 def test_a_refused_text_is_that_texts_fault(
     stub: StubEndpoint, status: int, kind: type[Exception], requests: int

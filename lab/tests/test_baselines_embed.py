@@ -225,20 +225,15 @@ def test_greedy_kgw_is_what_a_plain_loop_makes() -> None:
 def test_rows_are_the_same_alone_and_together_and_streamed(name: str) -> None:
     prompts = ["w1 w2", "w3 w4", "w5 w6"]
     settings: dict[str, Any] = {"length": 12, "block_length": 6, "temperature": 0.8}
-    together = generate(TOY, prompts, key=KEY, scheme=baseline(name), seed=3, **settings)
+    model = replace(TOY, forbidden_bias=9.0)
+    together = generate(model, prompts, key=KEY, scheme=baseline(name), seed=3, **settings)
+    assert not {i for made in together for i in made.token_ids} & set(FORBIDDEN.tolist())
     for index, prompt in enumerate(prompts):
-        assert generate(TOY, prompt, key=KEY, scheme=baseline(name), seed=3 + index, **settings) == [together[index]]
-    events = stream_generate(TOY, prompts, key=KEY, scheme=baseline(name), seed=3, **settings)
+        assert generate(model, prompt, key=KEY, scheme=baseline(name), seed=3 + index, **settings) == [together[index]]
+    events = stream_generate(model, prompts, key=KEY, scheme=baseline(name), seed=3, **settings)
     assert [event.generation for event in events if isinstance(event, RowFinished)] == together
     assert together[0].to_row("x")["scheme"] == baseline(name).to_dict()
     json.dumps(together[0].to_row("x"))
-
-
-@pytest.mark.parametrize("name", BASELINES)
-def test_no_scheme_commits_what_is_forbidden(name: str) -> None:
-    model = replace(TOY, forbidden_bias=9.0)
-    for made in generate(model, ["w1", "w2"], key=KEY, scheme=baseline(name), length=24, block_length=6):
-        assert not set(made.token_ids) & set(FORBIDDEN.tolist())
 
 
 @pytest.mark.parametrize("name", BASELINES)
@@ -286,16 +281,14 @@ def test_gumbel_noise_keeps_the_law_of_the_draw() -> None:
 
 # ends no response, and writes no end token either, behind which ids are not scored
 LARGE = ToyDenoiser(words=300, padding=0, spread=6.0, end_bias=-60.0, end_ids=())
-LARGE_KEY = WatermarkKey(
-    spec=WatermarkSpec(
-        table_size=LARGE.vocab_size,
-        tokenizer=LARGE.tokenizer.name,
-        tokenizer_fingerprint=LARGE.tokenizer.fingerprint,
-    ),
-    key_id="large",
-    secret=bytes(range(1, 33)),
+LARGE_KEY, OTHER_KEY = (
+    WatermarkKey(
+        replace(KEY.spec, table_size=LARGE.vocab_size, tokenizer_fingerprint=LARGE.tokenizer.fingerprint),
+        "large",
+        bytes(range(first, first + 32)),
+    )
+    for first in (1, 2)
 )
-OTHER_KEY = WatermarkKey(spec=LARGE_KEY.spec, key_id="other", secret=bytes(range(2, 34)))
 MARKS: list[tuple[str, dict[str, Any]]] = [
     ("kgw", {"delta": 4.0}),
     ("unigram", {"delta": 4.0}),
@@ -349,26 +342,23 @@ def test_the_command_marks_and_detects_by_a_scheme(folder: Path) -> None:
     given = ("--key", folder / "key.json", "--baseline", "pattern-mark", "--baseline-option")
     made = run("generate", *given, "delta=9", *GENERATE, "--out", folder / "out.jsonl")
     assert made.exit_code == 0, made.stderr
-    (row,) = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
-    assert row["scheme"] == {"name": "pattern-mark", "delta": 9.0, "pattern_length": 2}
+    written = json.loads((folder / "out.jsonl").read_text())
+    assert written["scheme"] == {"name": "pattern-mark", "delta": 9.0, "pattern_length": 2}
     again = run("generate", *given, "delta=8", *GENERATE, "--out", folder / "out.jsonl")
     assert again.exit_code == 4
     assert "differs in scheme" in again.stderr
     found = run("detect", *given, "delta=9", "--ids", folder / "out.jsonl", "--format", "jsonl")
-    (row,) = [json.loads(line) for line in found.stdout.splitlines()]
-    assert (row["scheme"], row["num_tokens_scored"], row["schema"]) == ("pattern-mark", len(load_ids(folder)) - 1, 1)
+    row = json.loads(found.stdout)
+    scored = [i for i in written["token_ids"] if i not in load_tokenizer().special_ids]
+    assert (row["scheme"], row["num_tokens_scored"], row["schema"]) == ("pattern-mark", len(scored) - 1, 1)
     assert row["green_fraction"] > 0.7
-
-
-def load_ids(folder: Path) -> list[int]:
-    ids: list[int] = json.loads((folder / "out.jsonl").read_text())["token_ids"]
-    special = load_tokenizer().special_ids
-    return [i for i in ids if i not in special]
 
 
 def test_a_file_of_detections_belongs_to_one_scheme_and_its_options(folder: Path) -> None:
     text = folder / "text.txt"
     text.write_text("The cat sat on the mat and looked at the moon, which was round. " * 3)
+    card = run("detect", "--key", folder / "key.json", "--baseline", "unigram", "--verbose", text)
+    assert "unigram; the p-value of its publication is" in " ".join(card.stdout.split())
     for scheme_name, option, code in (("kgw", "gamma=.5", 0), ("kgw", "gamma=.25", 4), ("unigram", "gamma=.5", 4)):
         made = run(
             "detect", "--key", folder / "key.json", "--baseline", scheme_name, "--baseline-option", option,
@@ -392,12 +382,6 @@ def test_what_the_command_cannot_do_is_refused(folder: Path, options: tuple[str,
     made = run("detect", "--key", folder / "key.json", *options, folder / "key.json")
     assert made.exit_code == 2
     assert message in made.stderr
-
-
-def test_a_card_tells_the_scheme(folder: Path) -> None:
-    (folder / "short.txt").write_text("The cat sat on the mat.")
-    made = run("detect", "--key", folder / "key.json", "--baseline", "unigram", "--verbose", folder / "short.txt")
-    assert "unigram; the p-value of its publication is" in " ".join(made.stdout.split())
 
 
 def test_baselines_are_listed_with_their_options() -> None:

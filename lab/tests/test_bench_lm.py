@@ -242,7 +242,7 @@ def test_tasks_that_cannot_be_had(local_tasks: Path, monkeypatch: pytest.MonkeyP
         run_tasks(toy(), TaskSettings(("local_code",), (local_tasks,)))
 
 
-@pytest.mark.parametrize("arguments", [[], ["--tasks", "x", "--preset", "mmlu"], ["--preset", "arc"]])
+@pytest.mark.parametrize("arguments", [[], ["--tasks", "x", "--preset", "mmlu"], ["--preset", "arc"]], ids=str)
 def test_invalid_commands_are_refused(arguments: list[str]) -> None:
     done = CliRunner().invoke(app, ["bench-lm", "--no-watermark", *arguments])
     assert done.exit_code == 2

@@ -123,6 +123,8 @@ def test_forged_text_passes_and_scrubbed_text_does_not() -> None:
     forged = forge(human, estimate, 0.3, LAW, dice())
     assert (forged != human).sum() == edit_count(256, 0.3)
     assert detector.detect(human).verdict == "not_detected"
+    blank = Estimate(np.full((1, SIZE, 2), 0.5), np.arange(2))
+    assert detector.detect(forge(human, blank, 0.5, LAW, dice())).verdict == "not_detected"
     assert detector.detect(forged).verdict == "watermarked"
     (real,) = simulate_texts(key, LAW, 1, 256, 0.94, dice(8))
     scrubbed = scrub(real, estimate, 0.5, LAW, dice())
@@ -150,13 +152,6 @@ def test_only_editable_places_are_edited() -> None:
         edited = edit(human, estimate, 0.5, LAW, dice(), editable)
         assert (edited == human)[100:].all()
     assert (forge(human, estimate, 0.1, LAW, dice()) == forge(human, estimate, 0.1, LAW, dice())).all()
-
-
-def test_an_estimate_without_knowledge_forges_nothing() -> None:
-    key = known_key("stolen")
-    blank = Estimate(np.full((1, SIZE, 2), 0.5), np.arange(2))
-    human = dice(7).choice(SIZE, 256, p=LAW)
-    assert Detector(key).detect(forge(human, blank, 0.5, LAW, dice())).verdict == "not_detected"
 
 
 # --- sub-keys: texts of one sub-key are found to be so, and texts that share none are not ---
@@ -219,11 +214,12 @@ def test_the_score_of_a_pair_is_its_likelihood_ratio(monkeypatch: pytest.MonkeyP
     assert scores[exact < -2].max() < -1
 
 
-def test_texts_are_grouped_by_sub_key_and_their_groups_are_learnt() -> None:
-    ids, numbers = responses(80)
-    thief = Thief(leanings(list(ids), SIZE), 8)
+@pytest.mark.parametrize(("texts", "seeds"), [(80, 10_000), (120, 60)], ids=["all pairs", "beyond the seeds"])
+def test_texts_are_grouped_by_sub_key_and_their_groups_are_learnt(texts: int, seeds: int) -> None:
+    ids, numbers = responses(texts)
+    thief = Thief(leanings(list(ids), SIZE), 8, seeds=seeds)
     same, found = numbers[:, None] == numbers, thief.labels[:, None] == thief.labels
-    apart = ~np.eye(80, dtype=bool)
+    apart = ~np.eye(texts, dtype=bool)
     assert found[same & apart].mean() > 0.95
     assert found[~same].mean() < 0.01
     group = thief.groups()[0]
@@ -232,13 +228,6 @@ def test_texts_are_grouped_by_sub_key_and_their_groups_are_learnt() -> None:
     table = KEY.subkey(int(number)).tables.table()[None]
     assert recovered_mass(steal(list(ids[group]), SIZE), table, LAW) > 0.8
     assert recovered_mass(steal(list(ids), SIZE), table, LAW) < 0.75
-
-
-def test_texts_beyond_the_seeds_join_the_groups_found_among_these() -> None:
-    ids, numbers = responses(120)
-    thief = Thief(leanings(list(ids), SIZE), 8, seeds=60)
-    same = (numbers[:, None] == numbers) & ~np.eye(120, dtype=bool)
-    assert (thief.labels[:, None] == thief.labels)[same].mean() > 0.95
 
 
 def test_texts_without_a_mark_form_no_groups() -> None:

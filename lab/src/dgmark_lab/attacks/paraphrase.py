@@ -34,7 +34,6 @@ DIPPER_TOKENIZER = "google/t5-v1_1-xxl"
 _SENTENCE = re.compile(r"(?<=[.!?])[\"'”’)\]]*\s+")
 
 Percent = Annotated[int, Field(ge=0, le=100)]
-Count = Annotated[int, Field(ge=1)]
 
 
 @dataclass(frozen=True)
@@ -45,23 +44,15 @@ class Dipper:
         lexical: lexical diversity, 0..100; the model was trained on 0, 20, ..., 100.
         order: order diversity, 0..100: 0 is the paper's DIPPER-1, 10 its DIPPER-2.
         interval: sentences that are rewritten together.
-        prefix: context before the first sentences, for example the prompt.
-        top_p: sampling keeps the likeliest tokens up to this probability.
-        max_length: most tokens of one call's output.
         model: folder or hub id of a T5 in DIPPER's layout.
-        tokenizer: folder or hub id; None for DIPPER's own.
         device: a torch device, or "auto" for all available ones.
         dtype: name of a torch dtype; None for the checkpoint's.
     """
 
     lexical: Percent = 40
     order: Percent = 0
-    interval: Count = 3
-    prefix: str = ""
-    top_p: Annotated[float, Field(gt=0, le=1)] = 0.75
-    max_length: Count = 512
+    interval: Annotated[int, Field(ge=1)] = 3
     model: str = DIPPER
-    tokenizer: str | None = None
     device: str | None = None
     dtype: str | None = None
 
@@ -70,16 +61,15 @@ class Dipper:
         sentences = [sentence for sentence in _SENTENCE.split(" ".join(text.split())) if sentence]
         if not sentences:
             return text
-        name = self.tokenizer or (DIPPER_TOKENIZER if self.model == DIPPER else self.model)
+        name = DIPPER_TOKENIZER if self.model == DIPPER else self.model
         network, tokenizer = load_rewriter("T5ForConditionalGeneration", self.model, name, self.device, self.dtype)
-        context = " ".join(self.prefix.split())
-        written: list[str] = []
+        context, written = "", list[str]()
         for start in range(0, len(sentences), self.interval):
             together = " ".join(sentences[start : start + self.interval])
             inputs = tokenizer([dipper_prompt(together, self.lexical, self.order, context)], return_tensors="pt")
             inputs = inputs.to(network.device)
             with _torch_seed(rng):
-                made = network.generate(**inputs, do_sample=True, top_p=self.top_p, top_k=0, max_length=self.max_length)
+                made = network.generate(**inputs, do_sample=True, top_p=0.75, top_k=0, max_length=512)
             (piece,) = tokenizer.batch_decode(made, skip_special_tokens=True)
             written.append(piece.strip())
             context = f"{context} {piece}".strip()
@@ -102,9 +92,6 @@ class Paraphrase:
             Its API key is read from OPENAI_API_KEY only.
         temperature: sampling temperature; 0 is greedy.
         max_tokens: most tokens of the answer.
-        prompt: the instruction; the text follows after an empty line.
-        retries: how often a failed request to an endpoint is repeated (with growing pauses).
-        timeout: how many seconds an endpoint may take for one answer.
         device: a torch device, or "auto" for all available ones.
         dtype: name of a torch dtype; None for the checkpoint's.
     """
@@ -113,9 +100,6 @@ class Paraphrase:
     endpoint: str | None = None
     temperature: float = 0.2
     max_tokens: int = 256
-    prompt: str = PROMPT
-    retries: int = 5
-    timeout: float = 120.0
     device: str | None = None
     dtype: str | None = None
 
@@ -126,7 +110,7 @@ class Paraphrase:
         """Return the paraphrase."""
         if not text.strip():
             return text
-        content = f"{self.prompt}\n\n{text}"
+        content = f"{PROMPT}\n\n{text}"
         answer = self._generate(content, rng) if self.endpoint is None else self._ask(content, rng)
         if not answer.strip():
             raise InputError(f"{self.model} answered with an empty text")
@@ -166,8 +150,7 @@ class Paraphrase:
             temperature=self.temperature,
             max_tokens=self.max_tokens,
             json_mode=False,
-            attempts=self.retries + 1,
-            timeout=self.timeout,
+            timeout=120.0,
         )
 
 

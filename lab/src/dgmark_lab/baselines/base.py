@@ -88,12 +88,7 @@ class Baseline(ABC):
     def detector(
         self, key: WatermarkKey, *, fpr: float = DEFAULT_FPR, tokenizer: Tokenizer | str | None = None
     ) -> "BaselineDetector":
-        """Return a detector of this baseline with these options under `key`.
-
-        Raises:
-            SettingsError: `key` is not a key or has no secret, or `fpr` is not a valid rate.
-            TokenizerMismatch: the tokenizer is not the key's.
-        """
+        """Return a detector of this baseline with these options under `key`; see `BaselineDetector`."""
         return BaselineDetector(self, key, fpr=fpr, tokenizer=tokenizer)
 
 
