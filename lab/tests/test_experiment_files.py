@@ -44,17 +44,6 @@ def test_every_marked_cell_has_an_unmarked_one_with_the_same_prompts(name: str) 
                 assert null.decoding.get(shared) == one.decoding.get(shared)
 
 
-def test_the_committed_comparison_has_the_cells_that_were_asked_for() -> None:
-    experiment = load_experiment("detectability")
-    assert experiment.builtin.texts == 200
-    assert experiment.builtin.decoding == {"cache": "dual", "temperature": 1.0}
-    schemes = [(one.scheme, one.options.get("delta", one.decoding.get("lookahead", 1))) for one in experiment.cells]
-    assert schemes == [
-        (None, 1), (None, 1), ("dgmark", 1), ("dgmark", 3), ("dgmark", 1), ("dgmark", 1),
-        *((name, delta) for name in ("kgw", "pattern-mark", "gloaguen") for delta in (1, 2)),
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("change", "problem"),
     [

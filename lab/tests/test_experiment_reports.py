@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dgmark.errors import KeyFileError
 from dgmark.rows.row_file import RowFile
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.experiments.cells import StoredRun
@@ -131,18 +130,6 @@ def test_the_report_of_a_small_store_is_as_it_was(tmp_path: Path) -> None:
         assert [float(one or "nan") for one in row[2:]] == pytest.approx(
             [float(one or "nan") for one in expected[2:]], rel=1e-9, nan_ok=True
         ), row[:2]
-
-
-def test_texts_of_another_position_code_than_the_cells_are_not_scored(tmp_path: Path) -> None:
-    store, _ = golden_store(tmp_path / "runs")
-    coded = replace(known_key("report"), spec=replace(known_key("report").spec, code_length=16))
-    plan = store.read_plan("golden")
-    for cell in plan["cells"].values():
-        cell |= {"run_key": coded.fingerprint, "key_fingerprint": coded.fingerprint}
-    store.write_plan("golden", plan)
-    experiment = parse_toml(EXPERIMENT, Experiment, "golden.toml")
-    with pytest.raises(KeyFileError, match=f"were made under key {coded.fingerprint}.*run the cell again"):
-        make_report(experiment, store, "builtin", {coded.fingerprint: coded})
 
 
 def test_the_numbers_of_the_small_store_follow_from_its_texts(tmp_path: Path) -> None:

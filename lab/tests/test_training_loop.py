@@ -14,8 +14,7 @@ from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.errors import ResumeMismatch, SettingsError
 from dgmark_lab.training.config import Schedule
 from dgmark_lab.training.corpus import Corpus, prepare_corpus, read_documents
-from dgmark_lab.training.layout import llada_state
-from dgmark_lab.training.networks import Network, load_network
+from dgmark_lab.training.networks import Network, llada_state, load_network
 from dgmark_lab.training.objective import held_out_rows, nelbo
 from dgmark_lab.training.run import load_state, read_log, trapezoid
 from dgmark_lab.training.trainer import Trainer, averaged, split_parameters

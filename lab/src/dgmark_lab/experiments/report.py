@@ -1,6 +1,6 @@
 """The report of a run, as a folder: report.md, numbers.csv and figures."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -9,10 +9,28 @@ from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.rows.outputs import atomic_write
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.experiments.cells import StoredRun
-from dgmark_lab.experiments.spec import Experiment, SetupName
+from dgmark_lab.experiments.spec import Experiment, SetupName, View
 from dgmark_lab.experiments.store import Store
 from dgmark_lab.experiments.tables import Section, Table, to_csv, to_markdown
-from dgmark_lab.experiments.views import VIEWS
+from dgmark_lab.experiments.views.costs import benchmark, ratings, timing
+from dgmark_lab.experiments.views.curves import area_under_curve, length_curve
+from dgmark_lab.experiments.views.detection import detection
+from dgmark_lab.experiments.views.frontier import frontier
+from dgmark_lab.experiments.views.texts import lengths, perplexities, ratios, samples
+
+VIEWS: dict[View, Callable[[StoredRun], Section]] = {
+    "detection": detection,
+    "auc": area_under_curve,
+    "length-curve": length_curve,
+    "ratios": ratios,
+    "lengths": lengths,
+    "perplexity": perplexities,
+    "timing": timing,
+    "benchmark": benchmark,
+    "judge": ratings,
+    "samples": samples,
+    "frontier": frontier,
+}
 
 
 @dataclass(frozen=True)

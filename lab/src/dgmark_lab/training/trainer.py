@@ -25,8 +25,7 @@ from dgmark_lab.training.corpus import (
     special_ids,
     training_tokenizer,
 )
-from dgmark_lab.training.layout import save_model
-from dgmark_lab.training.networks import Network, new_network
+from dgmark_lab.training.networks import Network, new_network, save_model
 from dgmark_lab.training.objective import (
     Batch,
     HeldOut,

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from dgmark.checkpoint.tokenizer import Tokenizer, read_tokenizer
-from dgmark.errors import CheckpointFormat, InputError
+from dgmark.errors import CheckpointFormat
 from dgmark.rows.jsonl import Row, read_good_rows
 from dgmark_lab.training.corpus import file_hash, read_documents
 from dgmark_lab.training.narrator.base import END
@@ -66,16 +66,8 @@ def read_data(config: NarratorConfig, base: Path, own: Path, documents: Path, he
 
 
 def read_own_texts(path: Path, end_ids: tuple[int, ...]) -> list[Passage]:
-    """Read the texts that the base wrote, each after its request; a complete text ends with an end token.
-
-    Raises:
-        NoTexts: the file does not exist.
-        InputError: a row is not of such texts.
-    """
-    try:
-        return [_own_text(text, end_ids) for row in read_good_rows(str(path)) for text in row["texts"]]
-    except (KeyError, TypeError, IndexError) as error:
-        raise InputError(f"{path} holds a row that is not of texts of the base: {error!r}; delete it") from error
+    """Read the texts that the base wrote, each after its request; a complete text ends with an end token."""
+    return [_own_text(text, end_ids) for row in read_good_rows(str(path)) for text in row["texts"]]
 
 
 def _own_text(text: Row, end_ids: tuple[int, ...]) -> Passage:
