@@ -80,7 +80,6 @@ def test_one_text_comes_out_as_text() -> None:
     [
         (["no-such", "-"], "there is no attack 'no-such'"),
         (["deletion", "-", "--option", "colour=red"], "deletion has no option colour"),
-        (["deletion", "-", "--option", "colour"], "not NAME=VALUE"),
         (["crop", "-", "--budget", "0.1"], "crop has no option budget"),
         (["deletion", "-", "--option", "budget=much"], "option budget of attack deletion is 'much'"),
         (["deletion", "-", "--seed", "-1"], "--seed"),

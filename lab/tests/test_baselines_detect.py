@@ -19,7 +19,7 @@ from dgmark.detection.importance_sampling import DeterministicDraws
 from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
 from dgmark_lab.baselines import BASELINES, Baseline, PatternMark, baseline, parse_baseline
-from dgmark_lab.baselines.green_lists import green_null, is_green
+from dgmark_lab.baselines.green_lists import green_null
 from dgmark_lab.baselines.pattern_mark import ENOUGH, _standard_score, count_alternating, published_tail, redrawn_p
 from support.known_keys import builtin_tokenizer, known_key
 from support.unchecked import unchecked
@@ -178,14 +178,6 @@ def test_a_pair_across_a_special_token_is_no_pair() -> None:
     assert detect("gloaguen, two left", ids).num_tokens_scored == 1
 
 
-def test_gloaguens_contexts_are_what_the_offsets_say() -> None:
-    ids = np.array([10, 11, 12, 13, 14])
-    made = of_form("gloaguen, both sides")
-    green = is_green(made.hash_key(KEY), np.array([22, 24, 26]), ids[1:4], 0.5)
-    found = made.score(KEY, ids, np.arange(5), 0.01)
-    assert (found.scored, found.matched) == (3, int(green.sum()))
-
-
 # ---- levels: what has no mark is called marked no more often than stated ----
 
 PAIRS = 250
@@ -277,6 +269,8 @@ def test_a_keyless_key_is_refused(name: str) -> None:
         ("kgw", {"delta": -1}, "option delta of baseline kgw is -1: .*greater than or equal to 0"),
         ("kgw", {"delta": float("nan")}, "finite number"),
         ("pattern-mark", {"pattern_length": 1}, "option pattern_length of baseline pattern-mark is 1"),
+        ("gloaguen", {"delta": "two"}, "option delta of baseline gloaguen is 'two': .*a valid number"),
+        ("gloaguen", {"offsets": "-1;1"}, "option offsets of baseline gloaguen is '-1;1': .*a valid integer"),
         ("gloaguen", {"offsets": ()}, "not distinct neighbours"),
         ("gloaguen", {"offsets": (-1, -1)}, "not distinct neighbours"),
         ("gloaguen", {"offsets": (0,)}, "and not 0"),
@@ -286,28 +280,17 @@ def test_a_keyless_key_is_refused(name: str) -> None:
     ],
 )
 def test_invalid_options_are_refused(name: str, options: dict[str, object], message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
+    with unchecked(), pytest.raises(SettingsError, match=message):
         baseline(name, **options)
 
 
 def test_options_are_read_from_text() -> None:
     read = parse_baseline("gloaguen", ["offsets=-1,1", "delta=1.5", "top-k=9"])
     assert read == baseline("gloaguen", offsets=(-1, 1), delta=1.5, top_k=9)
-
-
-@pytest.mark.parametrize(
-    ("texts", "message"),
-    [
-        (["delta"], "is not NAME=VALUE"),
-        (["delta=two"], "option delta of baseline gloaguen is 'two': .*a valid number"),
-        (["offsets=-1;1"], "option offsets of baseline gloaguen is '-1;1': .*a valid integer"),
-        (["shape=1"], "has no option shape"),
-        (["delta=1", "delta=2"], "given twice"),
-    ],
-)
-def test_an_option_that_cannot_be_read_is_refused(texts: list[str], message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        parse_baseline("gloaguen", texts)
+    with pytest.raises(SettingsError, match="is not NAME=VALUE"):
+        parse_baseline("gloaguen", ["delta"])
+    with pytest.raises(SettingsError, match="given twice"):
+        parse_baseline("gloaguen", ["delta=1", "delta=2"])
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -119,11 +119,10 @@ def test_rows_that_cannot_be_evaluated(tmp_path: Path, rows: list[dict[str, Any]
     assert message in done.stderr
 
 
-def test_sets_that_are_no_pairs(source: Path, tmp_path: Path) -> None:
-    other = write(tmp_path / "other.jsonl", [{**ROWS[0], "prompt": "Another prompt"}])
-    assert "different prompts" in run("evaluate", source, "--against", other, "--judge", "none").stderr
-    other = write(tmp_path / "other.jsonl", [{**ROWS[0], "id": "z"}])
-    assert "share no id" in run("evaluate", source, "--against", other, "--judge", "none").stderr
+@pytest.mark.parametrize(("change", "message"), [({"prompt": "x"}, "different prompts"), ({"id": "z"}, "share no id")])
+def test_sets_that_are_no_pairs(source: Path, tmp_path: Path, change: dict[str, str], message: str) -> None:
+    other = write(tmp_path / "other.jsonl", [{**ROWS[0], **change}])
+    assert message in run("evaluate", source, "--against", other, "--judge", "none").stderr
 
 
 def test_documents_and_folders_are_texts_without_a_prompt(tmp_path: Path) -> None:
@@ -146,35 +145,25 @@ def test_documents_and_folders_are_texts_without_a_prompt(tmp_path: Path) -> Non
     assert "c.pdf" in refused.stderr
 
 
-def test_texts_are_rated_over_an_endpoint(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-a-test")
-    out = tmp_path / "ratings.jsonl"
-    with stub_endpoint() as stub:
-        command = ["rate", source, "--model", "stub", "--base-url", stub.url, "--out", out]
-        done = run(*command, "--json")
-        assert done.exit_code == 0, done.stderr
-        again = run(*command)
-    assert json.loads(done.stdout)["means"]["overall"]["value"] == pytest.approx(GOOD["overall"])
-    assert [json.loads(line)["clarity"] for line in out.read_text().splitlines()] == [5.0] * 3
-    assert len(stub.requests) == 3  # the second run asked nothing
-    assert "coherence" in again.stdout
-    assert "sk-secret" not in out.read_text() + done.stdout + done.stderr
-
-
 def test_ratings_resume_and_a_changed_text_is_refused(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-a-test")
     out = tmp_path / "ratings.jsonl"
     with stub_endpoint() as stub:
-        command = ["rate", source, "--model", "stub", "--base-url", stub.url, "--out", out, "--json"]
-        first = run(*command)
+        command = ["rate", source, "--model", "stub", "--base-url", stub.url, "--out", out]
+        first = run(*command, "--json")
+        assert first.exit_code == 0, first.stderr
         whole = out.read_bytes()
         out.write_bytes(whole[: whole.index(b"\n") + 30])
-        again = run(*command)
+        again = run(*command, "--json")
         assert (len(stub.requests), out.read_bytes()) == (5, whole)
         assert again.stdout == first.stdout
+        assert "coherence" in run(*command).stdout
         source.write_text(source.read_text().replace(ROWS[0]["text"], "Another text."))
         refused = run(*command)
         assert (refused.exit_code, len(stub.requests), out.read_bytes()) == (4, 5, whole)
     assert "made from a different text" in refused.stderr
+    assert json.loads(first.stdout)["means"]["overall"]["value"] == pytest.approx(GOOD["overall"])
+    assert [json.loads(line)["clarity"] for line in whole.splitlines()] == [5.0] * 3
+    assert b"sk-secret" not in whole + (first.stdout + first.stderr).encode()

@@ -63,23 +63,19 @@ class Dipper:
             return text
         name = DIPPER_TOKENIZER if self.model == DIPPER else self.model
         network, tokenizer = load_rewriter("T5ForConditionalGeneration", self.model, name, self.device, self.dtype)
+        # DIPPER's input states each diversity as 100 minus its value
+        head = f"lexical = {100 - self.lexical}, order = {100 - self.order}"
         context, written = "", list[str]()
         for start in range(0, len(sentences), self.interval):
             together = " ".join(sentences[start : start + self.interval])
-            inputs = tokenizer([dipper_prompt(together, self.lexical, self.order, context)], return_tensors="pt")
-            inputs = inputs.to(network.device)
+            question = " ".join([head, *([context] if context else []), f"<sent> {together} </sent>"])
+            inputs = tokenizer([question], return_tensors="pt").to(network.device)
             with _torch_seed(rng):
                 made = network.generate(**inputs, do_sample=True, top_p=0.75, top_k=0, max_length=512)
             (piece,) = tokenizer.batch_decode(made, skip_special_tokens=True)
             written.append(piece.strip())
             context = f"{context} {piece}".strip()
         return " ".join(written)
-
-
-def dipper_prompt(sentences: str, lexical: int, order: int, context: str = "") -> str:
-    """Return DIPPER's input; it states each diversity as 100 minus its value."""
-    head = f"lexical = {100 - lexical}, order = {100 - order}"
-    return f"{head} {context} <sent> {sentences} </sent>" if context else f"{head} <sent> {sentences} </sent>"
 
 
 @dataclass(frozen=True)

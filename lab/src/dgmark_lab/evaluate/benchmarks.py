@@ -324,10 +324,9 @@ def _load(settings: TaskSettings) -> Any:
     folders = [str(folder) for folder in settings.include]
     # listing the harness's thousands of tasks takes long: only if one of them is needed
     manager = TaskManager(include_path=folders, include_defaults=False) if folders else TaskManager()
-    unknown = _unknown(manager, settings)
-    if unknown and folders:
+    if folders and not set(settings.tasks) <= manager.task_index.keys():
         manager = TaskManager(include_path=folders)
-        unknown = _unknown(manager, settings)
+    unknown = sorted(set(settings.tasks) - manager.task_index.keys())
     if unknown or not settings.tasks:
         raise SettingsError(
             f"the harness has no task {', '.join(unknown) or '(none given)'}; `lm-eval ls tasks` lists its tasks, and "
@@ -341,10 +340,6 @@ def _load(settings: TaskSettings) -> Any:
             f"the tasks {', '.join(settings.tasks)} cannot be set up: {reason}; if their data is missing here, run "
             "them once on a machine with network access, and copy its Hugging Face cache (HF_HOME)"
         ) from error
-
-
-def _unknown(manager: TaskManager, settings: TaskSettings) -> list[str]:
-    return [name for name in settings.tasks if name not in manager.task_index]
 
 
 def _conditions(model: DiffusionLM, settings: TaskSettings) -> dict[str, Any]:
