@@ -15,7 +15,8 @@ from dgmark_lab.training.narrator.own_texts import odds, requests, sample
 from dgmark_lab.training.narrator.rows import Passage, PassageRows, mask_rows, target_positions
 from dgmark_lab.training.narrator.trainer import STAGES
 from support import tiny_gguf
-from support.narrator_setup import SETTINGS, settings
+from support.training_setup import NARRATOR_SETTINGS as SETTINGS
+from support.training_setup import narrator_settings as settings
 
 # ---- what is seen ----
 

@@ -23,7 +23,8 @@ from dgmark_lab.training.narrator.own_texts import odds, write_own_texts
 from dgmark_lab.training.narrator.trainer import NarratorTrainer, train_narrator
 from dgmark_lab.training.run import LOG, STATE, load_state
 from support import tiny_gguf
-from support.narrator_setup import SETTINGS, settings
+from support.training_setup import NARRATOR_SETTINGS as SETTINGS
+from support.training_setup import narrator_settings as settings
 
 
 @pytest.fixture(scope="module")

@@ -12,18 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from dgmark.detection.detector import DEFAULT_FPR, Detector, detect
 from dgmark.detection.result import Detection, Phase
 from dgmark.errors import SettingsError
 from dgmark.watermark.groups import Grouping
-from dgmark.watermark.key import WatermarkKey
 from support.known_keys import builtin_tokenizer, known_key
-from support.marked_texts import marked_text, whole_words
+from support.marked_texts import Ids, marked_ids, marked_text, whole_words
 from support.unchecked import unchecked
-
-Ids = NDArray[np.int64]
 
 END, START, MASK = 0, 1, 2  # of the built-in tokenizer
 FIRST = 4  # the ids below are special
@@ -40,17 +36,6 @@ def detector_of(
 ) -> Detector:
     key = known_key(name, modulus=modulus, rotation=rotation, grouping=grouping)
     return Detector(key, tokenizer=builtin_tokenizer(), **{"mode": "intact", **options})
-
-
-def marked_ids(key: WatermarkKey, length: int, *, rate: float = 0.8, seed: int = 0) -> Ids:
-    """A response: each token from its position's matching set with probability `rate`, else from outside it."""
-    dice = np.random.default_rng(seed)
-    ids = []
-    for position in range(length):
-        table = key.tables.table(position // key.spec.rotation if key.spec.rotation else 0)
-        in_set = table[FIRST:] == position % key.spec.modulus
-        ids.append(FIRST + int(dice.choice(np.flatnonzero(in_set if dice.random() < rate else ~in_set))))
-    return np.array(ids)
 
 
 def plain_ids(length: int, seed: int = 0) -> Ids:
@@ -73,14 +58,6 @@ def test_marked_ids_are_found_and_no_others(modulus: int, rotation: int, phase: 
         assert found.p_value > DEFAULT_FPR
 
 
-@pytest.mark.parametrize("length", [0, 1, 5, 12])
-def test_a_short_text_is_uncertain_though_it_matches_throughout(length: int) -> None:
-    detector = detector_of()
-    found = detector.detect(marked_ids(detector.key, length, rate=1.0))
-    assert found.verdict == "uncertain"
-    assert found.num_tokens_scored == length
-
-
 def test_two_alternating_words_are_uncertain_though_they_match_throughout() -> None:
     key = known_key("turns")
     even, odd = (next(w for w in whole_words() if key.tables.table()[w] == parity) for parity in (0, 1))
@@ -101,22 +78,6 @@ def test_the_verdict_is_watermarked_exactly_when_p_is_at_most_fpr(
     found = detector.detect(marked_ids(detector.key, length, rate=rate, seed=seed))
     assert found.fpr == fpr
     assert (found.verdict == "watermarked") == (found.p_value <= fpr)
-
-
-def test_the_same_text_changes_its_verdict_with_the_rate() -> None:
-    key = known_key("rates")
-    ids = marked_ids(key, 100, rate=0.7)
-    p = detect(ids, key, mode="intact").p_value
-    assert detect(ids, key, mode="intact", fpr=p).verdict == "watermarked"
-    assert detect(ids, key, mode="intact", fpr=p * 0.999).verdict == "not_detected"
-    assert detect(ids, key, mode="intact", fpr=1e-12).verdict == "uncertain"
-
-
-def test_a_p_value_below_the_range_of_floats_stays_positive() -> None:
-    detector = detector_of(phase="start")
-    by_group = [[w for w in range(FIRST, 8192) if detector.key.tables.table()[w] == parity] for parity in (0, 1)]
-    ids = [by_group[i % 2][i // 2] for i in range(3000)]
-    assert 0 < detector.detect(ids).p_value < 1e-300
 
 
 # --- crops ---------------------------------------------------------------------------------------
@@ -154,25 +115,18 @@ def test_the_phase_of_a_complete_text_does_not_find_an_odd_crop(missing: int) ->
     assert detector.detect(ids[missing:]).num_tokens_matched == 0
 
 
-@pytest.mark.parametrize("modulus", [2, 3, 8])
-def test_phase_start_saves_the_price_of_the_phases(modulus: int) -> None:
-    ids = marked_ids(known_key("price", modulus=modulus), 100)
-    start, anywhere = (detector_of("price", modulus=modulus, phase=p).detect(ids) for p in ("start", "any"))
-    assert anywhere.p_value == pytest.approx(modulus * start.p_value, rel=1e-9, abs=0)
-    assert (start.shifts_tested, anywhere.shifts_tested) == (1, modulus)
-
-
-def test_with_a_rotating_key_the_uncropped_text_pays_a_factor_of_two() -> None:
-    ids = marked_ids(known_key("half", rotation=40), 200)
-    start, anywhere = (detector_of("half", rotation=40, phase=p).detect(ids) for p in ("start", "any"))
-    assert anywhere.p_value == pytest.approx(2 * start.p_value, rel=1e-9, abs=0)
-    assert anywhere.shift == 0
-
-
-def test_without_crops_a_rotating_key_takes_the_text_as_complete() -> None:
-    ids = marked_ids(known_key("whole", rotation=40), 60)
-    whole, start = detector_of("whole", rotation=40, max_crop=0), detector_of("whole", rotation=40, phase="start")
-    assert whole.detect(ids) == start.detect(ids)
+@pytest.mark.parametrize(
+    ("modulus", "rotation", "max_crop", "price"),
+    [(2, 0, 9, 2), (3, 0, 9, 3), (8, 0, 9, 8), (2, 40, 9, 2), (2, 40, 0, 1)],
+)
+def test_phase_start_saves_the_price_of_the_phases(modulus: int, rotation: int, max_crop: int, price: int) -> None:
+    ids = marked_ids(known_key("price", modulus=modulus, rotation=rotation), 100)
+    start, anywhere = (
+        detector_of("price", modulus=modulus, rotation=rotation, max_crop=max_crop, phase=phase).detect(ids)
+        for phase in ("start", "any")
+    )
+    assert anywhere.p_value == pytest.approx(price * start.p_value, rel=1e-9, abs=0)
+    assert (start.shifts_tested, anywhere.shift) == (1, 0)
 
 
 # --- which tokens are scored ---------------------------------------------------------------------
@@ -220,14 +174,6 @@ def test_the_counts_are_those_of_the_definition(ids: list[int], modulus: int, ro
 
 
 # --- settings ------------------------------------------------------------------------------------
-
-
-def test_scoring_leaves_the_ids_as_they_were() -> None:
-    ids = plain_ids(50)
-    ids.flags.writeable = False
-    before = ids.copy()
-    detector_of(modulus=3).detect(ids)
-    assert np.array_equal(ids, before)
 
 
 @pytest.mark.parametrize(
@@ -346,13 +292,6 @@ def test_a_short_text_has_too_few_tokens_even_if_all_differ(modulus: int, length
     alone = detector.detect(different).verdict == "uncertain"
     repeated = detector.detect([FIRST, FIRST + 1] * (length // 2))
     assert (repeated.verdict, repeated.uncertain_because) == ("uncertain", "short" if alone else "repetitive")
-
-
-def test_the_secret_is_in_no_result() -> None:
-    secret = known_key("detector").secret or b""
-    shown = f"{detector_of().detect(plain_ids(50))!r}"
-    assert secret.hex() not in shown
-    assert repr(secret) not in shown
 
 
 # --- any text at all -----------------------------------------------------------------------------

@@ -5,7 +5,6 @@ import sys
 from collections import Counter
 from fractions import Fraction
 from functools import cache
-from itertools import pairwise
 from unittest.mock import patch
 
 import numpy as np
@@ -77,7 +76,7 @@ def numbered_key(number: int, modulus: int, rotation: int = 0) -> WatermarkKey:
 
 
 def p_value(key: WatermarkKey, ids: list[int], phase: Phase) -> float:
-    """The exact p-value, less what it pays for the balance of the group tables (tests/detection/test_shares.py)."""
+    """The exact p-value, less what it pays for the balance of the group tables (`test_alpha_spending.py`)."""
     detector = Detector(key, tokenizer=builtin_tokenizer(), mode="intact", phase=phase)
     with patch("dgmark.detection.exact_test.balance_of", return_value=1.0):
         return detector.detect(ids).p_value
@@ -154,13 +153,6 @@ def test_the_tail_is_the_share_of_all_keys_at_every_count(ids: list[int], modulu
 @given(ids=few_tokens, modulus=moduli)
 def test_the_largest_count_is_that_of_the_luckiest_key(ids: list[int], modulus: int) -> None:
     assert null_of(ids, modulus).largest == all_keys_matches(items_of(ids, 0), modulus)[:, 0].max()
-
-
-def test_a_token_equally_often_at_both_residues_carries_no_evidence() -> None:
-    null = null_of([FIRST] * 500, 2)
-    assert (null.offset, null.span) == (250, 0)
-    assert null.tail(250) == 1.0
-    assert null.tail(251) == 0.0
 
 
 # --- the p-value against closed forms ------------------------------------------------------------
@@ -250,20 +242,6 @@ def test_the_largest_count_has_the_product_of_its_items_chances() -> None:
     assert null.tail(null.largest) == pytest.approx(math.exp(expected), rel=1e-12, abs=0)
 
 
-def test_above_the_largest_count_there_is_no_key() -> None:
-    null = null_of(list(range(20)), 2)
-    assert null.tail(21) == 0.0
-    assert null.log_tail(21) == -math.inf
-
-
-@settings(max_examples=60)
-@given(seed=st.integers(0, 10**6))
-def test_the_tail_never_rises_and_stays_a_probability(seed: int) -> None:
-    null = MatchNull.of(random_counts(np.random.default_rng(seed)))
-    tails = [null.tail(count) for count in range(null.offset - 2, null.largest + 3)]
-    assert all(0.0 <= later <= earlier <= 1.0 for earlier, later in pairwise(tails))
-
-
 # --- far and large -------------------------------------------------------------------------------
 
 
@@ -293,13 +271,6 @@ def test_the_null_of_a_long_text_is_nearly_normal_in_the_bulk(modulus: int) -> N
     for away in (-2.0, -1.0, -0.3, 0.0, 0.3, 1.0, 2.0):
         count = round(mean + away * deviation)
         assert null.tail(count) == pytest.approx(stats.norm.sf((count - 0.5 - mean) / deviation), abs=0.01)
-
-
-@pytest.mark.parametrize("modulus", [2, 4])
-def test_a_long_text_has_a_p_value(modulus: int) -> None:
-    detector = Detector(numbered_key(0, modulus), tokenizer=builtin_tokenizer(), mode="intact")
-    ids = zipf_text(100_000)
-    assert 0 < detector.detect(ids).p_value <= 1
 
 
 def test_no_tail_of_a_long_text_exceeds_hoeffdings_bound() -> None:

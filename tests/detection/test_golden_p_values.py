@@ -20,6 +20,7 @@ from dgmark.detection.edit_test import aligned_test
 from dgmark.detection.importance_sampling import Proposal
 from dgmark.detection.result import PAYLOAD_FIELDS, Detection, Mode, Span
 from support.known_keys import builtin_tokenizer, known_key
+from support.marked_texts import marked_ids
 from support.unchecked import unchecked
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "p_values.json"
@@ -51,31 +52,20 @@ COMPUTED = (
 )
 
 
-def marked(key: WatermarkKey, length: int, rate: float, seed: int) -> list[int]:
-    """Ids of which a share of `rate` matches its position."""
-    dice = np.random.default_rng(seed)
-    ids = []
-    for position in range(length):
-        words = dice.integers(300, 1800, 100)
-        matching = key.tables.matching(words, np.full(100, position))
-        ids.append(int(words[np.flatnonzero(matching == (dice.random() < rate))[0]]))
-    return ids
-
-
 def corpus_of(key: WatermarkKey) -> dict[str, list[int]]:
     """Texts as ids: marked, edited, mixed, cropped, looped, unmarked, short."""
     dice = np.random.default_rng(7)
-    whole = marked(key, 260, 0.8, seed=1)
+    whole = marked_ids(key, 260, rate=0.8, seed=1).tolist()
     at = np.flatnonzero(dice.random(len(whole)) < 0.07)
     plain = dice.integers(300, 1800, 300).tolist()
-    strong = marked(key, 120, 0.95, seed=2)
+    strong = marked_ids(key, 120, rate=0.95, seed=2).tolist()
     return {
         "marked": whole,
         "cropped": whole[37:],
         "cut": np.delete(whole, at).tolist(),
         "filled": np.insert(whole, at, dice.integers(300, 8000, len(at))).tolist(),
         "mixed": plain[:150] + strong + plain[150:],
-        "weak": marked(key, 150, 0.66, seed=3),
+        "weak": marked_ids(key, 150, rate=0.66, seed=3).tolist(),
         "looped": (strong[:6] * 40)[:200],
         "plain": plain,
         "short": strong[:9],

@@ -18,7 +18,7 @@ from dgmark.detection.detect_files import Extras
 from dgmark.detection.detector import Detector, KeyTest
 from dgmark.detection.exact_test import ExactTest
 from dgmark.detection.hidden_markov import INTACT
-from dgmark.detection.key_search import Candidates, SubkeySearch, best_of
+from dgmark.detection.key_search import Candidates, KeySearch, best_of
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.result import PAYLOAD_FIELDS, Mode, Phase
@@ -187,38 +187,24 @@ def allowed(alpha: float, keys: int) -> float:
     return alpha + 5 * float(np.sqrt(alpha * (1 - alpha) / keys)) + 4 / keys
 
 
-@pytest.mark.parametrize("kind", ["looped text", "CSV", "Markdown tables", "prose"])
-def test_the_p_value_over_all_sub_keys_holds_its_level(kind: str) -> None:
-    """400 keys of 16 sub-keys, on texts of one kind in turn."""
-    turns = texts(kind, 160)
-    with unchecked():
-        p = np.array(
-            [
-                KeyTest(known_key(f"level {n}", subkeys=16), mode="intact").score(scored(turns[n % len(turns)])).p_value
-                for n in range(400)
-            ]
-        )
-    for alpha in (0.1, 0.01):
-        assert np.mean(p <= alpha) <= allowed(alpha, 400)
+LEVELS: list[tuple[Mode, str]] = [
+    *(("intact", kind) for kind in ("looped text", "CSV", "Markdown tables", "prose")),
+    *(("auto", kind) for kind in ("prose", "looped text", "Markdown tables")),
+    ("edited", "prose"),
+]
+
+
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize(("mode", "kind"), LEVELS)
+def test_the_p_value_over_all_sub_keys_holds_its_level(mode: Mode, kind: str) -> None:
+    """400 keys of 16 sub-keys, 80 with alignment, on texts of one kind in turn."""
+    count, most, alphas = (400, 160, (0.1, 0.01)) if mode == "intact" else (80, 90, (0.2, 0.05))
+    turns = texts(kind, most)
+    keys = [known_key(f"{'level' if mode == 'intact' else 'aligned'} {n}", subkeys=16) for n in range(count)]
+    p = np.array([KeyTest(key, mode=mode).score(scored(turns[n % len(turns)])).p_value for n, key in enumerate(keys)])
+    for alpha in alphas:
+        assert np.mean(p <= alpha) <= allowed(alpha, count)
     assert np.mean(p <= 0.5) > 0.1  # a p-value that is always 1 would hold every level
-
-
-@pytest.mark.parametrize(
-    ("mode", "kind"), [("auto", "prose"), ("edited", "prose"), ("auto", "looped text"), ("auto", "Markdown tables")]
-)
-def test_the_p_value_of_alignment_over_all_sub_keys_holds_its_level(mode: Mode, kind: str) -> None:
-    """80 keys of 16 sub-keys, on texts of one kind in turn."""
-    turns = texts(kind, 90)
-    with unchecked():
-        p = np.array(
-            [
-                KeyTest(known_key(f"aligned {n}", subkeys=16), mode=mode).score(scored(turns[n % len(turns)])).p_value
-                for n in range(80)
-            ]
-        )
-    for alpha in (0.2, 0.05):
-        assert np.mean(p <= alpha) <= allowed(alpha, 80)
-    assert np.mean(p <= 0.5) > 0.1
 
 
 # --- the payload ---------------------------------------------------------------------------------
@@ -278,7 +264,7 @@ def test_the_confidence_is_as_often_right_as_it_says() -> None:
 def test_the_confidence_is_that_of_bayes_over_all_sub_keys() -> None:
     """Of 32 sub-keys all are played, so nothing is bounded: the sum over them is 1."""
     key = known_key("bayes", subkeys=32)
-    scan = SubkeySearch([key], scored(marked_ids(key.subkey(7), 40)), "auto", "any", 0)
+    scan = KeySearch([key], scored(marked_ids(key.subkey(7), 40)), "auto", "any", 0)
     each = [scan.confidence(number) for number in range(32)]
     assert sum(each) == pytest.approx(1)
     assert int(np.argmax(each)) == 7
@@ -366,7 +352,7 @@ def test_what_is_asked_of_a_detected_text_needs_no_second_scan(monkeypatch: pyte
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("all sub-keys were scanned again")
 
-    monkeypatch.setattr(SubkeySearch, "likeliest", refuse)
+    monkeypatch.setattr(KeySearch, "likeliest", refuse)
     assert scanned == (
         detector.limits(ids, [0.01, 1e-4], found),
         detector.matched(ids, np.arange(200), found).tolist(),

@@ -75,15 +75,6 @@ def test_the_offsets_of_ids_are_their_indices() -> None:
     assert located.offsets.tolist() == [[1, 2], [3, 4]]
 
 
-@given(text=any_text)
-def test_all_tokens_are_encoded_in_order(text: str) -> None:
-    ids, offsets = READER.encode(text)
-    assert ids.tolist() == builtin_tokenizer().encode(text)
-    assert offsets[:, 0].tolist() == sorted(offsets[:, 0].tolist())
-    counted = READER.counts(ids)
-    assert pairs(READER.read(text)) == pairs(ScoredIds(ids[counted], counted.nonzero()[0]))
-
-
 @given(ids=st.lists(st.integers(FIRST, 8191), min_size=1, max_size=30), data=st.data())
 def test_only_the_tokens_inside_the_ranges_are_read(ids: list[int], data: st.DataObject) -> None:
     begin = data.draw(st.integers(0, len(ids) - 1))

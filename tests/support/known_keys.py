@@ -32,23 +32,10 @@ def known_spec(
     )
 
 
-def known_key(
-    name: str,
-    *,
-    modulus: int = 2,
-    rotation: int = 0,
-    grouping: Grouping = "keyed",
-    code_length: int = 0,
-    subkeys: int = 1,
-) -> WatermarkKey:
-    """The key called `name`, bound to the built-in model."""
-    return WatermarkKey(
-        spec=known_spec(
-            modulus=modulus, rotation=rotation, grouping=grouping, code_length=code_length, subkeys=subkeys
-        ),
-        key_id=f"test-{name}",
-        secret=_secret_of(name) if grouping == "keyed" else None,
-    )
+def known_key(name: str, *, grouping: Grouping = "keyed", **spec: int) -> WatermarkKey:
+    """The key called `name`, bound to the built-in model; see `known_spec`."""
+    secret = _secret_of(name) if grouping == "keyed" else None
+    return WatermarkKey(known_spec(grouping=grouping, **spec), f"test-{name}", secret)
 
 
 def bound_key(name: str, model: str | ModelLike, **options: Any) -> WatermarkKey:

@@ -16,11 +16,12 @@ FIRST = 4  # the ids below are special
 
 
 def marked_ids(key: WatermarkKey, length: int, *, rate: float = 0.85, seed: int = 0, vocabulary: int = 1500) -> Ids:
+    """A response: each token matches with probability `rate`."""
     dice = np.random.default_rng(seed)
-    ids = []
+    ids, drawn = [], 100 if key.spec.modulus <= 8 else 400
     for position in range(length):
-        words = dice.integers(300, 300 + vocabulary, 100)
-        matching = key.tables.matching(words, np.full(100, position))
+        words = dice.integers(300, 300 + vocabulary, drawn)
+        matching = key.tables.matching(words, np.full(drawn, position))
         ids.append(int(words[np.flatnonzero(matching == (dice.random() < rate))[0]]))
     return np.array(ids)
 

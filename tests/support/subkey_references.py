@@ -20,12 +20,6 @@ def reference_stretch(secret: bytes, modulus: int, segment: int, stretch: int, t
     return [(word if word < limit else behind.pop(0)) % modulus for word in words[:4096]]
 
 
-def reference_request(secret: bytes, request_id: str, subkeys: int) -> int:
-    """The sub-key of a request as docs/keys.md defines it."""
-    stream = hashlib.shake_256(b"dgmark/request/shake256-token-v2\0" + request_id.encode() + secret).digest(8)
-    return int.from_bytes(stream, "little") % subkeys
-
-
 def written(path: Path, content: dict[str, object]) -> Path:
     path.write_text(json.dumps({name: value for name, value in content.items() if value is not ...}))
     path.chmod(0o600)

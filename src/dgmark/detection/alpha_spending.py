@@ -53,37 +53,28 @@ def shares_of(mode: Mode, share: float = 1.0, *, sees_all: bool = False) -> tupl
     return intact, share - intact
 
 
-def balance_factor(table_size: int, modulus: int, distinct: Iterable[int]) -> float:
-    """How much likelier balanced group tables can make any event than independent groups do.
+def balance_of(spec: WatermarkSpec, distinct: Iterable[int]) -> float:
+    """How much likelier balanced group tables can make any event than independent groups do; 1 with sub-keys.
 
     A table of N ids gives each group N / m of them (one more or less), so the groups of different tokens are not quite
     independent. U tokens have any particular groups with at most this factor times the chance m^-U; see
-    docs/statistics.md.
-
-    Args:
-        table_size: the number of ids N.
-        modulus: number of groups m.
-        distinct: how many distinct tokens each segment has. Segments have independent tables.
-    """
-    log = 0.0
-    for tokens in distinct:
-        # likeliest are the groups that leave equally many ids over in every group
-        left = table_size - tokens
-        for group in range(modulus):
-            log += _log_factorial(len(range(group, table_size, modulus)))
-            log -= _log_factorial(len(range(group, left, modulus)))
-        log += tokens * math.log(modulus) - _log_factorial(table_size) + _log_factorial(left)
-    return math.exp(min(700.0, max(0.0, log)))
-
-
-def balance_of(spec: WatermarkSpec, distinct: Iterable[int]) -> float:
-    """What p-values pay for the balance of a key's group tables: nothing if its groups are independent.
+    docs/statistics.md. All p-values pay for it.
 
     Args:
         spec: the key's spec.
-        distinct: how many distinct tokens each segment has.
+        distinct: how many distinct tokens each segment has. Segments have independent tables.
     """
-    return 1.0 if spec.independent else balance_factor(spec.table_size, spec.modulus, distinct)
+    if spec.independent:
+        return 1.0
+    log, size, modulus = 0.0, spec.table_size, spec.modulus
+    for tokens in distinct:
+        # likeliest are the groups that leave equally many ids over in every group
+        left = size - tokens
+        for group in range(modulus):
+            log += _log_factorial(len(range(group, size, modulus)))
+            log -= _log_factorial(len(range(group, left, modulus)))
+        log += tokens * math.log(modulus) - _log_factorial(size) + _log_factorial(left)
+    return math.exp(min(700.0, max(0.0, log)))
 
 
 def _log_factorial(number: int) -> float:

@@ -9,7 +9,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import cast
@@ -180,6 +179,8 @@ def detect_file(
         InputError: the file cannot be written, or another process is writing it.
     """
     check_workers(workers)
+    if not 1 <= whole("max_chars", max_chars) <= MAX_CHARS_LIMIT:
+        raise SettingsError(f"max_chars {max_chars} is not in 1..{MAX_CHARS_LIMIT}")
     extras = Extras(checked_ranges(only), bool(spans), bool(payload))
     scorer = extras.check(scorer)
     sources = [str(Path(name)) for name in names_of(inputs)]
@@ -191,8 +192,8 @@ def detect_file(
     items = read_sources(
         sources, prefer_ids=ids, text_column=text_column, max_chars=max_chars, on_skip=tally.skipped.append
     )
-    settings = settings_hash(scorer, extras, ids=bool(ids))
-    with RowFile(out, {"schema": DETECTION_SCHEMA, **scorer.shared_fields, SETTINGS: settings}) as file:
+    shared = {"schema": DETECTION_SCHEMA, "fpr": scorer.fpr, SETTINGS: settings_hash(scorer, extras, ids=bool(ids))}
+    with RowFile(out, shared) as file:
         tally.resumed = _skip_finished(file, items, tally)
         if on_resume:
             on_resume(tally.resumed)
@@ -248,21 +249,12 @@ def read_sources(
     max_chars: int = MAX_CHARS,
     on_skip: Callable[[str], object] | None = None,
 ) -> Iterator[Item | BadRow]:
-    """Read the texts of all sources (see `read_texts`). A source that cannot be read becomes a bad row.
-
-    Raises:
-        SettingsError: `max_chars` is not a whole number from 1 to 2**30.
-    """
-    if not 1 <= whole("max_chars", max_chars) <= MAX_CHARS_LIMIT:
-        raise SettingsError(f"max_chars {max_chars} is not in 1..{MAX_CHARS_LIMIT}")
-    read = partial(read_texts, prefer_ids=prefer_ids, text_column=text_column, max_chars=max_chars, on_skip=on_skip)
-    return _read_sources(sources, read)
-
-
-def _read_sources(sources: Iterable[str], read: Callable[[str], Iterator[Item | BadRow]]) -> Iterator[Item | BadRow]:
+    """Read the texts of all sources (see `read_texts`). A source that cannot be read becomes a bad row."""
     for source in sources:
         try:
-            yield from read(source)
+            yield from read_texts(
+                source, prefer_ids=prefer_ids, text_column=text_column, max_chars=max_chars, on_skip=on_skip
+            )
         except InputError as error:
             yield unreadable(source, error)
 

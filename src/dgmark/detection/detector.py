@@ -16,15 +16,13 @@ from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.alpha_spending import UNCHANGED, adjusted_p, bonferroni_p, shares_of
 from dgmark.detection.edit_test import aligned_test, edited_fraction, sees_all, window_statistic
 from dgmark.detection.exact_test import ExactTest, Hypothesis, z_score
-from dgmark.detection.key_search import SubkeySearch
+from dgmark.detection.key_search import KeySearch
 from dgmark.detection.normalise import check_steps, normalise
 from dgmark.detection.reader import Ranges, Reader, ScoredIds, TextOrIds
 from dgmark.detection.result import Detection, Limit, Mode, Phase, ScoredToken, Span, verdict_of
 from dgmark.detection.spans import find_spans
 from dgmark.errors import SettingsError, number, several, whole
 from dgmark.watermark.key import WatermarkKey, check_key
-
-__all__ = ["DEFAULT_FPR", "DEFAULT_MAX_CROP", "Detector", "KeyTest", "check_fpr", "detect"]
 
 DEFAULT_FPR = 1e-4
 DEFAULT_MAX_CROP = 1024
@@ -62,8 +60,7 @@ class KeyTest:
         check_key(key)
         self.key, self.fpr, self.mode, self.phase, self.max_crop = key, fpr, mode, phase, max_crop
         self.keys_tested = keys
-        # sub-keys of the key that are tried; 1 if it has none
-        self.subkeys_tested = key.spec.subkeys if key.number is None else 1
+        self.subkeys_tested = key.num_subkeys
         # what each p-value pays for
         self.tried = keys * self.subkeys_tested
         check_fpr(fpr, self.tried)
@@ -72,6 +69,19 @@ class KeyTest:
                 raise SettingsError(f"{name} {value!r} is not one of: {', '.join(known)}")
         if whole("max crop", max_crop) < 0:
             raise SettingsError(f"max crop {max_crop} is negative")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that a detection depends on except the text."""
+        return {
+            "keys": [setting_of(self.key)],
+            "fpr": self.fpr,
+            "mode": self.mode,
+            "scheme": None,
+            "phase": self.phase,
+            "max_crop": self.max_crop,
+            "normalise": [],
+        }
 
     def score(self, tokens: ScoredIds, share: float = 1.0, *, among: Sequence[int] | None = None) -> Detection:
         """The detection of scored tokens: of the key, or of the likeliest of its sub-keys.
@@ -135,8 +145,8 @@ class KeyTest:
         alignment_sees_all = sees_all(self.key.spec, self.phase, self.max_crop, scored)
         return shares_of(self.mode, share, sees_all=alignment_sees_all)
 
-    def _search(self, tokens: ScoredIds) -> SubkeySearch:
-        return SubkeySearch([self.key], tokens, self.mode, self.phase, self.max_crop)
+    def _search(self, tokens: ScoredIds) -> KeySearch:
+        return KeySearch([self.key], tokens, self.mode, self.phase, self.max_crop)
 
     def _exact(self, key: WatermarkKey) -> ExactTest:
         return ExactTest(key.tables, self.phase, self.max_crop)
@@ -208,20 +218,7 @@ class Detector(KeyTest):
     @property
     def settings(self) -> dict[str, Any]:
         """Everything that a detection depends on except the text."""
-        return {
-            "keys": [setting_of(self.key)],
-            "fpr": self.fpr,
-            "mode": self.mode,
-            "scheme": None,
-            "phase": self.phase,
-            "max_crop": self.max_crop,
-            "normalise": sorted(set(self.normalise)),
-        }
-
-    @property
-    def shared_fields(self) -> dict[str, Any]:
-        """The fields that all detections have in common."""
-        return {"fpr": self.fpr, "mode": self.mode, "key_fingerprint": self.key.fingerprint}
+        return super().settings | {"normalise": sorted(set(self.normalise))}
 
     def detect(self, text_or_ids: TextOrIds, *, only: Ranges | None = None) -> Detection:
         """Score one text, or the token ids of one response.
@@ -337,22 +334,15 @@ class Detector(KeyTest):
         return min(unchanged, normalised, key=lambda detection: detection.p_value)
 
 
-def detect(
-    text_or_ids: TextOrIds,
-    key: WatermarkKey,
-    *,
-    tokenizer: Tokenizer | str | None = None,
-    fpr: float = DEFAULT_FPR,
-    mode: Mode = "auto",
-    phase: Phase = "any",
-    max_crop: int = DEFAULT_MAX_CROP,
-    normalise: Sequence[str] = (),
-) -> Detection:
-    """Score one text, or the token ids of one response, against one key; see `Detector`."""
-    detector = Detector(
-        key, tokenizer=tokenizer, fpr=fpr, mode=mode, phase=phase, max_crop=max_crop, normalise=normalise
-    )
-    return detector.detect(text_or_ids)
+def detect(text_or_ids: TextOrIds, key: WatermarkKey, **settings: Any) -> Detection:
+    """Score one text, or the token ids of one response, against one key.
+
+    Args:
+        text_or_ids: the text or ids.
+        key: the key.
+        settings: those of `Detector`: tokenizer, fpr, mode, phase, max_crop, normalise.
+    """
+    return Detector(key, **settings).detect(text_or_ids)
 
 
 def setting_of(key: WatermarkKey) -> str:

@@ -7,7 +7,6 @@ window.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Float32, Int, UInt8
@@ -33,12 +32,10 @@ _RESCALED_EVERY = 16
 _EVEN = 2.0**-20
 
 
-def emissions(
-    modulus: int, dtype: type[np.floating[Any]] = np.float64
-) -> tuple[Float[np.ndarray, "mixture 1 1"], Float[np.ndarray, "mixture 1 1"]]:
+def emissions(modulus: int) -> tuple[Float[np.ndarray, "mixture 1 1"], Float[np.ndarray, "mixture 1 1"]]:
     """Likelihood ratio of a token without a match, and the amount a match adds, for each part of the mixture."""
     strengths = np.array(MIXTURE)[:, 0, None, None]
-    return (1 - strengths).astype(dtype), (modulus * strengths).astype(dtype)
+    return 1 - strengths, modulus * strengths
 
 
 def transitions(states: int) -> Float[np.ndarray, "mixture from to"]:
@@ -157,7 +154,7 @@ class HiddenMarkovModel:
         Args:
             groups: the key's group of each row of `distinct`.
         """
-        missed, gain = emissions(self.modulus, np.float64)
+        missed, gain = emissions(self.modulus)
         factors = np.ones((len(self.wanted), len(MIXTURE), self.states + 1))
         factors[..., :-1] = (missed + gain * (groups[self.items] == self.wanted)[:, None, :, None])[..., 0]
         return forward_backward(factors, self.first)
@@ -235,7 +232,7 @@ class ForwardFilter:
         self.ratios = np.ones((len(MIXTURE), keys), dtype=np.float32)
         self.returning = np.ones((len(MIXTURE), keys), dtype=np.float32)
         self.log_scales, self.log_returning = np.zeros((1, keys)), np.zeros((len(MIXTURE), keys))
-        self.missed, self.gain = emissions(model.modulus, np.float32)
+        self.missed, self.gain = (values.astype(np.float32) for values in emissions(model.modulus))
         rates = np.array([rate for _, rate in MIXTURE])[:, None, None]
         keep = np.ones(rates.shape)
         keep[-1] = 1 - LEAVE

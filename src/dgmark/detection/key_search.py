@@ -19,11 +19,12 @@ from dgmark.detection.hidden_markov import HiddenMarkovModel
 from dgmark.detection.importance_sampling import Proposal
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.result import Mode, Phase
-from dgmark.watermark.groups import WatermarkSpec
+from dgmark.watermark.groups import GroupTables, WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
 
-# sub-keys of each spec that are ranked by the full statistic; fewer where each has a position code of its own
-MAX_RANKED, MAX_RANKED_CODED = 64, 8
+# candidates of each spec that are ranked by the full statistic: sub-keys, fewer where each has a position code of its
+# own, and keys without sub-keys
+MAX_RANKED, MAX_RANKED_CODED, MAX_RANKED_KEYS = 64, 8, 4
 # statistics that differ by less are equal: rounding, which differs between machines, decides no rank
 _ROUNDED = 9
 # rows whose groups are in memory as floats
@@ -156,11 +157,11 @@ def _descending(values: Float[np.ndarray, " count"]) -> Int[np.ndarray, " count"
 
 
 @dataclass(frozen=True)
-class SubkeySearch:
-    """The sub-keys of some keys, and a text.
+class KeySearch:
+    """Some keys, with all their sub-keys if they have any, and a text. Keys and sub-keys are numbered through.
 
     Attributes:
-        keys: keys of one spec, which has sub-keys.
+        keys: keys of one spec, all of them or none with sub-keys to try.
         tokens: the scored tokens.
         mode: which tests are computed.
         phase: "any" allows for tokens missing at the front.
@@ -174,7 +175,7 @@ class SubkeySearch:
     max_crop: int
 
     def likeliest(self) -> list[tuple[int, int]]:
-        """The sub-keys to test: for each, the place of its key among `keys`, and its number.
+        """What to test: places of keys among `keys`, each with the number of a sub-key (0 without sub-keys).
 
         Where alignment does not see all, or is not used, the one with the best match count is tested too.
         """
@@ -185,7 +186,7 @@ class SubkeySearch:
         alignment_sees_all = sees_all(self._spec, self.phase, self.max_crop, len(self.tokens.ids))
         if self.mode == "intact" or (self.mode == "auto" and not alignment_sees_all):
             numbers.append(self._likeliest_by_count())
-        return [divmod(number, self._spec.subkeys) for number in dict.fromkeys(numbers)]
+        return [divmod(number, self._subkeys) for number in dict.fromkeys(numbers)]
 
     def confidence(self, subkey: int) -> float:
         """The probability that a text with the first key's mark has it from this sub-key and no other of the key.
@@ -197,29 +198,44 @@ class SubkeySearch:
         if subkey not in some.numbers:
             some = some.joined(self._columns(np.array([subkey])))
         logs = log_ratios(self._model, some, self.mode)
-        others = self._spec.subkeys - len(some.numbers)
+        others = self._subkeys - len(some.numbers)
         total = np.logaddexp.reduce([*logs, math.log(others) if others else -math.inf])
         return float(np.exp(logs[some.numbers == subkey][0] - total))
 
     @cached_property
     def _aligned(self) -> Candidates:
-        """The few sub-keys with the best alignment."""
-        subkeys = subkeys_of(self.keys, self._model.distinct)
-        return rank_aligned(self._model, subkeys, self._few, intact=self.mode != "edited")
+        """The few candidates with the best alignment."""
+        return rank_aligned(self._model, self._candidates(), self._few, intact=self.mode != "edited")
 
     @cached_property
     def _model(self) -> HiddenMarkovModel:
-        return front_model(self._subkey(0).tables, self.tokens.ids, self.tokens.positions, self.phase)
+        return front_model(self._tables(0), self.tokens.ids, self.tokens.positions, self.phase)
+
+    def _candidates(self) -> Iterable[Candidates]:
+        """All candidates, with their groups of the model's rows."""
+        if self._subkeys > 1:
+            return subkeys_of(self.keys, self._model.distinct)
+        groups, codes = [], []
+        for number in range(len(self.keys)):
+            tables = self._tables(number)
+            groups.append(self._model.groups(tables))
+            codes.append(tables.code)
+        coded = np.stack(codes) if self._spec.code_length else None
+        return [Candidates(np.arange(len(self.keys)), np.stack(groups, axis=1), coded)]
 
     def _likeliest_by_count(self) -> int:
-        """The sub-key with the smallest exact p-value, among the few with the best match counts."""
-        if not self._spec.code_length:  # then all sub-keys have the same null
+        """The candidate with the smallest exact p-value; of sub-keys, among the few with the best match counts."""
+        if self._subkeys == 1:
+            numbers = np.arange(len(self.keys))
+        elif self._spec.code_length:
+            numbers = self._counted
+        else:  # all sub-keys have the same null
             return int(self._counted[0])
-        p = [self._exact_p(number) for number in self._counted.tolist()]
-        return int(self._counted[_descending(-np.log(p))[0]])
+        p = [self._exact_p(number) for number in numbers.tolist()]
+        return int(numbers[_descending(-np.log(p))[0]])
 
     def _exact_p(self, number: int) -> float:
-        test = ExactTest(self._subkey(number).tables, self.phase, self.max_crop)
+        test = ExactTest(self._tables(number), self.phase, self.max_crop)
         return min(h.p_value for h in test.hypotheses(self.tokens.ids, self.tokens.positions))
 
     @cached_property
@@ -239,18 +255,27 @@ class SubkeySearch:
         return self.keys[0].spec
 
     @property
+    def _subkeys(self) -> int:
+        """Sub-keys of each key that are tried; 1 if it has none."""
+        return self.keys[0].num_subkeys
+
+    @property
     def _few(self) -> int:
+        if self._subkeys == 1:
+            return MAX_RANKED_KEYS
         return MAX_RANKED_CODED if self._spec.code_length else MAX_RANKED
 
-    def _subkey(self, number: int) -> WatermarkKey:
-        """A sub-key by its number among those of all keys."""
-        place, subkey = divmod(int(number), self._spec.subkeys)
-        return self.keys[place].subkey(subkey)
+    def _tables(self, number: int) -> GroupTables:
+        """The groups of a candidate. They are not a key's own, which would keep whole tables in memory."""
+        place, subkey = divmod(int(number), self._subkeys)
+        key = self.keys[place]
+        if key.spec.subkeys == 1:
+            return GroupTables(key.spec, key.secret or b"")
+        return (key if self._subkeys == 1 else key.subkey(subkey)).tables
 
     def _columns(self, numbers: Int[np.ndarray, " some"]) -> Candidates:
-        """Some sub-keys, with their groups of the model's rows."""
-        subkeys = subkeys_of(self.keys, self._model.distinct)
-        return best_of(subkeys, lambda part: np.isin(part.numbers, numbers).astype(np.float64), len(numbers))
+        """Some candidates, with their groups of the model's rows."""
+        return best_of(self._candidates(), lambda part: np.isin(part.numbers, numbers).astype(np.float64), len(numbers))
 
 
 def _standardised(

@@ -13,22 +13,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, KeyTest, setting_of
-from dgmark.detection.edit_test import front_model, sees_all
-from dgmark.detection.exact_test import ExactTest
-from dgmark.detection.hidden_markov import HiddenMarkovModel
-from dgmark.detection.key_search import Candidates, SubkeySearch, rank_aligned
+from dgmark.detection.key_search import KeySearch
 from dgmark.detection.reader import Reader, ScoredIds, TextOrIds
 from dgmark.detection.result import Detection, Phase
 from dgmark.errors import KeyFileNotFound, SettingsError, TokenizerMismatch, as_path, several
-from dgmark.watermark.groups import GroupTables, WatermarkSpec
+from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey, check_key
-
-# keys of each spec that are ranked by the full statistic
-_MAX_RANKED = 4
 
 
 class Keyring:
@@ -56,31 +48,16 @@ class Keyring:
         max_crop: int = DEFAULT_MAX_CROP,
     ) -> None:
         self.keys = _checked_keys(keys)
-        self.fpr = fpr
-        self.phase = phase
-        self.max_crop = max_crop
-        self._test: dict[str, Any] = {"fpr": fpr, "phase": phase, "max_crop": max_crop}
-        KeyTest(self.keys[0], **self._test, keys=len(self.keys))  # refuses invalid settings
+        self.fpr, self.phase, self.max_crop = fpr, phase, max_crop
+        shared: dict[str, Any] = {"fpr": fpr, "phase": phase, "max_crop": max_crop, "keys": len(self.keys)}
+        self._tests = [KeyTest(key, **shared) for key in self.keys]
         self.reader = Reader(self.keys[0], tokenizer)
         self.reader.tokenizer  # noqa: B018 (loaded here: a wrong tokenizer is an error of the keys, not of a text)
 
     @property
     def settings(self) -> dict[str, Any]:
         """Everything that a detection depends on except the text."""
-        return {
-            "keys": sorted(setting_of(key) for key in self.keys),
-            "fpr": self.fpr,
-            "mode": "auto",
-            "scheme": None,
-            "phase": self.phase,
-            "max_crop": self.max_crop,
-            "normalise": [],
-        }
-
-    @property
-    def shared_fields(self) -> dict[str, Any]:
-        """The fields that all detections have in common."""
-        return {"fpr": self.fpr, "mode": "auto", "keys_tested": len(self.keys)}
+        return self._tests[0].settings | {"keys": sorted(setting_of(key) for key in self.keys)}
 
     def detect(self, text_or_ids: TextOrIds) -> Detection:
         """Score one text, or the token ids of one response, against every key.
@@ -98,52 +75,21 @@ class Keyring:
         return [self._detect_scored(tokens) for tokens in self.reader.read_many(texts_or_ids)]
 
     def _detect_scored(self, tokens: ScoredIds) -> Detection:
-        detections = [
-            KeyTest(key, **self._test, keys=len(self.keys)).score(tokens, among=among)
-            for keys in self._by_spec()
-            for key, among in self._likeliest(keys, tokens)
-        ]
+        detections = []
+        for tests in self._by_spec():
+            if len(tests) == 1:
+                detections.append(tests[0].score(tokens))
+                continue
+            search = KeySearch([test.key for test in tests], tokens, "auto", self.phase, self.max_crop)
+            detections += [tests[place].score(tokens, among=[subkey]) for place, subkey in search.likeliest()]
         return min(detections, key=lambda detection: detection.p_value)
 
-    def _likeliest(
-        self, keys: list[WatermarkKey], tokens: ScoredIds
-    ) -> list[tuple[WatermarkKey, Sequence[int] | None]]:
-        """The likeliest keys of one spec, each with the sub-keys to test, if it has any."""
-        if len(keys) == 1 or not len(tokens.ids):
-            return [(keys[0], None)]
-        if keys[0].spec.subkeys == 1 or keys[0].number is not None:
-            return [(key, None) for key in self._likeliest_keys(keys, tokens)]
-        search = SubkeySearch(keys, tokens, "auto", self.phase, self.max_crop)
-        return [(keys[place], [subkey]) for place, subkey in search.likeliest()]
-
-    def _likeliest_keys(self, keys: list[WatermarkKey], tokens: ScoredIds) -> list[WatermarkKey]:
-        """The likeliest key by alignment, and by the exact test where alignment does not see all."""
-        model: HiddenMarkovModel | None = None
-        groups, codes, exact = [], [], []
-        alignment_sees_all = sees_all(keys[0].spec, self.phase, self.max_crop, len(tokens.ids))
-        for key in keys:
-            # not the key's own tables, which would cache whole tables; a sub-key's do not
-            tables = GroupTables(key.spec, key.secret or b"") if key.number is None else key.tables
-            model = model or front_model(tables, tokens.ids, tokens.positions, self.phase)
-            groups.append(model.groups(tables))
-            codes.append(tables.code)
-            if not alignment_sees_all:
-                hypotheses = ExactTest(tables, self.phase, self.max_crop).hypotheses(tokens.ids, tokens.positions)
-                exact.append(min(hypothesis.p_value for hypothesis in hypotheses))
-        assert model is not None
-        coded = np.stack(codes) if keys[0].spec.code_length else None
-        candidates = Candidates(np.arange(len(keys)), np.stack(groups, axis=1), coded)
-        likeliest = [int(rank_aligned(model, [candidates], _MAX_RANKED).numbers[0])]
-        if exact:
-            likeliest.append(exact.index(min(exact)))
-        return [keys[number] for number in dict.fromkeys(likeliest)]
-
-    def _by_spec(self) -> list[list[WatermarkKey]]:
+    def _by_spec(self) -> list[list[KeyTest]]:
         """The keys that can be ranked together: of one spec, and all or none of them with sub-keys to try."""
-        keys: dict[tuple[WatermarkSpec, bool], list[WatermarkKey]] = defaultdict(list)
-        for key in self.keys:
-            keys[key.spec, key.number is None].append(key)
-        return list(keys.values())
+        tests: dict[tuple[WatermarkSpec, bool], list[KeyTest]] = defaultdict(list)
+        for test in self._tests:
+            tests[test.key.spec, test.key.number is None].append(test)
+        return list(tests.values())
 
 
 def _checked_keys(keys: Iterable[WatermarkKey]) -> list[WatermarkKey]:

@@ -164,16 +164,16 @@ class Scorer(Protocol):
         ...
 
     @property
+    def fpr(self) -> float:
+        """The false-positive rate of the verdicts."""
+        ...
+
+    @property
     def settings(self) -> dict[str, Any]:
         """Everything that a detection depends on except the text, as plain JSON values.
 
         Every scorer has the fields keys (fingerprints), fpr, mode, scheme, phase, max_crop and normalise.
         """
-        ...
-
-    @property
-    def shared_fields(self) -> dict[str, Any]:
-        """The fields that all detections have in common."""
         ...
 
     def detect(self, text_or_ids: TextOrIds) -> Detection:

@@ -23,7 +23,7 @@ from dgmark.detection.key_search import Candidates, best_of, subkeys_of
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.scan_statistic import Grid, grids_of, scan
 from dgmark.errors import SettingsError
-from dgmark.watermark.groups import GroupTables, WatermarkSpec
+from dgmark.watermark.groups import GroupTables
 from dgmark.watermark.key import WatermarkKey
 
 # tokens x hidden states of one text: about 1 GB of memory
@@ -66,10 +66,14 @@ def find_spans(key: WatermarkKey, tokens: ScoredIds, fpr: float) -> list[tuple[i
     Raises:
         SettingsError: the text has too many tokens for this key's number of hidden states.
     """
-    check_length(key.spec, len(tokens.ids))
+    longest = MAX_CELLS // states_of(key.spec)
+    if len(tokens.ids) > longest:
+        raise SettingsError(
+            f"{len(tokens.ids)} tokens are too many to find spans with this key: cut the text to {longest} at most"
+        )
     if len(tokens.ids) < SHORTEST:
         return []
-    tried = key.spec.subkeys if key.number is None else 1
+    tried = key.num_subkeys
     found: list[tuple[WatermarkKey, SpanSearch, TokenSpan]] = []
     for one in [key] if tried == 1 else _likeliest(key, tokens):
         search = SpanSearch(one.tables, tokens)
@@ -80,19 +84,6 @@ def find_spans(key: WatermarkKey, tokens: ScoredIds, fpr: float) -> list[tuple[i
     found.sort(key=lambda each: each[2].p_value)
     kept = sorted(_disjoint(found, fpr / tried, len(tokens.ids)), key=lambda each: each[1].first)
     return [(one.number, replace(span, p_value=bonferroni_p(span.p_value, tried))) for one, span in kept]
-
-
-def check_length(spec: WatermarkSpec, scored: int) -> None:
-    """Refuse a text whose spans would need too much memory.
-
-    Raises:
-        SettingsError: the text has too many tokens for this key's number of hidden states.
-    """
-    most = MAX_CELLS // states_of(spec)
-    if scored > most:
-        raise SettingsError(
-            f"{scored} tokens are too many to find spans with this key: cut the text to {most} tokens at most"
-        )
 
 
 def _likeliest(key: WatermarkKey, tokens: ScoredIds) -> list[WatermarkKey]:

@@ -117,7 +117,7 @@ def detect_files(
         out,
         work,
         partial(tables_of, item=item, settings=settings, column=text_column, max_chars=max_chars),
-        {"command": "detect", "settings": settings, "text_column": text_column, **scorer.shared_fields},
+        {"command": "detect", "settings": settings, "text_column": text_column, "fpr": scorer.settings["fpr"]},
         address=address,
         counted="verdict",
         block_bytes=BLOCK_BYTES,

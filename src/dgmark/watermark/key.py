@@ -142,6 +142,11 @@ class WatermarkKey:
         """
         return Subkeys(self.spec, self.secret or b"")
 
+    @property
+    def num_subkeys(self) -> int:
+        """How many sub-keys may have marked a text; 1 for a key without sub-keys, and for one sub-key."""
+        return self.spec.subkeys if self.number is None else 1
+
     def subkey(self, number: int) -> "WatermarkKey":
         """One sub-key: a key that marks one text and finds its mark, with this key's fingerprint.
 

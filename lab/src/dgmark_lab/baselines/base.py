@@ -140,12 +140,6 @@ class BaselineDetector:
             "normalise": [],
         }
 
-    @property
-    def shared_fields(self) -> dict[str, Any]:
-        """The fields that its detections have in common."""
-        fingerprint = self.key.fingerprint
-        return {"fpr": self.fpr, "mode": "intact", "key_fingerprint": fingerprint, "scheme": self.baseline.name}
-
     def detect(self, text_or_ids: TextOrIds) -> Detection:
         """Score one text, or the token ids of one response up to its first end token.
 
