@@ -83,22 +83,13 @@ def test_the_verdict_is_watermarked_exactly_when_p_is_at_most_fpr(
 # --- crops ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("missing", [0, 1, 2, 3, 7, 50, 101])
-@pytest.mark.parametrize("modulus", [2, 3, 7])
-def test_any_number_of_tokens_may_be_missing_at_the_front(modulus: int, missing: int) -> None:
-    detector = detector_of(modulus=modulus)
-    found = detector.detect(marked_ids(detector.key, 300)[missing:])
-    assert found.verdict == "watermarked"
-    assert found.shift == missing % modulus
-
-
-@pytest.mark.parametrize("missing", [0, 1, 5, 16, 40, 77, 128])
-@pytest.mark.parametrize(("modulus", "rotation"), [(2, 16), (3, 50)])
-def test_a_rotating_key_finds_crops_up_to_max_crop(modulus: int, rotation: int, missing: int) -> None:
+@pytest.mark.parametrize("missing", [0, 1, 5, 16, 50, 101, 128])
+@pytest.mark.parametrize(("modulus", "rotation"), [(2, 0), (3, 0), (7, 0), (2, 16), (3, 50)])
+def test_tokens_may_be_missing_at_the_front(modulus: int, rotation: int, missing: int) -> None:
     detector = detector_of(modulus=modulus, rotation=rotation, max_crop=128)
     found = detector.detect(marked_ids(detector.key, 300)[missing:])
     assert found.verdict == "watermarked"
-    assert found.shift == missing
+    assert found.shift == (missing if rotation else missing % modulus)
 
 
 def test_a_rotating_key_finds_no_crop_longer_than_max_crop() -> None:

@@ -83,18 +83,16 @@ def test_the_posterior_is_that_of_all_paths(modulus: int) -> None:
     tables = tables_of(modulus)
     model = model_of([7, 9, 7, 12], tables)
     groups = model.groups(tables)
-    posterior = model.posterior(groups)
-    states = np.zeros((4, modulus + 1))
+    found_jumps, found_inside = model.posterior(groups)
+    total = 0.0
     mixed = np.zeros((4, modulus + 1))
     jumps = np.zeros(4)
     for part, path, weight in weighted_paths(model, groups):
-        states[np.arange(4), path] += weight
+        total += weight
         mixed[np.arange(4), path] += weight * (part == len(MIXTURE) - 1)
         jumps[1:] += weight * (np.diff(path) != 0)
-    total = states[0].sum()
-    assert posterior.states == pytest.approx(states[:, :-1] / total, rel=1e-9)
-    assert posterior.jumps == pytest.approx(jumps / total, rel=1e-9)
-    assert posterior.mixed == pytest.approx(1 - mixed[:, -1] / mixed.sum(axis=1), rel=1e-9)
+    assert found_jumps == pytest.approx(jumps / total, rel=1e-9)
+    assert found_inside == pytest.approx(1 - mixed[:, -1] / mixed.sum(axis=1), rel=1e-9)
 
 
 def test_a_deletion_shows_where_it_was_made() -> None:
@@ -104,11 +102,9 @@ def test_a_deletion_shows_where_it_was_made() -> None:
     by_group = [[w for w in words if table[w] == g] for g in (0, 1)]
     ids = [int(by_group[(i + (i >= 20)) % 2][i // 2]) for i in range(40)]  # one token is missing before the 20th
     model = model_of(ids, tables)
-    posterior = model.posterior(model.groups(tables))
-    assert abs(int(posterior.jumps.argmax()) - 20) <= 1
-    assert posterior.jumps.sum() == pytest.approx(1, abs=0.5)
-    assert posterior.states[5, 0] > 0.9
-    assert posterior.states[35, 1] > 0.9
+    jumps, _ = model.posterior(model.groups(tables))
+    assert abs(int(jumps.argmax()) - 20) <= 1
+    assert jumps.sum() == pytest.approx(1, abs=0.5)
 
 
 # --- the slow obvious way ------------------------------------------------------------------------

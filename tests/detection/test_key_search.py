@@ -4,7 +4,6 @@ Statistical checks have fixed seeds; the chance that one of them would fail by l
 """
 
 import itertools
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -218,9 +217,7 @@ def test_the_payload_is_hidden_unless_it_is_asked_for() -> None:
     assert found.subkey_confidence == pytest.approx(1, abs=1e-6)
     hidden = found.to_row("a")
     assert "321" not in repr(found)
-    assert "321" not in json.dumps(
-        {name: hidden[name] for name in ("summary", "settings", "key_fingerprint") if name in hidden}
-    )
+    assert "321" not in hidden["summary"] + hidden["key_fingerprint"]
     assert hidden["subkeys_tested"] == 512
     assert not set(PAYLOAD_FIELDS) & {*hidden, *hidden["spans"][0]}
     shown = found.to_row("a", payload=True)

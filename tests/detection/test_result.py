@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from dgmark.detection.detector import Detector
-from dgmark.detection.result import Detection, Limit, meaning, rarity, verdict_sentence
+from dgmark.detection.result import Detection, meaning, rarity, verdict_sentence
 from support.known_keys import known_key
 
 
@@ -44,21 +44,6 @@ def test_passages_only(detection: Detection) -> None:
     assert verdict_sentence(absent, spans=1).startswith("A passage of this text carries the watermark")
     assert verdict_sentence(absent, spans=3).startswith("3 passages of this text carry the watermark")
     assert "was not found" in verdict_sentence(absent)
-
-
-@pytest.mark.parametrize(
-    ("limit", "scored", "reason"),
-    [
-        ("empty", 0, "nothing that can be tested"),
-        ("short", 31, "with 31 tokens, which are words or parts of words, it is too short"),
-        ("repetitive", 150, "repeat each other too much"),
-        ("repetitive", 900, "repeat each other too much"),
-    ],
-)
-def test_no_statement_says_why(detection: Detection, limit: Limit, scored: int, reason: str) -> None:
-    unsure = replace(detection, verdict="uncertain", num_tokens_scored=scored, uncertain_because=limit)
-    assert reason in verdict_sentence(unsure)
-    assert "not found" not in verdict_sentence(unsure)
 
 
 def test_a_key_without_a_secret_promises_no_rarity(detection: Detection) -> None:

@@ -1,7 +1,5 @@
 """Spans: found where they are, and in unmarked text no more often than the rate."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -13,9 +11,9 @@ from dgmark.errors import SettingsError
 from support.known_keys import builtin_tokenizer, known_key
 from support.marked_texts import marked_text, whole_words
 from support.unchecked import unchecked
-from support.unmarked_texts import texts
+from support.unmarked_texts import PROSE, texts
 
-PROSE = (Path(__file__).parents[1] / "texts" / "willows.txt").read_text(encoding="utf-8")
+WILLOWS = (PROSE / "willows.txt").read_text(encoding="utf-8")
 
 
 def detector_of(name: str = "words", fpr: float = 1e-3) -> Detector:
@@ -25,7 +23,7 @@ def detector_of(name: str = "words", fpr: float = 1e-3) -> Detector:
 def pasted(length: int = 80, at: int = 700) -> tuple[str, str]:
     """A paragraph of a book with marked words put into it, and the marked words."""
     marked = marked_text(known_key("words"), length)
-    return PROSE[:at] + "\n" + marked + "\n" + PROSE[at : at + 900], marked
+    return WILLOWS[:at] + "\n" + marked + "\n" + WILLOWS[at : at + 900], marked
 
 
 @pytest.mark.parametrize(("length", "p_value"), [(80, 1e-8), (50, 1e-4)])
@@ -41,7 +39,7 @@ def test_a_marked_paragraph_is_found_where_it_is(length: int, p_value: float) ->
 
 def test_two_paragraphs_are_two_spans_in_order() -> None:
     one, marked = pasted(60)
-    text = one + "\n" + marked + "\n" + PROSE[1600:2400]
+    text = one + "\n" + marked + "\n" + WILLOWS[1600:2400]
     first, second = detector_of().spans(text)
     assert first.end < second.start
     assert text[first.start : first.end] in one
@@ -64,7 +62,7 @@ def test_a_cut_within_a_span_does_not_end_it() -> None:
     assert (span.start, span.end) == (0, 120)
 
 
-@pytest.mark.parametrize("content", ["", "a", PROSE, "sir, " * 300])
+@pytest.mark.parametrize("content", ["", "a", WILLOWS, "sir, " * 300])
 def test_text_without_the_mark_has_no_span(content: str) -> None:
     assert detector_of().spans(content) == ()
 

@@ -192,8 +192,8 @@ def detect_file(
     items = read_sources(
         sources, prefer_ids=ids, text_column=text_column, max_chars=max_chars, on_skip=tally.skipped.append
     )
-    shared = {"schema": DETECTION_SCHEMA, "fpr": scorer.fpr, SETTINGS: settings_hash(scorer, extras, ids=bool(ids))}
-    with RowFile(out, shared) as file:
+    settings = settings_hash(scorer, extras, ids=bool(ids))
+    with RowFile(out, {"schema": DETECTION_SCHEMA, **shared_fields(scorer), SETTINGS: settings}) as file:
         tally.resumed = _skip_finished(file, items, tally)
         if on_resume:
             on_resume(tally.resumed)
@@ -225,6 +225,13 @@ def _skip_finished(file: RowFile, items: Iterator[Item | BadRow], tally: Tally) 
         tally.count_row(row)
         resumed += 1
     return resumed
+
+
+def shared_fields(scorer: Scorer) -> Row:
+    """The fields that all detections of a scorer have in common."""
+    keys = scorer.settings["keys"]
+    one_of_them = {"key_fingerprint": keys[0].partition("/")[0]} if len(keys) == 1 else {}
+    return {"fpr": scorer.settings["fpr"], "keys_tested": len(keys), **one_of_them}
 
 
 def settings_hash(scorer: Scorer, extras: Extras, *, ids: bool) -> str:

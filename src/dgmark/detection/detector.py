@@ -283,11 +283,11 @@ class Detector(KeyTest):
         Raises:
             SettingsError: the text is too long for this key's number of hidden states.
         """
-        tokens = self.reader.locate(text_or_ids)
+        tokens, offsets = self.reader.locate(text_or_ids)
         return tuple(
             Span(
-                start=int(tokens.offsets[span.first, 0]),
-                end=int(tokens.offsets[span.last - 1, 1]),
+                start=int(offsets[span.first, 0]),
+                end=int(offsets[span.last - 1, 1]),
                 num_tokens_scored=span.last - span.first,
                 p_value=span.p_value,
                 subkey=subkey,

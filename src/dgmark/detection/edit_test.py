@@ -101,7 +101,8 @@ def edited_fraction(
 ) -> float:
     """Expected jumps of the phase per token if the mark is present: tokens inserted or deleted."""
     model = front_model(tables, ids, positions, phase)
-    return float(model.posterior(model.groups(tables)).jumps.mean())
+    jumps, _ = model.posterior(model.groups(tables))
+    return float(jumps.mean())
 
 
 def block_statistics(

@@ -148,8 +148,8 @@ class HiddenMarkovModel:
             groups[of_segment] = tables.groups_in(self.distinct[of_segment, 0], segment)
         return groups
 
-    def posterior(self, groups: UInt8[np.ndarray, " rows"]) -> "Posterior":
-        """The posterior of each token's state under one key if the mark is present, by forward-backward.
+    def posterior(self, groups: UInt8[np.ndarray, " rows"]) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+        """The posterior of the hidden states under one key if the mark is present; see `forward_backward`.
 
         Args:
             groups: the key's group of each row of `distinct`.
@@ -160,31 +160,22 @@ class HiddenMarkovModel:
         return forward_backward(factors, self.first)
 
 
-@dataclass(frozen=True)
-class Posterior:
-    """The posterior of each token's state, given that the mark is present.
-
-    Attributes:
-        states: (n, states) probability of each state for each token; the rest to 1 is the state outside the mark.
-        jumps: (n,) probability that the state has changed since the previous token; 0 for the first.
-        mixed: (n,) probability that the token is inside the mark, by the mixture's part for mixed text alone.
-    """
-
-    states: Float[np.ndarray, "n states"]
-    jumps: Float[np.ndarray, " n"]
-    mixed: Float[np.ndarray, " n"]
-
-
-def forward_backward(factors: Float[np.ndarray, "n mixture all"], first: Float[np.ndarray, " states"]) -> Posterior:
+def forward_backward(
+    factors: Float[np.ndarray, "n mixture all"], first: Float[np.ndarray, " states"]
+) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
     """Posterior of the states from each token's likelihood in each state. Both directions run in one pass.
 
     Args:
         factors: likelihood ratio of token i in each part of the mixture and each state; the last is outside the mark.
         first: distribution of the first token's state.
+
+    Returns:
+        The probability that the state has changed since the previous token (0 for the first token), and the
+        probability that the token is inside the mark, by the mixture's part for mixed text alone.
     """
     n, mixture, states = factors.shape
     if not n:
-        return Posterior(np.empty((0, states - 1)), np.empty(0), np.empty(0))
+        return np.empty(0), np.empty(0)
     forth = transitions(states - 1)
     moves = np.concatenate([forth.swapaxes(1, 2), forth])
     both = np.concatenate([factors, factors[::-1]], axis=1)[..., None]
@@ -205,13 +196,12 @@ def forward_backward(factors: Float[np.ndarray, "n mixture all"], first: Float[n
     weights /= weights.sum()
 
     ahead, behind = predicted[:, :mixture, :, 0], predicted[::-1, mixture:, :, 0]
-    joint = ahead * factors * behind
-    joint /= joint.sum(axis=2, keepdims=True)
+    mixed = ahead[:, -1] * factors[:, -1] * behind[:, -1]
     here, there = (ahead * factors)[:-1], (behind * factors)[1:]
     arrived = np.einsum("nks,kst->nkt", here, forth)
     same = np.ones((n, mixture))
     same[1:] = (here * np.einsum("kss->ks", forth) * there).sum(axis=2) / (arrived * there).sum(axis=2)
-    return Posterior(weights @ joint[..., :-1], (1 - same) @ weights, 1 - joint[:, -1, -1])
+    return (1 - same) @ weights, 1 - mixed[:, -1] / mixed.sum(axis=1)
 
 
 class ForwardFilter:

@@ -101,34 +101,6 @@ def best_of(
     return best
 
 
-def rank_aligned(model: HiddenMarkovModel, parts: Iterable[Candidates], few: int, *, intact: bool = True) -> Candidates:
-    """The few candidates that fit a text best, the best first: all ranked by blocks, the few by the full statistic.
-
-    Args:
-        model: the hidden Markov model of the text; its residues are replaced where the candidates have codes.
-        parts: all candidates.
-        few: how many of them are ranked by the full statistic.
-        intact: whether the proposal also allows for text that nobody edited.
-    """
-    best = best_of(parts, lambda part: _by_blocks(model, part), few)
-    statistics = [Proposal(own, intact).sample(groups).statistics for own, groups in _by_code(model, best)]
-    return best[_descending(np.concatenate(statistics))]
-
-
-def log_ratios(model: HiddenMarkovModel, candidates: Candidates, mode: Mode) -> Float[np.ndarray, " count"]:
-    """Logarithm of the likelihood ratio of each candidate; the mean ratio over random groups is 1.
-
-    Args:
-        model: the hidden Markov model of the text.
-        candidates: the candidates.
-        mode: the text that is expected; "intact" is text that nobody edited.
-    """
-    proposals = [(Proposal(own, mode != "edited"), groups) for own, groups in _by_code(model, candidates)]
-    if mode == "intact":
-        return np.concatenate([each.log_ratio_intact(groups) for each, groups in proposals])
-    return np.concatenate([each.sample(groups).log_ratios - np.log(sum(each.shares)) for each, groups in proposals])
-
-
 def _by_code(
     model: HiddenMarkovModel, candidates: Candidates
 ) -> Iterator[tuple[HiddenMarkovModel, UInt8[np.ndarray, "rows some"]]]:
@@ -197,15 +169,29 @@ class KeySearch:
         some = self._aligned if self.mode != "intact" else self._columns(self._counted)
         if subkey not in some.numbers:
             some = some.joined(self._columns(np.array([subkey])))
-        logs = log_ratios(self._model, some, self.mode)
+        logs = self._log_ratios(some)
         others = self._subkeys - len(some.numbers)
         total = np.logaddexp.reduce([*logs, math.log(others) if others else -math.inf])
         return float(np.exp(logs[some.numbers == subkey][0] - total))
 
     @cached_property
     def _aligned(self) -> Candidates:
-        """The few candidates with the best alignment."""
-        return rank_aligned(self._model, self._candidates(), self._few, intact=self.mode != "edited")
+        """The few candidates with the best alignment: all ranked by blocks, the few by the full statistic."""
+        best = best_of(self._candidates(), lambda part: _by_blocks(self._model, part), self._few)
+        statistics = [one.sample(groups).statistics for one, groups in self._proposals(best)]
+        return best[_descending(np.concatenate(statistics))]
+
+    def _proposals(self, some: Candidates) -> Iterator[tuple[Proposal, UInt8[np.ndarray, "rows some"]]]:
+        """A proposal for the candidates that share a position code, with their groups."""
+        for model, groups in _by_code(self._model, some):
+            yield Proposal(model, self.mode != "edited"), groups
+
+    def _log_ratios(self, some: Candidates) -> Float[np.ndarray, " some"]:
+        """Logarithm of the likelihood ratio of each candidate; the mean ratio over random groups is 1."""
+        if self.mode == "intact":
+            return np.concatenate([one.log_ratio_intact(groups) for one, groups in self._proposals(some)])
+        ratios = [one.sample(groups).log_ratios - np.log(sum(one.shares)) for one, groups in self._proposals(some)]
+        return np.concatenate(ratios)
 
     @cached_property
     def _model(self) -> HiddenMarkovModel:

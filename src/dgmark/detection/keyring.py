@@ -127,13 +127,7 @@ def load_keys(folder: str | Path, *, allow_open: bool = False) -> list[Watermark
 
 
 def named_keys(folder: str | Path, *, allow_open: bool = False) -> dict[str, WatermarkKey]:
-    """The keys of a folder's `.json` files by the files' names without their ending, in order of name.
-
-    Raises:
-        KeyFileNotFound: the folder does not exist or holds no key file.
-        KeyFileFormat: a `.json` file is not a key file.
-        SettingsError: `folder` is not a path.
-    """
+    """What `load_keys` reads, by the files' names without their ending."""
     if not os.path.isdir(as_path(folder, "a folder of keys")):
         raise KeyFileNotFound(f"{folder} is not a folder: give the folder that holds the key files")
     files = sorted(Path(folder).glob("*.json"))

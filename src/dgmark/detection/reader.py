@@ -37,17 +37,6 @@ class ScoredIds:
     positions: Int[np.ndarray, " n"]
 
 
-@dataclass(frozen=True)
-class LocatedIds(ScoredIds):
-    """The scored tokens with their places in the input.
-
-    Attributes:
-        offsets: the characters [start, end) that each token covers (the indices for ids).
-    """
-
-    offsets: Int[np.ndarray, "n 2"]
-
-
 class Reader:
     """Reads texts and ids for the keys of one tokenizer.
 
@@ -98,7 +87,7 @@ class Reader:
             SettingsError: the input is neither a text nor ids, or a range is empty or lies outside the text.
         """
         if only is not None:
-            return _inside(self.locate(text_or_ids), only, len(text_or_ids))
+            return _inside(*self.locate(text_or_ids), only, len(text_or_ids))
         if isinstance(text_or_ids, str):
             return self._counted(np.array(self.tokenizer.encode(text_or_ids), dtype=np.int64))
         return self._counted(self._response(text_or_ids))
@@ -119,11 +108,11 @@ class Reader:
             for item in items
         ]
 
-    def locate(self, text_or_ids: TextOrIds) -> LocatedIds:
-        """Read as `read` does, with offsets. For a text this takes twice the time."""
+    def locate(self, text_or_ids: TextOrIds) -> tuple[ScoredIds, Int[np.ndarray, "n 2"]]:
+        """Read as `read` does, with the characters [start, end) that each token covers (the indices for ids)."""
         ids, offsets = self.encode(text_or_ids)
         positions = self.counts(ids).nonzero()[0]
-        return LocatedIds(ids[positions], positions, offsets[positions])
+        return ScoredIds(ids[positions], positions), offsets[positions]
 
     def encode(self, text_or_ids: TextOrIds) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, "n 2"]]:
         """All tokens with their offsets, including the tokens that are not scored."""
@@ -163,7 +152,7 @@ class Reader:
         return table
 
 
-def _inside(tokens: LocatedIds, only: Ranges, length: int) -> ScoredIds:
+def _inside(tokens: ScoredIds, offsets: Int[np.ndarray, "n 2"], only: Ranges, length: int) -> ScoredIds:
     """The tokens that lie inside one of the ranges."""
     inside = np.zeros(len(tokens.ids), dtype=bool)
     for start, end in checked_ranges(only):
@@ -171,7 +160,7 @@ def _inside(tokens: LocatedIds, only: Ranges, length: int) -> ScoredIds:
             raise SettingsError(
                 f"range {start}:{end} is not START:END with 0 <= START < END <= {length}, the length of what is scored"
             )
-        inside |= (tokens.offsets[:, 0] >= start) & (tokens.offsets[:, 1] <= end)
+        inside |= (offsets[:, 0] >= start) & (offsets[:, 1] <= end)
     return ScoredIds(tokens.ids[inside], tokens.positions[inside])
 
 

@@ -133,11 +133,9 @@ class Detection:
 
 
 # the fields of each row between its id and its schema, in order: those of `Detection`, with the summary in their midst
-DETECTION_FIELDS = [*Detection.__dataclass_fields__]
+_HIDDEN = {"subkeys_tested", "subkey_tested", *PAYLOAD_FIELDS}
+DETECTION_FIELDS = [name for name in Detection.__dataclass_fields__ if name not in _HIDDEN]
 DETECTION_FIELDS.insert(DETECTION_FIELDS.index("guaranteed") + 1, "summary")
-DETECTION_FIELDS = [
-    name for name in DETECTION_FIELDS if name not in ("subkeys_tested", "subkey_tested", *PAYLOAD_FIELDS)
-]
 
 
 @dataclass(frozen=True)
@@ -161,11 +159,6 @@ class Scorer(Protocol):
     @property
     def reader(self) -> Reader:
         """Reads texts and ids for this scorer."""
-        ...
-
-    @property
-    def fpr(self) -> float:
-        """The false-positive rate of the verdicts."""
         ...
 
     @property

@@ -160,7 +160,8 @@ class SpanSearch:
         """
         if self.p_value(int(self.statistics.argmax())) > fpr:
             return []
-        runs = _runs(self.model.posterior(self.key[:, 0]).mixed > 0.5)
+        _, inside = self.model.posterior(self.key[:, 0])
+        runs = _runs(inside > 0.5)
         free = np.ones(len(self.statistics), dtype=bool)
         found: list[TokenSpan] = []
         while free.any():

@@ -7,7 +7,7 @@ import pyarrow as arrow
 import ray
 from ray.data import Dataset
 
-from dgmark.detection.detect_files import Extras, Tally, score, settings_hash, to_row
+from dgmark.detection.detect_files import Extras, Tally, score, settings_hash, shared_fields, to_row
 from dgmark.detection.result import Scorer
 from dgmark.documents.document import TEXT_COLUMN
 from dgmark.rows.texts import MAX_CHARS, item_of
@@ -117,7 +117,7 @@ def detect_files(
         out,
         work,
         partial(tables_of, item=item, settings=settings, column=text_column, max_chars=max_chars),
-        {"command": "detect", "settings": settings, "text_column": text_column, "fpr": scorer.settings["fpr"]},
+        {"command": "detect", "settings": settings, "text_column": text_column, **shared_fields(scorer)},
         address=address,
         counted="verdict",
         block_bytes=BLOCK_BYTES,
