@@ -19,7 +19,6 @@ from dgmark.detection.edit_test import (
     aligned_tokens,
     draws_of,
     window_statistic,
-    window_z_scores,
 )
 from dgmark.detection.hidden_markov import HiddenMarkovModel
 from dgmark.detection.importance_sampling import TOLERANCE, DeterministicDraws, Proposal, weighted_rank
@@ -363,7 +362,6 @@ def test_the_scores_are_the_definitions(length: int, window: int, modulus: int) 
         (matched[s : s + window].sum() - window * chance) / np.sqrt(window * chance * (1 - chance))
         for s in range(length - window + 1)
     ]
-    assert window_z_scores(matched, modulus, window) == pytest.approx(scores)
     assert window_statistic(np.stack([~matched, matched], axis=1), modulus, window)[1] == pytest.approx(
         np.mean(np.square(scores))
     )

@@ -337,12 +337,12 @@ def test_an_overlapped_span_is_cut_back_to_a_part_that_passes(end: int, kept: bo
 
 
 def test_what_is_asked_of_a_detected_text_needs_no_second_scan(monkeypatch: pytest.MonkeyPatch) -> None:
-    key, ids = known_key("once", subkeys=64), unmarked(5, 200, 3000)
-    detector = Detector(key, tokenizer=builtin_tokenizer())
-    found = detector.detect(ids)
+    text = builtin_tokenizer().decode(unmarked(5, 200, 3000).tolist())
+    detector = Detector(known_key("once", subkeys=64), tokenizer=builtin_tokenizer())
+    found = detector.detect(text)
     scanned = (
-        detector.limits(ids, [0.01, 1e-4]),
-        detector.matched(ids, np.arange(200), replace(found, subkey_tested=None)).tolist(),
+        detector.limits(text, [0.01, 1e-4]),
+        detector.tokens(text, replace(found, subkey_tested=None)),
     )
     assert found.verdict == "not_detected"
 
@@ -351,8 +351,8 @@ def test_what_is_asked_of_a_detected_text_needs_no_second_scan(monkeypatch: pyte
 
     monkeypatch.setattr(KeySearch, "likeliest", refuse)
     assert scanned == (
-        detector.limits(ids, [0.01, 1e-4], found),
-        detector.matched(ids, np.arange(200), found).tolist(),
+        detector.limits(text, [0.01, 1e-4], found),
+        detector.tokens(text, found),
     )
     assert "subkey_tested" not in found.to_row("a", payload=True)
     assert "subkey_tested" not in repr(found)

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
-from jaxtyping import Bool, Int
 
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.alpha_spending import UNCHANGED, adjusted_p, bonferroni_p, shares_of
@@ -296,7 +295,7 @@ class Detector(KeyTest):
         )
 
     def tokens(self, text: str, detection: Detection) -> list[ScoredToken]:
-        """Each token of `text`, and whether it matches at the shift of `detection`, for display.
+        """Each token of `text`, and whether it matches at the shift (and sub-key) of `detection`, for display.
 
         Raises:
             SettingsError: `detection` is not a detection.
@@ -304,25 +303,13 @@ class Detector(KeyTest):
         if not isinstance(detection, Detection):
             raise SettingsError(f"a detection is what detect returns, not a {type(detection).__name__}")
         ids, offsets = self.reader.encode(text)
-        matched = self.matched(ids, np.arange(len(ids)), detection)
+        positions, scored = np.arange(len(ids)), self.reader.counts(ids)
+        key = self.likeliest(ScoredIds(ids[scored], positions[scored]), detection)
+        matched = key.tables.matching(ids, positions + detection.shift)
         return [
             ScoredToken(start, end, bool(match) if counts else None)
-            for (start, end), match, counts in zip(offsets.tolist(), matched, self.reader.counts(ids), strict=True)
+            for (start, end), match, counts in zip(offsets.tolist(), matched, scored, strict=True)
         ]
-
-    def matched(
-        self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], detection: Detection
-    ) -> Bool[np.ndarray, " n"]:
-        """Whether each token matches at the shift of `detection`, with sub-keys under the likeliest one.
-
-        Args:
-            ids: token ids of the text.
-            positions: their positions, counted from the first token of the text.
-            detection: the text's detection.
-        """
-        scored = self.reader.counts(ids)
-        key = self.likeliest(ScoredIds(ids[scored], positions[scored]), detection)
-        return key.tables.matching(ids, positions + detection.shift)
 
     def _detect_normalised(self, text: str) -> Detection:
         """Test the unchanged text, then the normalised one, each with its share; test once if they are equal."""

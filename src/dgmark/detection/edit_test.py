@@ -154,22 +154,21 @@ def log_mean_over_states(values: Float[np.ndarray, "blocks states keys"]) -> Flo
     return np.asarray(np.log(np.exp(values - best[:, None]).mean(axis=1)) + best)
 
 
-def window_z_scores(
+def window_statistic(
     matched: Bool[np.ndarray, "n *keys"], modulus: int, window: int = DEFAULT_WINDOW
-) -> Float[np.ndarray, "windows *keys"]:
-    """z-score of each of the n - window + 1 windows; empty for a shorter text."""
+) -> Float[np.ndarray, " *keys"]:
+    """The paper's z_win: the mean squared z-score of the n - window + 1 windows; 1, its mean under fair coins, if none.
+
+    Args:
+        matched: whether each token matches.
+        modulus: number of groups m.
+        window: tokens of each window.
+    """
+    if len(matched) < window:
+        return np.ones(matched.shape[1:])
     counts = np.cumsum(matched, axis=0, dtype=np.int64)
     sums = counts[window - 1 :].copy()
     sums[1:] -= counts[:-window]
     chance = 1 / modulus
-    return np.asarray((sums - window * chance) / math.sqrt(window * chance * (1 - chance)))
-
-
-def window_statistic(
-    matched: Bool[np.ndarray, "n *keys"], modulus: int, window: int = DEFAULT_WINDOW
-) -> Float[np.ndarray, " *keys"]:
-    """The paper's z_win: mean squared z-score of the windows; 1 (its mean under fair coins) if there is no window."""
-    scores = window_z_scores(matched, modulus, window)
-    if not len(scores):
-        return np.ones(matched.shape[1:])
+    scores = (sums - window * chance) / math.sqrt(window * chance * (1 - chance))
     return np.asarray(np.square(scores).sum(axis=0) / len(scores))
