@@ -165,15 +165,3 @@ def parquet(bench: Bench, rng: random.Random) -> list[str]:
     path.write_bytes(mutated_bytes(path.read_bytes(), rng))
     ran = bench.run("detect", "--key", bench.key, "--format", "jsonl", path)
     return bench.problems(ran, 0, 4)
-
-
-def text(bench: Bench, rng: random.Random) -> list[str]:
-    """A mutated text gets a verdict or an error, under every way to clean it."""
-    path = bench.path("fuzzed.txt")
-    path.write_bytes(mutated_bytes(bench.marked.encode(), rng, 40))
-    options: list[str] = rng.choice([[], ["--normalise", "all"], ["--spans"], ["--mode", "edited"]])
-    ran = bench.run("detect", "--key", bench.key, "--format", "jsonl", *options, path)
-    problems = bench.problems(ran, 0, 4)
-    if ran.code == 0 and b'"verdict"' not in ran.output and b'"error"' not in ran.output:
-        problems.append(f"neither a verdict nor an error: {ran.output[-300:]!r}")
-    return problems

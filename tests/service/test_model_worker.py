@@ -166,24 +166,6 @@ def test_a_batch_that_fails_takes_no_other_with_it(model: Denoiser, known: bool)
         assert not told.of(Finished, one)
 
 
-@pytest.mark.parametrize(
-    ("asked", "length", "block"),
-    [
-        ({"max_tokens": 100}, 96, 32),
-        ({"max_tokens": 7}, 7, 7),
-        ({"max_tokens": 30, "settings": {"block_length": 8}}, 24, 8),
-        ({"max_tokens": None}, 256, 32),
-        ({"max_tokens": None, "prompt": [4] * 300}, 192, 32),
-    ],
-)
-def test_a_text_has_whole_blocks_and_no_more_than_was_asked_for(asked: dict[str, Any], length: int, block: int) -> None:
-    told = Told()
-    writer(told).take(job(**{"settings": {}, **asked}))
-    (started,) = told.of(Started)
-    assert (started.length, started.block_length) == (length, block)
-    assert started.settings["length"] == length
-
-
 ENFORCED = {"max_tokens": 8, "settings": {}, "key": "plain", "enforced": True}
 HOLES = {"prompt": "w1 [mask:4] w2 [mask:3]", "fill_from": "text", "max_tokens": None}
 
@@ -254,6 +236,11 @@ def test_what_weakens_a_mark_is_told(asked: dict[str, Any], weakened: list[str])
 @pytest.mark.parametrize(
     ("asked", "own", "settings"),
     [
+        ({"max_tokens": 100}, {}, {"length": 96, "block_length": 32}),
+        ({"max_tokens": 7}, {}, {"length": 7, "block_length": 7}),
+        ({"max_tokens": 30, "settings": {"block_length": 8}}, {}, {"length": 24, "block_length": 8}),
+        ({"max_tokens": None}, {}, {"length": 256, "block_length": 32}),
+        ({"max_tokens": None, "prompt": [4] * 300}, {}, {"length": 192, "block_length": 32}),
         ({"max_tokens": 12}, {"block_length": 16}, {"length": 12, "block_length": 12}),
         ({"max_tokens": 64}, {"steps": 128}, {"length": 64, "steps": 32}),
         ({"max_tokens": 12}, {"length": 64, "block_length": 16, "steps": 4}, {"length": 12, "steps": 2}),
@@ -263,11 +250,12 @@ def test_what_weakens_a_mark_is_told(asked: dict[str, Any], weakened: list[str])
         (HOLES, {"steps": 128, "length": 256, "temperature": 0.5}, {"steps": None, "temperature": 0.5}),
     ],
 )
-def test_the_services_own_settings_give_way_to_a_request(
+def test_whole_blocks_and_the_services_own_settings_give_way_to_a_request(
     asked: dict[str, Any], own: dict[str, Any], settings: dict[str, Any]
 ) -> None:
     one = started(**{"key": "plain", "settings": {}, **asked, "own": own})
     assert {name: one.settings[name] for name in settings} == settings
+    assert (one.length, one.block_length) == (one.settings["length"], one.settings["block_length"])
 
 
 @pytest.mark.parametrize("origin", ["text", "hole"])

@@ -139,6 +139,7 @@ def test_every_answer_has_an_id_and_closed_doors(client: TestClient) -> None:
         ({"origin": "http://localhost"}, 200),
         ({"host": "rebound.example"}, 421),
         ({"host": "127.0.0.1:8321"}, 200),
+        ({"authorization": "Bearer any"}, 200),  # of a client that cannot do without
         ({"x-forwarded-for": "203.0.113.9"}, 401),
     ],
 )

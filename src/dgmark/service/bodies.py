@@ -80,22 +80,13 @@ def json_or_form_body(model: type[BaseModel], document: str) -> dict[str, Any]:
     """The description of a body that is JSON, or a form with a document."""
     described = json_body(model)
     schema = model.model_json_schema(ref_template=_REF)
-    fields = {
-        name: _without_null(field) for name, field in schema["properties"].items() if name not in ("token_ids", "texts")
-    }
+    fields = {name: field for name, field in schema["properties"].items() if name not in ("token_ids", "texts")}
     fields[DOCUMENT] = {"type": "string", "format": "binary", "description": document}
     choices = [{"required": [name]} for name in ("text", DOCUMENT) if name in fields]
     form = {**schema, "title": f"{model.__name__}Form", "properties": fields, "oneOf": choices}
     form.pop("$defs", None)
     described["requestBody"]["content"]["multipart/form-data"] = {"schema": form}
     return described
-
-
-def _without_null(field: dict[str, Any]) -> dict[str, Any]:
-    """A field's description in a form, where a field is given or left out."""
-    kinds = [kind for kind in field.get("anyOf", []) if kind != {"type": "null"}]
-    rest = {name: value for name, value in field.items() if name != "anyOf" and (name, value) != ("default", None)}
-    return {**rest, **kinds[0]} if kinds else field
 
 
 def schemas_of(models: Sequence[type[BaseModel]]) -> dict[str, Any]:

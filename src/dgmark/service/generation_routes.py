@@ -79,14 +79,12 @@ async def begin(state: ServiceState, request: Request, model: type[D], prefix: s
     log: Callable[..., None] = partial(state.auth.log, request, caller, **about)
     try:
         marking = offer.marking(asked.marking_request, text_id)
-        _check_strength(offer, asked)
+        _check_settings(offer, asked, marking)
     except Refused as refusal:
         log("generate refused", param=refusal.param)
         raise
     job = _job(offer, asked, marking, text_id)
     _check_prompt(state, job)
-    if marking.key is None:
-        _check_unmarked(asked)
     on_start = partial(log, "generate", text=text_id, key=marking.key, subkey_chosen=marking.chosen)
     return asked, Generation(state, request, job, marking, asked.seed, asked.stops, on_start)
 
@@ -132,26 +130,20 @@ def _check_prompt(state: ServiceState, job: Job) -> None:
         raise Refused(413, f"the prompt has more than {state.settings.max_chars:,} characters", param="prompt")
 
 
-def _check_strength(offer: Offer, asked: schemas.DecodingRequest) -> None:
-    """Refuse what could leave hardly any mark, where every text must be marked.
+def _check_settings(offer: Offer, asked: schemas.DecodingRequest, marking: Marking) -> None:
+    """Refuse what could leave hardly any mark where every text must be marked, and what says how a mark is made of a
+    text that is to have none.
 
     Raises:
-        Refused: a setting of this kind is named.
+        Refused: such a setting is named.
     """
     named = [name for name in WEAKENING if getattr(asked, name, None) is not None]
     if named and offer.policy == "enforced":
         detail = f"every text of this service is marked, and {named[0]} could weaken the mark: leave it out"
         raise Refused(400, detail, param=named[0])
 
-
-def _check_unmarked(asked: schemas.DecodingRequest) -> None:
-    """Refuse what says how a mark is made of a text that is to have none.
-
-    Raises:
-        Refused: such a setting is named, with a value that turns it on.
-    """
     for name, off in (("guard", 0.0), ("repetition_guard", False), ("lookahead", 1)):
-        if getattr(asked, name) not in (None, off):
+        if marking.key is None and getattr(asked, name) not in (None, off):
             detail = f"{name} says how a mark is made, and this text is to have none: leave it out, or have it marked"
             raise Refused(400, detail, param=name)
 

@@ -8,9 +8,9 @@ from dgmark.decode.config import setting_fields
 from dgmark.service.schemas import AnswerFields, Name, RequestFields, TokenId
 from dgmark.watermark.policy import MarkingRequest
 
-MAX_LOOKAHEAD = 8  # each costs a forward a step
 MAX_TOKENS = 1_000_000
 MAX_STOPS = 4
+_MOST = {"lookahead": 8}  # each costs a forward a step
 # the settings of `DecodeConfig` that a request may name
 SETTINGS = (
     *("temperature", "top_p", "top_k", "block_length", "strategy", "commit", "threshold", "factor"),
@@ -61,7 +61,7 @@ _DecodingFields = create_model(  # type: ignore[call-overload]
     "_DecodingFields",
     __base__=RequestFields,
     **{
-        setting.name: (setting.type | None, Field(None, description=setting.help))
+        setting.name: (setting.type | None, Field(None, le=_MOST.get(setting.name), description=setting.help))
         for setting in setting_fields()
         if setting.name in SETTINGS
     },
@@ -74,13 +74,6 @@ class DecodingRequest(_DecodingFields):
     model: Name | None = Field(None, description="Name of the model; by default the service's first.")
     seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="Seed; by default the system draws one.")
     watermark: bool | Watermark | None = Field(None, description="Whether and how to mark the text; by default yes.")
-
-    @field_validator("lookahead")
-    @classmethod
-    def _affordable(cls, value: int | None) -> int | None:
-        if value is not None and value > MAX_LOOKAHEAD:
-            raise ValueError(f"each costs a forward a step: ask for {MAX_LOOKAHEAD} or less")
-        return value
 
     @field_validator("threshold", "factor")
     @classmethod

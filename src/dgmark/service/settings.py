@@ -52,7 +52,7 @@ class ServiceSettings:
         keys: folder of key files; a key's name is its file's name without `.json`.
         tokens: file of access tokens; None lets everybody who reaches the service do everything, which is meant for a
             service that only this machine can reach.
-        public: let requests without a token check texts in the public form: verdict and passages, no numbers.
+        public: let requests without a token check texts in the public form: verdict and spans, no numbers.
         signer: signs reports; None leaves them unsigned.
         fpr: false-positive rate of a request that names none, and of all requests of the public form.
         tokenizer: the keys' tokenizer, or its folder or file; None for the ones that the keys name.
