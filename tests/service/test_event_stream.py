@@ -12,11 +12,6 @@ from dgmark.service import generation
 from dgmark.service.generation import EventStream, event
 
 
-def test_the_form_of_an_event() -> None:
-    assert event("step", {"pieces": ["é\n"]}) == b'event: step\ndata: {"pieces":["\xc3\xa9\\n"]}\n\n'
-    assert event(None, "[DONE]") == b"data: [DONE]\n\n"
-
-
 @pytest.mark.parametrize("version", ["2.3", "2.4"])
 def test_a_reader_who_takes_nothing_is_cut_off_and_its_text_let_go(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, version: str

@@ -12,7 +12,6 @@ from dgmark.service.errors import Refused
 from dgmark.service.middleware import RequestMiddleware
 from dgmark.service.schemas import Problem
 from dgmark.service.telemetry import AuditLog, Metrics
-from dgmark.service.worker_pool import Busy, WorkerPool
 from support.services import service
 
 JSON = {"content-type": "application/json"}
@@ -213,25 +212,3 @@ def test_all_requests_together_have_a_largest_number_and_size() -> None:
                 statuses.clear()
 
     asyncio.run(asking())
-
-
-def test_a_full_queue_refuses_before_the_body_is_read(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_: WorkerPool) -> None:
-        raise Busy(7)
-
-    async def unread() -> Any:
-        raise AssertionError("the body was read")
-
-    sent: list[Any] = []
-
-    async def keep(message: Any) -> None:
-        sent.append(message)
-
-    monkeypatch.setattr(WorkerPool, "check_room", full)
-    for path in ("/v1/detect", "/v1/detect/batch", "/v1/report"):
-        sent.clear()
-        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
-        scope = {**post(), "path": path, "raw_path": path.encode(), "query_string": b"", "headers": headers}
-        asyncio.run(client.app(scope, unread, keep))  # type: ignore[arg-type]
-        assert sent[0]["status"] == 429
-        assert (b"retry-after", b"7") in sent[0]["headers"]

@@ -120,24 +120,11 @@ async def _read(
 ) -> tuple[R, Upload | None, Options]:
     """The fields of a body, the document in it, and how its texts are checked.
 
-    Nothing is read for a request that could not even wait.
-
     Raises:
-        Busy: there is no room to wait.
         Refused: the body is damaged, a key is unknown, or the public form does not let it be chosen.
         ValidationError: a field is wrong or unknown.
     """
-    state.workers.check_room()
     asked, upload = await read_json_or_form(request, model)
-    return asked, upload, _options(state, request, caller, asked)
-
-
-def _check_one_text(*given: object) -> None:
-    if sum(one is not None for one in given) != 1:
-        raise Refused(400, "give text, token_ids or a document, one of them", param="text")
-
-
-def _options(state: ServiceState, request: Request, caller: Caller, asked: schemas.DetectionOptions) -> Options:
     if caller.public:
         for name in sorted(asked.model_fields_set - _PUBLIC_FIELDS):
             detail = f"{name} can be chosen only with a token of the scope detect:full"
@@ -151,15 +138,13 @@ def _options(state: ServiceState, request: Request, caller: Caller, asked: schem
     if caller.public:
         # each key has the same share whichever are named, so that a choice of keys is no choice of the rate
         fpr *= len(keys) / len(state.keys)
-    return Options(
-        keys=keys,
-        public=caller.public,
-        fpr=fpr,
-        mode=asked.mode,
-        phase=asked.phase,
-        max_crop=asked.max_crop,
-        normalise=tuple(asked.normalise),
-    )
+    normalise = tuple(asked.normalise)
+    return asked, upload, Options(keys, caller.public, fpr, asked.mode, asked.phase, asked.max_crop, normalise)
+
+
+def _check_one_text(*given: object) -> None:
+    if sum(one is not None for one in given) != 1:
+        raise Refused(400, "give text, token_ids or a document, one of them", param="text")
 
 
 async def _checked(

@@ -236,7 +236,6 @@ def launch_worker(
     models: Mapping[str, Mapping[str, Any]],
     keys: Mapping[str, WatermarkKey],
     rows: int,
-    batches: int,
     connection: Connection,
 ) -> BaseProcess:
     """Start a model worker.
@@ -245,11 +244,10 @@ def launch_worker(
         models: by the name of each model, the arguments that load it.
         keys: the keys by name.
         rows: the most texts that are written at once.
-        batches: the most batches that take turns.
         connection: where it gets jobs from, and says what becomes of them.
     """
     # a daemon ends with this process; if that is killed, the connection breaks, which ends it too
-    arguments = connection, models, keys, rows, batches
+    arguments = connection, models, keys, rows
     process = get_context("spawn").Process(target=_work, args=arguments, daemon=True)
     process.start()
     return process

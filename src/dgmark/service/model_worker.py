@@ -47,7 +47,7 @@ class ModelWorker:
     keys: Mapping[str, WatermarkKey]
     send: Send
     rows: int
-    batches: int
+    batches: int = 4
 
     def __post_init__(self) -> None:
         self._waiting: deque[_Text] = deque()
@@ -251,7 +251,6 @@ def serve_jobs(
     models: Mapping[str, Mapping[str, Any]],
     keys: Mapping[str, WatermarkKey],
     rows: int,
-    batches: int,
 ) -> None:
     """Load the models, and do jobs for ever.
 
@@ -260,8 +259,7 @@ def serve_jobs(
         send: is given what becomes of them.
         models: by the name of each model, the arguments that load it.
         keys: the keys by name.
-        rows: see `ModelWorker`.
-        batches: see `ModelWorker`.
+        rows: the most texts that are written at once.
     """
     try:
         loaded = {name: load_model(**arguments) for name, arguments in models.items()}
@@ -270,7 +268,7 @@ def serve_jobs(
         send((None, known))
         return
     send((None, {name: _facts(model) for name, model in loaded.items()}))
-    worker = ModelWorker(loaded, keys, send, rows=rows, batches=batches)
+    worker = ModelWorker(loaded, keys, send, rows)
     while True:
         if not worker.busy:
             worker.take(inbox.get())

@@ -75,7 +75,6 @@ class ServiceSettings:
         enforce: mark every text, whatever a request says.
         payloads: let requests choose the sub-key of a text.
         rows: the most texts that are written at once.
-        batches: the most batches of them that take turns.
         text_seconds: longest time that a text may take, waiting included. A model worker that says nothing for half of
             that is replaced.
     """
@@ -104,7 +103,6 @@ class ServiceSettings:
     enforce: bool = False
     payloads: bool = False
     rows: int = 16
-    batches: int = 4
     text_seconds: float = 600
 
     def __post_init__(self) -> None:

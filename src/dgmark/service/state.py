@@ -100,7 +100,7 @@ class ServiceState:
         models = {name: offer.source.loading for name, offer in self.offers.items()}
         keys = {name: key for offer in self.offers.values() for name, key in offer.keys.items()}
         process = ModelProcess(
-            partial(launch_worker, models, keys, settings.rows, settings.batches),
+            partial(launch_worker, models, keys, settings.rows),
             rows=settings.rows,
             queue=settings.queue,
             seconds=settings.text_seconds,

@@ -130,7 +130,8 @@ class WorkerPool:
             OutOfMemory: it needs more memory than a process has.
             DgmarkError: what the work raises.
         """
-        self.check_room()
+        if self.held >= self.workers + self.queue:
+            raise Busy(self.held * self._mean / self.workers)
         self.held += 1
         try:
             for _ in range(_ATTEMPTS):
@@ -139,15 +140,6 @@ class WorkerPool:
             raise WorkerLost("the process that checked this ended before it had a result, twice: there is no result")
         finally:
             self.held -= 1
-
-    def check_room(self) -> None:
-        """Refuse work that could not even wait.
-
-        Raises:
-            Busy: there is no room to wait.
-        """
-        if self.held >= self.workers + self.queue:
-            raise Busy(self.held * self._mean / self.workers)
 
     async def _attempt(self, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         worker = await self._idle.get()
