@@ -18,14 +18,13 @@ from soak.bench import Bench
 
 Attempt = Callable[[Bench, random.Random], list[str]]
 
-# name -> the attempt, and how often it is made in one round; 25 rounds fuzz 300 files
+# name -> the attempt, and how often it is made in one round; 25 rounds fuzz 250 files
 ATTEMPTS: dict[str, tuple[Attempt, int]] = {
     "race": (attempts.race, 1),
     "kill": (attempts.kill, 1),
     "workers": (attempts.workers, 1),
     "disk": (attempts.disk, 1),
     "bomb": (attempts.bomb, 1),
-    "odd file": (attempts.odd_file, 2),
     "fuzzed key": (fuzz.key_file, 3),
     "fuzzed tokenizer": (fuzz.tokenizer, 2),
     "fuzzed checkpoint": (fuzz.checkpoint, 1),

@@ -1,10 +1,9 @@
-"""Attempts that disturb a run: races, kills, ended workers, full disks, bombs, odd files."""
+"""Attempts that disturb a run: races, kills, ended workers, full disks, bombs."""
 
 import json
 import os
 import random
 import resource
-import shutil
 import signal
 import subprocess
 import time
@@ -127,30 +126,6 @@ def bomb(bench: Bench, rng: random.Random) -> list[str]:
     if kind == "deep JSON" and b'"watermarked"' not in ran.output:
         problems.append(f"{kind}: the good row beside the bad one has no verdict: {ran.output[-300:]!r}")
     return [f"{kind}: {problem}" for problem in problems]
-
-
-def odd_file(bench: Bench, rng: random.Random) -> list[str]:
-    """A device, a folder, an impossible name, as text, key, rows or model."""
-    shutil.rmtree(bench.folder / "~nouser", ignore_errors=True)  # an output of before, as no such user has a home
-    odd = rng.choice(
-        ["/dev/null", "/dev/zero", "/proc/self/mem", "~nouser/x", "x" * 5000, bench.folder, "", "/dev/stdin"]
-    )
-    command = rng.choice(
-        [
-            ["detect", "--key", bench.key, odd],
-            ["detect", "--key", odd, bench.rows],
-            ["detect", "--key", bench.key, "--tokenizer", odd, bench.rows],
-            ["generate", "--key", odd, "--prompt", "Once"],
-            ["keygen", bench.path("odd-key.json"), "--model", odd],
-            ["detect", "--key", bench.key, bench.few_rows, "--out", odd],
-        ]
-    )
-    ran = bench.run(*command)
-    problems = bench.problems(ran, 0, 2, 4, 5, 6)
-    # detect reads the texts in a folder
-    if b"not_detected" in ran.output and command[0] == "detect" and odd != bench.folder:
-        problems.append(f"a verdict for {str(odd)[:40]}, which cannot be read: {command[0]}")
-    return problems
 
 
 def _same(what: str, out: Path, expected: bytes) -> list[str]:

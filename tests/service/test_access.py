@@ -208,9 +208,3 @@ def test_the_commands_make_list_and_remove_tokens(tmp_path: Path) -> None:
     assert run("access", "list", path).stdout.split()[:3] == ["alice", "detect", "admin"]
     assert run("access", "remove", path, "alice").exit_code == 0
     assert run("access", "list", path).stdout == ""
-
-
-def test_serve_refuses_to_open_all_keys_to_the_network(tmp_path: Path) -> None:
-    refused = run("serve", "--keys", str(tmp_path), "--host", "0.0.0.0")
-    assert refused.exit_code == 2
-    assert "--tokens" in refused.stderr

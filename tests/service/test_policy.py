@@ -14,7 +14,7 @@ from dgmark.decode.settings_file import TunedSettings
 from dgmark.errors import SettingsError
 from dgmark.service.app import create_app
 from dgmark.service.errors import Refused
-from dgmark.service.policy import Marking, Offer, offers_of
+from dgmark.service.policy import Offer, offers_of
 from dgmark.service.settings import ModelSource, ServiceSettings
 from dgmark.watermark.policy import MarkingRequest
 from support.fresh_process import run_fresh
@@ -33,18 +33,6 @@ def offer(*, enforce: bool = False, payloads: bool = True) -> Offer:
 
 
 @pytest.mark.parametrize(
-    ("asked", "key"),
-    [({}, "one"), ({"enabled": True}, "one"), ({"key": "many"}, "many"), ({"enabled": False}, None)],
-)
-def test_a_text_is_marked_unless_the_request_says_no(asked: dict[str, Any], key: str | None) -> None:
-    marking = offer().marking(MarkingRequest(**asked), "gen-1")
-    assert marking.key == key
-    assert marking.public()["enabled"] == (key is not None)
-    assert marking.public()["policy"] == "default"
-    assert offer(enforce=True).marking(MarkingRequest(), "gen-1").public()["policy"] == "enforced"
-
-
-@pytest.mark.parametrize(
     ("asked", "given", "status", "param"),
     [
         ({}, {"key": "many", "subkey": 64}, 400, "watermark.subkey"),
@@ -59,18 +47,6 @@ def test_a_request_that_cannot_be_met_is_refused(
     with pytest.raises(Refused) as refused:
         offer(**asked).marking(MarkingRequest(**given), "gen-1")
     assert (refused.value.status, refused.value.param) == (status, param)
-
-
-def test_the_subkey_follows_from_the_texts_id_and() -> None:
-    asked = MarkingRequest(key="many")
-    drawn = [offer().marking(asked, f"gen-{n}") for n in range(40)]
-    assert [one.subkey for one in drawn] == [dgmark.subkey_of(KEYS["many"], f"gen-{n}") for n in range(40)]
-    assert len({one.subkey for one in drawn}) > 20
-    assert all("subkey" not in one.public() for one in drawn)
-    chosen = offer().marking(MarkingRequest(key="many", subkey=7), "gen-1")
-    assert chosen == Marking("default", "many", KEYS["many"].fingerprint, 7, chosen=True)
-    assert chosen.public()["subkey"] == 7
-    assert offer().marking(MarkingRequest(), "gen-1").subkey is None
 
 
 def test_a_model_needs_one_key_that_fits_or_a_choice() -> None:

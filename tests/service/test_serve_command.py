@@ -121,9 +121,19 @@ def test_a_port_that_is_taken_is_not_announced(served: tuple[subprocess.Popen[st
     assert "in use" in done.stderr
 
 
-def test_it_says_what_is_wrong_before_it_listens(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "dgmark", "serve", "--keys", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 5
-    assert "holds no key file" in done.stderr
-    assert "Traceback" not in done.stderr
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (["--keys", "."], 5, "holds no key file"),
+        (["--keys", ".", "--host", "0.0.0.0"], 2, "--tokens"),
+        (["--keys", ".", "--demo"], 2, "--demo brings its own key"),
+        ([], 2, "give --keys"),
+    ],
+)
+def test_it_says_what_is_wrong_before_it_listens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[object], code: int, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer = run("serve", *options)
+    assert answer.exit_code == code
+    assert said in " ".join(answer.stderr.split())
