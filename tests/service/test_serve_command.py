@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from support.command_line import run
 from support.known_keys import known_key
 from support.marked_texts import marked_text
 from support.services import key_folder
