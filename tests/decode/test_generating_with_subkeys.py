@@ -10,7 +10,7 @@ import torch
 
 import dgmark
 from dgmark import Generation, WatermarkKey
-from dgmark.decode import Committed, KeyMatching, Prepared, Request, RowFinished
+from dgmark.decode import KeyMatching, Prepared, Request
 from dgmark.decode.generation import generations
 from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
@@ -123,20 +123,7 @@ def test_the_mark_is_found_under_its_sub_key_and_under_no_other() -> None:
     assert [verdict == "watermarked" for verdict in verdicts] == [True, False, False, False]
 
 
-# --- streams and holes ---------------------------------------------------------------------------
-
-
-def test_a_stream_gives_the_texts_of_the_same_sub_keys() -> None:
-    prompts = ["w1", "w2 w3", "w4"]
-    events = list(dgmark.stream_generate(TOY, prompts, key=KEY, seed=4, batch_size=2, **SHORT))
-    finished = {event.row: event.generation for event in events if isinstance(event, RowFinished)}
-    matched = {number: [m for e in events if isinstance(e, Committed) and e.row == number for m in e.matched]
-               for number in range(3)}  # fmt: skip
-    for number, row in finished.items():
-        assert matched[number] == row.trace.matched
-        (made,) = dgmark.generate(TOY, prompts[number], key=KEY, subkey=row.subkey, seed=4 + number, **SHORT)
-        assert made == row
-    assert len(set(subkeys_of(list(finished.values())))) > 1  # three draws of one number: 6e-8
+# --- holes -------------------------------------------------------------------------------------
 
 
 def test_holes_are_filled_with_a_sub_key_of_each_text() -> None:

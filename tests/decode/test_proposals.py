@@ -107,17 +107,6 @@ def test_the_random_reward_is_independent_of_the_candidate() -> None:
     assert rejected(reused, [p / 4 for p in law(1.0) for _ in range(4)])
 
 
-def test_top_k_keeps_the_tokens_tied_with_the_last() -> None:
-    kept = filter_weights(torch.tensor([[0.1, 0.3, 0.2, 0.2, 0.2]]), 2, None)[0].nonzero()[:, 0]
-    assert kept.tolist() == [1, 2, 3, 4]
-
-
-@pytest.mark.parametrize(("top_p", "kept"), [(0.5, [1]), (0.501, [1, 3]), (0.75, [1, 3]), (0.76, [0, 1, 3])])
-def test_top_p_keeps_the_fewest_tokens_that_reach_it(top_p: float, kept: list[int]) -> None:
-    weights = torch.tensor([[0.125, 0.5, 0.125, 0.25]], dtype=torch.float64)
-    assert filter_weights(weights, None, top_p)[0].nonzero()[:, 0].tolist() == kept
-
-
 @pytest.mark.parametrize("kind", ["sharp", "flat", "equal", "few"])
 @pytest.mark.parametrize("top_p", [0.01, 0.5, 0.9, 0.999])
 def test_top_p_is_that_of_a_full_sort(kind: str, top_p: float) -> None:
@@ -213,33 +202,19 @@ def softmax(row: list[float]) -> list[float]:
     return [w / sum(weights) for w in weights]
 
 
-@pytest.mark.parametrize(
-    "config", [settings(temperature=0), settings(temperature=0.5, top_k=3), settings(temperature=3)]
-)
-def test_confidence_is_the_models_own_probability_of_the_candidate(config: DecodeConfig) -> None:
-    # neither tempered nor filtered, and over the forbidden ids, too
-    logits = torch.tensor(LOGITS, dtype=torch.float64).expand(50, -1)
-    found = propose(logits, uniforms(50), torch.tensor(FORBIDDEN), config)
-    probabilities = softmax(LOGITS)
-    assert found.rewards.tolist() == pytest.approx([probabilities[v] for v in found.tokens.tolist()], rel=1e-12)
-
-
-@pytest.mark.parametrize("config", [settings("entropy", 0), settings("entropy", 0.5, 3)])
-def test_the_entropy_reward_is_minus_the_entropy_of_the_models_distribution(config: DecodeConfig) -> None:
-    found = propose(torch.tensor([LOGITS], dtype=torch.float64), uniforms(1), torch.tensor(FORBIDDEN), config)
-    assert float(found.rewards) == pytest.approx(sum(p * math.log(p) for p in softmax(LOGITS)), rel=1e-12)
-
-
-@pytest.mark.parametrize("filters", [{}, {"top_k": 4}, {"top_p": 0.6}], ids=str)
+@pytest.mark.parametrize("tempered", [False, True], ids=["the model's own", "sampled"])
+@pytest.mark.parametrize("way", [(0.5,), (3.0,), (0.5, 4), (0.5, None, 0.6)], ids=str)
 @pytest.mark.parametrize("strategy", ["confidence", "entropy"])
-def test_tempered_rewards_are_of_the_sampled_distribution(strategy: Any, filters: dict[str, Any]) -> None:
+def test_rewards_are_of_the_models_own_distribution_or_the_sampled_one(
+    strategy: Any, way: tuple[Any, ...], tempered: bool
+) -> None:
+    """The model's own is neither tempered nor filtered, and over the forbidden ids, too."""
     logits = torch.tensor(LOGITS, dtype=torch.float64).expand(50, -1)
-    config = settings(strategy, 0.5, **filters)
-    found = propose(logits, uniforms(50), torch.tensor(FORBIDDEN), config, tempered=True)
-    p = law(0.5, **filters)
+    found = propose(logits, uniforms(50), torch.tensor(FORBIDDEN), settings(strategy, *way), tempered=tempered)
+    p = law(*way) if tempered else softmax(LOGITS)
     entropy = sum(q * math.log(q) for q in p if q)
     expected = [p[v] if strategy == "confidence" else entropy for v in found.tokens.tolist()]
-    assert found.rewards.tolist() == pytest.approx(expected, rel=1e-9)
+    assert found.rewards.tolist() == pytest.approx(expected, rel=1e-12)
 
 
 def test_the_margin_is_the_gap_between_the_two_best_permitted_probabilities() -> None:

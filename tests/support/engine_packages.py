@@ -5,11 +5,9 @@
 """
 
 import ast
-import json
 import os
 import subprocess
 import sys
-import warnings
 import zipfile
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
@@ -92,31 +90,3 @@ def package(name: str) -> Package:
             pytest.skip(problem)
         print(f"{problem}; checked against {wheels[-1].name}, of an earlier run")
     return Package(wheels[-1])
-
-
-def files_of(name: str) -> tuple[str, list[str]]:
-    """The version of a package's newest wheel and the files in it; of the wheel itself only this list is fetched."""
-    if not FOLDER:
-        pytest.skip("`make engines-check` asks the package index")
-    wanted = [
-        "--dry-run",
-        "--no-deps",
-        "--ignore-installed",
-        "--only-binary",
-        ":all:",
-        "--quiet",
-        "--report",
-        "-",
-        name,
-    ]
-    command = [sys.executable, "-m", "pip", "install", *wanted]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"the package index gives no wheel of {name}: {(done.stderr.strip().splitlines() or [''])[-1]}")
-    found = json.loads(done.stdout)["install"][0]
-    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
-        from pip._internal.network.lazy_wheel import LazyZipOverHTTP
-        from pip._internal.network.session import PipSession
-
-        with LazyZipOverHTTP(found["download_info"]["url"], PipSession()) as wheel:
-            return found["metadata"]["version"], zipfile.ZipFile(wheel).namelist()

@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from dgmark.decode.selection import select_positions
     from dgmark.decode.steering import Matching, Steering, View, match_all
 
-# a name is looked for in this order; `generation` and `infilling` import what the loop needs
-_MODULES = ("config", "generation", "infilling", "loop", "matching", "proposals", "steering")
+# a name is looked for in this order: the settings first, for which torch need not be imported
+_MODULES = (
+    *("config", "canvas", "events", "generation", "infilling", "loop"),
+    *("matching", "prompts", "proposals", "round_trip", "selection", "steering"),
+)
 
 __all__ = [
     "BlockFinished",

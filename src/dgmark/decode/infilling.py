@@ -12,7 +12,7 @@ from dgmark.decode.canvas import Canvas, Trace
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.events import Progress
 from dgmark.decode.generation import responses_of
-from dgmark.decode.prompts import Prepared, Request, check_seed, key_of_text
+from dgmark.decode.prompts import Prepared, requests_of
 from dgmark.errors import InputError, PromptTooLong, SettingsError
 from dgmark.models.denoiser import Denoiser, check_model, traits_of
 from dgmark.watermark.key import WatermarkKey
@@ -114,15 +114,13 @@ def infill(
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """
     check_model(model)
-    check_seed(seed)
     if count_from not in ("text", "hole"):
         raise SettingsError(f"count from {count_from!r} is not one of: text, hole")
     for name in ("length", "steps"):
         if settings.get(name) is not None:
             raise SettingsError(f"infilling takes no {name}, because the holes set the number of tokens: leave it out")
     config = config_of_holes(model, settings)
-    encoded = [holed_text(model, parts) for parts in texts]
-    requests = [Request(text, seed + index, key_of_text(key, subkey)) for index, text in enumerate(encoded)]
+    requests = requests_of([holed_text(model, parts) for parts in texts], key, seed, subkey)
     prepared = Prepared.of(model, requests, config, encode=lambda text: text.canvas(model.mask_id, count_from))
     return [_fill(prepared, row, count_from, progress) for row in range(len(requests))]
 

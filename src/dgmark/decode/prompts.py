@@ -188,11 +188,8 @@ class Prepared:
         config = settings if isinstance(settings, DecodeConfig) else config_of(model, scheme, settings)
         steerings: dict[WatermarkKey | None, Steering] = {}
         for key in {request.key for request in requests}:
-            if scheme is not None:
-                steerings[key] = steering_of(model, key, scheme)
-                steerings[key].check(config)
-            elif key is not None:
-                key.check_model(model)
+            steerings[key] = steering_of(model, key, scheme)
+            steerings[key].check(config)
         if encode is None:
 
             def encode(prompt: Any) -> Canvas:
@@ -280,7 +277,7 @@ class Prepared:
 
 
 def requests_of(
-    prompts: str | Sequence[Prompt], key: WatermarkKey | None, seed: int, subkey: int | None = None
+    prompts: str | Sequence[Any], key: WatermarkKey | None, seed: int, subkey: int | None = None
 ) -> list[Request]:
     """Make a request for each prompt, all with one key, row i with seed + i; a single text is a list of one.
 
@@ -308,7 +305,7 @@ def config_of(model: Denoiser, scheme: Scheme | None, settings: Settings) -> Dec
 
 
 def steering_of(model: Denoiser, key: WatermarkKey | None, scheme: Scheme | None = None) -> Steering:
-    """The steering of the loop on this model: by the scheme, by the key's matching sets, or none.
+    """How a scheme steers the loop on this model; not at all without one, as the matching of dgMARK is made by batch.
 
     Raises:
         KeyFileError: the key is bound to another tokenizer or vocabulary.
@@ -320,9 +317,7 @@ def steering_of(model: Denoiser, key: WatermarkKey | None, scheme: Scheme | None
         return Steering()
     check_key(key, or_none=True)
     key.check_model(model)
-    if scheme is not None:
-        return scheme.steering(key, model)
-    return Steering(KeyMatching(key, traits_of(model).device))
+    return Steering() if scheme is None else scheme.steering(key, model)
 
 
 def encode_prompt(model: Denoiser, prompt: Prompt, length: int, *, chat: bool = False) -> list[int]:
