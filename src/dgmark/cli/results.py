@@ -133,7 +133,7 @@ def _basis(item: Item, detection: Detection, options: DetectOptions) -> Iterator
     if found := where(detection, spans=len(detection.spans)):
         yield "marked", found
     elif detection.verdict == "not_detected":
-        yield "marked", "No span carries the watermark by itself."
+        yield "marked", "No passage carries the watermark by itself."
     for span in detection.spans:
         payload = f", payload {span.subkey}" if options.payload else ""
         share = (span.end - span.start) / size

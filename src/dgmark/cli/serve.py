@@ -42,9 +42,9 @@ def serve(
     ] = None,
     demo: Annotated[bool, typer.Option("--demo", help="Serve the storyteller with a new key.")] = False,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")] = 8321,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any that is free.")] = 8321,
     tokens: Annotated[
-        Path | None, typer.Option(help="File of access tokens, needed unless only this machine can connect.")
+        Path | None, typer.Option(help="File of access tokens; needed if other machines can connect.")
     ] = None,
     public: Annotated[
         bool, typer.Option("--public", help="Let everybody check texts: verdict and spans, no numbers.")
@@ -65,7 +65,7 @@ def serve(
         int | None,
         typer.Option(min=1, max=MAX_WORKERS, help="Processes that check texts.", show_default="processors, at most 4"),
     ] = None,
-    queue: Annotated[int, typer.Option(min=0, help="Requests that may wait; more are refused with 429.")] = 64,
+    queue: Annotated[int, typer.Option(min=0, help="Requests that may wait; more get a 429.")] = 64,
     model: Annotated[
         list[str] | None,
         typer.Option(metavar="MODEL", help="Also write marked texts with this model; repeatable."),
@@ -92,12 +92,12 @@ def serve(
     ] = None,
     text_seconds: Annotated[
         float | None,
-        typer.Option(min=1, help="The longest that a text may take, waiting included.", show_default="600"),
+        typer.Option(min=1, help="Time limit of a text, waiting included.", show_default="600"),
     ] = None,
 ) -> None:
-    """Check texts over HTTP, and in a browser on a page that needs no other server; with --model also write them.
+    """Check texts over HTTP and on a page in a browser; with --model also write them.
 
-    Keys stay on this machine. The page is at /, the API under /v1, its description at /openapi.json.
+    Keys stay on this machine. The page is at /, the API under /v1 (see /openapi.json).
     """
     if not (tokens or public or _is_local(host)):
         raise SettingsError(
