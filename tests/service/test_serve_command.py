@@ -128,6 +128,7 @@ def test_a_port_that_is_taken_is_not_announced(served: tuple[subprocess.Popen[st
         (["--keys", "."], 5, "holds no key file"),
         (["--keys", ".", "--host", "0.0.0.0"], 2, "--tokens"),
         (["--keys", ".", "--demo"], 2, "--demo brings its own key"),
+        (["--keys", ".", "--enforce", "--device", "cpu"], 2, "--device, --enforce: only for writing texts"),
         ([], 2, "give --keys"),
     ],
 )
