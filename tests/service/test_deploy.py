@@ -65,6 +65,7 @@ def test_the_unit_starts_what_serve_understands() -> None:
     assert options["tokens"] is not None
     assert Path(str(options["audit"])).parent.name == setting("LogsDirectory")
     assert setting("KillMode") == "mixed"
+    assert setting("ExecReload") == "/bin/kill -HUP $MAINPID"
 
 
 def test_wrong_settings_do_not_start_the_unit_again() -> None:

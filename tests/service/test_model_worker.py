@@ -102,6 +102,22 @@ def test_a_text_in_a_batch_of_strangers_is_the_text_alone(rows: int, batches: in
         assert steps[-1].joined == len(alone.token_ids)
 
 
+def test_texts_keep_the_key_that_they_began_with() -> None:
+    told, first, second = Told(), job("w1 w2", seed=1, key="plain"), job("w1 w2", seed=1, key="plain")
+    one = writer(told, rows=1)
+    one.take(first)
+    one.advance()
+    other = KEYS["many"].for_text(3)
+    one.take({"plain": other})
+    one.take(second)
+    while one.busy:
+        one.advance()
+    for each, key in ((first, KEYS["plain"]), (second, other)):
+        settings: Any = {**SHORT, "length": each.max_tokens}
+        (alone,) = dgmark.generate(TOY, ["w1 w2"], key=key, seed=1, **settings)
+        assert told.of(Finished, each)[0].text == alone.text
+
+
 def test_only_what_will_not_change_is_told() -> None:
     assert readable_after("one", "one caf\ufffd") == " caf"
     assert readable_after("one caf", "one café") == "é"

@@ -29,7 +29,11 @@ AT_ONCE = 200
 def served(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
     keys = key_folder(tmp_path, "one")
     command = [sys.executable, "-m", "dgmark", "serve", "--keys", str(keys), "--port", "0"]
-    server = subprocess.Popen([*command, "--workers", "1", "--queue", "50"], stderr=subprocess.PIPE, text=True)
+    server = subprocess.Popen(
+        [*command, "--workers", "1", "--queue", "50", "--audit", str(tmp_path / "audit.jsonl")],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert server.stderr
     said = next(filter(None, (re.search(r"running on http://127\.0\.0\.1:(\d+)", line) for line in server.stderr)))
     port = int(said[1])  # the one that it has, not the 0 that was asked for
@@ -110,6 +114,32 @@ def test_many_at_once_are_answered_or_refused_and_sigterm_loses_none(
     text = server.stderr.read()
     assert "Traceback" not in text
     assert "Finished server process" in text
+
+
+def test_sighup_reads_the_keys_again_and_reopens_the_audit_log(
+    served: tuple[subprocess.Popen[str], int], tmp_path: Path
+) -> None:
+    server, port = served
+    audit = tmp_path / "audit.jsonl"
+    two = json.dumps({"text": marked_text(known_key("two"), 200), "key": "two"})
+    one = json.dumps({"text": MARKED, "key": "one"})
+    assert (_answer(port, "POST", "/v1/detect", one), _answer(port, "POST", "/v1/detect", two)) == (200, 400)
+    known_key("two").save(tmp_path / "keys" / "two.json")
+    (tmp_path / "keys" / "one.json").rename(tmp_path / "one.json")
+    audit.rename(tmp_path / "audit.old")
+    server.send_signal(signal.SIGHUP)
+    for _ in range(100):
+        if (said := _answer(port, "POST", "/v1/detect", two)) == 200:
+            break
+        time.sleep(0.1)
+    assert (said, _answer(port, "POST", "/v1/detect", one)) == (200, 400)
+    assert [json.loads(line)["keys"] for line in audit.read_text().splitlines()] == [["two"]]
+
+    (tmp_path / "keys" / "two.json").write_text("{")  # a damaged key changes nothing
+    server.send_signal(signal.SIGHUP)
+    assert server.stderr
+    next(line for line in server.stderr if "the keys stay as they were" in line)
+    assert _answer(port, "POST", "/v1/detect", two) == 200
 
 
 def test_a_port_that_is_taken_is_not_announced(served: tuple[subprocess.Popen[str], int], tmp_path: Path) -> None:

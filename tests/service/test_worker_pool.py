@@ -29,6 +29,11 @@ def sleep(shared: str, seconds: float) -> int:
     return os.getpid()
 
 
+def shared_after(shared: str, seconds: float) -> str:
+    time.sleep(seconds)
+    return shared
+
+
 def end(shared: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -98,6 +103,16 @@ def test_one_pool_through_everything_that_goes_wrong() -> None:
             assert [isinstance(one, int) for one in outcomes] == [True] * 3 + [False] * 37
             assert all(one.retry_after >= 1 for one in outcomes if isinstance(one, Busy))
             assert workers.held == 0
+
+            # another object to share: work under way ends with the old one
+            under_way, lost_before = asyncio.create_task(workers.run(shared_after, 0.3)), len(lost)
+            await asyncio.sleep(0.1)
+            workers.renew("other")
+            later = asyncio.create_task(workers.run(answer, 9))
+            assert (await under_way, (await later)[0]) == ("shared", "other")
+            workers.renew("third")  # while all are idle
+            assert (await workers.run(answer, 10))[0] == "third"
+            assert len(lost) == lost_before
 
             # work that takes too long
             workers.seconds = 0.2

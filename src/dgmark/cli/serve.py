@@ -3,6 +3,7 @@
 import asyncio
 import atexit
 import ipaddress
+import signal
 import socket
 import tempfile
 from contextlib import suppress
@@ -139,7 +140,7 @@ def serve(
 
 
 def _run(app: "FastAPI", host: str, port: int) -> None:
-    """Serve until a signal comes; the texts that are being written then are given up.
+    """Serve until a signal comes; the texts that are being written then are given up. SIGHUP reads the keys again.
 
     Raises:
         DgmarkError: the models cannot be loaded.
@@ -150,6 +151,8 @@ def _run(app: "FastAPI", host: str, port: int) -> None:
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            if hasattr(signal, "SIGHUP"):
+                asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload)
             await super().startup(sockets)
             if state.failure is not None:
                 # once this has returned, because a server that is to end before it has begun leaves its work as it is
@@ -158,6 +161,9 @@ def _run(app: "FastAPI", host: str, port: int) -> None:
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             asyncio.get_running_loop().call_soon_threadsafe(state.stop_generation)
             super().handle_exit(sig, frame)
+
+        def reload(self) -> None:
+            self.reloading = asyncio.ensure_future(state.reload())
 
         def give_up(self) -> None:
             self.should_exit = self.started

@@ -205,6 +205,8 @@ class Checker:
         return lru_cache(_MAX_SCORERS)(self._new_scorer)
 
     def _new_scorer(self, options: Options) -> Scorer:
+        if removed := set(options.keys) - set(self.keys):  # while the request waited
+            raise SettingsError(f"there is no key {min(removed)!r} here any more: /v1/about names the keys")
         keys = [self.keys[name] for name in options.keys]
         shared: dict[str, Any] = {
             "tokenizer": self._tokenizer,

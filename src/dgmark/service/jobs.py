@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from dgmark.errors import DgmarkError, SettingsError
+from dgmark.watermark.key import WatermarkKey
 
 
 class WrongField(SettingsError):
@@ -135,8 +136,8 @@ Outcome = Started | Stepped | Finished | DgmarkError
 # the id of a job, and what becomes of it: None once it is let go, as was asked, which says that the worker lives. None
 # in place of the id: what is known of each model once all are loaded, or why they cannot be
 FromWorker = tuple[str | None, Outcome | Mapping[str, ModelFacts] | None]
-# a job, or the id of one that nobody waits for any more
-ToWorker = Job | str
+# a job, the id of one that nobody waits for any more, or the keys by name that the jobs after it have
+ToWorker = Job | str | Mapping[str, WatermarkKey]
 
 MAX_STEPS = 64  # that wait for their reader; those that come then are joined into one
 

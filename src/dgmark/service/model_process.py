@@ -156,6 +156,10 @@ class ModelProcess:
 
         self._loop.call_later(max(0.0, max(last_message, began) + silence - time.monotonic()), check)
 
+    def renew(self, keys: Mapping[str, WatermarkKey]) -> None:
+        """Have these keys for the jobs that come; what `launch` gives a later process is not changed by it."""
+        self._send(keys)
+
     def stop(self) -> None:
         """Take no more jobs, and give up those that are under way."""
         self._stopping = True

@@ -59,7 +59,10 @@ class ModelWorker:
         return bool(self._waiting or self._running)
 
     def take(self, message: jobs.ToWorker) -> None:
-        """Accept a job, or let one go."""
+        """Accept a job, let one go, or have other keys for the jobs that come."""
+        if isinstance(message, Mapping):
+            self.keys = message
+            return
         if isinstance(message, str):
             self._waiting = deque(text for text in self._waiting if text.job.id != message)
             for batch in self._running:

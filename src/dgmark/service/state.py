@@ -1,8 +1,12 @@
 """`ServiceState`: what the routes of one service share: settings, keys, processes, access, metrics."""
 
+import asyncio
+import logging
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, field
+from functools import cached_property
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import named_keys
@@ -17,6 +21,8 @@ from dgmark.service.settings import ServiceSettings
 from dgmark.service.telemetry import AuditLog, Metrics
 from dgmark.service.worker_pool import WorkerPool
 from dgmark.watermark.key import WatermarkKey
+
+log = logging.getLogger("dgmark.service")
 
 
 @dataclass
@@ -44,6 +50,7 @@ class ServiceState:
     failure: DgmarkError | None = None
     on_failure: Callable[[], object] = lambda: None
     given_up: int = 0
+    _changing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @classmethod
     def of(cls, settings: ServiceSettings) -> "ServiceState":
@@ -56,31 +63,15 @@ class ServiceState:
             InputError: the file of tokens is none, or the audit log cannot be written.
         """
         audit = AuditLog(settings.audit)
-        keys = named_keys(settings.keys, allow_open=settings.allow_open_keys)
-        for key in keys.values():
-            Detector(key, tokenizer=settings.tokenizer).tokenizer  # noqa: B018 (an error now, not at each request)
-        return cls(settings, keys, Metrics(), audit, Authenticator(settings, audit), offers_of(settings, keys))
+        keys, offers = _read_keys(settings)
+        return cls(settings, keys, Metrics(), audit, Authenticator(settings, audit), offers)
 
     @cached_property
     def workers(self) -> WorkerPool:
         """The processes that check texts."""
         settings = self.settings
-        limits = Limits(
-            file_bytes=settings.body_bytes,
-            unpacked_bytes=8 * settings.body_bytes,
-            text_bytes=4 * settings.max_chars,
-            seconds=settings.seconds / 2,
-            memory_bytes=min(1024 * MB, settings.worker_bytes),
-        )
-        checker = Checker(
-            self.keys,
-            tokenizer=settings.tokenizer,
-            max_chars=settings.max_chars,
-            max_texts=settings.max_texts,
-            limits=limits,
-        )
         pool = WorkerPool(
-            checker,
+            self._checker(),
             Checker.warm,
             workers=settings.workers,
             queue=settings.queue,
@@ -91,6 +82,23 @@ class ServiceState:
         self.metrics.held.set_function(lambda: pool.held)
         return pool
 
+    def _checker(self) -> Checker:
+        settings = self.settings
+        limits = Limits(
+            file_bytes=settings.body_bytes,
+            unpacked_bytes=8 * settings.body_bytes,
+            text_bytes=4 * settings.max_chars,
+            seconds=settings.seconds / 2,
+            memory_bytes=min(1024 * MB, settings.worker_bytes),
+        )
+        return Checker(
+            self.keys,
+            tokenizer=settings.tokenizer,
+            max_chars=settings.max_chars,
+            max_texts=settings.max_texts,
+            limits=limits,
+        )
+
     @cached_property
     def model_process(self) -> ModelProcess | None:
         """The process that writes texts; None without models."""
@@ -98,9 +106,13 @@ class ServiceState:
         if not self.offers:
             return None
         models = {name: offer.source.loading for name, offer in self.offers.items()}
-        keys = {name: key for offer in self.offers.values() for name, key in offer.keys.items()}
+
+        def launch(connection: Connection) -> BaseProcess:
+            """Start a worker with the keys of now."""
+            return launch_worker(models, self.keys, settings.rows, connection)
+
         process = ModelProcess(
-            partial(launch_worker, models, keys, settings.rows),
+            launch,
             rows=settings.rows,
             queue=settings.queue,
             seconds=settings.text_seconds,
@@ -112,9 +124,27 @@ class ServiceState:
 
     async def start(self) -> None:
         """Start the processes, and wait until texts can be checked; models are loaded after that."""
-        if self.model_process is not None:
-            await self.model_process.start()
-        await self.workers.start()
+        async with self._changing:
+            if self.model_process is not None:
+                await self.model_process.start()
+            await self.workers.start()
+
+    async def reload(self) -> None:
+        """Read the keys again, and open the audit log anew; if that fails, all stays as it was, and the log says why.
+
+        What is being checked or written ends under the keys that it began with.
+        """
+        async with self._changing:
+            try:
+                self.audit.reopen()
+                self.keys, self.offers = await asyncio.to_thread(_read_keys, self.settings)
+            except DgmarkError as error:
+                log.error("the keys stay as they were: %s", error)
+                return
+            self.workers.renew(self._checker())
+            if self.model_process is not None:
+                self.model_process.renew(self.keys)
+        log.warning("the keys are now: %s", ", ".join(self.keys))
 
     def close(self) -> None:
         """End the processes and the log."""
@@ -141,3 +171,11 @@ class ServiceState:
         if self.model_process is not None:
             self.given_up += self.model_process.held
             self.model_process.stop()
+
+
+def _read_keys(settings: ServiceSettings) -> tuple[dict[str, WatermarkKey], dict[str, Offer]]:
+    """The keys by name, and the models that are marked with them; see `ServiceState.of` for what is raised."""
+    keys = named_keys(settings.keys, allow_open=settings.allow_open_keys)
+    for key in keys.values():
+        Detector(key, tokenizer=settings.tokenizer).tokenizer  # noqa: B018 (an error now, not at each request)
+    return keys, offers_of(settings, keys)

@@ -6,7 +6,7 @@ import threading
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -51,13 +51,27 @@ class AuditLog:
     """
 
     def __init__(self, path: Path | None) -> None:
-        self._lock = threading.Lock()
+        self._lock, self._path = threading.Lock(), path
+        self._file = self._opened()
+
+    def _opened(self) -> IO[str] | None:
         try:
-            self._file = None if path is None else open(path, "a", encoding="utf-8", opener=_private)  # noqa: SIM115
+            return None if self._path is None else open(self._path, "a", encoding="utf-8", opener=_private)
         except OSError as error:
             raise InputError(
-                f"the audit log {path} cannot be written ({error.strerror}): choose another place"
+                f"the audit log {self._path} cannot be written ({error.strerror}): choose another place"
             ) from error
+
+    def reopen(self) -> None:
+        """Open the file anew, since it may have been moved.
+
+        Raises:
+            InputError: the file cannot be written; the one that is open stays.
+        """
+        file = self._opened()
+        with self._lock:
+            self.close()
+            self._file = file
 
     def write(self, decision: str, **fields: Any) -> None:
         """Append a decision, with the time."""

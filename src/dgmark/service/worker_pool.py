@@ -61,6 +61,7 @@ class _Worker(ProcessPoolExecutor):
     def __init__(self, warm: Callable[[Any], None], *initial: Any) -> None:
         # spawned, not forked, as a forked tokenizer may hang on its threads
         super().__init__(1, get_context("spawn"), initializer=_start, initargs=initial)
+        self.shared = initial[-1]
         self._pid = self.submit(os.getpid)
         self.warmed = self.submit(_work, warm, ())
 
@@ -159,13 +160,23 @@ class WorkerPool:
             usable = True
             raise
         finally:
-            if usable:
+            if usable and worker.shared is self.shared:
                 self._idle.put_nowait(worker)
             else:
-                self._processes.discard(worker)
-                worker.kill()
-                self.on_lost()
-                self._add()
+                self._replace(worker)
+                if not usable:
+                    self.on_lost()
+
+    def renew(self, shared: Any) -> None:
+        """Share another object: work that is under way ends with the old one, and what begins now has the new one."""
+        self.shared = shared
+        for _ in range(self._idle.qsize()):
+            self._replace(self._idle.get_nowait())
+
+    def _replace(self, worker: _Worker) -> None:
+        self._processes.discard(worker)
+        worker.kill()
+        self._add()
 
     def _add(self) -> None:
         worker = _Worker(self.warm, self._held_by_workers, self.memory, self.shared)
@@ -193,7 +204,10 @@ def _start(lifeline: Connection, memory: int, shared: Any) -> None:
 
 def set_limits(memory: int | None = None) -> None:
     """Let a process outlast Ctrl-C, leave no core file, and have so many bytes of memory, where that can be limited."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
+    # Ctrl-C and a terminal's end reach all processes; the first one knows what to do
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if resource is not None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold the keys
         if memory is not None:
