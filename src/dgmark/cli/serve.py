@@ -115,7 +115,7 @@ def serve(
             raise SettingsError("--demo brings its own key and model: leave --keys and --model out")
         keys, sources = _temporary_key(), (_demo_source(loading),)
     writing = {"generate-key": generate_key, "enforce": enforce, "payloads": payloads, "batch-size": batch_size}
-    if not sources and (vain := [name for name, value in {**loading, **writing}.items() if value]):
+    if not sources and (vain := [name.replace("_", "-") for name, value in {**loading, **writing}.items() if value]):
         raise SettingsError(f"--{', --'.join(vain)}: only for writing texts, which needs a model: give --model NAME")
     if keys is None:
         raise SettingsError("give --keys FOLDER, a folder of key files (`dgmark keygen` makes one), or --demo")
