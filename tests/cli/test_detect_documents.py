@@ -17,6 +17,9 @@ from dgmark.rows.texts import Item, read_texts
 from support.command_line import rows, run
 from support.documents import CORPUS, corpus_key, source_of
 
+# with something left out, read whole, and read whole in a guessed character set
+NAMES = ("pages.pdf", "story.docx", "latin.txt")
+
 
 @pytest.fixture(scope="module")
 def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -41,6 +44,22 @@ def test_a_document_is_scored_and_what_it_leaves_out_is_said(key_file: Path) -> 
     assert found.exit_code == 0
     assert "carries the watermark" in found.stdout
     assert "pages.pdf: 4 lines that repeat at the head and foot of pages are left out" in found.stderr
+
+
+def test_a_verdict_speaks_of_the_part_that_was_read(key_file: Path, tmp_path: Path) -> None:
+    reports = [tmp_path / "r.html", tmp_path / "r.json"]
+    wanted = [option for report in reports for option in ("--report", report)]
+    run("detect", "--key", key_file, *wanted, CORPUS / "pages.pdf")
+    note = "4 lines that repeat at the head and foot of pages are left out"
+    page, fields = reports[0].read_text(), json.loads(reports[1].read_text())
+    assert note in page
+    assert "Watermark found, in the part that was read</h1>" in page
+    assert fields["notes"] == [note]
+    assert fields["sentence"].startswith("The part of this text that was read carries the watermark")
+    several = rows(run("detect", "--key", key_file, "--format", "jsonl", *map(CORPUS.joinpath, NAMES)).stdout)
+    assert ["that was read carries" in row["summary"] for row in several] == [True, False, False]
+    table = run("detect", "--key", key_file, *map(CORPUS.joinpath, NAMES)).stdout
+    assert table.count("found, in the part") == 1
 
 
 def test_rows_state_the_kind_and_the_notes(key_file: Path) -> None:

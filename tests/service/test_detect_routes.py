@@ -120,6 +120,20 @@ def test_a_document_is_read_and_its_text_answered(client: TestClient) -> None:
     assert fields["text"]["content"].split() == MARKED.split()
 
 
+def test_answers_tell_what_was_left_out_of_a_document(client: TestClient) -> None:
+    page = f"<html><body><nav>Home</nav><p>{MARKED}</p></body></html>"
+    notes = ["4 characters of navigation, page header and page footer are left out"]
+    body = {"data": {"key": "one"}, "files": {"document": ("essay.html", page)}}
+    one = client.post("/v1/detect", **body).json()
+    (row,) = client.post("/v1/detect/batch", **body).json()["results"]
+    for answer in (one, row):
+        assert answer["document"]["notes"] == notes
+        assert answer["heading"] == "Watermark found, in the part that was read"
+    report = client.post("/v1/report", **{**body, "data": {"key": "one", "format": "json"}}).json()
+    assert report["notes"] == notes
+    assert report["sentence"] == one["sentence"]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [

@@ -87,7 +87,8 @@ def _show(
             _extract(row[0].content, options.extract)
         for path in options.report or ():
             item, detection = row
-            report = Report.of(one_key(scorer), item.row_id, item.content, detection=detection, public=options.public)
+            about: dict[str, Any] = {"detection": detection, "public": options.public, "notes": item.notes}
+            report = Report.of(one_key(scorer), item.row_id, item.content, **about)
             write_report(report, path, signer=signer)
 
 

@@ -239,6 +239,8 @@ def _cells(row: Scored, options: DetectOptions) -> dict[str, Text]:
 
 
 def _found(detection: Detection) -> str:
+    if detection.incomplete:
+        return f"{_found(replace(detection, incomplete=False))}, in the part that was read"
     if detection.verdict == "watermarked":
         return "found"
     if detection.spans:

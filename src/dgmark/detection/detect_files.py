@@ -280,7 +280,12 @@ def score(
 ) -> Iterator[Scored]:
     """Score the items in their order, a chunk at a time. An item that cannot be scored becomes a bad row."""
     results = map_in_order(_score_chunk, items, workers=workers, shared=(scorer, extras), size=_length)
-    return (result if isinstance(result, BadRow) else (cast(Item, item), result) for item, result in results)
+    for item, result in results:
+        if isinstance(result, BadRow):
+            yield result
+        else:
+            item = cast(Item, item)
+            yield item, replace(result, incomplete=item.incomplete)
 
 
 def _length(item: Item | BadRow) -> int:

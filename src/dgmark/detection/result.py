@@ -79,6 +79,8 @@ class Detection:
             mark; None if no mark was found or no sub-keys were scanned.
         subkey_tested: the likeliest sub-key, found or not, so that what is asked of the same text later needs no new
             scan; None if the key has no sub-keys. No row has it.
+        incomplete: whether parts of the document that held the text were not read, as its notes say. Whoever read it
+            sets this; the words of the verdict follow it, and no row has it.
     """
 
     verdict: Verdict
@@ -108,6 +110,7 @@ class Detection:
     subkey: int | None = field(default=None, repr=False)
     subkey_confidence: float | None = field(default=None, repr=False)
     subkey_tested: int | None = field(default=None, repr=False)
+    incomplete: bool = field(default=False, repr=False)
 
     @property
     def summary(self) -> str:
@@ -133,7 +136,7 @@ class Detection:
 
 
 # the fields of each row between its id and its schema, in order: those of `Detection`, with the summary in their midst
-_HIDDEN = {"subkeys_tested", "subkey_tested", *PAYLOAD_FIELDS}
+_HIDDEN = {"subkeys_tested", "subkey_tested", "incomplete", *PAYLOAD_FIELDS}
 DETECTION_FIELDS = [name for name in Detection.__dataclass_fields__ if name not in _HIDDEN]
 DETECTION_FIELDS.insert(DETECTION_FIELDS.index("guaranteed") + 1, "summary")
 
@@ -207,8 +210,9 @@ def rarity(p_value: float) -> str:
 
 
 def heading(found: Detection, *, spans: int = 0) -> str:
-    """The verdict in two to five words; `spans`: number of passages that carry the mark by themselves."""
-    return "Watermark found in part" if spans and found.verdict != "watermarked" else _HEADINGS[found.verdict]
+    """The verdict in a few words; `spans`: number of passages that carry the mark by themselves."""
+    words = "Watermark found in part" if spans and found.verdict != "watermarked" else _HEADINGS[found.verdict]
+    return f"{words}, in the part that was read" if found.incomplete else words
 
 
 def symbol(found: Detection, *, spans: int = 0) -> str:
@@ -224,9 +228,10 @@ def verdict_sentence(found: Detection, *, spans: int = 0, public: bool = False) 
         spans: number of passages that carry the mark by themselves.
         public: leave out how rare the match is, which helps those who remove the mark.
     """
+    text = "the part of this text that was read" if found.incomplete else "this text"
     if found.verdict == "watermarked":
         chance = found.fpr if public else min(found.p_value, found.fpr)
-        return f"This text carries {_mark(found)}. " + (
+        return f"{text[0].upper()}{text[1:]} carries {_mark(found)}. " + (
             f"The chance that a text written without the key looks like this is at most {rarity(chance)}."
             if found.guaranteed
             else _NO_SECRET
@@ -242,9 +247,9 @@ def verdict_sentence(found: Detection, *, spans: int = 0, public: bool = False) 
     if found.verdict == "uncertain":
         return f"The test is inconclusive for this text: {_too_little(found)}"
     if found.keys_tested > 1:
-        return f"No watermark of the {found.keys_tested:,} keys was found in this text."
+        return f"No watermark of the {found.keys_tested:,} keys was found in {text}."
     mark = _mark(found)
-    return f"{mark[0].upper()}{mark[1:]} was not found in this text."
+    return f"{mark[0].upper()}{mark[1:]} was not found in {text}."
 
 
 def where(found: Detection, *, spans: int) -> str:

@@ -27,6 +27,7 @@ class Document:
         notes: what was left out, and what the reader should know.
         pages: number of pages (PDF), chapters (EPUB) or sheets (Excel); None for other kinds.
         rows: of a table, the id and the text of each row.
+        incomplete: whether something was left out.
     """
 
     text: str
@@ -34,6 +35,7 @@ class Document:
     notes: tuple[str, ...] = ()
     pages: int | None = None
     rows: tuple[tuple[str, str], ...] = ()
+    incomplete: bool = False
 
     @property
     def sha256(self) -> str:
@@ -84,8 +86,8 @@ def read_opened(file: BinaryIO, name: str, *, text_column: str = TEXT_COLUMN, li
     if not reading.text.strip() and kind not in TABLES:
         raise InputError(f"{name} holds no text")
     note = mismatch(name, kind)
-    notes = (note, *reading.notes) if note else reading.notes
-    return Document(reading.text, str(kind), notes, reading.pages, reading.rows)
+    notes = (*([note] if note else []), *reading.how, *reading.notes)
+    return Document(reading.text, str(kind), notes, reading.pages, reading.rows, incomplete=bool(reading.notes))
 
 
 def _read(file: BinaryIO, name: str, column: str, limits: Limits) -> tuple[Kind, Reading]:
@@ -93,5 +95,5 @@ def _read(file: BinaryIO, name: str, column: str, limits: Limits) -> tuple[Kind,
     kind = recognise(name, head)
     if kind not in (Kind.TEXT, Kind.MARKDOWN):
         return parse_in_process(file, kind, column, limits)
-    text, notes = decode(head + file.read())
-    return kind, Reading(text, tuple(notes))
+    text, how = decode(head + file.read())
+    return kind, Reading(text, how=tuple(how))

@@ -9,6 +9,7 @@ import io
 import json
 import os
 import sys
+from dataclasses import replace
 from typing import Any, BinaryIO, NoReturn
 
 from dgmark.documents.charsets import check_legible, unify_line_ends
@@ -91,7 +92,7 @@ def _read_plain(kind: Kind, file: BinaryIO, column: str, limits: Limits) -> Read
 
 def _checked(reading: Reading) -> Reading:
     check_legible(reading.text)
-    return Reading(unify_line_ends(reading.text), reading.notes, reading.pages, reading.rows)
+    return replace(reading, text=unify_line_ends(reading.text))
 
 
 def confine(limits: Limits) -> None:

@@ -37,7 +37,8 @@ class Reading:
 
     Attributes:
         text: in reading order, paragraphs on lines of their own. Empty for a table.
-        notes: what was left out, and what the reader should know.
+        notes: what was left out.
+        how: how the text was read, where this is a guess.
         pages: number of pages or chapters, where the kind has them.
         rows: of a table, the id (or the place) and the text of each row.
     """
@@ -46,6 +47,7 @@ class Reading:
     notes: tuple[str, ...] = ()
     pages: int | None = None
     rows: tuple[tuple[str, str], ...] = ()
+    how: tuple[str, ...] = ()
 
 
 class Refusal(Exception):

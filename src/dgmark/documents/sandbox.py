@@ -38,6 +38,7 @@ class _Reply(BaseModel):
     notes: list[str] = []
     pages: int | None = None
     rows: list[tuple[str, str]] = []
+    how: list[str] = []
     refusal: str | None = None
     missing: str | None = None
 
@@ -86,7 +87,8 @@ def _checked(content: bytes) -> tuple[Kind, Reading]:
             raise ModuleNotFoundError(name=reply.missing)
         if reply.refusal is not None:
             raise Refusal(reply.refusal)
-        return Kind(reply.kind or ""), Reading(reply.text, tuple(reply.notes), reply.pages, tuple(reply.rows))
+        reading = Reading(reply.text, tuple(reply.notes), reply.pages, tuple(reply.rows), tuple(reply.how))
+        return Kind(reply.kind or ""), reading
     except ValueError as error:  # pydantic's ValidationError is one
         raise Refusal("is damaged: its parser gave no answer that can be used") from error
 

@@ -20,7 +20,7 @@ def read_csv(content: bytes, column: str) -> Reading:
     Raises:
         Refusal: no column has this name, or the table is no text.
     """
-    text, notes = decode(content)
+    text, how = decode(content)
     csv.field_size_limit(len(text) + 1)
     headers = []
     for delimiter in _DELIMITERS:
@@ -28,7 +28,7 @@ def read_csv(content: bytes, column: str) -> Reading:
         try:
             header = next(rows, [])
             if column in header:
-                return Reading(rows=tuple(_texts(header, rows, column, "")), notes=tuple(notes))
+                return Reading(rows=tuple(_texts(header, rows, column, "")), how=tuple(how))
         except csv.Error as error:
             raise Refusal(f"is damaged: {error} in line {rows.line_num}") from error
         headers.append(header)

@@ -1,5 +1,6 @@
 """What a report says: the verdict, the marked spans, what they rest on, and how to check them again."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -41,6 +42,7 @@ class Report:
         tokenizer: name and fingerprint of the tokenizer.
         created: when the report was made.
         public: whether numbers that guide the removal of the mark are left out.
+        notes: what was left out of the document, and what the reader should know.
     """
 
     name: str
@@ -52,10 +54,18 @@ class Report:
     tokenizer: tuple[str, str]
     created: datetime
     public: bool = False
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(
-        cls, detector: Detector, name: str, text: TextOrIds, *, detection: Detection | None = None, public: bool = False
+        cls,
+        detector: Detector,
+        name: str,
+        text: TextOrIds,
+        *,
+        detection: Detection | None = None,
+        public: bool = False,
+        notes: Iterable[str] = (),
     ) -> "Report":
         """Report a text's detection, with the spans that carry the mark.
 
@@ -65,6 +75,7 @@ class Report:
             text: the text.
             detection: the text's detection by this detector; computed by default.
             public: leave out the numbers that guide the removal of the mark: p-values, match counts, shares.
+            notes: what was left out of the document that held the text, see `read_document`.
 
         Raises:
             SettingsError: `text` is not a text, or is too long for finding spans.
@@ -82,6 +93,7 @@ class Report:
             tokenizer=(detector.tokenizer.name, detector.tokenizer.fingerprint),
             created=datetime.now(UTC).replace(microsecond=0),
             public=public,
+            notes=tuple(map(well_formed, notes)),
         )
 
     @property
@@ -111,6 +123,7 @@ class Report:
             "verdict": detection.verdict,
             "sentence": self.sentence,
             "meaning": self.meaning,
+            "notes": list(self.notes),
             "spans": [self._span_fields(span) for span in self.spans],
             "text": {"sha256": self.text_sha256, "characters": len(self.text), "content": self.text},
             "key_fingerprint": detection.key_fingerprint,

@@ -7,7 +7,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BufferedIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
@@ -41,12 +41,14 @@ class Item:
         content: the text or the ids.
         kind: the kind of its document, such as "PDF"; None for rows.
         notes: what was left out of the document, and what the reader should know.
+        incomplete: whether something was left out of the document.
     """
 
     row_id: str
     content: str | list[int]
     kind: str | None = None
     notes: tuple[str, ...] = ()
+    incomplete: bool = False
 
 
 def read_texts(
@@ -145,10 +147,11 @@ def _limits(max_chars: int) -> Limits:
 
 def _items_of(name: str, document: Document, max_chars: int) -> Iterator[Item | BadRow]:
     """The text of a document, or the texts of a table."""
-    if document.kind not in TABLES:
-        yield _text(name, document.text, max_chars, document.kind, document.notes)
-    for row_id, text in document.rows:
-        yield _text(f"{name}:{row_id}", text, max_chars, document.kind, document.notes)
+    texts = [(f"{name}:{row_id}", text) for row_id, text in document.rows]
+    for row_id, text in texts if document.kind in TABLES else [(name, document.text)]:
+        item = _text(row_id, text, max_chars)
+        about = {"kind": document.kind, "notes": document.notes, "incomplete": document.incomplete}
+        yield item if isinstance(item, BadRow) else replace(item, **about)
 
 
 def unreadable(source: str, error: InputError) -> BadRow:
@@ -233,10 +236,10 @@ def _bomb(group: "RowGroupMetaData", columns: list[str]) -> str | None:
     return None
 
 
-def _text(name: str, text: str, max_chars: int, kind: str | None = None, notes: tuple[str, ...] = ()) -> Item | BadRow:
+def _text(name: str, text: str, max_chars: int) -> Item | BadRow:
     if len(text) > max_chars:
         return _too_long(name, f"the text has {len(text)} characters, and {max_chars} are allowed")
-    return Item(name, text, kind, notes) if text.strip() else BadRow(name, _EMPTY, InputError)
+    return Item(name, text) if text.strip() else BadRow(name, _EMPTY, InputError)
 
 
 def _too_long(name: str, what: str) -> BadRow:

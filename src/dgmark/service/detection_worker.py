@@ -129,9 +129,7 @@ class Checker:
             VocabularyMismatch: an id lies outside the keys' vocabulary.
         """
         content, document = self._read(upload or _content(asked))
-        fields = self._detected(content, options, asked)
-        if document is not None:
-            fields["document"] = {"kind": document.kind, "notes": list(document.notes), "pages": document.pages}
+        fields = self._detected(content, document, options, asked)
         return Answer(_encoded(fields), (fields["verdict"],))
 
     def detect_many(self, asked: BatchRequest, upload: Upload | None, options: Options) -> Answer:
@@ -141,10 +139,13 @@ class Checker:
             InputError: the document cannot be read, or the texts are too many or too long.
             SettingsError: an option is invalid, or cannot be combined with another.
         """
-        items = self._rows(upload) if upload else [(one.id, _content(one)) for one in asked.texts]
+        document = self._document(upload) if upload else None
+        items = [(one.id, _content(one)) for one in asked.texts]
+        if upload and document:
+            items = list(document.rows) if document.rows else [(well_formed(upload.name), document.text)]
         self._check_size([content for _, content in items])
         scorer = self._scorer(options)
-        rows = [self._row(scorer, item, content, options) for item, content in items]
+        rows = [self._row(scorer, item, content, document, options) for item, content in items]
         return Answer(_encoded({"results": rows}), tuple(row.get("verdict", "error") for row in rows))
 
     def report(self, asked: ReportRequest, upload: Upload | None, options: Options) -> Answer:
@@ -154,11 +155,12 @@ class Checker:
             InputError: the document cannot be read, is a table, or is too long.
             SettingsError: an option is invalid.
         """
-        content, _ = self._read(upload or asked.text or "")
+        content, document = self._read(upload or asked.text or "")
         name = upload.name if upload and "name" not in asked.model_fields_set else asked.name
-        detection = self._scorer(options).detect(content)
+        detection = _judged(self._scorer(options), content, document)
         found = self._detector_of(detection, options, options.fpr)
-        report = Report.of(found, name, content, detection=detection, public=options.public)
+        notes = document.notes if document else ()
+        report = Report.of(found, name, content, detection=detection, public=options.public, notes=notes)
         if len(options.keys) > 1 and not options.public:
             spans = (replace(one, p_value=bonferroni_p(one.p_value, len(options.keys))) for one in report.spans)
             report = replace(report, spans=tuple(spans))
@@ -183,10 +185,6 @@ class Checker:
             file.write(upload.content)
             file.seek(0)
             return read_opened(file, name, limits=self.limits)
-
-    def _rows(self, upload: Upload) -> list[tuple[str, Content]]:
-        document = self._document(upload)
-        return list(document.rows) if document.rows else [(well_formed(upload.name), document.text)]
 
     def _check_size(self, contents: list[Content]) -> None:
         if len(contents) > self.max_texts:
@@ -230,17 +228,19 @@ class Checker:
     def _name_of(self, detection: Detection, options: Options) -> str:
         return next(name for name in options.keys if self.keys[name].fingerprint == detection.key_fingerprint)
 
-    def _detected(self, content: Content, options: Options, asked: DetectRequest) -> dict[str, Any]:
+    def _detected(
+        self, content: Content, document: Document | None, options: Options, asked: DetectRequest
+    ) -> dict[str, Any]:
         """The fields of an answer, with the spans at the loosest rate that is wanted."""
         if asked.rates and options.normalise:
             raise SettingsError("rates concern the unchanged text: leave rates or normalise out")
-        detection = self._scorer(options).detect(content)
+        detection = _judged(self._scorer(options), content, document)
         keys = len(options.keys)
         # this detector has one key, and shares the rate with the others
         found = self._detector_of(detection, options, max((options.fpr, *asked.rates)))
         spans = found.spans(content) if asked.spans and not detection.normalised else ()
         spans = tuple(replace(span, p_value=bonferroni_p(span.p_value, keys)) for span in spans)
-        fields = self._fields(content, detection, spans, options, asked)
+        fields = self._fields(content, detection, spans, options, asked) | _about(document)
         if asked.rates:  # never in the public form
             limits = found.limits(content, [rate / keys for rate in asked.rates], detection)
             rates = sorted(zip(asked.rates, limits, strict=True), reverse=True)
@@ -250,9 +250,12 @@ class Checker:
 
     # --- answers ---
 
-    def _row(self, scorer: Scorer, item: str, content: Content, options: Options) -> dict[str, Any]:
+    def _row(
+        self, scorer: Scorer, item: str, content: Content, document: Document | None, options: Options
+    ) -> dict[str, Any]:
         try:
-            return {"id": item, **self._fields(content, scorer.detect(content), (), options, DetectRequest())}
+            detection = _judged(scorer, content, document)
+            return {"id": item, **self._fields(content, detection, (), options, DetectRequest()), **_about(document)}
         except DgmarkError as error:
             return {"id": item, "error": str(error)}
 
@@ -285,6 +288,16 @@ class Checker:
 
 def _content(asked: TextOrIds) -> Content:
     return asked.token_ids if asked.token_ids is not None else asked.text or ""
+
+
+def _judged(scorer: Scorer, content: Content, document: Document | None) -> Detection:
+    return replace(scorer.detect(content), incomplete=document is not None and document.incomplete)
+
+
+def _about(document: Document | None) -> dict[str, Any]:
+    if document is None:
+        return {}
+    return {"document": {"kind": document.kind, "notes": list(document.notes), "pages": document.pages}}
 
 
 def _span_fields(span: Span, *, public: bool) -> dict[str, Any]:
