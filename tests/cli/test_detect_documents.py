@@ -1,11 +1,14 @@
 """`dgmark detect` on documents: verdicts, folders, columns of tables, and the text that was scored."""
 
 import csv
+import errno
 import hashlib
 import io
 import json
+import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow as arrow
 import pyarrow.parquet as parquet
@@ -102,6 +105,36 @@ def test_a_folder_is_read_and_the_rest_is_named(key_file: Path, folder: Path, tm
         assert "2 files were not read, as their endings are those of no document" in found.stderr
         assert "picture.png" in found.stderr
         assert "~$story.docx" in found.stderr
+
+
+def test_what_cannot_be_read_of_a_folder_is_a_row(
+    key_file: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "gone.txt").symlink_to(tmp_path / "nowhere.txt")
+    (folder / "linked").symlink_to(CORPUS)
+    (folder / "notes.doc").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1")
+    os.mkfifo(folder / "pipe.txt")
+    (folder / "shut").mkdir()
+    listed = os.scandir
+
+    def scandir(path: str) -> Any:
+        if Path(path).name == "shut":  # permissions do not hold for root
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    found = run("detect", "--key", key_file, "--format", "jsonl", folder)
+    errors = {Path(row["id"]).name: row["error"] for row in rows(found.stdout) if "error" in row}
+    assert {name: error.split(":")[0] for name, error in errors.items()} == {
+        "gone.txt": "cannot be read",
+        "linked": "is a link to a folder, and links are not followed",
+        "locked.pdf": "is encrypted with a password",
+        "notes.doc": "is an Office file of the form before 2007 (.doc, .xls, .ppt), or is encrypted with a password",
+        "pipe.txt": "is a pipe or a device, not a file",
+        "shut": "cannot be read",
+    }
+    assert "6 of 8 inputs cannot be used" in found.stderr
+    assert run("detect", "--key", key_file, "--check", folder).exit_code == 4
 
 
 def test_the_text_that_was_scored_is_written(key_file: Path, tmp_path: Path) -> None:

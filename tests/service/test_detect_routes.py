@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -123,7 +124,7 @@ def test_a_document_is_read_and_its_text_answered(client: TestClient) -> None:
 def test_answers_tell_what_was_left_out_of_a_document(client: TestClient) -> None:
     page = f"<html><body><nav>Home</nav><p>{MARKED}</p></body></html>"
     notes = ["4 characters of navigation, page header and page footer are left out"]
-    body = {"data": {"key": "one"}, "files": {"document": ("essay.html", page)}}
+    body: dict[str, Any] = {"data": {"key": "one"}, "files": {"document": ("essay.html", page)}}
     one = client.post("/v1/detect", **body).json()
     (row,) = client.post("/v1/detect/batch", **body).json()["results"]
     for answer in (one, row):

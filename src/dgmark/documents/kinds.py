@@ -41,6 +41,7 @@ SUFFIXES = {
     ".tsv": Kind.CSV,
     ".xlsx": Kind.XLSX,
 }
+OLD_OFFICE = (".doc", ".xls", ".ppt")  # never read, and refused with a reason
 TABLES = (Kind.CSV, Kind.XLSX)
 HEAD = 4096  # bytes that recognition needs
 

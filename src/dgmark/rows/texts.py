@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from dgmark.documents.document import TEXT_COLUMN, Document, read_opened
-from dgmark.documents.kinds import SUFFIXES, TABLES
+from dgmark.documents.kinds import OLD_OFFICE, SUFFIXES, TABLES
 from dgmark.documents.reading import Limits
 from dgmark.errors import InputError, MissingExtra, NoTexts, install_hint
 from dgmark.rows.inputs import STDIN, open_input
@@ -63,7 +63,7 @@ def read_texts(
 
     Args:
         source: a document that `read_document` reads, a `.jsonl` or `.parquet` file, a folder (its files with such an
-            ending, in order of name), or "-" for standard input.
+            ending, in order of name; what is no file or cannot be opened is a bad row), or "-" for standard input.
         prefer_ids: take the ids of a row that holds both a text and "token_ids".
         text_column: the column or field that holds the texts of rows and tables.
         max_chars: characters of the longest text (token ids of the longest response). A longer one is a bad row, and
@@ -77,6 +77,9 @@ def read_texts(
     suffix = Path(source).suffix.lower()
     if os.path.isdir(source):
         for file in _documents_of(source, on_skip):
+            if isinstance(file, BadRow):
+                yield file
+                continue
             try:
                 yield from read_texts(file, prefer_ids=prefer_ids, text_column=text_column, max_chars=max_chars)
             except InputError as error:
@@ -94,17 +97,35 @@ def read_texts(
             yield from _items_of(source, _read_document(opened, source, text_column, max_chars), max_chars)
 
 
-def _documents_of(folder: str, on_skip: Callable[[str], object] | None) -> list[str]:
-    """The documents of a folder and the folders in it, by their endings, in order of name."""
-    files = sorted(file for file in Path(folder).rglob("*") if file.is_file())
-    # Office writes "~$name" beside a document that is open
-    named = [file for file in files if file.suffix.lower() in TEXT_SUFFIXES and not file.name.startswith(("~$", "."))]
-    if not named:
+def _documents_of(folder: str, on_skip: Callable[[str], object] | None) -> list[str | BadRow]:
+    """The documents of a folder and the folders in it, by their endings, in order of name, and what is not read."""
+    found: dict[Path, str | BadRow] = {}
+    skipped: list[Path] = []
+
+    def refuse(path: str | Path, why: str) -> None:
+        found[Path(path)] = BadRow(str(path), why, InputError)
+
+    def unread(error: OSError) -> None:
+        refuse(error.filename, f"cannot be read: {error.strerror}")
+
+    for place, folders, files in os.walk(folder, onerror=unread):
+        for path in (Path(place, name) for name in folders):
+            if path.is_symlink():
+                refuse(path, "is a link to a folder, and links are not followed: give that folder itself")
+        for path in (Path(place, name) for name in files):
+            # Office writes "~$name" beside a document that is open
+            if path.suffix.lower() not in (*TEXT_SUFFIXES, *OLD_OFFICE) or path.name.startswith(("~$", ".")):
+                skipped.append(path)
+            elif path.is_file() or not path.exists():
+                found[path] = str(path)  # a link to nothing is refused when it is opened
+            else:
+                refuse(path, "is a pipe or a device, not a file")
+    if not found:
         raise NoTexts(f"the folder {folder} holds no document: looked for {', '.join(TEXT_SUFFIXES)}")
-    for file in sorted({*files} - {*named}):
+    for path in sorted(skipped):
         if on_skip:
-            on_skip(str(file))
-    return [str(file) for file in named]
+            on_skip(str(path))
+    return [found[path] for path in sorted(found)]
 
 
 def _from_stdin(prefer_ids: bool, text_column: str, max_chars: int) -> Iterator[Item | BadRow]:
@@ -150,8 +171,9 @@ def _items_of(name: str, document: Document, max_chars: int) -> Iterator[Item | 
     texts = [(f"{name}:{row_id}", text) for row_id, text in document.rows]
     for row_id, text in texts if document.kind in TABLES else [(name, document.text)]:
         item = _text(row_id, text, max_chars)
-        about = {"kind": document.kind, "notes": document.notes, "incomplete": document.incomplete}
-        yield item if isinstance(item, BadRow) else replace(item, **about)
+        if isinstance(item, Item):
+            item = replace(item, kind=document.kind, notes=document.notes, incomplete=document.incomplete)
+        yield item
 
 
 def unreadable(source: str, error: InputError) -> BadRow:
