@@ -58,16 +58,22 @@ class KeyTest:
     ) -> None:
         check_key(key)
         self.key, self.fpr, self.mode, self.phase, self.max_crop = key, fpr, mode, phase, max_crop
-        self.keys_tested = keys
-        self.subkeys_tested = key.num_subkeys
+        self._keys_tested = keys
+        self._subkeys_tested = key.num_subkeys
         # what each p-value pays for
-        self.tried = keys * self.subkeys_tested
-        check_fpr(fpr, self.tried)
+        self._tried = keys * self._subkeys_tested
+        check_fpr(fpr, self._tried)
         for name, value, known in (("mode", mode, get_args(Mode)), ("phase", phase, get_args(Phase))):
             if not isinstance(value, str) or value not in known:
                 raise SettingsError(f"{name} {value!r} is not one of: {', '.join(known)}")
         if whole("max crop", max_crop) < 0:
             raise SettingsError(f"max crop {max_crop} is negative")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set an attribute once: the settings are checked when they are given."""
+        if name in vars(self):
+            raise AttributeError(f"{name} of a {type(self).__name__} cannot be changed: make another one")
+        super().__setattr__(name, value)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -90,7 +96,7 @@ class KeyTest:
             share: the share of the rate that this text has.
             among: numbers of the sub-keys to test, if they were found already.
         """
-        search = self._search(tokens) if self.subkeys_tested > 1 else None
+        search = self._search(tokens) if self._subkeys_tested > 1 else None
         keys = [self.key]
         if search:
             numbers = [number for _, number in search.likeliest()] if among is None else among
@@ -98,9 +104,9 @@ class KeyTest:
         tests = [(*self._test(key, tokens, share), key) for key in keys]
         p, hypotheses, p_aligned, draws, key = min(tests, key=lambda test: test[0])
         best = min(hypotheses, key=lambda hypothesis: hypothesis.p_value)
-        scored, level, limit = len(tokens.ids), self.fpr / self.tried, None
+        scored, level, limit = len(tokens.ids), self.fpr / self._tried, None
         if p > level:
-            (limit,) = hypotheses[0].limits(scored, max(self.shares(scored, share)), [level])
+            (limit,) = hypotheses[0].limits(scored, max(self._shares(scored, share)), [level])
         verdict = verdict_of(p, level, detectable=limit is None)
         found = verdict == "watermarked"
         subkey = key.number if found else None
@@ -108,7 +114,7 @@ class KeyTest:
         matched = key.tables.matching(tokens.ids, tokens.positions + best.shift)
         return Detection(
             verdict=verdict,
-            p_value=bonferroni_p(p, self.tried),
+            p_value=bonferroni_p(p, self._tried),
             z_score=z_score(best.matched, scored, key.spec.modulus),
             green_fraction=best.matched / scored if scored else 0.0,
             num_tokens_scored=scored,
@@ -124,22 +130,22 @@ class KeyTest:
             draws=draws,
             edited_fraction=edited_fraction(key.tables, tokens.ids, tokens.positions, self.phase) if edited else None,
             z_window=float(window_statistic(matched, key.spec.modulus)),
-            keys_tested=self.keys_tested,
+            keys_tested=self._keys_tested,
             uncertain_because=limit,
-            subkeys_tested=self.subkeys_tested,
+            subkeys_tested=self._subkeys_tested,
             subkey=subkey,
             subkey_confidence=search.confidence(subkey) if search and subkey is not None else None,
             subkey_tested=key.number,
         )
 
-    def likeliest(self, tokens: ScoredIds, detection: Detection | None = None) -> WatermarkKey:
+    def _likeliest(self, tokens: ScoredIds, detection: Detection | None = None) -> WatermarkKey:
         """The key, or the likeliest of its sub-keys: the one that a detection of these tokens tested, if given."""
-        if self.subkeys_tested == 1:
+        if self._subkeys_tested == 1:
             return self.key
         tested = detection.subkey_tested if detection else None
         return self.key.subkey(self._search(tokens).likeliest()[0][1] if tested is None else tested)
 
-    def shares(self, scored: int, share: float = 1.0) -> tuple[float, float]:
+    def _shares(self, scored: int, share: float = 1.0) -> tuple[float, float]:
         """The shares of the exact test and of the alignment test. They depend on the length of the text alone."""
         alignment_sees_all = sees_all(self.key.spec, self.phase, self.max_crop, scored)
         return shares_of(self.mode, share, sees_all=alignment_sees_all)
@@ -159,7 +165,7 @@ class KeyTest:
             The smallest p-value of the tests, adjusted for their shares; the hypotheses of the exact test; the p-value
             of the alignment test, if it was needed; the number of drawn keys.
         """
-        for_exact, for_aligned = self.shares(len(tokens.ids), share)
+        for_exact, for_aligned = self._shares(len(tokens.ids), share)
         hypotheses = self._exact(key).hypotheses(tokens.ids, tokens.positions)
         p = adjusted_p(min(hypothesis.p_value for hypothesis in hypotheses), for_exact)
         if not for_aligned or p <= SETTLED:
@@ -259,7 +265,7 @@ class Detector(KeyTest):
         Args:
             text_or_ids: the text or ids.
             rates: the rates.
-            detection: the text's detection by this key, if it is known: it spares the scan of all sub-keys.
+            detection: the text's detection by this key, if it is known: it spares the search of all sub-keys.
 
         Returns:
             For each rate "empty", "short" or "repetitive" (see `Detection.uncertain_because`); None where a text that
@@ -271,8 +277,8 @@ class Detector(KeyTest):
         """
         tokens = self.reader.read(text_or_ids)
         # the exact test answers, at the larger share of the two tests, because alignment finds intact text as well
-        plain = self._exact(self.likeliest(tokens, detection)).hypotheses(tokens.ids, tokens.positions)[0]
-        return plain.limits(len(tokens.ids), max(self.shares(len(tokens.ids))), [rate / self.tried for rate in rates])
+        plain = self._exact(self._likeliest(tokens, detection)).hypotheses(tokens.ids, tokens.positions)[0]
+        return plain.limits(len(tokens.ids), max(self._shares(len(tokens.ids))), [rate / self._tried for rate in rates])
 
     def spans(self, text_or_ids: TextOrIds) -> tuple[Span, ...]:
         """The spans of a text (or of ids) that carry the mark, in order; with sub-keys, the mark of any of them.
@@ -304,7 +310,7 @@ class Detector(KeyTest):
             raise SettingsError(f"a detection is what detect returns, not a {type(detection).__name__}")
         ids, offsets = self.reader.encode(text)
         positions, scored = np.arange(len(ids)), self.reader.counts(ids)
-        key = self.likeliest(ScoredIds(ids[scored], positions[scored]), detection)
+        key = self._likeliest(ScoredIds(ids[scored], positions[scored]), detection)
         matched = key.tables.matching(ids, positions + detection.shift)
         return [
             ScoredToken(start, end, bool(match) if counts else None)
