@@ -20,6 +20,10 @@ def nothing(shared: str) -> None:
     pass
 
 
+def pause(shared: str) -> None:
+    time.sleep(3)
+
+
 def answer(shared: str, number: int) -> tuple[str, int, int]:
     return shared, number, os.getpid()
 
@@ -122,6 +126,22 @@ def test_one_pool_through_everything_that_goes_wrong() -> None:
             assert (await workers.run(answer, 9))[1] == 9
 
     asyncio.run(everything())
+
+
+def test_workers_that_ended_while_idle_cost_a_request_nothing() -> None:
+    """Neither of its attempts, nor of its time: the new workers take longer to warm up than the work may."""
+    lost: list[int] = []
+
+    async def end_all() -> None:
+        async with pool(lost, workers=2, seconds=2) as workers:
+            workers.warm = pause
+            for process in await asyncio.gather(workers.run(sleep, 0.2), workers.run(sleep, 0.2)):
+                os.kill(process, signal.SIGKILL)
+            await asyncio.sleep(0.5)
+            assert (await workers.run(answer, 5))[1] == 5
+            assert len(lost) == 2
+
+    asyncio.run(end_all())
 
 
 def test_no_worker_outlives_a_service_that_is_killed(tmp_path: object) -> None:

@@ -11,7 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
@@ -143,11 +143,11 @@ class WorkerPool:
             self.held -= 1
 
     async def _attempt(self, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        worker = await self._idle.get()
+        worker, future = await self._begin(work, arguments)
         began, usable = time.monotonic(), False
         try:
             async with asyncio.timeout(self.seconds):
-                result = await asyncio.wrap_future(worker.submit(_work, work, arguments))
+                result = await asyncio.wrap_future(future)
             usable = True
             self._mean += SMOOTHING * (time.monotonic() - began - self._mean)
             return result
@@ -160,12 +160,30 @@ class WorkerPool:
             usable = True
             raise
         finally:
-            if usable and worker.shared is self.shared:
-                self._idle.put_nowait(worker)
-            else:
-                self._replace(worker)
-                if not usable:
-                    self.on_lost()
+            self._give_back(worker, usable=usable)
+
+    async def _begin(self, work: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[_Worker, Future[Any]]:
+        """Give the work to a worker that is warmed up; those that ended while they were idle are replaced."""
+        while True:
+            worker = await self._idle.get()
+            try:
+                await asyncio.shield(asyncio.wrap_future(worker.warmed))
+            except BaseException as error:
+                self._give_back(worker, usable=isinstance(error, asyncio.CancelledError))
+                raise
+            try:
+                return worker, worker.submit(_work, work, arguments)
+            except BrokenProcessPool:
+                self._give_back(worker, usable=False)
+
+    def _give_back(self, worker: _Worker, *, usable: bool) -> None:
+        """Let the worker take other work, or put a new one in its place."""
+        if usable and worker.shared is self.shared:
+            self._idle.put_nowait(worker)
+        else:
+            self._replace(worker)
+            if not usable:
+                self.on_lost()
 
     def renew(self, shared: Any) -> None:
         """Share another object: work that is under way ends with the old one, and what begins now has the new one."""
