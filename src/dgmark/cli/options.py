@@ -94,7 +94,7 @@ def set_options(options: dict[str, Any]) -> dict[str, Any]:
 
 # --- the decoding
 def decoding_options(
-    without: Collection[str] = (), defaults: Mapping[str, str] | None = None, shown: Collection[str] = ()
+    without: Collection[str] = (), defaults: Mapping[str, str] | None = None, shown: Collection[str] | None = None
 ) -> OptionGroup:
     """The fields of `DecodeConfig` as options.
 
@@ -110,7 +110,7 @@ def decoding_options(
                 help=one.help,
                 metavar=None if one.choices else "NUMBER",
                 show_default=(defaults or {}).get(one.name, one.default_text or False),
-                hidden=bool(shown) and one.name not in shown,
+                hidden=shown is not None and one.name not in shown,
             )
             kind: Any = Annotated[one.type | None, info]
             options.append(inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=None))

@@ -73,7 +73,7 @@ def bench_lm(
     key: opt.KeyToMark,
     baseline: Annotated[Baseline | None, BASELINE_GROUP],
     loading: opt.ModelOptions,
-    settings: Annotated[Settings, opt.decoding_options(defaults=_DEFAULTS)],
+    settings: Annotated[Settings, opt.decoding_options(defaults=_DEFAULTS, shown=_DEFAULTS)],
     answering: Annotated[Answering, OptionGroup(Answering)],
     out: Annotated[
         Path | None,
@@ -85,6 +85,8 @@ def bench_lm(
 
     Give --key FILE to answer with the mark, or --no-watermark to answer without it. Answers that are chosen by
     likelihood are the same either way: only generated text can carry a mark.
+
+    The decoding options of `dgmark generate` are taken too.
     """
     _check_harness()
     from dgmark_lab.evaluate import benchmarks

@@ -37,19 +37,17 @@ _SEARCHED = ("length", "steps", "schedule", "guard", "lookahead", "lookahead_pro
 @command_errors
 @option_groups
 def tune(
-    prompts: Annotated[
-        Path, typer.Option(help='JSON Lines file of rows with "id" and "prompt", like those that you will mark.')
-    ],
+    prompts: Annotated[Path, typer.Option(help='JSON Lines file of rows with "id" and "prompt", like those to mark.')],
     *,
     judge: Annotated[
         str | None,
         typer.Option(
-            help="Model that measures perplexity: builtin, a folder, or a hub id.",
+            help="Judge of perplexity: builtin, a folder, or a hub id.",
             show_default="builtin, for a built-in model",
         ),
     ] = None,
     fpr: Annotated[float, typer.Option(help="False-positive rate at which a text counts as found.")] = 1e-4,
-    tokens: Annotated[int, typer.Option(min=16, help="Tokens of a text from which the mark is to be found.")] = 200,
+    tokens: Annotated[int, typer.Option(min=16, help="Tokens from which the mark is to be found.")] = 200,
     texts: Annotated[int, typer.Option(min=MIN_TEXTS, help="Texts of each of the last candidates, one a prompt.")] = 32,
     guard: Annotated[
         list[float] | None, typer.Option(help="Guard to try; may be repeated.", show_default="0 and 0.05")
@@ -62,7 +60,7 @@ def tune(
         typer.Option(help="Period of the key's position code to try; may be repeated.", show_default="0 and 16"),
     ] = None,
     loading: opt.ModelOptions,
-    settings: Annotated[Settings, opt.decoding_options(without=_SEARCHED)],
+    settings: Annotated[Settings, opt.decoding_options(without=_SEARCHED, shown=())],
     chat: Annotated[bool, typer.Option("--chat", help="Put each prompt into the model's chat template.")] = False,
     batch_size: opt.BatchSize = 8,
     pad: opt.Pad = None,
@@ -84,9 +82,11 @@ def tune(
 ) -> None:
     """Find the settings under which marked text is as good as your unmarked text, with the most evidence.
 
-    The decoding options are those of your unmarked text. Marked text with the settings that are found is at least as
-    diverse (distinct-2) and at most 1.05 times as perplexing; if no settings are that good, the command says how far
-    the best ones are off. The search halves the candidates again and again, and doubles their texts.
+    Marked text with the settings that are found is at least as diverse (distinct-2) and at most 1.05 times as
+    perplexing; if no settings are that good, the command says how far the best ones are off.
+
+    The decoding options of `dgmark generate` are taken too, but for those of the search: they are those of your
+    unmarked text.
     """
     if out.exists():
         read_settings_file(out)  # so that no other file is replaced
