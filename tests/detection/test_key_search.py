@@ -17,7 +17,7 @@ from dgmark.detection.detect_files import Extras
 from dgmark.detection.detector import Detector, KeyTest
 from dgmark.detection.exact_test import ExactTest
 from dgmark.detection.hidden_markov import INTACT
-from dgmark.detection.key_search import Candidates, KeySearch, best_of
+from dgmark.detection.key_search import KeyCandidates, KeySearch, best_of
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.result import PAYLOAD_FIELDS, Mode, Phase
@@ -405,7 +405,7 @@ def test_the_best_of_several_parts_are_the_best_of_all() -> None:
     dice = np.random.default_rng(0)
     values, groups = dice.integers(0, 9, 50), dice.integers(0, 2, (3, 50), dtype=np.uint8)
     codes = dice.integers(0, 2, (50, 4), dtype=np.uint8)
-    parts = [Candidates(at := np.arange(begin, begin + 10), groups[:, at], codes[at]) for begin in range(0, 50, 10)]
+    parts = [KeyCandidates(at := np.arange(begin, begin + 10), groups[:, at], codes[at]) for begin in range(0, 50, 10)]
     best = best_of(parts, lambda part: values[part.numbers].astype(float), 7)
     expected = sorted(range(50), key=lambda n: (-values[n], n))[:7]
     assert best.numbers.tolist() == expected

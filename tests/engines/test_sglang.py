@@ -216,7 +216,7 @@ def test_sglang_has_what_the_plug_in_reads() -> None:
     wheel.check(
         f"{srt}/dllm/config.py", "get_algorithm_cls(self.algorithm).validate_request(req)", "self.algorithm_config ="
     )
-    wheel.check(f"{srt}/dllm/config.py", *(f'"{one}":' for one in sglang.Marking.supported_architectures))
+    wheel.check(f"{srt}/dllm/config.py", *(f'"{one}":' for one in sglang.SGLangMarking.supported_architectures))
     wheel.check(
         f"{srt}/managers/scheduler.py", "if error_msg := self.validate_dllm_request(req):", "HTTPStatus.BAD_REQUEST"
     )

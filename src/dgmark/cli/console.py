@@ -28,7 +28,7 @@ def stderr() -> Console:
     return Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 
 
-class _Output(Console):
+class _OutputConsole(Console):
     """Leaves it to `command_errors` what happens when nobody reads the output any more."""
 
     def on_broken_pipe(self) -> None:
@@ -38,7 +38,7 @@ class _Output(Console):
 
 def stdout() -> Console:
     """The console for tables and highlighted text."""
-    return _Output(highlight=False, emoji=False)
+    return _OutputConsole(highlight=False, emoji=False)
 
 
 def command_errors(command: Callable[P, R]) -> Callable[P, R]:

@@ -17,7 +17,7 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM arrived: like Ctrl-C, with another exit code."""
 
 
-class _Output(io.FileIO):
+class _OutputFile(io.FileIO):
     """Standard output, whose errors name it."""
 
     def write(self, content: bytes) -> int | None:  # type: ignore[override]
@@ -29,7 +29,7 @@ class _Output(io.FileIO):
             raise
 
 
-class _Errors(io.FileIO):
+class _ErrorFile(io.FileIO):
     """Standard error: what cannot be written there is lost, and the command goes on."""
 
     def write(self, content: bytes) -> int | None:  # type: ignore[override]
@@ -46,7 +46,7 @@ def prepare_process() -> None:
     for name, mode, flags in (("stdin", "r", os.O_WRONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY)):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.open(os.devnull, flags), mode, encoding="utf-8"))  # noqa: SIM115
-    sys.stdout, sys.stderr = _over(sys.stdout, _Output), _over(sys.stderr, _Errors)
+    sys.stdout, sys.stderr = _over(sys.stdout, _OutputFile), _over(sys.stderr, _ErrorFile)
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminate)
 

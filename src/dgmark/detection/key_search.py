@@ -34,7 +34,7 @@ _RESIDUES_AT_ONCE = 2**22
 
 
 @dataclass(frozen=True)
-class Candidates:
+class KeyCandidates:
     """Some of the candidates, all of one spec.
 
     Attributes:
@@ -47,20 +47,20 @@ class Candidates:
     groups: UInt8[np.ndarray, "rows count"]
     codes: UInt8[np.ndarray, "count period"] | None = None
 
-    def __getitem__(self, places: Int[np.ndarray, " some"]) -> "Candidates":
+    def __getitem__(self, places: Int[np.ndarray, " some"]) -> "KeyCandidates":
         codes = None if self.codes is None else self.codes[places]
-        return Candidates(self.numbers[places], self.groups[:, places], codes)
+        return KeyCandidates(self.numbers[places], self.groups[:, places], codes)
 
-    def joined(self, other: "Candidates") -> "Candidates":
+    def joined(self, other: "KeyCandidates") -> "KeyCandidates":
         """These candidates and others."""
         codes = None
         if self.codes is not None and other.codes is not None:
             codes = np.concatenate([self.codes, other.codes])
         groups = np.concatenate([self.groups, other.groups], axis=1)
-        return Candidates(np.concatenate([self.numbers, other.numbers]), groups, codes)
+        return KeyCandidates(np.concatenate([self.numbers, other.numbers]), groups, codes)
 
 
-def subkeys_of(keys: Sequence[WatermarkKey], distinct: Int[np.ndarray, "rows 2"]) -> Iterator[Candidates]:
+def subkeys_of(keys: Sequence[WatermarkKey], distinct: Int[np.ndarray, "rows 2"]) -> Iterator[KeyCandidates]:
     """All sub-keys of keys of one spec, numbered through, with their groups of tokens.
 
     Args:
@@ -82,14 +82,14 @@ def subkeys_of(keys: Sequence[WatermarkKey], distinct: Int[np.ndarray, "rows 2"]
                 for of, (_, piece) in zip(rows, pieces, strict=True):
                     groups[of] = piece
             codes = key.subkeys.codes[first : first + count] if spec.code_length else None
-            yield Candidates(place * spec.subkeys + first + np.arange(count), groups, codes)
+            yield KeyCandidates(place * spec.subkeys + first + np.arange(count), groups, codes)
 
 
 def best_of(
-    parts: Iterable[Candidates], statistics: Callable[[Candidates], Float[np.ndarray, " count"]], few: int
-) -> Candidates:
+    parts: Iterable[KeyCandidates], statistics: Callable[[KeyCandidates], Float[np.ndarray, " count"]], few: int
+) -> KeyCandidates:
     """The few candidates with the largest statistics, the best first; of equals the first."""
-    best: Candidates | None = None
+    best: KeyCandidates | None = None
     values: Float[np.ndarray, " few"] = np.empty(0)
     for part in parts:
         both = part if best is None else best.joined(part)
@@ -102,7 +102,7 @@ def best_of(
 
 
 def _by_code(
-    model: HiddenMarkovModel, candidates: Candidates
+    model: HiddenMarkovModel, candidates: KeyCandidates
 ) -> Iterator[tuple[HiddenMarkovModel, UInt8[np.ndarray, "rows some"]]]:
     """The candidates that share a position code: the model with this code, and their groups."""
     if candidates.codes is None:
@@ -112,7 +112,7 @@ def _by_code(
         yield replace(model, wanted=code[model.places]), candidates.groups[:, place : place + 1]
 
 
-def _by_blocks(model: HiddenMarkovModel, part: Candidates) -> Float[np.ndarray, " count"]:
+def _by_blocks(model: HiddenMarkovModel, part: KeyCandidates) -> Float[np.ndarray, " count"]:
     if part.codes is None:
         return block_statistics(model, part.groups)
     at_once = max(1, _RESIDUES_AT_ONCE // model.wanted.size)
@@ -175,18 +175,18 @@ class KeySearch:
         return float(np.exp(logs[some.numbers == subkey][0] - total))
 
     @cached_property
-    def _aligned(self) -> Candidates:
+    def _aligned(self) -> KeyCandidates:
         """The few candidates with the best alignment: all ranked by blocks, the few by the full statistic."""
         best = best_of(self._candidates(), lambda part: _by_blocks(self._model, part), self._few)
         statistics = [one.sample(groups).statistics for one, groups in self._proposals(best)]
         return best[_descending(np.concatenate(statistics))]
 
-    def _proposals(self, some: Candidates) -> Iterator[tuple[Proposal, UInt8[np.ndarray, "rows some"]]]:
+    def _proposals(self, some: KeyCandidates) -> Iterator[tuple[Proposal, UInt8[np.ndarray, "rows some"]]]:
         """A proposal for the candidates that share a position code, with their groups."""
         for model, groups in _by_code(self._model, some):
             yield Proposal(model, self.mode != "edited"), groups
 
-    def _log_ratios(self, some: Candidates) -> Float[np.ndarray, " some"]:
+    def _log_ratios(self, some: KeyCandidates) -> Float[np.ndarray, " some"]:
         """Logarithm of the likelihood ratio of each candidate; the mean ratio over random groups is 1."""
         if self.mode == "intact":
             return np.concatenate([one.log_ratio_intact(groups) for one, groups in self._proposals(some)])
@@ -197,7 +197,7 @@ class KeySearch:
     def _model(self) -> HiddenMarkovModel:
         return front_model(self._tables(0), self.tokens.ids, self.tokens.positions, self.phase)
 
-    def _candidates(self) -> Iterable[Candidates]:
+    def _candidates(self) -> Iterable[KeyCandidates]:
         """All candidates, with their groups of the model's rows."""
         if self._subkeys > 1:
             return subkeys_of(self.keys, self._model.distinct)
@@ -207,7 +207,7 @@ class KeySearch:
             groups.append(self._model.groups(tables))
             codes.append(tables.code)
         coded = np.stack(codes) if self._spec.code_length else None
-        return [Candidates(np.arange(len(self.keys)), np.stack(groups, axis=1), coded)]
+        return [KeyCandidates(np.arange(len(self.keys)), np.stack(groups, axis=1), coded)]
 
     def _likeliest_by_count(self) -> int:
         """The candidate with the smallest exact p-value; of sub-keys, among the few with the best match counts."""
@@ -259,13 +259,13 @@ class KeySearch:
             return GroupTables(key.spec, key.secret or b"")
         return (key if self._subkeys == 1 else key.subkey(subkey)).tables
 
-    def _columns(self, numbers: Int[np.ndarray, " some"]) -> Candidates:
+    def _columns(self, numbers: Int[np.ndarray, " some"]) -> KeyCandidates:
         """Some candidates, with their groups of the model's rows."""
         return best_of(self._candidates(), lambda part: np.isin(part.numbers, numbers).astype(np.float64), len(numbers))
 
 
 def _standardised(
-    spec: WatermarkSpec, counts: Float[np.ndarray, "period rows"], part: Candidates, shifts: int
+    spec: WatermarkSpec, counts: Float[np.ndarray, "period rows"], part: KeyCandidates, shifts: int
 ) -> Float[np.ndarray, " count"]:
     """Each sub-key's match count at its best shift, in units of its own standard deviation if these differ.
 

@@ -19,7 +19,7 @@ from dgmark.detection.alpha_spending import SMALLEST_P, bonferroni_p
 from dgmark.detection.edit_test import SCREEN, SCREEN_DRAWS, SHORTEST
 from dgmark.detection.hidden_markov import HiddenMarkovModel, states_of
 from dgmark.detection.importance_sampling import TOLERANCE, UNIFORM, DeterministicDraws, Proposal
-from dgmark.detection.key_search import Candidates, best_of, subkeys_of
+from dgmark.detection.key_search import KeyCandidates, best_of, subkeys_of
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.scan_statistic import Grid, grids_of, scan
 from dgmark.errors import SettingsError
@@ -93,7 +93,7 @@ def _likeliest(key: WatermarkKey, tokens: ScoredIds) -> list[WatermarkKey]:
     return [key.subkey(int(number)) for number in best.numbers]
 
 
-def _best_statistics(model: HiddenMarkovModel, grids: list[Grid], part: Candidates) -> Float[np.ndarray, " count"]:
+def _best_statistics(model: HiddenMarkovModel, grids: list[Grid], part: KeyCandidates) -> Float[np.ndarray, " count"]:
     """The statistic of the best span under each sub-key."""
     step = 1 if part.codes is not None else max(1, _RANKED_AT_ONCE // model.wanted.size)
     best = []

@@ -17,7 +17,7 @@ from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
 
 
-def marked_decoder(config: DecodeConfig, *, mask_id: int, eos_id: int, tempered: bool = False) -> "Marking":
+def marked_decoder(config: DecodeConfig, *, mask_id: int, eos_id: int, tempered: bool = False) -> "DInferMarking":
     """A decoder to make dInfer's `BlockWiseDiffusionLLM` and its relatives with.
 
     Args:
@@ -29,13 +29,13 @@ def marked_decoder(config: DecodeConfig, *, mask_id: int, eos_id: int, tempered:
     """
     from dinfer.decoding.parallel_strategy import ParallelDecoder
 
-    decoder: Marking = type("DgMark", (Marking, ParallelDecoder), {})(config.temperature, mask_id=mask_id)
+    decoder: DInferMarking = type("DgMark", (DInferMarking, ParallelDecoder), {})(config.temperature, mask_id=mask_id)
     decoder.eos_id, decoder.rule, decoder.tempered = eos_id, config, tempered
     decoder.threshold = config.threshold  # some loops of dInfer lower it from step to step
     return decoder
 
 
-class Marking:
+class DInferMarking:
     """The decoder without its base class, which only dInfer has."""
 
     mask_id: int

@@ -35,7 +35,7 @@ def install(settings: Mapping[str, Any]) -> None:
     from lmdeploy.pytorch.strategies.dllm import model_agent, unmasking
 
     policy = _checked(settings)
-    model_agent.UnmaskingProcessor = type("DgMark", (Marking, unmasking.UnmaskingProcessor), {"policy": policy})
+    model_agent.UnmaskingProcessor = type("DgMark", (LMDeployMarking, unmasking.UnmaskingProcessor), {"policy": policy})
     original = model_agent.DLLMModelAgentStrategy.post_sampling
 
     @wraps(original)
@@ -46,7 +46,7 @@ def install(settings: Mapping[str, Any]) -> None:
     model_agent.DLLMModelAgentStrategy.post_sampling = post_sampling
 
 
-class Marking:
+class LMDeployMarking:
     """The processor without its base class, which only LMDeploy has; its base calls the method of each strategy.
 
     Attributes:

@@ -27,7 +27,7 @@ def register() -> None:
     from sglang.srt.dllm.algorithm import algo_name_to_cls
     from sglang.srt.dllm.algorithm.base import DllmAlgorithm
 
-    algo_name_to_cls[NAME] = type(NAME, (Marking, DllmAlgorithm), {})
+    algo_name_to_cls[NAME] = type(NAME, (SGLangMarking, DllmAlgorithm), {})
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class _Request:
 _UNMARKED = _Request(None, 0, 0)
 
 
-class Marking:
+class SGLangMarking:
     """The algorithm without its base class, which only SGLang has; the methods are those of its `DllmAlgorithm`.
 
     A step takes, at each masked place of each block, the model's token and its confidence, and commits what `mark`

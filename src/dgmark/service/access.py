@@ -41,7 +41,7 @@ class Token(BaseModel):
     created: str
 
 
-class _Content(BaseModel):
+class _TokenFile(BaseModel):
     """Version 1 of the file."""
 
     model_config = ConfigDict(extra="forbid")
@@ -140,7 +140,7 @@ class TokenFile:
             raise InputError(f"{self.path} cannot be written ({error}): choose another place") from error
 
     def _write(self, tokens: tuple[Token, ...]) -> None:
-        content = json.dumps(_Content(tokens=tokens).model_dump(mode="json"), indent=2) + "\n"
+        content = json.dumps(_TokenFile(tokens=tokens).model_dump(mode="json"), indent=2) + "\n"
         atomic_write(self.path, content.encode())
         self.path.chmod(0o600)
 
@@ -149,9 +149,9 @@ def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _parsed(content: bytes, path: Path) -> _Content:
+def _parsed(content: bytes, path: Path) -> _TokenFile:
     try:
-        return _Content.model_validate_json(content)
+        return _TokenFile.model_validate_json(content)
     except ValidationError:
         raise InputError(
             f"{path} is not a file of access tokens: give the file that `dgmark access keygen` wrote"

@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from dgmark.errors import DgmarkError, InputError, MissingExtra, SettingsError, VocabularyMismatch
 from dgmark.service.detection_worker import TableDocument, TooLong
-from dgmark.service.jobs import WrongField
+from dgmark.service.jobs import FieldError
 from dgmark.service.model_process import NotReady, Stopping
 from dgmark.service.worker_pool import Busy, OutOfMemory, TooSlow, WorkerLost
 
@@ -117,7 +117,7 @@ def refusal_of(error: Exception, request_id: str) -> Refused:
         log.error("request %s failed: %s", request_id, why)
         return Refused(status, _FAULT if status == 500 else _NO_READER)
     headers = {"retry-after": str(error.retry_after)} if isinstance(error, Busy | NotReady) else None
-    wrong = error if isinstance(error, WrongField) else WrongField("")
+    wrong = error if isinstance(error, FieldError) else FieldError("")
     return Refused(status, str(error), param=wrong.param or None, code=wrong.code, headers=headers)
 
 

@@ -1,4 +1,4 @@
-"""`Generation`: one text that is asked for, from the request to the answer, whole or as server-sent events."""
+"""`GenerationTask`: one text that is asked for, from the request to the answer, whole or as server-sent events."""
 
 import asyncio
 import json
@@ -16,12 +16,12 @@ from starlette.types import Scope as AsgiScope
 from dgmark.errors import DgmarkError
 from dgmark.service.errors import is_refusal
 from dgmark.service.jobs import Finished, Job, MessageQueue, Started, Stepped
-from dgmark.service.policy import Marking
+from dgmark.service.policy import MarkingDecision
 from dgmark.service.state import ServiceState
 
 T = TypeVar("T")
 # events of a text, made of its steps; None where nothing has happened for long
-Events = Callable[["Generation", AsyncIterator[Stepped | None]], AsyncIterator[bytes]]
+Events = Callable[["GenerationTask", AsyncIterator[Stepped | None]], AsyncIterator[bytes]]
 
 log = logging.getLogger("dgmark.service")
 
@@ -38,13 +38,13 @@ def event(name: str | None, fields: Mapping[str, Any] | str) -> bytes:
 
 
 @dataclass
-class Generation:
+class GenerationTask:
     """One text that is asked for, from the request to the answer.
 
     Attributes:
         state: what the routes of one service share.
         request: the request.
-        job: what the model worker is told.
+        job: the job of the model worker.
         marking: how the text is marked.
         seed: the seed that the request chose.
         stops: what ends the text where it would first occur in it.
@@ -57,7 +57,7 @@ class Generation:
     state: ServiceState
     request: Request
     job: Job
-    marking: Marking
+    marking: MarkingDecision
     seed: int | None
     stops: Sequence[str]
     on_start: Callable[[], object]
@@ -250,5 +250,5 @@ class EventStream(StreamingResponse):
             try:
                 await super().__call__(scope, receive, send_in_time)
             except* _CutOff:
-                told = "its reader did not take what was sent within %g seconds and is cut off"
-                log.warning(f"request %s: {told}", scope["state"]["request_id"], SEND_SECONDS)
+                problem = "its reader did not take what was sent within %g seconds and is cut off"
+                log.warning(f"request %s: {problem}", scope["state"]["request_id"], SEND_SECONDS)

@@ -12,9 +12,9 @@ from dgmark.errors import DgmarkError
 from dgmark.service import generation_schemas as schemas
 from dgmark.service.bodies import json_body, read_json
 from dgmark.service.errors import Refused, id_of, refusal_of
-from dgmark.service.generation import HEARTBEAT, Generation, event
+from dgmark.service.generation import HEARTBEAT, GenerationTask, event
 from dgmark.service.jobs import Job, Stepped
-from dgmark.service.policy import WEAKENING, Marking, Offer
+from dgmark.service.policy import WEAKENING, MarkingDecision, Offer
 from dgmark.service.state import ServiceState
 
 D = TypeVar("D", bound=schemas.DecodingRequest)
@@ -59,7 +59,7 @@ def routes(state: ServiceState) -> APIRouter:
     return router
 
 
-async def begin(state: ServiceState, request: Request, model: type[D], prefix: str) -> tuple[D, Generation]:
+async def begin(state: ServiceState, request: Request, model: type[D], prefix: str) -> tuple[D, GenerationTask]:
     """What a request of whoever has the scope `generate` asks for; nothing is written yet.
 
     Args:
@@ -86,7 +86,7 @@ async def begin(state: ServiceState, request: Request, model: type[D], prefix: s
     job = _job(offer, asked, marking, text_id)
     _check_prompt(state, job)
     on_start = partial(log, "generate", text=text_id, key=marking.key, subkey_chosen=marking.chosen)
-    return asked, Generation(state, request, job, marking, asked.seed, asked.stops, on_start)
+    return asked, GenerationTask(state, request, job, marking, asked.seed, asked.stops, on_start)
 
 
 def offer_of(state: ServiceState, name: str | None) -> Offer:
@@ -103,7 +103,7 @@ def offer_of(state: ServiceState, name: str | None) -> Offer:
     return state.offers[name]
 
 
-def _job(offer: Offer, asked: schemas.DecodingRequest, marking: Marking, text_id: str) -> Job:
+def _job(offer: Offer, asked: schemas.DecodingRequest, marking: MarkingDecision, text_id: str) -> Job:
     return Job(
         id=text_id,
         model=offer.source.name,
@@ -130,7 +130,7 @@ def _check_prompt(state: ServiceState, job: Job) -> None:
         raise Refused(413, f"the prompt has more than {state.settings.max_chars:,} characters", param="prompt")
 
 
-def _check_settings(offer: Offer, asked: schemas.DecodingRequest, marking: Marking) -> None:
+def _check_settings(offer: Offer, asked: schemas.DecodingRequest, marking: MarkingDecision) -> None:
     """Refuse what could leave hardly any mark where every text must be marked, and what says how a mark is made of a
     text that is to have none.
 
@@ -148,7 +148,7 @@ def _check_settings(offer: Offer, asked: schemas.DecodingRequest, marking: Marki
             raise Refused(400, detail, param=name)
 
 
-def _infilled(text: Generation) -> dict[str, Any]:
+def _infilled(text: GenerationTask) -> dict[str, Any]:
     """The fields of `InfillAnswer`."""
     whole = text.fields()
     for name in ("length", "finish_reason"):
@@ -157,7 +157,7 @@ def _infilled(text: Generation) -> dict[str, Any]:
     return {**whole, "settings": settings, "spans": text.finished.spans, "count_from": text.job.fill_from}
 
 
-async def _events(text: Generation, steps: AsyncIterator[Stepped | None]) -> AsyncIterator[bytes]:
+async def _events(text: GenerationTask, steps: AsyncIterator[Stepped | None]) -> AsyncIterator[bytes]:
     """The events `start`, `step`, `done` and `error`. None says whether a token matches: the groups are secret."""
     yield event("start", {**text.head(), "mask": MASK})
     try:

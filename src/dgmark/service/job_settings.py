@@ -11,7 +11,7 @@ from typing import Any
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.infilling import config_of_holes
 from dgmark.models.denoiser import Denoiser, traits_of
-from dgmark.service.jobs import Job, WrongField
+from dgmark.service.jobs import FieldError, Job
 
 # tokens of a text that must be marked; the model's block if that is shorter
 MIN_TOKENS = 32
@@ -30,7 +30,7 @@ def config_of_text(model: Denoiser, job: Job, room: int) -> DecodeConfig:
         room: the most tokens that fit beside the prompt.
 
     Raises:
-        WrongField: the request asks for blocks that are longer than the text.
+        FieldError: the request asks for blocks that are longer than the text.
         SettingsError: a setting is invalid.
     """
     own = _beside(job)
@@ -62,17 +62,17 @@ def check_marked(model: Denoiser, job: Job, config: DecodeConfig, tokens: int) -
         tokens: how many tokens are written.
 
     Raises:
-        WrongField: each step has one choice only, so that its order carries nothing; or the text is too short.
+        FieldError: each step has one choice only, so that its order carries nothing; or the text is too short.
     """
     block, steps = config.block_length, config.steps
     if tokens > 1 and (block == 1 or (steps is not None and steps * block <= tokens)):
-        raise WrongField(
+        raise FieldError(
             "the mark lies in the order in which tokens are written, and these settings leave no choice of order: use "
             "a block length above 1 and more steps than blocks, or turn the watermark off",
             param="block_length" if block == 1 else "num_denoising_steps",
         )
     if job.enforced and tokens < (fewest := _min_tokens(model, job)):
-        raise WrongField(
+        raise FieldError(
             f"every text of this service is marked, and {tokens} tokens are too few for that: ask for {fewest} or more",
             param=_size_param(job),
         )
@@ -111,7 +111,7 @@ def _beside(job: Job) -> dict[str, Any]:
 def _block_length(model: Denoiser, job: Job, most: int) -> int:
     traits, asked = traits_of(model), job.settings.get("block_length")
     if asked is not None and asked > most:
-        raise WrongField(
+        raise FieldError(
             f"block length {asked} is longer than the response of at most {most} tokens: reduce it",
             param="block_length",
         )

@@ -13,7 +13,7 @@ from dgmark.errors import DgmarkError, SettingsError
 from dgmark.watermark.key import WatermarkKey
 
 
-class WrongField(SettingsError):
+class FieldError(SettingsError):
     """A field of a request cannot be as it is.
 
     Args:
@@ -128,7 +128,7 @@ class Finished:
     spans: list[tuple[int, int]] | None = None
 
 
-class ModelFault(DgmarkError):
+class JobFailed(DgmarkError):
     """The worker could not do a job, for no reason that concerns whoever asked; it has logged why."""
 
 

@@ -75,7 +75,7 @@ class ModelWorker:
             most = self.models[message.model].context_length
             detail = f"the text and what is to be written have more than {most} tokens in all, which is all that the "
             detail += "model holds: shorten the text, or ask for less"
-            self._fail([message.id], jobs.WrongField(detail, message.prompt_param, "context_length_exceeded"))
+            self._fail([message.id], jobs.FieldError(detail, message.prompt_param, "context_length_exceeded"))
         except Exception as error:
             self._fail([message.id], error)
         else:
@@ -113,7 +113,7 @@ class ModelWorker:
     def _fail(self, ids: Iterable[str], error: Exception) -> None:
         if not isinstance(error, DgmarkError):
             log.error("jobs %s failed", ", ".join(ids), exc_info=error)
-            error = jobs.ModelFault("the model could not write this text")
+            error = jobs.JobFailed("the model could not write this text")
         for job in ids:
             self.send((job, error))
 

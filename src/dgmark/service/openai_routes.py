@@ -14,7 +14,7 @@ from dgmark.errors import DgmarkError
 from dgmark.service import generation_schemas as schemas
 from dgmark.service.bodies import json_body
 from dgmark.service.errors import id_of, refusal_of
-from dgmark.service.generation import HEARTBEAT, Events, Generation, event
+from dgmark.service.generation import HEARTBEAT, Events, GenerationTask, event
 from dgmark.service.generation_routes import EVENTS, begin, offer_of
 from dgmark.service.jobs import Stepped
 from dgmark.service.policy import Offer
@@ -69,7 +69,7 @@ def _model(offer: Offer, began: int) -> dict[str, Any]:
     return {"id": offer.source.name, "object": "model", "created": began, "owned_by": "dgmark", **own}
 
 
-async def _answer(asked: schemas.CompletionRequest | schemas.ChatRequest, text: Generation) -> Response:
+async def _answer(asked: schemas.CompletionRequest | schemas.ChatRequest, text: GenerationTask) -> Response:
     created = int(time.time())
     if not asked.stream:
         return await text.whole(lambda: JSONResponse(_whole(text, created)))
@@ -77,7 +77,7 @@ async def _answer(asked: schemas.CompletionRequest | schemas.ChatRequest, text: 
     return await text.stream(_chunks(created, with_usage=with_usage))
 
 
-def _whole(text: Generation, created: int) -> dict[str, Any]:
+def _whole(text: GenerationTask, created: int) -> dict[str, Any]:
     content = text.finished.text
     choice = {"message": {"role": "assistant", "content": content}} if text.job.chat else {"text": content}
     return {
@@ -91,7 +91,7 @@ def _whole(text: Generation, created: int) -> dict[str, Any]:
     }
 
 
-def _own(text: Generation) -> dict[str, Any]:
+def _own(text: GenerationTask) -> dict[str, Any]:
     """The fields that OpenAI's form does not have."""
     return {
         "num_denoising_steps": text.finished.steps,
@@ -103,12 +103,12 @@ def _own(text: Generation) -> dict[str, Any]:
 def _chunks(created: int, *, with_usage: bool) -> Events:
     """The events of a stream: chunks, one with the reason of the end, maybe one with the counts, and the end."""
 
-    async def chunks(text: Generation, steps: AsyncIterator[Stepped | None]) -> AsyncIterator[bytes]:
+    async def chunks(text: GenerationTask, steps: AsyncIterator[Stepped | None]) -> AsyncIterator[bytes]:
         """The events of one text."""
         kind, chat = "chat.completion.chunk" if text.job.chat else "text_completion", text.job.chat
 
         def chunk(choices: list[dict[str, Any]], **more: Any) -> bytes:
-            """An event; `choices` is empty where only the counts are told."""
+            """An event; `choices` is empty in the event with the counts."""
             head = {"id": text.job.id, "object": kind, "created": created, "model": text.job.model}
             usage = {"usage": None} if with_usage else {}
             return event(None, {**head, "choices": choices, **usage, **more})

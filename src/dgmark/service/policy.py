@@ -27,7 +27,7 @@ WEAKENING = (
 
 
 @dataclass(frozen=True)
-class Marking:
+class MarkingDecision:
     """How a text is marked.
 
     Attributes:
@@ -72,7 +72,7 @@ class Offer:
     policy: Policy
     payloads: bool = False
 
-    def marking(self, request: MarkingRequest, text_id: str) -> Marking:
+    def marking(self, request: MarkingRequest, text_id: str) -> MarkingDecision:
         """How a text is marked.
 
         Args:
@@ -88,9 +88,9 @@ class Offer:
         except MarkingRefused as error:
             raise Refused(403 if error.forbidden else 400, str(error), param=_PARAMS[error.field]) from None
         if chosen is None:
-            return Marking(self.policy)
+            return MarkingDecision(self.policy)
         name, key = chosen
-        return Marking(self.policy, name, key.fingerprint, key.number, chosen=request.subkey is not None)
+        return MarkingDecision(self.policy, name, key.fingerprint, key.number, chosen=request.subkey is not None)
 
 
 @dataclass(frozen=True)

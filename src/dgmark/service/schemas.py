@@ -80,13 +80,13 @@ class ReportRequest(DetectionOptions):
     format: Literal["html", "json"] = Field("html", description="A page, or JSON.")
 
 
-class Item(TextOrIds):
+class BatchItem(TextOrIds):
     """One text of a batch."""
 
     id: Name
 
     @model_validator(mode="after")
-    def _one_content(self) -> "Item":
+    def _one_content(self) -> "BatchItem":
         if (self.text is None) == (self.token_ids is None):
             raise ValueError("give text or token_ids, one of them")
         return self
@@ -97,7 +97,7 @@ class BatchRequest(DetectionOptions):
 
     model_config = ConfigDict(json_schema_extra={"oneOf": _one_of("texts")})
 
-    texts: list[Item] = Field([], description="The texts.", json_schema_extra={"minItems": 1})
+    texts: list[BatchItem] = Field([], description="The texts.", json_schema_extra={"minItems": 1})
 
 
 class AnswerFields(BaseModel):
@@ -197,7 +197,7 @@ class BatchRow(FullAnswer):
     id: str
 
 
-class BadRow(AnswerFields):
+class ErrorRow(AnswerFields):
     """A text of a batch that could not be checked."""
 
     id: str
@@ -207,7 +207,7 @@ class BadRow(AnswerFields):
 class BatchAnswer(AnswerFields):
     """The texts of a batch in order."""
 
-    results: list[BatchRow | BadRow]
+    results: list[BatchRow | ErrorRow]
 
 
 class KeyFields(AnswerFields):
@@ -248,7 +248,7 @@ class About(AnswerFields):
     may_generate: bool
 
 
-class WrongField(AnswerFields):
+class InvalidField(AnswerFields):
     """A field that is wrong, and why."""
 
     param: str
@@ -263,7 +263,7 @@ class Problem(AnswerFields):
     status: int
     detail: str
     request_id: str
-    errors: list[WrongField] | None = None
+    errors: list[InvalidField] | None = None
 
 
 class OpenAIError(AnswerFields):

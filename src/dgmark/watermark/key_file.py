@@ -33,7 +33,7 @@ def write_key_file(path: Path, spec: WatermarkSpec, key_id: str, secret: bytes |
         KeyFileExists: `path` exists.
         KeyFileNotFound: the file cannot be written.
     """
-    content = _Content(
+    content = _KeyFile(
         format="dgmark-key",
         version=KEY_FILE_VERSION,
         key_id=key_id,
@@ -86,7 +86,7 @@ def read_private(path: Path, maker: str, parse: Callable[[bytes], Parsed], *, al
     return parsed
 
 
-class _Content(BaseModel):
+class _KeyFile(BaseModel):
     """The key file."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -111,7 +111,7 @@ def _parse(text: bytes, path: Path) -> tuple[WatermarkSpec, str, bytes | None, s
     try:
         fields = json.loads(text)
         _check_version(fields, path)
-        content = _Content.model_validate(fields)
+        content = _KeyFile.model_validate(fields)
         secret = None if content.secret is None else base64.b64decode(content.secret, validate=True)
         fields = content.model_dump(exclude={"format", "version", "key_id", "secret", "prf", "fingerprint"})
         spec = WatermarkSpec.from_fields(fields)
