@@ -1,4 +1,4 @@
-"""What an engine is told once, and what a request may say: which key marks it, under which rule, and who may opt out.
+"""An engine's policy and the fields of its requests: which key marks, under which rule, and who may opt out.
 
 Requests carry plain fields, as every engine passes them on: `dgmark` (true or false), `dgmark_key` (the name of a key
 file) and `dgmark_payload` (the number of a sub-key). A request never carries a secret.

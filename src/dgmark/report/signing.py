@@ -102,7 +102,7 @@ class SigningKey:
 
 
 def _imported(text: bytes) -> "OKPKey | None":
-    """The private Ed25519 key of a file; None if it holds none. The reasons are not told, as they may quote it."""
+    """The private Ed25519 key of a file; None if it holds none. The reasons are not shown, as they may quote it."""
     okp = _okp()
     from joserfc.errors import JoseError
 

@@ -1,6 +1,6 @@
 """The model worker as the service sees it: a process that is started, given jobs, watched, and started again.
 
-The event loop never waits for it: threads read what it says, and write what it is told. Needs no torch.
+The event loop never waits for it: threads read its messages, and write those to it. Needs no torch.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class ModelProcess:
         queue: how many jobs may wait.
         seconds: the longest that a job may take, waiting included. A process that says nothing for half of that while
             somebody waits for a word of it is taken to hang, and another one takes its place.
-        on_lost: called when the process ends without being told to.
+        on_lost: called when the process ends by itself.
         on_failed: called with the reason if the models cannot be loaded at the start. If they cannot be loaded again
             later, it is tried again after a pause.
         facts: what is known of each model; empty until they are loaded.
@@ -143,7 +143,7 @@ class ModelProcess:
 
         Args:
             job: its id.
-            began: when it was told to the process, which may have had nothing to say before.
+            began: when it was sent to the process, which may have had nothing to say before.
         """
         self._send(job)
         last_message, process, silence = self._last_message, self._process, self.seconds / 2
@@ -179,7 +179,7 @@ class ModelProcess:
         connection = self._connection
 
         def send() -> None:
-            with suppress(OSError, ValueError):  # it has ended: whoever waits is told by `_lost`
+            with suppress(OSError, ValueError):  # it has ended: `_lost` informs whoever waits
                 connection.send(message)
 
         self._sender.submit(send)
