@@ -1,8 +1,8 @@
 """Measure the baselines: false alarms on human text by scheme, and the cost that a scheme adds to a step.
 
-Run `python benchmarks/baselines.py HUMAN.jsonl` with rows of `id` and `text`. Each text (its first 256 tokens) has its
-own key, so the pairs are independent. Costs are CPU seconds on one thread, for a step of 8 rows and a block of 32 in
-which every other position is committed. The tables are printed as Markdown.
+Run `python lab/benchmarks/baselines.py HUMAN.jsonl` with rows of `id` and `text`. Each text (its first 256 tokens) has
+its own key, so the pairs are independent. Costs are CPU seconds on one thread, for a step of 8 rows and a block of 32
+in which every other position is committed. The tables are printed as Markdown.
 """
 
 import argparse

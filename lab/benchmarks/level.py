@@ -1,9 +1,9 @@
 """Measure how often unmarked text is called marked: by p-values, and by the paper's z and z_win at nominal thresholds.
 
-Run `python benchmarks/level.py HUMAN.jsonl` with rows of `id`, `domain`, `lang`, `text`. Synthetic text (CSV, tables,
-JSON, code, verse, loops) is also scored. All human texts are scored with the same few keys, so that the worst key can
-be seen. Synthetic texts of a kind share so many tokens that a key that matches one by chance matches all, so each of
-their (text, key) pairs has its own key. The table is printed as Markdown.
+Run `python lab/benchmarks/level.py HUMAN.jsonl` with rows of `id`, `domain`, `lang`, `text`. Synthetic text (CSV,
+tables, JSON, code, verse, loops) is also scored. All human texts are scored with the same few keys, so that the worst
+key can be seen. Synthetic texts of a kind share so many tokens that a key that matches one by chance matches all, so
+each of their (text, key) pairs has its own key. The table is printed as Markdown.
 """
 
 import argparse

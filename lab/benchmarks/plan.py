@@ -1,8 +1,8 @@
 """Plan for many texts and keys: false alarms, tokens needed, and processor time, for `docs/scale.md`.
 
-Run `python benchmarks/plan.py`. Tokens are exact for mode intact: the smallest number of different tokens whose matches
-have a binomial p-value, times the number of phases, keys and sub-keys, at most the rate with probability .9. Times are
-measured here, on unmarked texts of 256 tokens.
+Run `python lab/benchmarks/plan.py`. Tokens are exact for mode intact: the smallest number of different tokens whose
+matches have a binomial p-value, times the number of phases, keys and sub-keys, at most the rate with probability .9.
+Times are measured here, on unmarked texts of 256 tokens.
 """
 
 from dataclasses import replace

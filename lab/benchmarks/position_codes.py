@@ -1,6 +1,6 @@
 """Compare position codes under edits: how many of the frontier's marked texts are found, and by which p-value.
 
-Run `dgmark-lab experiment run frontier --runs runs/store` first, then `python benchmarks/position_codes.py --runs
+Run `dgmark-lab experiment run frontier --runs runs/store` first, then `python lab/benchmarks/position_codes.py --runs
 runs/store`; with the runs of several keys, each in a folder of its own, it also shows how far the keys differ. Every
 cell has the same prompts; the texts are edited by words and scored from the text alone, with the detector's defaults.
 Perplexity and diversity stand beside them, because settings are to be compared where these agree.

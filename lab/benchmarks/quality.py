@@ -1,6 +1,6 @@
 """Strength, error rates and repetition of texts of 100 held-out prompts, marked and unmarked, sampled and greedy.
 
-Run `python benchmarks/quality.py`, which makes the missing texts first and resumes where it stopped; `--texts-only`
+Run `python lab/benchmarks/quality.py`, which makes the missing texts first and resumes where it stopped; `--texts-only`
 stops there. Marked texts are scored with their key; unmarked ones with many random keys, since a false-positive rate is
 a rate over keys.
 """

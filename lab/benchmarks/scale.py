@@ -1,9 +1,9 @@
 """Measure a run on Ray: rows a second with 1 and 2 workers, and memory over a long run.
 
-Run `python benchmarks/scale.py [--rows 1000000]`. The texts are sentences of 20 to 40 words drawn from `prompts.jsonl`,
-or with `--ids N` N random token ids, in Parquet files of 20,000 rows. Memory is the sum of the private pages of all
-processes of this run, read every second; the median of the second quarter of the run, after all have started, stands
-beside that of the last. A line a minute on stderr tells the rows written so far and the memory.
+Run `python lab/benchmarks/scale.py [--rows 1000000]`. The texts are sentences of 20 to 40 words drawn from
+`prompts.jsonl`, or with `--ids N` N random token ids, in Parquet files of 20,000 rows. Memory is the sum of the private
+pages of all processes of this run, read every second; the median of the second quarter of the run, after all have
+started, stands beside that of the last. A line a minute on stderr tells the rows written so far and the memory.
 """
 
 import argparse

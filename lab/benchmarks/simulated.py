@@ -1,7 +1,7 @@
 """Measure how often simulated marks are found at small rates, how far draws decide, and how exact the null of spans is.
 
-Run `python benchmarks/simulated.py`. Words have a power law, so that a text of 256 tokens has about 180 distinct ones,
-and match with a chosen probability; tokens are deleted or replaced at random. Every text has its own key.
+Run `python lab/benchmarks/simulated.py`. Words have a power law, so that a text of 256 tokens has about 180 distinct
+ones, and match with a chosen probability; tokens are deleted or replaced at random. Every text has its own key.
 """
 
 from collections.abc import Iterator

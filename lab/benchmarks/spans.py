@@ -1,6 +1,6 @@
 """Measure how often a marked span in human text is found, and how exactly.
 
-Run `python benchmarks/spans.py MARKED.jsonl HUMAN.jsonl`.
+Run `python lab/benchmarks/spans.py MARKED.jsonl HUMAN.jsonl`.
 """
 
 import argparse

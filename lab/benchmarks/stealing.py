@@ -1,9 +1,9 @@
 """Measure what an adversary learns about a key from marked texts, and how well this serves to forge and scrub the mark.
 
-Run `python benchmarks/stealing.py MARKED.jsonl ... --unmarked UNMARKED.jsonl --human HUMAN.jsonl`. The first table uses
-real texts of the built-in model, read as text; the others are SIMULATED: tokens drawn from the law of human text, where
-each position matches a real key with a fixed probability. With `--steer N` the model also writes N texts with stolen
-groups.
+Run `python lab/benchmarks/stealing.py MARKED.jsonl ... --unmarked UNMARKED.jsonl --human HUMAN.jsonl`. The first table
+uses real texts of the built-in model, read as text; the others are SIMULATED: tokens drawn from the law of human text,
+where each position matches a real key with a fixed probability. With `--steer N` the model also writes N texts with
+stolen groups.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Measure forging under a key with sub-keys: the built-in model writes with groups stolen from texts of its own.
 
-Run `python benchmarks/subkey_forging.py texts 100`, which makes so many of the responses to steal from and resumes
+Run `python lab/benchmarks/subkey_forging.py texts 100`, which makes so many of the responses to steal from and resumes
 where it stopped, then `forge`, or `forge` with 100, 1000, `together` or `told` for one row; `found` prints how often
 the marks of these responses are found. Of 1,000 responses under 4,096 sub-keys only some of those are made whose
 sub-key was drawn more than once: from the others a thief learns no more than from any one response, and he can only

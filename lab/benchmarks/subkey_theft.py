@@ -1,6 +1,6 @@
 """Measure what a thief learns of a key with sub-keys from SIMULATED responses, and whether an outsider sees the mark.
 
-Run `python benchmarks/subkey_theft.py HUMAN.jsonl`, or with `sizes`, `theft` or `outsider` for one of the tables.
+Run `python lab/benchmarks/subkey_theft.py HUMAN.jsonl`, or with `sizes`, `theft` or `outsider` for one of the tables.
 Tokens are drawn from the law of human text, and each position matches the response's sub-key with a fixed probability.
 A thief who does not cluster counts over all responses; one who clusters finds first which of them share a sub-key, and
 forges with the largest group; one who is told knows. The detector has its default settings.

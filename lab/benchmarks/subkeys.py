@@ -1,6 +1,6 @@
 """Measure what sub-keys cost: processor time and memory of a scan, and the marks of simulated texts still found.
 
-Run `python benchmarks/subkeys.py`, or with `cost`, `power`, `choice` or `payload` for some of the tables, or with
+Run `python lab/benchmarks/subkeys.py`, or with `cost`, `power`, `choice` or `payload` for some of the tables, or with
 `models KEY.json MARKED.jsonl`, rows of `dgmark generate` and their key, for marks of real texts. One core.
 The other texts are simulated; each has its own key and sub-key. N = 1 is one sub-key, tested alone.
 """

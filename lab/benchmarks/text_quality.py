@@ -1,10 +1,10 @@
 """Perplexity, diversity, repetition and evidence of a built-in model's texts under settings of your choice.
 
-Run `python benchmarks/text_quality.py --judge builtin --cell unmarked:temperature=0.8 --cell marked:code=16,top_p=0.9`.
-A cell is a name and settings; `code`, `modulus` and `rotation` give it the mark of a key with these, `model` another
-model than the storyteller. `--cells FILE` reads one cell a line. Every cell has the same prompts, the same seeds and,
-if marked, the same secret. Texts are stored in --out and reused. A judge with another tokenizer reads the texts; the
-narrator's own base is its judge, the judge "builtin" is for the storyteller.
+Run `python lab/benchmarks/text_quality.py --judge builtin --cell unmarked:temperature=0.8 --cell
+marked:code=16,top_p=0.9`. A cell is a name and settings; `code`, `modulus` and `rotation` give it the mark of a key
+with these, `model` another model than the storyteller. `--cells FILE` reads one cell a line. Every cell has the same
+prompts, the same seeds and, if marked, the same secret. Texts are stored in --out and reused. A judge with another
+tokenizer reads the texts; the narrator's own base is its judge, the judge "builtin" is for the storyteller.
 
 Evidence is measured by the ids that were written, from their start, by their first 32, and by the text alone. A text
 survives re-tokenization if the tokenizer reads it as the very ids that were written.
