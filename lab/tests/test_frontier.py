@@ -193,7 +193,7 @@ def test_the_report_compares_schemes_at_equal_diversity(tmp_path: Path) -> None:
     there = shown["dgmark, as diverse as plain, T = 1", "perplexity ratio"]
     assert there is not None
     assert there.value == pytest.approx(np.exp(share))
-    back = shown["plain, T = 1", "read back"]
+    back = shown["plain, T = 1", "survive re-tokenization"]
     assert back is not None
     assert (back.value, back.count) == (0, 6)  # the ids are still those of the texts that were replaced
     assert [table.title[:12] for table in section.tables if table] == ["As diverse a", "The texts"]
@@ -205,13 +205,18 @@ def test_cells_without_all_texts_are_left_out_of_the_curves(tmp_path: Path) -> N
     store = run_toy(experiment, tmp_path, limit=5, length=8)
     judged(store, "swept")
     section = report_toy(experiment, store).section
-    assert {q.name for q in section.quantities} == {"distinct-3", "token entropy", "repeated 4-grams", "read back"}
-    read_back = [
+    assert {q.name for q in section.quantities} == {
+        "distinct-3",
+        "token entropy",
+        "repeated 4-grams",
+        "survive re-tokenization",
+    }
+    survivors = [
         100 * np.mean([TOY.tokenizer.encode(row["text"]) == row["token_ids"] for row in rows])
         for rows in (
             store.read("texts", cell["recipe"]).values() for cell in store.read_plan("swept")["cells"].values()
         )
     ]
-    assert [q.ours.value for q in section.quantities if q.name == "read back" and q.ours] == read_back
+    assert [q.ours.value for q in section.quantities if q.name == "survive re-tokenization" and q.ours] == survivors
     assert [table.title for table in section.tables if table] == ["The texts"]
     assert section.figures == {}

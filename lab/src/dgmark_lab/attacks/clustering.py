@@ -55,7 +55,7 @@ class Thief:
 
     def __post_init__(self) -> None:
         self._odds = float(np.log(self.match / (1 - self.match)))
-        # a pair shares a sub-key once in N times: so sure must the evidence be that a merger is likelier than not
+        # 1 in N pairs shares a sub-key: so sure must the evidence be that a merger is likelier than not
         self._threshold = float(np.log(self.subkeys))
         self.labels = np.arange(len(self.leaning))
         self._merge()

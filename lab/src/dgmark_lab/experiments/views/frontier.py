@@ -34,11 +34,15 @@ _COLUMNS = {
     "repeated 4-grams, %": "repeated 4-grams",
     "evidence, bits a token": "bits",
     **{f"found in {n} tokens, %": f"TPR {n}" for n in LENGTHS},
-    "read back, %": "read back",
+    "survive re-tokenization, %": "survive re-tokenization",
 }
-_DIGITS = {"perplexity": 1, "worst decile": 1, "token entropy": 2, "repeated 4-grams": 1, "read back": 1} | {
-    f"TPR {n}": 1 for n in LENGTHS
-}
+_DIGITS = {
+    "perplexity": 1,
+    "worst decile": 1,
+    "token entropy": 2,
+    "repeated 4-grams": 1,
+    "survive re-tokenization": 1,
+} | {f"TPR {n}": 1 for n in LENGTHS}
 # heading, quantity and digits of the columns of the table at equal diversity
 _MATCHED = [
     ("at T", "temperature", 2),
@@ -183,8 +187,8 @@ def _found(cell: CellRows) -> _Figures:
 def _quantities(cell: CellRows, one: Measured | None) -> list[Quantity]:
     """The numbers of a cell; of one that is not measured, those that need no judge and few texts."""
     estimates = {name: mean(values) for name, values in (one.others if one else _variety(cell)).items()}
-    reads_back = [row["token_ids"] == ids for row, ids in zip(cell.rows, cell.ids, strict=True)]
-    estimates["read back"] = percent(np.array(reads_back))
+    survives = [row["token_ids"] == ids for row, ids in zip(cell.rows, cell.ids, strict=True)]
+    estimates["survive re-tokenization"] = percent(np.array(survives))
     if one is not None:
         estimates = {
             "perplexity": perplexity(one.nats, one.tokens),
