@@ -137,7 +137,7 @@ def test_the_null_of_a_green_count_is_that_of_all_lists(gamma: float, counts: li
 
 
 @pytest.mark.parametrize("gamma", [0.5, 0.25])
-def test_kgw_counts_and_scores_as_transformers_detector_does_with_its_lists(
+def test_kgw_counts_and_scores_as_the_detector_of_transformers_does(
     gamma: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config: Any = PretrainedConfig.from_dict({"vocab_size": VOCAB, "bos_token_id": 1})
@@ -215,7 +215,7 @@ def test_the_conditional_p_value_holds_its_level(form: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize(("form", "kind"), [("unigram", "looped text"), ("pattern-mark", "CSV"), ("dmark", "CSV")])
-def test_the_check_fails_for_published_p_values_that_take_repeats_for_new_tokens(form: str, kind: str) -> None:
+def test_the_check_fails_for_published_p_values_that_count_repeats(form: str, kind: str) -> None:
     assert (p_values(form, kind)[:, 1] <= 0.01).sum() > MAX_HITS[0.01]
 
 

@@ -59,7 +59,7 @@ def biased(name: str, given: View, **options: object) -> Tensor:
     return added
 
 
-def test_kgw_biases_the_green_list_of_a_committed_left_neighbour_and_nothing_else() -> None:
+def test_kgw_biases_only_the_green_list_of_a_committed_left_neighbour() -> None:
     given = view()
     added = biased("kgw", given, delta=3.0)
     for row in range(2):

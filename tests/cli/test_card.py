@@ -48,7 +48,7 @@ def on_one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_the_card_says_the_verdict_first_and_quotes_the_passage_with_its_place(key_file: Path, texts: Path) -> None:
+def test_the_card_begins_with_the_verdict_and_quotes_the_passage(key_file: Path, texts: Path) -> None:
     card = shown("--key", key_file, texts / "mixed.txt")
     said = on_one_line(card)
     assert said.startswith(f"This text carries the watermark of key {KEY.fingerprint}. The chance that a text written")

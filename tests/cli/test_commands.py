@@ -258,9 +258,7 @@ def test_detect_explains_each_mistake_with_its_exit_code(key_file: Path, tmp_pat
         assert (result.exit_code, message in result.stderr) == (code, True), (args, result.stderr)
 
 
-def test_a_key_file_that_anyone_can_read_is_refused_and_one_for_a_group_warned_of(
-    key_file: Path, tmp_path: Path
-) -> None:
+def test_an_open_key_file_is_refused_and_one_for_a_group_warned_of(key_file: Path, tmp_path: Path) -> None:
     copy = tmp_path / "key.json"
     copy.write_bytes(key_file.read_bytes())
     for mode, options, code, said in (
@@ -302,7 +300,7 @@ def test_a_command_that_needs_an_extra_says_how_to_install_it() -> None:
 
 
 @pytest.mark.slow
-def test_the_demo_detects_the_mark_also_after_the_cut_and_needs_no_download(key_file: Path, tmp_path: Path) -> None:
+def test_the_demo_detects_the_mark_after_the_cut_without_a_download(key_file: Path, tmp_path: Path) -> None:
     nowhere = {"DGMARK_CACHE": str(tmp_path), "DGMARK_BASE": str(tmp_path / "missing.whl"), "COLUMNS": "100"}
     command = [sys.executable, "-m", "dgmark", "demo"]
     done = subprocess.run(

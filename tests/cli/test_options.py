@@ -48,7 +48,7 @@ def test_what_decodes_takes_every_setting(name: str, decided: set[str]) -> None:
 
 
 @pytest.mark.parametrize("name", [one.name for one in setting_fields() if one.choices])
-def test_a_value_that_is_not_one_of_the_choices_is_refused_before_a_model_is_loaded(name: str) -> None:
+def test_an_unknown_choice_is_refused_before_a_model_is_loaded(name: str) -> None:
     flag = "--" + name.replace("_", "-")
     result = run("generate", "--no-watermark", "--prompt", "x", "--model", "no-such-model", flag, "nonsense")
     assert result.exit_code == 2

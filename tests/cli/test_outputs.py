@@ -97,7 +97,7 @@ def limited(size: int) -> Callable[[], None]:
         pytest.param("generate", 4, 2_000, marks=pytest.mark.slow),
     ],
 )
-def test_a_limit_on_the_size_of_files_leaves_whole_rows_and_a_file_that_resumes(
+def test_a_limit_on_file_size_leaves_whole_rows_and_a_resumable_file(
     name: str, number: int, size: int, key_file: Path, tmp_path: Path
 ) -> None:
     source, out, whole = inputs(tmp_path / "in.jsonl", number), tmp_path / "out.jsonl", tmp_path / "whole.jsonl"

@@ -167,9 +167,7 @@ def test_blocks_are_cut_where_a_canvas_with_the_prompt_is(block_length: int, off
 
 @pytest.mark.parametrize("k", [1, 3])
 @pytest.mark.parametrize(("prompt", "edges"), [(4, [0, 2, 8, 14, 18]), (6, [0, 6, 12, 18]), (7, [0, 5, 11, 17, 18])])
-def test_a_model_whose_blocks_count_from_the_canvas_is_decoded_in_those_blocks(
-    prompt: int, edges: list[int], k: int
-) -> None:
+def test_blocks_that_count_from_the_canvas_are_decoded_as_such(prompt: int, edges: list[int], k: int) -> None:
     model = CanvasToy(end_ids=())
     config = DecodeConfig(LENGTH, BLOCK, "confidence", 0.0, lookahead=k)
     x = [*range(2, 2 + prompt)]

@@ -223,7 +223,7 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 @pytest.mark.parametrize("forbidden_bias", [20.0, 5000.0])
 @pytest.mark.parametrize("matching", [match_all, marked(), nothing], ids=["unmarked", "marked", "empty"])
 @pytest.mark.parametrize(("strategy", "temperature"), WAYS)
-def test_mask_and_padding_are_never_committed_however_much_the_model_favours_them(
+def test_mask_and_padding_are_never_committed(
     strategy: Any, temperature: float, matching: Matching, forbidden_bias: float
 ) -> None:
     model = RecordingToy(forbidden_bias=forbidden_bias, end_ids=())

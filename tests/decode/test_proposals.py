@@ -139,9 +139,7 @@ def test_no_token_of_weight_zero_is_ever_drawn(weights: list[float], uniform: fl
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize(("uniform", "token"), [(0.0, 1), (ALMOST_ONE, 3)])
-def test_the_extreme_uniforms_draw_the_first_and_the_last_token_of_any_weight(
-    uniform: float, token: int, dtype: torch.dtype
-) -> None:
+def test_the_extreme_uniforms_draw_the_first_and_the_last_token(uniform: float, token: int, dtype: torch.dtype) -> None:
     weights = torch.tensor([[0.0, 0.3, 0.0, 0.1, 0.0]], dtype=dtype)
     assert draw(weights, torch.tensor([uniform], dtype=torch.float64)).tolist() == [token]
 
@@ -175,7 +173,7 @@ def test_forbidden_ids_are_never_proposed_however_likely(config: DecodeConfig, d
 
 
 @pytest.mark.parametrize("temperature", [1e-3, 1e-20, 1e-39, 5e-324])
-def test_a_temperature_near_zero_samples_the_most_likely_token_or_is_refused(temperature: float) -> None:
+def test_a_temperature_near_zero_samples_the_mode_or_is_refused(temperature: float) -> None:
     try:
         config = settings(temperature=temperature)
     except SettingsError:
@@ -217,7 +215,7 @@ def test_rewards_are_of_the_models_own_distribution_or_the_sampled_one(
     assert found.rewards.tolist() == pytest.approx(expected, rel=1e-12)
 
 
-def test_the_margin_is_the_gap_between_the_two_best_permitted_probabilities() -> None:
+def test_the_margin_is_the_gap_of_the_two_best_permitted_probabilities() -> None:
     found = propose(
         torch.tensor([LOGITS], dtype=torch.float64), uniforms(1), torch.tensor(FORBIDDEN), settings("margin", 0)
     )

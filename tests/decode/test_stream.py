@@ -36,7 +36,7 @@ def test_the_events_add_up_to_the_generations(key: Any, settings: dict[str, Any]
         assert [m for event in mine for m in event.matched] == generation.trace.matched
 
 
-def test_a_finished_block_does_not_change_and_a_finished_row_has_no_further_event() -> None:
+def test_finished_blocks_do_not_change_and_finished_rows_have_no_events() -> None:
     over: set[int] = set()
     blocks: dict[int, int] = {}
     for event in dgmark.stream_generate(TOY, PROMPTS, key=KEY, batch_size=5, **SHORT):

@@ -199,7 +199,7 @@ def confined(script: str, **environment: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
 
 
-def test_a_parser_has_no_keys_no_network_no_programs_and_no_files_to_write(tmp_path: Path) -> None:
+def test_a_parser_has_no_keys_network_programs_or_files_to_write(tmp_path: Path) -> None:
     printed = confined(
         f"""
 import os, socket, subprocess

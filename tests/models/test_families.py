@@ -519,7 +519,7 @@ def test_every_expert_must_be_there(tmp_path: Path, family: str) -> None:
         load(tmp_path)
 
 
-def test_heads_for_other_uses_and_counters_in_bert_checkpoints_are_ignored(
+def test_other_heads_and_counters_in_bert_checkpoints_are_ignored(
     tmp_path: Path, models: dict[str, NetworkDenoiser]
 ) -> None:
     state = tiny.write(tmp_path, "bert")
@@ -570,7 +570,7 @@ def test_the_family_can_be_stated(tmp_path: Path, models: dict[str, NetworkDenoi
         load(tmp_path, family="gpt")
 
 
-def test_a_checkpoint_is_known_by_its_architecture_where_model_type_is_lacking() -> None:
+def test_a_checkpoint_without_model_type_is_known_by_its_architecture() -> None:
     for family in (LLADA, DREAM, LLADA2):
         assert family_of(checkpoint(80, architectures=list(family.architectures))) is family
     assert family_of(checkpoint(80, model_type="bert", architectures=["BertForMaskedLM"])) is MASKED_LM

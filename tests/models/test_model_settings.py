@@ -24,7 +24,7 @@ class OpinionatedToy(ToyDenoiser):
 MODEL = OpinionatedToy()
 
 
-def test_the_users_settings_come_before_the_models_and_those_before_the_packages() -> None:
+def test_settings_of_the_user_come_before_the_models_and_the_packages() -> None:
     config = DecodeConfig.of(MODEL, temperature=0.5, lookahead=3)
     assert (config.length, config.block_length, config.lookahead, config.temperature) == (24, 8, 3, 0.5)
     assert config.strategy == DecodeConfig().strategy

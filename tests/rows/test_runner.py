@@ -133,7 +133,7 @@ def test_an_interruption_keeps_the_batches_that_are_done(path: Path, stop: type[
         assert [one.row_id for one in RowRun(tasks, file).open] == ["row 3", "row 4"]
 
 
-def test_work_row_by_row_makes_an_error_of_a_bad_input_and_of_nothing_else() -> None:
+def test_work_row_by_row_makes_an_error_of_a_bad_input_only() -> None:
     def work(one: Task[int]) -> Row:
         if one.content == 2:
             raise InputError("no hole")
