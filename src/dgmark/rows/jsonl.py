@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from io import BufferedIOBase
+from itertools import chain, repeat
 from typing import Any
 
 from dgmark.errors import DgmarkError, InputError
@@ -90,7 +91,7 @@ def rows_or_text(
 ) -> Iterator[Row | BadRow] | bytes:
     """The rows of a stream of JSON Lines, or else its content as one text.
 
-    The first line decides. Rows are read as they come.
+    The first line that is not blank decides. Rows are read as they come.
 
     Args:
         file: the stream.
@@ -98,10 +99,15 @@ def rows_or_text(
         largest_text: bytes of the largest text; of a larger one, one byte more is returned.
         max_line_bytes: bytes of the longest line of JSON Lines.
     """
-    first = file.readline(max_line_bytes + 1)
+    blank, first = bytearray(), file.readline(max_line_bytes + 1)
+    while first.isspace() and len(blank) <= max_line_bytes:
+        blank += first
+        first = file.readline(max_line_bytes + 1)
     if _is_object(first) or (len(first) > max_line_bytes and first.startswith(b"{")):
-        return parse_rows(bounded_lines(file, max_line_bytes, first), source)
-    return first[: largest_text + 1] + file.read(max(0, largest_text + 1 - len(first)))
+        before = repeat(b"", blank.count(b"\n"))  # so that rows are named by their lines
+        return parse_rows(chain(before, bounded_lines(file, max_line_bytes, first)), source)
+    head = bytes(blank) + first
+    return head[: largest_text + 1] + file.read(max(0, largest_text + 1 - len(head)))
 
 
 def _is_object(line: bytes) -> bool:

@@ -129,7 +129,7 @@ def _documents_of(folder: str, on_skip: Callable[[str], object] | None) -> list[
 
 
 def _from_stdin(prefer_ids: bool, text_column: str, max_chars: int) -> Iterator[Item | BadRow]:
-    """Read rows as they arrive, or one whole document. The first line decides which."""
+    """Read rows as they arrive, or one whole document. The first line that is not blank decides."""
     limits = _limits(max_chars)
     with open_input(STDIN, "a document") as file:
         found = rows_or_text(file, "stdin", limits.file_bytes, max_line_bytes(max_chars))
