@@ -184,6 +184,21 @@ def test_a_tensor_outside_the_layout_is_refused(
         load(tmp_path)
 
 
+@pytest.mark.parametrize("stored", [torch.int8, torch.float8_e4m3fn, torch.float64], ids=str)
+def test_weights_in_another_number_format_are_refused(tmp_path: Path, state: tiny.State, stored: torch.dtype) -> None:
+    name = Q_PROJ.format(0)
+    save_file(state | {name: state[name].to(stored)}, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointFormat, match=rf"{name} holds [IF]\S+; only BF16, F16 and F32 are loaded"):
+        load(tmp_path)
+
+
+def test_a_tensor_under_both_its_names_is_refused(tmp_path: Path, state: tiny.State) -> None:
+    again = {"model.layers.0.self_attn.q_proj.weight": torch.zeros_like(state[Q_PROJ.format(0)])}
+    save_file(state | again, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointFormat, match=r"holds model\.\S*q_proj.weight a second time"):
+        load(tmp_path)
+
+
 @pytest.mark.parametrize("missing", ["config.json", "tokenizer.json", "model.safetensors"])
 def test_a_folder_that_lacks_a_file_is_not_found_by_its_name(tmp_path: Path, state: tiny.State, missing: str) -> None:
     (tmp_path / missing).unlink()

@@ -17,10 +17,9 @@ from dgmark.checkpoint.tokenizer import Tokenizer, read_tokenizer
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.load import find_with_weights
 from dgmark.models.special_ids import check_vocabulary
-from dgmark.models.weights import check_files, load_network
+from dgmark.models.weights import NUMBER_FORMATS, check_files, load_network
 from dgmark.rows.outputs import atomic_folder
 
-_NUMBER_FORMATS = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
 _ROUTERS_BIAS = ("expert_bias", "e_score_correction_bias")
 
 
@@ -72,7 +71,7 @@ def stored_dtype(folder: Path) -> torch.dtype:
                 names |= {file.get_slice(name).get_dtype() for name in tensors}
         except SafetensorError as error:
             raise CheckpointFormat(f"{path} cannot be read ({error}); fetch the checkpoint again") from error
-    formats = [_NUMBER_FORMATS[name] for name in sorted(names) if name in _NUMBER_FORMATS]
+    formats = [NUMBER_FORMATS[name] for name in sorted(names) if name in NUMBER_FORMATS]
     if not formats:
         raise CheckpointFormat(f"{folder} holds {', '.join(sorted(names))}; only bf16, fp16 and fp32 are converted")
     return reduce(torch.promote_types, formats)  # bf16 and fp16 together need fp32

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from transformers import BitsAndBytesConfig, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
@@ -30,6 +30,7 @@ from dgmark.errors import (
 from dgmark.models.architecture import Architecture
 
 QUANTIZATIONS = ("int8", "int4")
+NUMBER_FORMATS = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
 
 
 def load_network(
@@ -52,8 +53,8 @@ def load_network(
         device_map: "auto" spreads the layers over all devices (accelerate).
 
     Raises:
-        CheckpointFormat: files are damaged, or tensors are missing, unexpected, or of other sizes than config.json
-            says.
+        CheckpointFormat: files are damaged, or tensors are missing, unexpected, held twice, quantized, or of other
+            sizes than config.json says.
         ModelNotFound: there are no safetensors weights, or a shard is missing.
         ModelError: the network does not fit the memory of the device.
         MissingExtra: accelerate or bitsandbytes is needed and not installed.
@@ -64,10 +65,11 @@ def load_network(
     if (checkpoint.folder / "adapter_config.json").exists():
         # transformers would let peft add the adapter's weights
         raise CheckpointFormat(f"{checkpoint.folder} holds adapter_config.json: merge the adapter into the weights")
-    check_files(checkpoint.folder)
+    files = check_files(checkpoint.folder)
     placement = _placement(device, dtype, quantization, device_map)
     network_class: Any = architecture.network(config)
     try:
+        _check_tensors(files, renamings)
         with _quiet():
             loaded, report = network_class.from_pretrained(
                 checkpoint.folder,
@@ -127,6 +129,21 @@ def native_name(name: str, renamings: Mapping[str, str]) -> str:
     for pattern, replacement in renamings.items():
         name = re.sub(pattern, replacement, name, count=1)
     return name
+
+
+def _check_tensors(files: list[Path], renamings: Mapping[str, str]) -> None:
+    """Refuse numbers that transformers would load as they are, and two tensors of which it would keep one."""
+    names: set[str] = set()
+    for path in files:
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118 (no mapping)
+                native, stored = native_name(name, renamings), file.get_slice(name).get_dtype()
+                if native in names:
+                    raise CheckpointFormat(f"{path} holds {name} a second time; fetch the checkpoint again")
+                # old BERT checkpoints hold a counter of positions
+                if stored not in NUMBER_FORMATS and not name.endswith("position_ids"):
+                    raise CheckpointFormat(f"{path}: {name} holds {stored}; only BF16, F16 and F32 are loaded")
+                names.add(native)
 
 
 def _placement(
