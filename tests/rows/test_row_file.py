@@ -125,6 +125,14 @@ def test_a_file_of_something_else_is_refused_and_kept(path: Path, content: bytes
     assert path.read_bytes() == content
 
 
+@pytest.mark.parametrize("kept", [1, 60, -1])
+def test_an_unfinished_line_alone_in_its_file_is_named(path: Path, kept: int) -> None:
+    path.parent.mkdir()
+    path.write_bytes(OURS[:kept])
+    with pytest.raises(ResumeMismatch, match="one unfinished line.*delete the file to start again"):
+        RowFile(path, SETTINGS)
+
+
 def test_rows_without_settings_are_known_by_all_that_they_share(path: Path) -> None:
     shared = {"attack": "crop", "options": {"front": 0.5}, "schema": 1}
     made = {"id": "a", "text": "t", **shared}

@@ -118,7 +118,12 @@ class RowFile:
             for line in lines:
                 if not line.endswith(b"\n"):
                     # a row that a crash cut off begins as the rows before it do
-                    if not end or not (line.startswith(_ROW_START) or _ROW_START.startswith(line)):
+                    if not end:
+                        raise ResumeMismatch(
+                            f"{self.path} holds one unfinished line, which may not be a row of this run: choose "
+                            "another --out, or delete the file to start again"
+                        )
+                    if not (line.startswith(_ROW_START) or _ROW_START.startswith(line)):
                         raise _foreign(self.path)
                     break
                 end += len(line)
