@@ -129,7 +129,7 @@ def test_a_file_of_something_else_is_refused_and_kept(path: Path, content: bytes
 def test_an_unfinished_line_alone_in_its_file_is_named(path: Path, kept: int) -> None:
     path.parent.mkdir()
     path.write_bytes(OURS[:kept])
-    with pytest.raises(ResumeMismatch, match="one unfinished line.*delete the file to start again"):
+    with pytest.raises(ResumeMismatch, match=r"one unfinished line.*delete the file to start again"):
         RowFile(path, SETTINGS)
 
 
