@@ -50,13 +50,26 @@ def read_key_file(path: Path, *, allow_open: bool = False) -> tuple[WatermarkSpe
 
     Raises:
         KeyFileNotFound: the file does not exist or is unreadable.
-        KeyFileError: every user of the machine can read it, and `allow_open` is false.
+        KeyFileError: it holds a secret, every user of the machine can read it, and `allow_open` is false.
         KeyFileFormat: it is not a key file, is damaged, or has another version.
     """
-    return read_private(path, "dgmark keygen", lambda text: _parse(text, path), allow_open=allow_open)
+    return read_private(
+        path,
+        "dgmark keygen",
+        lambda text: _parse(text, path),
+        allow_open=allow_open,
+        holds_secret=lambda parsed: parsed[2] is not None,
+    )
 
 
-def read_private(path: Path, maker: str, parse: Callable[[bytes], Parsed], *, allow_open: bool = False) -> Parsed:
+def read_private(
+    path: Path,
+    maker: str,
+    parse: Callable[[bytes], Parsed],
+    *,
+    allow_open: bool = False,
+    holds_secret: Callable[[Parsed], bool] = lambda _: True,
+) -> Parsed:
     """What a private file of this form holds, such as another kind of key.
 
     Args:
@@ -64,6 +77,7 @@ def read_private(path: Path, maker: str, parse: Callable[[bytes], Parsed], *, al
         maker: the command that makes such files.
         parse: makes the result of the content, or refuses it.
         allow_open: accept a file that every user of the machine can read, with a warning.
+        holds_secret: tells of the result whether there is a secret to protect; else anybody may read the file.
 
     Raises:
         KeyFileNotFound: the file does not exist or is unreadable.
@@ -82,7 +96,8 @@ def read_private(path: Path, maker: str, parse: Callable[[bytes], Parsed], *, al
             f"{path} has more than {MAX_FILE_BYTES} bytes, so it is not a key file: give the right file"
         )
     parsed = parse(text)
-    _check_mode(mode, path, allow_open)
+    if holds_secret(parsed):
+        _check_mode(mode, path, allow_open)
     return parsed
 
 
