@@ -68,7 +68,7 @@ class KnownGroups(Subkeys):
 
     given: UInt8[np.ndarray, "tokens subkeys"]
 
-    def stretches(self, ids: Int[np.ndarray, " distinct"], segment: int = 0) -> Any:  # noqa: ARG002
+    def chunks(self, ids: Int[np.ndarray, " distinct"], segment: int = 0) -> Any:  # noqa: ARG002
         yield 0, self.given[ids - 300]
 
     def groups(self, ids: Int[np.ndarray, " n"], subkey: int, segment: int = 0) -> Any:  # noqa: ARG002
@@ -147,7 +147,7 @@ def test_no_p_value_is_smaller_than_the_smallest_of_all_sub_keys_allows(mode: Mo
         assert p in [min(1, 16 * one) for one in each]
 
 
-def test_more_sub_keys_than_one_stretch_are_scanned() -> None:
+def test_more_sub_keys_than_one_chunk_are_scanned() -> None:
     key = known_key("stretches", subkeys=8192)
     ids = marked_ids(key.subkey(5000), 160)
     for mode in ("auto", "intact"):

@@ -6,9 +6,9 @@ import struct
 from pathlib import Path
 
 
-def reference_stretch(secret: bytes, modulus: int, segment: int, stretch: int, token: int) -> list[int]:
-    """A token's groups under the 4,096 sub-keys of a stretch as the PRF "shake256-token-v2" defines them."""
-    head = b"dgmark/groups/shake256-token-v2\0" + struct.pack("<BQII", modulus, segment, stretch, token)
+def reference_chunk(secret: bytes, modulus: int, segment: int, chunk: int, token: int) -> list[int]:
+    """A token's groups under the 4,096 sub-keys of a chunk as the PRF "shake256-token-v2" defines them."""
+    head = b"dgmark/groups/shake256-token-v2\0" + struct.pack("<BQII", modulus, segment, chunk, token)
     stream = hashlib.shake_256(head + secret).digest(10_000)
     if modulus in (2, 4, 8, 16):
         bits = {2: 1, 4: 2, 8: 3, 16: 4}[modulus]

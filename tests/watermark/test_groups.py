@@ -1,6 +1,6 @@
 """The groups of a key: balanced, reproducible for ever, and looked up by the paper's rule.
 
-`golden/groups_v1.json` was written from the plain-Python reference below, and is never written again: a text that is
+`golden/groups.json` was written from the plain-Python reference below, and is never written again: a text that is
 marked today must be found with the groups of today.
 """
 
@@ -22,7 +22,7 @@ from support.known_keys import known_spec
 from support.unchecked import unchecked
 
 # arguments, the digest of the table, and its first groups, for debugging
-GOLDEN: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "golden" / "groups_v1.json").read_text())
+GOLDEN: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "golden" / "groups.json").read_text())
 SECRETS = (bytes(32), bytes(range(32)), hashlib.sha256(b"a golden secret").digest())
 
 

@@ -37,6 +37,7 @@ from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.key_file import KeyFilePermissionWarning
 from support.known_keys import builtin_tokenizer, known_key, known_spec
 from support.subkey_references import written
+from support.unchecked import unchecked
 
 KEY = known_key("the key of these tests")
 SECRET = KEY.secret or b""
@@ -142,11 +143,12 @@ def test_fresh_keys_have_secrets_and_ids_of_their_own() -> None:
     [
         *(("keyed", bytes(length), f"{length} bytes instead of 32") for length in (0, 16, 31, 33)),
         ("keyed", None, "grouping keyed needs a secret"),
+        ("keyed", "x" * 32, "the secret is of type str instead of bytes"),
         ("token-id", SECRET, "token-id takes none"),
     ],
 )
-def test_a_secret_that_does_not_fit_is_refused(grouping: Grouping, secret: bytes | None, message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
+def test_a_secret_that_does_not_fit_is_refused(grouping: Grouping, secret: Any, message: str) -> None:
+    with unchecked(), pytest.raises(SettingsError, match=message):
         WatermarkKey(spec=known_spec(grouping=grouping), key_id="wrong", secret=secret)
 
 
@@ -371,6 +373,14 @@ def test_a_key_file_that_others_can_use_is_read_with_a_warning(
     with warnings.catch_warnings(record=True, action="always") as caught:
         assert WatermarkKey.load(key_file, allow_open=allow_open) == KEY
     assert [one.category for one in caught] == [KeyFilePermissionWarning] * warned
+
+
+def test_anybody_may_read_a_key_file_without_a_secret(tmp_path: Path) -> None:
+    key = WatermarkKey(spec=known_spec(grouping="token-id"), key_id="open")
+    key.save(tmp_path / "key.json")
+    (tmp_path / "key.json").chmod(0o644)
+    with warnings.catch_warnings(action="error"):
+        assert WatermarkKey.load(tmp_path / "key.json") == key
 
 
 # --- silence about the secret --------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Position codes: keyed, balanced, unlike their own shifts; marked and found in every mode; the same for ever.
 
-`golden/codes_v1.json` was written from the plain-Python reference below and is never written again.
+`golden/codes.json` was written from the plain-Python reference below and is never written again.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from dgmark.watermark.groups import WatermarkSpec, position_code
 from dgmark.watermark.key import WatermarkKey
 from support.known_keys import known_key
 
-GOLDEN: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "golden" / "codes_v1.json").read_text())
+GOLDEN: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "golden" / "codes.json").read_text())
 SECRETS = (bytes(32), bytes(range(32)), hashlib.sha256(b"a golden secret").digest())
 SHAPES = ((2, 2), (2, 8), (2, 16), (2, 32), (2, 64), (3, 9), (4, 16), (5, 40), (16, 16), (16, 64))
 

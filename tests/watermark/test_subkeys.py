@@ -1,6 +1,6 @@
 """Sub-keys: their groups and codes are those of a plain reference, independent, and the same for ever.
 
-`golden/subkeys_v2.json` was written from the plain-Python references below, and is never written again: a text that is
+`golden/subkeys.json` was written from the plain-Python references below, and is never written again: a text that is
 marked today must be found with the groups of today.
 """
 
@@ -22,12 +22,12 @@ from dgmark.watermark.groups import MODULI, GroupTables, WatermarkSpec
 from dgmark.watermark.key import subkey_of
 from dgmark.watermark.subkeys import AT_ONCE, Subkeys, SubkeyTables
 from support.known_keys import known_key, known_spec
-from support.subkey_references import reference_stretch
+from support.subkey_references import reference_chunk
 from support.unchecked import unchecked
 
-# groups: a digest of the groups of `TOKENS` under all sub-keys of a stretch, and their first groups, for debugging
+# groups: a digest of the groups of `TOKENS` under all sub-keys of a chunk, and their first groups, for debugging
 GOLDEN: dict[str, list[dict[str, Any]]] = json.loads(
-    (Path(__file__).parents[1] / "golden" / "subkeys_v2.json").read_text()
+    (Path(__file__).parents[1] / "golden" / "subkeys.json").read_text()
 )
 SECRETS = (bytes(range(32)), hashlib.sha256(b"a golden secret").digest())
 TOKENS = (0, 1, 2, 255, 256, 8191, 126_463)
@@ -71,7 +71,7 @@ def subkeys_of(
 
 def all_groups(subkeys: Subkeys, ids: np.ndarray, segment: int = 0) -> np.ndarray:
     """(U, N) the groups of tokens under all sub-keys."""
-    return np.concatenate([groups for _, groups in subkeys.stretches(ids, segment)], axis=1)
+    return np.concatenate([groups for _, groups in subkeys.chunks(ids, segment)], axis=1)
 
 
 # --- the groups ----------------------------------------------------------------------------------
@@ -83,22 +83,22 @@ def test_the_groups_are_those_of_the_plain_reference(modulus: int) -> None:
     ids = np.array([7, 499, 3, 0, 41, 42, 43, 44])
     subkeys = subkeys_of(8192, modulus=modulus)
     for segment in (0, 3):
-        for stretch, (first, groups) in enumerate(subkeys.stretches(ids, segment)):
-            assert first == 4096 * stretch
-            expected = [reference_stretch(SECRETS[0], modulus, segment, stretch, token) for token in ids.tolist()]
+        for chunk, (first, groups) in enumerate(subkeys.chunks(ids, segment)):
+            assert first == 4096 * chunk
+            expected = [reference_chunk(SECRETS[0], modulus, segment, chunk, token) for token in ids.tolist()]
             assert groups.tolist() == expected
 
 
 @pytest.mark.parametrize("vector", GOLDEN["groups"], ids=lambda v: f"m{v['modulus']}-s{v['segment']}-{v['stretch']}")
 def test_the_groups_are_the_golden_vector(vector: dict[str, Any]) -> None:
     subkeys = subkeys_of(65_536, modulus=vector["modulus"], table_size=126_464, secret=bytes.fromhex(vector["secret"]))
-    groups = dict(subkeys.stretches(np.array(TOKENS), vector["segment"]))[AT_ONCE * vector["stretch"]]
+    groups = dict(subkeys.chunks(np.array(TOKENS), vector["segment"]))[AT_ONCE * vector["stretch"]]
     assert groups[0, :32].tolist() == vector["first"]
     assert hashlib.sha256(groups.tobytes()).hexdigest() == vector["sha256"]
 
 
 @pytest.mark.parametrize("modulus", [2, 3, 4, 8, 16])
-def test_a_column_is_that_of_the_stretch_alone_or_from_the_matrix(modulus: int) -> None:
+def test_a_column_is_that_of_the_chunk_alone_or_from_the_matrix(modulus: int) -> None:
     subkeys = subkeys_of(8192, modulus=modulus, table_size=300)
     for segment in (0, 9):
         groups = all_groups(subkeys, np.arange(300), segment)
@@ -129,7 +129,7 @@ def test_fewer_sub_keys_are_the_first_of_more(modulus: int) -> None:
 @pytest.mark.parametrize("wrong", [-1, 500, 10**12])
 def test_an_id_outside_the_vocabulary_is_refused(wrong: int) -> None:
     with pytest.raises(VocabularyMismatch, match=f"token id {wrong} lies outside"):
-        next(subkeys_of().stretches(np.array([3, wrong])))
+        next(subkeys_of().chunks(np.array([3, wrong])))
 
 
 def within(statistic: float, degrees: float) -> bool:
@@ -147,7 +147,7 @@ def test_groups_are_uniform(modulus: int) -> None:
 
 
 @pytest.mark.parametrize("modulus", [2, 3, 4])
-@pytest.mark.parametrize("between", ["sub-keys", "tokens", "segments", "stretches"])
+@pytest.mark.parametrize("between", ["sub-keys", "tokens", "segments", "chunks"])
 def test_groups_are_independent(between: str, modulus: int) -> None:
     """Chi-square on the joint groups of disjoint pairs, one table of m x m cells for each pair.
 
@@ -159,7 +159,7 @@ def test_groups_are_independent(between: str, modulus: int) -> None:
         "sub-keys": (groups[:, 0:4096:2], groups[:, 1:4096:2]),
         "tokens": (groups[0::2, :4096].T, groups[1::2, :4096].T),
         "segments": (groups[:, :4096], all_groups(subkeys, ids, 1)[:, :4096]),
-        "stretches": (groups[:, :4096], groups[:, 4096:]),
+        "chunks": (groups[:, :4096], groups[:, 4096:]),
     }[between]
     joint = modulus * first.astype(np.int64) + second  # (samples, pairs)
     cells = np.stack([np.count_nonzero(joint == cell, axis=0) for cell in range(modulus**2)])
@@ -204,6 +204,13 @@ def test_all_codes_at_once_are_the_codes_of_each(modulus: int, length: int) -> N
 
 def test_without_a_code_every_sub_key_wants_residue_i_mod_m() -> None:
     assert subkeys_of(16, modulus=3).codes.tolist() == [[0, 1, 2]] * 16
+
+
+@pytest.mark.parametrize("length", [0, 16])
+def test_codes_are_read_only(length: int) -> None:
+    key = known_key("read-only", subkeys=4, code_length=length)
+    plain = known_key("read-only", code_length=length)
+    assert not any(code.flags.writeable for code in (plain.tables.code, key.subkey(1).tables.code, key.subkeys.codes))
 
 
 # --- requests ------------------------------------------------------------------------------------
@@ -273,7 +280,7 @@ def test_matching_under_a_sub_key_is_the_papers_definition(
     tables = SubkeyTables(subkeys.spec, subkeys.secret, subkeys=subkeys, number=subkey)
     positions = range(start, start + len(ids))
     expected = [
-        reference_stretch(SECRETS[0], modulus, position // rotation if rotation else 0, 0, token)[subkey]
+        reference_chunk(SECRETS[0], modulus, position // rotation if rotation else 0, 0, token)[subkey]
         == position % modulus
         for token, position in zip(ids, positions, strict=True)
     ]

@@ -72,7 +72,7 @@ def subkeys_of(keys: Sequence[WatermarkKey], distinct: Int[np.ndarray, "rows 2"]
     rows = [np.flatnonzero(distinct[:, 1] == segment) for segment in segments]
     for place, key in enumerate(keys):
         streams = (
-            key.subkeys.stretches(distinct[of, 0], of_segment) for of, of_segment in zip(rows, segments, strict=True)
+            key.subkeys.chunks(distinct[of, 0], of_segment) for of, of_segment in zip(rows, segments, strict=True)
         )
         for pieces in zip(*streams, strict=True):
             first, groups = pieces[0]

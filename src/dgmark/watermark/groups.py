@@ -95,10 +95,12 @@ class WatermarkSpec:
         """Refuse a secret that does not fit this spec.
 
         Raises:
-            SettingsError: the secret is missing, superfluous, or of the wrong length.
+            SettingsError: the secret is missing, superfluous, not of bytes, or of the wrong length.
         """
         if (secret is None) != (self.grouping == "token-id"):
             raise SettingsError("grouping keyed needs a secret, and token-id takes none")
+        if secret is not None and not isinstance(secret, bytes):
+            raise SettingsError(f"the secret is of type {type(secret).__name__} instead of bytes")
         if secret is not None and len(secret) != SECRET_BYTES:
             raise SettingsError(f"the secret has {len(secret)} bytes instead of {SECRET_BYTES}")
 
@@ -208,10 +210,11 @@ class GroupTables:
 
     @cached_property
     def code(self) -> UInt8[np.ndarray, " period"]:
-        """The wanted residues of one period."""
-        if self.spec.code_length:
-            return position_code(self.secret, self.spec.modulus, self.spec.code_length)
-        return np.arange(self.spec.modulus, dtype=np.uint8)
+        """The wanted residues of one period, read-only."""
+        length, modulus = self.spec.code_length, self.spec.modulus
+        code = position_code(self.secret, modulus, length) if length else np.arange(modulus, dtype=np.uint8)
+        code.setflags(write=False)
+        return code
 
     @cached_property
     def shifted_codes(self) -> UInt8[np.ndarray, "period period"]:

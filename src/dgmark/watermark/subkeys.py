@@ -19,7 +19,7 @@ from dgmark.watermark.groups import PRF, ArrayCache, GroupTables, WatermarkSpec,
 
 Prf = Literal["shake256-rank-v1", "shake256-token-v2"]
 SUBKEY_PRF: Final = "shake256-token-v2"
-# sub-keys of one stretch of the stream
+# sub-keys of one chunk of the stream
 AT_ONCE = 4096
 _CODE_DRAWS = 8
 # tokens squeezed, and codes drawn, at a time: this bounds what is in memory beside the result
@@ -38,7 +38,7 @@ def prf_of(spec: WatermarkSpec) -> Prf:
 class Subkeys:
     """The groups and position codes of all sub-keys of one key.
 
-    The squeezes of a stretch for the whole vocabulary are kept in memory, at most 128 MB of them. They are never
+    The squeezes of a chunk for the whole vocabulary are kept in memory, at most 128 MB of them. They are never
     written to a file: such a file would be as secret as the key, and takes longer to protect than to make.
     """
 
@@ -54,7 +54,7 @@ class Subkeys:
                 "WatermarkKey.generate(subkeys=...)"
             )
 
-    def stretches(
+    def chunks(
         self, ids: Int[np.ndarray, " distinct"], segment: int = 0
     ) -> Iterator[tuple[int, UInt8[np.ndarray, "distinct count"]]]:
         """The groups of tokens under all sub-keys, 4,096 sub-keys at a time.
@@ -79,13 +79,13 @@ class Subkeys:
         return self._columns.get((subkey, segment), self.spec.table_size, lambda: self._made(subkey, segment))
 
     def _made(self, subkey: int, segment: int) -> UInt8[np.ndarray, " vocab"]:
-        """A column that is not in memory, from the squeezes of its stretch if these fit into memory."""
-        ids, stretch = np.arange(self.spec.table_size), subkey // AT_ONCE
+        """A column that is not in memory, from the squeezes of its chunk if these fit into memory."""
+        ids, chunk = np.arange(self.spec.table_size), subkey // AT_ONCE
         size = -(-min(AT_ONCE, self.spec.subkeys) * _bits(self.spec.modulus) // 8)
         if not size or size * len(ids) > _MATRIX_BYTES:
             return self._column(ids, segment, subkey)
         matrix = self._matrices.get(
-            (segment, stretch), size * len(ids), lambda: self._squeezes(ids, segment, stretch, size)
+            (segment, chunk), size * len(ids), lambda: self._squeezes(ids, segment, chunk, size)
         )
         return _taken(matrix, self.spec.modulus, subkey % AT_ONCE)
 
@@ -97,8 +97,10 @@ class Subkeys:
 
     @cached_property
     def codes(self) -> UInt8[np.ndarray, "subkeys period"]:
-        """The position code of each sub-key: the wanted residues of one period."""
-        return self.codes_of(np.arange(self.spec.subkeys))
+        """The position code of each sub-key: the wanted residues of one period, read-only."""
+        codes = self.codes_of(np.arange(self.spec.subkeys))
+        codes.setflags(write=False)
+        return codes
 
     def codes_of(self, numbers: Int[np.ndarray, " n"]) -> UInt8[np.ndarray, "n period"]:
         """The position codes of some sub-keys.
@@ -134,52 +136,48 @@ class Subkeys:
         if not 0 <= whole("sub-key", subkey) < self.spec.subkeys:
             raise SettingsError(f"sub-key {subkey} is not in 0..{self.spec.subkeys - 1}, the sub-keys of this key")
 
-    def _groups(
-        self, ids: Int[np.ndarray, " n"], segment: int, stretch: int, count: int
-    ) -> UInt8[np.ndarray, "n count"]:
-        """The groups of tokens under the first `count` sub-keys of a stretch."""
+    def _groups(self, ids: Int[np.ndarray, " n"], segment: int, chunk: int, count: int) -> UInt8[np.ndarray, "n count"]:
+        """The groups of tokens under the first `count` sub-keys of a chunk."""
         bits, modulus = _bits(self.spec.modulus), self.spec.modulus
         if bits:
-            squeezed = self._squeezes(ids, segment, stretch, -(-count * bits // 8))
+            squeezed = self._squeezes(ids, segment, chunk, -(-count * bits // 8))
             groups = np.unpackbits(squeezed, axis=1, count=count * bits, bitorder="little")
             weights = (1 << np.arange(bits)).astype(np.uint8)
             return groups.reshape(len(ids), count, bits) @ weights if bits > 1 else groups
         groups = np.empty((len(ids), count), dtype=np.uint8)
         for start in range(0, len(ids), _TOKENS_AT_ONCE):
             some = ids[start : start + _TOKENS_AT_ONCE]
-            words = self._squeezes(some, segment, stretch, 2 * count).view("<u2")
+            words = self._squeezes(some, segment, chunk, 2 * count).view("<u2")
             for row in np.flatnonzero((words >= _limit(modulus)).any(axis=1)).tolist():
-                words[row] = self._accepted(some[[row]], segment, stretch, words[row])
+                words[row] = self._accepted(some[[row]], segment, chunk, words[row])
             groups[start : start + len(some)] = words % modulus
         return groups
 
     def _column(self, ids: Int[np.ndarray, " n"], segment: int, subkey: int) -> UInt8[np.ndarray, " n"]:
         """The groups of tokens under one sub-key."""
-        stretch, place = divmod(subkey, AT_ONCE)
+        chunk, place = divmod(subkey, AT_ONCE)
         column = np.empty(len(ids), dtype=np.uint8)
         for start in range(0, len(ids), _TOKENS_AT_ONCE):
             some = slice(start, start + _TOKENS_AT_ONCE)
-            column[some] = self._groups(ids[some], segment, stretch, place + 1)[:, place]
+            column[some] = self._groups(ids[some], segment, chunk, place + 1)[:, place]
         return column
 
     def _accepted(
-        self, token: Int[np.ndarray, " one"], segment: int, stretch: int, words: UInt16[np.ndarray, " count"]
+        self, token: Int[np.ndarray, " one"], segment: int, chunk: int, words: UInt16[np.ndarray, " count"]
     ) -> UInt16[np.ndarray, " count"]:
-        """The words of a token; those that would favour some groups are replaced by words behind the stretch."""
+        """The words of a token; those that would favour some groups are replaced by words behind the chunk."""
         limit, more = _limit(self.spec.modulus), 64
         rejected, behind = np.flatnonzero(words >= limit), words[:0]
         while len(behind) < len(rejected):
-            further = self._squeezes(token, segment, stretch, 2 * (AT_ONCE + more)).view("<u2")[0, AT_ONCE:]
+            further = self._squeezes(token, segment, chunk, 2 * (AT_ONCE + more)).view("<u2")[0, AT_ONCE:]
             behind, more = further[further < limit], 2 * more
         replaced = words.copy()
         replaced[rejected] = behind[: len(rejected)]
         return replaced
 
-    def _squeezes(
-        self, ids: Int[np.ndarray, " n"], segment: int, stretch: int, size: int
-    ) -> UInt8[np.ndarray, "n size"]:
+    def _squeezes(self, ids: Int[np.ndarray, " n"], segment: int, chunk: int, size: int) -> UInt8[np.ndarray, "n size"]:
         """The first `size` bytes of each token's squeeze."""
-        place = bytes([self.spec.modulus]) + segment.to_bytes(8, "little") + stretch.to_bytes(4, "little")
+        place = bytes([self.spec.modulus]) + segment.to_bytes(8, "little") + chunk.to_bytes(4, "little")
         return _squeezes(_domain("groups") + place, ids, self.secret, size)
 
     def _code_draws(self, numbers: Int[np.ndarray, " n"]) -> UInt8[np.ndarray, "n draws period"]:
@@ -205,8 +203,9 @@ class SubkeyTables(GroupTables):
 
     @cached_property
     def code(self) -> UInt8[np.ndarray, " period"]:
-        """The wanted residues of one period."""
+        """The wanted residues of one period, read-only."""
         code: UInt8[np.ndarray, " period"] = self.subkeys.codes_of(np.array([self.number]))[0]
+        code.setflags(write=False)
         return code
 
     def groups_in(self, ids: Int[np.ndarray, " n"], segment: int) -> UInt8[np.ndarray, " n"]:
