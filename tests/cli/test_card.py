@@ -51,7 +51,11 @@ def on_one_line(text: str) -> str:
 def test_the_card_begins_with_the_verdict_and_quotes_the_passage(key_file: Path, texts: Path) -> None:
     card = shown("--key", key_file, texts / "mixed.txt")
     said = on_one_line(card)
-    assert said.startswith(f"This text carries the watermark of key {KEY.fingerprint}. The chance that a text written")
+    assert re.match(
+        rf"A passage of this text \(5\d% of it\) carries the watermark of key {KEY.fingerprint}. The chance",
+        said,
+    )
+    assert "Nothing follows for the unmarked rest" in said
     place = re.search(r"characters (\d+) to ([\d,]+) \(\d+% of the text\)", said)
     assert place
     start, end = (int(number.replace(",", "")) for number in place.groups())
@@ -89,6 +93,7 @@ def test_the_table_has_a_column_for_the_key_and_for_passages_if_asked(
 ) -> None:
     table = shown("--key", key_file, texts, width=400, monkeypatch=monkeypatch)
     assert KEY.fingerprint not in table
+    assert re.search(r"mixed.txt +│ found in part \(5\d%\)", table)
     assert "marked characters" not in table
     assert "p-value" not in table
     with_keys = shown("--keys", key_file.parent, texts, width=400, monkeypatch=monkeypatch)
@@ -101,7 +106,7 @@ def test_the_table_has_a_column_for_the_key_and_for_passages_if_asked(
     (row,) = [line for line in with_keys.splitlines() if KEY.fingerprint in line]
     assert re.search("│ found +│", row)
     with_spans = on_one_line(shown("--key", key_file, "--spans", texts, width=400, monkeypatch=monkeypatch))
-    assert re.search(r"mixed.txt │ found │ \d+ to 2,\d+ │ (once|1) in ", with_spans)
+    assert re.search(r"mixed.txt │ found in part \(5\d%\) │ \d+ to 2,\d+ │ (once|1) in ", with_spans)
     assert re.search(r"human.txt │ not found │ none │", with_spans)
     assert re.search(r"short.txt │ uncertain: too short │ none │", with_spans)
 

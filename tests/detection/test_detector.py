@@ -26,7 +26,7 @@ FIRST = 4  # the ids below are special
 ROW = [
     "id", "verdict", "p_value", "z_score", "green_fraction", "num_tokens_scored", "num_tokens_matched", "fpr", "shift",
     "shifts_tested", "key_fingerprint", "guaranteed", "summary", "mode", "p_intact", "p_aligned", "draws",
-    "edited_fraction", "z_window", "normalised", "spans", "keys_tested", "scheme", "p_published",
+    "edited_fraction", "z_window", "normalised", "spans", "marked_share", "keys_tested", "scheme", "p_published",
     "uncertain_because", "schema",
 ]  # fmt: skip
 
@@ -264,7 +264,11 @@ def test_a_keyless_result_is_not_guaranteed_and_a_found_mark_says_so(length: int
 @pytest.mark.parametrize(
     ("content", "verdict", "says"),
     [
-        (marked_ids(known_key("detector"), 200), "watermarked", r"carries the watermark .* at most 1 in"),
+        (
+            marked_ids(known_key("detector"), 200),
+            "watermarked",
+            r"The watermark .* was found in this text\. .* at most 1 in",
+        ),
         (plain_ids(200), "not_detected", r"was not found in this text\. A text without .* from a person\.$"),
         ([5, 6, 7], "uncertain", "is inconclusive for this text: with 3 tokens, .* too short"),
         ([5, 6, 7] * 200, "uncertain", "is inconclusive for this text: its 600 tokens, .* repeat each other"),

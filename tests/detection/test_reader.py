@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dgmark import Detector
-from dgmark.detection.reader import Reader, ScoredIds
+from dgmark.detection.reader import Reader, ScoredIds, at_words
 from dgmark.errors import ModelNotFound, SettingsError, TokenizerMismatch
 from support.known_keys import builtin_tokenizer, known_key
 from support.unchecked import unchecked
@@ -155,3 +155,21 @@ def test_ids_may_be_any_whole_numbers_of_numpy() -> None:
     ids = np.array([5, 6, 7], dtype=np.uint16)
     assert pairs(READER.read(ids)) == [(0, 5), (1, 6), (2, 7)]
     assert READER.read(ids).ids.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("text", "ranges", "moved"),
+    [
+        ("a whole word", [(2, 7)], [(2, 7)]),
+        ("half a won't word", [(2, 10)], [(0, 12)]),
+        (" the end.  ", [(0, 11)], [(1, 9)]),
+        ("one-two three", [(5, 7)], [(4, 7)]),
+        ("meeting here", [(0, 3), (3, 10)], [(0, 7), (8, 12)]),
+        ("कितना", [(2, 4)], [(0, 5)]),
+        ("今日は天気", [(1, 3)], [(1, 3)]),
+        ("x" * 100, [(50, 60)], [(18, 92)]),
+        ("abcdef", [(0, 2), (2, 4)], [(0, 3), (3, 6)]),
+    ],
+)
+def test_edges_are_moved_to_words(text: str, ranges: list[tuple[int, int]], moved: list[tuple[int, int]]) -> None:
+    assert at_words(text, ranges) == moved

@@ -3,8 +3,10 @@ from dataclasses import replace
 import pytest
 
 from dgmark.detection.detector import Detector
-from dgmark.detection.result import Detection, meaning, rarity, verdict_sentence
+from dgmark.detection.result import Detection, Span, heading, meaning, rarity, symbol, verdict_sentence, where
 from support.known_keys import known_key
+
+PASSAGES = [Span(start, start + 100, 40, 1e-6) for start in (0, 100, 300)]
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +35,7 @@ def test_rarity_rounds_so_as_to_claim_less(p_value: float, words: str) -> None:
 
 def test_found(detection: Detection) -> None:
     found = replace(detection, verdict="watermarked", p_value=1.3e-7, num_tokens_scored=300)
+    found = found.with_spans(PASSAGES[:1], "x" * 100)
     sentence = verdict_sentence(found)
     assert sentence.startswith(f"This text carries the watermark of key {detection.key_fingerprint}. ")
     assert sentence.endswith("looks like this is at most 1 in 7 million.")
@@ -41,16 +44,17 @@ def test_found(detection: Detection) -> None:
 
 def test_passages_only(detection: Detection) -> None:
     absent = replace(detection, verdict="not_detected", uncertain_because=None, num_tokens_scored=900)
-    assert verdict_sentence(absent, spans=1).startswith("A passage of this text carries the watermark")
-    assert verdict_sentence(absent, spans=3).startswith("3 passages of this text carry the watermark")
+    one, three = absent.with_spans(PASSAGES[:1], "x" * 400), absent.with_spans(PASSAGES, "x" * 400)
+    assert verdict_sentence(one).startswith("A passage of this text (25% of it) carries the watermark")
+    assert verdict_sentence(three).startswith("3 passages of this text (75% of it) carry the watermark")
     assert "was not found" in verdict_sentence(absent)
 
 
 def test_a_key_without_a_secret_promises_no_rarity(detection: Detection) -> None:
     keyless = replace(detection, verdict="watermarked", guaranteed=False, num_tokens_scored=300)
-    for spans, verdict in ((0, keyless), (1, replace(keyless, verdict="not_detected"))):
-        assert "anybody can make this mark" in verdict_sentence(verdict, spans=spans)
-        assert "1 in" not in verdict_sentence(verdict, spans=spans)
+    for found in (keyless, replace(keyless, verdict="not_detected", spans=tuple(PASSAGES))):
+        assert "anybody can make this mark" in verdict_sentence(found)
+        assert "1 in" not in verdict_sentence(found)
 
 
 def test_absence_names_all_keys_that_were_tried(detection: Detection) -> None:
@@ -68,3 +72,24 @@ def test_meaning(detection: Detection) -> None:
         sentences = meaning(replace(absent, num_tokens_scored=scored))
         assert any("very short" in sentence for sentence in sentences) == short
     assert any("invisible" in sentence for sentence in meaning(replace(found, normalised=("invisible",))))
+
+
+def test_a_text_marked_in_part_says_so_with_the_share_and_what_the_rest_may_be(detection: Detection) -> None:
+    found = replace(detection, verdict="watermarked", p_value=1.3e-7, uncertain_because=None, num_tokens_scored=900)
+    part = found.with_spans([Span(100, 255, 40, 1e-6)], "x" * 1000)
+    assert (part.in_part, part.marked_share) == (True, 0.155)
+    assert heading(part) == "Watermark found in part (15% of the text)"
+    assert symbol(part) == "◐"
+    assert verdict_sentence(part).startswith("A passage of this text (15% of it) carries the watermark of key ")
+    assert verdict_sentence(part).endswith("looks like this is at most 1 in 7 million.")
+    assert part.to_row("a")["marked_share"] == 0.155
+    assert any("unmarked rest: a person or another model may have written it" in one for one in meaning(part))
+    assert found.with_spans([Span(4, 6, 40, 1e-6)], "a\n \nbc d").marked_share == 0.5
+    for end, partly in ((799, True), (800, False)):
+        assert found.with_spans([Span(0, end, 200, 1e-6)], "x" * 1000).in_part == partly
+    whole = found.with_spans([Span(0, 1000, 200, 1e-6)], "x" * 1000)
+    assert heading(whole) == heading(found) == "Watermark found"
+    assert not any("rest" in sentence for sentence in meaning(whole))
+    # nothing is known of how much is marked
+    assert verdict_sentence(found.with_spans([], "x")).startswith("The watermark of key ")
+    assert "how much of the text is marked is not known" in where(found.with_spans([], "x"))

@@ -92,7 +92,11 @@ def test_json_repeats_the_detection(detector: Detector, text: str) -> None:
     assert sum(share.matched for share in report.shares) == detection.num_tokens_matched
     fields = json.loads(to_json(report))
     assert fields["verdict"] == detection.verdict == "watermarked"
-    assert fields["evidence"] == detection.to_row("a.txt")
+    share = report.detection.marked_share or 0
+    assert 0.4 < share < 0.6
+    assert fields["marked_share"] == fields["evidence"]["marked_share"] == share
+    assert f"Watermark found in part ({int(100 * share)}% of the text)" in to_html(report).decode()
+    assert fields["evidence"] == report.detection.to_row("a.txt")
     assert fields["text"] == {
         "sha256": hashlib.sha256(text.encode()).hexdigest(),
         "characters": len(text),

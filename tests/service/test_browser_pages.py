@@ -110,7 +110,7 @@ def marked(page: Any) -> list[str]:
 
 def test_a_text_is_checked_and_its_passage_shown(page: Any) -> None:
     check(page, f"🦔 {PLAIN}{MARKED}{PLAIN}")
-    assert page.inner_text("#heading") in ("Watermark found", "Watermark found in part")
+    assert page.inner_text("#heading").startswith("Watermark found in part (")
     (span,) = marked(page)
     assert len(set(span.split()) & set(MARKED.split())) > 0.8 * len(set(MARKED.split()))
     assert page.evaluate("document.activeElement.id") == "verdict"

@@ -94,6 +94,9 @@ def test_passages_are_characters_of_the_text_that_is_answered(client: TestClient
     start, end = len(PLAIN) + 1, len(PLAIN) + 1 + len(MARKED)
     assert abs(span["start"] - start) < 200
     assert abs(span["end"] - end) < 200
+    share = (span["end"] - span["start"]) / len("🦔" + MIXED)
+    assert (fields["in_part"], fields["marked_share"]) == (True, pytest.approx(share, abs=0.02))
+    assert fields["heading"].startswith("Watermark found in part (")
 
 
 @pytest.mark.parametrize("text", [MARKED, PLAIN, MIXED, "Five words are too few."])
@@ -124,9 +127,9 @@ def test_a_document_is_read_and_its_text_answered(client: TestClient) -> None:
 def test_answers_tell_what_was_left_out_of_a_document(client: TestClient) -> None:
     page = f"<html><body><nav>Home</nav><p>{MARKED}</p></body></html>"
     notes = ["4 characters of navigation, page header and page footer are left out"]
-    body: dict[str, Any] = {"data": {"key": "one"}, "files": {"document": ("essay.html", page)}}
+    body: dict[str, Any] = {"data": {"key": "one", "spans": "true"}, "files": {"document": ("essay.html", page)}}
     one = client.post("/v1/detect", **body).json()
-    (row,) = client.post("/v1/detect/batch", **body).json()["results"]
+    (row,) = client.post("/v1/detect/batch", **{**body, "data": {"key": "one"}}).json()["results"]
     for answer in (one, row):
         assert answer["document"]["notes"] == notes
         assert answer["heading"] == "Watermark found, in the part that was read"

@@ -28,6 +28,7 @@ from dgmark.detection.result import (
     counted,
     meaning,
     rarity,
+    share,
     verdict_sentence,
     where,
 )
@@ -81,6 +82,10 @@ def _show_results(scored: Iterator[Scored], scorer: Scorer, options: DetectOptio
         rows = [only]
         _print_card(console, *only, options)
     elif len(rows) > 1:
+        rows = [
+            row if isinstance(row, BadRow) or row[1].verdict != "watermarked" else _with_spans(scorer, row, options)
+            for row in rows
+        ]
         _print_table(console, rows, options)
     if options.show:
         for row in rows:
@@ -94,14 +99,13 @@ def _with_spans(scorer: Scorer, row: tuple[Item, Detection], options: DetectOpti
     if detection.spans is not None or detection.normalised or options.only or not isinstance(scorer, Detector):
         return row
     try:
-        return item, replace(detection, spans=scorer.spans(item.content))
+        return item, detection.with_spans(scorer.spans(item.content), item.content)
     except SettingsError:  # too long
         return row
 
 
 def _print_card(console: Console, item: Item, detection: Detection, options: DetectOptions) -> None:
-    spans = detection.spans or ()
-    first, stop, rest = verdict_sentence(detection, spans=len(spans)).partition(". ")
+    first, stop, rest = verdict_sentence(detection).partition(". ")
     console.print(Text.assemble((first + stop.rstrip(), _style(detection)), " " * bool(rest), rest), "", sep="\n")
     facts = Table.grid(padding=(0, 2))
     facts.add_column(no_wrap=True)
@@ -113,7 +117,7 @@ def _print_card(console: Console, item: Item, detection: Detection, options: Det
         facts.add_row(name, Text(value))
     if facts.row_count:
         console.print(facts, "", sep="\n")
-    for sentence in meaning(detection, spans=len(spans)):
+    for sentence in meaning(detection):
         console.print(Text(sentence))
 
 
@@ -130,14 +134,13 @@ def _basis(item: Item, detection: Detection, options: DetectOptions) -> Iterator
     if detection.spans is None:
         return
     unit, size = ("characters" if isinstance(item.content, str) else "token ids"), len(item.content)
-    if found := where(detection, spans=len(detection.spans)):
+    if found := where(detection):
         yield "marked", found
     elif detection.verdict == "not_detected":
         yield "marked", "No passage carries the watermark by itself."
     for span in detection.spans:
         payload = f", payload {span.subkey}" if options.payload else ""
-        share = (span.end - span.start) / size
-        yield "", f"{unit} {_place(span.start, span.end)} ({share:.0%} of the text){payload}"
+        yield "", f"{unit} {_place(span.start, span.end)} ({(span.end - span.start) / size:.0%} of the text){payload}"
         if isinstance(item.content, str):
             yield "", f'"{quote(well_formed(item.content[span.start : span.end]))}"'
     if detection.spans and (gaps := _gaps(item.content, detection.spans)):
@@ -224,7 +227,7 @@ def _cells(row: Scored, options: DetectOptions) -> dict[str, Text]:
     cells = {"watermark": Text(_found(detection), style=_style(detection))}
     if detection.keys_tested > 1:
         cells["key"] = Text(detection.key_fingerprint if marked else "")
-    if detection.spans is not None:
+    if options.spans:
         cells["marked characters"] = Text("\n".join(_place(span.start, span.end) for span in spans) or "none")
     chance = min(detection.p_value, detection.fpr) if detection.verdict == "watermarked" else detection.fpr
     cells["by chance at most"] = Text(rarity(chance) if marked and detection.guaranteed else "")
@@ -241,10 +244,10 @@ def _cells(row: Scored, options: DetectOptions) -> dict[str, Text]:
 def _found(detection: Detection) -> str:
     if detection.incomplete:
         return f"{_found(replace(detection, incomplete=False))}, in the part that was read"
+    if detection.in_part:
+        return f"found in part ({share(detection)})"
     if detection.verdict == "watermarked":
         return "found"
-    if detection.spans:
-        return "found in part"
     if detection.uncertain_because:
         return f"uncertain: {_REASONS[detection.uncertain_because]}"
     return "not found"

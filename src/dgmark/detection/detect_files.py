@@ -314,7 +314,7 @@ def _score_one(scorer: Scorer, item: Item, extras: Extras) -> Detection | BadRow
         detector = one_key(scorer)
         detection = detector.detect(item.content, only=extras.only or None)
         if extras.spans:
-            detection = replace(detection, spans=detector.spans(item.content))
+            detection = detection.with_spans(detector.spans(item.content), item.content)
         return detection
     except DgmarkError as error:
         return BadRow(item.row_id, str(error), type(error), sha256_of(item.content))

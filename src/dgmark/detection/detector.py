@@ -17,7 +17,7 @@ from dgmark.detection.edit_test import aligned_test, edited_fraction, sees_all, 
 from dgmark.detection.exact_test import ExactTest, Hypothesis, z_score
 from dgmark.detection.key_search import KeySearch
 from dgmark.detection.normalise import check_steps, normalise
-from dgmark.detection.reader import Ranges, Reader, ScoredIds, TextOrIds
+from dgmark.detection.reader import Ranges, Reader, ScoredIds, TextOrIds, at_words
 from dgmark.detection.result import Detection, Limit, Mode, Phase, ScoredToken, Span, verdict_of
 from dgmark.detection.spans import find_spans
 from dgmark.errors import SettingsError, number, several, whole
@@ -283,21 +283,20 @@ class Detector(KeyTest):
     def spans(self, text_or_ids: TextOrIds) -> tuple[Span, ...]:
         """The spans of a text (or of ids) that carry the mark, in order; with sub-keys, the mark of any of them.
 
-        The chance to report any span without marked text is at most `fpr`. The ends of a span are estimates.
+        The chance to report any span without marked text is at most `fpr`. The ends of a span are estimates; in a text
+        they are moved outwards to where words begin and end.
 
         Raises:
             SettingsError: the text is too long for this key's number of hidden states.
         """
         tokens, offsets = self.reader.locate(text_or_ids)
+        found = find_spans(self.key, tokens, self.fpr)
+        edges = [(int(offsets[span.first, 0]), int(offsets[span.last - 1, 1])) for _, span in found]
+        if isinstance(text_or_ids, str):
+            edges = at_words(text_or_ids, edges)
         return tuple(
-            Span(
-                start=int(offsets[span.first, 0]),
-                end=int(offsets[span.last - 1, 1]),
-                num_tokens_scored=span.last - span.first,
-                p_value=span.p_value,
-                subkey=subkey,
-            )
-            for subkey, span in find_spans(self.key, tokens, self.fpr)
+            Span(start, end, num_tokens_scored=span.last - span.first, p_value=span.p_value, subkey=subkey)
+            for (start, end), (subkey, span) in zip(edges, found, strict=True)
         )
 
     def tokens(self, text: str, detection: Detection) -> list[ScoredToken]:

@@ -6,6 +6,7 @@ paper takes token ids as given.
 """
 
 import os
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +22,8 @@ from dgmark.watermark.key import WatermarkKey
 TextOrIds = str | Sequence[int] | np.ndarray
 Ranges = Sequence[tuple[int, int]]
 
+# characters that the edge of a span is moved at most: scripts without spaces have no words to find
+_MAX_WORD = 32
 _ONE = "give one text, or the token ids of one text as a list of whole numbers"
 
 
@@ -162,6 +165,37 @@ def _inside(tokens: ScoredIds, offsets: Int[np.ndarray, "n 2"], only: Ranges, le
             )
         inside |= (offsets[:, 0] >= start) & (offsets[:, 1] <= end)
     return ScoredIds(tokens.ids[inside], tokens.positions[inside])
+
+
+def at_words(text: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges of characters in order, their edges moved to where words begin and end.
+
+    White space at the edges is left out, and half words become whole ones; ranges never come to overlap.
+    """
+    moved: list[tuple[int, int]] = []
+    for number, (start, end) in enumerate(ranges):
+        lowest = moved[-1][1] if moved else 0
+        highest = ranges[number + 1][1] - 1 if number + 1 < len(ranges) else len(text)
+        start = max(start, lowest)
+        while start < end - 1 and text[start].isspace():
+            start += 1
+        while start < end - 1 and text[end - 1].isspace():
+            end -= 1
+        first, last = max(lowest, start - _MAX_WORD), min(highest, end + _MAX_WORD)
+        while start > first and _within_word(text, start):
+            start -= 1
+        while end < last and _within_word(text, end):
+            end += 1
+        moved.append((start, end))
+    return moved
+
+
+def _within_word(text: str, place: int) -> bool:
+    """Whether the characters on both sides of a place belong to one word."""
+    return all(
+        (unicodedata.category(one)[0] in "LMN" or one in "'’_") and unicodedata.east_asian_width(one) not in "WF"
+        for one in text[place - 1 : place + 1]
+    )
 
 
 def checked_ranges(only: Ranges) -> list[tuple[int, int]]:

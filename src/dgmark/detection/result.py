@@ -5,8 +5,8 @@ words. `z_score` and `z_window` are the paper's (section 3.5).
 """
 
 import math
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from dgmark.detection.reader import Reader, TextOrIds
@@ -66,6 +66,8 @@ class Detection:
         z_window: the paper's window statistic (mean squared z of 8 tokens), for comparison; mean 1 on fair coins.
         normalised: steps that changed the text before it was scored; empty if the text was scored unchanged.
         spans: the spans that carry the mark; None if not requested.
+        marked_share: the share of the text that the spans cover, in characters that are no white space (in ids, if
+            ids were given); None if not requested.
         keys_tested: how many keys were tried, which the p-value pays for; the result is that of the likeliest key.
         scheme: "dgmark", or the name of the baseline whose mark was tested (lab/docs/evaluation.md). For baselines,
             "tokens scored" are what their statistic counts (pairs or windows).
@@ -102,6 +104,7 @@ class Detection:
     z_window: float = 1.0
     normalised: tuple[str, ...] = ()
     spans: tuple[Span, ...] | None = None
+    marked_share: float | None = None
     keys_tested: int = 1
     scheme: str = "dgmark"
     p_published: float | None = None
@@ -115,8 +118,18 @@ class Detection:
     @property
     def summary(self) -> str:
         """The verdict, and for a text without the mark that this does not tell who or what wrote it."""
-        verdict = verdict_sentence(self, spans=len(self.spans or ()))
+        verdict = verdict_sentence(self)
         return verdict if self.verdict == "watermarked" or self.spans else f"{verdict} {ANY_SOURCE}"
+
+    @property
+    def in_part(self) -> bool:
+        """Whether the mark was found in a part of the text only."""
+        return bool(self.spans) and (self.verdict != "watermarked" or (self.marked_share or 0) < WHOLE)
+
+    def with_spans(self, spans: Sequence[Span], content: TextOrIds) -> "Detection":
+        """This detection with the spans of its text, or of its ids."""
+        covered = sum(_size(content[span.start : span.end]) for span in spans)
+        return replace(self, spans=tuple(spans), marked_share=covered / max(1, _size(content)))
 
     def to_row(self, row_id: str, *, payload: bool = False) -> dict[str, Any]:
         """The detection as a JSON row.
@@ -181,9 +194,14 @@ class Scorer(Protocol):
         ...
 
 
+def _size(content: TextOrIds) -> int:
+    return len("".join(content.split())) if isinstance(content, str) else len(content)
+
+
 # --- in words ----------------------------------------------------------------------------------------
 
 FEW_TOKENS = 200
+WHOLE = 0.8  # share of a text from which on spans count as all of it
 ANY_SOURCE = "A text without this watermark may come from any other language model or from a person."
 _NO_SECRET = "But this key has no secret (it is keyless): anybody can make this mark or remove it."  # noqa: S105
 _SCALES = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
@@ -209,37 +227,40 @@ def rarity(p_value: float) -> str:
     return f"1 in {times:,}"
 
 
-def heading(found: Detection, *, spans: int = 0) -> str:
-    """The verdict in a few words; `spans`: number of passages that carry the mark by themselves."""
-    words = "Watermark found in part" if spans and found.verdict != "watermarked" else _HEADINGS[found.verdict]
+def heading(found: Detection) -> str:
+    """The verdict in a few words."""
+    words = f"Watermark found in part ({share(found)} of the text)" if found.in_part else _HEADINGS[found.verdict]
     return f"{words}, in the part that was read" if found.incomplete else words
 
 
-def symbol(found: Detection, *, spans: int = 0) -> str:
-    """A sign for the verdict, so that its colour is not all that tells it; see `heading`."""
-    return "◐" if spans and found.verdict != "watermarked" else _SYMBOLS[found.verdict]
+def share(found: Detection) -> str:
+    """The share of the text that the spans cover, rounded so as to claim less."""
+    percent = math.floor(100 * (found.marked_share or 0) + 1e-9)
+    return f"{percent}%" if percent else "under 1%"
 
 
-def verdict_sentence(found: Detection, *, spans: int = 0, public: bool = False) -> str:
+def symbol(found: Detection) -> str:
+    """A sign for the verdict, so that its colour is not all that tells it."""
+    return "◐" if found.in_part else _SYMBOLS[found.verdict]
+
+
+def verdict_sentence(found: Detection, *, public: bool = False) -> str:
     """The verdict in one or two sentences.
 
     Args:
         found: the detection.
-        spans: number of passages that carry the mark by themselves.
         public: leave out how rare the match is, which helps those who remove the mark.
     """
     text = "the part of this text that was read" if found.incomplete else "this text"
     if found.verdict == "watermarked":
         chance = found.fpr if public else min(found.p_value, found.fpr)
-        return f"{text[0].upper()}{text[1:]} carries {_mark(found)}. " + (
+        return f"{_finding(found, text)} " + (
             f"The chance that a text written without the key looks like this is at most {rarity(chance)}."
             if found.guaranteed
             else _NO_SECRET
         )
-    if spans:
-        some = "A passage" if spans == 1 else f"{spans} passages"
-        carry = "carries" if spans == 1 else "carry"
-        return f"{some} of this text {carry} {_mark(found)}. " + (
+    if found.spans:
+        return f"{_finding(found, text)} " + (
             f"The chance to find such a passage in a text written without the key is at most {rarity(found.fpr)}."
             if found.guaranteed
             else _NO_SECRET
@@ -248,29 +269,34 @@ def verdict_sentence(found: Detection, *, spans: int = 0, public: bool = False) 
         return f"The test is inconclusive for this text: {_too_little(found)}"
     if found.keys_tested > 1:
         return f"No watermark of the {found.keys_tested:,} keys was found in {text}."
-    mark = _mark(found)
-    return f"{mark[0].upper()}{mark[1:]} was not found in {text}."
+    return f"The {_mark(found)} was not found in {text}."
 
 
-def where(found: Detection, *, spans: int) -> str:
+def where(found: Detection) -> str:
     """Whether passages carry the mark by themselves; empty if this need not be said."""
+    spans = len(found.spans or ())
     if spans == 1:
         return "One passage carries the watermark by itself; its edges are estimates."
     if spans:
         return f"{spans} passages carry the watermark by themselves; their edges are estimates."
     if found.verdict == "watermarked" and not found.normalised:
-        return "The text as a whole carries the watermark; no single passage is strong enough to be shown by itself."
+        return "No single passage is strong enough to be shown by itself: how much of the text is marked is not known."
     return ""
 
 
-def meaning(found: Detection, *, spans: int = 0) -> list[str]:
+def meaning(found: Detection) -> list[str]:
     """What the verdict means and what it does not, one sentence each."""
     sentences = []
-    if found.verdict == "watermarked" or spans:
+    if found.verdict == "watermarked" or found.spans:
         if found.guaranteed:
             sentences.append(
                 "The watermark shows that the words, or most of those marked here, were chosen by a language model "
                 "that used this key."
+            )
+        if found.in_part:
+            sentences.append(
+                "Nothing follows for the unmarked rest: a person or another model may have written it, or it may be "
+                "marked text that was edited, or that is too short or too predictable to show the mark."
             )
         sentences.append("It does not show who asked for the text, or that its contents are true or false.")
     else:
@@ -294,9 +320,23 @@ def counted(found: Detection) -> str:
     return f"{scored:,} token{'' if scored == 1 else 's'}, which are words or parts of words"
 
 
+def _finding(found: Detection, text: str) -> str:
+    """What carries the mark: the text, passages of it, or, where no span is known, something in it."""
+    spans = len(found.spans or ())
+    if found.in_part:
+        some = "A passage" if spans == 1 else f"{spans} passages"
+        carry = "carries" if spans == 1 else "carry"
+        return f"{some} of {text} ({share(found)} of it) {carry} the {_mark(found)}."
+    return (
+        f"{text[0].upper()}{text[1:]} carries the {_mark(found)}."
+        if spans
+        else f"The {_mark(found)} was found in {text}."
+    )
+
+
 def _mark(found: Detection) -> str:
     scheme = "" if found.scheme == "dgmark" else f"{found.scheme} "
-    return f"the {scheme}watermark of key {found.key_fingerprint}"
+    return f"{scheme}watermark of key {found.key_fingerprint}"
 
 
 def _too_little(found: Detection) -> str:

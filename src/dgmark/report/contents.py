@@ -35,8 +35,7 @@ class Report:
     Attributes:
         name: what the text is called, such as its file name.
         text: the exact text that was scored.
-        detection: the detection.
-        spans: the spans that carry the mark; empty if none does, or if a disguise was undone first.
+        detection: the detection with the spans; they are empty if a disguise was undone first.
         shares: the share of matching tokens along the text; empty in a public report.
         modulus: number of groups; without the mark, one token in `modulus` matches.
         tokenizer: name and fingerprint of the tokenizer.
@@ -48,7 +47,6 @@ class Report:
     name: str
     text: str
     detection: Detection
-    spans: tuple[Span, ...]
     shares: tuple[Share, ...]
     modulus: int
     tokenizer: tuple[str, str]
@@ -83,11 +81,11 @@ class Report:
         if not isinstance(text, str):
             raise SettingsError("a report shows the text that was scored, but this input holds token ids only")
         detection = detection or detector.detect(text)
+        spans = () if detection.normalised else detector.spans(text)
         return cls(
             name=well_formed(name),
             text=well_formed(text),
-            detection=detection,
-            spans=() if detection.normalised else tuple(detector.spans(text)),
+            detection=detection.with_spans(spans, text),
             shares=() if public or detection.normalised else _shares(detector, text, detection),
             modulus=detector.key.spec.modulus,
             tokenizer=(detector.tokenizer.name, detector.tokenizer.fingerprint),
@@ -97,14 +95,19 @@ class Report:
         )
 
     @property
+    def spans(self) -> tuple[Span, ...]:
+        """The spans that carry the mark."""
+        return self.detection.spans or ()
+
+    @property
     def sentence(self) -> str:
         """The verdict in one or two sentences."""
-        return verdict_sentence(self.detection, spans=len(self.spans), public=self.public)
+        return verdict_sentence(self.detection, public=self.public)
 
     @property
     def meaning(self) -> list[str]:
         """What the verdict means and what it does not."""
-        return meaning(self.detection, spans=len(self.spans))
+        return meaning(self.detection)
 
     @property
     def text_sha256(self) -> str:
@@ -124,6 +127,7 @@ class Report:
             "sentence": self.sentence,
             "meaning": self.meaning,
             "notes": list(self.notes),
+            "marked_share": detection.marked_share,
             "spans": [self._span_fields(span) for span in self.spans],
             "text": {"sha256": self.text_sha256, "characters": len(self.text), "content": self.text},
             "key_fingerprint": detection.key_fingerprint,

@@ -52,13 +52,13 @@ def to_html(report: Report) -> bytes:
     Raises:
         MissingExtra: jinja2 is not installed.
     """
-    fpr, spans = report.detection.fpr, len(report.spans)
+    fpr = report.detection.fpr
     page = _template().render(
         report=report,
         detection=report.detection,
-        heading=heading(report.detection, spans=spans),
-        mark=symbol(report.detection, spans=spans),
-        where=where(report.detection, spans=spans),
+        heading=heading(report.detection),
+        mark=symbol(report.detection),
+        where=where(report.detection),
         method=report.to_fields()["method"],
         scale=Scale(max(_RAREST, math.ceil(-math.log10(fpr)) + 3)),
         rarity=rarity,

@@ -24,7 +24,7 @@ _TEXTS = (
 )
 _NUMBERS = (
     *("p_value", "z_score", "green_fraction", "fpr", "p_intact", "p_aligned", "edited_fraction", "z_window"),
-    *("p_published", "subkey_confidence"),
+    *("p_published", "subkey_confidence", "marked_share"),
 )
 _COUNTS = (
     *("num_tokens_scored", "num_tokens_matched", "shift", "shifts_tested", "draws", "keys_tested", "subkeys_tested"),

@@ -163,7 +163,7 @@ class Checker:
         report = Report.of(found, name, content, detection=detection, public=options.public, notes=notes)
         if len(options.keys) > 1 and not options.public:
             spans = (replace(one, p_value=bonferroni_p(one.p_value, len(options.keys))) for one in report.spans)
-            report = replace(report, spans=tuple(spans))
+            report = replace(report, detection=replace(report.detection, spans=tuple(spans)))
         return Answer((to_html if asked.format == "html" else to_json)(report), (detection.verdict,))
 
     # --- reading ---
@@ -244,7 +244,7 @@ class Checker:
         if asked.rates:  # never in the public form
             limits = found.limits(content, [rate / keys for rate in asked.rates], detection)
             rates = sorted(zip(asked.rates, limits, strict=True), reverse=True)
-            fields["at_rates"] = [_at_rate(detection, spans, rate, limit, asked) for rate, limit in rates]
+            fields["at_rates"] = [_at_rate(detection, spans, rate, limit, content) for rate, limit in rates]
             fields["rarity"] = rarity(detection.p_value)
         return fields
 
@@ -262,13 +262,15 @@ class Checker:
     def _fields(
         self, content: Content, detection: Detection, spans: tuple[Span, ...], options: Options, asked: DetectRequest
     ) -> dict[str, Any]:
-        count = sum(span.p_value <= detection.fpr for span in spans)
-        named = detection.verdict == "watermarked" or count or len(options.keys) == 1
+        if asked.spans:
+            held = [span for span in spans if span.p_value <= detection.fpr]
+            detection = detection.with_spans(held, content)
+        named = detection.verdict == "watermarked" or detection.spans or len(options.keys) == 1
         fields: dict[str, Any] = {
             "form": "public" if options.public else "full",
             "key": self._name_of(detection, options) if named else None,
             "keys_tested": len(options.keys),
-            **_worded(detection, count, asked, public=options.public),
+            **_worded(detection, public=options.public),
             "is_watermarked": detection.verdict == "watermarked",
             "guaranteed": detection.guaranteed,
             "text": {"sha256": sha256_of(_well_formed(content)), "length": len(content)},
@@ -305,27 +307,30 @@ def _span_fields(span: Span, *, public: bool) -> dict[str, Any]:
     return {"start": span.start, "end": span.end, **numbers}
 
 
-def _worded(detection: Detection, spans: int, asked: DetectRequest, *, public: bool = False) -> dict[str, Any]:
+def _worded(detection: Detection, *, public: bool = False) -> dict[str, Any]:
     return {
         "verdict": detection.verdict,
         "fpr": detection.fpr,
-        "heading": heading(detection, spans=spans),
-        "symbol": symbol(detection, spans=spans),
-        "sentence": verdict_sentence(detection, spans=spans, public=public),
-        "meaning": meaning(detection, spans=spans),
-        "where": where(detection, spans=spans) if asked.spans else "",
+        "heading": heading(detection),
+        "symbol": symbol(detection),
+        "sentence": verdict_sentence(detection, public=public),
+        "meaning": meaning(detection),
+        "where": where(detection) if detection.spans is not None else "",
+        "marked_share": detection.marked_share,
+        "in_part": detection.in_part,
     }
 
 
 def _at_rate(
-    detection: Detection, spans: Sequence[Span], fpr: float, limit: Limit | None, asked: DetectRequest
+    detection: Detection, spans: Sequence[Span], fpr: float, limit: Limit | None, content: Content
 ) -> dict[str, Any]:
     """The verdict at another rate, with the numbers of the spans that hold there."""
     verdict: Verdict = verdict_of(detection.p_value, fpr, detectable=limit is None)
     because = limit if verdict == "uncertain" else None
     held = [place for place, span in enumerate(spans) if span.p_value <= fpr]
     there = replace(detection, fpr=fpr, verdict=verdict, uncertain_because=because)
-    return {"rarity": rarity(fpr), **_worded(there, len(held), asked), "spans": held}
+    there = there.with_spans([spans[place] for place in held], content)
+    return {"rarity": rarity(fpr), **_worded(there), "spans": held}
 
 
 def _well_formed(content: Content) -> Content:

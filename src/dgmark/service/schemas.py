@@ -141,6 +141,8 @@ class Worded(AnswerFields):
     sentence: str
     meaning: list[str]
     where: str
+    marked_share: float | None
+    in_part: bool
 
 
 class AtRate(Worded):

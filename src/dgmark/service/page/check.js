@@ -118,8 +118,7 @@ function chosen() {
 function render() {
   const at = chosen();
   const spans = at.spans.map((index) => shown.answer.spans[index]);
-  const partly = spans.length > 0 && at.verdict !== "watermarked";
-  $("verdict").className = `verdict ${partly ? "partly" : at.verdict}`;
+  $("verdict").className = `verdict ${at.in_part ? "partly" : at.verdict}`;
   $("symbol").textContent = at.symbol;
   $("heading").textContent = at.heading;
   $("sentence").textContent = at.sentence;
