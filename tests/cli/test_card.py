@@ -1,5 +1,6 @@
 """What `dgmark detect` shows to a person: the card of one text, the table of several, the text with its passages."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,25 @@ def test_the_table_has_a_column_for_the_key_and_for_passages_if_asked(
 def test_a_file_that_cannot_be_read_has_a_row(key_file: Path, tmp_path: Path) -> None:
     table = on_one_line(shown("--key", key_file, __file__, tmp_path / "none.txt"))
     assert "not tested: " in table
+
+
+def test_a_terminal_obeys_no_text_and_no_id(key_file: Path, tmp_path: Path) -> None:
+    hostile = "\x1b[2J\x1b]0;title\x07\b\r\x7f\x9b1m\u202e"
+    signs = "␛[2J␛]0;title␇␈␍␡\ufffd1m\ufffd"
+    lines: list[dict[str, Any]] = [
+        {"id": f"{hostile}\n{number}", "text": hostile + text} for number, text in enumerate((MARKED, ""))
+    ]
+    lines.append({"id": hostile + "bad", "text": None, "error": hostile})
+    path = tmp_path / "texts.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for option in ("--show", "--verbose", "--spans"):
+        said = shown("--key", key_file, option, path)
+        assert not set(said) & set("\x1b\x07\b\r\x7f\x9b\u202e")
+        assert "␛[2J" in said
+    assert f"\n{signs}␊0\n{signs}{MARKED[:20]}" in shown("--key", key_file, "--show", path).replace("[[marked 1: ", "")
+    path.write_text(json.dumps(lines[-1]))
+    assert f"error: {signs}bad: {signs}" in run("detect", "--key", key_file, path).stderr
+    assert not set(run("detect", "--key", key_file, "--format", "jsonl", path).stdout) & set("\x1b\x7f\x9b")
 
 
 def test_a_text_shows_its_spans_between_plain_characters(

@@ -6,11 +6,12 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import typer
 from rich.console import Console
 
+from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.cli.process import STDOUT, Terminated, discard_output
 from dgmark.errors import DgmarkError, InputError, MissingExtra, install_hint
 from dgmark.watermark.key_file import KeyFilePermissionWarning
@@ -21,14 +22,36 @@ R = TypeVar("R")
 # what shells say of a process that SIGINT, SIGPIPE or SIGTERM ended
 INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143
 FAULT = DgmarkError.exit_code
+# the signs of Unicode for the control characters of ASCII; further ones, and those that turn the direction of a line
+_SIGNS = {code: 0x2400 + code for code in range(32)} | {0x7F: 0x2421}
+_SIGNS |= dict.fromkeys([*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)], 0xFFFD)
+_SIGNS_IN_LINES = {code: sign for code, sign in _SIGNS.items() if chr(code) not in "\n\t"}
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    """`text` with a sign for each character that a terminal would obey. Offsets stay the same.
+
+    Args:
+        text: what somebody else wrote: a text that is checked, an id, the name of a file.
+        lines: keep line feeds and tabs.
+    """
+    return well_formed(text).translate(_SIGNS_IN_LINES if lines else _SIGNS)
+
+
+class _Terminal(Console):
+    """Shows the control characters of what it prints."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print strings with signs for their control characters, and anything else as it is."""
+        super().print(*(visible(one, lines=True) if isinstance(one, str) else one for one in objects), **options)
 
 
 def stderr() -> Console:
     """The console for progress, warnings and errors; it obeys NO_COLOR."""
-    return Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
+    return _Terminal(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 
 
-class _OutputConsole(Console):
+class _OutputConsole(_Terminal):
     """Leaves it to `command_errors` what happens when nobody reads the output any more."""
 
     def on_broken_pipe(self) -> None:

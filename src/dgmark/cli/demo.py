@@ -12,8 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dgmark.checkpoint.folder import BUILTIN, NARRATOR
-from dgmark.checkpoint.tokenizer import well_formed
-from dgmark.cli.console import command_errors, needed_extra, stderr, stdout
+from dgmark.cli.console import command_errors, needed_extra, stderr, stdout, visible
 from dgmark.decode.config import Settings
 from dgmark.detection.detector import Detector
 from dgmark.errors import SettingsError
@@ -115,7 +114,7 @@ def _panel(title: str, text: str, detector: Detector, written: str = "") -> Pane
     """A text with its matching tokens and its verdict; `written`: how long it took to write, in words."""
     result = detector.detect(text)
     style = "green" if result.verdict == "watermarked" else "default"
-    shown = Text(well_formed(text))
+    shown = Text(visible(text, lines=True))
     for token in detector.tokens(text, result):
         colour = _UNSCORED if token.matched is None else _MATCHED if token.matched else _UNMATCHED
         shown.stylize(colour, token.start, token.end)

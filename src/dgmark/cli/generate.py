@@ -10,7 +10,7 @@ import typer
 
 from dgmark.cli import options as opt
 from dgmark.cli.baselines import BaselineToMark
-from dgmark.cli.console import command_errors, needed_extra, stderr
+from dgmark.cli.console import command_errors, needed_extra, stderr, visible
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.row_output import RowOutput, make_rows
 from dgmark.decode.config import Settings
@@ -222,7 +222,7 @@ def _show_live(prepared: "Prepared", task: Task[Prompted] | BadRow, *, marked: b
             if isinstance(event, Committed):
                 for position, token, matched in zip(event.positions, event.token_ids, event.matched, strict=True):
                     text, style = prepared.model.tokenizer.decode([token]), "green" if matched and marked else "default"
-                    pieces[position] = Text(text, style=style)
+                    pieces[position] = Text(visible(text, lines=True), style=style)
                 if console.is_terminal:
                     live.update(Text.assemble(*pieces))
             elif isinstance(event, RowFinished):

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dgmark.checkpoint.tokenizer import well_formed
-from dgmark.cli.console import stdout
+from dgmark.cli.console import stdout, visible
 from dgmark.cli.detect_options import DetectOptions
 from dgmark.detection.detect_files import Scored, to_row
 from dgmark.detection.detector import Detector
@@ -68,7 +68,9 @@ def _write_csv(scored: Iterator[Scored], _scorer: Scorer, options: DetectOptions
 def _cell(value: object) -> object:
     if isinstance(value, list):
         return json.dumps(value)
-    return well_formed(value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    return visible(value, lines=True) if sys.stdout.isatty() else well_formed(value)
 
 
 # --- for a person
@@ -142,7 +144,7 @@ def _basis(item: Item, detection: Detection, options: DetectOptions) -> Iterator
         payload = f", payload {span.subkey}" if options.payload else ""
         yield "", f"{unit} {_place(span.start, span.end)} ({(span.end - span.start) / size:.0%} of the text){payload}"
         if isinstance(item.content, str):
-            yield "", f'"{quote(well_formed(item.content[span.start : span.end]))}"'
+            yield "", f'"{quote(visible(item.content[span.start : span.end], lines=True))}"'
     if detection.spans and (gaps := _gaps(item.content, detection.spans)):
         yield "unmarked", f"no mark was found in {unit} {', '.join(_place(*gap) for gap in gaps)}"
 
@@ -211,7 +213,7 @@ def _print_table(console: Console, rows: list[Scored], options: DetectOptions) -
         table.add_column(name, overflow="fold", justify="right" if name in _NUMBERS else "left")
     for row, values in zip(rows, cells, strict=True):
         row_id = row.row_id if isinstance(row, BadRow) else row[0].row_id
-        table.add_row(Text(well_formed(row_id)), *(values.get(name, Text()) for name in names))
+        table.add_row(Text(visible(row_id)), *(values.get(name, Text()) for name in names))
     console.print(table)
     if any(detection.verdict != "watermarked" and not detection.spans for detection in detections):
         console.print(Text(ANY_SOURCE))
@@ -220,7 +222,7 @@ def _print_table(console: Console, rows: list[Scored], options: DetectOptions) -
 def _cells(row: Scored, options: DetectOptions) -> dict[str, Text]:
     """What the table shows of one text, by the names of the columns."""
     if isinstance(row, BadRow):
-        return {"watermark": Text(f"not tested: {well_formed(row.error)}", style="red")}
+        return {"watermark": Text(f"not tested: {visible(row.error)}", style="red")}
     detection = row[1]
     spans = detection.spans or ()
     marked = bool(spans) or detection.verdict == "watermarked"
@@ -257,12 +259,12 @@ def _print_text(console: Console, item: Item, detection: Detection) -> None:
     """The text with its marked spans, which stand between plain characters and are green on a terminal."""
     if not isinstance(item.content, str):
         return
-    text, shown, last = well_formed(item.content), Text(), 0
+    text, shown, last = visible(item.content, lines=True), Text(), 0
     for number, span in enumerate(detection.spans or (), 1):
         shown.append(text[last : span.start])
         shown.append(f"[[marked {number}: {text[span.start : span.end]}]]", style="green")
         last = span.end
-    console.print(Text("\n" + well_formed(item.row_id), style="bold"))
+    console.print(Text("\n" + visible(item.row_id), style="bold"))
     console.print(shown.append(text[last:]), soft_wrap=True)
 
 

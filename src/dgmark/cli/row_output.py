@@ -1,5 +1,6 @@
 """Commands that turn each input row into an output row: files, stdout, the progress bar, the exit code."""
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dgmark.cli.bar import row_bar
-from dgmark.cli.console import stderr, stdout
+from dgmark.cli.console import stderr, stdout, visible
 from dgmark.errors import DgmarkError
 from dgmark.rows.jsonl import BadRow, Row, to_line
 from dgmark.rows.row_file import RowFile
@@ -62,8 +63,9 @@ class RowOutput:
             for row in rows:
                 if "error" not in row:
                     if not single:
-                        stdout().print(f"── {row['id']}", style="dim", markup=False)
-                    print(row["text"], flush=True)
+                        stdout().print(f"── {visible(row['id'])}", style="dim", markup=False)
+                    text = row["text"]
+                    print(visible(text, lines=True) if sys.stdout.isatty() else text, flush=True)
 
 
 def make_rows(
@@ -118,7 +120,7 @@ def report_skipped(files: list[str]) -> None:
         more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
         stderr().print(
             f"{len(files)} files were not read, as their endings are those of no document: "
-            f"{', '.join(files[:_NAMED])}{more}",
+            f"{', '.join(map(visible, files[:_NAMED]))}{more}",
             markup=False,
         )
 

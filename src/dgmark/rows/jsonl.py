@@ -5,6 +5,7 @@ Knows nothing about the meaning of the rows.
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from io import BufferedIOBase
@@ -17,6 +18,8 @@ from dgmark.rows.inputs import MAX_LINE_BYTES, STDIN, bounded_lines, open_input
 Row = dict[str, Any]
 # the field of a row that holds the hash of the text that it was made from
 SOURCE_SHA256 = "source_sha256"
+# those that json.dumps leaves as they are
+_CONTROLS = re.compile("[\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
@@ -131,8 +134,9 @@ def read_good_rows(path: str) -> Iterator[Row]:
 
 
 def to_line(row: Row) -> str:
-    """One row as one line of valid JSON (no NaN); well-formed Unicode is not escaped."""
+    """One row as one line of valid JSON (no NaN); well-formed Unicode is not escaped, but for control characters."""
     line = json.dumps(row, ensure_ascii=False, allow_nan=False)
+    line = _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
     try:
         line.encode()
     except UnicodeEncodeError:
