@@ -49,7 +49,7 @@ class Bench:
     ) -> subprocess.Popen[bytes]:
         """Start a command in a session of its own; its output goes to a pipe, unless `stdout` is given."""
         return subprocess.Popen(
-            [sys.executable, "-m", "dgmark", *map(str, arguments)],
+            [sys.executable, "-B", "-m", "dgmark", *map(str, arguments)],  # -B: a limit would cut bytecode, too
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if stdout is None else stdout,
             stderr=subprocess.PIPE if stdout is not None else subprocess.STDOUT,

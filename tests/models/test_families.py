@@ -471,7 +471,7 @@ def test_code_of_a_checkpoint_is_never_run(tmp_path: Path) -> None:
         ("dream", {"model_type": ["Dream"]}, "model_type is .*, which is no name"),
         ("dream", {"dgmark_family": 3}, "dgmark_family is 3, which is no name"),
         ("dream", {"dgmark_family": "gpt"}, "dgmark_family is 'gpt', not one of: llada"),
-        ("dream", {"architectures": 5}, "architectures is 5, which is no list of names"),
+        ("dream", {"architectures": 5}, "architectures is 5, which is no name"),
         ("llada", {"n_heads": 0}, "is invalid"),
         ("dream", {"num_attention_heads": 0}, "cannot be"),
         ("dream", {"hidden_size": "wide"}, "is invalid"),

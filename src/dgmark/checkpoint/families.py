@@ -218,10 +218,10 @@ def family_of(checkpoint: Checkpoint, name: str | None = None) -> Family:
     path = checkpoint.folder / "config.json"
     converted, model_type = checkpoint.config.get(CONVERTED), checkpoint.config.get("model_type")
     architectures = checkpoint.config.get("architectures") or []
-    if not all(isinstance(name, str) for name in (converted or "", model_type or "", *architectures)):
-        raise CheckpointFormat(
-            f"{path}: {CONVERTED}, model_type or architectures is no name; fetch the checkpoint again"
-        )
+    for key, value in ((CONVERTED, converted), ("model_type", model_type), ("architectures", architectures)):
+        names = value if key == "architectures" else [value or ""]
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise CheckpointFormat(f"{path}: {key} is {value!r}, which is no name; fetch the checkpoint again")
     if converted is not None:
         if converted not in FAMILIES:
             raise CheckpointFormat(f"{path}: {CONVERTED} is {converted!r}, not one of: {', '.join(FAMILIES)}")

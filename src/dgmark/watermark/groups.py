@@ -63,7 +63,7 @@ class WatermarkSpec:
             raise SettingsError(f"modulus {self.modulus} is not in 2..16")
         if not 0 <= self.rotation <= _LARGEST:
             raise SettingsError(f"rotation {self.rotation} is not in 0..{_LARGEST}; 0 turns it off")
-        if self.grouping not in get_args(Grouping):
+        if not isinstance(self.grouping, str) or self.grouping not in get_args(Grouping):
             raise SettingsError(f"grouping {self.grouping!r} is not one of: keyed, token-id")
         if self.grouping == "token-id" and (self.rotation or self.code_length or self.subkeys > 1):
             raise SettingsError(

@@ -50,6 +50,8 @@ class WatermarkKey:
     number: int | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.spec, WatermarkSpec):
+            raise SettingsError(f"the spec of a key is a WatermarkSpec, not a {type(self.spec).__name__}")
         self.spec.check_secret(self.secret)
         if self.number is not None:
             self.subkeys.check(self.number)
@@ -87,9 +89,6 @@ class WatermarkKey:
             tokenizer, table_size = model.tokenizer, model.vocab_size
         else:
             raise SettingsError(f"a model is a name, a folder or a loaded model, not a {type(model).__name__}")
-        if code_length is None:
-            plain = (modulus, rotation, grouping, subkeys) == (2, 0, "keyed", 1)
-            code_length = DEFAULT_CODE if plain else 0
         spec = WatermarkSpec(
             modulus=modulus,
             rotation=rotation,
@@ -97,9 +96,11 @@ class WatermarkKey:
             table_size=table_size,
             tokenizer=tokenizer.name,
             tokenizer_fingerprint=tokenizer.fingerprint,
-            code_length=code_length,
+            code_length=0 if code_length is None else code_length,
             subkeys=subkeys,
         )
+        if code_length is None and (modulus, rotation, grouping, subkeys) == (2, 0, "keyed", 1):
+            spec = replace(spec, code_length=DEFAULT_CODE)
         secret = secrets.token_bytes(SECRET_BYTES) if grouping == "keyed" else None
         key = cls(spec=spec, key_id=secrets.token_hex(8), secret=secret)
         key.check_tokenizer(tokenizer)
