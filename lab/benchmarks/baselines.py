@@ -1,4 +1,4 @@
-"""Measure the baselines: false alarms on human text by scheme, and the cost that a scheme adds to a step.
+"""Measure the baselines: false alarms on human text by baseline, and the cost that a baseline adds to a step.
 
 Run `python lab/benchmarks/baselines.py HUMAN.jsonl` with rows of `id` and `text`. Each text (its first 256 tokens) has
 its own key, so the pairs are independent. Costs are CPU seconds on one thread, for a step of 8 rows and a block of 32
@@ -66,7 +66,7 @@ def level(texts: list[np.ndarray]) -> None:
 
 
 def costs(vocab: int) -> None:
-    """Print the cost that each scheme adds to a step for this vocabulary."""
+    """Print the cost that each baseline adds to a step for this vocabulary."""
     model = ToyDenoiser(words=vocab - 2, padding=0)
     spec = WatermarkSpec(table_size=vocab, tokenizer="toy", tokenizer_fingerprint="0" * 16)
     key = WatermarkKey(spec=spec, key_id="bench", secret=bytes(32))

@@ -244,7 +244,7 @@ def test_one_token_for_ever_shows_nothing(form: str) -> None:
 def test_a_long_text_is_scored(form: str) -> None:
     ids = np.random.default_rng(1).integers(4, 8000, 20_000)
     found = detect(form, ids)
-    assert (found.verdict, found.scheme) == ("not_detected", of_form(form).name)
+    assert (found.verdict, found.baseline) == ("not_detected", of_form(form).name)
     assert found.p_published is not None
     assert 0 < found.p_published <= 1
     assert found.key_fingerprint == KEY.fingerprint

@@ -201,16 +201,16 @@ def test_a_bias_gets_the_canvas_and_the_models_logits(form: Any) -> None:
 
 def test_kgw_decodes_left_to_right_by_default() -> None:
     settings = {"length": 12, "block_length": 6}
-    (made,) = generate(TOY, "w1", key=KEY, scheme=baseline("kgw"), **settings)  # type: ignore[arg-type]
+    (made,) = generate(TOY, "w1", key=KEY, baseline=baseline("kgw"), **settings)  # type: ignore[arg-type]
     assert made.settings["strategy"] == "left_to_right"
-    (naive,) = generate(TOY, "w1", key=KEY, scheme=baseline("kgw"), strategy="random", **settings)  # type: ignore[arg-type]
+    (naive,) = generate(TOY, "w1", key=KEY, baseline=baseline("kgw"), strategy="random", **settings)  # type: ignore[arg-type]
     assert naive.settings["strategy"] == "random"
     assert naive.trace.position != sorted(naive.trace.position)
 
 
 def test_greedy_kgw_is_what_a_plain_loop_makes() -> None:
     (made,) = generate(
-        TOY, [[2, 7, 5]], key=KEY, scheme=baseline("kgw", delta=3), temperature=0, length=12, block_length=6
+        TOY, [[2, 7, 5]], key=KEY, baseline=baseline("kgw", delta=3), temperature=0, length=12, block_length=6
     )
     ids = [2, 7, 5] + [MASK] * 12
     for place in range(3, 15):
@@ -226,13 +226,15 @@ def test_rows_are_the_same_alone_and_together_and_streamed(name: str) -> None:
     prompts = ["w1 w2", "w3 w4", "w5 w6"]
     settings: dict[str, Any] = {"length": 12, "block_length": 6, "temperature": 0.8}
     model = replace(TOY, forbidden_bias=9.0)
-    together = generate(model, prompts, key=KEY, scheme=baseline(name), seed=3, **settings)
+    together = generate(model, prompts, key=KEY, baseline=baseline(name), seed=3, **settings)
     assert not {i for made in together for i in made.token_ids} & set(FORBIDDEN.tolist())
     for index, prompt in enumerate(prompts):
-        assert generate(model, prompt, key=KEY, scheme=baseline(name), seed=3 + index, **settings) == [together[index]]
-    events = stream_generate(model, prompts, key=KEY, scheme=baseline(name), seed=3, **settings)
+        assert generate(model, prompt, key=KEY, baseline=baseline(name), seed=3 + index, **settings) == [
+            together[index]
+        ]
+    events = stream_generate(model, prompts, key=KEY, baseline=baseline(name), seed=3, **settings)
     assert [event.generation for event in events if isinstance(event, RowFinished)] == together
-    assert together[0].to_row("x")["scheme"] == baseline(name).to_dict()
+    assert together[0].to_row("x")["baseline"] == baseline(name).to_dict()
     json.dumps(together[0].to_row("x"))
 
 
@@ -246,7 +248,7 @@ def test_rows_are_the_same_alone_and_together_and_streamed(name: str) -> None:
 )
 def test_what_needs_matches_is_refused(name: str, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        generate(TOY, "w1", key=KEY, scheme=baseline(name), length=12, block_length=6, **settings)
+        generate(TOY, "w1", key=KEY, baseline=baseline(name), length=12, block_length=6, **settings)
 
 
 @pytest.mark.parametrize(
@@ -261,7 +263,7 @@ def test_unsuitable_settings_are_refused(
     name: str, key: WatermarkKey | None, settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(SettingsError, match=message):
-        generate(TOY, "w1", key=key, scheme=baseline(name), length=12, block_length=6, **settings)
+        generate(TOY, "w1", key=key, baseline=baseline(name), length=12, block_length=6, **settings)
 
 
 # ---- Gumbel-max ----
@@ -305,7 +307,7 @@ MARKS: list[tuple[str, dict[str, Any]]] = [
 def marked(name: str, options: dict[str, Any]) -> Generation:
     settings: dict[str, Any] = {"strategy": "random"} if name in ("gloaguen", "dmark") else {}
     (made,) = generate(
-        LARGE, "w1 w2", key=LARGE_KEY, scheme=baseline(name, **options), length=64, block_length=16, **settings
+        LARGE, "w1 w2", key=LARGE_KEY, baseline=baseline(name, **options), length=64, block_length=16, **settings
     )
     return made
 
@@ -330,7 +332,7 @@ def test_gumbel_finds_the_shift_of_a_text_without_its_front() -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("schemes")
+    folder = tmp_path_factory.mktemp("baselines")
     assert run("keygen", folder / "key.json").exit_code == 0
     return folder
 
@@ -338,30 +340,30 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 GENERATE = ("--prompt", "The cat went to", "--length", 16, "--block-length", 16)
 
 
-def test_the_command_marks_and_detects_by_a_scheme(folder: Path) -> None:
+def test_the_command_marks_and_detects_by_a_baseline(folder: Path) -> None:
     given = ("--key", folder / "key.json", "--baseline", "pattern-mark", "--baseline-option")
     made = run("generate", *given, "delta=9", *GENERATE, "--out", folder / "out.jsonl")
     assert made.exit_code == 0, made.stderr
     written = json.loads((folder / "out.jsonl").read_text())
-    assert written["scheme"] == {"name": "pattern-mark", "delta": 9.0, "pattern_length": 2}
+    assert written["baseline"] == {"name": "pattern-mark", "delta": 9.0, "pattern_length": 2}
     again = run("generate", *given, "delta=8", *GENERATE, "--out", folder / "out.jsonl")
     assert again.exit_code == 4
-    assert "differs in scheme" in again.stderr
+    assert "differs in baseline" in again.stderr
     found = run("detect", *given, "delta=9", "--ids", folder / "out.jsonl", "--format", "jsonl")
     row = json.loads(found.stdout)
     scored = [i for i in written["token_ids"] if i not in load_tokenizer().special_ids]
-    assert (row["scheme"], row["num_tokens_scored"], row["schema"]) == ("pattern-mark", len(scored) - 1, 1)
+    assert (row["baseline"], row["num_tokens_scored"], row["schema"]) == ("pattern-mark", len(scored) - 1, 1)
     assert row["green_fraction"] > 0.7
 
 
-def test_a_file_of_detections_belongs_to_one_scheme_and_its_options(folder: Path) -> None:
+def test_a_file_of_detections_belongs_to_one_baseline_and_its_options(folder: Path) -> None:
     text = folder / "text.txt"
     text.write_text("The cat sat on the mat and looked at the moon, which was round. " * 3)
     card = run("detect", "--key", folder / "key.json", "--baseline", "unigram", "--verbose", text)
-    assert "unigram; the p-value of its publication is" in " ".join(card.stdout.split())
-    for scheme_name, option, code in (("kgw", "gamma=.5", 0), ("kgw", "gamma=.25", 4), ("unigram", "gamma=.5", 4)):
+    assert "baseline unigram; the p-value of its publication is" in " ".join(card.stdout.split())
+    for name, option, code in (("kgw", "gamma=.5", 0), ("kgw", "gamma=.25", 4), ("unigram", "gamma=.5", 4)):
         made = run(
-            "detect", "--key", folder / "key.json", "--baseline", scheme_name, "--baseline-option", option,
+            "detect", "--key", folder / "key.json", "--baseline", name, "--baseline-option", option,
             text, "--out", folder / "detected.jsonl",
         )  # fmt: skip
         assert made.exit_code == code

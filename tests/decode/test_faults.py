@@ -111,9 +111,9 @@ def test_no_text_comes_of_unusable_logits(name: str, settings: dict[str, Any]) -
 
 @pytest.mark.parametrize("name", SPOILS)
 @pytest.mark.parametrize("marked_by", BASELINES)
-def test_no_scheme_makes_a_text_of_unusable_logits(marked_by: str, name: str) -> None:
+def test_no_baseline_makes_a_text_of_unusable_logits(marked_by: str, name: str) -> None:
     with pytest.raises(ModelFault, match=f"toy gave {SPOILS[name][1]}"):
-        dgmark.generate(Spoilt(spoil=SPOILS[name][0]), "w1 w2", key=KEY, scheme=baseline(marked_by), **SHORT)
+        dgmark.generate(Spoilt(spoil=SPOILS[name][0]), "w1 w2", key=KEY, baseline=baseline(marked_by), **SHORT)
 
 
 @pytest.mark.parametrize("name", SPOILS)

@@ -142,10 +142,10 @@ def test_holes_are_filled_with_a_sub_key_of_each_text() -> None:
 
 
 @pytest.mark.parametrize("name", BASELINES)
-def test_other_schemes_refuse_a_key_with_sub_keys(name: str) -> None:
+def test_baselines_refuse_a_key_with_sub_keys(name: str) -> None:
     other = baseline(name)
     with pytest.raises(SettingsError, match=f"baseline {name} marks all texts of a key alike"):
-        dgmark.generate(TOY, "w1", key=KEY, scheme=other, **SHORT)
+        dgmark.generate(TOY, "w1", key=KEY, baseline=other, **SHORT)
     with pytest.raises(SettingsError, match=f"baseline {name} marks all texts of a key alike"):
         other.detector(KEY, tokenizer=TOY.tokenizer).detect([5, 6, 7, 8] * 20)
 

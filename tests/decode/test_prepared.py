@@ -96,9 +96,9 @@ def test_rows_of_different_keys_share_one_batch() -> None:
     assert batch.rows == [*range(8)]
 
 
-def test_a_scheme_of_one_key_at_a_time_decodes_rows_of_a_key_together() -> None:
+def test_a_baseline_of_one_key_at_a_time_decodes_rows_of_a_key_together() -> None:
     requests = [replace(request, prompt="w1", key=key_of(i % 2)) for i, request in enumerate(REQUESTS)]
-    options: dict[str, Any] = {"scheme": baseline("unigram")}
+    options: dict[str, Any] = {"baseline": baseline("unigram")}
     prepared = Prepared.of(TOY, requests, DecodeConfig(12, 4), **options)
     assert [batch.rows for batch in prepared.batches(range(8))] == [[0, 2, 4, 6], [1, 3, 5, 7]]
     assert decoded(requests, **options) == [decoded([request], **options)[0] for request in requests]

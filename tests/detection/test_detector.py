@@ -26,7 +26,7 @@ FIRST = 4  # the ids below are special
 ROW = [
     "id", "verdict", "p_value", "z_score", "green_fraction", "num_tokens_scored", "num_tokens_matched", "fpr", "shift",
     "shifts_tested", "key_fingerprint", "guaranteed", "summary", "mode", "p_intact", "p_aligned", "draws",
-    "edited_fraction", "z_window", "normalised", "spans", "marked_share", "keys_tested", "scheme", "p_published",
+    "edited_fraction", "z_window", "normalised", "spans", "marked_share", "keys_tested", "baseline", "p_published",
     "uncertain_because", "schema",
 ]  # fmt: skip
 

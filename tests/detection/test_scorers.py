@@ -35,7 +35,7 @@ each_scorer = pytest.mark.parametrize("scorer", SCORERS.values(), ids=list(SCORE
 
 @each_scorer
 def test_the_settings_are_plain_json_with_the_same_fields(scorer: Scorer) -> None:
-    assert list(scorer.settings) == ["keys", "fpr", "mode", "scheme", "phase", "max_crop", "normalise"]
+    assert list(scorer.settings) == ["keys", "fpr", "mode", "baseline", "phase", "max_crop", "normalise"]
     assert json.loads(json.dumps(scorer.settings)) == scorer.settings
     assert isinstance(scorer, Scorer)
 

@@ -14,11 +14,11 @@ from dgmark.cli.option_groups import OptionGroup
 from dgmark.errors import MissingExtra, SettingsError
 
 if TYPE_CHECKING:
-    from dgmark.decode.prompts import Scheme
+    from dgmark.decode.prompts import Baseline
     from dgmark.detection.result import Scorer
     from dgmark.watermark.key import WatermarkKey
 
-    class Baseline(Scheme, Protocol):
+    class DetectableBaseline(Baseline, Protocol):
         """A watermark that both marks texts and detects its mark."""
 
         def detector(self, key: WatermarkKey, *, fpr: float, tokenizer: Any) -> Scorer:
@@ -32,7 +32,7 @@ BaselineOptions = Annotated[
 ]
 
 
-def baseline_of(baseline: BaselineName = None, baseline_option: BaselineOptions = None) -> "Baseline | None":
+def baseline_of(baseline: BaselineName = None, baseline_option: BaselineOptions = None) -> "DetectableBaseline | None":
     """The baseline that `--baseline` names, with its options; None, for dgMARK, without a name.
 
     Raises:
@@ -46,7 +46,7 @@ def baseline_of(baseline: BaselineName = None, baseline_option: BaselineOptions 
     offered = list(entry_points(group="dgmark.baselines", name="parse"))
     if not offered:
         raise MissingExtra("--baseline needs the package dgmark-lab: run `pip install ./lab` in a checkout of dgmark")
-    parse: Callable[[str, Sequence[str]], Baseline] = offered[0].load()
+    parse: Callable[[str, Sequence[str]], DetectableBaseline] = offered[0].load()
     return parse(baseline, baseline_option or [])
 
 

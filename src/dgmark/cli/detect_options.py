@@ -20,7 +20,7 @@ from dgmark.report.signing import SigningKey
 from dgmark.watermark.key import WatermarkKey
 
 if TYPE_CHECKING:
-    from dgmark.cli.baselines import Baseline
+    from dgmark.cli.baselines import DetectableBaseline
 
 
 @dataclass(frozen=True)
@@ -182,6 +182,6 @@ class DetectOptions:
         return Detector(key, mode=self.mode, normalise=self.steps, **shared)
 
     @cached_property
-    def chosen_baseline(self) -> "Baseline | None":
+    def chosen_baseline(self) -> "DetectableBaseline | None":
         """The baseline that --baseline names."""
         return baseline_of(self.baseline, self.baseline_option)

@@ -24,9 +24,8 @@ from dgmark.rows.texts import prompt_of
 from dgmark.watermark.key import WatermarkKey
 
 if TYPE_CHECKING:
-    from dgmark.cli.baselines import Baseline
     from dgmark.decode.generation import Generation
-    from dgmark.decode.prompts import Prepared
+    from dgmark.decode.prompts import Baseline, Prepared
 
 # (prompt, seed)
 Prompted = tuple[str | list[int], int]
@@ -150,7 +149,7 @@ def _prepared(
         model,
         [Request(prompt, seed, key_of_text(key, subkey)) for prompt, seed in prompted],
         config_of(model, baseline, settings),
-        scheme=baseline,
+        baseline=baseline,
         chat=chat,
         pad=pad,
         strict=False,
@@ -159,14 +158,14 @@ def _prepared(
 
 def _shared_fields(prepared: "Prepared", key: WatermarkKey | None) -> Row:
     """The fields that all rows of one file share."""
-    from dgmark.decode.generation import scheme_row
+    from dgmark.decode.generation import baseline_row
     from dgmark.models.denoiser import traits_of
 
     traits = traits_of(prepared.model)
     return {
         "model": traits.name,
         "key_fingerprint": None if key is None else key.fingerprint,
-        "scheme": scheme_row(prepared.scheme),
+        "baseline": baseline_row(prepared.baseline),
         "settings": prepared.config.to_dict(),
         "dtype": traits.number_format,
         "chat": prepared.chat,

@@ -180,7 +180,7 @@ def _statistics(detection: Detection) -> Iterator[tuple[str, str]]:
     """The numbers behind the verdict."""
     yield "p-value", f"{detection.p_value:.3g}, held to a false-positive rate of {detection.fpr:g}"
     if detection.p_published is not None:
-        yield "scheme", f"{detection.scheme}; the p-value of its publication is {detection.p_published:.3g}"
+        yield "baseline", f"{detection.baseline}; the p-value of its publication is {detection.p_published:.3g}"
     else:
         yield "tests", _tests(detection)
     matches = f"{detection.num_tokens_matched:,} of {detection.num_tokens_scored:,}"

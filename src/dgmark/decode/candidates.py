@@ -1,4 +1,4 @@
-"""From a forward's logits to candidates on whole canvases: the rows' draws, the scheme's bias and noise, the matching.
+"""From a forward's logits to candidates on whole canvases: the rows' draws, a watermark's bias and noise, matching.
 
 The draws of a row depend on its seed and on the number of earlier draws for it, never on its neighbours.
 """
@@ -72,7 +72,7 @@ class Proposer:
         model: the denoiser; only its ids, its vocabulary and its traits are read.
         canvas: the canvas to decode.
         config: decoding settings.
-        steering: what the scheme does to a step.
+        steering: what the watermark does to a step.
         seeds: one for each row.
     """
 
@@ -140,13 +140,13 @@ class Proposer:
         return torch.cat(draws).to(masked.device)[masked]
 
     def _noise(self, rows: Tensor, masked: Tensor, positions: Tensor, low: int) -> Float[Tensor, "k vocab"] | None:
-        """Gumbel noise for each masked place: the scheme's, or the row's own if it is fixed; None draws by uniforms."""
+        """Gumbel noise for each masked place: the watermark's, or the row's own if fixed; None draws by uniforms."""
         if self._steering.noise is not None:
             return self._steering.noise(positions)[masked.nonzero()[:, 1]]
         return None if self._fixed is None else self._fixed(rows, masked, low)
 
     def _logits(self, logits: Tensor, ids: Tensor, masked: Tensor, positions: Tensor, low: int) -> Tensor:
-        """The logits at the masked places, row by row, under the scheme's bias."""
+        """The logits at the masked places, row by row, under the watermark's bias."""
         if self._steering.bias is None:
             return logits[masked]
         start, temperature = self._start + low, self._config.temperature

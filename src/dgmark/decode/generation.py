@@ -6,7 +6,7 @@ from typing import Any
 
 from dgmark.decode.canvas import Response, Trace
 from dgmark.decode.events import BatchEvents, BlockFinished, Committed, Completed, Progress, collect
-from dgmark.decode.prompts import Prepared, Prompt, Scheme, requests_of
+from dgmark.decode.prompts import Baseline, Prepared, Prompt, requests_of
 from dgmark.errors import DgmarkError, ModelFault
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.watermark.key import WatermarkKey
@@ -30,7 +30,7 @@ class Generation:
         settings: the decoding settings.
         trace: the commits in the order they were made.
         chat: whether the prompt was put into the model's chat template.
-        scheme: the name and options of a scheme other than dgMARK; None for dgMARK, or without a mark.
+        baseline: the name and options of the baseline; None for dgMARK, or without a mark.
         subkey: the number of the sub-key that the text is marked with; None for a key without sub-keys.
     """
 
@@ -45,7 +45,7 @@ class Generation:
     settings: dict[str, Any]
     trace: Trace
     chat: bool = False
-    scheme: dict[str, Any] | None = None
+    baseline: dict[str, Any] | None = None
     subkey: int | None = None
 
     def to_row(self, row_id: str, *, with_trace: bool = True) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class Generation:
             "seed": self.seed,
             "key_fingerprint": self.key_fingerprint,
             "subkey": self.subkey,
-            "scheme": self.scheme,
+            "baseline": self.baseline,
             "settings": self.settings,
             "schema": GENERATION_SCHEMA,
         }
@@ -86,7 +86,7 @@ def generate(
     *,
     key: WatermarkKey | None,
     subkey: int | None = None,
-    scheme: Scheme | None = None,
+    baseline: Baseline | None = None,
     seed: int = 0,
     batch_size: int = 8,
     chat: bool = False,
@@ -102,15 +102,15 @@ def generate(
         key: a key for the model's tokenizer and vocabulary; None for text without a mark. If it has sub-keys, each row
             is marked with another one, which the operating system draws, whatever the row's seed and prompt.
         subkey: the sub-key to mark all rows with instead, 0 to N - 1: their payload.
-        scheme: another watermark than dgMARK, from `dgmark_lab.baselines.baseline`, in the same loop and under the same
-            key.
+        baseline: another watermark than dgMARK, from `dgmark_lab.baselines.baseline`, in the same loop and under the
+            same key.
         seed: row i uses seed + i.
         batch_size: largest number of rows decoded at once.
         chat: treat texts as messages to a chat model, and put them into its template.
         pad: decode prompts of different lengths together, padded; by default on accelerators, if the model can.
         progress: called after each step with the number of tokens it committed.
         settings: `length`, `temperature`, `lookahead` and all others of `DecodeConfig`; a setting that is left out
-            has the scheme's default, else the model's own, else that of `DecodeConfig`.
+            has the baseline's default, else the model's own, else that of `DecodeConfig`.
 
     Returns:
         Generations in the order of the prompts.
@@ -121,7 +121,7 @@ def generate(
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """
     requests = requests_of(prompts, key, seed, subkey)
-    prepared = Prepared.of(model, requests, settings, scheme=scheme, chat=chat, pad=pad, batch_size=batch_size)
+    prepared = Prepared.of(model, requests, settings, baseline=baseline, chat=chat, pad=pad, batch_size=batch_size)
     return [generation for rows in prepared.chunks() for generation in generations(prepared, rows, progress)]
 
 
@@ -131,7 +131,7 @@ def stream_generate(
     *,
     key: WatermarkKey | None,
     subkey: int | None = None,
-    scheme: Scheme | None = None,
+    baseline: Baseline | None = None,
     seed: int = 0,
     batch_size: int = 8,
     chat: bool = False,
@@ -153,7 +153,8 @@ def stream_generate(
         KeyFileError: see `generate`.
     """
     requests = requests_of(prompts, key, seed, subkey)
-    return events_of(Prepared.of(model, requests, settings, scheme=scheme, chat=chat, pad=pad, batch_size=batch_size))
+    prepared = Prepared.of(model, requests, settings, baseline=baseline, chat=chat, pad=pad, batch_size=batch_size)
+    return events_of(prepared)
 
 
 def events_of(prepared: Prepared) -> Iterator[Event]:
@@ -217,11 +218,11 @@ def generation_of(prepared: Prepared, row: int, response: Response) -> Generatio
         settings=prepared.config.to_dict(),
         trace=response.trace,
         chat=prepared.chat,
-        scheme=scheme_row(prepared.scheme),
+        baseline=baseline_row(prepared.baseline),
         subkey=request.subkey,
     )
 
 
-def scheme_row(scheme: Scheme | None) -> dict[str, Any] | None:
-    """The name and options of a scheme for a row; None for dgMARK."""
-    return None if scheme is None else scheme.to_dict()
+def baseline_row(baseline: Baseline | None) -> dict[str, Any] | None:
+    """The name and options of a baseline for a row; None for dgMARK."""
+    return None if baseline is None else baseline.to_dict()

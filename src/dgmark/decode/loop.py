@@ -1,8 +1,8 @@
 """The decoding loop: blocks from left to right, some commits per row and step (paper Alg. 1 and 2, and the lookahead).
 
-The loop knows token ids only: no text, no key, no scheme (a `Steering` is passed in) and no family of models. The same
-lines make marked and unmarked text. A step runs the forward on the canvases it chooses among; the winner's forward is
-also that of the next step, so a lookahead of k costs k forwards a step.
+The loop knows token ids only: no text, no key, no watermark (a `Steering` is passed in) and no family of models. The
+same lines make marked and unmarked text. A step runs the forward on the canvases it chooses among; the winner's forward
+is also that of the next step, so a lookahead of k costs k forwards a step.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -51,7 +51,7 @@ def decode(
         model: the denoiser.
         prompts: token ids.
         config: decoding settings.
-        steering: what the scheme does to a step, or which candidates match; `match_all` for no mark.
+        steering: what the watermark does to a step, or which candidates match; `match_all` for no mark.
         seeds: one for each row.
         progress: called after each step with the number of its commits.
         padding: number of padding columns at the left of each prompt, for models that take it.
@@ -76,7 +76,7 @@ def decode_steps(
         model: the denoiser.
         canvas: the canvas to decode; not written to.
         config: decoding settings; the length is ignored, the canvas has its own.
-        steering: what the scheme does to a step, or which candidates match.
+        steering: what the watermark does to a step, or which candidates match.
         seeds: one for each row.
         round_trip: the guard of texts that must survive re-tokenization; None for none, whatever the settings say.
         dropped: rows that nobody wants any more; whoever has this collection may add to it between two steps. They get

@@ -24,7 +24,7 @@ Prompt = str | list[int]
 
 
 @runtime_checkable
-class Scheme(Protocol):
+class Baseline(Protocol):
     """A watermark other than dgMARK; `dgmark_lab.baselines.baseline` makes one by name."""
 
     @property
@@ -42,7 +42,7 @@ class Scheme(Protocol):
         ...
 
     def steering(self, key: WatermarkKey, model: Denoiser) -> Steering:
-        """How the scheme steers the loop on this model with this key."""
+        """How the baseline steers the loop on this model with this key."""
         ...
 
 
@@ -102,7 +102,7 @@ class Batch:
     Attributes:
         rows: the number of each row's request.
         canvas: their canvas, on the model's device.
-        steering: what the scheme does to a step.
+        steering: what the watermark does to a step.
         seeds: one for each row.
     """
 
@@ -116,8 +116,8 @@ class Batch:
 class Prepared:
     """Checked and encoded requests, with everything needed to decode them.
 
-    One batch may hold rows with different keys or sub-keys, and rows without a mark. Under another scheme than dgMARK
-    only rows with the same key are decoded together, and each needs a key.
+    One batch may hold rows with different keys or sub-keys, and rows without a mark. Under a baseline only rows
+    with the same key are decoded together, and each needs a key.
 
     Attributes:
         model: the model.
@@ -125,7 +125,7 @@ class Prepared:
         requests: the rows to decode.
         canvases: the canvas of each request by its number; one row, on the CPU.
         refused: the error of each request that cannot be decoded, by its number; empty if `of` was strict.
-        scheme: another watermark than dgMARK; None for dgMARK.
+        baseline: another watermark than dgMARK; None for dgMARK.
         chat: whether prompts were put into the model's chat template.
         pad: whether rows with prompts of different lengths are decoded together.
         batch_size: largest number of rows decoded at once.
@@ -136,7 +136,7 @@ class Prepared:
     requests: tuple[Request, ...]
     canvases: Mapping[int, Canvas] = field(repr=False)
     refused: Mapping[int, DgmarkError]
-    scheme: Scheme | None
+    baseline: Baseline | None
     chat: bool
     pad: bool
     batch_size: int
@@ -149,7 +149,7 @@ class Prepared:
         requests: Sequence[Request],
         settings: DecodeConfig | Settings,
         *,
-        scheme: Scheme | None = None,
+        baseline: Baseline | None = None,
         chat: bool = False,
         pad: bool | None = None,
         batch_size: int = 8,
@@ -161,9 +161,9 @@ class Prepared:
         Args:
             model: a loaded model.
             requests: the rows to decode.
-            settings: the decoding settings; a setting that is left out has the scheme's default, else the model's own,
-                else that of `DecodeConfig`.
-            scheme: another watermark than dgMARK.
+            settings: the decoding settings; a setting that is left out has the baseline's default, else the model's
+                own, else that of `DecodeConfig`.
+            baseline: another watermark than dgMARK.
             chat: put texts into the model's chat template.
             pad: decode prompts of different lengths together, padded; by default on accelerators, if the model can.
                 On a CPU nothing is gained, because padding costs as much as other columns.
@@ -172,7 +172,7 @@ class Prepared:
             strict: raise the error of the first request that cannot be encoded; else such requests are `refused`.
 
         Raises:
-            SettingsError: a setting is invalid, a key is no `WatermarkKey`, or a scheme has no key.
+            SettingsError: a setting is invalid, a key is no `WatermarkKey`, or a baseline has no key.
             KeyFileError: a key is bound to another tokenizer or vocabulary.
             InputError: a prompt has no token.
             InputError: a prompt has an id that the model does not have.
@@ -181,14 +181,14 @@ class Prepared:
         check_model(model)
         if type(batch_size) is not int or batch_size < 1:
             raise SettingsError(f"batch size {batch_size!r} is not a whole number of at least 1")
-        if scheme is not None and not isinstance(scheme, Scheme):
+        if baseline is not None and not isinstance(baseline, Baseline):
             raise SettingsError(
-                f"a scheme is wanted, not {scheme!r}: dgmark_lab.baselines.baseline makes one of its name"
+                f"a baseline is wanted, not {baseline!r}: dgmark_lab.baselines.baseline makes one of its name"
             )
-        config = settings if isinstance(settings, DecodeConfig) else config_of(model, scheme, settings)
+        config = settings if isinstance(settings, DecodeConfig) else config_of(model, baseline, settings)
         steerings: dict[WatermarkKey | None, Steering] = {}
         for key in {request.key for request in requests}:
-            steerings[key] = steering_of(model, key, scheme)
+            steerings[key] = steering_of(model, key, baseline)
             steerings[key].check(config)
         if encode is None:
 
@@ -204,7 +204,7 @@ class Prepared:
             requests=tuple(requests),
             canvases=canvases,
             refused=refused,
-            scheme=scheme,
+            baseline=baseline,
             chat=chat,
             pad=traits.pads and traits.device.type != "cpu" if pad is None else pad,
             batch_size=batch_size,
@@ -265,11 +265,11 @@ class Prepared:
         """Rows of one kind are decoded together: they share the layout, and their steerings can be combined."""
         key = self.requests[row].key
         canvas = self.canvases[row]
-        return None if self.scheme is None else key, None if self.pad else canvas.start, canvas.layout
+        return None if self.baseline is None else key, None if self.pad else canvas.start, canvas.layout
 
     def _steering(self, rows: Sequence[int]) -> Steering:
         keys = [self.requests[row].key for row in rows]
-        if self.scheme is not None:
+        if self.baseline is not None:
             return self._steerings[keys[0]]
         if all(key is None for key in keys):
             return Steering()
@@ -294,30 +294,30 @@ def requests_of(
     return [Request(prompt, seed + index, key_of_text(key, subkey)) for index, prompt in enumerate(rows)]
 
 
-def config_of(model: Denoiser, scheme: Scheme | None, settings: Settings) -> DecodeConfig:
-    """Complete settings with the scheme's defaults, then with the model's own.
+def config_of(model: Denoiser, baseline: Baseline | None, settings: Settings) -> DecodeConfig:
+    """Complete settings with the baseline's defaults, then with the model's own.
 
     Raises:
         SettingsError: a setting is invalid.
     """
-    defaults = dict(scheme.defaults) if scheme else {}
+    defaults = dict(baseline.defaults) if baseline else {}
     return DecodeConfig.of(model, **{**defaults, **settings})
 
 
-def steering_of(model: Denoiser, key: WatermarkKey | None, scheme: Scheme | None = None) -> Steering:
-    """How a scheme steers the loop on this model; not at all without one, as the matching of dgMARK is made by batch.
+def steering_of(model: Denoiser, key: WatermarkKey | None, baseline: Baseline | None = None) -> Steering:
+    """How a baseline steers the loop on this model; not at all without one, as the matching of dgMARK is made by batch.
 
     Raises:
         KeyFileError: the key is bound to another tokenizer or vocabulary.
-        SettingsError: the key is no `WatermarkKey`, or the scheme has no key or one that it cannot use.
+        SettingsError: the key is no `WatermarkKey`, or the baseline has no key or one that it cannot use.
     """
     if key is None:
-        if scheme is not None:
-            raise SettingsError(f"scheme {scheme.name} needs a key; leave the scheme out for text without a mark")
+        if baseline is not None:
+            raise SettingsError(f"baseline {baseline.name} needs a key; leave the baseline out for text without a mark")
         return Steering()
     check_key(key, or_none=True)
     key.check_model(model)
-    return Steering() if scheme is None else scheme.steering(key, model)
+    return Steering() if baseline is None else baseline.steering(key, model)
 
 
 def encode_prompt(model: Denoiser, prompt: Prompt, length: int, *, chat: bool = False) -> list[int]:

@@ -1,7 +1,7 @@
-"""What a watermarking scheme may do to a step: prefer candidates, bias logits, or replace the draw by its own noise.
+"""What a watermark may do to a step: prefer candidates, bias logits, or replace the draw by its own noise.
 
 dgMARK prefers candidates and leaves the logits as they are; green lists bias; Gumbel-max watermarks replace the draw.
-This module knows no scheme and no key.
+This module knows no watermark by name and no key.
 """
 
 from collections.abc import Callable
@@ -85,7 +85,7 @@ Noise = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Steering:
-    """How a scheme steers the loop; by default not at all.
+    """How a watermark steers the loop; by default not at all.
 
     Attributes:
         matching: tells which candidates are preferred.
@@ -125,12 +125,12 @@ class Steering:
             SettingsError: a setting has no meaning here.
         """
         if self.noise is not None and config.greedy:
-            raise SettingsError("a Gumbel-max scheme replaces the draw by keyed noise: it needs a temperature above 0")
+            raise SettingsError("a Gumbel-max watermark draws by keyed noise: it needs a temperature above 0")
         if self.noise is not None and config.noise == "fixed":
-            raise SettingsError("a Gumbel-max scheme brings its own noise, which it keeps anyway: leave noise out")
+            raise SettingsError("a Gumbel-max watermark brings its own noise, which it keeps anyway: leave noise out")
         if self.matching is not match_all or (self.bias is None and self.noise is None):
             return
-        needs = "needs a matching set, and this scheme prefers no candidate"
+        needs = "needs a matching set, and this watermark prefers no candidate"
         if config.lookahead > 1:
             raise SettingsError(f"lookahead counts matches: it {needs}; use lookahead 1")
         if config.guard or config.repetition_guard:

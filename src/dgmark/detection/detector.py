@@ -82,7 +82,7 @@ class KeyTest:
             "keys": [setting_of(self.key)],
             "fpr": self.fpr,
             "mode": self.mode,
-            "scheme": None,
+            "baseline": None,
             "phase": self.phase,
             "max_crop": self.max_crop,
             "normalise": [],

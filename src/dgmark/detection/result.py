@@ -69,8 +69,8 @@ class Detection:
         marked_share: the share of the text that the spans cover, in characters that are no white space (in ids, if
             ids were given); None if not requested.
         keys_tested: how many keys were tried, which the p-value pays for; the result is that of the likeliest key.
-        scheme: "dgmark", or the name of the baseline whose mark was tested (lab/docs/evaluation.md). For baselines,
-            "tokens scored" are what their statistic counts (pairs or windows).
+        baseline: the name of the baseline whose mark was tested (lab/docs/evaluation.md); None for dgMARK. For
+            baselines, "tokens scored" are what their statistic counts (pairs or windows).
         p_published: the p-value by the baseline's own publication, for comparison; None for dgmark.
         uncertain_because: why the verdict is "uncertain": "empty" (no token is scored), "short" (as many different
             tokens would not tell either), or "repetitive"; None for the other verdicts.
@@ -106,7 +106,7 @@ class Detection:
     spans: tuple[Span, ...] | None = None
     marked_share: float | None = None
     keys_tested: int = 1
-    scheme: str = "dgmark"
+    baseline: str | None = None
     p_published: float | None = None
     uncertain_because: Limit | None = None
     subkeys_tested: int = 1
@@ -181,7 +181,7 @@ class Scorer(Protocol):
     def settings(self) -> dict[str, Any]:
         """Everything that a detection depends on except the text, as plain JSON values.
 
-        Every scorer has the fields keys (fingerprints), fpr, mode, scheme, phase, max_crop and normalise.
+        Every scorer has the fields keys (fingerprints), fpr, mode, baseline, phase, max_crop and normalise.
         """
         ...
 
@@ -315,7 +315,7 @@ def meaning(found: Detection) -> list[str]:
 def counted(found: Detection) -> str:
     """How much of the text was tested."""
     scored = found.num_tokens_scored
-    if found.scheme != "dgmark":
+    if found.baseline is not None:
         return f"{scored:,} tokens or groups of tokens, which are words or parts of words"
     return f"{scored:,} token{'' if scored == 1 else 's'}, which are words or parts of words"
 
@@ -335,8 +335,8 @@ def _finding(found: Detection, text: str) -> str:
 
 
 def _mark(found: Detection) -> str:
-    scheme = "" if found.scheme == "dgmark" else f"{found.scheme} "
-    return f"{scheme}watermark of key {found.key_fingerprint}"
+    name = "" if found.baseline is None else f"{found.baseline} "
+    return f"{name}watermark of key {found.key_fingerprint}"
 
 
 def _too_little(found: Detection) -> str:

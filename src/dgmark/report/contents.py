@@ -132,7 +132,6 @@ class Report:
             "text": {"sha256": self.text_sha256, "characters": len(self.text), "content": self.text},
             "key_fingerprint": detection.key_fingerprint,
             "method": {
-                "scheme": detection.scheme,
                 "mode": detection.mode,
                 "fpr": detection.fpr,
                 "guaranteed": detection.guaranteed,

@@ -19,7 +19,7 @@ from dgmark.watermark.key import WatermarkKey
 # some hundred texts for a worker at a time, some thousand rows for a file
 BLOCK_BYTES, FILE_ROWS, _BATCH = 2**17, 4096, 64
 _TEXTS = (
-    *(ROW, "id", KIND, ERROR, "verdict", "key_fingerprint", "summary", "mode", "scheme", "uncertain_because"),
+    *(ROW, "id", KIND, ERROR, "verdict", "key_fingerprint", "summary", "mode", "baseline", "uncertain_because"),
     *("source_sha256", "settings"),
 )
 _NUMBERS = (

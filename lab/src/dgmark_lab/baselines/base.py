@@ -134,7 +134,7 @@ class BaselineDetector:
             "keys": [self.key.fingerprint],
             "fpr": self.fpr,
             "mode": "auto",
-            "scheme": self.baseline.to_dict(),
+            "baseline": self.baseline.to_dict(),
             "phase": "any",
             "max_crop": DEFAULT_MAX_CROP,
             "normalise": [],
@@ -171,7 +171,7 @@ class BaselineDetector:
             guaranteed=True,
             p_intact=score.p_value,
             draws=score.draws,
-            scheme=self.baseline.name,
+            baseline=self.baseline.name,
             p_published=score.p_published,
             uncertain_because=_limit(score, len(tokens.ids)) if verdict == "uncertain" else None,
         )

@@ -101,7 +101,7 @@ def bench_lm(
     harness = benchmarks.HarnessSettings(
         decoding={**decoding, **settings},
         key=key,
-        scheme=baseline,
+        baseline=baseline,
         seed=answering.seed,
         batch_size=answering.batch_size,
         samples=answering.mc_num,

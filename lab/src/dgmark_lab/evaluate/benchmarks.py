@@ -18,7 +18,7 @@ from lm_eval.evaluator import evaluate
 from lm_eval.tasks import TaskManager
 
 from dgmark.decode.config import DecodeConfig, Settings
-from dgmark.decode.generation import generations, scheme_row
+from dgmark.decode.generation import baseline_row, generations
 from dgmark.decode.prompts import Prepared, Request, config_of, key_of_text, steering_of
 from dgmark.errors import InputError, SettingsError
 from dgmark.models.chat import template_of
@@ -68,9 +68,9 @@ class HarnessSettings:
 
     Attributes:
         decoding: decoding settings that hold for every task and override the task's own. Other settings come from the
-            task (greedy if it states none), then from the scheme, then from the model.
+            task (greedy if it states none), then from the baseline, then from the model.
         key: the key to mark with; None for no mark.
-        scheme: another watermark than dgMARK.
+        baseline: another watermark than dgMARK.
         seed: request i is decoded with seed + i.
         batch_size: largest number of requests decoded at once.
         samples: number of masked canvases for one likelihood ("mc_num").
@@ -78,7 +78,7 @@ class HarnessSettings:
 
     decoding: Settings = field(default_factory=Settings)
     key: WatermarkKey | None = None
-    scheme: Baseline | None = None
+    baseline: Baseline | None = None
     seed: int = 0
     batch_size: int = 8
     samples: int = SAMPLES
@@ -109,7 +109,7 @@ class DiffusionLM(LM):  # type: ignore[misc]
         self.settings = settings
         self.counts: Counter[str] = Counter()
         self._progress = progress
-        steering_of(model, key_of_text(settings.key), settings.scheme).check(self.config({}))
+        steering_of(model, key_of_text(settings.key), settings.baseline).check(self.config({}))
 
     def config(self, arguments: Mapping[str, Any]) -> DecodeConfig:
         """The decoding settings for a task's generation arguments.
@@ -119,11 +119,11 @@ class DiffusionLM(LM):  # type: ignore[misc]
         """
         settings: dict[str, Any] = {**_sampling(arguments), **self.settings.decoding}
         if "length" not in settings:
-            scheme = self.settings.scheme
-            defaults = {**traits_of(self.model).defaults, **(scheme.defaults if scheme else {}), **settings}
+            baseline = self.settings.baseline
+            defaults = {**traits_of(self.model).defaults, **(baseline.defaults if baseline else {}), **settings}
             block = int(defaults.get("block_length", DecodeConfig.block_length))
             settings["length"] = -(-_most_tokens(arguments) // block) * block
-        config = config_of(self.model, self.settings.scheme, settings)
+        config = config_of(self.model, self.settings.baseline, settings)
         if config.length >= self.model.context_length:
             raise SettingsError(
                 f"{config.length} tokens leave no room for a prompt: {traits_of(self.model).name} holds "
@@ -148,7 +148,7 @@ class DiffusionLM(LM):  # type: ignore[misc]
                 self.model,
                 [Request(prompt, self.settings.seed + index, self.settings.key) for index, prompt in group],
                 config,
-                scheme=self.settings.scheme,
+                baseline=self.settings.baseline,
                 batch_size=self.settings.batch_size,
             )
             for rows in prepared.chunks():
@@ -350,7 +350,7 @@ def _conditions(model: DiffusionLM, settings: TaskSettings) -> dict[str, Any]:
         "dtype": traits.number_format,
         "tokenizer_fingerprint": model.model.tokenizer.fingerprint,
         "key_fingerprint": None if answering.key is None else answering.key.fingerprint,
-        "scheme": scheme_row(answering.scheme),
+        "baseline": baseline_row(answering.baseline),
         "decoding": dict(answering.decoding),
         "seed": answering.seed,
         "samples_per_likelihood": answering.samples,

@@ -35,7 +35,7 @@ def make_benchmark(store: Store, planned: PlannedCell, subject: Subject, task: s
         answering = HarnessSettings(
             decoding=decoding,
             key=planned.key if marked else None,
-            scheme=baseline_of(planned.cell),
+            baseline=baseline_of(planned.cell),
             batch_size=options.batch_size,
         )
         tasks = TaskSettings(

@@ -31,7 +31,7 @@ def baseline_of(cell: Cell) -> Baseline | None:
     """Return the baseline of a cell with its options; None for no mark, and for dgMARK itself, which has no options.
 
     Raises:
-        SettingsError: no scheme or option has this name.
+        SettingsError: no baseline or option has this name.
     """
     if cell.scheme == DGMARK and cell.options:
         raise SettingsError(f"scheme {DGMARK} has no option {', '.join(cell.options)}: its key holds its settings")
@@ -125,10 +125,10 @@ class CellRows:
         return self.score(self.ids)
 
     def score(self, ids: Sequence[Sequence[int]], key: WatermarkKey | None = None, *, deployed: bool = False) -> Scores:
-        """Score any texts under the cell's scheme and its key, or another key.
+        """Score any texts under the cell's watermark and its key, or another key.
 
         dgmark's detector assumes that the text begins at position 0, like the paper's z-test: one phase, exact test.
-        With `deployed` it assumes nothing, like `dgmark detect` (mode auto). Other schemes make no such difference.
+        With `deployed` it assumes nothing, like `dgmark detect` (mode auto). Baselines make no such difference.
         """
         own, tokenizer = self._reading
         detector = self._scorer(key or own, tokenizer, deployed=deployed)

@@ -123,7 +123,7 @@ class PlannedCell:
             subject.model,
             [Request(prompt.text, prompt.seed, key) for prompt in prompts],
             self.config,
-            scheme=baseline_of(self.cell),
+            baseline=baseline_of(self.cell),
             chat=self.recipe["chat"],
             pad=pad,
             batch_size=batch_size,

@@ -152,8 +152,8 @@ class Cell(_Table):
 
     Attributes:
         name: a name that is unique in the experiment.
-        scheme: name of a scheme in `dgmark_lab.baselines`; None leaves no mark.
-        options: options of the scheme.
+        scheme: "dgmark", or the name of a baseline; None leaves no mark.
+        options: options of the baseline.
         key: how the key differs from the run's.
         decoding: fields of `DecodeConfig`, which override those of the setup.
         builtin_decoding: fields that override `decoding` in setup "builtin".

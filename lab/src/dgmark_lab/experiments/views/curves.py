@@ -89,7 +89,7 @@ class _Series:
         cell: the cell.
         attack: the attack.
         name: the attack's label, with the window length if there are several.
-        window: the window length of the statistic; None for the scheme's z.
+        window: the window length of the statistic; None for a baseline's z.
         ours: the measured values, by strength; None where it was not run.
         paper: the paper's values.
     """
@@ -108,7 +108,7 @@ class _Series:
 
 
 def _measured(run: StoredRun, cell: CellRows, attack: Attack) -> list[_Series]:
-    """For dgmark the window statistic of each length, for other schemes their z."""
+    """For dgmark the window statistic of each length, for baselines their z."""
     windows: list[int | None] = [None] if cell.cell.scheme != DGMARK else [*run.experiment.windows]
     found = []
     for window in windows:
