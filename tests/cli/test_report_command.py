@@ -65,5 +65,8 @@ def test_options_that_do_not_fit(key: Path, text: Path, options: list[str], reas
 
 def test_unreadable_reports_and_keys(tmp_path: Path) -> None:
     (tmp_path / "jwks.json").write_text("no json")
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    deep = run("report", "verify", tmp_path / "jwks.json", "--jwks", tmp_path / "deep.json")
+    assert (deep.exit_code, "deep.json is not JSON" in deep.stderr) == (4, True)
     assert run("report", "verify", tmp_path / "none.html", "--jwks", tmp_path / "jwks.json").exit_code == 4
     assert run("report", "verify", tmp_path / "jwks.json", "--jwks", tmp_path / "none.json").exit_code == 4

@@ -227,6 +227,8 @@ def test_invalid_settings_are_refused_with_the_reason(settings: dict[str, Any], 
 def test_an_invalid_length_is_named_where_it_is_positional_too() -> None:
     with pytest.raises(SettingsError, match="length 9 is not a multiple of block length 4: use 8 or 12"):
         DecodeConfig(9, BLOCK)
+    with pytest.raises(SettingsError, match="length 3 is not a multiple of block length 4: use 4, or shorter blocks"):
+        DecodeConfig(3, BLOCK)
     with pytest.raises(SettingsError, match=r"^length 0 must be greater than or equal to 1; block_length 0 must be"):
         DecodeConfig(0, 0)
 

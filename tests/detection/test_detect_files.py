@@ -139,7 +139,7 @@ def test_ids_ranges_and_spans_are_those_of_the_detector(tmp_path: Path) -> None:
         ('{"id": "another", "text": "A text."}\n', "same inputs in the same order"),
         (
             '{"id": "row 0", "text": "This is text number 0 of many."}\n',
-            "holds row 'row 1' where the inputs have 'no more'",
+            "holds row 'row 1' where the inputs have no more;",
         ),
     ],
     ids=["other", "fewer"],

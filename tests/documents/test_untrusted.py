@@ -11,8 +11,9 @@ import pytest
 from dgmark.documents import sandbox
 from dgmark.documents.document import read_document
 from dgmark.documents.reading import MB, Limits
-from dgmark.errors import InputError, MissingExtra, NoTexts
+from dgmark.errors import InputError, MissingExtra, NoTexts, SettingsError
 from support.documents import CORPUS
+from support.unchecked import unchecked
 
 BOMB = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;">]>'
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the system's limits are those of Linux")
@@ -88,6 +89,8 @@ def test_a_file_without_text_is_empty(tmp_path: Path) -> None:
             read_document(path)
     with pytest.raises(NoTexts, match="cannot be read: No such file"):
         read_document(tmp_path / "none.pdf")
+    with unchecked(), pytest.raises(SettingsError, match="a document is a str or a Path, not a bytes"):
+        read_document(b"none.pdf")  # type: ignore[arg-type]
 
 
 def test_bombs_of_zip_are_refused_by_their_size(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def report_verify(
     """
     try:
         keys = json.loads(_read(jwks))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{jwks} is not JSON: give the key set (jwks.json) of whoever signed the report") from error
     print(f"{file}: unchanged since it was signed with key {verify_report(_read(file), keys)}")
 

@@ -161,10 +161,10 @@ class DecodeConfig:
     @model_validator(mode="after")
     def _check_combinations(self) -> "DecodeConfig":
         if self.length % self.block_length:
-            above = self.length // self.block_length * self.block_length + self.block_length
+            below = self.length // self.block_length * self.block_length
             raise SettingsError(
-                f"length {self.length} is not a multiple of block length {self.block_length}: "
-                f"use {max(above - self.block_length, self.block_length)} or {above}"
+                f"length {self.length} is not a multiple of block length {self.block_length}: use "
+                + (f"{below} or {below + self.block_length}" if below else f"{self.block_length}, or shorter blocks")
             )
         self._check_strategy()
         self._check_steps()

@@ -213,8 +213,9 @@ def _skip_finished(file: RowFile, items: Iterator[Item | BadRow], tally: Tally) 
     for row in file.rows():
         item = next(items, None)
         if item is None or row["id"] != item.row_id:
+            there = repr(item.row_id) if item else "no more"
             raise ResumeMismatch(
-                f"{file.path} holds row {row['id']!r} where the inputs have {item.row_id if item else 'no more'!r}; "
+                f"{file.path} holds row {row['id']!r} where the inputs have {there}; "
                 "give the same inputs in the same order, choose another --out, or delete the file to start again"
             )
         if row.get(SOURCE_SHA256) != (sha256_of(item.content) if isinstance(item, Item) else None):

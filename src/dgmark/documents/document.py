@@ -12,7 +12,7 @@ from dgmark.documents.charsets import decode
 from dgmark.documents.kinds import HEAD, TABLES, Kind, mismatch, recognise
 from dgmark.documents.reading import MB, Limits, Reading, Refusal
 from dgmark.documents.sandbox import parse_in_process
-from dgmark.errors import InputError, MissingExtra, NoTexts, install_hint
+from dgmark.errors import InputError, MissingExtra, NoTexts, as_path, install_hint
 
 TEXT_COLUMN = "text"
 
@@ -57,11 +57,13 @@ def read_document(
         limits: what the document may cost.
 
     Raises:
+        SettingsError: `path` is neither a text nor a path.
         NoTexts: the file cannot be opened.
         InputError: it holds no text.
         InputError: it is a picture, a scan, encrypted, damaged, of a kind that is not read, or beyond a limit.
         MissingExtra: the extra `documents` is not installed.
     """
+    as_path(path, "a document")
     name = os.fspath(path)
     try:
         with open(name, "rb") as file:
