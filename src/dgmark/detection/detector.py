@@ -41,6 +41,7 @@ class KeyTest:
         phase: whether tokens may be missing at the front.
         max_crop: how many.
         keys: how many keys are tried, including this one.
+        constant_work: see `Detector`.
 
     Raises:
         SettingsError: `key` is not a key, or a setting is invalid.
@@ -55,10 +56,11 @@ class KeyTest:
         phase: Phase = "any",
         max_crop: int = DEFAULT_MAX_CROP,
         keys: int = 1,
+        constant_work: bool = False,
     ) -> None:
         check_key(key)
         self.key, self.fpr, self.mode, self.phase, self.max_crop = key, fpr, mode, phase, max_crop
-        self._keys_tested = keys
+        self._keys_tested, self._constant_work = keys, constant_work
         self._subkeys_tested = key.num_subkeys
         # what each p-value pays for
         self._tried = keys * self._subkeys_tested
@@ -110,7 +112,9 @@ class KeyTest:
         verdict = verdict_of(p, level, detectable=limit is None)
         found = verdict == "watermarked"
         subkey = key.number if found else None
-        edited = found and p_aligned is not None
+        edited, fraction = found and p_aligned is not None, None
+        if edited or (found and self._constant_work):
+            fraction = edited_fraction(key.tables, tokens.ids, tokens.positions, self.phase)
         matched = key.tables.matching(tokens.ids, tokens.positions + best.shift)
         return Detection(
             verdict=verdict,
@@ -128,7 +132,7 @@ class KeyTest:
             p_intact=None if self.mode == "edited" else best.p_value,
             p_aligned=p_aligned,
             draws=draws,
-            edited_fraction=edited_fraction(key.tables, tokens.ids, tokens.positions, self.phase) if edited else None,
+            edited_fraction=fraction if edited else None,
             z_window=float(window_statistic(matched, key.spec.modulus)),
             keys_tested=self._keys_tested,
             uncertain_because=limit,
@@ -168,11 +172,13 @@ class KeyTest:
         for_exact, for_aligned = self._shares(len(tokens.ids), share)
         hypotheses = self._exact(key).hypotheses(tokens.ids, tokens.positions)
         p = adjusted_p(min(hypothesis.p_value for hypothesis in hypotheses), for_exact)
-        if not for_aligned or p <= SETTLED:
+        settled = p <= SETTLED
+        if not for_aligned or (settled and not self._constant_work):
             return p, hypotheses, None, 0
-        p_aligned, draws = aligned_test(
-            key.tables, tokens.ids, tokens.positions, self.phase, intact=self.mode != "edited"
-        )
+        options = {"intact": self.mode != "edited", "constant_work": self._constant_work}
+        p_aligned, draws = aligned_test(key.tables, tokens.ids, tokens.positions, self.phase, **options)
+        if settled:
+            return p, hypotheses, None, 0
         return min(p, adjusted_p(p_aligned, for_aligned)), hypotheses, p_aligned, draws
 
 
@@ -189,6 +195,8 @@ class Detector(KeyTest):
         max_crop: with a rotating key and phase "any", the largest number of tokens that may be missing.
         normalise: steps of `normalise.STEPS` that undo disguises, tried if the unchanged text does not show the mark.
             A text that they change is tried both ways and pays for both. Ids are never changed.
+        constant_work: do the same work for every text of a length, so that the time does not tell how near a text is to
+            the verdict. No result depends on it.
 
     Attributes:
         reader: reads texts and ids.
@@ -209,8 +217,9 @@ class Detector(KeyTest):
         phase: Phase = "any",
         max_crop: int = DEFAULT_MAX_CROP,
         normalise: Sequence[str] = (),
+        constant_work: bool = False,
     ) -> None:
-        super().__init__(key, fpr=fpr, mode=mode, phase=phase, max_crop=max_crop)
+        super().__init__(key, fpr=fpr, mode=mode, phase=phase, max_crop=max_crop, constant_work=constant_work)
         check_steps(normalise)
         self.normalise = tuple(normalise)
         self.reader = Reader(key, tokenizer)
@@ -290,7 +299,7 @@ class Detector(KeyTest):
             SettingsError: the text is too long for this key's number of hidden states.
         """
         tokens, offsets = self.reader.locate(text_or_ids)
-        found = find_spans(self.key, tokens, self.fpr)
+        found = find_spans(self.key, tokens, self.fpr, constant_work=self._constant_work)
         edges = [(int(offsets[span.first, 0]), int(offsets[span.last - 1, 1])) for _, span in found]
         if isinstance(text_or_ids, str):
             edges = at_words(text_or_ids, edges)

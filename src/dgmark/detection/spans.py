@@ -52,7 +52,9 @@ class TokenSpan:
     p_value: float
 
 
-def find_spans(key: WatermarkKey, tokens: ScoredIds, fpr: float) -> list[tuple[int | None, TokenSpan]]:
+def find_spans(
+    key: WatermarkKey, tokens: ScoredIds, fpr: float, *, constant_work: bool = False
+) -> list[tuple[int | None, TokenSpan]]:
     """Find the spans that carry the mark of a key or of any of its sub-keys, each with its sub-key, in order.
 
     Spans do not overlap: one is cut back to its longest part that is in none with a smaller p-value, if this part
@@ -62,6 +64,7 @@ def find_spans(key: WatermarkKey, tokens: ScoredIds, fpr: float) -> list[tuple[i
         key: the key.
         tokens: the scored tokens.
         fpr: the largest chance to report any span without marked text, over all sub-keys.
+        constant_work: draw keys for every text, so that the time does not tell how near one is to having a span.
 
     Raises:
         SettingsError: the text has too many tokens for this key's number of hidden states.
@@ -77,6 +80,8 @@ def find_spans(key: WatermarkKey, tokens: ScoredIds, fpr: float) -> list[tuple[i
     found: list[tuple[WatermarkKey, SpanSearch, TokenSpan]] = []
     for one in [key] if tried == 1 else _likeliest(key, tokens):
         search = SpanSearch(one.tables, tokens)
+        if constant_work:
+            search.draw()
         spans = search.spans(fpr / tried)
         if not spans:
             break
@@ -200,6 +205,10 @@ class SpanSearch:
         own = 1 / (UNIFORM + drawn.ratios[near].sum())
         p = (own + drawn.weights[drawn.best >= statistic - TOLERANCE].sum()) / (1 + len(drawn.best))
         return max(SMALLEST_P, bonferroni_p(float(p), self._balance))
+
+    def draw(self) -> None:
+        """Draw the keys now, and not when a span first needs them."""
+        self._drawn  # noqa: B018 (cached)
 
     @cached_property
     def _at_random(self) -> Float[np.ndarray, " keys"]:

@@ -68,7 +68,7 @@ class Options:
 
     Attributes:
         keys: names of the keys to look for.
-        public: leave out what guides the removal of the mark.
+        public: leave out what guides the removal of the mark, and do the same work for every text.
         fpr: false-positive rate over all of them.
         mode: which tests are computed.
         phase: whether the front may be missing.
@@ -211,6 +211,7 @@ class Checker:
             "fpr": options.fpr,
             "phase": options.phase,
             "max_crop": options.max_crop,
+            "constant_work": options.public,
         }
         if len(keys) == 1:
             return Detector(keys[0], mode=options.mode, normalise=options.normalise, **shared)
