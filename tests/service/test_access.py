@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from dgmark.detection.importance_sampling import Proposal
@@ -16,6 +17,7 @@ from dgmark.service.app import create_app
 from dgmark.service.detection_worker import Checker, Options
 from dgmark.service.schemas import DetectRequest, PublicAnswer
 from dgmark.service.settings import ServiceSettings
+from dgmark.service.telemetry import MAX_REFUSALS_A_MINUTE, AuditLog
 from support.command_line import run
 from support.known_keys import known_key
 from support.marked_texts import marked_ids, marked_text
@@ -182,6 +184,40 @@ def test_the_log_has_decisions_and_no_text_prompt_or_secret(client: TestClient, 
     assert (rows["logged-3"]["token"], rows["logged-3"]["path"]) == ("logged-public", "/v1/detect")
     assert "Nobody" not in text
     assert full["authorization"].removeprefix("Bearer ") not in text
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full disk here")
+def test_a_full_disk_stops_no_answer_but_readiness(tmp_path: Path) -> None:
+    audit, disk = tmp_path / "audit.jsonl", tmp_path / "disk.jsonl"
+    audit.symlink_to("/dev/full")
+    with service(tmp_path, "one", audit=audit) as client:
+        assert client.get("/readyz").status_code == 200
+        for status in (200, 421):
+            headers = {"host": "elsewhere.example"} if status == 421 else {}
+            assert client.post("/v1/detect", json={"text": "a"}, headers=headers).status_code == status
+            assert client.get("/readyz").status_code == 503
+        audit.unlink()
+        audit.symlink_to(disk)
+        assert isinstance(client.app, FastAPI)
+        client.app.state.service.audit.reopen()
+        assert client.get("/readyz").status_code == 200
+    (row,) = map(json.loads, disk.read_text().splitlines())
+    assert (row["decision"], row["rows_lost"]) == ("log resumed", 2)
+
+
+def test_refused_tokens_write_no_rows_without_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    log = AuditLog(tmp_path / "audit.jsonl")
+    for _ in range(MAX_REFUSALS_A_MINUTE + 500):
+        log.write("refused", token=None)
+    log.write("refused", token="known")
+    now = 60.0
+    log.write("refused", token=None)
+    log.close()
+    rows = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    assert [row["token"] for row in rows[MAX_REFUSALS_A_MINUTE:]] == ["known", None]
+    assert [row.get("refusals_left_out") for row in rows[MAX_REFUSALS_A_MINUTE:]] == [500, None]
 
 
 def test_the_public_form_is_limited_by_address_and_by_token(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def _operation(state: ServiceState) -> APIRouter:
     async def healthz() -> dict[str, str]:
         return {"status": "ok"}
 
-    @router.get("/readyz", summary="Whether it can do all its work: 503 while it starts, loads a model, and stops")
+    @router.get("/readyz", summary="Whether it can do all its work: 503 while it starts, loads, cannot log, or stops")
     async def readyz() -> JSONResponse:
         return JSONResponse({"status": "ready" if state.ready else "not ready"}, 200 if state.ready else 503)
 

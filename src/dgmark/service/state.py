@@ -155,8 +155,8 @@ class ServiceState:
 
     @property
     def ready(self) -> bool:
-        """Whether the service can do everything that it was started for."""
-        return self.workers.ready and (self.model_process is None or self.model_process.ready)
+        """Whether the service can do everything that it was started for, and leave evidence of it."""
+        return self.workers.ready and self.audit.works() and (self.model_process is None or self.model_process.ready)
 
     def model_facts(self, model: str) -> ModelFacts | None:
         """What is known of a model; None until it is loaded."""

@@ -1,8 +1,11 @@
 """Metrics for Prometheus, and the audit log of policy decisions. Neither holds a text, a prompt or a secret."""
 
+import errno
 import json
+import logging
 import os
 import threading
+import time
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -11,6 +14,11 @@ from typing import IO, Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from dgmark.errors import InputError
+
+log = logging.getLogger("dgmark.service")
+# rows of the audit log about refused requests without a valid token: anybody can send them without end
+MAX_REFUSALS_A_MINUTE = 100
+_RESUMED = "log resumed"
 
 
 class Metrics:
@@ -43,6 +51,9 @@ class Metrics:
 class AuditLog:
     """A file to which policy decisions are appended, a JSON object a line.
 
+    A row that cannot be written stops no answer. It is counted, and the next row that can be written says how many are
+    missing. So does a refusal after those of a minute that had too many from whoever has no valid token.
+
     Args:
         path: the file; None for no log.
 
@@ -52,11 +63,14 @@ class AuditLog:
 
     def __init__(self, path: Path | None) -> None:
         self._lock, self._path = threading.Lock(), path
+        self._lost = self._left_out = self._refused = 0
+        self._minute = -1
         self._file = self._opened()
 
-    def _opened(self) -> IO[str] | None:
+    def _opened(self) -> IO[bytes] | None:
         try:
-            return None if self._path is None else open(self._path, "a", encoding="utf-8", opener=_private)
+            # without a buffer, which would write later what could not be written
+            return None if self._path is None else open(self._path, "ab", buffering=0, opener=_private)
         except OSError as error:
             raise InputError(
                 f"the audit log {self._path} cannot be written ({error.strerror}): choose another place"
@@ -75,12 +89,47 @@ class AuditLog:
 
     def write(self, decision: str, **fields: Any) -> None:
         """Append a decision, with the time."""
-        if self._file is None:
-            return
-        row = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "decision": decision, **fields}
         with self._lock:
-            self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
-            self._file.flush()
+            if self._file is None or (decision == "refused" and not fields.get("token") and self._too_many()):
+                return
+            missing = {"rows_lost": self._lost, "refusals_left_out": self._left_out}
+            now = datetime.now(UTC).isoformat(timespec="milliseconds")
+            row = {"time": now, "decision": decision, **fields, **{name: n for name, n in missing.items() if n}}
+            try:
+                self._append(self._file, (json.dumps(row, ensure_ascii=False) + "\n").encode())
+                self._lost = self._left_out = 0
+            except OSError as error:
+                if not self._lost:
+                    log.error("the audit log cannot be written (%s): /readyz says so until it can be", error.strerror)
+                self._lost += decision != _RESUMED
+
+    def works(self) -> bool:
+        """Whether the last row was written; if not, this tries to write one about it."""
+        if self._lost:
+            self.write(_RESUMED)
+        return not self._lost
+
+    def _too_many(self) -> bool:
+        minute = int(time.monotonic() // 60)
+        if minute != self._minute:
+            self._minute, self._refused = minute, 0
+        self._refused += 1
+        if self._refused <= MAX_REFUSALS_A_MINUTE:
+            return False
+        self._left_out += 1
+        return True
+
+    @staticmethod
+    def _append(file: IO[bytes], line: bytes) -> None:
+        """Write a whole line, or nothing.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        written = file.write(line)
+        if written < len(line):
+            file.truncate(file.tell() - written)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def close(self) -> None:
         """Close the file."""
