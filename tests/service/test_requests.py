@@ -33,6 +33,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
         ({"text": "a", "token_ids": [1]}, "text"),
         ({"text": "a", "fpr": 2}, "fpr"),
         ({"text": "a", "fpr": "0.1"}, "fpr"),
+        ({"text": "a", "fpr": 0}, "fpr"),
         ({"text": "a", "key": "nobody"}, "key"),
         ({"text": "a", "key": "one", "keys": ["one"]}, "body"),
         ({"text": "a", "mode": "quick"}, "mode"),
@@ -49,6 +50,7 @@ def test_a_wrong_field_is_named(client: TestClient, fields: dict[str, Any], para
     assert problem.errors is not None
     assert problem.errors[0].param == param
     assert "Value error" not in answer.text
+    assert "00000" not in answer.text
     if param == "colour":
         reason = "there is no such field: leave it out, or correct its name"
         assert problem.detail == f"the request is invalid: colour: {reason}"
@@ -159,6 +161,24 @@ def gate(app: Any, **limits: Any) -> RequestMiddleware:
 
 def post() -> dict[str, Any]:
     return {"type": "http", "method": "POST", "path": "/v1/detect", "headers": []}
+
+
+@pytest.mark.parametrize("kind", ["application/json", "multipart/form-data; boundary=x"])
+def test_a_client_that_leaves_is_no_fault(client: TestClient, caplog: pytest.LogCaptureFixture, kind: str) -> None:
+    parts = [{"type": "http.request", "body": b"--x", "more_body": True}, {"type": "http.disconnect"}]
+    statuses: list[int] = []
+
+    async def receive() -> Any:
+        return parts.pop(0)
+
+    async def send(message: Any) -> None:
+        statuses.append(message.get("status"))
+
+    headers = [(b"host", b"localhost"), (b"content-type", kind.encode())]
+    scope = {**post(), "headers": headers, "query_string": b"", "scheme": "http", "server": None, "client": None}
+    asyncio.run(client.app(scope, receive, send))  # type: ignore[arg-type] # which raises nothing
+    assert statuses[0] == 499
+    assert not caplog.records
 
 
 def test_a_body_that_does_not_arrive_is_not_waited_for() -> None:

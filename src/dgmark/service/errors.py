@@ -14,6 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from dgmark.errors import DgmarkError, InputError, MissingExtra, SettingsError, VocabularyMismatch
@@ -23,6 +24,7 @@ from dgmark.service.model_process import NotReady, Stopping
 from dgmark.service.worker_pool import Busy, OutOfMemory, TooSlow, WorkerLost
 
 log = logging.getLogger("dgmark.service")
+GONE = 499  # whoever asked has left: nobody reads this status
 
 OPENAI_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models")
 _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
@@ -144,6 +146,8 @@ def _reason(one: Mapping[str, Any]) -> str:
     """Why a field is wrong, in words for whoever has not heard of pydantic."""
     if one["type"] == "extra_forbidden":
         return "there is no such field: leave it out, or correct its name"
+    if one["type"] == "greater_than_equal":  # pydantic writes small numbers with all their zeros
+        return f"it must be at least {one['ctx']['ge']:g}"
     return str(one["msg"]).removeprefix("Value error, ")
 
 
@@ -166,3 +170,4 @@ def answer_errors(app: FastAPI) -> None:
 
     for kind in (Refused, RequestValidationError, ValidationError, DgmarkError, HTTPException, Exception):
         app.add_exception_handler(kind, answer)
+    app.add_exception_handler(ClientDisconnect, lambda *_: Response(status_code=GONE))

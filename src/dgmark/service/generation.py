@@ -14,7 +14,7 @@ from starlette.types import Message, Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from dgmark.errors import DgmarkError
-from dgmark.service.errors import is_refusal
+from dgmark.service.errors import GONE, is_refusal
 from dgmark.service.jobs import Finished, Job, MessageQueue, Started, Stepped
 from dgmark.service.policy import MarkingDecision
 from dgmark.service.state import ServiceState
@@ -28,7 +28,6 @@ log = logging.getLogger("dgmark.service")
 HEARTBEAT = b": waiting\n\n"
 _HEARTBEAT_SECONDS = 15.0  # of silence, after which a stream says that it lives
 SEND_SECONDS = 60.0  # in which a reader must take what is sent
-_GONE = 499  # nobody reads this status
 
 
 def event(name: str | None, fields: Mapping[str, Any] | str) -> bytes:
@@ -123,7 +122,7 @@ class GenerationTask:
             return answer()
 
         response = await _unless_gone(self.request, write())
-        return Response(status_code=_GONE) if response is None else response
+        return Response(status_code=GONE) if response is None else response
 
     async def stream(self, events: Events) -> Response:
         """The answer as events, once the worker has accepted the text.
@@ -139,7 +138,7 @@ class GenerationTask:
             raise
         if messages is None:
             await self._stack.aclose()
-            return Response(status_code=_GONE)
+            return Response(status_code=GONE)
         return EventStream(events(self, self.steps(messages)), self._stack)
 
     async def _start(self) -> MessageQueue:
