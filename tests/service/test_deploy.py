@@ -1,6 +1,7 @@
-"""The container recipe and the systemd unit: linted, and what they start are options that `dgmark serve` has."""
+"""The container recipe, the systemd unit and the proxy: linted, and they fit what `dgmark serve` has."""
 
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import typer
 
 from dgmark.cli import app
 from dgmark.errors import DgmarkError
+from dgmark.service.settings import ServiceSettings
 
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "deploy" / "Containerfile"
@@ -66,6 +68,15 @@ def test_the_unit_starts_what_serve_understands() -> None:
     assert Path(str(options["audit"])).parent.name == setting("LogsDirectory")
     assert setting("KillMode") == "mixed"
     assert setting("ExecReload") == "/bin/kill -HUP $MAINPID"
+
+
+def test_the_proxy_has_the_limits_of_the_service_and_one_for_headers() -> None:
+    text = (ROOT / "deploy" / "nginx.conf").read_text()
+    given = {words[0]: words[1:] for words in map(str.split, re.findall(r"^ *(.*);", text, re.MULTILINE))}
+    assert given["proxy_pass"] == [f"http://127.0.0.1:{options_of_serve(['serve'])['port']}"]
+    assert given["client_max_body_size"] == [f"{ServiceSettings.body_bytes // 2**20}m"]
+    assert int(given["proxy_read_timeout"][0].rstrip("s")) > ServiceSettings.text_seconds
+    assert {"client_header_timeout", "client_body_timeout", "limit_conn", "limit_conn_zone"} <= set(given)
 
 
 def test_wrong_settings_do_not_start_the_unit_again() -> None:
