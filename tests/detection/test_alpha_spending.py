@@ -6,7 +6,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from dgmark.detection.alpha_spending import SMALLEST_P, adjusted_p, balance_of, bonferroni_p, shares_of
+from dgmark.detection.exact_test import MIN_P, adjusted_p, balance_of, bonferroni_p, shares_of
 from dgmark.detection.result import Mode
 from dgmark.watermark.groups import WatermarkSpec, group_table
 
@@ -24,7 +24,7 @@ def test_a_p_value_pays_for_its_share_and_is_at_most_one() -> None:
     assert adjusted_p(0.01, 0.1) == pytest.approx(0.1)
     assert adjusted_p(0.2, 0.1) == 1.0
     assert adjusted_p(0.01, 0.0) == 1.0
-    assert adjusted_p(0.0, 1.0) == SMALLEST_P
+    assert adjusted_p(0.0, 1.0) == MIN_P
     assert bonferroni_p(0.01, 20) == 0.2
     assert bonferroni_p(0.2, 20) == 1.0
 

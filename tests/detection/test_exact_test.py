@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from dgmark.detection.alpha_spending import SMALLEST_P
 from dgmark.detection.detector import Detector
-from dgmark.detection.exact_test import MatchNull, residue_counts, z_score
+from dgmark.detection.exact_test import MIN_P, MatchNull, residue_counts, z_score
 from dgmark.detection.result import Phase
 from dgmark.watermark.key import WatermarkKey
 from support.known_keys import builtin_tokenizer, known_key
@@ -247,7 +246,7 @@ def test_the_largest_count_has_the_product_of_its_items_chances() -> None:
 
 def test_a_tail_below_the_range_of_a_float_is_the_smallest_positive_one() -> None:
     null = null_of(list(range(2000)), 2)
-    assert null.tail(2000) == SMALLEST_P == sys.float_info.min
+    assert null.tail(2000) == MIN_P == sys.float_info.min
     assert null.log_tail(2000) == pytest.approx(-2000 * math.log(2), rel=1e-12, abs=0)
 
 

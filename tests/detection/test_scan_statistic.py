@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dgmark.detection.edit_test import SHORTEST, STRENGTHS, block_statistics
+from dgmark.detection.edit_test import MIN_BLOCK, STRENGTHS, block_statistics
 from dgmark.detection.hidden_markov import HiddenMarkovModel
 from dgmark.detection.scan_statistic import grids_of, scan
 from dgmark.watermark.groups import GroupTables, WatermarkSpec
@@ -42,7 +42,7 @@ def in_blocks(model: HiddenMarkovModel, key: NDArray[np.uint8], tokens: range, s
 def test_the_block_statistic_is_the_mean_over_sizes_and_strengths(length: int, shape: tuple[int, int, int]) -> None:
     model = model_of(length, shape)
     keys = np.random.default_rng(0).integers(0, model.modulus, (len(model.distinct), 4), dtype=np.uint8)
-    sizes = [SHORTEST]
+    sizes = [MIN_BLOCK]
     while sizes[-1] < length:
         sizes.append(2 * sizes[-1])
     expected = [
@@ -65,7 +65,7 @@ def test_the_scan_is_the_definition_for_every_stretch(shape: tuple[int, int, int
     for grid in grids:
         for first, last in zip(grid.first.tolist(), grid.last.tolist(), strict=True):
             tokens = range(first * grid.unit, last * grid.unit)
-            sizes = [len(tokens), *(SHORTEST << level for level in range(grid.level + 1))]
+            sizes = [len(tokens), *(MIN_BLOCK << level for level in range(grid.level + 1))]
             values = [in_blocks(model, key[:, 0], tokens, size, a) for a in STRENGTHS for size in sizes]
             expected.append(np.log(np.mean(values)) - np.log(len(grids) * len(grid.first)))
     assert found == pytest.approx(expected, rel=1e-9)

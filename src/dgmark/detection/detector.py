@@ -12,9 +12,8 @@ from typing import Any, get_args
 import numpy as np
 
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.detection.alpha_spending import UNCHANGED, adjusted_p, bonferroni_p, shares_of
 from dgmark.detection.edit_test import aligned_test, edited_fraction, sees_all, window_statistic
-from dgmark.detection.exact_test import ExactTest, Hypothesis, z_score
+from dgmark.detection.exact_test import UNCHANGED, ExactTest, Hypothesis, adjusted_p, bonferroni_p, shares_of, z_score
 from dgmark.detection.key_search import KeySearch
 from dgmark.detection.normalise import check_steps, normalise
 from dgmark.detection.reader import Ranges, Reader, ScoredIds, TextOrIds, at_words
@@ -28,7 +27,7 @@ DEFAULT_MAX_CROP = 1024
 # a p-value that no drawn keys need to make smaller; a constant, so that no p-value depends on the rate asked for
 SETTLED = 1e-12
 # no p-value is below the smallest normal float, and shares of the rate must be representable as well
-SMALLEST_FPR = 1e-300
+MIN_FPR = 1e-300
 
 
 class KeyTest:
@@ -357,8 +356,8 @@ def check_fpr(fpr: float, keys: int = 1) -> None:
     Raises:
         SettingsError: the rate is not below 1, or each key's share is below 1e-300.
     """
-    if not SMALLEST_FPR * keys <= number("fpr", fpr) < 1:
+    if not MIN_FPR * keys <= number("fpr", fpr) < 1:
         raise SettingsError(
-            f"fpr {fpr} is not between 0 and 1 (at least {SMALLEST_FPR * keys}): give the share of unmarked texts that "
+            f"fpr {fpr} is not between 0 and 1 (at least {MIN_FPR * keys}): give the share of unmarked texts that "
             "may be called watermarked, such as 1e-4"
         )

@@ -11,7 +11,7 @@ import math
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
 
-from dgmark.detection.alpha_spending import SMALLEST_P, bonferroni_p
+from dgmark.detection.exact_test import MIN_P, bonferroni_p
 from dgmark.detection.hidden_markov import HiddenMarkovModel, states_of
 from dgmark.detection.importance_sampling import DeterministicDraws, Proposal, weighted_rank
 from dgmark.detection.result import Phase
@@ -24,7 +24,7 @@ SCREEN, SCREEN_DRAWS = 0.2, 63
 # Only the first scored tokens of a text are aligned: at most MAX_TOKENS, and at most MAX_CELLS tokens x states.
 MAX_TOKENS, MAX_CELLS = 16_384, 2**18
 # The block statistic's shortest blocks, and the strengths of the mark that it averages over.
-SHORTEST = 8
+MIN_BLOCK = 8
 STRENGTHS = (0.4, 0.8)
 DEFAULT_WINDOW = 8
 # matches in memory at once
@@ -98,7 +98,7 @@ def aligned_test(
     p_value = weighted_rank(sample.statistics, sample.weights)
     if screened:
         return bonferroni_p(rank, balance), SCREEN_DRAWS
-    return max(SMALLEST_P, bonferroni_p(p_value, balance)), draws
+    return max(MIN_P, bonferroni_p(p_value, balance)), draws
 
 
 def edited_fraction(
@@ -139,7 +139,7 @@ def _of_matches(matched: Bool[np.ndarray, "n states keys"], modulus: int) -> Flo
     n = len(matched)
     if not n:
         return np.zeros(matched.shape[2])
-    counts = np.add.reduceat(matched, np.arange(0, n, SHORTEST), axis=0, dtype=np.int32)
+    counts = np.add.reduceat(matched, np.arange(0, n, MIN_BLOCK), axis=0, dtype=np.int32)
     logs = []
     while True:
         for strength in STRENGTHS:

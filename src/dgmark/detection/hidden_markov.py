@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Float32, Int, UInt8
 
-from dgmark.detection.alpha_spending import balance_of
+from dgmark.detection.exact_test import balance_of
 from dgmark.detection.result import Phase
 from dgmark.watermark.groups import GroupTables, WatermarkSpec
 

@@ -200,7 +200,7 @@ def _size(content: TextOrIds) -> int:
 
 # --- in words ----------------------------------------------------------------------------------------
 
-FEW_TOKENS = 200
+MIN_TOKENS = 200
 WHOLE = 0.8  # share of a text from which on spans count as all of it
 ANY_SOURCE = "A text without this watermark may come from any other language model or from a person."
 _NO_SECRET = "But this key has no secret (it is keyless): anybody can make this mark or remove it."  # noqa: S105
@@ -302,9 +302,9 @@ def meaning(found: Detection) -> list[str]:
     else:
         sentences.append(ANY_SOURCE)
         sentences.append("A watermark fades when a text is paraphrased, translated or heavily edited.")
-        if found.uncertain_because != "short" and 0 < found.num_tokens_scored < FEW_TOKENS:
+        if found.uncertain_because != "short" and 0 < found.num_tokens_scored < MIN_TOKENS:
             sentences.append(
-                f"The text is very short: below {FEW_TOKENS} tokens (words or parts of words) even a marked text is "
+                f"The text is very short: below {MIN_TOKENS} tokens (words or parts of words) even a marked text is "
                 "often missed."
             )
     if found.normalised:

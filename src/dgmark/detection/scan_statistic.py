@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-from dgmark.detection.edit_test import SHORTEST, STRENGTHS, log_mean_over_states
+from dgmark.detection.edit_test import MIN_BLOCK, STRENGTHS, log_mean_over_states
 from dgmark.detection.hidden_markov import HiddenMarkovModel
 
 # A span begins and ends at multiples of a grid of 1, 2, 4, ... blocks and is this many grid units long.
@@ -34,14 +34,14 @@ class Grid:
     @property
     def unit(self) -> int:
         """Tokens a unit."""
-        return SHORTEST << self.level
+        return MIN_BLOCK << self.level
 
 
 def grids_of(n: int) -> list[Grid]:
     """The grids of a text of n tokens."""
     grids = []
     level = 0
-    while (units := n // (SHORTEST << level)) >= (COARSER if level else FINEST).start:
+    while (units := n // (MIN_BLOCK << level)) >= (COARSER if level else FINEST).start:
         lengths = [length for length in (COARSER if level else FINEST) if length <= units]
         first = np.concatenate([np.arange(units - length + 1) for length in lengths])
         last = np.concatenate([np.arange(length, units + 1) for length in lengths])
@@ -55,9 +55,9 @@ def scan(
 ) -> Float[np.ndarray, "spans keys"]:
     """The statistic of every span under every key; the spans of all grids one after another."""
     matched = groups[model.items] == model.wanted[..., None]
-    blocks = len(matched) // SHORTEST
-    shape = (blocks, SHORTEST, *matched.shape[1:])
-    counts = matched[: blocks * SHORTEST].reshape(shape).sum(axis=1, dtype=np.int32)
+    blocks = len(matched) // MIN_BLOCK
+    shape = (blocks, MIN_BLOCK, *matched.shape[1:])
+    counts = matched[: blocks * MIN_BLOCK].reshape(shape).sum(axis=1, dtype=np.int32)
     levels = [counts]
     for _ in grids[1:]:
         pairs = len(levels[-1]) // 2

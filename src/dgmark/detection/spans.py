@@ -15,8 +15,8 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
 
-from dgmark.detection.alpha_spending import SMALLEST_P, bonferroni_p
-from dgmark.detection.edit_test import SCREEN, SCREEN_DRAWS, SHORTEST
+from dgmark.detection.edit_test import MIN_BLOCK, SCREEN, SCREEN_DRAWS
+from dgmark.detection.exact_test import MIN_P, bonferroni_p
 from dgmark.detection.hidden_markov import HiddenMarkovModel, states_of
 from dgmark.detection.importance_sampling import TOLERANCE, UNIFORM, DeterministicDraws, Proposal
 from dgmark.detection.key_search import KeyCandidates, best_of, subkeys_of
@@ -74,7 +74,7 @@ def find_spans(
         raise SettingsError(
             f"{len(tokens.ids)} tokens are too many to find spans with this key: cut the text to {longest} at most"
         )
-    if len(tokens.ids) < SHORTEST:
+    if len(tokens.ids) < MIN_BLOCK:
         return []
     tried = key.num_subkeys
     found: list[tuple[WatermarkKey, SpanSearch, TokenSpan]] = []
@@ -204,7 +204,7 @@ class SpanSearch:
         near = [w.start < self.last[place] and w.stop > self.first[place] for w in drawn.windows]
         own = 1 / (UNIFORM + drawn.ratios[near].sum())
         p = (own + drawn.weights[drawn.best >= statistic - TOLERANCE].sum()) / (1 + len(drawn.best))
-        return max(SMALLEST_P, bonferroni_p(float(p), self._balance))
+        return max(MIN_P, bonferroni_p(float(p), self._balance))
 
     def draw(self) -> None:
         """Draw the keys now, and not when a span first needs them."""
@@ -262,7 +262,7 @@ def windows_of(n: int) -> tuple[list[slice], Float[np.ndarray, " windows"]]:
     """The windows of the proposal, and their shares of it: 2, 4, 8, ... blocks each, half overlapping."""
     windows: list[slice] = []
     sizes: list[int] = []
-    length = 2 * SHORTEST
+    length = 2 * MIN_BLOCK
     while length <= n:
         starts = range(0, n - length + 1, length // 2)
         windows += [slice(start, start + length) for start in starts]

@@ -23,7 +23,7 @@ _ROOM = 1.1  # a line ends a paragraph if the next word, and a tenth more, had f
 _INDENT = 0.015  # a first line begins at least this share of the column's width further in
 _FLUSH = 1.0  # points by which the ends of justified lines differ at most
 _NEIGHBOURS = 4  # lines before and after that show where a column ends
-_PICTURE_SHARE, _FEW = 0.4, 100  # a page is a picture if one covers so much of it and it has fewer characters
+_PICTURE_SHARE, _MIN_CHARS = 0.4, 100  # a page is a picture if one covers so much of it and it has fewer characters
 
 
 def read_pdf(file: BinaryIO, limits: Limits) -> Reading:
@@ -50,7 +50,7 @@ def read_pdf(file: BinaryIO, limits: Limits) -> Reading:
     pictures = [
         number
         for number, page in enumerate(lines)
-        if sum(len(line.text) for line in page) < _FEW
+        if sum(len(line.text) for line in page) < _MIN_CHARS
         and _is_picture(document[number], pypdfium2.raw.FPDF_PAGEOBJ_IMAGE)
     ]
     return _reading(lines, left_out, pictures)

@@ -13,8 +13,8 @@ from pathlib import PurePath
 from typing import Any
 
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, well_formed
-from dgmark.detection.alpha_spending import bonferroni_p
 from dgmark.detection.detector import Detector
+from dgmark.detection.exact_test import bonferroni_p
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.result import (
     Detection,

@@ -5,12 +5,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
-from dgmark.detection.detector import DEFAULT_MAX_CROP, SMALLEST_FPR
+from dgmark.detection.detector import DEFAULT_MAX_CROP, MIN_FPR
 from dgmark.detection.normalise import STEPS
 from dgmark.detection.result import DETECTION_FIELDS, Detection, Mode, Phase, Verdict
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-Rate = Annotated[float, Field(ge=SMALLEST_FPR * 1000, lt=1)]
+Rate = Annotated[float, Field(ge=MIN_FPR * 1000, lt=1)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 Step = Literal["nfc", "invisible", "homoglyphs", "quotes", "whitespace"]
 

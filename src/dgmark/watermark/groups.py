@@ -28,7 +28,7 @@ DEFAULT_CODE = 16
 MAX_SUBKEYS = 65_536
 _CODE_DRAWS = 64
 _CACHED_BYTES = 2**28
-_LARGEST = 2**31 - 1
+_MAX_INT = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class WatermarkSpec:
             object.__setattr__(self, name, whole(name.replace("_", " "), getattr(self, name)))
         if self.modulus not in MODULI:
             raise SettingsError(f"modulus {self.modulus} is not in 2..16")
-        if not 0 <= self.rotation <= _LARGEST:
-            raise SettingsError(f"rotation {self.rotation} is not in 0..{_LARGEST}; 0 turns it off")
+        if not 0 <= self.rotation <= _MAX_INT:
+            raise SettingsError(f"rotation {self.rotation} is not in 0..{_MAX_INT}; 0 turns it off")
         if not isinstance(self.grouping, str) or self.grouping not in get_args(Grouping):
             raise SettingsError(f"grouping {self.grouping!r} is not one of: keyed, token-id")
         if self.grouping == "token-id" and (self.rotation or self.code_length or self.subkeys > 1):
@@ -74,8 +74,8 @@ class WatermarkSpec:
                 f"code length {self.code_length} is not a multiple of modulus {self.modulus} up to {MAX_CODE_LENGTH}; "
                 "0 is the paper's position mod m"
             )
-        if not self.modulus <= self.table_size <= _LARGEST:
-            raise SettingsError(f"table size {self.table_size} is not in {self.modulus}..{_LARGEST}")
+        if not self.modulus <= self.table_size <= _MAX_INT:
+            raise SettingsError(f"table size {self.table_size} is not in {self.modulus}..{_MAX_INT}")
         if not 1 <= self.subkeys <= MAX_SUBKEYS or self.subkeys & (self.subkeys - 1):
             raise SettingsError(
                 f"subkeys {self.subkeys} is not a power of two from 1 to {MAX_SUBKEYS}; 1 marks all texts alike"

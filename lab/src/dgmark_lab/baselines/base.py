@@ -13,7 +13,7 @@ from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.decode.steering import Steering
 from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, check_fpr
 from dgmark.detection.reader import Reader, ScoredIds, TextOrIds
-from dgmark.detection.result import FEW_TOKENS, Detection, Limit, verdict_of
+from dgmark.detection.result import MIN_TOKENS, Detection, Limit, verdict_of
 from dgmark.models.denoiser import Denoiser
 from dgmark.watermark.key import WatermarkKey, check_key
 from dgmark_lab.baselines.prf import HashKey
@@ -181,4 +181,4 @@ def _limit(score: Score, tokens: int) -> Limit:
     """Why a typical mark would not be found."""
     if not score.scored:
         return "empty"
-    return "short" if tokens < FEW_TOKENS else "repetitive"
+    return "short" if tokens < MIN_TOKENS else "repetitive"

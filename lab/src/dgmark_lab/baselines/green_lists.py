@@ -20,8 +20,7 @@ from scipy.stats import norm
 from torch import Tensor
 
 from dgmark.decode.steering import Steering, View
-from dgmark.detection.alpha_spending import SMALLEST_P
-from dgmark.detection.exact_test import MatchNull
+from dgmark.detection.exact_test import MIN_P, MatchNull
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.baselines.base import Baseline, Score
@@ -107,7 +106,7 @@ def score_pairs(
     p_value = null.tail(matched)
     # a typical mark turns half of the tokens green that would not be green by chance
     typical = min(math.ceil(scored * (1 + gamma) / 2), null.largest)
-    p_normal = max(SMALLEST_P, float(norm.sf(z_score))) if scored else 1.0
+    p_normal = max(MIN_P, float(norm.sf(z_score))) if scored else 1.0
     return Score(
         scored=scored,
         matched=matched,

@@ -12,7 +12,7 @@ from scipy.special import gammaincc
 from torch import Tensor
 
 from dgmark.decode.steering import Steering
-from dgmark.detection.alpha_spending import SMALLEST_P
+from dgmark.detection.exact_test import MIN_P
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.baselines.base import Baseline, Score
@@ -68,7 +68,7 @@ class Gumbel(Baseline):
 
     def _p_value(self, count: int, value: float) -> float:
         """P(some shift's sum of `count` standard exponentials >= value), at most; never 0."""
-        return min(1.0, self.period * max(SMALLEST_P, float(gammaincc(count, value))))
+        return min(1.0, self.period * max(MIN_P, float(gammaincc(count, value))))
 
     def _sums(
         self, key: WatermarkKey, ids: np.ndarray, residues: np.ndarray, distinct: np.ndarray

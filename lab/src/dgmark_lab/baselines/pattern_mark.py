@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 from scipy.stats import binom, norm
 
 from dgmark.decode.steering import Steering
-from dgmark.detection.alpha_spending import SMALLEST_P
+from dgmark.detection.exact_test import MIN_P
 from dgmark.detection.importance_sampling import DeterministicDraws
 from dgmark.models.denoiser import Denoiser
 from dgmark.watermark.key import WatermarkKey
@@ -29,7 +29,7 @@ _MAX_EXACT_TOKENS = 4096
 _MIN_DRAWS, _MAX_DRAWS, _MAX_WORK = 1000, 100_000, 10**8
 # exceedances of the observed value after which drawing stops (Besag and Clifford 1991)
 ENOUGH = 10
-_FIRST_BATCH, _LARGEST_BATCH = 63, 2048
+_FIRST_BATCH, _MAX_BATCH = 63, 2048
 
 # groups (tokens, keys) -> the statistic of each key
 Statistic = Callable[[UInt8[np.ndarray, "tokens keys"]], Int[np.ndarray, " keys"]]
@@ -123,7 +123,7 @@ def redrawn_p(
             return ENOUGH / drawn, drawn
         exceedances += len(above)
         drawn += size
-        size = min(4 * (size + 1), _LARGEST_BATCH)
+        size = min(4 * (size + 1), _MAX_BATCH)
     return (1 + exceedances) / (1 + drawn), drawn
 
 
@@ -163,7 +163,7 @@ def published_tail(tokens: int, length: int, matched: int) -> float:
         tail = norm.sf(_standard_score(tokens, length, matched - 0.5))
     else:
         tail = _law(tokens, length)[matched:].sum()
-    return max(SMALLEST_P, float(tail))
+    return max(MIN_P, float(tail))
 
 
 @lru_cache(maxsize=64)
