@@ -1,4 +1,4 @@
-"""What `dgmark detect` shows to a person: the card of one text, the table of several, the text with its passages."""
+"""What `dgmark detect` shows to a person: the card of one text, the table of several, the text with its spans."""
 
 import json
 import re

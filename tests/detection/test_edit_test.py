@@ -168,7 +168,7 @@ CASES: dict[str, tuple[dict[str, Any], list[int]]] = {
 
 
 def enumerated(case: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Proposal, NDArray[np.uint8], NDArray[np.float64]]:
-    """The bets of a short text, every assignment of groups, and the statistic of each."""
+    """The proposal of a short text, every assignment of groups, and the statistic of each."""
     monkeypatch.setattr("dgmark.detection.hidden_markov.REACH", 2)
     spec, ids = CASES[case]
     tables = known_key("enumerated", **spec).tables
@@ -177,18 +177,18 @@ def enumerated(case: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Proposal, ND
     every = (np.arange(model.modulus**rows) // model.modulus ** np.arange(rows)[:, None] % model.modulus).astype(
         np.uint8
     )
-    bets = Proposal(model)
+    proposal = Proposal(model)
     with unchecked():
-        return bets, every, bets.sample(every).statistics
+        return proposal, every, proposal.sample(every).statistics
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_p_value_is_the_exact_tail_within_its_error(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tail of the statistic over all keys, within 5 standard errors of the estimate, at six places of the tail."""
-    bets, every, statistics = enumerated(case, monkeypatch)
+    proposal, every, statistics = enumerated(case, monkeypatch)
     with unchecked():
-        plays = bets.sample(every[:, :1], 40_000, DeterministicDraws("enumerated", np.arange(2), np.arange(2)))
-    drawn, weights = plays.statistics[1:], plays.weights[1:]
+        sample = proposal.sample(every[:, :1], 40_000, DeterministicDraws("enumerated", np.arange(2), np.arange(2)))
+    drawn, weights = sample.statistics[1:], sample.weights[1:]
     for place in np.quantile(statistics, [0.2, 0.5, 0.8, 0.95, 0.99, 1], method="lower"):
         exact = np.mean(statistics >= place - TOLERANCE)
         counted = weights * (drawn >= place - TOLERANCE)
@@ -200,15 +200,15 @@ def test_the_p_value_is_the_exact_tail_within_its_error(case: str, monkeypatch: 
 @pytest.mark.parametrize("case", ["repeats", "m = 4", "rotation"])
 def test_the_p_value_is_valid_for_any_number_of_draws(case: str, draws: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over every key and 300 sets of draws: P(p <= a) exceeds a by 5 standard errors at most."""
-    bets, every, statistics = enumerated(case, monkeypatch)
-    own = bets.sample(every).weights
+    proposal, every, statistics = enumerated(case, monkeypatch)
+    own = proposal.sample(every).weights
     shares = []
     with unchecked():
         for turn in range(300):
             numbers = DeterministicDraws(f"turn {turn}", np.arange(2), np.arange(2))
-            plays = bets.sample(every[:, :0], draws, numbers)
-            as_well = plays.statistics >= statistics[:, None] - TOLERANCE
-            p = (own + as_well @ plays.weights) / (1 + draws)
+            sample = proposal.sample(every[:, :0], draws, numbers)
+            as_well = sample.statistics >= statistics[:, None] - TOLERANCE
+            p = (own + as_well @ sample.weights) / (1 + draws)
             shares.append([np.mean(p <= alpha) for alpha in (0.5, 0.2, 0.05, 0.01, 1e-3)])
     mean, error = np.mean(shares, axis=0), np.std(shares, axis=0) / np.sqrt(len(shares))
     assert (mean <= np.array([0.5, 0.2, 0.05, 0.01, 1e-3]) + 5 * error).all()
@@ -223,7 +223,7 @@ def test_the_weighted_rank_is_the_formula() -> None:
 
 
 def test_a_deep_tail_holds_its_level() -> None:
-    """P(p <= a) at 1e-2, 1e-4 and 1e-6, over 3,000 keys drawn from the bets and weighted back to random keys.
+    """P(p <= a) at 1e-2, 1e-4 and 1e-6, over 3,000 keys drawn from the proposal and weighted back to random keys.
 
     Each share is below a by more than -5 standard errors, and above a tenth of it: keys that do well are as frequent as
     their p-values say, far beyond what random keys could show.
@@ -232,13 +232,13 @@ def test_a_deep_tail_holds_its_level() -> None:
     ids = np.concatenate([rng.integers(300, 340, 40), rng.integers(300, 8000, 40)])
     positions = np.arange(80)
     model = HiddenMarkovModel.of(ids, positions, known_key("deep").tables)
-    bets = Proposal(model)
+    proposal = Proposal(model)
     with unchecked():
-        keys = bets.sample(
+        keys = proposal.sample(
             np.zeros((len(model.distinct), 0), dtype=np.uint8), 3000, DeterministicDraws("keys", ids, positions)
         )
         sets = [
-            bets.sample(keys.groups[:, :0], 1000, DeterministicDraws(f"draws {turn}", ids, positions))
+            proposal.sample(keys.groups[:, :0], 1000, DeterministicDraws(f"draws {turn}", ids, positions))
             for turn in range(8)
         ]
     p = np.empty(3000)
@@ -261,20 +261,20 @@ def test_other_draws_would_hardly_turn_a_verdict() -> None:
         key = known_key(f"spread {seed}")
         ids = cut(marked_ids(key, 130, rate=0.76, seed=seed), 0.05, seed=seed)
         model = HiddenMarkovModel.of(ids, np.arange(len(ids)), key.tables)
-        bets, groups = Proposal(model), model.groups(key.tables)[:, None]
+        proposal, groups = Proposal(model), model.groups(key.tables)[:, None]
         with unchecked():
-            plays = [bets.sample(groups, MAX_DRAWS, DeterministicDraws(f"set {n}", ids, ids)) for n in range(12)]
-        logs = np.log([weighted_rank(each.statistics, each.weights) for each in plays])
+            samples = [proposal.sample(groups, MAX_DRAWS, DeterministicDraws(f"set {n}", ids, ids)) for n in range(12)]
+        logs = np.log([weighted_rank(each.statistics, each.weights) for each in samples])
         if np.log(1e-6) < logs.mean() < np.log(1e-2):
             spreads.append(logs.std(ddof=1))
     assert len(spreads) >= 3
     assert np.median(spreads) < 0.3
 
 
-# --- the quick look ------------------------------------------------------------------------------
+# --- the screening test --------------------------------------------------------------------------
 
 
-def test_a_text_that_a_quick_look_leaves_unlikely_keeps_the_rank() -> None:
+def test_a_text_that_the_screening_test_leaves_unlikely_keeps_the_rank() -> None:
     ranks = 0
     for seed in range(20):
         ids = np.random.default_rng(seed).integers(300, 8000, 80)
@@ -285,8 +285,8 @@ def test_a_text_that_a_quick_look_leaves_unlikely_keeps_the_rank() -> None:
     assert ranks >= 10
 
 
-def test_a_quick_look_misses_no_mark() -> None:
-    """Marked texts with p <= 1e-3 by drawn keys: the quick rank leaves every one of them likely."""
+def test_the_screening_test_misses_no_mark() -> None:
+    """Marked texts with p <= 1e-3 by drawn keys: the rank leaves every one of them likely."""
     for seed in range(12):
         key = known_key(f"quick {seed}")
         ids = cut(marked_ids(key, 150, rate=0.8, seed=seed), 0.08, seed=seed)

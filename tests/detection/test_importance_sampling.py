@@ -153,28 +153,28 @@ def intact_ratio(model: HiddenMarkovModel, groups: NDArray[np.uint8]) -> float:
 
 @pytest.mark.parametrize("phase", ["any", "start"])
 @pytest.mark.parametrize(("modulus", "rotation", "code_length"), SHAPES)
-def test_the_winnings_and_the_statistic_are_those_of_all_paths(
+def test_the_likelihood_ratios_and_the_statistic_are_those_of_all_paths(
     modulus: int, rotation: int, code_length: int, phase: str
 ) -> None:
     ids = REPEATING if modulus == 2 and not code_length else REPEATING[:4]
     model = model_of(ids, tables_of(modulus, rotation, code_length), phase)
     groups = all_groups(model)[:, ::5]
-    bets = Proposal(model)
-    on_intact, on_edited = bets.shares
-    winnings, statistics = [], []
+    proposal = Proposal(model)
+    on_intact, on_edited = proposal.shares
+    ratios, statistics = [], []
     for key in groups.T:
-        won = statistic = on_intact * intact_ratio(model, key)
+        ratio = statistic = on_intact * intact_ratio(model, key)
         for part in range(len(MIXTURE)):
             steps = np.divide(*(np.array(likelihoods(model, key, part))[s] for s in (slice(1, None), slice(None, -1))))
             new = np.array([model.items[i, 0] not in model.items[:i, 0] for i in range(len(ids))])
             share = on_edited / len(MIXTURE)
-            won += share * np.prod(steps[new])
+            ratio += share * np.prod(steps[new])
             statistic += share * np.prod(steps[new]) * np.prod(steps[~new]) ** RETURNING
-        winnings.append(won)
+        ratios.append(ratio)
         statistics.append(np.log(statistic))
-    plays = bets.sample(groups)
-    assert 1 / plays.weights - UNIFORM == pytest.approx(winnings, rel=1e-4)
-    assert plays.statistics == pytest.approx(statistics, abs=1e-4)
+    sample = proposal.sample(groups)
+    assert 1 / sample.weights - UNIFORM == pytest.approx(ratios, rel=1e-4)
+    assert sample.statistics == pytest.approx(statistics, abs=1e-4)
 
 
 @pytest.mark.parametrize("length", [1, 8, 9, 300])
@@ -197,15 +197,15 @@ def test_a_long_text_that_matches_throughout_stays_in_single_precision(matching:
     tables = GroupTables(WatermarkSpec(table_size=8192), b"s" * 32)
     model = HiddenMarkovModel.of(np.arange(4096), np.arange(4096), tables)
     key = (model.wanted[np.argsort(model.items[:, 0]), 0] ^ (1 - matching))[:, None]
-    plays = Proposal(model).sample(np.concatenate([key, 1 - key], axis=1), 10, numbers())
-    assert np.isfinite(plays.statistics).all()
-    assert (plays.weights[:2] < 1e-290).all()  # the phase is unknown, so a text without a match is marked as well
+    sample = Proposal(model).sample(np.concatenate([key, 1 - key], axis=1), 10, numbers())
+    assert np.isfinite(sample.statistics).all()
+    assert (sample.weights[:2] < 1e-290).all()  # the phase is unknown, so a text without a match is marked as well
 
 
 # --- the weights ---------------------------------------------------------------------------------
 
 
-def mean_winnings(model: HiddenMarkovModel, *, intact: bool) -> float:
+def mean_ratio(model: HiddenMarkovModel, *, intact: bool) -> float:
     return float((1 / Proposal(model, intact).sample(all_groups(model)).weights).mean())
 
 
@@ -216,20 +216,20 @@ def mean_winnings(model: HiddenMarkovModel, *, intact: bool) -> float:
     shape=st.sampled_from(SHAPES[:2] + SHAPES[3:]),
     intact=st.booleans(),
 )
-def test_the_winnings_have_mean_one_over_all_keys(
+def test_the_likelihood_ratios_have_mean_one_over_all_keys(
     ids: list[int], phase: str, shape: tuple[int, int, int], intact: bool
 ) -> None:
     with unchecked():
-        assert mean_winnings(model_of(ids, tables_of(*shape), phase), intact=intact) == pytest.approx(1, rel=1e-6)
+        assert mean_ratio(model_of(ids, tables_of(*shape), phase), intact=intact) == pytest.approx(1, rel=1e-6)
 
 
-def test_with_rotation_the_winnings_have_mean_one_over_all_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_rotation_the_likelihood_ratios_have_mean_one_over_all_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reach of two tokens keeps the rows few enough to enumerate: tokens meet rows old, new, and of two segments."""
     monkeypatch.setattr("dgmark.detection.hidden_markov.REACH", 2)
     model = model_of([5, 6, 5, 7, 5], tables_of(2, 3))
     assert len(model.distinct) == 7
-    assert mean_winnings(model, intact=True) == pytest.approx(1, rel=1e-6)
-    assert mean_winnings(model, intact=False) == pytest.approx(1, rel=1e-6)
+    assert mean_ratio(model, intact=True) == pytest.approx(1, rel=1e-6)
+    assert mean_ratio(model, intact=False) == pytest.approx(1, rel=1e-6)
 
 
 @pytest.mark.parametrize("intact", [True, False])
@@ -246,10 +246,10 @@ def test_keys_are_drawn_with_the_chance_that_their_weight_says(
     monkeypatch.setattr("dgmark.detection.hidden_markov.REACH", 2)
     model = model_of(ids, tables_of(*shape))
     every = all_groups(model)
-    bets, draws = Proposal(model, intact), 100_000
+    proposal, draws = Proposal(model, intact), 100_000
     with unchecked():
-        expected = draws / bets.sample(every).weights / every.shape[1]
-        drawn = bets.sample(every[:, :0], draws, numbers())
+        expected = draws / proposal.sample(every).weights / every.shape[1]
+        drawn = proposal.sample(every[:, :0], draws, numbers())
     codes = model.modulus ** np.arange(len(every))[::-1]
     counts = np.bincount(codes @ drawn.groups.astype(int), minlength=every.shape[1])
     chi_square = ((counts - expected) ** 2 / expected).sum()

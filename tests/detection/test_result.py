@@ -6,7 +6,7 @@ from dgmark.detection.detector import Detector
 from dgmark.detection.result import Detection, Span, heading, meaning, rarity, symbol, verdict_sentence, where
 from support.known_keys import known_key
 
-PASSAGES = [Span(start, start + 100, 40, 1e-6) for start in (0, 100, 300)]
+SPANS = [Span(start, start + 100, 40, 1e-6) for start in (0, 100, 300)]
 
 
 @pytest.fixture(scope="module")
@@ -35,24 +35,24 @@ def test_rarity_rounds_so_as_to_claim_less(p_value: float, words: str) -> None:
 
 def test_found(detection: Detection) -> None:
     found = replace(detection, verdict="watermarked", p_value=1.3e-7, num_tokens_scored=300)
-    found = found.with_spans(PASSAGES[:1], "x" * 100)
+    found = found.with_spans(SPANS[:1], "x" * 100)
     sentence = verdict_sentence(found)
     assert sentence.startswith(f"This text carries the watermark of key {detection.key_fingerprint}. ")
     assert sentence.endswith("looks like this is at most 1 in 7 million.")
     assert verdict_sentence(found, public=True).endswith("at most 1 in 10,000.")
 
 
-def test_passages_only(detection: Detection) -> None:
+def test_spans_only(detection: Detection) -> None:
     absent = replace(detection, verdict="not_detected", uncertain_because=None, num_tokens_scored=900)
-    one, three = absent.with_spans(PASSAGES[:1], "x" * 400), absent.with_spans(PASSAGES, "x" * 400)
-    assert verdict_sentence(one).startswith("A passage of this text (25% of it) carries the watermark")
-    assert verdict_sentence(three).startswith("3 passages of this text (75% of it) carry the watermark")
+    one, three = absent.with_spans(SPANS[:1], "x" * 400), absent.with_spans(SPANS, "x" * 400)
+    assert verdict_sentence(one).startswith("A span of this text (25% of it) carries the watermark")
+    assert verdict_sentence(three).startswith("3 spans of this text (75% of it) carry the watermark")
     assert "was not found" in verdict_sentence(absent)
 
 
 def test_a_key_without_a_secret_promises_no_rarity(detection: Detection) -> None:
     keyless = replace(detection, verdict="watermarked", guaranteed=False, num_tokens_scored=300)
-    for found in (keyless, replace(keyless, verdict="not_detected", spans=tuple(PASSAGES))):
+    for found in (keyless, replace(keyless, verdict="not_detected", spans=tuple(SPANS))):
         assert "anybody can make this mark" in verdict_sentence(found)
         assert "1 in" not in verdict_sentence(found)
 
@@ -80,7 +80,7 @@ def test_a_text_marked_in_part_says_so_with_the_share_and_what_the_rest_may_be(d
     assert (part.in_part, part.marked_share) == (True, 0.155)
     assert heading(part) == "Watermark found in part (15% of the text)"
     assert symbol(part) == "◐"
-    assert verdict_sentence(part).startswith("A passage of this text (15% of it) carries the watermark of key ")
+    assert verdict_sentence(part).startswith("A span of this text (15% of it) carries the watermark of key ")
     assert verdict_sentence(part).endswith("looks like this is at most 1 in 7 million.")
     assert part.to_row("a")["marked_share"] == 0.155
     assert any("unmarked rest: a person or another model may have written it" in one for one in meaning(part))

@@ -63,7 +63,7 @@ def text() -> str:
 
 
 @pytest.mark.parametrize("public", [False, True])
-def test_page_shows_the_exact_text_and_its_passages(detector: Detector, text: str, public: bool) -> None:
+def test_page_shows_the_exact_text_and_its_spans(detector: Detector, text: str, public: bool) -> None:
     report = Report.of(detector, HOSTILE, text, public=public)
     page = Page(to_html(report))
     assert "".join(page.text) == text

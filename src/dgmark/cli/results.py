@@ -139,7 +139,7 @@ def _basis(item: Item, detection: Detection, options: DetectOptions) -> Iterator
     if found := where(detection):
         yield "marked", found
     elif detection.verdict == "not_detected":
-        yield "marked", "No passage carries the watermark by itself."
+        yield "marked", "No span carries the watermark by itself."
     for span in detection.spans:
         payload = f", payload {span.subkey}" if options.payload else ""
         yield "", f"{unit} {_place(span.start, span.end)} ({(span.end - span.start) / size:.0%} of the text){payload}"

@@ -19,7 +19,7 @@ from dgmark.watermark.groups import GroupTables, WatermarkSpec
 
 # Keys drawn for one text: as many as the work (keys x tokens x states) allows.
 MAX_DRAWS, MIN_DRAWS, WORK = 1000, 100, 2**22
-# A text whose quick p-value, by the rank of its block statistic among a few random keys, is above SCREEN keeps it.
+# The screening test: a p-value above SCREEN, by the rank of the block statistic among a few random keys, is final.
 SCREEN, SCREEN_DRAWS = 0.2, 63
 # Only the first scored tokens of a text are aligned: at most MAX_TOKENS, and at most MAX_CELLS tokens x states.
 MAX_TOKENS, MAX_CELLS = 16_384, 2**18
@@ -66,7 +66,7 @@ def aligned_test(
 ) -> tuple[float, int]:
     """Test scored `ids` at `positions`, allowing for edits.
 
-    Two p-values are at hand, each valid by itself: a quick rank, which is reported if it is above `SCREEN`, and
+    Two p-values are at hand, each valid by itself: that of the screening test, reported if above `SCREEN`, and
     otherwise the one from drawn keys. This adds no error: for a level at or below `SCREEN` only the second counts, and
     for one above it, whatever is reported at or below the level has a rank at or below it.
 
@@ -115,7 +115,7 @@ def block_statistics(
     groups: UInt8[np.ndarray, "rows keys"],
     wanted: UInt8[np.ndarray, "n states keys"] | None = None,
 ) -> Float[np.ndarray, " keys"]:
-    """Natural logarithm of the block statistic under each of several keys: a quick look at many keys at once.
+    """Natural logarithm of the block statistic under each of several keys, for the screening test and to rank keys.
 
     The text is cut into blocks, in each of which the phase is taken to be constant. The statistic is the likelihood
     ratio of that, averaged over the phases of each block, over a few lengths of the blocks, and over two strengths.

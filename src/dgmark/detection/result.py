@@ -261,7 +261,7 @@ def verdict_sentence(found: Detection, *, public: bool = False) -> str:
         )
     if found.spans:
         return f"{_finding(found, text)} " + (
-            f"The chance to find such a passage in a text written without the key is at most {rarity(found.fpr)}."
+            f"The chance to find such a span in a text written without the key is at most {rarity(found.fpr)}."
             if found.guaranteed
             else _NO_SECRET
         )
@@ -273,14 +273,14 @@ def verdict_sentence(found: Detection, *, public: bool = False) -> str:
 
 
 def where(found: Detection) -> str:
-    """Whether passages carry the mark by themselves; empty if this need not be said."""
+    """Whether spans carry the mark by themselves; empty if this need not be said."""
     spans = len(found.spans or ())
     if spans == 1:
-        return "One passage carries the watermark by itself; its edges are estimates."
+        return "One span carries the watermark by itself; its edges are estimates."
     if spans:
-        return f"{spans} passages carry the watermark by themselves; their edges are estimates."
+        return f"{spans} spans carry the watermark by themselves; their edges are estimates."
     if found.verdict == "watermarked" and not found.normalised:
-        return "No single passage is strong enough to be shown by itself: how much of the text is marked is not known."
+        return "No single span is strong enough to be shown by itself: how much of the text is marked is not known."
     return ""
 
 
@@ -321,10 +321,10 @@ def counted(found: Detection) -> str:
 
 
 def _finding(found: Detection, text: str) -> str:
-    """What carries the mark: the text, passages of it, or, where no span is known, something in it."""
+    """What carries the mark: the text, spans of it, or, where no span is known, something in it."""
     spans = len(found.spans or ())
     if found.in_part:
-        some = "A passage" if spans == 1 else f"{spans} passages"
+        some = "A span" if spans == 1 else f"{spans} spans"
         carry = "carries" if spans == 1 else "carry"
         return f"{some} of {text} ({share(found)} of it) {carry} the {_mark(found)}."
     return (

@@ -146,7 +146,7 @@ function renderText(spans, at) {
   pieces.push(shown.characters.slice(end).join(""));
   $("scored").replaceChildren(...pieces);
   const many = spans.length;
-  const found = at.where + (many ? " Marked passages are underlined." : "");
+  const found = at.where + (many ? " Marked spans are underlined." : "");
   const read = shown.answer.document;
   const from = read ? `Read from “${shown.source.file.name}” (${read.kind}${read.pages ? `, ${number(read.pages)} pages` : ""}). ` : "";
   const notes = read && read.notes.length ? `${read.notes.map(sentence).join(" ")} ` : "";
