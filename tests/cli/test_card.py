@@ -49,11 +49,11 @@ def on_one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_the_card_begins_with_the_verdict_and_quotes_the_passage(key_file: Path, texts: Path) -> None:
+def test_the_card_begins_with_the_verdict_and_quotes_the_span(key_file: Path, texts: Path) -> None:
     card = shown("--key", key_file, texts / "mixed.txt")
     said = on_one_line(card)
     assert re.match(
-        rf"A passage of this text \(5\d% of it\) carries the watermark of key {KEY.fingerprint}. The chance",
+        rf"A span of this text \(5\d% of it\) carries the watermark of key {KEY.fingerprint}. The chance",
         said,
     )
     assert "Nothing follows for the unmarked rest" in said
@@ -89,7 +89,7 @@ def test_a_text_without_the_mark_may_come_from_anybody(key_file: Path, texts: Pa
     assert "may come from any other language model or from a person." in said
 
 
-def test_the_table_has_a_column_for_the_key_and_for_passages_if_asked(
+def test_the_table_has_a_column_for_the_key_and_for_spans_if_asked(
     key_file: Path, texts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = shown("--key", key_file, texts, width=400, monkeypatch=monkeypatch)

@@ -75,7 +75,7 @@ def test_page_shows_the_exact_text_and_its_spans(detector: Detector, text: str, 
     assert page.tags.count("main") == 1
 
 
-def test_passage_covers_the_marked_text(detector: Detector, text: str) -> None:
+def test_span_covers_the_marked_text(detector: Detector, text: str) -> None:
     (span,) = Report.of(detector, "a.txt", text).spans
     marked = marked_text(KEY, 250)
     start = text.index(marked)

@@ -79,7 +79,7 @@ def test_scopes_open_what_they_name(client: TestClient, tokens: Path) -> None:
     assert allowed == {"some": [200, 403, 403], "full": [200, 200, 403], "admin": [403, 403, 200]}
 
 
-def test_the_public_form_has_verdict_and_passages_only(client: TestClient, tokens: Path) -> None:
+def test_the_public_form_has_verdict_and_spans_only(client: TestClient, tokens: Path) -> None:
     headers = bearer(tokens, "public-form", "detect")
     answer = client.post("/v1/detect", json={"text": MARKED, "spans": True}, headers=headers).json()
     PublicAnswer.model_validate(answer)

@@ -108,7 +108,7 @@ def marked(page: Any) -> list[str]:
     return [mark.evaluate(script) for mark in page.query_selector_all("#scored mark")]
 
 
-def test_a_text_is_checked_and_its_passage_shown(page: Any) -> None:
+def test_a_text_is_checked_and_its_span_shown(page: Any) -> None:
     check(page, f"🦔 {PLAIN}{MARKED}{PLAIN}")
     assert page.inner_text("#heading").startswith("Watermark found in part (")
     (span,) = marked(page)

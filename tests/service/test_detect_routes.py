@@ -86,7 +86,7 @@ def test_ids_are_scored_as_ids(client: TestClient) -> None:
     assert outside.status_code == 400
 
 
-def test_passages_are_characters_of_the_text_that_is_answered(client: TestClient) -> None:
+def test_spans_are_characters_of_the_text_that_is_answered(client: TestClient) -> None:
     request = {"text": "🦔" + MIXED, "key": "one", "spans": True, "include_text": True}
     fields = client.post("/v1/detect", json=request).json()
     assert fields["text"]["content"] == "🦔" + MIXED

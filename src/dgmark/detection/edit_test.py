@@ -88,8 +88,8 @@ def aligned_test(
     key = model.groups(tables)[:, None]
     balance = model.balance(tables.spec)
     random = DeterministicDraws("screen/v3", ids, positions).groups(len(key), SCREEN_DRAWS, model.modulus)
-    quick = block_statistics(model, np.concatenate([key, random], axis=1))
-    rank = weighted_rank(quick, np.ones(1 + SCREEN_DRAWS))
+    statistics = block_statistics(model, np.concatenate([key, random], axis=1))
+    rank = weighted_rank(statistics, np.ones(1 + SCREEN_DRAWS))
     screened = rank > SCREEN
     if screened and not constant_work:
         return bonferroni_p(rank, balance), SCREEN_DRAWS
