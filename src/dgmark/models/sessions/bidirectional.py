@@ -13,11 +13,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from dgmark.models.denoiser import CacheMode
-from dgmark.models.sessions.cache import WindowCache, forward_windows
-from dgmark.models.sessions.rows import RowSession, output_logits, padded_inputs, predicting
+from dgmark.models.sessions.cache import WindowCache
+from dgmark.models.sessions.rows import WindowSession, output_logits, padded_inputs, predicting
 
 
-class BidirectionalSession(RowSession):
+class BidirectionalSession(WindowSession):
     """The session of a decoder class of transformers with bidirectional attention.
 
     Args:
@@ -38,7 +38,6 @@ class BidirectionalSession(RowSession):
     ) -> None:
         super().__init__(network, cache, padding)
         self._shift = shift
-        self._cache = WindowCache()
 
     @torch.inference_mode()
     def begin(self, ids: Int[Tensor, "batch length"], start: int, stop: int) -> Float[Tensor, "batch window vocab"]:
@@ -48,23 +47,12 @@ class BidirectionalSession(RowSession):
             return self._whole(ids, start, stop, self._padding)
         self._cache = WindowCache()
         logits = self._whole(ids, start, stop, self._padding, past_key_values=self._cache)
-        self._cache.settle_outside(*self._window(ids, start, stop))
+        self._cache.settle_outside(*self._window(start, stop, ids.shape[1]))
         return logits
 
-    @torch.inference_mode()
-    def step(
-        self, ids: Int[Tensor, "canvases length"], owner: Int[Tensor, " canvases"], start: int, stop: int
-    ) -> Float[Tensor, "canvases window vocab"]:
-        """Run a forward of the columns that are not cached."""
-        if self._mode == "none":
-            return self._whole(ids, start, stop, self._padding_of(owner))
-        low, high = self._window(ids, start, stop)
-        hidden = forward_windows(self._network, self._cache, ids[:, low:high], owner, low, self._padding)
-        return output_logits(self._network, hidden[:, predicting(start, stop, self._shift, ids.device) - low])
-
-    def _window(self, ids: Tensor, start: int, stop: int) -> tuple[int, int]:
+    def _window(self, start: int, stop: int, length: int) -> tuple[int, int]:
         """The columns that are not cached."""
-        return max(start - self._shift, 0), stop if self._mode == "dual" else ids.shape[1]
+        return max(start - self._shift, 0), stop if self._mode == "dual" else length
 
     def _whole(self, ids: Tensor, start: int, stop: int, padding: Tensor | None, **options: Any) -> Tensor:
         if padding is not None:

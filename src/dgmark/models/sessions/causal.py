@@ -8,7 +8,7 @@ by the autoregressive model that the network was. The hidden state at i - 1 pred
 the first position of a block belongs to finished text, and does not change while the block is decoded.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -17,11 +17,10 @@ from transformers import PreTrainedModel
 
 from dgmark.errors import SettingsError
 from dgmark.models.denoiser import CacheMode
-from dgmark.models.sessions.cache import WindowCache, forward_windows
-from dgmark.models.sessions.rows import RowSession, output_logits, padded_inputs, predicting
+from dgmark.models.sessions.rows import WindowSession, output_logits, padded_inputs, predicting
 
 
-class _ExactSession(RowSession, ABC):
+class _ExactSession(WindowSession):
     """A session that caches finished text.
 
     Args:
@@ -33,8 +32,6 @@ class _ExactSession(RowSession, ABC):
         SettingsError: the cache is neither "none" nor "prefix".
     """
 
-    _shift: int  # 1 if the hidden state at i - 1 predicts position i, else 0
-
     def __init__(
         self, network: PreTrainedModel, cache: CacheMode, padding: Int[Tensor, " batch"] | None = None
     ) -> None:
@@ -43,7 +40,6 @@ class _ExactSession(RowSession, ABC):
                 f"there is no cache {cache!r} in a model that sees nothing behind a block; use prefix, it is exact"
             )
         super().__init__(network, cache, padding)
-        self._cache = WindowCache()
         self._last: Tensor | None = None  # hidden states of the last column of the cache
 
     @torch.inference_mode()
@@ -54,20 +50,8 @@ class _ExactSession(RowSession, ABC):
             self._cache.select(rows)
             self._last = None if self._last is None else self._last[rows]
         if self._mode == "prefix":
-            self._extend(ids, self._window(start, stop)[0])
+            self._extend(ids, self._window(start, stop, ids.shape[1])[0])
         return self.step(ids, torch.arange(len(ids), device=ids.device), start, stop)
-
-    @torch.inference_mode()
-    def step(
-        self, ids: Int[Tensor, "canvases length"], owner: Int[Tensor, " canvases"], start: int, stop: int
-    ) -> Float[Tensor, "canvases window vocab"]:
-        """Run a forward of the block around [start, stop), or, without a cache, of all columns up to its end."""
-        if self._mode == "none":
-            return self._whole(ids, start, stop, self._padding_of(owner))
-        low, high = self._window(start, stop)
-        window = self._columns(ids, high)[:, low:]
-        hidden = forward_windows(self._network, self._cache, window, owner, low, self._padding)
-        return output_logits(self._network, self._states(hidden, owner, start - low, stop - low))
 
     def _whole(self, ids: Tensor, start: int, stop: int, padding: Tensor | None) -> Tensor:
         """Logits of [start, stop) by one forward of all columns that they see."""
@@ -114,14 +98,6 @@ class _ExactSession(RowSession, ABC):
         itself = column == column[first:, None]  # each padding column must see at least one column
         return (visible & (column >= padding[:, None])[:, None] | itself)[:, None]
 
-    def _columns(self, ids: Tensor, end: int) -> Tensor:
-        """The first `end` columns."""
-        return ids[:, :end]
-
-    @abstractmethod
-    def _window(self, start: int, stop: int) -> tuple[int, int]:
-        """The columns of one forward of the block; those before them are cached."""
-
     @abstractmethod
     def _end(self, stop: int) -> int:
         """The end of the columns that those before `stop` see."""
@@ -129,10 +105,6 @@ class _ExactSession(RowSession, ABC):
     @abstractmethod
     def _visible(self, query: Tensor, key: Tensor, start: int) -> Bool[Tensor, "queries keys"]:
         """Which columns see which, where a block begins at `start`."""
-
-    @abstractmethod
-    def _states(self, hidden: Tensor, owner: Tensor, start: int, stop: int) -> Tensor:
-        """The hidden states that predict [start, stop), counted from the first column of the window."""
 
 
 class BlockCausalSession(_ExactSession):
@@ -154,7 +126,7 @@ class BlockCausalSession(_ExactSession):
         super().__init__(network, cache)
         self._block, self._mask_id = block, mask_id
 
-    def _window(self, start: int, stop: int) -> tuple[int, int]:
+    def _window(self, start: int, stop: int, length: int) -> tuple[int, int]:  # noqa: ARG002
         low = start // self._block * self._block
         if stop > low + self._block:
             raise SettingsError(
@@ -173,9 +145,6 @@ class BlockCausalSession(_ExactSession):
     def _visible(self, query: Tensor, key: Tensor, start: int) -> Tensor:  # noqa: ARG002
         return query // self._block >= key // self._block
 
-    def _states(self, hidden: Tensor, owner: Tensor, start: int, stop: int) -> Tensor:  # noqa: ARG002
-        return hidden[:, start:stop]
-
 
 class CausalPrefixSession(_ExactSession):
     """The session of a network that reads finished text left to right.
@@ -186,7 +155,7 @@ class CausalPrefixSession(_ExactSession):
 
     _shift = 1
 
-    def _window(self, start: int, stop: int) -> tuple[int, int]:
+    def _window(self, start: int, stop: int, length: int) -> tuple[int, int]:  # noqa: ARG002
         return start, stop
 
     def _end(self, stop: int) -> int:

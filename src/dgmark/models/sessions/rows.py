@@ -1,4 +1,6 @@
-"""What the sessions of networks share: the padding of each row, and which rows the next block keeps."""
+"""What the sessions of networks share: the rows with their padding, and the forwards of a window on a cache."""
+
+from abc import ABC, abstractmethod
 
 import torch
 from jaxtyping import Float, Int
@@ -6,6 +8,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from dgmark.models.denoiser import CacheMode
+from dgmark.models.sessions.cache import WindowCache, forward_windows
 
 
 class RowSession:
@@ -36,6 +39,46 @@ class RowSession:
 
     def _padding_of(self, rows: Tensor) -> Tensor | None:
         return None if self._padding is None else self._padding[rows]
+
+
+class WindowSession(RowSession, ABC):
+    """Rows whose forwards may be of a window on top of cached keys and values; see `RowSession`."""
+
+    _shift: int  # 1 if the hidden state at i - 1 predicts position i, else 0
+
+    def __init__(
+        self, network: PreTrainedModel, cache: CacheMode, padding: Int[Tensor, " batch"] | None = None
+    ) -> None:
+        super().__init__(network, cache, padding)
+        self._cache = WindowCache()
+
+    @torch.inference_mode()
+    def step(
+        self, ids: Int[Tensor, "canvases length"], owner: Int[Tensor, " canvases"], start: int, stop: int
+    ) -> Float[Tensor, "canvases window vocab"]:
+        """Run a forward of the window around [start, stop), or, without a cache, of all columns that it sees."""
+        if self._mode == "none":
+            return self._whole(ids, start, stop, self._padding_of(owner))
+        low, high = self._window(start, stop, ids.shape[1])
+        window = self._columns(ids, high)[:, low:]
+        hidden = forward_windows(self._network, self._cache, window, owner, low, self._padding)
+        return output_logits(self._network, self._states(hidden, owner, start - low, stop - low))
+
+    @abstractmethod
+    def _whole(self, ids: Tensor, start: int, stop: int, padding: Tensor | None) -> Tensor:
+        """Logits of [start, stop) by one forward of all columns that they see."""
+
+    @abstractmethod
+    def _window(self, start: int, stop: int, length: int) -> tuple[int, int]:
+        """The columns of one forward of the window; the others are cached or not seen."""
+
+    def _columns(self, ids: Tensor, end: int) -> Tensor:
+        """The first `end` columns."""
+        return ids[:, :end]
+
+    def _states(self, hidden: Tensor, owner: Tensor, start: int, stop: int) -> Tensor:  # noqa: ARG002
+        """The hidden states that predict [start, stop), counted from the first column of the window."""
+        return hidden[:, predicting(start, stop, self._shift, hidden.device)]
 
 
 def padded_inputs(padding: Int[Tensor, " batch"], length: int) -> dict[str, Tensor]:
