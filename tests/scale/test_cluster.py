@@ -201,7 +201,7 @@ def test_an_error_of_a_worker_is_raised_as_what_it_is() -> None:
 
 def test_no_log_holds_a_secret(found: Run, nodes: Any) -> None:
     assert KEY.secret is not None
-    forms = (KEY.secret, KEY.secret.hex().encode(), repr(KEY.secret).encode(), b64encode(KEY.secret))
+    forms = (KEY.secret, KEY.secret.hex().encode(), repr(bytes(KEY.secret)).encode(), b64encode(KEY.secret))
     session = Path(nodes.head_node.get_session_dir_path())
     files = [file for folder in (session, found.out) for file in folder.rglob("*") if file.is_file()]
     assert len(files) > 10

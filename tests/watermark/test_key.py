@@ -8,6 +8,7 @@ import stat
 import tempfile
 import traceback
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -32,6 +33,7 @@ from dgmark.errors import (
     TokenizerMismatch,
     VocabularyMismatch,
 )
+from dgmark.report.signing import SigningKey
 from dgmark.watermark.groups import Grouping
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.key_file import KeyFilePermissionWarning
@@ -40,7 +42,7 @@ from support.subkey_references import written
 from support.unchecked import unchecked
 
 KEY = known_key("the key of these tests")
-SECRET = KEY.secret or b""
+SECRET = bytes(KEY.secret or b"")
 SECRET_BASE64 = base64.b64encode(SECRET).decode()
 FIELDS = {
     "format", "version", "key_id", "secret", "prf", "scheme", "modulus", "rotation", "table_size", "tokenizer",
@@ -458,3 +460,51 @@ def test_a_table_that_no_model_of_the_tokenizer_has_is_refused(table_size: int) 
     key = replace(KEY, spec=replace(KEY.spec, table_size=table_size))
     with pytest.raises(VocabularyMismatch, match=f"groups for {table_size} token ids, its tokenizer .* has 8192"):
         Detector(key).detect("any text")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *({"prf": "shake256-rank-v1"}, {"fingerprint": "0" * 16}, {"modulus": 99}, {"version": 7}, {"extra": 1}),
+        *({"secret": "!"}, {"key_id": 3}, None),
+    ],
+)
+def test_no_frame_of_a_traceback_shows_the_secret_of_a_damaged_key_file(
+    tmp_path: Path, damage: dict[str, Any] | None
+) -> None:
+    many = known_key("traceback", subkeys=64)
+    many.save(path := tmp_path / "key.json")
+    if damage:
+        rewrite(path, **damage)
+    else:
+        path.write_text(path.read_text()[:-3])
+    with pytest.raises(DgmarkError) as caught:
+        WatermarkKey.load(path)
+    assert not tells(shown_with_locals(caught.value), bytes(many.secret or b""))
+
+
+@pytest.mark.parametrize("call", ["save", "missing", "subkey", "tables", "readable", "signing"])
+def test_no_frame_of_a_traceback_shows_the_secret_of_a_key(tmp_path: Path, call: str) -> None:
+    many = known_key("traceback", subkeys=64)
+    signer = SigningKey.generate()
+    many.save(path := tmp_path / "key.json")
+    path.chmod(0o644)
+    calls: dict[str, Callable[[], object]] = {
+        "save": lambda: many.save(path),
+        "missing": lambda: many.save(tmp_path / "none" / "key.json"),
+        "subkey": lambda: many.subkey(99),
+        "tables": lambda: many.tables,
+        "readable": lambda: WatermarkKey.load(path),
+        "signing": lambda: signer.save(path),
+    }
+    with pytest.raises(DgmarkError) as caught:
+        calls[call]()
+    shown = shown_with_locals(caught.value)
+    assert not tells(shown, bytes(many.secret or b""))
+    assert str(signer._key.as_dict(private=True)["d"])[:16] not in shown
+
+
+def shown_with_locals(error: BaseException) -> str:
+    """A traceback with the variables of all frames, as collectors of errors record it, at any length."""
+    trace = traceback.TracebackException.from_exception(error, capture_locals=True)
+    return "".join(trace.format())

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dgmark.errors import InputError, KeyFileFormat, MissingExtra, SettingsError, SignatureInvalid, install_hint
+from dgmark.watermark.groups import Secret
 from dgmark.watermark.key_file import read_private, write_private
 
 if TYPE_CHECKING:
@@ -54,8 +55,9 @@ class SigningKey:
             KeyFileExists: `path` exists.
             KeyFileNotFound: the file cannot be written.
         """
-        fields = {**self._key.as_dict(private=True), "alg": ALGORITHM, "use": "sig", "kid": self.key_id}
-        write_private(Path(path), json.dumps(fields, indent=2) + "\n")
+        public = {"alg": ALGORITHM, "use": "sig", "kid": self.key_id}
+        text = Secret(json.dumps({**self._key.as_dict(private=True), **public}, indent=2).encode() + b"\n")
+        write_private(Path(path), text)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, allow_open: bool = False) -> "SigningKey":

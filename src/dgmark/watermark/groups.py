@@ -31,6 +31,15 @@ _CACHED_BYTES = 2**28
 _MAX_INT = 2**31 - 1
 
 
+class Secret(bytes):
+    """Secret bytes, which no repr shows: whoever records tracebacks may record the variables of their frames."""
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} secret bytes>"
+
+    __str__ = __repr__
+
+
 @dataclass(frozen=True)
 class WatermarkSpec:
     """What generator and detector must agree on. All of it is public.
@@ -127,7 +136,7 @@ def group_table(secret: bytes, modulus: int, table_size: int, segment: int = 0) 
     for every key, and the table depends on nothing but these arguments.
     """
     header = modulus.to_bytes(1, "little") + table_size.to_bytes(4, "little") + segment.to_bytes(8, "little")
-    return _balanced(b"groups", header + secret, table_size, modulus)
+    return _balanced(b"groups", Secret(header + secret), table_size, modulus)
 
 
 def position_code(secret: bytes, modulus: int, length: int) -> UInt8[np.ndarray, " length"]:
@@ -139,7 +148,8 @@ def position_code(secret: bytes, modulus: int, length: int) -> UInt8[np.ndarray,
     """
     header = modulus.to_bytes(1, "little") + length.to_bytes(1, "little")
     draws = [
-        _balanced(b"code", header + draw.to_bytes(1, "little") + secret, length, modulus) for draw in range(_CODE_DRAWS)
+        _balanced(b"code", Secret(header + draw.to_bytes(1, "little") + secret), length, modulus)
+        for draw in range(_CODE_DRAWS)
     ]
     code: UInt8[np.ndarray, " length"] = least_like_itself(np.stack(draws)[None])[0]
     return code

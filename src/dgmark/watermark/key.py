@@ -15,7 +15,7 @@ from typing import Protocol, runtime_checkable
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.errors import KeyFileFormat, SettingsError, TokenizerMismatch, VocabularyMismatch, as_path
-from dgmark.watermark.groups import DEFAULT_CODE, SECRET_BYTES, Grouping, GroupTables, WatermarkSpec
+from dgmark.watermark.groups import DEFAULT_CODE, SECRET_BYTES, Grouping, GroupTables, Secret, WatermarkSpec
 from dgmark.watermark.key_file import read_key_file, write_key_file
 from dgmark.watermark.subkeys import Subkeys, SubkeyTables, prf_of
 
@@ -53,6 +53,8 @@ class WatermarkKey:
         if not isinstance(self.spec, WatermarkSpec):
             raise SettingsError(f"the spec of a key is a WatermarkSpec, not a {type(self.spec).__name__}")
         self.spec.check_secret(self.secret)
+        if self.secret is not None:
+            object.__setattr__(self, "secret", Secret(self.secret))
         if self.number is not None:
             self.subkeys.check(self.number)
 
@@ -101,7 +103,7 @@ class WatermarkKey:
         )
         if code_length is None and (modulus, rotation, grouping, subkeys) == (2, 0, "keyed", 1):
             spec = replace(spec, code_length=DEFAULT_CODE)
-        secret = secrets.token_bytes(SECRET_BYTES) if grouping == "keyed" else None
+        secret = Secret(secrets.token_bytes(SECRET_BYTES)) if grouping == "keyed" else None
         key = cls(spec=spec, key_id=secrets.token_hex(8), secret=secret)
         key.check_tokenizer(tokenizer)
         return key

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dgmark.errors import KeyFileError, KeyFileExists, KeyFileFormat, KeyFileNotFound, SettingsError
 from dgmark.rows.inputs import open_file
-from dgmark.watermark.groups import Grouping, WatermarkSpec
+from dgmark.watermark.groups import Grouping, Secret, WatermarkSpec
 from dgmark.watermark.subkeys import Prf, prf_of
 
 KEY_FILE_VERSION: Final = 1
@@ -42,7 +42,7 @@ def write_key_file(path: Path, spec: WatermarkSpec, key_id: str, secret: bytes |
         **spec.to_fields(),
         fingerprint=fingerprint,
     )
-    write_private(path, content.model_dump_json(indent=2) + "\n")
+    write_private(path, Secret(content.model_dump_json(indent=2).encode() + b"\n"))
 
 
 def read_key_file(path: Path, *, allow_open: bool = False) -> tuple[WatermarkSpec, str, bytes | None, str]:
@@ -86,7 +86,7 @@ def read_private(
     """
     try:
         with open_file(path) as file:
-            text, mode = file.read(MAX_FILE_BYTES + 1), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            text, mode = Secret(file.read(MAX_FILE_BYTES + 1)), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
     except OSError as error:
         raise KeyFileNotFound(
             f"the key file {path} cannot be read ({error.strerror}): make one with `{maker} FILE`"
@@ -109,7 +109,7 @@ class _KeyFile(BaseModel):
     format: Literal["dgmark-key"]
     version: Literal[1]
     key_id: str
-    secret: str | None
+    secret: str | None = Field(repr=False)
     prf: Prf
     scheme: Grouping
     modulus: int
@@ -124,10 +124,9 @@ class _KeyFile(BaseModel):
 
 def _parse(text: bytes, path: Path) -> tuple[WatermarkSpec, str, bytes | None, str]:
     try:
-        fields = json.loads(text)
-        _check_version(fields, path)
-        content = _KeyFile.model_validate(fields)
-        secret = None if content.secret is None else base64.b64decode(content.secret, validate=True)
+        _check_version(*_stated(text), path)
+        content = _KeyFile.model_validate(json.loads(text))
+        secret = None if content.secret is None else Secret(base64.b64decode(content.secret, validate=True))
         fields = content.model_dump(exclude={"format", "version", "key_id", "secret", "prf", "fingerprint"})
         spec = WatermarkSpec.from_fields(fields)
         spec.check_secret(secret)
@@ -146,10 +145,16 @@ def _parse(text: bytes, path: Path) -> tuple[WatermarkSpec, str, bytes | None, s
     raise KeyFileFormat(f"{path} is not a key file: {problem}; give the file that `dgmark keygen` wrote")
 
 
-def _check_version(fields: object, path: Path) -> None:
-    if isinstance(fields, dict) and fields.get("format") == "dgmark-key" and fields.get("version") != KEY_FILE_VERSION:
+def _stated(text: bytes) -> tuple[object, object]:
+    """The format and the version that a file states."""
+    fields = json.loads(text)
+    return (fields.get("format"), fields.get("version")) if isinstance(fields, dict) else (None, None)
+
+
+def _check_version(stated: object, version: object, path: Path) -> None:
+    if stated == "dgmark-key" and version != KEY_FILE_VERSION:
         raise KeyFileFormat(
-            f"{path} is a key file of version {fields.get('version')!r}, and this dgmark reads version "
+            f"{path} is a key file of version {version!r}, and this dgmark reads version "
             f"{KEY_FILE_VERSION}: use the dgmark that wrote it"
         )
 
@@ -168,7 +173,7 @@ def _check_mode(mode: int, path: Path, allow_open: bool) -> None:
         )
 
 
-def write_private(path: Path, content: str) -> None:
+def write_private(path: Path, content: Secret) -> None:
     """Create `path` with mode 0600 and `content`, or leave nothing behind.
 
     Raises:
@@ -187,7 +192,7 @@ def write_private(path: Path, content: str) -> None:
             f"the key file {path} cannot be written ({error.strerror}); choose another path"
         ) from None
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        with os.fdopen(descriptor, "wb") as file:
             os.fchmod(file.fileno(), 0o600)  # whatever the umask
             file.write(content)
             file.flush()

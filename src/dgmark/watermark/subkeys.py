@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Int, UInt8, UInt16
 
 from dgmark.errors import SettingsError, whole
-from dgmark.watermark.groups import PRF, ArrayCache, GroupTables, WatermarkSpec, check_ids, least_like_itself
+from dgmark.watermark.groups import PRF, ArrayCache, GroupTables, Secret, WatermarkSpec, check_ids, least_like_itself
 
 Prf = Literal["shake256-rank-v1", "shake256-token-v2"]
 SUBKEY_PRF: Final = "shake256-token-v2"
@@ -124,7 +124,7 @@ class Subkeys:
         """
         if not isinstance(request_id, str):
             raise SettingsError(f"a request id is a text, not a {type(request_id).__name__}")
-        message = _domain("request") + request_id.encode("utf-8", "surrogatepass") + self.secret
+        message = Secret(_domain("request") + request_id.encode("utf-8", "surrogatepass") + self.secret)
         return int.from_bytes(hashlib.shake_256(message).digest(8), "little") % self.spec.subkeys
 
     def check(self, subkey: int) -> None:
