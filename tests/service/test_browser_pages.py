@@ -263,9 +263,8 @@ def test_two_texts_fill_in_the_order_of_decoding_and_one_is_checked(page: Any) -
     page.wait_for_selector("#result:not([hidden])")
     assert page.inner_text("#heading") == "Watermark found"
     prompt = "Once upon a time there was a little fox who"
-    assert whole == prompt + page.text_content("#scored").removeprefix("start of marked 1").replace(
-        " end of marked 1 ", ""
-    )
+    shown = re.sub(" ?(start|end) of marked 1 ?", " ", page.text_content("#scored"))
+    assert "".join(whole.split()) == "".join((prompt + shown).split())
 
 
 @writing
