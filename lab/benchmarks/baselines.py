@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from common import bench_key, print_header, print_row, random_key
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.decode import View
 from dgmark.models.toy import ToyDenoiser
@@ -21,6 +20,7 @@ from dgmark.rows.jsonl import BadRow, read_rows
 from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.baselines import baseline
+from keys_and_tables import bench_key, print_header, print_row, random_key
 
 ALPHAS = (0.1, 0.01, 0.001)
 TOKENS, MIN_TOKENS = 256, 50

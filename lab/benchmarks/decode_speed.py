@@ -19,10 +19,10 @@ from torch import Tensor
 from torch.nn import Module
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from common import bench_key, builtin_prompts, print_header, print_row
 from dgmark import DecodeConfig, load_model
 from dgmark.decode import Canvas, KeyMatching, RoundTrip, decode_steps, match_all
 from dgmark.models.load import NetworkDenoiser
+from keys_and_tables import bench_key, builtin_prompts, print_header, print_row
 
 PROMPT, LENGTH, BLOCK = 64, 256, 32
 PLAIN = "unmarked"

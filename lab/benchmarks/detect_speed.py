@@ -12,10 +12,10 @@ from statistics import mean, median
 
 import numpy as np
 
-from common import bench_key, builtin_prompts, random_key, simulated
 from dgmark import Detector, Keyring, WatermarkKey
 from dgmark.detection.exact_test import MatchNull, residue_counts
 from dgmark.watermark.groups import SECRET_BYTES, group_table
+from keys_and_tables import bench_key, builtin_prompts, random_key, simulated
 
 ROUNDS = 15
 

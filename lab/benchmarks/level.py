@@ -21,7 +21,6 @@ import numpy as np
 from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 
-from common import bench_key, print_header, print_row, random_key
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.detection.detector import KeyTest
 from dgmark.detection.edit_test import aligned_test, window_statistic
@@ -30,6 +29,7 @@ from dgmark.detection.reader import ScoredIds
 from dgmark.rows.jsonl import BadRow, read_rows
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.experiments.figures import COLOURS, new_figure
+from keys_and_tables import bench_key, print_header, print_row, random_key
 
 ALPHAS = (0.1, 0.01, 0.001, 0.0001)
 TOKENS = 256

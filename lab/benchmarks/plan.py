@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 from scipy.stats import binom
 
-from common import bench_key, print_header, print_row, random_key, simulated
 from dgmark.detection.result import Mode
+from keys_and_tables import bench_key, print_header, print_row, random_key, simulated
 from subkeys import milliseconds
 
 DOCUMENTS = 10**10

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 import dgmark
-from common import RUNS, print_header, print_row
 from dgmark_lab.attacks import Attack, attack
 from dgmark_lab.experiments.cells import DGMARK, CellRows, StoredRun
 from dgmark_lab.experiments.frontier import Matched, Measured, matched
@@ -23,6 +22,7 @@ from dgmark_lab.experiments.spec import load_experiment
 from dgmark_lab.experiments.store import Store
 from dgmark_lab.experiments.tables import with_interval
 from dgmark_lab.experiments.views.frontier import quality
+from keys_and_tables import RUNS, print_header, print_row
 
 RATE = 1e-4
 EDITS: dict[str, tuple[str, float]] = {

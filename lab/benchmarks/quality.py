@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from common import RUNS, bench_key, print_header, print_row
 from dgmark import Detector, WatermarkKey
 from dgmark.watermark.groups import SECRET_BYTES
 from dgmark_lab.evaluate.diversity import repeated_ngrams
 from dgmark_lab.experiments.prompt_sets import BUILTIN_PROMPTS
+from keys_and_tables import RUNS, bench_key, print_header, print_row
 
 SAMPLING = {"multinomial": "1.0", "greedy": "0"}
 MARKS = ("marked", "unmarked")

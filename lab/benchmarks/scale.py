@@ -23,10 +23,10 @@ import numpy as np
 import pyarrow as arrow
 import pyarrow.parquet as parquet
 
-from common import bench_key, builtin_prompts, family, print_header, print_row
 from dgmark.detection.detector import Detector
 from dgmark.detection.result import Mode
 from dgmark.scale import detect_files
+from keys_and_tables import bench_key, builtin_prompts, family, print_header, print_row
 
 FILE_ROWS = 20_000
 TOKENS = 8000  # of the 8,192 of the key's vocabulary

@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from common import family, print_header, print_row, resident_bytes
 from dgmark.watermark.key import WatermarkKey
+from keys_and_tables import family, print_header, print_row, resident_bytes
 
 TEXTS = Path(__file__).parents[2] / "tests" / "texts" / "time_machine.txt"
 

@@ -18,8 +18,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from common import family, print_header, print_row
 from dgmark.watermark.key import WatermarkKey
+from keys_and_tables import family, print_header, print_row
 from service import in_threads, running
 
 

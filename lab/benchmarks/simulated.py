@@ -10,7 +10,6 @@ from unittest.mock import patch
 
 import numpy as np
 
-from common import bench_key, edited, print_header, print_row, random_key, simulated
 from dgmark.detection import edit_test
 from dgmark.detection.detector import KeyTest
 from dgmark.detection.edit_test import aligned_test
@@ -18,6 +17,7 @@ from dgmark.detection.importance_sampling import DeterministicDraws
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.spans import find_spans
 from dgmark.watermark.key import WatermarkKey
+from keys_and_tables import bench_key, edited, print_header, print_row, random_key, simulated
 
 TEXTS = 150
 RATES = (1e-2, 1e-4, 1e-5, 1e-6, 1e-8)

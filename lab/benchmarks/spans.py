@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from common import RUNS, print_header, print_row
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.spans import find_spans
 from dgmark.watermark.key import WatermarkKey
+from keys_and_tables import RUNS, print_header, print_row
 
 LENGTH = 512
 TRIALS = 30

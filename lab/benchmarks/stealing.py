@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
-from common import RUNS, builtin_prompts, print_header, print_row
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.decode import DecodeConfig, Matching
 from dgmark.decode import decode as run
@@ -29,6 +28,7 @@ from dgmark_lab.attacks import edits
 from dgmark_lab.attacks.simulation import simulate_counts, simulate_texts
 from dgmark_lab.attacks.stealing import Estimate, beliefs, find_code, forge, recovered_mass, scrub, steal
 from dgmark_lab.attacks.text_edits import decode, ordinary_ids
+from keys_and_tables import RUNS, builtin_prompts, print_header, print_row
 
 LENGTH = 256
 MIN_TOKENS = 100

@@ -19,7 +19,6 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
-from common import RUNS, builtin_prompts, print_header, print_row
 from dgmark import load_model
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.decode import DecodeConfig, decode
@@ -31,6 +30,7 @@ from dgmark.watermark.groups import SECRET_BYTES
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.attacks.clustering import Thief, leanings
 from dgmark_lab.attacks.stealing import Estimate, steal
+from keys_and_tables import RUNS, builtin_prompts, print_header, print_row
 from stealing import believed
 
 MODEL, BATCH, SIZE = "storyteller", 32, 8192

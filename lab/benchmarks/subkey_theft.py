@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, Int, Int8, UInt8
 
-from common import bench_key, print_header, print_row, random_key
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.detection.detector import KeyTest
 from dgmark.detection.reader import ScoredIds
@@ -23,6 +22,7 @@ from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.attacks.clustering import Thief, leanings
 from dgmark_lab.attacks.simulation import simulate_responses, simulate_texts
 from dgmark_lab.attacks.stealing import Estimate, forge, recovered_mass, scrub, steal
+from keys_and_tables import bench_key, print_header, print_row, random_key
 from stealing import human_texts, law_of
 
 SUBKEYS, RESPONSES, TOLD = (1, 64, 1024, 4096), (10, 100, 1000, 10_000), 100_000

@@ -18,13 +18,13 @@ from statistics import median
 import numpy as np
 from jaxtyping import Int
 
-from common import bench_key, edited, print_header, print_row, random_key, simulated
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.detection.detector import KeyTest
 from dgmark.detection.reader import ScoredIds
 from dgmark.detection.result import Mode
 from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
+from keys_and_tables import bench_key, edited, print_header, print_row, random_key, simulated
 
 SUBKEYS = (1, 16, 64, 256, 1024, 4096)
 TEXTS = 60

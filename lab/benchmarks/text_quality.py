@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from common import HERE, RUNS, print_header, print_row
 from dgmark import Detector, WatermarkKey, load_model
 from dgmark.checkpoint.families import BLOCK_LLAMA
 from dgmark.checkpoint.folder import BUILTIN
@@ -31,6 +30,7 @@ from dgmark.models.load import NetworkDenoiser
 from dgmark.rows.outputs import atomic_write
 from dgmark_lab.evaluate import Bootstrap, Interval, Judge, load_judge, token_nats
 from dgmark_lab.evaluate.diversity import distinct_ngrams, periodic, repeated_ngrams
+from keys_and_tables import HERE, RUNS, print_header, print_row
 
 RATE = 1e-4
 FIRST = 32  # tokens: nearly every mark is detected in a whole text, so strength is compared on beginnings
