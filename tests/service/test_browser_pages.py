@@ -263,8 +263,7 @@ def test_two_texts_fill_in_the_order_of_decoding_and_one_is_checked(page: Any) -
     page.wait_for_selector("#result:not([hidden])")
     assert page.inner_text("#heading") == "Watermark found"
     prompt = "Once upon a time there was a little fox who"
-    shown = re.sub(" ?(start|end) of marked 1 ?", " ", page.text_content("#scored"))
-    assert "".join(whole.split()) == "".join((prompt + shown).split())
+    assert whole == prompt + re.sub(r"start of marked \d+| end of marked \d+ ", "", page.text_content("#scored"))
 
 
 @writing

@@ -42,8 +42,15 @@ class _Terminal(Console):
     """Shows the control characters of what it prints."""
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print strings with signs for their control characters, and anything else as it is."""
-        super().print(*(visible(one, lines=True) if isinstance(one, str) else one for one in objects), **options)
+        """Print strings with signs for their control characters, and anything else as it is.
+
+        What is no character, as in the name of a file that is not UTF-8, is escaped, so that the name can be told.
+        """
+        shown = [
+            visible(one.encode(errors="backslashreplace").decode(), lines=True) if isinstance(one, str) else one
+            for one in objects
+        ]
+        super().print(*shown, **options)
 
 
 def stderr() -> Console:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dgmark.cli.console import command_errors, stderr, visible
+from dgmark.cli.console import command_errors, stderr
 from dgmark.cli.detect_options import DetectOptions
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.results import WRITERS
@@ -119,7 +119,7 @@ def _with_notes(items: Iterable[Item | BadRow]) -> Iterator[Item | BadRow]:
         if isinstance(item, Item) and item.notes and item.notes != shown:
             shown = item.notes
             for note in item.notes:
-                stderr().print(f"{visible(item.row_id)}: {note}", markup=False)
+                stderr().print(f"{item.row_id}: {note}", markup=False)
         yield item
 
 
@@ -133,7 +133,7 @@ def _check_exit(tally: Tally, check: bool) -> None:
     """Exit with the code that the counts require."""
     first = tally.first_unusable
     if first and (check or not tally.scored):
-        raise first.kind(f"{visible(first.row_id)}: {first.error}")
+        raise first.kind(f"{first.row_id}: {first.error}")
     if tally.unusable:
         stderr().print(f"{tally.unusable} of {tally.unusable + tally.scored} inputs cannot be used")
     elif not tally.scored:

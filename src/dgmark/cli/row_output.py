@@ -63,7 +63,7 @@ class RowOutput:
             for row in rows:
                 if "error" not in row:
                     if not single:
-                        stdout().print(f"── {visible(row['id'])}", style="dim", markup=False)
+                        stdout().print(f"── {row['id']}", style="dim", markup=False)
                     text = row["text"]
                     print(visible(text, lines=True) if sys.stdout.isatty() else text, flush=True)
 
