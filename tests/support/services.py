@@ -36,12 +36,12 @@ def service(folder: Path, *names: str, address: str = "127.0.0.1", **settings: A
 
 
 @contextmanager
-def listening(app: FastAPI) -> Iterator[str]:
-    """The address of an application that serves in a thread of this process."""
+def listening(app: FastAPI, **config: Any) -> Iterator[str]:
+    """The address of an application that serves in a thread of this process, with these settings of uvicorn."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error"))
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error", **config))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -26,6 +26,9 @@ from dgmark.errors import SettingsError
 from dgmark.report.signing import SigningKey
 from dgmark.rows.workers import MAX_WORKERS
 from dgmark.watermark.key import WatermarkKey
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -53,6 +56,22 @@ def serve(
     public_rate: Annotated[str, typer.Option(help="How often one token, and one address, may use the public form.")] = (
         "30 per minute"
     ),
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Proxy, or network of proxies, whose X-Forwarded-For is believed; repeatable.",
+            show_default="those on this machine",
+        ),
+    ] = None,
+    connections: Annotated[
+        int, typer.Option(min=8, help="Open connections; a client that is no proxy may have an eighth of them.")
+    ] = 1024,
+    log_level: Annotated[LogLevel, typer.Option(help="Least level of what is logged to stderr.")] = "info",
+    log_format: Annotated[LogFormat, typer.Option(help="Log lines as text or as JSON objects.")] = "text",
+    access_log: Annotated[
+        bool, typer.Option("--access-log", help="Log each request: address, path, status, time; no texts.")
+    ] = False,
     audit: Annotated[
         Path | None, typer.Option(help="Append policy decisions to this file, without texts and secrets.")
     ] = None,
@@ -108,6 +127,7 @@ def serve(
         import uvicorn  # noqa: F401 (missing now, not when all is ready)
 
         from dgmark.service.app import create_app
+        from dgmark.service.logs import log_config
         from dgmark.service.settings import ServiceSettings
     sources = _sources(model or [], loading, [read_settings_file(file) for file in settings_file or []])
     if demo:
@@ -124,6 +144,7 @@ def serve(
         tokens=tokens,
         public=public,
         public_rate=public_rate,
+        connections=connections,
         audit=audit,
         signer=SigningKey.load(sign, allow_open=allow_open_key) if sign else None,
         allow_open_keys=allow_open_key,
@@ -134,7 +155,15 @@ def serve(
         generate_keys=tuple(generate_key or ()),
         enforce=enforce,
         payloads=payloads,
-        **set_options({"workers": workers, "rows": batch_size, "text_seconds": text_seconds}),
+        logging=log_config(log_level, log_format, access=access_log),
+        **set_options(
+            {
+                "proxies": tuple(proxy or ()) or None,
+                "workers": workers,
+                "rows": batch_size,
+                "text_seconds": text_seconds,
+            }
+        ),
     )
     _run(create_app(settings), host, port)
 
@@ -146,6 +175,8 @@ def _run(app: "FastAPI", host: str, port: int) -> None:
         DgmarkError: the models cannot be loaded.
     """
     import uvicorn
+
+    from dgmark.service.connections import protocol_of
 
     state: ServiceState = app.state.service
 
@@ -175,6 +206,9 @@ def _run(app: "FastAPI", host: str, port: int) -> None:
             app,
             host=host,
             port=port,
+            http=protocol_of(state.settings),
+            forwarded_allow_ips=list(state.settings.proxies),
+            log_config=state.settings.logging,
             access_log=False,
             server_header=False,
             timeout_keep_alive=15,

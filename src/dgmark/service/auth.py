@@ -108,7 +108,7 @@ class Authenticator:
             raise DgmarkError(str(error)) from error
 
     def _count(self, request: Request, caller: Caller) -> None:
-        for kind, value in (("address", _network(caller.address)), ("token", caller.name)):
+        for kind, value in (("address", network(caller.address)), ("token", caller.name)):
             if value is not None and not self._limiter.hit(self._rate, kind, value):
                 reset = self._limiter.get_window_stats(self._rate, kind, value).reset_time
                 wait = max(1, ceil(reset - time.time()))
@@ -141,8 +141,8 @@ class Authenticator:
         raise Refused(status, detail, param=param, headers=challenge)
 
 
-def _network(address: str) -> str:
-    """An address, or the network of an IPv6 address."""
+def network(address: str) -> str:
+    """An address, or the network of an IPv6 address: what stands for one client."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -6,12 +6,13 @@ Knows nothing of keys and texts.
 """
 
 import asyncio
+import logging
 import re
 import secrets
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -19,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dgmark.service.errors import Refused
 from dgmark.service.telemetry import AuditLog, Metrics
 
+access = logging.getLogger("dgmark.access")
 _ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
@@ -35,6 +37,7 @@ _CLOSE = {"connection": "close"}
 _LATER = {"retry-after": "1"}
 _BODILESS = ("GET", "HEAD")
 _POLICY_STATUSES = (403, 421)
+_MAX_PATH = 200  # characters of a path in the access log
 
 
 @dataclass
@@ -102,9 +105,18 @@ class RequestMiddleware:
                 await self._with_body(scope, receive, answer)
         finally:
             # a template, not the path itself, of which there is no end
-            path = getattr(scope.get("route"), "path", "other")
+            path, seconds = getattr(scope.get("route"), "path", "other"), time.perf_counter() - began
             self.metrics.requests.labels(path, scope["method"], str(status)).inc()
-            self.metrics.seconds.labels(path).observe(time.perf_counter() - began)
+            self.metrics.seconds.labels(path).observe(seconds)
+            fields = {
+                "address": (scope.get("client") or ("unknown",))[0],
+                "method": scope["method"],
+                "path": quote(scope["path"][:_MAX_PATH]),  # neither line breaks nor a query, which may hold anything
+                "status": status,
+                "seconds": round(seconds, 4),
+                "request": request_id,
+            }
+            access.info(" ".join(["%s"] * len(fields)), *fields.values(), extra={"fields": fields})
 
     def _refusal(self, headers: Headers, method: str) -> Refused | None:
         host = headers.get("host", "").lower()

@@ -5,6 +5,7 @@ The event loop never waits for it: threads read its messages, and write those to
 
 import asyncio
 import logging
+import logging.config
 import os
 import threading
 import time
@@ -241,6 +242,7 @@ def launch_worker(
     keys: Mapping[str, WatermarkKey],
     rows: int,
     connection: Connection,
+    log_config: dict[str, Any] | None = None,
 ) -> BaseProcess:
     """Start a model worker.
 
@@ -249,17 +251,20 @@ def launch_worker(
         keys: the keys by name.
         rows: the most texts that are written at once.
         connection: where it gets jobs from, and says what becomes of them.
+        log_config: what it logs; see `log_config`.
     """
     # a daemon ends with this process; if that is killed, the connection breaks, which ends it too
-    arguments = connection, models, keys, rows
+    arguments = connection, log_config, models, keys, rows
     process = get_context("spawn").Process(target=_work, args=arguments, daemon=True)
     process.start()
     return process
 
 
-def _work(connection: Connection, *arguments: Any) -> None:
+def _work(connection: Connection, log_config: dict[str, Any] | None, *arguments: Any) -> None:
     """The process: a thread listens, the main one writes texts."""
     set_limits()
+    if log_config is not None:
+        logging.config.dictConfig(log_config)
     inbox: SimpleQueue[jobs.ToWorker] = SimpleQueue()
 
     def listen() -> None:

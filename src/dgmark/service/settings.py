@@ -1,5 +1,6 @@
 """What a service is started with, and the limits that it holds."""
 
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from dgmark.rows.workers import processors
 MB = 2**20
 # names under which a browser on this machine reaches a service that only this machine can reach
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
+LOCAL_PROXIES = ("127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,9 @@ class ServiceSettings:
         body_seconds: time in which a request must have arrived.
         max_chars: characters of the texts of one request (ids, if ids are given).
         max_texts: texts of one batch.
+        proxies: addresses and networks of proxies, which are believed whose request they pass on (X-Forwarded-For).
+        connections: connections that are open at once; one client, unless it is a proxy, may have an eighth of them.
+        header_seconds: time in which the headers of a request must have arrived.
         public_rate: requests of the public form that one token, and one address, may make.
         models: the models that write texts; none for detection alone. The first is that of requests that name none.
         generate_keys: names of the keys that texts may be marked with; for each model the first that fits it is that of
@@ -75,6 +80,7 @@ class ServiceSettings:
         enforce: mark every text, whatever a request says.
         payloads: let requests choose the sub-key of a text.
         rows: the most texts that are written at once.
+        logging: what the process of the models logs, for `logging.config.dictConfig`; None for warnings as text.
         text_seconds: longest time that a text may take, waiting included. A model worker that says nothing for half of
             that is replaced.
     """
@@ -97,6 +103,9 @@ class ServiceSettings:
     body_seconds: float = 30
     max_chars: int = 1_000_000
     max_texts: int = 256
+    proxies: tuple[str, ...] = LOCAL_PROXIES
+    connections: int = 1024
+    header_seconds: float = 10
     public_rate: str = "30 per minute"
     models: tuple[ModelSource, ...] = ()
     generate_keys: tuple[str, ...] = ()
@@ -104,6 +113,7 @@ class ServiceSettings:
     payloads: bool = False
     rows: int = 16
     text_seconds: float = 600
+    logging: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         check_fpr(self.fpr)
@@ -112,6 +122,14 @@ class ServiceSettings:
             raise SettingsError(
                 f"two models have the same name ({', '.join(names)}): requests could not tell them apart"
             )
+        for proxy in self.proxies:
+            try:
+                ipaddress.ip_network(proxy)
+            except ValueError as error:
+                raise SettingsError(
+                    f"{proxy!r} is no address of a proxy ({error}): give one such as 10.0.0.7, or a network such as "
+                    "10.0.0.0/24"
+                ) from error
         from limits import parse
 
         try:

@@ -109,7 +109,7 @@ class ServiceState:
 
         def launch(connection: Connection) -> BaseProcess:
             """Start a worker with the keys of now."""
-            return launch_worker(models, self.keys, settings.rows, connection)
+            return launch_worker(models, self.keys, settings.rows, connection, settings.logging)
 
         process = ModelProcess(
             launch,
