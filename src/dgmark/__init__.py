@@ -17,6 +17,7 @@ from dgmark.report.contents import Report
 from dgmark.report.page import write_report
 from dgmark.report.signing import SigningKey, verify_report
 from dgmark.version import __version__
+from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey, subkey_of
 from dgmark.watermark.key_file import KeyFilePermissionWarning
@@ -61,6 +62,7 @@ __all__ = [
     "Document",
     "Generation",
     "Infilling",
+    "KeyCommitment",
     "KeyFilePermissionWarning",
     "Keyring",
     "Report",

@@ -6,7 +6,8 @@ DgmarkError                    70   (also used for bugs in dgmark)
 ├── InputError                  4   unusable text or rows
 │   ├── NoTexts
 │   ├── ResumeMismatch
-│   └── SignatureInvalid
+│   ├── SignatureInvalid
+│   └── CommitmentMismatch
 ├── KeyFileError                5   an unusable key
 │   ├── KeyFileNotFound
 │   ├── KeyFileExists
@@ -67,6 +68,10 @@ class ResumeMismatch(InputError):
 
 class SignatureInvalid(InputError):
     """A report is not signed by a trusted key, or was changed since."""
+
+
+class CommitmentMismatch(InputError):
+    """A key does not meet a commitment, or a time stamp does not hold for it."""
 
 
 class KeyFileError(DgmarkError):

@@ -52,6 +52,7 @@ def test_report_without_signature(tmp_path: Path, key: Path, text: Path) -> None
     [
         (["--report", "report.pdf"], "does not end in .html or .json"),
         (["--public"], "give --report FILE too"),
+        (["--commitment", "c.json"], "give --report FILE too"),
         (["--report", "a.html", "--out", "a.jsonl"], "leave --show, --verbose, --report"),
         (["--report", "a.html", "--only", "0:9"], "need the whole text"),
         (["--report", "a.html", __file__], "--report takes one text"),
@@ -61,6 +62,29 @@ def test_options_that_do_not_fit(key: Path, text: Path, options: list[str], reas
     refused = run("detect", "--key", key, *options, text)
     assert refused.exit_code == 2
     assert reason in " ".join(refused.stderr.split())
+
+
+def test_a_report_names_the_commitment_that_its_key_meets(tmp_path: Path, key: Path, text: Path) -> None:
+    committed = run("key", "commit", key)
+    assert "openssl ts -query" in committed.stderr
+    commitment, other, document = tmp_path / "c.json", tmp_path / "other.json", tmp_path / "report.json"
+    commitment.write_text(committed.stdout)
+    known_key("another").save(other)
+    assert "meets the commitment" in run("key", "verify", key, commitment).stdout
+    assert run("key", "verify", key, commitment, "--timestamp", commitment).exit_code == 2
+    detect = ["detect", text, "--commitment", commitment, "--report", document, "--report", tmp_path / "r.html"]
+    for refused in (run("key", "verify", other, commitment), run(*detect, "--key", other)):
+        assert (refused.exit_code, refused.stdout) == (4, "")
+        assert "does not meet this commitment" in refused.stderr
+    assert not document.exists()
+    assert run(*detect, "--key", key).exit_code == 0
+    named = json.loads(document.read_text())["key_commitment"]
+    assert named["sha256"] == json.loads(committed.stdout)["sha256"]
+    page = (tmp_path / "r.html").read_text()
+    assert named["sha256"] in page
+    assert named["proves"] in page
+    assert run(*detect, "--key", key, "--report", commitment).exit_code == 2
+    assert commitment.read_text() == committed.stdout
 
 
 def test_unreadable_reports_and_keys(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_the_public_form_draws_as_many_keys_for_every_text(
         return sample(self, known, draws, *rest)
 
     monkeypatch.setattr(Proposal, "sample", counted)
-    checker = Checker({name: known_key(name) for name in keys}, None, 10_000, 9, Limits())
+    checker = Checker({name: known_key(name) for name in keys}, None, 10_000, 9, Limits(), {})
 
     def work(ids: Any, *, public: bool) -> tuple[list[int], dict[str, Any]]:
         drawn.clear()

@@ -18,12 +18,14 @@ from dgmark.report.signing import SigningKey, verify_report
 from dgmark.service.app import create_app
 from dgmark.service.schemas import BatchAnswer, FullAnswer
 from dgmark.service.settings import ServiceSettings
+from dgmark.watermark.commitment import KeyCommitment
 from support.known_keys import known_key
 from support.marked_texts import marked_ids, marked_text
 from support.services import service
 from support.unmarked_texts import PROSE
 
 KEY, OTHER = known_key("one"), known_key("two")
+COMMITMENT = KeyCommitment.of(KEY)
 MARKED = marked_text(KEY, 300)
 PLAIN = (PROSE / "willows.txt").read_text()[:3000]
 MIXED = PLAIN + MARKED + PLAIN
@@ -31,7 +33,11 @@ MIXED = PLAIN + MARKED + PLAIN
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
-    with service(tmp_path_factory.mktemp("service"), "one", "two", signer=SigningKey.generate()) as client:
+    folder = tmp_path_factory.mktemp("service")
+    (folder / "commitments").mkdir()
+    (folder / "commitments" / "one.json").write_text(COMMITMENT.model_dump_json())
+    given: dict[str, Any] = {"signer": SigningKey.generate(), "commitments": folder / "commitments"}
+    with service(folder, "one", "two", **given) as client:
         yield client
 
 
@@ -186,11 +192,15 @@ def test_a_report_is_signed_with_the_published_key(client: TestClient, kind: str
         fields = json.loads(answer.content)
         assert (fields["name"], fields["text"]["content"]) == ("essay", MIXED)
         assert len(fields["spans"]) == 1
+        assert fields["key_commitment"]["sha256"] == COMMITMENT.sha256
+        other = client.post("/v1/report", json={"text": MIXED, "key": "two", "format": "json"}).json()
+        assert "key_commitment" not in other
 
 
 def test_the_well_known_document_names_technique_endpoint_and_keys(client: TestClient) -> None:
     fields = client.get("/.well-known/dgmark.json").json()
     assert fields["key_fingerprints"] == [KEY.fingerprint, OTHER.fingerprint]
+    assert [one["sha256"] for one in fields["key_commitments"]] == [COMMITMENT.sha256]
     paths = client.get("/openapi.json").json()["paths"]
     assert {fields["detection_endpoint"], fields["report_endpoint"]} <= set(paths)
     assert client.get(fields["jwks_uri"]).status_code == 200

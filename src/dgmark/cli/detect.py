@@ -26,6 +26,7 @@ from dgmark.rows.jsonl import BadRow
 from dgmark.rows.outputs import atomic_write, guard_output
 from dgmark.rows.texts import MAX_CHARS, MAX_CHARS_LIMIT, Item
 from dgmark.rows.workers import MAX_WORKERS
+from dgmark.watermark.commitment import KeyCommitment
 
 
 @command_errors
@@ -43,6 +44,7 @@ def detect(
 ) -> None:
     """Check texts for the mark of a key. The false-positive rate holds for any text."""
     scorer, signer = options.scorer(), options.signer()
+    commitment = options.named_commitment(scorer)
     if not inputs and sys.stdin.isatty():
         raise SettingsError("give texts to score: files, folders, or - for standard input")
     sources = inputs or [STDIN]
@@ -56,10 +58,10 @@ def detect(
         stderr().print(_file_summary(tally, options.out), markup=False)
     else:
         for written in (options.extract, *(options.report or ())):
-            guard_output(written, sources)
+            guard_output(written, [*sources, str(options.commitment) if options.commitment else None])
         tally = Tally()
         items = read_sources(sources, prefer_ids=ids, on_skip=tally.skipped.append, **reading)
-        _show(options, scorer, _with_notes(items), workers, tally, signer)
+        _show(options, scorer, _with_notes(items), workers, tally, signer, commitment)
     report_skipped(tally.skipped)
     _check_exit(tally, check)
 
@@ -71,6 +73,7 @@ def _show(
     workers: int,
     tally: Tally,
     signer: SigningKey | None,
+    commitment: KeyCommitment | None,
 ) -> None:
     """Score the texts, write the results to stdout, and write what is requested of a single text."""
     extras, write = Extras(options.ranges, options.spans, options.payload), WRITERS[options.output]
@@ -88,7 +91,7 @@ def _show(
         for path in options.report or ():
             item, detection = row
             about: dict[str, Any] = {"detection": detection, "public": options.public, "notes": item.notes}
-            report = Report.of(one_key(scorer), item.row_id, item.content, **about)
+            report = Report.of(one_key(scorer), item.row_id, item.content, commitment=commitment, **about)
             write_report(report, path, signer=signer)
 
 

@@ -9,6 +9,7 @@ import typer
 
 from dgmark.cli.baselines import BaselineName, BaselineOptions, baseline_of
 from dgmark.cli.options import AllowOpenKey
+from dgmark.detection.detect_files import one_key
 from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, Detector
 from dgmark.detection.keyring import Keyring, load_keys
 from dgmark.detection.normalise import STEPS
@@ -17,6 +18,7 @@ from dgmark.detection.result import Mode, Phase, Scorer
 from dgmark.errors import SettingsError
 from dgmark.report.page import check_report_path
 from dgmark.report.signing import SigningKey
+from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey
 
 if TYPE_CHECKING:
@@ -70,6 +72,9 @@ class DetectOptions:
         typer.Option(metavar="FILE", help="Write a report of one text (.html, .json); repeatable."),
     ] = None
     sign: Annotated[Path | None, typer.Option(help="Sign the report with this key (`dgmark report keygen`).")] = None
+    commitment: Annotated[
+        Path | None, typer.Option(help="Name in the report this commitment to the key (`dgmark key commit`).")
+    ] = None
     public: Annotated[
         bool, typer.Option("--public", help="Leave out of the report what guides the removal of the mark.")
     ] = False
@@ -104,8 +109,8 @@ class DetectOptions:
         """Refuse files that cannot be written, or not together."""
         for report in self.report or ():
             check_report_path(report)
-        if (self.sign or self.public) and not self.report:
-            raise SettingsError("--sign and --public concern a report: give --report FILE too")
+        if (self.sign or self.public or self.commitment) and not self.report:
+            raise SettingsError("--sign, --public and --commitment concern a report: give --report FILE too")
         if self.payload and self.report:
             raise SettingsError("a report never holds the payload, which is for the key's owner: leave --payload out")
         if self.out and (self.show or self.verbose or self.one_text or self.output not in ("table", "jsonl")):
@@ -158,6 +163,18 @@ class DetectOptions:
             KeyFileError: the key file is unusable.
         """
         return SigningKey.load(self.sign, allow_open=self.allow_open_key) if self.sign else None
+
+    def named_commitment(self, scorer: Scorer) -> KeyCommitment | None:
+        """Read the commitment that the report names, and check that the key meets it.
+
+        Raises:
+            InputError: the commitment cannot be read, or is to another key.
+        """
+        if self.commitment is None:
+            return None
+        commitment = KeyCommitment.load(self.commitment)
+        commitment.check(one_key(scorer).key)
+        return commitment
 
     def scorer(self) -> Scorer:
         """Read the keys and make the scorer that the options describe.

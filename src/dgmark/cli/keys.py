@@ -1,7 +1,8 @@
-"""`dgmark keygen` and `dgmark key show`: make a key file, and show its public contents."""
+"""`dgmark keygen` and `dgmark key`: make a key file, show its public contents, and prove that it is old."""
 
 import json
 import shlex
+from datetime import UTC
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,9 +11,13 @@ import typer
 from dgmark.checkpoint.folder import BUILTIN, model_option
 from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.cli.options import AllowOpenKey, OneObject
+from dgmark.errors import SettingsError
+from dgmark.rows.inputs import read_bytes
+from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.groups import DEFAULT_CODE
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.subkeys import prf_of
+from dgmark.watermark.timestamp import stamped_at
 
 
 @command_errors
@@ -78,7 +83,7 @@ key_app = typer.Typer(no_args_is_help=True)
 
 @key_app.callback()
 def key() -> None:
-    """Show what is in a key file."""
+    """Show what is in a key file, and prove that a key is older than a text."""
 
 
 @key_app.command("show")
@@ -102,3 +107,48 @@ def show(
         return
     for name, value in public.items():
         stdout().print(f"{name:<22} {value}", markup=False)
+
+
+@key_app.command("commit")
+@command_errors
+def commit(
+    file: Annotated[Path, typer.Argument(help="Key file to commit to.")],
+    allow_open_key: AllowOpenKey = False,
+) -> None:
+    """Print a commitment to a key, to be published before texts are marked. It reveals nothing of the secret."""
+    commitment = KeyCommitment.of(WatermarkKey.load(file, allow_open=allow_open_key))
+    print(commitment.model_dump_json(indent=2))
+    stderr().print(
+        "Next: publish this where its date can be proved, such as with the time stamp of an authority (docs/keys.md):\n"
+        f"  openssl ts -query -sha256 -cert -digest {commitment.sha256} -out commitment.tsq",
+        markup=False,
+    )
+
+
+@key_app.command("verify")
+@command_errors
+def verify(
+    file: Annotated[Path, typer.Argument(help="Key file.")],
+    commitment: Annotated[Path, typer.Argument(help="Commitment that `dgmark key commit` printed.")],
+    timestamp: Annotated[
+        Path | None, typer.Option(help="Time stamp over the commitment: an authority's response (RFC 3161).")
+    ] = None,
+    authorities: Annotated[
+        Path | None, typer.Option(help="Certificates of the time stamp authorities that are trusted (PEM).")
+    ] = None,
+    allow_open_key: AllowOpenKey = False,
+) -> None:
+    """Check that a key meets a commitment, and since when a time stamp shows that the commitment existed.
+
+    Exits with 0 only if all that is checked holds.
+    """
+    if (timestamp is None) != (authorities is None):
+        raise SettingsError("a time stamp is as good as its authority: give --timestamp and --authorities together")
+    key, made = WatermarkKey.load(file, allow_open=allow_open_key), KeyCommitment.load(commitment)
+    made.check(key)
+    since, date = "says that it was made", made.created
+    if timestamp is not None and authorities is not None:
+        since = "existed, by its time stamp,"
+        date = stamped_at(made.sha256, read_bytes(timestamp), read_bytes(authorities))
+    day = f"{date.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    print(f"{file}: key {key.fingerprint} meets the commitment, which {since} on {day}")

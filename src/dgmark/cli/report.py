@@ -10,7 +10,7 @@ from dgmark.cli.console import command_errors, stderr
 from dgmark.cli.options import AllowOpenKey
 from dgmark.errors import InputError
 from dgmark.report.signing import SigningKey, verify_report
-from dgmark.rows.inputs import MAX_LINE_BYTES, checked_size, open_input
+from dgmark.rows.inputs import read_bytes
 
 report_app = typer.Typer(help="Make keys that sign reports of `dgmark detect --report`, and check signed reports.")
 
@@ -59,12 +59,7 @@ def report_verify(
     Exits with 0 only if both hold.
     """
     try:
-        keys = json.loads(_read(jwks))
+        keys = json.loads(read_bytes(jwks))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{jwks} is not JSON: give the key set (jwks.json) of whoever signed the report") from error
-    print(f"{file}: unchanged since it was signed with key {verify_report(_read(file), keys)}")
-
-
-def _read(path: Path) -> bytes:
-    with open_input(str(path)) as file:
-        return checked_size(file.read(MAX_LINE_BYTES + 1), str(path))
+    print(f"{file}: unchanged since it was signed with key {verify_report(read_bytes(file), keys)}")

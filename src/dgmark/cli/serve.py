@@ -76,6 +76,9 @@ def serve(
         Path | None, typer.Option(help="Append policy decisions to this file, without texts and secrets.")
     ] = None,
     sign: Annotated[Path | None, typer.Option(help="Sign reports with this key (`dgmark report keygen`).")] = None,
+    commitments: Annotated[
+        Path | None, typer.Option(help="Folder of commitments to keys (`dgmark key commit`), which reports name.")
+    ] = None,
     allow_open_key: AllowOpenKey = False,
     tokenizer: Annotated[
         str | None, typer.Option(help="Tokenizer folder or file.", show_default="the one that each key names")
@@ -147,6 +150,7 @@ def serve(
         connections=connections,
         audit=audit,
         signer=SigningKey.load(sign, allow_open=allow_open_key) if sign else None,
+        commitments=commitments,
         allow_open_keys=allow_open_key,
         fpr=fpr,
         tokenizer=tokenizer,

@@ -13,9 +13,15 @@ from dgmark.detection.result import STATISTICS_VERSION, Detection, Span, meaning
 from dgmark.errors import SettingsError
 from dgmark.rows.jsonl import sha256_of
 from dgmark.version import __version__
+from dgmark.watermark.commitment import KeyCommitment
 
 REPORT_VERSION = 1
 MAX_QUOTE = 160  # characters of a span that are quoted
+_PROVES = (
+    "If this commitment was public before the text was written, the key is older than the text and was not made to fit "
+    "it. When it became public is shown by where it was published, or by a time stamp, not by this report. If there "
+    "are commitments to other keys as well, the chance of a false finding is as many times larger as there are keys."
+)
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,7 @@ class Report:
         created: when the report was made.
         public: whether numbers that guide the removal of the mark are left out.
         notes: what was left out of the document, and what the reader should know.
+        commitment: the commitment that the key meets; None if none is named.
     """
 
     name: str
@@ -53,6 +60,7 @@ class Report:
     created: datetime
     public: bool = False
     notes: tuple[str, ...] = ()
+    commitment: KeyCommitment | None = None
 
     @classmethod
     def of(
@@ -64,6 +72,7 @@ class Report:
         detection: Detection | None = None,
         public: bool = False,
         notes: Iterable[str] = (),
+        commitment: KeyCommitment | None = None,
     ) -> "Report":
         """Report a text's detection, with the spans that carry the mark.
 
@@ -74,10 +83,14 @@ class Report:
             detection: the text's detection by this detector; computed by default.
             public: leave out the numbers that guide the removal of the mark: p-values, match counts, shares.
             notes: what was left out of the document that held the text, see `read_document`.
+            commitment: a commitment to the detector's key, which the report names.
 
         Raises:
             SettingsError: `text` is not a text, or is too long for finding spans.
+            CommitmentMismatch: the key does not meet the commitment.
         """
+        if commitment is not None:
+            commitment.check(detector.key)
         if not isinstance(text, str):
             raise SettingsError("a report shows the text that was scored, but this input holds token ids only")
         detection = detection or detector.detect(text)
@@ -92,6 +105,7 @@ class Report:
             created=datetime.now(UTC).replace(microsecond=0),
             public=public,
             notes=tuple(map(well_formed, notes)),
+            commitment=commitment,
         )
 
     @property
@@ -108,6 +122,11 @@ class Report:
     def meaning(self) -> list[str]:
         """What the verdict means and what it does not."""
         return meaning(self.detection)
+
+    @property
+    def commitment_proves(self) -> str:
+        """What it proves that the key meets a commitment."""
+        return _PROVES
 
     @property
     def text_sha256(self) -> str:
@@ -144,6 +163,9 @@ class Report:
                 "statistics": STATISTICS_VERSION,
             },
         }
+        if self.commitment is not None:
+            named = self.commitment.model_dump(mode="json", include={"sha256", "created"})
+            fields["key_commitment"] = {**named, "proves": self.commitment_proves}
         if not self.public:
             fields["evidence"] = detection.to_row(self.name)
         return fields

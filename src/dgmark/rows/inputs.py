@@ -79,15 +79,24 @@ def decode(content: bytes, source: str) -> str:
         raise InputError(f"{source} is not a text in UTF-8 from byte {error.start} on: save it as UTF-8") from None
 
 
+def read_bytes(path: str | os.PathLike[str], what: str = "a file") -> bytes:
+    """The content of a file of the user's, or of standard input for "-".
+
+    Raises:
+        InputError: it cannot be read, or is longer than `MAX_LINE_BYTES` bytes.
+    """
+    name = os.fspath(path)
+    with open_input(name, what) as file:
+        return checked_size(file.read(MAX_LINE_BYTES + 1), STDIN_NAME if name == STDIN else name)
+
+
 def read_stdin() -> str:
     """The text of standard input.
 
     Raises:
         InputError: it cannot be read, is not UTF-8, or is longer than `MAX_LINE_BYTES` bytes.
     """
-    with open_input(STDIN, "a text") as file:
-        content = file.read(MAX_LINE_BYTES + 1)
-    return decode(checked_size(content), STDIN_NAME)
+    return decode(read_bytes(STDIN, "a text"), STDIN_NAME)
 
 
 def checked_size(content: bytes, source: str = STDIN_NAME) -> bytes:

@@ -136,6 +136,7 @@ def _well_known(state: ServiceState) -> APIRouter:
             "openapi": "/openapi.json",
             "jwks_uri": "/.well-known/jwks.json" if state.settings.signer else None,
             "key_fingerprints": [key.fingerprint for key in state.keys.values()],
+            "key_commitments": [one.model_dump(mode="json") for one in state.commitments.values()],
             "fpr": state.settings.fpr,
             "access": "public" if state.settings.public else "token" if state.settings.tokens else "local",
             "dgmark": __version__,

@@ -39,6 +39,7 @@ from dgmark.report.contents import Report
 from dgmark.report.page import to_html, to_json
 from dgmark.rows.jsonl import sha256_of
 from dgmark.service.schemas import BatchRequest, DetectRequest, ReportRequest, TextOrIds
+from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey
 
 Content = str | list[int]
@@ -103,6 +104,7 @@ class Checker:
         max_chars: characters of the texts of one request (ids, if ids are given).
         max_texts: texts of one batch.
         limits: what a document may cost.
+        commitments: commitments to keys, by the keys' fingerprints.
     """
 
     keys: Mapping[str, WatermarkKey]
@@ -110,6 +112,7 @@ class Checker:
     max_chars: int
     max_texts: int
     limits: Limits
+    commitments: Mapping[str, KeyCommitment]
 
     @cached_property
     def _tokenizer(self) -> Tokenizer | None:
@@ -160,7 +163,9 @@ class Checker:
         detection = _judged(self._scorer(options), content, document)
         found = self._detector_of(detection, options, options.fpr)
         notes = document.notes if document else ()
-        report = Report.of(found, name, content, detection=detection, public=options.public, notes=notes)
+        about: dict[str, Any] = {"public": options.public, "notes": notes}
+        about["commitment"] = self.commitments.get(found.key.fingerprint)
+        report = Report.of(found, name, content, detection=detection, **about)
         if len(options.keys) > 1 and not options.public:
             spans = (replace(one, p_value=bonferroni_p(one.p_value, len(options.keys))) for one in report.spans)
             report = replace(report, detection=replace(report.detection, spans=tuple(spans)))

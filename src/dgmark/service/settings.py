@@ -56,6 +56,7 @@ class ServiceSettings:
             service that only this machine can reach.
         public: let requests without a token check texts in the public form: verdict and spans, no numbers.
         signer: signs reports; None leaves them unsigned.
+        commitments: folder of commitments to these keys and to former ones, which reports and discovery name.
         fpr: false-positive rate of a request that names none, and of all requests of the public form.
         tokenizer: the keys' tokenizer, or its folder or file; None for the ones that the keys name.
         allow_open_keys: accept key files that every user of the machine can read.
@@ -89,6 +90,7 @@ class ServiceSettings:
     tokens: Path | None = None
     public: bool = False
     signer: SigningKey | None = None
+    commitments: Path | None = None
     fpr: float = DEFAULT_FPR
     tokenizer: str | None = None
     allow_open_keys: bool = False

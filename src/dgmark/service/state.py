@@ -20,6 +20,7 @@ from dgmark.service.policy import Offer, offers_of
 from dgmark.service.settings import ServiceSettings
 from dgmark.service.telemetry import AuditLog, Metrics
 from dgmark.service.worker_pool import WorkerPool
+from dgmark.watermark.commitment import KeyCommitment, load_commitments
 from dgmark.watermark.key import WatermarkKey
 
 log = logging.getLogger("dgmark.service")
@@ -32,6 +33,7 @@ class ServiceState:
     Attributes:
         settings: its settings.
         keys: its keys by name.
+        commitments: the commitments to its keys and to former ones, by the keys' fingerprints.
         metrics: its metrics.
         audit: its audit log.
         auth: tells who asks.
@@ -43,6 +45,7 @@ class ServiceState:
 
     settings: ServiceSettings
     keys: dict[str, WatermarkKey]
+    commitments: dict[str, KeyCommitment]
     metrics: Metrics
     audit: AuditLog
     auth: Authenticator
@@ -60,11 +63,12 @@ class ServiceState:
             KeyFileError: a key or the file of tokens cannot be used, or there is no key.
             SettingsError: a key cannot be looked for, or a model has no key.
             ModelNotFound: a model, or a key's tokenizer, is unavailable.
-            InputError: the file of tokens is none, or the audit log cannot be written.
+            InputError: the file of tokens or a commitment is none, a key does not meet its commitment, or the audit log
+                cannot be written.
         """
         audit = AuditLog(settings.audit)
-        keys, offers = _read_keys(settings)
-        return cls(settings, keys, Metrics(), audit, Authenticator(settings, audit), offers)
+        keys, commitments, offers = _read_keys(settings)
+        return cls(settings, keys, commitments, Metrics(), audit, Authenticator(settings, audit), offers)
 
     @cached_property
     def workers(self) -> WorkerPool:
@@ -97,6 +101,7 @@ class ServiceState:
             max_chars=settings.max_chars,
             max_texts=settings.max_texts,
             limits=limits,
+            commitments=self.commitments,
         )
 
     @cached_property
@@ -137,7 +142,7 @@ class ServiceState:
         async with self._changing:
             try:
                 self.audit.reopen()
-                self.keys, self.offers = await asyncio.to_thread(_read_keys, self.settings)
+                self.keys, self.commitments, self.offers = await asyncio.to_thread(_read_keys, self.settings)
             except DgmarkError as error:
                 log.error("the keys stay as they were: %s", error)
                 return
@@ -173,9 +178,15 @@ class ServiceState:
             self.model_process.stop()
 
 
-def _read_keys(settings: ServiceSettings) -> tuple[dict[str, WatermarkKey], dict[str, Offer]]:
-    """The keys by name, and the models that are marked with them; see `ServiceState.of` for what is raised."""
+def _read_keys(
+    settings: ServiceSettings,
+) -> tuple[dict[str, WatermarkKey], dict[str, KeyCommitment], dict[str, Offer]]:
+    """The keys by name, the commitments, and the models that are marked with the keys.
+
+    See `ServiceState.of` for what is raised.
+    """
     keys = named_keys(settings.keys, allow_open=settings.allow_open_keys)
     for key in keys.values():
         Detector(key, tokenizer=settings.tokenizer).tokenizer  # noqa: B018 (an error now, not at each request)
-    return keys, offers_of(settings, keys)
+    commitments = load_commitments(settings.commitments, keys.values()) if settings.commitments else {}
+    return keys, commitments, offers_of(settings, keys)

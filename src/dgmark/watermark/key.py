@@ -113,12 +113,17 @@ class WatermarkKey:
         """Whether the key has no secret. Then anybody can compute the groups, and p-values carry no guarantee."""
         return self.secret is None
 
+    @property
+    def spec_bytes(self) -> bytes:
+        """The public half of the key as canonical JSON: sorted names, no spaces, ASCII (docs/formats.md)."""
+        public = {"prf": prf_of(self.spec), **self.spec.to_fields()}
+        return json.dumps(public, sort_keys=True, separators=(",", ":")).encode()
+
     @cached_property
     def fingerprint(self) -> str:
         """16 hex digits that identify this secret and spec without revealing the secret."""
-        public = {"prf": prf_of(self.spec), **self.spec.to_fields()}
-        message = json.dumps(public, sort_keys=True, separators=(",", ":")).encode()
-        return hashlib.blake2b(message, key=self.secret or b"", digest_size=8, person=b"dgmark/key/v1").hexdigest()
+        blake = hashlib.blake2b(self.spec_bytes, key=self.secret or b"", digest_size=8, person=b"dgmark/key/v1")
+        return blake.hexdigest()
 
     @cached_property
     def tables(self) -> GroupTables:

@@ -1,0 +1,113 @@
+"""A commitment to a key: published before a text is written, it shows later that the key was not made to fit the text.
+
+Its digest binds the secret and all that decides what the key detects, and reveals nothing of the secret, which has 256
+random bits. Knows nothing of texts and reports. Ours.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, StringConstraints, ValidationError
+
+from dgmark.errors import CommitmentMismatch, InputError, SettingsError, as_path
+from dgmark.rows.inputs import read_bytes
+from dgmark.watermark.groups import Secret
+from dgmark.watermark.key import WatermarkKey, check_key
+
+DOMAIN: Final = b"dgmark/key-commitment/v1\0"
+
+
+class KeyCommitment(BaseModel):
+    """The commitment to one key. All of it is public.
+
+    Attributes:
+        format: names the format of its file.
+        version: version of the format.
+        key_fingerprint: fingerprint of the key; 64 bits, so too short to bind a key by itself.
+        sha256: the digest, 64 hex digits; the same whenever one commits to this key.
+        created: when the commitment was made, by the clock of whoever made it. Its publication proves a date, not this.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: Literal["dgmark-key-commitment"]
+    version: Literal[1]
+    key_fingerprint: Annotated[str, StringConstraints(pattern="^[0-9a-f]{16}$")]
+    sha256: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+    created: AwareDatetime
+
+    @classmethod
+    def of(cls, key: WatermarkKey) -> "KeyCommitment":
+        """Commit to a key now.
+
+        Raises:
+            SettingsError: `key` is not a key, or has no secret.
+        """
+        return cls(
+            format="dgmark-key-commitment",
+            version=1,
+            sha256=_digest(key),
+            key_fingerprint=key.fingerprint,
+            created=datetime.now(UTC).replace(microsecond=0),
+        )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "KeyCommitment":
+        """Read the file of a commitment.
+
+        Raises:
+            NoTexts: the file cannot be read.
+            InputError: it does not hold a commitment of this version.
+        """
+        content = read_bytes(as_path(path, "a commitment"), "what `dgmark key commit` printed")
+        try:
+            return cls.model_validate_json(content)
+        except ValidationError as error:
+            places = ", ".join(sorted({".".join(map(str, one["loc"])) for one in error.errors()}))
+        raise InputError(
+            f"{path} is not a commitment of version 1 (invalid or missing: {places or 'all'}): give what "
+            "`dgmark key commit` printed"
+        )
+
+    def check(self, key: WatermarkKey) -> None:
+        """Refuse a key that does not meet this commitment.
+
+        Raises:
+            CommitmentMismatch: its secret, or something that decides what it detects, is another.
+            SettingsError: `key` is not a key, or has no secret.
+        """
+        if (self.sha256, self.key_fingerprint) != (_digest(key), key.fingerprint):
+            raise CommitmentMismatch(
+                f"key {key.fingerprint} does not meet this commitment, which was made to key {self.key_fingerprint}: "
+                "the key or the commitment is another or was changed since; give the two that belong together"
+            )
+
+
+def load_commitments(folder: Path, keys: Iterable[WatermarkKey]) -> dict[str, KeyCommitment]:
+    """Read the commitments in a folder's `.json` files, by the fingerprints of the keys.
+
+    Raises:
+        InputError: there is no commitment, or a `.json` file is none.
+        CommitmentMismatch: one of the keys does not meet the commitment to its fingerprint.
+    """
+    found = {one.key_fingerprint: one for one in map(KeyCommitment.load, sorted(folder.glob("*.json")))}
+    if not found:
+        raise InputError(f"the folder {folder} holds no commitment (*.json): make one with `dgmark key commit`")
+    for key in keys:
+        if key.fingerprint in found:
+            found[key.fingerprint].check(key)
+    return found
+
+
+def _digest(key: WatermarkKey) -> str:
+    """SHA-256 of the domain, the public half of the key as canonical JSON, a zero byte, and the secret."""
+    check_key(key)
+    if key.secret is None:
+        raise SettingsError(
+            "a token-id key has no secret, so a commitment to it proves nothing: make a key with `dgmark keygen`"
+        )
+    return hashlib.sha256(Secret(DOMAIN + key.spec_bytes + b"\0" + key.secret)).hexdigest()
