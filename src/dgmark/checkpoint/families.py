@@ -57,8 +57,15 @@ class Family:
         known_ids: special ids of the published checkpoints by their padded vocabulary.
         defaults: decoding settings of the paper; see `dgmark.models.denoiser.Traits`.
         confidence_source: see `dgmark.models.denoiser.Traits`.
-        shift: 1 if the hidden state at i - 1 predicts position i, else 0.
-        block_multiple: positions of a block of its attention mask; None if attention is bidirectional throughout.
+        network: transformers' model_type of the decoder class that it loads into under the same names ("_moe" is added
+            where config.json states experts); None if a module of `dgmark.models.families` says how it loads.
+        attention: what a column sees. "bidirectional": all columns. "block-causal": its own and earlier blocks.
+            "causal-prefix": finished text is read left to right, and the block that is decoded from both sides.
+        shift: 1 if the hidden state at i - 1 predicts position i, else 0. Of a block after a causal prefix, the first
+            position is predicted by the state before it in both cases.
+        block_multiple: positions of a block of its attention mask; None if the mask has no blocks of its own.
+        block_field: the field of config.json that states another `block_multiple` of a checkpoint.
+        block_origin: where those blocks are counted from; see `dgmark.models.denoiser.Traits`.
         context_length: most positions it was trained on, where config.json states more.
         chat: one turn of chat with "{prompt}" in it; None where the family has no one template.
         published: checkpoints on the hub.
@@ -72,11 +79,29 @@ class Family:
     known_ids: Mapping[int, KnownIds] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     confidence_source: Literal["model", "sampling"] = "model"
+    network: str | None = None
+    attention: Literal["bidirectional", "block-causal", "causal-prefix"] = "bidirectional"
     shift: int = 0
     block_multiple: int | None = None
+    block_field: str | None = None
+    block_origin: Literal["response", "canvas"] = "response"
     context_length: int | None = None
     chat: str | None = None
     published: tuple[Published, ...] = ()
+
+    def block_of(self, checkpoint: Checkpoint) -> int | None:
+        """Positions of a block of the checkpoint's attention mask.
+
+        Raises:
+            CheckpointFormat: config.json states no number of positions.
+        """
+        stated = checkpoint.config.get(self.block_field) if self.block_field is not None else None
+        if stated is None:
+            return self.block_multiple
+        if type(stated) is not int or stated < 1:
+            path = checkpoint.folder / "config.json"
+            raise CheckpointFormat(f"{path}: {self.block_field} is {stated!r}, which is no number of positions")
+        return stated
 
 
 LLADA = Family(
@@ -113,6 +138,7 @@ DREAM = Family(
     known_ids={152064: KnownIds(mask_id=151666, end_of_text=151643, turn_ends={"<|im_end|>": 151645})},
     defaults={"length": 256, "block_length": 8, "strategy": "confidence"},
     confidence_source="sampling",
+    network="qwen2",
     shift=1,
     context_length=2048,
     chat=(
@@ -126,9 +152,6 @@ DREAM = Family(
     ),
 )
 
-# of its attention mask in training; config.json does not state it
-LLADA2_BLOCK = 32
-
 LLADA2 = Family(
     name="llada2",
     title="LLaDA 2.0, LLaDA 2.1",
@@ -138,7 +161,9 @@ LLADA2 = Family(
     known_ids={157184: KnownIds(mask_id=156895, end_of_text=156892)},
     defaults={"length": 256, "block_length": 32, "strategy": "confidence", "cache": "prefix"},
     confidence_source="sampling",
-    block_multiple=LLADA2_BLOCK,
+    attention="block-causal",
+    block_multiple=32,  # of its attention mask in training; config.json does not state it
+    block_origin="canvas",
     chat=(
         "<role>SYSTEM</role>detailed thinking off<|role_end|><role>HUMAN</role>{prompt}<|role_end|>"
         "<role>ASSISTANT</role>"
@@ -185,6 +210,8 @@ BLOCK_LLAMA = Family(
     architectures=("BlockLlamaModelLM",),
     mask_tokens=("<|mask|>",),
     defaults={"length": 256, "block_length": 8, "strategy": "confidence", "cache": "prefix"},
+    network="llama",
+    attention="causal-prefix",
     shift=1,
     chat="<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n",
 )

@@ -11,10 +11,12 @@ from dgmark.checkpoint.families import CONVERTED, Family
 from dgmark.checkpoint.folder import Checkpoint
 from dgmark.errors import CheckpointFormat
 from dgmark.models.denoiser import CacheMode, Session
+from dgmark.models.sessions.bidirectional import BidirectionalSession
+from dgmark.models.sessions.causal import BlockCausalSession, CausalPrefixSession
 
 Config = TypeVar("Config", bound=PretrainedConfig)
-# (network, cache, mask id, padding) -> the forwards of one decode; the mask id fills up a canvas that is too short.
-OpenSession = Callable[[PreTrainedModel, CacheMode, int, Tensor | None], Session]
+# (network, cache, padding) -> the forwards of one decode
+OpenSession = Callable[[PreTrainedModel, CacheMode, Tensor | None], Session]
 
 # fields of config.json that most decoders share with transformers' classes
 SIZES = (
@@ -69,8 +71,11 @@ def decoder_config(
     for name, values in only.items():
         if source.get(name, values[0]) not in values:
             raise CheckpointFormat(f"{checkpoint.folder}: {name} is {source[name]!r}, only {values[0]!r} can be loaded")
-    (theta,) = checkpoint.require("rope_theta")
-    rotary = {"rope_type": "default", "rope_theta": float(theta), **fields.pop("rope_parameters", {})}
+    rotary = source.get("rope_parameters")  # written by transformers 5
+    if rotary is None:
+        (theta,) = checkpoint.require("rope_theta")
+        rotary = {"rope_type": "default", "rope_theta": float(theta)}
+    rotary = {**rotary, **fields.pop("rope_parameters", {})}
     tied = fields.pop("tie_word_embeddings", source.get("tie_word_embeddings", False))
     build: Any = kind  # each class has fields of its own
     config: Config = build(
@@ -109,19 +114,56 @@ class Architecture:
         family: the family.
         config: makes the configuration of transformers' class from the checkpoint's own.
         network: finds transformers' class for a configuration.
-        open_session: opens a session, which runs the forwards of a decode.
         renamings: names of tensors in the published layout (regular expressions), and their names in the class.
         unused: names of tensors (a regular expression) that a checkpoint may hold for other uses than decoding.
-        pads: whether sessions of a network take padding.
+        open_session: opens a session of a network that is no decoder; None for decoders (see `session`).
+        takes_padding: whether sessions of such a network take padding.
     """
 
     family: Family
     config: Callable[[Checkpoint], PretrainedConfig]
     network: Callable[[PretrainedConfig], type[PreTrainedModel]]
-    open_session: OpenSession
     renamings: Mapping[str, str] = field(default_factory=dict)
     unused: str | None = None
-    pads: Callable[[PreTrainedModel], bool] = lambda _: True
+    open_session: OpenSession | None = None
+    takes_padding: Callable[[PreTrainedModel], bool] = lambda _: True
+
+    def pads(self, network: PreTrainedModel) -> bool:
+        """Whether sessions of a network take padding."""
+        counts_columns = self.family.attention == "block-causal" and self.family.block_origin == "canvas"
+        return not counts_columns and self.takes_padding(network)
+
+    def session(
+        self, network: PreTrainedModel, cache: CacheMode, *, mask_id: int, block: int | None, padding: Tensor | None
+    ) -> Session:
+        """Open a session, which runs the forwards of one decode.
+
+        Args:
+            network: the network.
+            cache: what the session keeps between forwards.
+            mask_id: fills up the last block of a block-causal mask.
+            block: positions of a block of such a mask.
+            padding: number of padding columns at the left of each row of the first `begin`.
+
+        Raises:
+            SettingsError: the family has no such cache, or cannot ignore padding.
+        """
+        family = self.family
+        if self.open_session is not None:
+            return self.open_session(network, cache, padding)
+        if block is not None:
+            return BlockCausalSession(
+                network,
+                cache,
+                block=block,
+                mask_id=mask_id,
+                origin=family.block_origin,
+                shift=family.shift,
+                padding=padding,
+            )
+        if family.attention == "causal-prefix":
+            return CausalPrefixSession(network, cache, family.shift, padding)
+        return BidirectionalSession(network, cache, shift=family.shift, padding=padding)
 
     def native_config(self, checkpoint: Checkpoint) -> PretrainedConfig:
         """The configuration of transformers' class.

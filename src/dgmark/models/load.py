@@ -1,20 +1,23 @@
 """Load masked diffusion models by name, as `Denoiser`s."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel
 
-from dgmark.checkpoint.families import MASKED_LM, Family, family_of
+from dgmark.checkpoint.families import FAMILIES, MASKED_LM, Family, family_of
 from dgmark.checkpoint.folder import BUILTIN, Checkpoint, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, read_tokenizer
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.architecture import Architecture
 from dgmark.models.assembly import BASE, assemble
 from dgmark.models.denoiser import CacheMode, Session, Traits
-from dgmark.models.families import block_llama, dream, llada, llada2, llada_moe, masked_lm
+from dgmark.models.families import llada, llada2, llada_moe, masked_lm
+from dgmark.models.families.decoder import decoder
 from dgmark.models.families.masked_lm import first_position
 from dgmark.models.special_ids import check_vocabulary, find_end_ids, find_mask_id
 from dgmark.models.weights import load_network
@@ -29,10 +32,11 @@ DTYPES = {
     "float32": torch.float32,
 }
 
-# A new family is one entry in `dgmark.checkpoint.families`, one module here, and one line.
+# A new family is one entry in `dgmark.checkpoint.families`, and a module here if it loads into no decoder of
+# transformers under its own names.
 ARCHITECTURES: dict[str, Architecture] = {
-    module.ARCHITECTURE.family.name: module.ARCHITECTURE
-    for module in (llada, dream, llada2, llada_moe, masked_lm, block_llama)
+    **{family.name: decoder(family) for family in FAMILIES.values() if family.network is not None},
+    **{module.ARCHITECTURE.family.name: module.ARCHITECTURE for module in (llada, llada2, llada_moe, masked_lm)},
 }
 
 
@@ -48,12 +52,19 @@ class NetworkDenoiser:
     context_length: int
     network: PreTrainedModel = field(repr=False)
     architecture: Architecture = field(repr=False)
+    block: int | None = None
     quantization: str | None = None
 
     @property
     def family(self) -> Family:
         """The model's family."""
         return self.architecture.family
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """Decoding settings of the family, with the block length of a checkpoint that states its own blocks."""
+        own = {} if self.block == self.family.block_multiple else {"block_length": self.block}
+        return {**self.family.defaults, **own}
 
     @property
     def device(self) -> torch.device:
@@ -73,10 +84,10 @@ class NetworkDenoiser:
             device=self.device,
             dtype=self.dtype,
             quantization=self.quantization,
-            defaults=self.family.defaults,
+            defaults=self.defaults,
             confidence_source=self.family.confidence_source,
-            block_origin="response" if self.family.block_multiple is None else "canvas",
-            block_multiple=self.family.block_multiple,
+            block_origin=self.family.block_origin,
+            block_multiple=self.block,
             pads=self.architecture.pads(self.network),
         )
 
@@ -91,7 +102,7 @@ class NetworkDenoiser:
         Raises:
             SettingsError: the family has no such cache, or cannot ignore padding.
         """
-        return self.architecture.open_session(self.network, cache, self.mask_id, padding)
+        return self.architecture.session(self.network, cache, mask_id=self.mask_id, block=self.block, padding=padding)
 
 
 def load_model(
@@ -147,6 +158,7 @@ def load_model(
         context_length=_context_length(network.config, architecture.family),
         network=network,
         architecture=architecture,
+        block=architecture.family.block_of(checkpoint),
         quantization=quantization,
     )
 

@@ -186,7 +186,7 @@ _FAMILY = Family(
 )
 
 
-def _open(_network: PreTrainedModel, _cache: CacheMode, _mask_id: int, _padding: Tensor | None) -> Session:
+def _open(_network: PreTrainedModel, _cache: CacheMode, _padding: Tensor | None) -> Session:
     raise SettingsError("an autoregressive model can only judge texts; decode with a diffusion model")
 
 
@@ -194,5 +194,5 @@ _ARCHITECTURE = Architecture(
     _FAMILY,
     partial(auto_config, classes=MODEL_FOR_CAUSAL_LM_MAPPING, kind="autoregressive model"),
     partial(auto_class, MODEL_FOR_CAUSAL_LM_MAPPING),
-    _open,
+    open_session=_open,
 )

@@ -11,7 +11,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from dgmark.checkpoint.families import LLADA
 from dgmark.checkpoint.folder import Checkpoint
 from dgmark.models.architecture import Architecture, decoder_config
-from dgmark.models.sessions.bidirectional import BidirectionalSession
 
 _BLOCK_NAMES = {
     "attn_norm": "input_layernorm",
@@ -67,6 +66,5 @@ ARCHITECTURE = Architecture(
     LLADA,
     llama_config,
     lambda _: LlamaForCausalLM,
-    lambda network, cache, _, padding: BidirectionalSession(network, cache, padding=padding),
     RENAMINGS,
 )

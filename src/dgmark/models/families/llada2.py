@@ -7,17 +7,13 @@ editing of committed tokens is left out, because a mark needs committed tokens t
 
 from typing import Any
 
-from torch import Tensor
-from transformers import Glm4MoeConfig, Glm4MoeForCausalLM, PreTrainedModel
+from transformers import Glm4MoeConfig, Glm4MoeForCausalLM
 from transformers.conversion_mapping import register_checkpoint_conversion_mapping
 from transformers.core_model_loading import Concatenate, MergeModulelist, Split, WeightConverter
 
-from dgmark.checkpoint.families import LLADA2, LLADA2_BLOCK
+from dgmark.checkpoint.families import LLADA2
 from dgmark.checkpoint.folder import Checkpoint
-from dgmark.errors import SettingsError
 from dgmark.models.architecture import SIZES, Architecture, decoder_config
-from dgmark.models.denoiser import CacheMode, Session
-from dgmark.models.sessions.causal import BlockCausalSession
 
 RENAMINGS = {
     r"^model\.word_embeddings\.": "model.embed_tokens.",
@@ -109,17 +105,4 @@ def glm4_moe_config(checkpoint: Checkpoint) -> Glm4MoeConfig:
     )
 
 
-def _open(network: PreTrainedModel, cache: CacheMode, mask_id: int, padding: Tensor | None) -> Session:
-    if padding is not None:
-        raise SettingsError("LLaDA 2 counts blocks from the first column: decode prompts of one length together")
-    return BlockCausalSession(network, cache, block=LLADA2_BLOCK, mask_id=mask_id)
-
-
-ARCHITECTURE = Architecture(
-    LLADA2,
-    glm4_moe_config,
-    lambda _: Llada2Network,
-    _open,
-    RENAMINGS,
-    pads=lambda _: False,
-)
+ARCHITECTURE = Architecture(LLADA2, glm4_moe_config, lambda _: Llada2Network, RENAMINGS)

@@ -12,7 +12,6 @@ from dgmark.checkpoint.families import LLADA_MOE
 from dgmark.checkpoint.folder import Checkpoint
 from dgmark.errors import CheckpointFormat
 from dgmark.models.architecture import SIZES, Architecture, decoder_config
-from dgmark.models.sessions.bidirectional import BidirectionalSession
 
 _FIELDS = (*SIZES, "num_experts", "num_experts_per_tok")
 # The only values of these switches that the Qwen3Moe class supports; the first is the default.
@@ -53,5 +52,4 @@ ARCHITECTURE = Architecture(
     LLADA_MOE,
     qwen3_moe_config,
     lambda _: Qwen3MoeForCausalLM,
-    lambda network, cache, _, padding: BidirectionalSession(network, cache, padding=padding),
 )

@@ -74,7 +74,7 @@ def masked_lm_config(checkpoint: Checkpoint) -> PretrainedConfig:
     return config
 
 
-def _open(network: PreTrainedModel, cache: CacheMode, _: int, padding: Tensor | None) -> Session:
+def _open(network: PreTrainedModel, cache: CacheMode, padding: Tensor | None) -> Session:
     if cache != "none":
         raise SettingsError(f"an encoder has no keys and values to keep: there is no cache {cache!r}; use cache none")
     return EncoderSession(network, cache, padding)
@@ -84,7 +84,7 @@ ARCHITECTURE = Architecture(
     MASKED_LM,
     masked_lm_config,
     partial(auto_class, MODEL_FOR_MASKED_LM_MAPPING),
-    _open,
     unused=r"(^|\.)(pooler|seq_relationship|sop_classifier)\.",  # heads for whole texts
-    pads=takes_positions,
+    open_session=_open,
+    takes_padding=takes_positions,
 )

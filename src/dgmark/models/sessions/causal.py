@@ -1,14 +1,17 @@
 """Sessions of networks in which no column sees a later block, so that the cache of finished text is exact.
 
-`BlockCausalSession` (LLaDA 2): attention is bidirectional inside a block, causal between blocks. Blocks are those of
-the network's own mask, counted from column 0 of the canvas; a decoded block is one of them or is inside one.
+`BlockCausalSession` (LLaDA 2, SDAR): attention is bidirectional inside a block, causal between blocks. Blocks are those
+of the network's own mask; a decoded block is one of them or is inside one.
 
 `CausalPrefixSession` (the narrator): the decoded block is bidirectional, the text before it is read left to right, as
-by the autoregressive model that the network was. The hidden state at i - 1 predicts position i. The state that predicts
-the first position of a block belongs to finished text, and does not change while the block is decoded.
+by the autoregressive model that the network was.
+
+The state that predicts the first position of a block may belong to finished text; it does not change while the block is
+decoded.
 """
 
 from abc import abstractmethod
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,7 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from dgmark.errors import SettingsError
-from dgmark.models.denoiser import CacheMode
+from dgmark.models.denoiser import BlockOrigin, CacheMode
 from dgmark.models.sessions.rows import WindowSession, output_logits, padded_inputs, predicting
 
 
@@ -26,20 +29,24 @@ class _ExactSession(WindowSession):
     Args:
         network: a decoder class of transformers, with its output matrix.
         cache: "none", or "prefix" for the exact cache of finished text.
+        shift: 1 if the hidden state at i - 1 predicts position i, else 0.
         padding: number of padding columns at the left of each row of the first `begin`.
 
     Raises:
         SettingsError: the cache is neither "none" nor "prefix".
     """
 
+    _first_from_text: bool  # whether the state before a block predicts its first position
+
     def __init__(
-        self, network: PreTrainedModel, cache: CacheMode, padding: Int[Tensor, " batch"] | None = None
+        self, network: PreTrainedModel, cache: CacheMode, shift: int, padding: Int[Tensor, " batch"] | None = None
     ) -> None:
         if cache not in ("none", "prefix"):
             raise SettingsError(
                 f"there is no cache {cache!r} in a model that sees nothing behind a block; use prefix, it is exact"
             )
         super().__init__(network, cache, padding)
+        self._shift = shift
         self._last: Tensor | None = None  # hidden states of the last column of the cache
 
     @torch.inference_mode()
@@ -63,7 +70,16 @@ class _ExactSession(WindowSession):
             use_cache=False,
             **options,
         ).last_hidden_state
-        return output_logits(self._network, hidden[:, predicting(start, stop, self._shift, ids.device)])
+        predictors = predicting(start, stop, self._shift, ids.device)
+        if self._first_from_text:
+            predictors[0] = max(start - 1, 0)
+        return output_logits(self._network, hidden[:, predictors])
+
+    def _states(self, hidden: Tensor, owner: Tensor, start: int, stop: int) -> Tensor:
+        states = super()._states(hidden, owner, start, stop)
+        if start == 0 and self._first_from_text and self._last is not None:
+            states = torch.cat([self._last[owner], states[:, 1:]], 1)
+        return states
 
     def _extend(self, ids: Tensor, low: int) -> None:
         """Cache the finished columns before `low`, and keep the last of their hidden states."""
@@ -115,35 +131,63 @@ class BlockCausalSession(_ExactSession):
         cache: "none", or "prefix" for the exact cache of finished blocks.
         block: positions in a block of the mask.
         mask_id: the id that fills the last block up to its end, as in training.
+        origin: "canvas" counts the blocks from column 0, "response" from the start of the first `begin`.
+        shift: 1 if the hidden state at i - 1 predicts position i, else 0.
+        padding: number of padding columns at the left of each row of the first `begin`; only where blocks are counted
+            from the response.
 
     Raises:
-        SettingsError: the cache is neither "none" nor "prefix".
+        SettingsError: the cache is neither "none" nor "prefix", or there is padding where blocks are counted from it.
     """
 
-    _shift = 0
+    def __init__(
+        self,
+        network: PreTrainedModel,
+        cache: CacheMode,
+        *,
+        block: int,
+        mask_id: int,
+        origin: BlockOrigin = "canvas",
+        shift: int = 0,
+        padding: Int[Tensor, " batch"] | None = None,
+    ) -> None:
+        super().__init__(network, cache, shift, padding)
+        if padding is not None and origin == "canvas":
+            raise SettingsError("blocks are counted from the first column: decode prompts of one length together")
+        self._block, self._mask_id, self._origin = block, mask_id, origin
+        self._first_from_text = shift == 1
+        self._offset = 0 if origin == "canvas" else None  # a column at which a block begins
 
-    def __init__(self, network: PreTrainedModel, cache: CacheMode, *, block: int, mask_id: int) -> None:
-        super().__init__(network, cache)
-        self._block, self._mask_id = block, mask_id
+    def begin(self, ids: Int[Tensor, "batch length"], start: int, stop: int) -> Float[Tensor, "batch window vocab"]:
+        """Cache the finished blocks, and compute logits of [start, stop)."""
+        if self._offset is None:
+            self._offset = start
+        return super().begin(ids, start, stop)
+
+    def _number(self, column: Any) -> Any:
+        """The number of the block that a column, or each of a tensor of columns, is in."""
+        return (column - (self._offset or 0)) // self._block
 
     def _window(self, start: int, stop: int, length: int) -> tuple[int, int]:  # noqa: ARG002
-        low = start // self._block * self._block
-        if stop > low + self._block:
+        high = self._end(start + 1)
+        if stop > high:
             raise SettingsError(
                 f"the positions [{start}, {stop}) are in no single block of {self._block}: decode in blocks whose "
-                f"length divides {self._block}, counted from the start of the canvas"
+                f"length divides {self._block}, counted from the start of the {self._origin}"
             )
-        return low, low + self._block
+        return max(high - self._block, 0), high
 
     def _end(self, stop: int) -> int:
-        return -(-stop // self._block) * self._block
+        end: int = (self._number(stop - 1) + 1) * self._block + (self._offset or 0)
+        return end
 
     def _columns(self, ids: Tensor, end: int) -> Tensor:
         missing = end - ids.shape[1]
         return ids[:, :end] if missing <= 0 else torch.nn.functional.pad(ids, (0, missing), value=self._mask_id)
 
     def _visible(self, query: Tensor, key: Tensor, start: int) -> Tensor:  # noqa: ARG002
-        return query // self._block >= key // self._block
+        visible: Tensor = self._number(query) >= self._number(key)
+        return visible
 
 
 class CausalPrefixSession(_ExactSession):
@@ -153,7 +197,7 @@ class CausalPrefixSession(_ExactSession):
     first column after the padding; no block begins there.
     """
 
-    _shift = 1
+    _first_from_text = True
 
     def _window(self, start: int, stop: int, length: int) -> tuple[int, int]:  # noqa: ARG002
         return start, stop
@@ -163,7 +207,3 @@ class CausalPrefixSession(_ExactSession):
 
     def _visible(self, query: Tensor, key: Tensor, start: int) -> Tensor:
         return (key <= query) | (query >= start)
-
-    def _states(self, hidden: Tensor, owner: Tensor, start: int, stop: int) -> Tensor:
-        before = hidden[:, :1] if self._last is None else self._last[owner]
-        return torch.cat([before, hidden[:, start : stop - 1]], 1)
