@@ -3,6 +3,7 @@
 import json
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,24 +23,19 @@ HEAD = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n"
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., str]]:
     """Starts a service and returns its address."""
-    keys, running = key_folder(tmp_path, "one"), []
+    with ExitStack() as running:
 
-    def start(**given: Any) -> str:
-        settings = ServiceSettings(keys, workers=1, **given)
-        options: dict[str, Any] = {"http": protocol_of(settings), "forwarded_allow_ips": list(settings.proxies)}
-        running.append(listening(create_app(settings), **options))
-        return running[-1].__enter__()
+        def start(**given: Any) -> str:
+            settings = ServiceSettings(key_folder(tmp_path, "one"), workers=1, **given)
+            options: dict[str, Any] = {"http": protocol_of(settings), "forwarded_allow_ips": list(settings.proxies)}
+            return running.enter_context(listening(create_app(settings), **options))
 
-    yield start
-    for one in running:
-        one.__exit__(None, None, None)
+        yield start
 
 
 def connected(url: str) -> socket.socket:
-    place = urlsplit(url)
-    assert place.hostname is not None
-    assert place.port is not None
-    return socket.create_connection((place.hostname, place.port), timeout=30)
+    host, _, port = urlsplit(url).netloc.partition(":")
+    return socket.create_connection((host, int(port)), timeout=30)
 
 
 def test_a_connection_without_whole_headers_is_closed(serve: Callable[..., str]) -> None:
@@ -56,10 +52,9 @@ def test_a_connection_without_whole_headers_is_closed(serve: Callable[..., str])
 
 
 @pytest.mark.parametrize(("proxies", "most"), [((), 1), (("127.0.0.0/8",), 8)])
-def test_a_client_and_all_together_have_so_many_connections(
+def test_a_client_and_a_proxy_have_so_many_connections(
     serve: Callable[..., str], proxies: tuple[str, ...], most: int
 ) -> None:
-    """A proxy has the connections of many clients."""
     url = serve(connections=8, header_seconds=30, proxies=proxies)
     held = [connected(url) for _ in range(most)]
     for one in held:
@@ -70,31 +65,30 @@ def test_a_client_and_all_together_have_so_many_connections(
         one.sendall(b"\r\n")
         assert b"200 OK" in one.recv(4096)
         one.close()
-    with connected(url) as again:
-        again.sendall(HEAD + b"\r\n")
-        assert b"200 OK" in again.recv(4096)
+    assert httpx.get(f"{url}/healthz").status_code == 200
 
 
 @pytest.mark.parametrize(
     ("proxies", "address"),
     [
         (("127.0.0.1",), "203.0.113.9"),
-        (("127.0.0.0/8", "198.51.100.7"), "192.0.2.1"),  # both stand in a row
+        (("127.0.0.0/8", "203.0.113.9"), "192.0.2.1"),  # both stand in a row
         (("10.0.0.7",), "127.0.0.1"),  # whoever asks is no proxy
     ],
 )
 def test_only_proxies_are_believed_where_a_request_comes_from(
     serve: Callable[..., str], tmp_path: Path, proxies: tuple[str, ...], address: str
 ) -> None:
-    said = "192.0.2.1, 198.51.100.7" if len(proxies) == 2 else "1.2.3.4, 203.0.113.9"
     url = serve(proxies=proxies, public=True, public_rate="1 per hour", audit=tmp_path / "audit.jsonl")
-    body, headers = {"text": "some words"}, {"x-forwarded-for": said}
-    assert [httpx.post(f"{url}/v1/detect", json=body, headers=headers).status_code for _ in range(2)] == [200, 429]
+
+    def ask(forwarded: str) -> int:
+        headers = {"x-forwarded-for": forwarded}
+        return httpx.post(f"{url}/v1/detect", json={"text": "some words"}, headers=headers).status_code
+
+    assert [ask("192.0.2.1, 203.0.113.9") for _ in range(2)] == [200, 429]
     rows = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
     assert [row["address"] for row in rows] == [address] * 2
-    other = {"x-forwarded-for": "203.0.113.77"}
-    status = httpx.post(f"{url}/v1/detect", json=body, headers=other).status_code
-    assert status == (429 if address == "127.0.0.1" else 200)
+    assert ask("198.51.100.77") == (429 if address == "127.0.0.1" else 200)
 
 
 def test_what_is_no_address_of_a_proxy_is_refused() -> None:

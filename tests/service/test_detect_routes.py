@@ -18,6 +18,7 @@ from dgmark.report.signing import SigningKey, verify_report
 from dgmark.service.app import create_app
 from dgmark.service.schemas import BatchAnswer, FullAnswer
 from dgmark.service.settings import ServiceSettings
+from dgmark.service.worker_pool import TooSlow
 from dgmark.watermark.commitment import KeyCommitment
 from support.known_keys import known_key
 from support.marked_texts import marked_ids, marked_text
@@ -171,6 +172,20 @@ def test_a_batch_answers_each_text_in_order(client: TestClient) -> None:
         ("c", "not_detected"),
     ]
     assert "error" in rows["results"][1]
+
+
+def test_a_batch_answers_what_is_finished(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    workers, texts = client.app.state.service.workers, [{"id": name, "text": PLAIN} for name in "ab"]  # type: ignore[attr-defined]
+    run_each = type(workers).run_each
+
+    async def late(work: Any, each: Any) -> list[Any]:
+        return [*await run_each(workers, work, each[:1]), TooSlow("not done")]
+
+    monkeypatch.setattr(workers, "run_each", late)
+    done, lost = client.post("/v1/detect/batch", json={"texts": texts, "key": "one"}).json()["results"]
+    assert (done["id"], done["verdict"], lost) == ("a", "not_detected", {"id": "b", "error": "not done"})
+    wrong = client.post("/v1/detect/batch", json={"texts": texts, "mode": "intact"})  # all keys, which have no mode
+    assert wrong.status_code == 400
 
 
 def test_a_table_is_a_batch_and_not_one_text(client: TestClient) -> None:

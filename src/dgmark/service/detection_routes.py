@@ -1,19 +1,21 @@
 """The routes that check texts: one text, a batch, a report. Bodies are JSON, or a form with a document."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
+from dgmark.errors import DgmarkError
 from dgmark.service import schemas
 from dgmark.service.auth import Caller
 from dgmark.service.bodies import json_or_form_body, read_json_or_form
-from dgmark.service.detection_worker import Answer, Checker, Options, Upload
+from dgmark.service.detection_worker import Answer, Checker, Options, Upload, error_row
 from dgmark.service.errors import Refused
 from dgmark.service.policy import Offer
 from dgmark.service.state import ServiceState
+from dgmark.service.worker_pool import OutOfMemory, TooSlow, WorkerLost
 from dgmark.version import __version__
 
 R = TypeVar("R", bound=schemas.DetectionOptions)
@@ -73,13 +75,18 @@ def routes(state: ServiceState) -> APIRouter:
         openapi_extra=json_or_form_body(schemas.BatchRequest, "A table (.csv, .xlsx) in place of texts."),
     )
     async def detect_batch(request: Request) -> Response:
-        """An answer for each text, in the order of the request; a text that cannot be checked has an error."""
+        """An answer for each text, in order, or an error if it cannot be checked, or not in time."""
         caller = state.auth.authorize(request, "detect:full")
         asked, upload, options = await _read(state, request, caller, schemas.BatchRequest)
         if (upload is None) == (not asked.texts):
             raise Refused(400, "give texts, or one document, and not both", param="texts")
-        answer = await _checked(state, request, caller, options, Checker.detect_many, asked, upload)
-        return Response(answer.content, media_type="application/json")
+        items, document = await state.workers.run(Checker.read_many, asked, upload)
+        work = [(item, content, document, options) for item, content in items]
+        found = zip(items, await state.workers.run_each(Checker.detect_row, work), strict=True)
+        rows = [_row(item, one) for (item, _), one in found]
+        _note(state, request, caller, options, rows)
+        content = b'{"results":[' + b",".join(row.content for row in rows) + b"]}"
+        return Response(content, media_type="application/json")
 
     @router.post(
         "/v1/report",
@@ -158,8 +165,23 @@ async def _checked(
 ) -> Answer:
     """The answer of one of the workers, which is counted and logged; see `WorkerPool.run`."""
     answer: Answer = await state.workers.run(work, asked, upload, options)
-    for verdict in answer.verdicts:
-        state.metrics.verdicts.labels(verdict).inc()
+    _note(state, request, caller, options, [answer])
+    return answer
+
+
+def _row(item: str, found: Answer | DgmarkError) -> Answer:
+    """One text of a batch; what lies with a worker concerns this text, and what lies with the options all."""
+    if isinstance(found, TooSlow | WorkerLost | OutOfMemory):
+        return error_row(item, found)
+    if isinstance(found, DgmarkError):
+        raise found
+    return found
+
+
+def _note(state: ServiceState, request: Request, caller: Caller, options: Options, answers: Sequence[Answer]) -> None:
+    """Count and log the verdicts that are given."""
+    for answer in answers:
+        state.metrics.verdicts.labels(answer.verdict).inc()
     state.auth.log(
         request,
         caller,
@@ -168,6 +190,5 @@ async def _checked(
         keys=list(options.keys),
         fpr=options.fpr,
         mode=options.mode,
-        texts=len(answer.verdicts),
+        texts=len(answers),
     )
-    return answer

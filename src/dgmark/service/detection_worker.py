@@ -88,10 +88,10 @@ class Options:
 
 @dataclass(frozen=True)
 class Answer:
-    """A finished answer, and the verdicts in it; "error" stands for a text that could not be checked."""
+    """A finished answer, and the verdict in it; "error" stands for a text that could not be checked."""
 
     content: bytes
-    verdicts: tuple[str, ...]
+    verdict: str
 
 
 @dataclass
@@ -133,23 +133,36 @@ class Checker:
         """
         content, document = self._read(upload or _content(asked))
         fields = self._detected(content, document, options, asked)
-        return Answer(_encoded(fields), (fields["verdict"],))
+        return Answer(_encoded(fields), fields["verdict"])
 
-    def detect_many(self, asked: BatchRequest, upload: Upload | None, options: Options) -> Answer:
-        """Check several texts, or the rows of a table; one that cannot be checked has an `error`.
+    def read_many(
+        self, asked: BatchRequest, upload: Upload | None
+    ) -> tuple[list[tuple[str, Content]], Document | None]:
+        """The texts of a batch with their ids, or the rows of a table, and the document that they come from.
 
         Raises:
             InputError: the document cannot be read, or the texts are too many or too long.
-            SettingsError: an option is invalid, or cannot be combined with another.
         """
         document = self._document(upload) if upload else None
         items = [(one.id, _content(one)) for one in asked.texts]
         if upload and document:
             items = list(document.rows) if document.rows else [(well_formed(upload.name), document.text)]
         self._check_size([content for _, content in items])
+        return items, replace(document, text="", rows=()) if document else None
+
+    def detect_row(self, item: str, content: Content, document: Document | None, options: Options) -> Answer:
+        """Check one text of a batch; one that cannot be checked has an `error`.
+
+        Raises:
+            SettingsError: an option is invalid, or cannot be combined with another.
+        """
         scorer = self._scorer(options)
-        rows = [self._row(scorer, item, content, document, options) for item, content in items]
-        return Answer(_encoded({"results": rows}), tuple(row.get("verdict", "error") for row in rows))
+        try:
+            detection = _judged(scorer, content, document)
+        except DgmarkError as error:
+            return error_row(item, error)
+        fields = self._fields(content, detection, (), options, DetectRequest())
+        return Answer(_encoded({"id": item, **fields, **_about(document)}), detection.verdict)
 
     def report(self, asked: ReportRequest, upload: Upload | None, options: Options) -> Answer:
         """Make the report of one text, with an empty place for a signature.
@@ -169,7 +182,7 @@ class Checker:
         if len(options.keys) > 1 and not options.public:
             spans = (replace(one, p_value=bonferroni_p(one.p_value, len(options.keys))) for one in report.spans)
             report = replace(report, detection=replace(report.detection, spans=tuple(spans)))
-        return Answer((to_html if asked.format == "html" else to_json)(report), (detection.verdict,))
+        return Answer((to_html if asked.format == "html" else to_json)(report), detection.verdict)
 
     # --- reading ---
 
@@ -256,15 +269,6 @@ class Checker:
 
     # --- answers ---
 
-    def _row(
-        self, scorer: Scorer, item: str, content: Content, document: Document | None, options: Options
-    ) -> dict[str, Any]:
-        try:
-            detection = _judged(scorer, content, document)
-            return {"id": item, **self._fields(content, detection, (), options, DetectRequest()), **_about(document)}
-        except DgmarkError as error:
-            return {"id": item, "error": str(error)}
-
     def _fields(
         self, content: Content, detection: Detection, spans: tuple[Span, ...], options: Options, asked: DetectRequest
     ) -> dict[str, Any]:
@@ -292,6 +296,11 @@ class Checker:
         if asked.spans:
             fields["spans"] = [_span_fields(span, public=options.public) for span in spans]
         return fields
+
+
+def error_row(item: str, error: DgmarkError) -> Answer:
+    """A text of a batch that could not be checked."""
+    return Answer(_encoded({"id": item, "error": str(error)}), "error")
 
 
 def _content(asked: TextOrIds) -> Content:
