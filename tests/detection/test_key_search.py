@@ -340,20 +340,14 @@ def test_what_is_asked_of_a_detected_text_needs_no_second_scan(monkeypatch: pyte
     text = builtin_tokenizer().decode(unmarked(5, 200, 3000).tolist())
     detector = Detector(known_key("once", subkeys=64), tokenizer=builtin_tokenizer())
     found = detector.detect(text)
-    scanned = (
-        detector.limits(text, [0.01, 1e-4]),
-        detector.tokens(text, replace(found, subkey_tested=None)),
-    )
+    scanned = detector.tokens(text, replace(found, subkey_tested=None))
     assert found.verdict == "not_detected"
 
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("all sub-keys were scanned again")
 
     monkeypatch.setattr(KeySearch, "likeliest", refuse)
-    assert scanned == (
-        detector.limits(text, [0.01, 1e-4], found),
-        detector.tokens(text, found),
-    )
+    assert scanned == detector.tokens(text, found)
     assert "subkey_tested" not in found.to_row("a", payload=True)
     assert "subkey_tested" not in repr(found)
 
@@ -414,9 +408,12 @@ def test_the_best_of_several_parts_are_the_best_of_all() -> None:
     assert np.array_equal(best.codes, codes[expected])
 
 
-def test_the_limits_of_a_text_pay_for_all_sub_keys() -> None:
+def test_whether_a_text_is_too_short_pays_for_all_sub_keys() -> None:
     key, ids = known_key("limits", subkeys=1024), unmarked(0, 60, 3000)
+
+    def limit(key: WatermarkKey, fpr: float) -> str | None:
+        return Detector(key, tokenizer=builtin_tokenizer(), fpr=fpr).detect(ids).uncertain_because
+
     rates = [0.3, 0.01, 1e-9]
-    whole, alone = (Detector(each, tokenizer=builtin_tokenizer()) for each in (key, key.subkey(0)))
-    assert whole.limits(ids, rates) == alone.limits(ids, [rate / 1024 for rate in rates])
-    assert whole.limits(ids, rates) != alone.limits(ids, rates)
+    assert [limit(key, rate) for rate in rates] == [limit(key.subkey(0), rate / 1024) for rate in rates]
+    assert [limit(key, rate) for rate in rates] != [limit(key.subkey(0), rate) for rate in rates]

@@ -106,6 +106,18 @@ def test_json_repeats_the_detection(detector: Detector, text: str) -> None:
     assert (fields["format"], fields["version"]) == ("dgmark-report", 1)
 
 
+@pytest.mark.parametrize(
+    ("fpr", "chosen_by", "said"),
+    [(1e-4, "default", "kept the default rate of dgmark"), (0.05, "person", "chose the rate, perhaps knowing")],
+)
+def test_a_report_says_who_chose_its_rate(fpr: float, chosen_by: str, said: str) -> None:
+    report = Report.of(Detector(KEY, fpr=fpr), "a.txt", WILLOWS[:2000])
+    method = json.loads(to_json(report))["method"]
+    assert (method["fpr"], method["fpr_chosen_by"], method["service_fpr"]) == (fpr, chosen_by, None)
+    assert f"Whoever made this report {said}" in to_html(report).decode()
+    assert report.heading == "No watermark found"
+
+
 def test_public_report_leaves_out_what_guides_removal(detector: Detector, text: str) -> None:
     private = Report.of(detector, "a.txt", text)
     public = Report.of(detector, "a.txt", text, public=True)

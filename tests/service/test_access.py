@@ -89,7 +89,6 @@ def test_the_public_form_has_verdict_and_spans_only(client: TestClient, tokens: 
     assert "1 in 10,000" in answer["sentence"]
     for field, value in (
         ("fpr", 0.5),
-        ("rates", [0.1]),
         ("mode", "intact"),
         ("token_ids", [5]),
         ("normalise", ["nfc"]),
@@ -116,7 +115,7 @@ def test_the_public_form_draws_as_many_keys_for_every_text(
 
     def work(ids: Any, *, public: bool) -> tuple[list[int], dict[str, Any]]:
         drawn.clear()
-        options = Options(keys, public, 1e-4, "auto", "any", 0)
+        options = Options(keys, public, 1e-4, 1e-4, "auto", "any", 0)
         answer = checker.detect(DetectRequest(token_ids=ids.tolist(), spans=True), None, options)
         return drawn.copy(), json.loads(answer.content)
 

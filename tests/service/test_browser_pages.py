@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -117,18 +118,16 @@ def test_a_text_is_checked_and_its_span_shown(page: Any) -> None:
     assert page.inner_text("#facts").count("\n") >= 4
 
 
-def test_the_slider_changes_the_verdict_without_a_request(page: Any) -> None:
-    check(page, PLAIN[:420])
-    before = len(page.asked)
-    page.focus("#rate")
-    seen = set()
-    for key in ["Home", *["ArrowRight"] * 10]:
-        page.keyboard.press(key)
-        seen.add(page.inner_text("#heading"))
-        assert page.inner_text("#rate-words") in page.get_attribute("#rate", "aria-valuetext")
-    assert seen == {"No watermark found", "Inconclusive"}
-    assert page.inner_text("#rate-words") == "1 in 1 trillion"
-    assert len(page.asked) == before
+def test_the_scale_shows_where_the_text_lies_and_moves_no_verdict(page: Any) -> None:
+    for text, side in ((PLAIN, "left"), (MARKED, "right")):
+        check(page, text)
+        pin, line = (page.locator(f"#{name}").bounding_box()["x"] for name in ("pin", "threshold"))
+        assert (pin < line) == (side == "left")
+        assert page.query_selector("#result input") is None
+        assert page.inner_text("#here").split("\n")[1] in page.get_attribute("#scale", "aria-label")
+    assert "that this service was started with (1 in 10,000)" in page.inner_text("#sureness")
+    ticks = page.eval_on_selector_all(".tick", "all => all.map(one => one.getBoundingClientRect().x)")
+    assert [right - left for left, right in pairwise(ticks)] == pytest.approx([(ticks[6] - ticks[0]) / 6] * 6, abs=1)
 
 
 def test_a_document_is_checked_and_its_report_is_signed(page: Any, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The routes of detection: what they answer, and that it is what the library finds."""
 
 import base64
+import html
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,7 +12,6 @@ import pytest
 from starlette.testclient import TestClient
 
 from dgmark import WatermarkKey
-from dgmark.detection import result as words
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.report.signing import SigningKey, verify_report
@@ -79,9 +79,6 @@ def test_without_a_name_all_keys_are_looked_for(client: TestClient) -> None:
     unmarked = client.post("/v1/detect", json={"text": PLAIN}).json()
     assert (unmarked["verdict"], unmarked["key"]) == ("not_detected", None)
     assert "2 keys" in unmarked["sentence"]
-    fields = client.post("/v1/detect", json={"text": PLAIN[:700], "rates": [1e-3, 1e-8]}).json()
-    for one in fields["at_rates"]:
-        assert one["verdict"] == Keyring([KEY, OTHER], fpr=one["fpr"]).detect(PLAIN[:700]).verdict
 
 
 def test_ids_are_scored_as_ids(client: TestClient) -> None:
@@ -106,19 +103,42 @@ def test_spans_are_characters_of_the_text_that_is_answered(client: TestClient) -
     assert fields["heading"].startswith("Watermark found in part (")
 
 
-@pytest.mark.parametrize("text", [MARKED, PLAIN, MIXED, "Five words are too few."])
-def test_the_verdict_at_a_further_rate_is_that_at_this_rate(client: TestClient, text: str) -> None:
-    rates = [0.3, 1e-2, 1e-6, 1e-12]
-    fields = client.post("/v1/detect", json={"text": text, "key": "one", "rates": rates, "spans": True}).json()
-    assert [one["fpr"] for one in fields["at_rates"]] == rates
-    for one in fields["at_rates"]:
-        asked = Detector(KEY, fpr=one["fpr"]).detect(text)
-        assert one["verdict"] == asked.verdict, one["fpr"]
-        if asked.verdict == "uncertain" and not one["spans"]:
-            assert one["sentence"] == words.verdict_sentence(asked)
-        assert all(fields["spans"][number]["p_value"] <= one["fpr"] for number in one["spans"])
-    for early, late in zip(fields["at_rates"], fields["at_rates"][1:], strict=False):
-        assert set(late["spans"]) <= set(early["spans"])
+@pytest.mark.parametrize(
+    ("fpr", "chosen_by", "remark"),
+    [
+        (None, "service", ""),
+        (1e-4, "service", ""),
+        (0.05, "request", ", asked at a looser rate than the service's"),
+        (1e-6, "request", ", asked at a stricter rate than the service's"),
+    ],
+)
+@pytest.mark.parametrize("key", ["one", None])
+def test_answers_and_reports_say_who_chose_the_rate(
+    client: TestClient, fpr: float | None, chosen_by: str, remark: str, key: str | None
+) -> None:
+    for text in (PLAIN, MARKED):
+        asked = {"text": text, "key": key, "fpr": fpr}
+        answer = client.post("/v1/detect", json=asked).json()
+        report = client.post("/v1/report", json={**asked, "format": "json"}).json()
+        page = client.post("/v1/report", json=asked).text
+        plain = "Watermark found" if text == MARKED else "No watermark found"
+        assert answer["heading"] == report["heading"] == plain + remark
+        assert f"</span>{html.escape(report['heading'], quote=False).replace(chr(39), '&#39;')}</h1>" in page
+        assert answer["fpr"] == report["method"]["fpr"] == (fpr or 1e-4)
+        assert answer["fpr_chosen_by"] == report["method"]["fpr_chosen_by"] == chosen_by
+        assert report["method"]["service_fpr"] == 1e-4
+        assert ("Whoever asked chose the rate" in page) == bool(remark)
+        assert "before the test" not in page
+
+
+def test_the_verdict_is_that_at_the_asked_rate_and_spans_hold_there(client: TestClient) -> None:
+    for fpr in (0.3, 1e-2, 1e-6, 1e-12):
+        for text in (MARKED, PLAIN, MIXED, "Five words are too few."):
+            answer = client.post("/v1/detect", json={"text": text, "key": "one", "fpr": fpr, "spans": True}).json()
+            detector = Detector(KEY, fpr=fpr)
+            assert answer["verdict"] == detector.detect(text).verdict
+            assert [one["p_value"] for one in answer["spans"]] == [one.p_value for one in detector.spans(text)]
+            assert all(one["p_value"] <= fpr for one in answer["spans"])
 
 
 def test_a_document_is_read_and_its_text_answered(client: TestClient) -> None:
@@ -225,6 +245,6 @@ def test_no_answer_holds_a_secret(client: TestClient) -> None:
     assert KEY.secret is not None
     paths = ("/v1/about", "/.well-known/dgmark.json", "/openapi.json", "/metrics")
     answers = [client.get(path).text for path in paths]
-    answers += [client.post("/v1/detect", json={"text": MARKED, "rates": [0.1], "spans": True}).text]
+    answers += [client.post("/v1/detect", json={"text": MARKED, "spans": True}).text]
     for secret in (KEY.secret.hex(), base64.b64encode(KEY.secret).decode(), repr(bytes(KEY.secret))):
         assert not any(secret in answer for answer in answers)

@@ -83,7 +83,9 @@ def serve(
     tokenizer: Annotated[
         str | None, typer.Option(help="Tokenizer folder or file.", show_default="the one that each key names")
     ] = None,
-    fpr: Annotated[float, typer.Option(help="False-positive rate of requests that name none.")] = DEFAULT_FPR,
+    fpr: Annotated[
+        float, typer.Option(help="False-positive rate of verdicts; answers to requests at another say so.")
+    ] = DEFAULT_FPR,
     workers: Annotated[
         int | None,
         typer.Option(min=1, max=MAX_WORKERS, help="Processes that check texts.", show_default="processors, at most 4"),

@@ -17,7 +17,7 @@ from dgmark.detection.exact_test import UNCHANGED, ExactTest, Hypothesis, adjust
 from dgmark.detection.key_search import KeySearch
 from dgmark.detection.normalise import check_steps, normalise
 from dgmark.detection.reader import Ranges, Reader, ScoredIds, TextOrIds, at_words
-from dgmark.detection.result import Detection, Limit, Mode, Phase, ScoredToken, Span, verdict_of
+from dgmark.detection.result import Detection, Mode, Phase, ScoredToken, Span, verdict_of
 from dgmark.detection.spans import find_spans
 from dgmark.errors import SettingsError, number, several, whole
 from dgmark.watermark.key import WatermarkKey, check_key
@@ -107,7 +107,8 @@ class KeyTest:
         best = min(hypotheses, key=lambda hypothesis: hypothesis.p_value)
         scored, level, limit = len(tokens.ids), self.fpr / self._tried, None
         if p > level:
-            (limit,) = hypotheses[0].limits(scored, max(self._shares(scored, share)), [level])
+            # at the larger share of the two tests, because alignment finds intact text as well
+            limit = hypotheses[0].limit(scored, max(self._shares(scored, share)), level)
         verdict = verdict_of(p, level, detectable=limit is None)
         found = verdict == "watermarked"
         subkey = key.number if found else None
@@ -264,29 +265,6 @@ class Detector(KeyTest):
         if self.normalise and not isinstance(texts_or_ids, str):
             return [self.detect(item) for item in several(texts_or_ids, "texts")]
         return [self.score(tokens) for tokens in self.reader.read_many(texts_or_ids)]
-
-    def limits(
-        self, text_or_ids: TextOrIds, rates: Sequence[float], detection: Detection | None = None
-    ) -> list[Limit | None]:
-        """Why each of these false-positive rates leaves the unchanged text `uncertain`, unless it shows the mark.
-
-        Args:
-            text_or_ids: the text or ids.
-            rates: the rates.
-            detection: the text's detection by this key, if it is known: it spares the search of all sub-keys.
-
-        Returns:
-            For each rate "empty", "short" or "repetitive" (see `Detection.uncertain_because`); None where a text that
-            does not show the mark is `not_detected`.
-
-        Raises:
-            VocabularyMismatch: an id lies outside the key's vocabulary.
-            SettingsError: the input is neither a text nor ids.
-        """
-        tokens = self.reader.read(text_or_ids)
-        # the exact test answers, at the larger share of the two tests, because alignment finds intact text as well
-        plain = self._exact(self._likeliest(tokens, detection)).hypotheses(tokens.ids, tokens.positions)[0]
-        return plain.limits(len(tokens.ids), max(self._shares(len(tokens.ids))), [rate / self._tried for rate in rates])
 
     def spans(self, text_or_ids: TextOrIds) -> tuple[Span, ...]:
         """The spans of a text (or of ids) that carry the mark, in order; with sub-keys, the mark of any of them.

@@ -21,7 +21,7 @@ its own.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -289,26 +289,26 @@ class Hypothesis:
         """The p-value if this many tokens matched."""
         return adjusted_p(self.balance * self.null.tail(matched), self.weight)
 
-    def limits(self, scored: int, share: float, levels: Sequence[float]) -> list[Limit | None]:
-        """Why this test would not find a typical mark in a text like this at each level; None where it would.
+    def limit(self, scored: int, share: float, level: float) -> Limit | None:
+        """Why this test would not find a typical mark in a text like this; None if it would.
 
         In a typical mark half of the tokens that chance misses match.
 
         Args:
             scored: number of scored tokens.
             share: the test's share of the rate.
-            levels: the p-values to reach.
+            level: the p-value to reach.
         """
         if not scored:
-            return ["empty"] * len(levels)
+            return "empty"
         modulus = self.null.kinds.shape[1]
         typical = math.ceil(scored * (1 + 1 / modulus) / 2)
         p = adjusted_p(self.p_value_of(min(typical, self.null.largest)), share)
-        if p <= min(levels, default=1):
-            return [None] * len(levels)
+        if p <= level:
+            return None
         different = replace(self, null=MatchNull.of(np.eye(1, modulus, dtype=np.int64).repeat(scored, axis=0)))
         p_different = adjusted_p(different.p_value_of(min(typical, different.null.largest)), share)
-        return [None if p <= level else "repetitive" if p_different <= level else "short" for level in levels]
+        return "repetitive" if p_different <= level else "short"
 
 
 @dataclass(frozen=True)

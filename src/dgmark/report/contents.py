@@ -9,8 +9,9 @@ from typing import Any
 from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.detection.detector import Detector
 from dgmark.detection.reader import TextOrIds
-from dgmark.detection.result import STATISTICS_VERSION, Detection, Span, meaning, verdict_sentence
+from dgmark.detection.result import STATISTICS_VERSION, Detection, Span, heading, meaning, verdict_sentence
 from dgmark.errors import SettingsError
+from dgmark.report.rate import ChosenRate
 from dgmark.rows.jsonl import sha256_of
 from dgmark.version import __version__
 from dgmark.watermark.commitment import KeyCommitment
@@ -49,6 +50,7 @@ class Report:
         public: whether numbers that guide the removal of the mark are left out.
         notes: what was left out of the document, and what the reader should know.
         commitment: the commitment that the key meets; None if none is named.
+        service_fpr: the rate of the service that made the report; None if a person made it.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Report:
     public: bool = False
     notes: tuple[str, ...] = ()
     commitment: KeyCommitment | None = None
+    service_fpr: float | None = None
 
     @classmethod
     def of(
@@ -73,6 +76,7 @@ class Report:
         public: bool = False,
         notes: Iterable[str] = (),
         commitment: KeyCommitment | None = None,
+        service_fpr: float | None = None,
     ) -> "Report":
         """Report a text's detection, with the spans that carry the mark.
 
@@ -84,6 +88,7 @@ class Report:
             public: leave out the numbers that guide the removal of the mark: p-values, match counts, shares.
             notes: what was left out of the document that held the text, see `read_document`.
             commitment: a commitment to the detector's key, which the report names.
+            service_fpr: the service's own rate, if a service makes the report: requests may choose another.
 
         Raises:
             SettingsError: `text` is not a text, or is too long for finding spans.
@@ -106,12 +111,23 @@ class Report:
             public=public,
             notes=tuple(map(well_formed, notes)),
             commitment=commitment,
+            service_fpr=service_fpr,
         )
 
     @property
     def spans(self) -> tuple[Span, ...]:
         """The spans that carry the mark."""
         return self.detection.spans or ()
+
+    @property
+    def rate(self) -> ChosenRate:
+        """The false-positive rate, and who chose it."""
+        return ChosenRate(self.detection.fpr, self.service_fpr)
+
+    @property
+    def heading(self) -> str:
+        """The verdict in a few words."""
+        return self.rate.qualify(heading(self.detection))
 
     @property
     def sentence(self) -> str:
@@ -143,6 +159,7 @@ class Report:
             "created": self.created.isoformat(),
             "name": self.name,
             "verdict": detection.verdict,
+            "heading": self.heading,
             "sentence": self.sentence,
             "meaning": self.meaning,
             "notes": list(self.notes),
@@ -153,6 +170,8 @@ class Report:
             "method": {
                 "mode": detection.mode,
                 "fpr": detection.fpr,
+                "fpr_chosen_by": self.rate.chosen_by,
+                "service_fpr": self.service_fpr,
                 "guaranteed": detection.guaranteed,
                 "normalised": list(detection.normalised),
                 "keys_tested": detection.keys_tested,

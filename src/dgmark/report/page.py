@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dgmark.detection.result import heading, rarity, symbol, where
+from dgmark.detection.result import rarity, symbol, where
 from dgmark.errors import MissingExtra, SettingsError, install_hint
 from dgmark.report.contents import Report
 from dgmark.report.signing import SigningKey
@@ -26,6 +26,11 @@ class Scale:
     """Where p-values lie on the scale of rarities, in percent of its width: rarer is further right."""
 
     decades: int
+
+    @classmethod
+    def of(cls, fpr: float) -> "Scale":
+        """The scale of a test at this false-positive rate."""
+        return cls(max(_RAREST, math.ceil(-math.log10(fpr)) + 3))
 
     def place(self, p_value: float) -> float:
         """The place of a p-value, in percent; the end of the scale for what lies beyond it."""
@@ -52,15 +57,13 @@ def to_html(report: Report) -> bytes:
     Raises:
         MissingExtra: jinja2 is not installed.
     """
-    fpr = report.detection.fpr
     page = _template().render(
         report=report,
         detection=report.detection,
-        heading=heading(report.detection),
         mark=symbol(report.detection),
         where=where(report.detection),
         method=report.to_fields()["method"],
-        scale=Scale(max(_RAREST, math.ceil(-math.log10(fpr)) + 3)),
+        scale=Scale.of(report.detection.fpr),
         rarity=rarity,
     )
     return (page.rstrip() + "\n").encode()

@@ -141,12 +141,13 @@ async def _read(
         if name not in state.keys:
             raise Refused(400, f"there is no key {name!r} here: /v1/about names the keys", param="key")
     keys = tuple(dict.fromkeys(named))
-    fpr = state.settings.fpr if asked.fpr is None else asked.fpr
+    own = state.settings.fpr
     if caller.public:
         # each key has the same share whichever are named, so that a choice of keys is no choice of the rate
-        fpr *= len(keys) / len(state.keys)
+        own *= len(keys) / len(state.keys)
+    fpr = own if asked.fpr is None else asked.fpr
     normalise = tuple(asked.normalise)
-    return asked, upload, Options(keys, caller.public, fpr, asked.mode, asked.phase, asked.max_crop, normalise)
+    return asked, upload, Options(keys, caller.public, fpr, own, asked.mode, asked.phase, asked.max_crop, normalise)
 
 
 def _check_one_text(*given: object) -> None:

@@ -6,7 +6,7 @@ long texts.
 
 import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import PurePath
@@ -18,17 +18,14 @@ from dgmark.detection.exact_test import bonferroni_p
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.result import (
     Detection,
-    Limit,
     Mode,
     Phase,
     Scorer,
     Span,
-    Verdict,
     heading,
     meaning,
     rarity,
     symbol,
-    verdict_of,
     verdict_sentence,
     where,
 )
@@ -37,6 +34,7 @@ from dgmark.documents.reading import Limits
 from dgmark.errors import DgmarkError, InputError, SettingsError
 from dgmark.report.contents import Report
 from dgmark.report.page import to_html, to_json
+from dgmark.report.rate import ChosenRate
 from dgmark.rows.jsonl import sha256_of
 from dgmark.service.schemas import BatchRequest, DetectRequest, ReportRequest, TextOrIds
 from dgmark.watermark.commitment import KeyCommitment
@@ -71,6 +69,7 @@ class Options:
         keys: names of the keys to look for.
         public: leave out what guides the removal of the mark, and do the same work for every text.
         fpr: false-positive rate over all of them.
+        service_fpr: the service's own rate over all of them, which is that of requests that name none.
         mode: which tests are computed.
         phase: whether the front may be missing.
         max_crop: with a rotating key, how many tokens may be missing.
@@ -80,6 +79,7 @@ class Options:
     keys: tuple[str, ...]
     public: bool
     fpr: float
+    service_fpr: float
     mode: Mode
     phase: Phase
     max_crop: int
@@ -174,9 +174,9 @@ class Checker:
         content, document = self._read(upload or asked.text or "")
         name = upload.name if upload and "name" not in asked.model_fields_set else asked.name
         detection = _judged(self._scorer(options), content, document)
-        found = self._detector_of(detection, options, options.fpr)
-        notes = document.notes if document else ()
-        about: dict[str, Any] = {"public": options.public, "notes": notes}
+        found = self._detector_of(detection, options)
+        about: dict[str, Any] = {"public": options.public, "service_fpr": options.service_fpr}
+        about["notes"] = document.notes if document else ()
         about["commitment"] = self.commitments.get(found.key.fingerprint)
         report = Report.of(found, name, content, detection=detection, **about)
         if len(options.keys) > 1 and not options.public:
@@ -237,9 +237,10 @@ class Checker:
             raise SettingsError("a mode other than auto, and normalise, need one key: name it with `key`")
         return Keyring(keys, **shared)
 
-    def _detector_of(self, detection: Detection, options: Options, fpr: float) -> Detector:
+    def _detector_of(self, detection: Detection, options: Options) -> Detector:
         """The detector of the key that was found, which shares the rate with the other keys."""
-        alone = replace(options, keys=(self._name_of(detection, options),), fpr=fpr / len(options.keys))
+        name, fpr = self._name_of(detection, options), options.fpr / len(options.keys)
+        alone = replace(options, keys=(name,), fpr=fpr)
         scorer = self._scorer(alone)
         assert isinstance(scorer, Detector)
         return scorer
@@ -250,22 +251,12 @@ class Checker:
     def _detected(
         self, content: Content, document: Document | None, options: Options, asked: DetectRequest
     ) -> dict[str, Any]:
-        """The fields of an answer, with the spans at the loosest rate that is wanted."""
-        if asked.rates and options.normalise:
-            raise SettingsError("rates concern the unchanged text: leave rates or normalise out")
         detection = _judged(self._scorer(options), content, document)
         keys = len(options.keys)
-        # this detector has one key, and shares the rate with the others
-        found = self._detector_of(detection, options, max((options.fpr, *asked.rates)))
+        found = self._detector_of(detection, options)
         spans = found.spans(content) if asked.spans and not detection.normalised else ()
         spans = tuple(replace(span, p_value=bonferroni_p(span.p_value, keys)) for span in spans)
-        fields = self._fields(content, detection, spans, options, asked) | _about(document)
-        if asked.rates:  # never in the public form
-            limits = found.limits(content, [rate / keys for rate in asked.rates], detection)
-            rates = sorted(zip(asked.rates, limits, strict=True), reverse=True)
-            fields["at_rates"] = [_at_rate(detection, spans, rate, limit, content) for rate, limit in rates]
-            fields["rarity"] = rarity(detection.p_value)
-        return fields
+        return self._fields(content, detection, spans, options, asked) | _about(document)
 
     # --- answers ---
 
@@ -273,14 +264,13 @@ class Checker:
         self, content: Content, detection: Detection, spans: tuple[Span, ...], options: Options, asked: DetectRequest
     ) -> dict[str, Any]:
         if asked.spans:
-            held = [span for span in spans if span.p_value <= detection.fpr]
-            detection = detection.with_spans(held, content)
+            detection = detection.with_spans(spans, content)
         named = detection.verdict == "watermarked" or detection.spans or len(options.keys) == 1
         fields: dict[str, Any] = {
             "form": "public" if options.public else "full",
             "key": self._name_of(detection, options) if named else None,
             "keys_tested": len(options.keys),
-            **_worded(detection, public=options.public),
+            **_worded(detection, options),
             "is_watermarked": detection.verdict == "watermarked",
             "guaranteed": detection.guaranteed,
             "text": {"sha256": sha256_of(_well_formed(content)), "length": len(content)},
@@ -292,7 +282,7 @@ class Checker:
         else:
             row = detection.to_row("")
             del row["id"], row["spans"]
-            fields |= row
+            fields |= {**row, "rarity": rarity(detection.p_value)}
         if asked.spans:
             fields["spans"] = [_span_fields(span, public=options.public) for span in spans]
         return fields
@@ -322,30 +312,20 @@ def _span_fields(span: Span, *, public: bool) -> dict[str, Any]:
     return {"start": span.start, "end": span.end, **numbers}
 
 
-def _worded(detection: Detection, *, public: bool = False) -> dict[str, Any]:
+def _worded(detection: Detection, options: Options) -> dict[str, Any]:
+    rate = ChosenRate(options.fpr, options.service_fpr)
     return {
         "verdict": detection.verdict,
         "fpr": detection.fpr,
-        "heading": heading(detection),
+        "fpr_chosen_by": rate.chosen_by,
+        "heading": rate.qualify(heading(detection)),
         "symbol": symbol(detection),
-        "sentence": verdict_sentence(detection, public=public),
+        "sentence": verdict_sentence(detection, public=options.public),
         "meaning": meaning(detection),
         "where": where(detection) if detection.spans is not None else "",
         "marked_share": detection.marked_share,
         "in_part": detection.in_part,
     }
-
-
-def _at_rate(
-    detection: Detection, spans: Sequence[Span], fpr: float, limit: Limit | None, content: Content
-) -> dict[str, Any]:
-    """The verdict at another rate, with the numbers of the spans that hold there."""
-    verdict: Verdict = verdict_of(detection.p_value, fpr, detectable=limit is None)
-    because = limit if verdict == "uncertain" else None
-    held = [place for place, span in enumerate(spans) if span.p_value <= fpr]
-    there = replace(detection, fpr=fpr, verdict=verdict, uncertain_because=because)
-    there = there.with_spans([spans[place] for place in held], content)
-    return {"rarity": rarity(fpr), **_worded(there), "spans": held}
 
 
 def _well_formed(content: Content) -> Content:

@@ -7,6 +7,9 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from dgmark.detection.result import rarity
+from dgmark.report.page import Scale
+
 _KINDS = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -23,11 +26,12 @@ _PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
 _GENERATION = ("/write", "/guess")  # of a service that writes texts
 
 
-def routes(*, generates: bool) -> APIRouter:
+def routes(*, generates: bool, fpr: float) -> APIRouter:
     """The routes of the pages and of their files.
 
     Args:
         generates: whether the service writes texts, which some of the pages show.
+        fpr: the service's false-positive rate, which the pages explain.
     """
     router = APIRouter(include_in_schema=False)
     environment = Environment(
@@ -41,9 +45,10 @@ def routes(*, generates: bool) -> APIRouter:
     pages = {path: page for path, page in _PAGES.items() if generates or path not in _GENERATION}
     links = [(path, name) for path, (name, _, _) in pages.items()]
     # the report's style is the pages' as well
+    shown = {"links": links, "scale": Scale.of(fpr), "rate": rarity(fpr)}
     served = {"/report.css": (files("dgmark.report").joinpath("report.css").read_bytes(), ".css")}
     for path, (_, template, scripts) in pages.items():
-        page = environment.get_template(f"{template}.html.jinja").render(here=path, links=links, scripts=scripts)
+        page = environment.get_template(f"{template}.html.jinja").render(here=path, scripts=scripts, **shown)
         served[path] = (page.encode(), ".html")
         for file in ("/page.css", "/mark.svg", *scripts):
             served[file] = (files("dgmark.service").joinpath(f"page{file}").read_bytes(), file[file.rindex(".") :])

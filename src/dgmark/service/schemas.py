@@ -14,7 +14,6 @@ Rate = Annotated[float, Field(ge=MIN_FPR * 1000, lt=1)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 Step = Literal["nfc", "invisible", "homoglyphs", "quotes", "whitespace"]
 
-MAX_RATES = 24
 MAX_KEYS = 1000
 
 
@@ -36,7 +35,9 @@ class DetectionOptions(RequestFields):
     keys: list[Name] | None = Field(
         None, min_length=1, max_length=MAX_KEYS, description="In place of key, names of several; by default all keys."
     )
-    fpr: Rate | None = Field(None, description="False-positive rate to hold, over all keys together.")
+    fpr: Rate | None = Field(
+        None, description="False-positive rate over all keys; if not the service's, the heading says so."
+    )
     mode: Mode = Field("auto", description="auto: text edited or not; intact: only a crop; edited: expects edits.")
     phase: Phase = Field("any", description="any: tokens may be missing at the front; start: the text is complete.")
     max_crop: int = Field(
@@ -64,9 +65,6 @@ class DetectRequest(DetectionOptions, TextOrIds):
     """A text to check."""
 
     spans: bool = Field(False, description="Find the spans that carry the mark.")
-    rates: list[Rate] = Field(
-        [], max_length=MAX_RATES, description="Further false-positive rates to give the verdict at."
-    )
     include_text: bool = Field(False, description="Repeat the exact text that was scored.")
 
 
@@ -131,11 +129,12 @@ class DocumentFields(AnswerFields):
     pages: int | None
 
 
-class Worded(AnswerFields):
-    """A verdict at a rate, and what it says in words."""
+class _Checked(AnswerFields):
+    """What both forms of an answer say."""
 
     verdict: Verdict
     fpr: float
+    fpr_chosen_by: Literal["service", "request"]
     heading: str
     symbol: str
     sentence: str
@@ -143,18 +142,6 @@ class Worded(AnswerFields):
     where: str
     marked_share: float | None
     in_part: bool
-
-
-class AtRate(Worded):
-    """The verdict at a further rate; spans are the numbers, from 0, of those that hold there."""
-
-    rarity: str
-    spans: list[int]
-
-
-class _Checked(Worded):
-    """What both forms of an answer say."""
-
     key: str | None
     keys_tested: int
     is_watermarked: bool
@@ -188,8 +175,7 @@ class FullAnswer(_Row):
     form: Literal["full"]
     summary: str
     subkeys_tested: int | None = None
-    at_rates: list[AtRate] | None = None
-    rarity: str | None = None
+    rarity: str
     schema_: Annotated[int, Field(alias="schema")]
 
 

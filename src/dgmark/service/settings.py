@@ -57,7 +57,7 @@ class ServiceSettings:
         public: let requests without a token check texts in the public form: verdict and spans, no numbers.
         signer: signs reports; None leaves them unsigned.
         commitments: folder of commitments to these keys and to former ones, which reports and discovery name.
-        fpr: false-positive rate of a request that names none, and of all requests of the public form.
+        fpr: false-positive rate of verdicts; answers to requests at another one say so in their headings.
         tokenizer: the keys' tokenizer, or its folder or file; None for the ones that the keys name.
         allow_open_keys: accept key files that every user of the machine can read.
         audit: file to which policy decisions are appended, as JSON Lines; None for none.

@@ -1,9 +1,5 @@
-// The page that checks a text. All words about a verdict come from the server: the slider only chooses among them.
+// The page that checks a text. All words about a verdict come from the server, at its own false-positive rate.
 "use strict";
-
-const DECADES = 12; // the scale of rarities: its right end is 10^-12
-const LOOSEST = 2;
-const RATES = Array.from({ length: DECADES - LOOSEST + 1 }, (_, step) => Number(`1e-${step + LOOSEST}`));
 
 let service = null; // what the service says of itself
 let file = null; // the chosen document
@@ -47,7 +43,6 @@ async function check(event) {
     if (!service) throw new Error("This service answers those who have an access token. Enter yours above.");
     const fields = { spans: true, include_text: true };
     if ($("key").value) fields.key = $("key").value;
-    if (service.form === "full") fields.rates = RATES;
     const answer = await (await ask("/v1/detect", bodyOf(source, fields))).json();
     shown = { answer, source, key: fields.key, characters: Array.from(answer.text.content) };
     show();
@@ -78,61 +73,30 @@ function fail(error) {
 // --- showing the answer ---
 
 function show() {
-  const full = shown.answer.form === "full";
-  $("sureness").hidden = !full;
+  const { answer } = shown;
   $("result").hidden = false;
-  if (full) {
-    // the service's own rate, or the next stricter one that the slider has
-    $("rate").value = Math.min(DECADES, Math.max(LOOSEST, Math.ceil(-Math.log10(service.fpr) - 1e-9)));
-    place($("pin"), shown.answer.p_value, "calc(", "% - .4rem)");
-    place($("here"), shown.answer.p_value, "clamp(3.6rem, ", "%, 100% - 4.6rem)");
-    $("here").replaceChildren("this text", make("br"), shown.answer.rarity);
-    $("ticks").replaceChildren(
-      ...shown.answer.at_rates
-        .filter((_, step) => step % 2 === 0)
-        .map((one, index) => {
-          const tick = make("div", index % 2 ? "tick odd" : "tick", one.rarity);
-          place(tick, one.fpr, "", "%");
-          return tick;
-        }),
-    );
-  }
-  render();
+  $("verdict").className = `verdict ${answer.in_part ? "partly" : answer.verdict}`;
+  for (const part of ["symbol", "heading", "sentence"]) $(part).textContent = answer[part];
+  $("meaning").replaceChildren(...answer.meaning.map((one) => make("li", "", one)));
+  $("sureness").hidden = answer.form !== "full";
+  if (answer.form === "full") renderScale(answer);
+  renderText(answer);
+  renderFacts(answer);
   $("verdict").focus({ preventScroll: true });
   $("verdict").scrollIntoView({ block: "start", behavior: "auto" });
 }
 
-function place(element, p, before, after) {
-  const share = Math.min(1, Math.max(0, -Math.log10(p) / DECADES));
-  element.style.left = `${before}${(100 * share).toFixed(2)}${after}`;
+function renderScale({ p_value, fpr, rarity }) {
+  const place = (p) => `${(100 * Math.min(1, Math.max(0, -Math.log10(p) / $("scale").dataset.decades))).toFixed(2)}%`;
+  for (const id of ["enough", "threshold"]) $(id).style.left = place(fpr);
+  $("pin").style.left = `calc(${place(p_value)} - .4rem)`;
+  $("here").style.left = `clamp(2.6rem, ${place(p_value)}, 100% - 2.6rem)`;
+  $("here").replaceChildren("this text", make("br"), rarity);
+  $("scale").ariaLabel = `Scale of rarity. A text counts as watermarked from the dashed line on. This text: ${rarity}.`;
 }
 
-/** The answer at the rate that is chosen. */
-function chosen() {
-  const { answer } = shown;
-  if (answer.form !== "full") return { ...answer, spans: (answer.spans ?? []).map((_, index) => index) };
-  const fpr = Number(`1e-${$("rate").value}`);
-  return answer.at_rates.find((one) => Math.abs(one.fpr / fpr - 1) < 1e-6);
-}
-
-function render() {
-  const at = chosen();
-  const spans = at.spans.map((index) => shown.answer.spans[index]);
-  $("verdict").className = `verdict ${at.in_part ? "partly" : at.verdict}`;
-  $("symbol").textContent = at.symbol;
-  $("heading").textContent = at.heading;
-  $("sentence").textContent = at.sentence;
-  $("meaning").replaceChildren(...at.meaning.map((one) => make("li", "", one)));
-  if (shown.answer.form === "full") {
-    for (const id of ["enough", "threshold"]) place($(id), at.fpr, "", "%");
-    $("rate-words").textContent = at.rarity;
-    $("rate").setAttribute("aria-valuetext", `${at.rarity}: ${at.heading}`);
-  }
-  renderText(spans, at);
-  renderFacts(at);
-}
-
-function renderText(spans, at) {
+function renderText(answer) {
+  const spans = answer.spans ?? [];
   const pieces = [];
   let end = 0;
   spans.forEach((one, index) => {
@@ -146,8 +110,8 @@ function renderText(spans, at) {
   pieces.push(shown.characters.slice(end).join(""));
   $("scored").replaceChildren(...pieces);
   const many = spans.length;
-  const found = at.where + (many ? " Marked spans are underlined." : "");
-  const read = shown.answer.document;
+  const found = answer.where + (many ? " Marked spans are underlined." : "");
+  const read = answer.document;
   const from = read ? `Read from “${shown.source.file.name}” (${read.kind}${read.pages ? `, ${number(read.pages)} pages` : ""}). ` : "";
   const notes = read && read.notes.length ? `${read.notes.map(sentence).join(" ")} ` : "";
   $("about-text").textContent = from + notes + found;
@@ -164,13 +128,11 @@ function renderText(spans, at) {
   );
 }
 
-function renderFacts(at) {
-  const { answer } = shown;
+function renderFacts(answer) {
   const code = (text) => make("code", "", text);
   const key = answer.key ? [code(answer.key), ", fingerprint ", code(answer.key_fingerprint)] : [`none of ${answer.keys_tested} keys`];
   const rows = [["Watermark key", ...key]];
-  const whose = at.fpr === answer.fpr ? ", chosen before the test" : ", chosen on this page";
-  rows.push(["False-positive rate", at.fpr.toExponential() + whose]);
+  rows.push(["False-positive rate", `${answer.fpr.toExponential()}, set when the service was started`]);
   if (answer.form === "full") {
     rows.push(["p-value", answer.p_value < 1e-3 ? answer.p_value.toExponential(2) : answer.p_value.toPrecision(3)]);
     rows.push(["Matching tokens", `${number(answer.num_tokens_matched)} of ${number(answer.num_tokens_scored)}`]);
@@ -186,10 +148,9 @@ function renderFacts(at) {
 }
 
 async function download(format) {
-  const { source, key, answer } = shown;
+  const { source, key } = shown;
   const fields = { format, name: source.file ? source.file.name : "pasted text" };
   if (key) fields.key = key;
-  if (answer.form === "full") fields.fpr = chosen().fpr;
   try {
     const report = await (await ask("/v1/report", bodyOf(source, fields))).blob();
     const link = make("a");
@@ -244,7 +205,7 @@ document.addEventListener("drop", (event) => {
     $("text").value = event.dataTransfer.getData("text");
   }
 });
-$("rate").addEventListener("input", render);
+for (const tick of document.querySelectorAll("[data-place]")) tick.style.left = `${tick.dataset.place}%`;
 for (const button of document.querySelectorAll("[data-format]")) {
   button.addEventListener("click", () => download(button.dataset.format));
 }
