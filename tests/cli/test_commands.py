@@ -17,6 +17,7 @@ from dgmark import WatermarkKey, load_tokenizer
 from support.command_line import rows, run
 from support.fresh_process import run_fresh
 from support.known_keys import known_key
+from support.unmarked_texts import PROSE
 
 SHORT = ["--length", "32", "--block-length", "16"]
 
@@ -48,6 +49,13 @@ def test_keygen_prints_the_key_on_stdout_and_what_to_do_next_on_stderr(tmp_path:
         assert step in made.stderr
     again = run("keygen", path)
     assert (again.exit_code, "never overwritten" in again.stderr) == (5, True)
+
+
+def test_a_named_key_names_its_owner_in_the_verdict(tmp_path: Path) -> None:
+    key = tmp_path / "key.json"
+    assert run("keygen", key, "--name", "ACME").exit_code == 0
+    assert json.loads(run("key", "show", key, "--json").stdout)["name"] == "ACME"
+    assert "The watermark of ACME was not found" in run("detect", "--key", key, PROSE / "willows.txt").stdout
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,29 @@ def test_absence_names_all_keys_that_were_tried(detection: Detection) -> None:
     assert verdict_sentence(replace(absent, keys_tested=1, baseline="kgw")).startswith("The kgw watermark of key ")
 
 
+def test_the_words_name_whose_key_it_is_and_no_fingerprint(detection: Detection) -> None:
+    absent = replace(detection, verdict="not_detected", keys_tested=1, key_name="ACME", uncertain_because=None)
+    found = replace(absent, verdict="watermarked", p_value=1e-9)
+    part = found.with_spans([Span(100, 255, 40, 1e-6)], "x" * 1000)
+    assert [heading(one) for one in (absent, found, part)] == [
+        "No watermark of ACME found",
+        "Watermark of ACME found",
+        "Watermark of ACME found in part (15% of the text)",
+    ]
+    for one in (absent, found, part):
+        assert "the watermark of ACME" in verdict_sentence(one).replace("The", "the")
+        assert one.key_fingerprint not in verdict_sentence(one)
+        assert "key_name" not in one.to_row("a")
+    assert "were written by the assistant of ACME, or by another language model with its key." in meaning(found)[0]
+    # which of several keys it is not, is no news
+    assert heading(replace(absent, keys_tested=2)) == "No watermark found"
+
+
+def test_a_sign_neither_praises_nor_blames(detection: Detection) -> None:
+    for verdict in ("watermarked", "not_detected", "uncertain"):
+        assert symbol(replace(detection, verdict=verdict)) in "●○?"
+
+
 def test_meaning(detection: Detection) -> None:
     absent = replace(detection, verdict="not_detected", uncertain_because=None, num_tokens_scored=900)
     assert any("any other language model or from a person" in sentence for sentence in meaning(absent))

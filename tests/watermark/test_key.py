@@ -45,7 +45,7 @@ KEY = known_key("the key of these tests")
 SECRET = bytes(KEY.secret or b"")
 SECRET_BASE64 = base64.b64encode(SECRET).decode()
 FIELDS = {
-    "format", "version", "key_id", "secret", "prf", "scheme", "modulus", "rotation", "table_size", "tokenizer",
+    "format", "version", "key_id", "name", "secret", "prf", "scheme", "modulus", "rotation", "table_size", "tokenizer",
     "tokenizer_fingerprint", "code_length", "subkeys", "fingerprint",
 }  # fmt: skip
 
@@ -188,7 +188,7 @@ def test_a_key_is_read_as_it_was_written(options: dict[str, Any], tmp_path: Path
 def test_a_written_key_file_is_read(options: dict[str, Any], prf: str, fingerprint: str, tmp_path: Path) -> None:
     spec = replace(known_spec(**options), tokenizer_fingerprint="0123456789abcdef")
     content = {
-        "format": "dgmark-key", "version": 1, "key_id": "00ff",
+        "format": "dgmark-key", "version": 1, "key_id": "00ff", "name": "Æther & Söhne",
         "secret": "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=", "prf": prf, "scheme": "keyed",
         "modulus": 2, "rotation": 0, "table_size": 8192, "tokenizer": "storyteller",
         "tokenizer_fingerprint": "0123456789abcdef", "code_length": 0, "subkeys": 1, "fingerprint": fingerprint,
@@ -349,8 +349,24 @@ def test_a_field_of_any_value_is_either_read_or_refused(field: str, value: objec
             read = WatermarkKey.load(path)
         except KeyFileFormat:
             return
-    content = {**saved(), "key_id": read.key_id, **read.spec.to_fields()}
+    content = {**saved(), "key_id": read.key_id, "name": read.name, **read.spec.to_fields()}
     assert content[field] == value
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\nb", "\x1b[2J", "\u202eEMCA", "x" * 81])
+def test_a_name_that_cannot_stand_in_a_sentence_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot stand in a sentence"):
+        replace(KEY, name=name)
+    path = written(tmp_path / "key.json", {**saved(), "name": name})
+    with pytest.raises(KeyFileFormat, match="cannot stand in a sentence"):
+        WatermarkKey.load(path)
+
+
+def test_a_name_changes_nothing_that_a_key_does(tmp_path: Path) -> None:
+    named = replace(known_key("named", subkeys=4), name="ACME")
+    named.save(tmp_path / "key.json")
+    assert WatermarkKey.load(tmp_path / "key.json") == named
+    assert (named.fingerprint, named.subkey(3).name) == (known_key("named", subkeys=4).fingerprint, "ACME")
 
 
 # --- who may read it -----------------------------------------------------------------------------

@@ -49,10 +49,17 @@ def keygen(
         ),
     ] = 1,
     model: Annotated[str, typer.Option(help="Model whose tokenizer the key is bound to.")] = BUILTIN,
+    name: Annotated[str | None, typer.Option(help="Whose texts it marks, such as ACME: verdicts name it.")] = None,
 ) -> None:
     """Make a secret key. Whoever has it can detect and forge the mark: keep it as you would keep a signing key."""
     key = WatermarkKey.generate(
-        model, modulus=modulus, rotation=rotation, grouping=grouping, code_length=code_length, subkeys=subkeys
+        model,
+        modulus=modulus,
+        rotation=rotation,
+        grouping=grouping,
+        code_length=code_length,
+        subkeys=subkeys,
+        name=name,
     )
     key.save(file)
     if key.keyless:
@@ -98,6 +105,7 @@ def show(
     public = {
         "key_fingerprint": key.fingerprint,
         "key_id": key.key_id,
+        "name": key.name,
         "prf": prf_of(key.spec),
         **key.spec.to_fields(),
         "schema": 1,

@@ -256,7 +256,7 @@ def _temporary_key() -> Path:
     """A folder with a new key of the storyteller, which is removed when the process ends."""
     folder = tempfile.TemporaryDirectory(prefix="dgmark-")
     atexit.register(folder.cleanup)
-    WatermarkKey.generate(BUILTIN).save(Path(folder.name) / "demo.json")
+    WatermarkKey.generate(BUILTIN, name="this demo").save(Path(folder.name) / "demo.json")
     return Path(folder.name)
 
 

@@ -127,6 +127,7 @@ class KeyTest:
             shift=best.shift,
             shifts_tested=self._exact(key).shifts_tested,
             key_fingerprint=self.key.fingerprint,
+            key_name=self.key.name,
             guaranteed=not self.key.keyless,
             mode=self.mode,
             p_intact=None if self.mode == "edited" else best.p_value,

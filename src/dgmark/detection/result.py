@@ -83,6 +83,7 @@ class Detection:
             scan; None if the key has no sub-keys. No row has it.
         incomplete: whether parts of the document that held the text were not read, as its notes say. Whoever read it
             sets this; the words of the verdict follow it, and no row has it.
+        key_name: whose texts the key marks, as its file says; the words of the verdict name it. No row has it.
     """
 
     verdict: Verdict
@@ -114,6 +115,7 @@ class Detection:
     subkey_confidence: float | None = field(default=None, repr=False)
     subkey_tested: int | None = field(default=None, repr=False)
     incomplete: bool = field(default=False, repr=False)
+    key_name: str | None = field(default=None, repr=False)
 
     @property
     def summary(self) -> str:
@@ -149,7 +151,7 @@ class Detection:
 
 
 # the fields of each row between its id and its schema, in order: those of `Detection`, with the summary in their midst
-_HIDDEN = {"subkeys_tested", "subkey_tested", "incomplete", *PAYLOAD_FIELDS}
+_HIDDEN = {"subkeys_tested", "subkey_tested", "incomplete", "key_name", *PAYLOAD_FIELDS}
 DETECTION_FIELDS = [name for name in Detection.__dataclass_fields__ if name not in _HIDDEN]
 DETECTION_FIELDS.insert(DETECTION_FIELDS.index("guaranteed") + 1, "summary")
 
@@ -206,8 +208,8 @@ ANY_SOURCE = "A text without this watermark may come from any other language mod
 _NO_SECRET = "But this key has no secret (it is keyless): anybody can make this mark or remove it."  # noqa: S105
 _SCALES = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
 _RAREST = 10**15
-_HEADINGS = {"watermarked": "Watermark found", "not_detected": "No watermark found", "uncertain": "Inconclusive"}
-_SYMBOLS = {"watermarked": "✓", "not_detected": "–", "uncertain": "?"}
+# signs without praise or blame: neither is a marked text right, nor an unmarked one wrong
+_SYMBOLS = {"watermarked": "●", "not_detected": "○", "uncertain": "?"}
 
 
 def rarity(p_value: float) -> str:
@@ -229,7 +231,15 @@ def rarity(p_value: float) -> str:
 
 def heading(found: Detection) -> str:
     """The verdict in a few words."""
-    words = f"Watermark found in part ({share(found)} of the text)" if found.in_part else _HEADINGS[found.verdict]
+    of = f" of {found.key_name}" if found.key_name else ""
+    if found.in_part:
+        words = f"Watermark{of} found in part ({share(found)} of the text)"
+    elif found.verdict == "watermarked":
+        words = f"Watermark{of} found"
+    elif found.verdict == "not_detected":
+        words = f"No watermark{of if found.keys_tested == 1 else ''} found"
+    else:
+        words = "Inconclusive"
     return f"{words}, in the part that was read" if found.incomplete else words
 
 
@@ -289,10 +299,10 @@ def meaning(found: Detection) -> list[str]:
     sentences = []
     if found.verdict == "watermarked" or found.spans:
         if found.guaranteed:
-            sentences.append(
-                "The watermark shows that the words, or most of those marked here, were chosen by a language model "
-                "that used this key."
-            )
+            writer = "chosen by a language model that used this key"
+            if found.key_name:
+                writer = f"written by the assistant of {found.key_name}, or by another language model with its key"
+            sentences.append(f"The watermark shows that the words, or most of those marked here, were {writer}.")
         if found.in_part:
             sentences.append(
                 "Nothing follows for the unmarked rest: a person or another model may have written it, or it may be "
@@ -336,7 +346,7 @@ def _finding(found: Detection, text: str) -> str:
 
 def _mark(found: Detection) -> str:
     name = "" if found.baseline is None else f"{found.baseline} "
-    return f"{name}watermark of key {found.key_fingerprint}"
+    return f"{name}watermark of {found.key_name or f'key {found.key_fingerprint}'}"
 
 
 def _too_little(found: Detection) -> str:

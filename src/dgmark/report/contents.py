@@ -167,6 +167,7 @@ class Report:
             "spans": [self._span_fields(span) for span in self.spans],
             "text": {"sha256": self.text_sha256, "characters": len(self.text), "content": self.text},
             "key_fingerprint": detection.key_fingerprint,
+            "key_name": detection.key_name,
             "method": {
                 "mode": detection.mode,
                 "fpr": detection.fpr,

@@ -41,7 +41,9 @@ def routes(state: ServiceState) -> APIRouter:
         return schemas.About(
             dgmark=__version__,
             keys=[
-                schemas.KeyFields(name=name, key_fingerprint=key.fingerprint, tokenizer=key.spec.tokenizer)
+                schemas.KeyFields(
+                    name=name, key_name=key.name, key_fingerprint=key.fingerprint, tokenizer=key.spec.tokenizer
+                )
                 for name, key in state.keys.items()
             ],
             fpr=settings.fpr,

@@ -269,6 +269,7 @@ class Checker:
         fields: dict[str, Any] = {
             "form": "public" if options.public else "full",
             "key": self._name_of(detection, options) if named else None,
+            "key_name": detection.key_name if named else None,
             "keys_tested": len(options.keys),
             **_worded(detection, options),
             "is_watermarked": detection.verdict == "watermarked",

@@ -143,6 +143,7 @@ class _Checked(AnswerFields):
     marked_share: float | None
     in_part: bool
     key: str | None
+    key_name: str | None
     keys_tested: int
     is_watermarked: bool
     guaranteed: bool
@@ -199,9 +200,10 @@ class BatchAnswer(AnswerFields):
 
 
 class KeyFields(AnswerFields):
-    """The public contents of a key."""
+    """The public contents of a key: name is that of its file, key_name whose texts it marks."""
 
     name: str
+    key_name: str | None
     key_fingerprint: str
     tokenizer: str
 

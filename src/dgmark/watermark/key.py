@@ -16,7 +16,7 @@ from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.errors import KeyFileFormat, SettingsError, TokenizerMismatch, VocabularyMismatch, as_path
 from dgmark.watermark.groups import DEFAULT_CODE, SECRET_BYTES, Grouping, GroupTables, Secret, WatermarkSpec
-from dgmark.watermark.key_file import read_key_file, write_key_file
+from dgmark.watermark.key_file import check_name, read_key_file, write_key_file
 from dgmark.watermark.subkeys import Subkeys, SubkeyTables, prf_of
 
 # ids of a padded vocabulary beside twice the tokenizer's own; a table beyond that costs memory and serves no model
@@ -42,17 +42,20 @@ class WatermarkKey:
 
     `secret` is None only for the keyless grouping "token-id". `key_id` is random and public: a name to file it under.
     `number` is that of a sub-key, which marks one text; None for the whole key.
+    `name` is public and says whose texts it marks, such as "ACME"; None if that is not said.
     """
 
     spec: WatermarkSpec
     key_id: str
     secret: bytes | None = field(default=None, repr=False)
     number: int | None = None
+    name: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.spec, WatermarkSpec):
             raise SettingsError(f"the spec of a key is a WatermarkSpec, not a {type(self.spec).__name__}")
         self.spec.check_secret(self.secret)
+        check_name(self.name)
         if self.secret is not None:
             object.__setattr__(self, "secret", Secret(self.secret))
         if self.number is not None:
@@ -68,6 +71,7 @@ class WatermarkKey:
         grouping: Grouping = "keyed",
         code_length: int | None = None,
         subkeys: int = 1,
+        name: str | None = None,
     ) -> "WatermarkKey":
         """Make a new key for `model` (a name, a folder, or a loaded model). The operating system draws its secret.
 
@@ -80,9 +84,10 @@ class WatermarkKey:
                 None: 16 for a keyed key of modulus 2 without rotation and sub-keys, else 0.
             subkeys: number of sub-keys, a power of two up to 65,536: each text is marked with one of them, drawn at
                 random, so that texts do not share their groups. 1 = the paper's method.
+            name: whose texts it marks, such as "ACME", for the sentences of verdicts: up to 80 visible characters.
 
         Raises:
-            SettingsError: modulus, rotation, grouping, code length or subkeys out of range.
+            SettingsError: modulus, rotation, grouping, code length, subkeys or name out of range.
             ModelNotFound: no such model.
         """
         if isinstance(model, str):
@@ -104,7 +109,7 @@ class WatermarkKey:
         if code_length is None and (modulus, rotation, grouping, subkeys) == (2, 0, "keyed", 1):
             spec = replace(spec, code_length=DEFAULT_CODE)
         secret = Secret(secrets.token_bytes(SECRET_BYTES)) if grouping == "keyed" else None
-        key = cls(spec=spec, key_id=secrets.token_hex(8), secret=secret)
+        key = cls(spec=spec, key_id=secrets.token_hex(8), secret=secret, name=name)
         key.check_tokenizer(tokenizer)
         return key
 
@@ -230,7 +235,7 @@ class WatermarkKey:
         """
         if self.number is not None:
             raise SettingsError("a sub-key is not saved: save the key that it belongs to")
-        write_key_file(as_path(path, "a key file"), self.spec, self.key_id, self.secret, self.fingerprint)
+        write_key_file(as_path(path, "a key file"), self.spec, self.key_id, self.name, self.secret, self.fingerprint)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, allow_open: bool = False) -> "WatermarkKey":
@@ -245,8 +250,8 @@ class WatermarkKey:
             KeyFileError: every user of the machine can read it, and `allow_open` is not set.
             KeyFileFormat: not a key file, a damaged one, or of another version.
         """
-        spec, key_id, secret, fingerprint = read_key_file(as_path(path, "a key file"), allow_open=allow_open)
-        key = cls(spec=spec, key_id=key_id, secret=secret)
+        spec, key_id, name, secret, fingerprint = read_key_file(as_path(path, "a key file"), allow_open=allow_open)
+        key = cls(spec=spec, key_id=key_id, secret=secret, name=name)
         if fingerprint != key.fingerprint:
             raise KeyFileFormat(
                 f"the key file {path} is damaged: its contents do not have the fingerprint that it states; "

@@ -22,11 +22,25 @@ MAX_FILE_BYTES = 65_536
 Parsed = TypeVar("Parsed")
 
 
+def check_name(name: str | None) -> None:
+    """Refuse what cannot name the owner of a key in a sentence, on a page or on a terminal.
+
+    Raises:
+        SettingsError: it is not a line of 1 to 80 visible characters.
+    """
+    if name is not None and (not isinstance(name, str) or not name.strip() or len(name) > 80 or not name.isprintable()):
+        raise SettingsError(
+            f"the name {name!r:.90} cannot stand in a sentence: give 1 to 80 visible characters on one line"
+        )
+
+
 class KeyFilePermissionWarning(UserWarning):
     """Users other than the owner can read the key file."""
 
 
-def write_key_file(path: Path, spec: WatermarkSpec, key_id: str, secret: bytes | None, fingerprint: str) -> None:
+def write_key_file(
+    path: Path, spec: WatermarkSpec, key_id: str, name: str | None, secret: bytes | None, fingerprint: str
+) -> None:
     """Write a key file with mode 0600.
 
     Raises:
@@ -37,6 +51,7 @@ def write_key_file(path: Path, spec: WatermarkSpec, key_id: str, secret: bytes |
         format="dgmark-key",
         version=KEY_FILE_VERSION,
         key_id=key_id,
+        name=name,
         secret=None if secret is None else base64.b64encode(secret).decode(),
         prf=prf_of(spec),
         **spec.to_fields(),
@@ -45,8 +60,8 @@ def write_key_file(path: Path, spec: WatermarkSpec, key_id: str, secret: bytes |
     write_private(path, Secret(content.model_dump_json(indent=2).encode() + b"\n"))
 
 
-def read_key_file(path: Path, *, allow_open: bool = False) -> tuple[WatermarkSpec, str, bytes | None, str]:
-    """Read a key file: its spec, key id, secret, and the key's fingerprint.
+def read_key_file(path: Path, *, allow_open: bool = False) -> tuple[WatermarkSpec, str, str | None, bytes | None, str]:
+    """Read a key file: its spec, key id, name, secret, and the key's fingerprint.
 
     Raises:
         KeyFileNotFound: the file does not exist or is unreadable.
@@ -58,7 +73,7 @@ def read_key_file(path: Path, *, allow_open: bool = False) -> tuple[WatermarkSpe
         "dgmark keygen",
         lambda text: _parse(text, path),
         allow_open=allow_open,
-        holds_secret=lambda parsed: parsed[2] is not None,
+        holds_secret=lambda parsed: parsed[3] is not None,
     )
 
 
@@ -109,6 +124,7 @@ class _KeyFile(BaseModel):
     format: Literal["dgmark-key"]
     version: Literal[1]
     key_id: str
+    name: str | None = None
     secret: str | None = Field(repr=False)
     prf: Prf
     scheme: Grouping
@@ -122,17 +138,18 @@ class _KeyFile(BaseModel):
     fingerprint: str
 
 
-def _parse(text: bytes, path: Path) -> tuple[WatermarkSpec, str, bytes | None, str]:
+def _parse(text: bytes, path: Path) -> tuple[WatermarkSpec, str, str | None, bytes | None, str]:
     try:
         _check_version(*_stated(text), path)
         content = _KeyFile.model_validate(json.loads(text))
         secret = None if content.secret is None else Secret(base64.b64decode(content.secret, validate=True))
-        fields = content.model_dump(exclude={"format", "version", "key_id", "secret", "prf", "fingerprint"})
+        fields = content.model_dump(exclude={"format", "version", "key_id", "name", "secret", "prf", "fingerprint"})
         spec = WatermarkSpec.from_fields(fields)
         spec.check_secret(secret)
         if content.prf != prf_of(spec):
             raise ValueError(f"it states prf {content.prf}, but a key with subkeys {spec.subkeys} has {prf_of(spec)}")
-        return spec, content.key_id, secret, content.fingerprint
+        check_name(content.name)
+        return spec, content.key_id, content.name, secret, content.fingerprint
     except ValidationError as error:
         # names of fields only: their values may hold the secret
         places = ", ".join(sorted({".".join(map(str, e["loc"])) for e in error.errors()}))

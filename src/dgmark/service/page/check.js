@@ -20,9 +20,9 @@ function bodyOf(source, fields) {
 async function meet() {
   service = await about();
   if (!service) return;
-  const keys = service.keys.map((key) => key.name);
-  if (keys.length > 1) {
-    $("key").replaceChildren(new Option("any key", ""), ...keys.map((name) => new Option(name, name)));
+  if (service.keys.length > 1) {
+    const options = service.keys.map(({ name, key_name }) => new Option(key_name ? `${key_name} (${name})` : name, name));
+    $("key").replaceChildren(new Option("any key", ""), ...options);
     $("key-field").hidden = false;
   }
   $("signed").textContent = service.signed ? "signed by this service" : "not signed: this service has no signing key";
@@ -130,7 +130,8 @@ function renderText(answer) {
 
 function renderFacts(answer) {
   const code = (text) => make("code", "", text);
-  const key = answer.key ? [code(answer.key), ", fingerprint ", code(answer.key_fingerprint)] : [`none of ${answer.keys_tested} keys`];
+  const whose = answer.key_name ? `${answer.key_name}, key ` : "";
+  const key = answer.key ? [whose, code(answer.key), ", fingerprint ", code(answer.key_fingerprint)] : [`none of ${answer.keys_tested} keys`];
   const rows = [["Watermark key", ...key]];
   rows.push(["False-positive rate", `${answer.fpr.toExponential()}, set when the service was started`]);
   if (answer.form === "full") {
