@@ -12,11 +12,15 @@ import pytest
 from starlette.testclient import TestClient
 
 from dgmark import WatermarkKey
+from dgmark.detection import spans
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
+from dgmark.documents.reading import Limits
+from dgmark.errors import DgmarkError
 from dgmark.report.signing import SigningKey, verify_report
+from dgmark.service import detection_worker
 from dgmark.service.app import create_app
-from dgmark.service.schemas import BatchAnswer, FullAnswer
+from dgmark.service.schemas import BatchAnswer, DetectRequest, FullAnswer, ReportRequest
 from dgmark.service.settings import ServiceSettings
 from dgmark.service.worker_pool import TooSlow
 from dgmark.watermark.commitment import KeyCommitment
@@ -139,6 +143,22 @@ def test_the_verdict_is_that_at_the_asked_rate_and_spans_hold_there(client: Test
             assert answer["verdict"] == detector.detect(text).verdict
             assert [one["p_value"] for one in answer["spans"]] == [one.p_value for one in detector.spans(text)]
             assert all(one["p_value"] <= fpr for one in answer["spans"])
+
+
+@pytest.mark.parametrize(("module", "limit"), [(detection_worker, "MAX_SPAN_CHARS"), (spans, "MAX_CELLS")])
+def test_a_text_too_long_for_spans_has_a_verdict_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, module: Any, limit: str
+) -> None:
+    monkeypatch.setattr(module, limit, 100)
+    checker = detection_worker.Checker({"one": KEY}, None, 10**6, 9, Limits(), {})
+    asked = DetectRequest(text=MARKED, spans=True)
+    options = detection_worker.Options(("one",), False, 1e-4, 1e-4, "auto", "any", 0)
+    fields = json.loads(checker.detect(asked, None, options).content)
+    FullAnswer.model_validate(fields)
+    assert (fields["verdict"], fields.get("spans")) == ("watermarked", None)
+    assert fields["where"].startswith("Marked spans were not looked for: ")
+    with pytest.raises(DgmarkError, match="spans"):
+        checker.report(ReportRequest(text=MARKED), None, options)
 
 
 def test_a_document_is_read_and_its_text_answered(client: TestClient) -> None:

@@ -41,6 +41,8 @@ from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey
 
 Content = str | list[int]
+# of one text: its spans take a third of the time of a request for most keys
+MAX_SPAN_CHARS = 250_000
 _MAX_NAME = 200
 _MAX_SCORERS = 64  # kept, each for other options
 
@@ -168,11 +170,12 @@ class Checker:
         """Make the report of one text, with an empty place for a signature.
 
         Raises:
-            InputError: the document cannot be read, is a table, or is too long.
+            InputError: the document cannot be read, is a table, or is too long, also for finding spans.
             SettingsError: an option is invalid.
         """
         content, document = self._read(upload or asked.text or "")
         name = upload.name if upload and "name" not in asked.model_fields_set else asked.name
+        _check_span_size(content)
         detection = _judged(self._scorer(options), content, document)
         found = self._detector_of(detection, options)
         about: dict[str, Any] = {"public": options.public, "service_fpr": options.service_fpr}
@@ -254,9 +257,12 @@ class Checker:
         detection = _judged(self._scorer(options), content, document)
         keys = len(options.keys)
         found = self._detector_of(detection, options)
-        spans = found.spans(content) if asked.spans and not detection.normalised else ()
+        spans, unsearched = _spans(found, content) if asked.spans and not detection.normalised else ((), "")
+        if unsearched:
+            asked = asked.model_copy(update={"spans": False})
         spans = tuple(replace(span, p_value=bonferroni_p(span.p_value, keys)) for span in spans)
-        return self._fields(content, detection, spans, options, asked) | _about(document)
+        fields = self._fields(content, detection, spans, options, asked) | _about(document)
+        return fields | {"where": unsearched} if unsearched else fields
 
     # --- answers ---
 
@@ -300,6 +306,23 @@ def _content(asked: TextOrIds) -> Content:
 
 def _judged(scorer: Scorer, content: Content, document: Document | None) -> Detection:
     return replace(scorer.detect(content), incomplete=document is not None and document.incomplete)
+
+
+def _spans(found: Detector, content: Content) -> tuple[tuple[Span, ...], str]:
+    """The spans of a text; or none, and why they are not looked for: the verdict holds without them."""
+    try:
+        _check_span_size(content)
+        return found.spans(content), ""
+    except (TooLong, SettingsError) as error:
+        return (), f"Marked spans were not looked for: {error}."
+
+
+def _check_span_size(content: Content) -> None:
+    if len(content) > MAX_SPAN_CHARS:
+        raise TooLong(
+            f"the text has {len(content):,} characters or ids, and spans are found in up to {MAX_SPAN_CHARS:,}: "
+            "check it in parts"
+        )
 
 
 def _about(document: Document | None) -> dict[str, Any]:
