@@ -9,14 +9,18 @@ import torch
 from transformers import ModernBertConfig, ModernBertForMaskedLM
 
 from dgmark.checkpoint.families import FAMILIES
+from dgmark.checkpoint.tokenizer import END_TOKENS
 from support import tiny_checkpoints as tiny
 from support.command_line import rows, run
 
+BLOCKS_OF_4 = ("sdar", "sdar-moe")  # which leave little order to choose
 
-@pytest.fixture(params=["llada", "dream", "llada2", "llada-moe", "bert", "modernbert"])
+
+@pytest.fixture(params=["llada", "llada2", *tiny.READINGS, "bert", "modernbert"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A tiny checkpoint that seldom ends a text."""
-    path, family = tmp_path / "model", request.param
+    """A tiny checkpoint whose tokenizer has no ends of text, so that no text is short."""
+    family: str = request.param
+    path = tmp_path / family
     if family == "modernbert":
         torch.manual_seed(0)
         sizes: dict[str, Any] = {"vocab_size": 80, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
@@ -24,20 +28,22 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
             ModernBertConfig(
                 **sizes,
                 num_attention_heads=4,
-                max_position_embeddings=256,
+                max_position_embeddings=512,
                 pad_token_id=3,
+                eos_token_id=None,
+                sep_token_id=None,
                 initializer_range=0.4,
                 initializer_cutoff_factor=3.0,
             )
         )
-        torch.nn.init.constant_(encoder.decoder.bias[1:4], -20.0)
         encoder.save_pretrained(path)
         tiny.tokenizer(family).save(str(path / "tokenizer.json"))
-        return path
-    state = tiny.STATES[family](tiny.CONFIGS[family])
-    output = {"llada": "model.transformer.ff_out.weight", "bert": "cls.predictions.bias"}.get(family, "lm_head.weight")
-    state[output][1:3] = -20.0 if family == "bert" else 0.0
-    tiny.write(path, family, state)
+    else:
+        tiny.write(path, family)
+    names = (path / "tokenizer.json").read_text()
+    for end in END_TOKENS:
+        names = names.replace(end, f"<|no {end.strip('<|>[]/')}|>")
+    (path / "tokenizer.json").write_text(names)
     return path
 
 
@@ -53,8 +59,9 @@ def test_a_mark_is_made_and_found_with_every_family(
         "".join(json.dumps({"id": f"p{i}", "prompt": " ".join(["w1", "w2"] * (3 + i))}) + "\n" for i in range(12))
     )
     # hot and in any order, or the tiny random model says the same few words again and again
-    temperature = 8 if json.loads((folder / "config.json").read_text())["model_type"] == "bert" else 3
-    settings = ["--length", 96, "--temperature", temperature, "--strategy", "random", "--dtype", "fp32"]
+    temperature = 8 if folder.name == "bert" else 3
+    length = 256 if folder.name in BLOCKS_OF_4 else 96
+    settings = ["--length", length, "--temperature", temperature, "--strategy", "random", "--dtype", "fp32"]
     marked = run("generate", "--model", folder, "--key", key, "--prompts", prompts, "--json", *settings)
     assert marked.exit_code == 0, marked.stderr
     made = rows(marked.stdout)
@@ -66,13 +73,11 @@ def test_a_mark_is_made_and_found_with_every_family(
     )
     found = run("detect", "--key", key, tmp_path / "marked.jsonl", "--format", "jsonl")
     assert found.exit_code == 0, found.stderr
-    verdicts = [row["verdict"] for row in rows(found.stdout) if row["num_tokens_scored"] > 60]
-    assert verdicts
-    assert set(verdicts) == {"watermarked"}
+    assert [row["verdict"] for row in rows(found.stdout)] == ["watermarked"] * 12
 
 
 def test_a_checkpoint_that_needs_code_is_refused_with_the_reason(tmp_path: Path) -> None:
-    tiny.write(tmp_path / "model", "dream", model_type="sdar", architectures=["SDARForCausalLM"])
+    tiny.write(tmp_path / "model", "dream", model_type="wedlm", architectures=["WeDLMForCausalLM"])
     result = run("generate", "--no-watermark", "--model", tmp_path / "model", "--prompt", "w1")
     assert result.exit_code == 6
     assert "runs no code of a checkpoint" in result.stderr

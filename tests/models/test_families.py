@@ -88,15 +88,7 @@ def encoders() -> dict[str, Any]:
 # ---- logits ----
 
 
-@pytest.mark.parametrize(
-    ("family", "plain"),
-    [
-        ("dream", tiny.dream_logits),
-        ("llada2", tiny.llada2_logits),
-        ("llada-moe", tiny.llada_moe_logits),
-        ("bert", tiny.bert_logits),
-    ],
-)
+@pytest.mark.parametrize(("family", "plain"), [("llada2", tiny.llada2_logits), ("bert", tiny.bert_logits)])
 @pytest.mark.parametrize("length", [40, 64, 75])
 def test_a_family_is_what_its_description_says(
     models: dict[str, NetworkDenoiser],
@@ -111,15 +103,23 @@ def test_a_family_is_what_its_description_says(
     assert (models[family](ids) - expected).abs().max() < CLOSE
 
 
+@pytest.mark.parametrize("family", tiny.READINGS)
+@pytest.mark.parametrize(("start", "stop"), [(0, 12), (1, 9), (20, 52), (28, 32), (39, 40)])
 @pytest.mark.parametrize("cache", ["none", "prefix"])
-@pytest.mark.parametrize(("start", "stop"), [(0, 12), (1, 9), (20, 52), (39, 40)])
-def test_block_llama_is_what_its_description_says(
-    models: dict[str, NetworkDenoiser], states: dict[str, tiny.State], cache: CacheMode, start: int, stop: int
+def test_a_decoder_family_is_what_its_description_says(
+    models: dict[str, NetworkDenoiser],
+    states: dict[str, tiny.State],
+    family: str,
+    start: int,
+    stop: int,
+    cache: CacheMode,
 ) -> None:
-    ids = random_ids(60)
-    expected = tiny.block_llama_logits(states["block-llama"], tiny.CONFIGS["block-llama"], ids, start, stop)
+    ids, block = random_ids(61), tiny.READINGS[family][1]
+    if block:  # a decoded block is inside one of the mask's
+        stop = min(stop, (start // block + 1) * block)
+    expected = tiny.window_logits(family, states[family], tiny.CONFIGS[family], ids, start, stop)
     assert expected.std() > 0.5
-    assert (models["block-llama"].session(cache).begin(ids, start, stop) - expected).abs().max() < CLOSE
+    assert (models[family].session(cache).begin(ids, start, stop) - expected).abs().max() < CLOSE
 
 
 @pytest.mark.parametrize("family", ["roberta", "modernbert"])
@@ -185,6 +185,8 @@ def test_each_family_states_its_traits_ids_and_context(models: dict[str, Network
             "llada": ("model", "response", None, True, 0, (1, 2), 512),
             "dream": ("sampling", "response", None, True, 0, (1, 2), 2048),
             "block-llama": ("model", "response", None, True, 0, (1, 2), 256),
+            "sdar": ("sampling", "canvas", 4, False, 0, (1, 2), 512),
+            "sdar-moe": ("sampling", "canvas", 4, False, 0, (1, 2), 512),
             "llada2": ("sampling", "canvas", BLOCK, False, 0, (1, 2), 512),
             "llada-moe": ("model", "response", None, True, 0, (1, 2), 512),
             "bert": ("model", "response", None, True, 0, (1,), 256),
@@ -202,6 +204,7 @@ def test_each_family_states_its_traits_ids_and_context(models: dict[str, Network
     ("family", "blocks"),
     [
         ("llada2", [(40, 64), (64, 96), (96, 100)]),
+        ("sdar", [(41, 44), (44, 48), (60, 64)]),
         ("block-llama", [(10, 26), (26, 42), (50, 70)]),  # given tokens lie between the last two
     ],
 )
@@ -258,6 +261,17 @@ def test_caches_that_a_family_does_not_have_are_refused(models: dict[str, Networ
         open_session(models["bert"], "prefix")
     with pytest.raises(SettingsError, match="prompts of one length"):
         open_session(models["llada2"], "prefix", torch.tensor([0, 3]))
+
+
+def test_a_checkpoint_may_state_blocks_of_its_own(tmp_path: Path) -> None:
+    state = tiny.write(tmp_path, "sdar", block_size=8)
+    model, ids = load(tmp_path), random_ids(40)
+    assert (model.traits.block_multiple, model.defaults["block_length"]) == (8, 8)
+    place = torch.arange(40) // 8
+    expected = tiny.decoder_logits(state, tiny.CONFIGS["sdar"], ids, place[None] <= place[:, None])
+    assert (model(ids) - expected).abs().max() < CLOSE
+    with pytest.raises(SettingsError, match="attends in blocks of 8: block length 16 does not divide it"):
+        generate(model, [[5, 6]], key=None, length=32, block_length=16)
 
 
 def test_going_back_is_refused(models: dict[str, NetworkDenoiser]) -> None:
@@ -448,8 +462,7 @@ def refused(folder: Path, family: str, message: str, error: type[Exception] = Ch
 def test_code_of_a_checkpoint_is_never_run(tmp_path: Path) -> None:
     (tmp_path / "modeling_other.py").write_text("raise SystemExit('ran')")
     changes: dict[str, Any] = {"model_type": "other", "architectures": ["OtherForMaskedLM"]}
-    families = "llada, dream, llada2, llada-moe, masked-lm, block-llama"
-    message = f"'other'; families that can be loaded: {families}; its auto_map .* runs no code"
+    message = f"'other'; families that can be loaded: {', '.join(FAMILIES)}; its auto_map .* runs no code"
     refused(tmp_path, "dream", message, **changes, auto_map={"AutoModel": "modeling_other.OtherModel"})
 
 
@@ -465,6 +478,13 @@ def test_code_of_a_checkpoint_is_never_run(tmp_path: Path) -> None:
         ("dream", {"rope_theta": ...}, "lacks 'rope_theta'"),
         ("llada-moe", {"moe_layer_freq": [0, 1, 1]}, "layers without experts"),
         ("llada-moe", {"clip_qkv": 8.0}, "clip_qkv is 8.0, only None"),
+        ("sdar", {"use_sliding_window": True}, "use_sliding_window is True, only False"),
+        ("sdar", {"attention_bias": True}, "attention_bias is True, only False"),
+        ("sdar", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_scaling is .*, only None"),
+        ("sdar", {"block_size": 0}, "block_size is 0, which is no number of positions"),
+        ("sdar", {"mask_token_id": 9}, "config.json says mask id 9, the tokenizer 0"),
+        ("sdar", {"num_experts": 6}, "lacks 'num_experts_per_tok'"),
+        ("sdar-moe", {"mlp_only_layers": [0]}, r"mlp_only_layers is \[0\], only \[\]"),
         ("llada2", {"score_function": "softmax"}, "score_function is 'softmax', only 'sigmoid'"),
         ("llada2", {"rope_scaling": {"type": "yarn"}}, "rope_scaling"),
         ("llada2", {"num_experts": ..., "n_group": ...}, "lacks 'n_group'"),
@@ -491,7 +511,7 @@ def test_what_is_not_the_family_is_refused(tmp_path: Path, family: str, changes:
     refused(tmp_path, family, message, state=state, **changes)
 
 
-@pytest.mark.parametrize("family", ["dream", "llada2", "llada-moe", "bert"])
+@pytest.mark.parametrize("family", [*tiny.READINGS, "llada2", "bert"])
 def test_missing_extra_and_resized_tensors_are_named(tmp_path: Path, family: str) -> None:
     state = tiny.write(tmp_path, family)
     name = next(name for name in sorted(state) if "layer.1" in name or "layers.1" in name)
@@ -510,7 +530,7 @@ def test_missing_extra_and_resized_tensors_are_named(tmp_path: Path, family: str
         load(tmp_path)
 
 
-@pytest.mark.parametrize("family", ["llada2", "llada-moe"])
+@pytest.mark.parametrize("family", ["llada2", "llada-moe", "sdar-moe"])
 def test_every_expert_must_be_there(tmp_path: Path, family: str) -> None:
     state = tiny.write(tmp_path, family)
     del state["model.layers.1.mlp.experts.3.up_proj.weight"]

@@ -5,6 +5,8 @@ The forwards share nothing with the package or with transformers: plain sums ove
 
 import json
 import math
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ SPECIAL = {
     ),
     "dream": ("<|mask|>", "<|endoftext|>", "<|im_end|>", "<|im_start|>"),
     "block-llama": ("<|mask|>", "<|endoftext|>", "<|im_end|>", "<|im_start|>"),
+    "sdar": ("<|MASK|>", "<|endoftext|>", "<|im_end|>", "<|im_start|>"),
+    "sdar-moe": ("<|MASK|>", "<|endoftext|>", "<|im_end|>", "<|im_start|>"),
     "llada2": ("<|mask|>", "<|endoftext|>", "<|role_end|>", "<role>", "</role>"),
     "llada-moe": ("<|mask|>", "<|endoftext|>", "<|role_end|>", "<role>", "</role>"),
     "bert": ("[MASK]", "[SEP]", "[CLS]", "[PAD]"),
@@ -31,6 +35,32 @@ SPECIAL = {
     "modernbert": ("[MASK]", "[SEP]", "[CLS]", "[PAD]"),
 }  # fmt: skip
 VOCABULARY = 80
+
+# What transformers' decoders state alike; each checkpoint has its own fields as well.
+DECODER: Config = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1000000.0,
+    "rope_scaling": None,
+    "tie_word_embeddings": False,
+    "use_sliding_window": False,
+    "hidden_act": "silu",
+    "vocab_size": VOCABULARY,
+}
+EXPERTS: Config = {
+    "num_experts": 6,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16,
+    "norm_topk_prob": True,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+}
+SDAR: Config = DECODER | {"attention_bias": False, "head_dim": 16, "block_size": 4, "mask_token_id": 0}
 
 CONFIGS: dict[str, Config] = {
     "llada": {
@@ -53,23 +83,12 @@ CONFIGS: dict[str, Config] = {
         "activation_type": "silu",
         "max_sequence_length": 512,
     },
-    "dream": {
+    "dream": DECODER
+    | {
         "model_type": "Dream",
         "architectures": ["DreamModel"],
         "auto_map": {"AutoModel": "modeling_dream.DreamModel"},
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
         "max_position_embeddings": 131072,
-        "rms_norm_eps": 1e-6,
-        "rope_theta": 1000000.0,
-        "rope_scaling": None,
-        "tie_word_embeddings": False,
-        "use_sliding_window": False,
-        "hidden_act": "silu",
-        "vocab_size": VOCABULARY,
     },
     "block-llama": {
         "model_type": "block_llama",
@@ -85,6 +104,8 @@ CONFIGS: dict[str, Config] = {
         "tie_word_embeddings": False,
         "vocab_size": VOCABULARY,
     },
+    "sdar": SDAR | {"model_type": "sdar", "architectures": ["SDARForCausalLM"]},
+    "sdar-moe": SDAR | EXPERTS | {"model_type": "sdar_moe", "architectures": ["SDARMoeForCausalLM"]},
     "llada2": {
         "model_type": "llada2_moe",
         "architectures": ["LLaDA2MoeModelLM"],
@@ -226,35 +247,41 @@ def llada_state(config: Config) -> State:
     return {f"model.transformer.{name}.weight": tensor for name, tensor in state.items()}
 
 
-def dream_state(config: Config) -> State:
-    r, width, hidden, rows = Random(1), config["hidden_size"], config["intermediate_size"], config["vocab_size"]
-    kv_width = width // config["num_attention_heads"] * config["num_key_value_heads"]
-    state = {
-        "model.embed_tokens.weight": r.matrix(rows, width, math.sqrt(width)),
-        "model.norm.weight": r.norm(width),
-        "lm_head.weight": r.matrix(rows, width, 3),
-    }
+def decoder_state(config: Config, *, biases: bool = False, head_norms: bool = False) -> State:
+    """The tensors of transformers' decoders: Llama's, with the biases of Qwen2 or the norms of heads of Qwen3."""
+    r, width, rows = Random(1), config["hidden_size"], config["vocab_size"]
+    dim = config.get("head_dim") or width // config["num_attention_heads"]
+    q_width, kv_width = (dim * config[f"num_{name}_heads"] for name in ("attention", "key_value"))
+    state = {"model.embed_tokens.weight": r.matrix(rows, width, math.sqrt(width)), "model.norm.weight": r.norm(width)}
+    if not config["tie_word_embeddings"]:
+        state["lm_head.weight"] = r.matrix(rows, width, 3)
+
+    def mlp(prefix: str, hidden: int) -> State:
+        sizes = {"gate": (hidden, width), "up": (hidden, width), "down": (width, hidden)}
+        return {f"{prefix}.{name}_proj.weight": r.matrix(*size) for name, size in sizes.items()}
+
     for n in range(config["num_hidden_layers"]):
         layer = {
             "input_layernorm.weight": r.norm(width),
             "post_attention_layernorm.weight": r.norm(width),
-            "self_attn.q_proj.weight": r.matrix(width, width, 2),
+            "self_attn.q_proj.weight": r.matrix(q_width, width, 2),
             "self_attn.k_proj.weight": r.matrix(kv_width, width, 2),
             "self_attn.v_proj.weight": r.matrix(kv_width, width),
-            "self_attn.q_proj.bias": r.bias(width),
-            "self_attn.k_proj.bias": r.bias(kv_width),
-            "self_attn.v_proj.bias": r.bias(kv_width),
-            "self_attn.o_proj.weight": r.matrix(width, width),
-            "mlp.gate_proj.weight": r.matrix(hidden, width),
-            "mlp.up_proj.weight": r.matrix(hidden, width),
-            "mlp.down_proj.weight": r.matrix(width, hidden),
+            "self_attn.o_proj.weight": r.matrix(width, q_width),
         }
+        if biases:
+            layer |= {f"self_attn.{p}_proj.bias": r.bias(q_width if p == "q" else kv_width) for p in "qkv"}
+        if head_norms:
+            layer |= {f"self_attn.{p}_norm.weight": r.norm(dim) for p in "qk"}
+        if "num_experts" in config:
+            layer["mlp.gate.weight"] = r.matrix(config["num_experts"], width, 3)
+            hidden = config.get("moe_intermediate_size") or config["expert_intermediate_size"]
+            for expert in range(config["num_experts"]):
+                layer |= mlp(f"mlp.experts.{expert}", hidden)
+        else:
+            layer |= mlp("mlp", config["intermediate_size"])
         state |= {f"model.layers.{n}.{name}": tensor for name, tensor in layer.items()}
     return state
-
-
-def block_llama_state(config: Config) -> State:
-    return {name: tensor for name, tensor in dream_state(config).items() if not name.endswith("bias")}
 
 
 def llada2_state(config: Config) -> State:
@@ -294,34 +321,6 @@ def llada2_state(config: Config) -> State:
     return state
 
 
-def llada_moe_state(config: Config) -> State:
-    r, width, rows = Random(4), config["hidden_size"], config["vocab_size"]
-    dim = width // config["num_attention_heads"]
-    state = {
-        "model.embed_tokens.weight": r.matrix(rows, width, math.sqrt(width)),
-        "model.norm.weight": r.norm(width),
-        "lm_head.weight": r.matrix(rows, width, 3),
-    }
-    for n in range(config["num_hidden_layers"]):
-        layer = {
-            "input_layernorm": r.norm(width),
-            "post_attention_layernorm": r.norm(width),
-            "self_attn.q_proj": r.matrix(width, width),
-            "self_attn.k_proj": r.matrix(config["num_key_value_heads"] * dim, width),
-            "self_attn.v_proj": r.matrix(config["num_key_value_heads"] * dim, width),
-            "self_attn.o_proj": r.matrix(width, width),
-            "self_attn.q_norm": r.norm(dim),
-            "self_attn.k_norm": r.norm(dim),
-            "mlp.gate": r.matrix(config["num_experts"], width, 3),
-        }
-        for expert in range(config["num_experts"]):
-            layer[f"mlp.experts.{expert}.gate_proj"] = r.matrix(config["expert_intermediate_size"], width)
-            layer[f"mlp.experts.{expert}.up_proj"] = r.matrix(config["expert_intermediate_size"], width)
-            layer[f"mlp.experts.{expert}.down_proj"] = r.matrix(width, config["expert_intermediate_size"])
-        state |= {f"model.layers.{n}.{name}.weight": tensor for name, tensor in layer.items()}
-    return state
-
-
 def bert_state(config: Config) -> State:
     r, width, hidden, rows = Random(3), config["hidden_size"], config["intermediate_size"], config["vocab_size"]
 
@@ -354,12 +353,16 @@ def bert_state(config: Config) -> State:
     return state | {"cls.predictions.bias": r.bias(rows)}
 
 
-STATES = {
+qwen2_state, qwen3_state = partial(decoder_state, biases=True), partial(decoder_state, head_norms=True)
+
+STATES: dict[str, Callable[[Config], State]] = {
     "llada": llada_state,
-    "dream": dream_state,
-    "block-llama": block_llama_state,
+    "dream": qwen2_state,
+    "block-llama": decoder_state,
+    "sdar": qwen3_state,
+    "sdar-moe": qwen3_state,
     "llada2": llada2_state,
-    "llada-moe": llada_moe_state,
+    "llada-moe": qwen3_state,
     "bert": bert_state,
 }
 
@@ -422,41 +425,76 @@ def llada_logits(state: State, config: Config, ids: Tensor) -> Tensor:
     return rms_norm(x, weight("ln_f"), eps) @ weight("wte" if config["weight_tying"] else "ff_out").T
 
 
-def dream_logits(state: State, config: Config, ids: Tensor) -> Tensor:
-    """Qwen2 with bidirectional attention; position i is predicted by the output at i - 1, position 0 by its own."""
-    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
-    eps, theta = config["rms_norm_eps"], config["rope_theta"]
-    x = state["model.embed_tokens.weight"][ids]
-    for n in range(config["num_hidden_layers"]):
-        w = {name.removeprefix(f"model.layers.{n}."): t for name, t in state.items() if f"model.layers.{n}." in name}
-        h = rms_norm(x, w["input_layernorm.weight"], eps)
-        q, k, v = (h @ w[f"self_attn.{p}_proj.weight"].T + w[f"self_attn.{p}_proj.bias"] for p in "qkv")
-        q, k = rotated(heads_of(q, heads), theta), rotated(heads_of(k, kv_heads), theta)
-        x = x + attend(q, k, heads_of(v, kv_heads)) @ w["self_attn.o_proj.weight"].T
-        h = rms_norm(x, w["post_attention_layernorm.weight"], eps)
-        h = silu(h @ w["mlp.gate_proj.weight"].T) * (h @ w["mlp.up_proj.weight"].T)
-        x = x + h @ w["mlp.down_proj.weight"].T
-    logits = rms_norm(x, state["model.norm.weight"], eps) @ state["lm_head.weight"].T
-    return torch.cat([logits[:, :1], logits[:, :-1]], 1)
+# Of the families of transformers' decoders: what a column sees, positions of a block of it, and the state that predicts
+# a position: its own, the one before it, or the one before it for the first position of a decode's block only.
+READINGS = {
+    "dream": ("all", 0, "before"),
+    "block-llama": ("text", 0, "before"),
+    "sdar": ("blocks", 4, "own"),
+    "sdar-moe": ("blocks", 4, "own"),
+    "llada-moe": ("all", 0, "own"),
+}
 
 
-def block_llama_logits(state: State, config: Config, ids: Tensor, start: int, stop: int) -> Tensor:
-    """Logits of the block [start, stop): what is before it is read left to right, the block from both sides, what is
-    behind it not at all; the output at i - 1 predicts position i."""
-    ids, place, eps, theta = ids[:, :stop], torch.arange(stop), config["rms_norm_eps"], 1000.0
-    allowed = (place[None] <= place[:, None]) | (place >= start)[:, None]
+def window_logits(family: str, state: State, config: Config, ids: Tensor, start: int, stop: int) -> Tensor:
+    """Logits of the positions [start, stop) that are decoded together.
+
+    "all": each column sees all others. "blocks": each sees its own block and earlier ones, counted from column 0, or
+    from `start` ("response"); masks (id 0) fill the last block. "text": columns before `start` see those before them,
+    the others see all up to `stop`.
+    """
+    sees, block, predictor = READINGS[family]
+    first = start if sees == "response" else 0
+    if sees == "text":
+        ids = ids[:, :stop]
+    elif sees != "all":
+        ids = torch.cat([ids, ids.new_zeros(len(ids), (first - ids.shape[1]) % block)], 1)
+    place = torch.arange(ids.shape[1])
+    number = (place - first) // block if block else torch.zeros_like(place)
+    allowed = number[None] <= number[:, None]
+    if sees == "text":
+        allowed = (place[None] <= place[:, None]) | (place >= start)[:, None]
+    states = torch.arange(start, stop) - int(predictor == "before")
+    if predictor == "first before":
+        states[0] -= 1
+    return decoder_logits(state, config, ids, allowed)[:, states.clamp(min=0)]
+
+
+def decoder_logits(state: State, config: Config, ids: Tensor, allowed: Tensor) -> Tensor:
+    """Pre-norm blocks: rotary attention, then SwiGLU; biases, norms of heads and experts where they have tensors."""
+    heads = {"q": config["num_attention_heads"], "k": config["num_key_value_heads"], "v": config["num_key_value_heads"]}
+    eps = config["rms_norm_eps"]
+    theta = config.get("rope_theta") or config["rope_parameters"]["rope_theta"]
     x = state["model.embed_tokens.weight"][ids]
     for n in range(config["num_hidden_layers"]):
-        w = {name.removeprefix(f"model.layers.{n}."): t for name, t in state.items() if f"model.layers.{n}." in name}
+        at = f"model.layers.{n}."
+        w = {name.removeprefix(at): t for name, t in state.items() if name.startswith(at)}
         h = rms_norm(x, w["input_layernorm.weight"], eps)
-        q, k, v = (h @ w[f"self_attn.{p}_proj.weight"].T for p in "qkv")
-        q, k = rotated(heads_of(q, 4), theta), rotated(heads_of(k, 2), theta)
-        x = x + attend(q, k, heads_of(v, 2), allowed) @ w["self_attn.o_proj.weight"].T
+        projected = {p: h @ w[f"self_attn.{p}_proj.weight"].T + w.get(f"self_attn.{p}_proj.bias", 0) for p in "qkv"}
+        q, k, v = (heads_of(t, heads[p]) for p, t in projected.items())
+        if "self_attn.q_norm.weight" in w:
+            q, k = (rms_norm(t, w[f"self_attn.{p}_norm.weight"], eps) for p, t in (("q", q), ("k", k)))
+        x = x + attend(rotated(q, theta), rotated(k, theta), v, allowed) @ w["self_attn.o_proj.weight"].T
         h = rms_norm(x, w["post_attention_layernorm.weight"], eps)
-        h = silu(h @ w["mlp.gate_proj.weight"].T) * (h @ w["mlp.up_proj.weight"].T)
-        x = x + h @ w["mlp.down_proj.weight"].T
-    logits = rms_norm(x, state["model.norm.weight"], eps) @ state["lm_head.weight"].T
-    return torch.cat([logits[:, :1], logits], 1)[:, start:stop]
+        x = x + (experts(h, w, config) if "mlp.gate.weight" in w else swiglu(h, w, "mlp"))
+    head = state.get("lm_head.weight", state["model.embed_tokens.weight"])
+    return rms_norm(x, state["model.norm.weight"], eps) @ head.T
+
+
+def swiglu(h: Tensor, w: State, prefix: str) -> Tensor:
+    gate, up, down = (w[f"{prefix}.{name}_proj.weight"] for name in ("gate", "up", "down"))
+    return (silu(h @ gate.T) * (h @ up.T)) @ down.T
+
+
+def experts(h: Tensor, w: State, config: Config) -> Tensor:
+    """The experts with the highest weights of a softmax over all; their weights sum to 1 if they are normalised."""
+    weights = torch.softmax(h @ w["mlp.gate.weight"].T, -1)
+    least = weights.topk(config["num_experts_per_tok"], -1).values[..., -1:]
+    weights = torch.where(weights >= least, weights, 0.0)
+    if config["norm_topk_prob"]:
+        weights = weights / weights.sum(-1, keepdim=True)
+    each = [weights[..., n, None] * swiglu(h, w, f"mlp.experts.{n}") for n in range(config["num_experts"])]
+    return torch.stack(each).sum(0)
 
 
 def llada2_logits(state: State, config: Config, ids: Tensor, mask_id: int = 0, block: int = 32) -> Tensor:
@@ -472,12 +510,8 @@ def llada2_logits(state: State, config: Config, ids: Tensor, mask_id: int = 0, b
     def turn(x: Tensor) -> Tensor:
         return torch.cat([rotated(x[..., :turned], config["rope_theta"]), x[..., turned:]], -1)
 
-    def mlp(h: Tensor, prefix: str) -> Tensor:
-        gate, up, down = (state[f"{prefix}.{name}_proj.weight"] for name in ("gate", "up", "down"))
-        return (silu(h @ gate.T) * (h @ up.T)) @ down.T
-
-    def experts(h: Tensor, prefix: str) -> Tensor:
-        out = mlp(h, f"{prefix}.shared_experts")
+    def routed(h: Tensor, prefix: str) -> Tensor:
+        out = swiglu(h, state, f"{prefix}.shared_experts")
         for row, token in ((row, t) for row in range(h.shape[0]) for t in range(h.shape[1])):
             scores = torch.sigmoid(state[f"{prefix}.gate.weight"] @ h[row, token])
             choice = (scores + state[f"{prefix}.gate.expert_bias"]).view(config["n_group"], -1)
@@ -487,7 +521,7 @@ def llada2_logits(state: State, config: Config, ids: Tensor, mask_id: int = 0, b
             chosen = barred.flatten().topk(config["num_experts_per_tok"]).indices
             weights = scores[chosen] / scores[chosen].sum() * config["routed_scaling_factor"]
             for expert, weight in zip(chosen.tolist(), weights, strict=True):
-                out[row, token] += weight * mlp(h[row, token], f"{prefix}.experts.{expert}")
+                out[row, token] += weight * swiglu(h[row, token], state, f"{prefix}.experts.{expert}")
         return out
 
     x = state["model.word_embeddings.weight"][ids]
@@ -500,31 +534,8 @@ def llada2_logits(state: State, config: Config, ids: Tensor, mask_id: int = 0, b
         k = turn(rms_norm(heads_of(k, kv_heads), state[at + "attention.key_layernorm.weight"], eps))
         x = x + attend(q, k, heads_of(v, kv_heads), allowed) @ state[at + "attention.dense.weight"].T
         h = rms_norm(x, state[at + "post_attention_layernorm.weight"], eps)
-        x = x + (mlp(h, at + "mlp") if n < config["first_k_dense_replace"] else experts(h, at + "mlp"))
+        x = x + (swiglu(h, state, at + "mlp") if n < config["first_k_dense_replace"] else routed(h, at + "mlp"))
     return (rms_norm(x, state["model.norm.weight"], eps) @ state["lm_head.weight"].T)[:, :length]
-
-
-def llada_moe_logits(state: State, config: Config, ids: Tensor) -> Tensor:
-    """Bidirectional attention with norms on queries and keys; experts weighted by a softmax over all of them."""
-    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
-    eps, theta = config["rms_norm_eps"], config["rope_theta"]
-    x = state["model.embed_tokens.weight"][ids]
-    for n in range(config["num_hidden_layers"]):
-        w = {
-            name[len(f"model.layers.{n}.") : -len(".weight")]: t for name, t in state.items() if f"layers.{n}." in name
-        }
-        h = rms_norm(x, w["input_layernorm"], eps)
-        q = rotated(rms_norm(heads_of(h @ w["self_attn.q_proj"].T, heads), w["self_attn.q_norm"], eps), theta)
-        k = rotated(rms_norm(heads_of(h @ w["self_attn.k_proj"].T, kv_heads), w["self_attn.k_norm"], eps), theta)
-        x = x + attend(q, k, heads_of(h @ w["self_attn.v_proj"].T, kv_heads)) @ w["self_attn.o_proj"].T
-        h = rms_norm(x, w["post_attention_layernorm"], eps)
-        weights = torch.softmax(h @ w["mlp.gate"].T, -1)
-        least = weights.topk(config["num_experts_per_tok"], -1).values[..., -1:]
-        for expert in range(config["num_experts"]):
-            gate, up, down = (w[f"mlp.experts.{expert}.{name}_proj"] for name in ("gate", "up", "down"))
-            weight = torch.where(weights >= least, weights, 0.0)[..., expert, None]
-            x = x + weight * ((silu(h @ gate.T) * (h @ up.T)) @ down.T)
-    return rms_norm(x, state["model.norm.weight"], eps) @ state["lm_head.weight"].T
 
 
 def bert_logits(state: State, config: Config, ids: Tensor) -> Tensor:

@@ -190,6 +190,35 @@ LLADA_MOE = Family(
     ),
 )
 
+# Qwen3's, with the mask token that was added
+_QWEN3_IDS = {151936: KnownIds(mask_id=151669, end_of_text=151643, turn_ends={"<|im_end|>": 151645})}
+_CHATML = "<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n"
+
+SDAR = Family(
+    name="sdar",
+    title="SDAR, TraDo",
+    model_types=("sdar", "sdar_moe"),
+    architectures=("SDARForCausalLM", "SDARMoeForCausalLM"),
+    mask_tokens=("<|MASK|>",),
+    known_ids=_QWEN3_IDS,
+    defaults={"length": 256, "block_length": 4, "strategy": "confidence", "cache": "prefix"},
+    confidence_source="sampling",
+    network="qwen3",
+    attention="block-causal",
+    block_multiple=4,
+    block_field="block_size",
+    block_origin="canvas",
+    chat=_CHATML,
+    published=(
+        Published("JetLM/SDAR-1.7B-Chat", 2.03e9, "Apache-2.0"),
+        Published("JetLM/SDAR-4B-Chat", 4.41e9, "see its card"),
+        Published("JetLM/SDAR-8B-Chat", 8.19e9, "see its card"),
+        Published("JetLM/SDAR-30B-A3B-Chat", 30.53e9, "see its card"),
+        Published("Gen-Verse/TraDo-4B-Instruct", 4.41e9, "see its card"),
+        Published("Gen-Verse/TraDo-8B-Instruct", 8.19e9, "see its card"),
+    ),
+)
+
 MASKED_LM = Family(
     name="masked-lm",
     title="BERT, RoBERTa, ModernBERT and others",
@@ -213,11 +242,11 @@ BLOCK_LLAMA = Family(
     network="llama",
     attention="causal-prefix",
     shift=1,
-    chat="<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n",
+    chat=_CHATML,
 )
 
 FAMILIES: dict[str, Family] = {
-    family.name: family for family in (LLADA, DREAM, LLADA2, LLADA_MOE, MASKED_LM, BLOCK_LLAMA)
+    family.name: family for family in (LLADA, DREAM, LLADA2, LLADA_MOE, SDAR, MASKED_LM, BLOCK_LLAMA)
 }
 
 # What people try and dgmark does not decode, by model_type or architecture: the reason.
