@@ -1,6 +1,7 @@
 """Tokens, scopes, the public form and its limits, and the log of what was decided."""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from starlette.testclient import TestClient
 from dgmark.detection.importance_sampling import Proposal
 from dgmark.documents.reading import Limits
 from dgmark.errors import InputError, KeyFileNotFound, SettingsError
-from dgmark.service.access import PREFIX, TokenFile
+from dgmark.service.access import API_TOKEN, PREFIX, TokenFile, environment_token
 from dgmark.service.app import create_app
 from dgmark.service.detection_worker import Checker, Options
 from dgmark.service.schemas import DetectRequest, PublicAnswer
@@ -136,6 +137,22 @@ def test_naming_keys_is_no_choice_of_the_rate_in_the_public_form(tmp_path: Path)
     # the same level for each key: a share of one half of 1e-4
     assert "1 in 10,000" in both["sentence"]
     assert "1 in 20,000" in one["sentence"]
+
+
+def test_a_token_from_the_environment_may_do_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(API_TOKEN, "x" * 32)
+    token = environment_token()
+    assert API_TOKEN not in os.environ
+    assert environment_token() is None
+    with service(tmp_path, "one", api_token=token, public=True) as client:
+        headers = {"authorization": f"Bearer {'x' * 32}"}
+        forms = [client.get("/v1/about", headers=each).json() for each in ({}, headers)]
+        assert [(about["form"], about["takes_tokens"]) for about in forms] == [("public", True), ("full", False)]
+        assert client.get("/metrics", headers=headers).status_code == 200
+        assert client.get("/metrics", headers={"authorization": "Bearer y"}).status_code == 401
+    monkeypatch.setenv(API_TOKEN, "short")
+    with pytest.raises(SettingsError, match="has 5 characters"):
+        environment_token()
 
 
 def test_a_removed_token_is_refused_at_once(client: TestClient, tokens: Path) -> None:

@@ -20,7 +20,7 @@ from dgmark.service.app import create_app
 from dgmark.service.settings import ModelSource, ServiceSettings
 from support.known_keys import known_key
 from support.marked_texts import marked_text
-from support.services import key_folder, listening
+from support.services import bearer, key_folder, listening
 from support.unmarked_texts import PROSE
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -428,3 +428,17 @@ def test_axe_finds_no_fault_while_a_text_is_written(page: Any, scheme: str, widt
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     style = "getComputedStyle(document.querySelector('#marked .cell.new')).transitionDuration"
     assert page.evaluate(style) == "0s"
+
+
+def test_the_public_page_takes_a_token_and_then_shows_the_numbers(browser: Any, tmp_path: Path) -> None:
+    token = bearer(tmp_path / "tokens.json", "full", "detect:full")["authorization"].removeprefix("Bearer ")
+    settings = ServiceSettings(
+        key_folder(tmp_path, "one"), workers=1, tokens=tmp_path / "tokens.json", public=True, root_path="/marks"
+    )
+    with listening(create_app(settings)) as address, watched_page(browser, f"{address}/marks/") as page:
+        page.goto(f"{address}/marks/")
+        check(page, MARKED)
+        assert "p-value" not in page.inner_text("#facts")
+        page.fill("#token", token)
+        check(page, MARKED)
+        assert "p-value" in page.inner_text("#facts")

@@ -3,14 +3,18 @@
 import asyncio
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
+import dgmark
+from dgmark.errors import SettingsError
 from dgmark.service.errors import Refused
 from dgmark.service.middleware import RequestMiddleware
 from dgmark.service.schemas import Problem
+from dgmark.service.settings import ServiceSettings
 from dgmark.service.telemetry import AuditLog, Metrics
 from support.services import service
 
@@ -113,9 +117,9 @@ def test_surrogates_and_nothing_are_texts_too(client: TestClient) -> None:
 def test_a_service_that_only_checks_has_no_pages_for_writing(client: TestClient) -> None:
     assert Problem.model_validate(client.get("/v1/detect").json()).status == 405
     assert [client.get(path).status_code for path in ("/write", "/guess", "/write.js")] == [404] * 3
-    for path, other in (("/", "/about"), ("/about", "/")):
-        links = re.findall(r'<a href="(/\w*)"( aria-current="page")?>', client.get(path).text)
-        assert links == sorted([(path, ' aria-current="page"'), (other, "")])
+    for path, other in (("/", "./about"), ("/about", "./")):
+        links = re.findall(r'<a href="(\./\w*)"( aria-current="page")?>', client.get(path).text)
+        assert links == sorted([(f".{path}", ' aria-current="page"'), (other, "")])
 
 
 def test_every_answer_has_an_id_and_closed_doors(client: TestClient) -> None:
@@ -128,6 +132,24 @@ def test_every_answer_has_an_id_and_closed_doors(client: TestClient) -> None:
         assert "unsafe" not in headers["content-security-policy"]
     assert client.get("/healthz", headers={"x-request-id": "mine-1"}).headers["x-request-id"] == "mine-1"
     assert client.get("/healthz", headers={"x-request-id": "a b\x7f"}).headers["x-request-id"] != "a b\x7f"
+
+
+@pytest.mark.parametrize("prefix", ["", "/marks"])  # a proxy may take it off, or not
+def test_a_service_under_a_path_of_a_proxy(tmp_path: Path, prefix: str) -> None:
+    with service(tmp_path, "one", root_path="/marks") as client:
+        assert client.get(f"{prefix}/version").json() == {"version": dgmark.__version__}
+        assert client.get(f"{prefix}/health").json() == client.get(f"{prefix}/healthz").json() == {"status": "ok"}
+        named = client.get(f"{prefix}/.well-known/dgmark.json").json()
+        assert (named["detection_page"], named["detection_endpoint"]) == ("/marks/", "/marks/v1/detect")
+        assert client.get(f"{prefix}/openapi.json").json()["servers"] == [{"url": "/marks"}]
+        page = client.get(f"{prefix}/").text
+        assert not re.findall(r'(?:href|src)="/', page)
+        for path in ("/v1/embeddings", "/v1/chat/completions"):
+            error = client.post(f"{prefix}{path}", json={}).json()["error"]
+            assert (error["message"], error["type"]) == ("there is nothing under this path", "not_found_error")
+        assert Problem.model_validate(client.get(f"{prefix}/nothing").json()).status == 404
+    with pytest.raises(SettingsError, match="is no path"):
+        ServiceSettings(tmp_path, root_path="marks/")
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,9 @@ def serve(
             show_default="those on this machine",
         ),
     ] = None,
+    root_path: Annotated[
+        str, typer.Option(metavar="PATH", help="Path under which a proxy has the service, such as /dgmark.")
+    ] = "",
     connections: Annotated[
         int, typer.Option(min=8, help="Open connections; a client that is no proxy may have an eighth of them.")
     ] = 1024,
@@ -124,9 +127,13 @@ def serve(
 
     Keys stay on this machine. The page is at /, the API under /v1 (see /openapi.json).
     """
-    if not (tokens or public or _is_local(host)):
+    from dgmark.service.access import API_TOKEN, environment_token
+
+    api_token = environment_token()
+    if not (tokens or api_token or public or _is_local(host)):
         raise SettingsError(
-            f"whoever reaches {host} could use every key: give --tokens FILE (see `dgmark access keygen`), or --public"
+            f"whoever reaches {host} could use every key: give --tokens FILE (see `dgmark access keygen`), set "
+            f"{API_TOKEN}, or give --public"
         )
     with needed_extra("serve", "the service", "fastapi and uvicorn"):
         import uvicorn  # noqa: F401 (missing now, not when all is ready)
@@ -150,6 +157,8 @@ def serve(
         public=public,
         public_rate=public_rate,
         connections=connections,
+        root_path=root_path,
+        api_token=api_token,
         audit=audit,
         signer=SigningKey.load(sign, allow_open=allow_open_key) if sign else None,
         commitments=commitments,

@@ -27,6 +27,8 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 ALL_SCOPES = frozenset(SCOPES)
 PREFIX = "dgm_"  # tells people, and scanners of repositories, what they have found
 MAX_FILE_BYTES = 2**20
+API_TOKEN = "DGMARK_API_TOKEN"  # noqa: S105 (its name)
+MIN_SECRET = 24
 _NAME = r"^[\w.@-]{1,64}$"
 
 
@@ -87,13 +89,8 @@ class TokenFile:
         return self._tokens
 
     def find(self, secret: str) -> Token | None:
-        """The token of this secret; the time that this takes does not tell how near a guess is."""
-        digest = _hash(secret)
-        found = None
-        for token in self.tokens():
-            if hmac.compare_digest(token.sha256, digest):
-                found = token
-        return found
+        """The token of this secret."""
+        return find(secret, self.tokens())
 
     def add(self, name: str, scopes: Iterable[str]) -> str:
         """Make a token, and return its secret, which nobody can read from the file.
@@ -143,6 +140,29 @@ class TokenFile:
         content = json.dumps(_TokenFile(tokens=tokens).model_dump(mode="json"), indent=2) + "\n"
         atomic_write(self.path, content.encode())
         self.path.chmod(0o600)
+
+
+def find(secret: str, tokens: Iterable[Token]) -> Token | None:
+    """The token of this secret; the time that this takes does not tell how near a guess is."""
+    digest = _hash(secret)
+    return next(iter([token for token in tokens if hmac.compare_digest(token.sha256, digest)]), None)
+
+
+def environment_token() -> Token | None:
+    """A token that may do everything, whose secret is in the environment, if it is; no process of ours inherits it.
+
+    Raises:
+        SettingsError: the secret is so short that it could be guessed.
+    """
+    secret = os.environ.pop(API_TOKEN, None)
+    if secret is None:
+        return None
+    if len(secret) < MIN_SECRET:
+        raise SettingsError(
+            f"the token in {API_TOKEN} has {len(secret)} characters, and could be guessed: take {MIN_SECRET} random "
+            "ones, such as `openssl rand -hex 32` prints"
+        )
+    return Token(name=API_TOKEN, scopes=SCOPES, sha256=_hash(secret), created=datetime.now(UTC).isoformat())
 
 
 def _hash(secret: str) -> str:

@@ -81,7 +81,8 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         body_bytes=settings.body_bytes,
         all_bytes=settings.all_bytes,
         body_seconds=settings.body_seconds,
-        hosts=() if settings.tokens or settings.public else LOCAL_NAMES,
+        root_path=settings.root_path,
+        hosts=() if settings.needs_token or settings.public else LOCAL_NAMES,
     )
     return app
 
@@ -100,9 +101,14 @@ def _operation(state: ServiceState) -> APIRouter:
     """What those who run the service ask it."""
     router = APIRouter(tags=["operation"])
 
-    @router.get("/healthz", summary="Whether the service runs")
+    @router.get("/health", summary="Whether the service runs")
+    @router.get("/healthz", summary="The same")
     async def healthz() -> dict[str, str]:
         return {"status": "ok"}
+
+    @router.get("/version", summary="The version of dgmark")
+    async def version() -> dict[str, str]:
+        return {"version": __version__}
 
     @router.get("/readyz", summary="Whether it can do all its work: 503 while it starts, loads, cannot log, or stops")
     async def readyz() -> JSONResponse:
@@ -118,7 +124,7 @@ def _operation(state: ServiceState) -> APIRouter:
 
 def _well_known(state: ServiceState) -> APIRouter:
     """How a machine finds out what marks are checked here, and whose signature a report has."""
-    router = APIRouter(tags=["discovery"])
+    router, root = APIRouter(tags=["discovery"]), state.settings.root_path
 
     @router.get(
         "/.well-known/dgmark.json", summary="The technique, the keys' fingerprints, and where texts are checked"
@@ -130,15 +136,15 @@ def _well_known(state: ServiceState) -> APIRouter:
             "version": 1,
             "technique": TECHNIQUE,
             "content": ["text/plain"],
-            "detection_endpoint": "/v1/detect",
-            "detection_page": "/",
-            "report_endpoint": "/v1/report",
-            "openapi": "/openapi.json",
-            "jwks_uri": "/.well-known/jwks.json" if state.settings.signer else None,
+            "detection_endpoint": f"{root}/v1/detect",
+            "detection_page": f"{root}/",
+            "report_endpoint": f"{root}/v1/report",
+            "openapi": f"{root}/openapi.json",
+            "jwks_uri": f"{root}/.well-known/jwks.json" if state.settings.signer else None,
             "key_fingerprints": [key.fingerprint for key in state.keys.values()],
             "key_commitments": [one.model_dump(mode="json") for one in state.commitments.values()],
             "fpr": state.settings.fpr,
-            "access": "public" if state.settings.public else "token" if state.settings.tokens else "local",
+            "access": "public" if state.settings.public else "token" if state.settings.needs_token else "local",
             "dgmark": __version__,
         }
 

@@ -16,7 +16,7 @@ from limits.storage import MemoryStorage
 from limits.strategies import MovingWindowRateLimiter
 
 from dgmark.errors import DgmarkError, InputError
-from dgmark.service.access import ALL_SCOPES, Scope, Token, TokenFile
+from dgmark.service.access import ALL_SCOPES, Scope, Token, TokenFile, find
 from dgmark.service.errors import Refused, id_of
 from dgmark.service.settings import ServiceSettings
 from dgmark.service.telemetry import AuditLog
@@ -58,7 +58,8 @@ class Authenticator:
         self._tokens = TokenFile(settings.tokens) if settings.tokens else None
         if self._tokens:
             self._tokens.tokens()  # a file that cannot be used is an error now, not at each request
-        self._public, self._audit = settings.public, audit
+        self._public, self._audit, self._needs_token = settings.public, audit, settings.needs_token
+        self._api_token = [settings.api_token] if settings.api_token else []
         self._rate = parse(settings.public_rate)
         self._limiter = MovingWindowRateLimiter(MemoryStorage())
 
@@ -85,14 +86,14 @@ class Authenticator:
         nobody = Caller(None, frozenset(), request.client.host if request.client else "unknown")
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")
         # clients that cannot do without a token send any to a service that has none
-        if secret and (self._tokens or self._public):
+        if secret and (self._needs_token or self._public):
             token = self._find(secret.strip()) if scheme.lower() == "bearer" else None
             if token is None:
                 self.refuse(request, nobody, 401, "this access token is not valid here: ask the operator for another")
             return Caller(token.name, frozenset(token.scopes), nobody.address)
         if self._public:
             return Caller(None, frozenset({"detect"}), nobody.address)
-        if self._tokens or any(name in request.headers for name in _FORWARDED):
+        if self._needs_token or any(name in request.headers for name in _FORWARDED):
             self.refuse(request, nobody, 401, "an access token is needed: send it as `Authorization: Bearer TOKEN`")
         return Caller(None, ALL_SCOPES, nobody.address)
 
@@ -103,7 +104,7 @@ class Authenticator:
             DgmarkError: the file of tokens cannot be used any more, which is no fault of whoever asks.
         """
         try:
-            return self._tokens.find(secret) if self._tokens else None
+            return find(secret, self._api_token) or (self._tokens.find(secret) if self._tokens else None)
         except InputError as error:
             raise DgmarkError(str(error)) from error
 

@@ -54,6 +54,7 @@ def routes(state: ServiceState) -> APIRouter:
             body_bytes=settings.body_bytes,
             models=[_model(state, offer) for offer in state.offers.values()],
             may_generate=bool(state.offers) and "generate" in caller.scopes,
+            takes_tokens=settings.needs_token and caller.name is None,
         )
 
     @router.post(

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from starlette.types import Scope
 
 from dgmark.errors import DgmarkError, InputError, MissingExtra, SettingsError, VocabularyMismatch
 from dgmark.service.detection_worker import TableDocument, TooLong
@@ -98,9 +99,11 @@ class Refused(Exception):
             }
         }
 
-    def response(self, path: str, request_id: str) -> Response:
-        """The error as an answer on this path."""
-        if path.startswith(OPENAI_PATHS):
+    def response(self, scope: Scope, request_id: str) -> Response:
+        """The error as an answer to this request."""
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        # clients of OpenAI's interface also ask for parts of it that there are not
+        if path.startswith(OPENAI_PATHS) or (path.startswith("/v1/") and self.detail == _NOT_FOUND[404]):
             return JSONResponse(self.openai(), self.status, self.headers)
         return JSONResponse(self.problem(request_id), self.status, self.headers, media_type="application/problem+json")
 
@@ -166,7 +169,7 @@ def answer_errors(app: FastAPI) -> None:
 
     def answer(request: Request, error: Exception) -> Response:
         request_id = id_of(request)
-        return refusal_of(error, request_id).response(request.url.path, request_id)
+        return refusal_of(error, request_id).response(request.scope, request_id)
 
     for kind in (Refused, RequestValidationError, ValidationError, DgmarkError, HTTPException, Exception):
         app.add_exception_handler(kind, answer)

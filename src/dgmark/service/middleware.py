@@ -52,6 +52,7 @@ class RequestMiddleware:
         body_bytes: size of a request's body.
         all_bytes: size of the bodies of all requests that are not answered yet; 429 beyond it.
         body_seconds: time in which a body must have arrived.
+        root_path: the path under which a proxy has the service, whether it takes it off or not.
         hosts: names that the service may be called by, without port; empty for any. A page of another site can have its
             own name lead to this machine, and would then be answered as if it were ours.
     """
@@ -64,6 +65,7 @@ class RequestMiddleware:
     all_bytes: int
     body_seconds: float
     hosts: Collection[str]
+    root_path: str = ""
     _requests: int = 0  # not answered yet
     _bytes: int = 0  # of their bodies
 
@@ -76,6 +78,8 @@ class RequestMiddleware:
         given = headers.get("x-request-id", "")
         request_id = given if _ID.fullmatch(given) else secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = request_id
+        if self.root_path:
+            scope["root_path"] = self.root_path
         began, status = time.perf_counter(), 500
 
         async def answer(message: Message) -> None:
@@ -97,7 +101,7 @@ class RequestMiddleware:
                     address, _ = scope.get("client") or ("unknown", 0)
                     who = {"request": request_id, "token": None, "address": address}
                     self.audit.write("refused", **who, path="", status=refusal.status)
-                rejected = refusal.response(scope["path"], request_id)
+                rejected = refusal.response(scope, request_id)
                 await rejected(scope, receive, answer)
             elif scope["method"] in _BODILESS:
                 await self.app(scope, receive, answer)

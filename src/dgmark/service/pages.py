@@ -43,12 +43,12 @@ def routes(*, generates: bool, fpr: float) -> APIRouter:
         keep_trailing_newline=True,
     )
     pages = {path: page for path, page in _PAGES.items() if generates or path not in _GENERATION}
-    links = [(path, name) for path, (name, _, _) in pages.items()]
+    links = [(f".{path}", name) for path, (name, _, _) in pages.items()]
     # the report's style is the pages' as well
     shown = {"links": links, "scale": Scale.of(fpr), "rate": rarity(fpr)}
     served = {"/report.css": (files("dgmark.report").joinpath("report.css").read_bytes(), ".css")}
     for path, (_, template, scripts) in pages.items():
-        page = environment.get_template(f"{template}.html.jinja").render(here=path, scripts=scripts, **shown)
+        page = environment.get_template(f"{template}.html.jinja").render(here=f".{path}", scripts=scripts, **shown)
         served[path] = (page.encode(), ".html")
         for file in ("/page.css", "/mark.svg", *scripts):
             served[file] = (files("dgmark.service").joinpath(f"page{file}").read_bytes(), file[file.rindex(".") :])

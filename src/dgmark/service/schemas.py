@@ -224,7 +224,10 @@ class ModelFields(AnswerFields):
 
 
 class About(AnswerFields):
-    """What the service is and holds; may_generate says whether you may have texts written."""
+    """What the service is and holds; may_generate says whether you may have texts written.
+
+    takes_tokens says whether an access token could let you do more.
+    """
 
     dgmark: str
     keys: list[KeyFields]
@@ -236,6 +239,7 @@ class About(AnswerFields):
     body_bytes: int
     models: list[ModelFields]
     may_generate: bool
+    takes_tokens: bool
 
 
 class InvalidField(AnswerFields):

@@ -1,6 +1,7 @@
 """What a service is started with, and the limits that it holds."""
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from dgmark.detection.detector import DEFAULT_FPR, check_fpr
 from dgmark.errors import SettingsError
 from dgmark.report.signing import SigningKey
 from dgmark.rows.workers import processors
+from dgmark.service.access import Token
 
 MB = 2**20
 # names under which a browser on this machine reaches a service that only this machine can reach
@@ -74,6 +76,8 @@ class ServiceSettings:
         proxies: addresses and networks of proxies, which are believed whose request they pass on (X-Forwarded-For).
         connections: connections that are open at once; one client, unless it is a proxy, may have an eighth of them.
         header_seconds: time in which the headers of a request must have arrived.
+        root_path: under which path a proxy has the service, such as "/dgmark".
+        api_token: a token beside those of the file.
         public_rate: requests of the public form that one token, and one address, may make.
         models: the models that write texts; none for detection alone. The first is that of requests that name none.
         generate_keys: names of the keys that texts may be marked with; for each model the first that fits it is that of
@@ -108,6 +112,8 @@ class ServiceSettings:
     proxies: tuple[str, ...] = LOCAL_PROXIES
     connections: int = 1024
     header_seconds: float = 10
+    root_path: str = ""
+    api_token: Token | None = None
     public_rate: str = "30 per minute"
     models: tuple[ModelSource, ...] = ()
     generate_keys: tuple[str, ...] = ()
@@ -117,8 +123,17 @@ class ServiceSettings:
     text_seconds: float = 600
     logging: dict[str, Any] | None = None
 
+    @property
+    def needs_token(self) -> bool:
+        """Whether whoever has no token may not do everything."""
+        return self.tokens is not None or self.api_token is not None
+
     def __post_init__(self) -> None:
         check_fpr(self.fpr)
+        if self.root_path and not re.fullmatch(r"(/[\w.~-]+)+", self.root_path, re.ASCII):
+            raise SettingsError(
+                f"{self.root_path!r} is no path such as /dgmark: it begins with a slash and has no end one"
+            )
         names = [model.name for model in self.models]
         if len(set(names)) < len(names):
             raise SettingsError(

@@ -181,6 +181,9 @@ function choose(one) {
 }
 
 $("form").addEventListener("submit", check);
+$("token").addEventListener("change", () => {
+  service = null; // another one may get another form of answers
+});
 $("text").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("form").requestSubmit();
 });

@@ -35,7 +35,8 @@ async function ask(path, body, signal) {
   if (typeof body === "string") headers["content-type"] = "application/json";
   let response;
   try {
-    response = await fetch(path, body === undefined ? { headers, signal } : { method: "POST", headers, body, signal });
+    // relative, because a proxy may have the service under a path of its own
+    response = await fetch(`.${path}`, body === undefined ? { headers, signal } : { method: "POST", headers, body, signal });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Error("The service cannot be reached. Is it running?");
@@ -55,6 +56,7 @@ async function about() {
   try {
     const service = await (await ask("/v1/about")).json();
     if ($("token").value.trim()) sessionStorage.setItem(TOKEN, $("token").value.trim());
+    if (service.takes_tokens) $("token-field").hidden = false;
     return service;
   } catch (error) {
     if (error.status !== 401) throw error;

@@ -18,7 +18,7 @@ class Sheet {
     Object.assign(this, { problem, facts, check });
     check.addEventListener("click", () => {
       sessionStorage.setItem(HANDED, this.text);
-      location.href = "/";
+      location.href = "./";
     });
   }
 
