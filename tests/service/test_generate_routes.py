@@ -215,6 +215,22 @@ def test_a_failing_model_is_a_500_and_the_worker_goes_on(service: Service) -> No
     assert service.ask(SHORT).status_code == 200
 
 
+def test_the_metrics_tell_waiting_speed_and_memory(service: Service) -> None:
+    def measured(name: str) -> float:
+        (line,) = [line for line in service.client.get("/metrics").text.splitlines() if line.startswith(f"{name} ")]
+        return float(line.rsplit(" ", 1)[1])
+
+    names = [f'dgmark_{name}_count{{model="tiny"}}' for name in ("first_token_seconds", "text_tokens_per_second")]
+    service.ask(SHORT)
+    before = [measured(name) for name in names]
+    service.ask({**SHORT, "max_tokens": 32})
+    assert [measured(name) for name in names] == [one + 1 for one in before]
+    assert all(measured(f'dgmark_memory_bytes{{process="{one}"}}') > 1e6 for one in ("checks", "texts"))
+    assert measured("process_resident_memory_bytes") > 1e6
+    assert [measured(f'dgmark_waiting{{what="{one}"}}') for one in ("checks", "texts")] == [0, 0]
+    assert measured('dgmark_request_seconds_bucket{le="600.0",path="/v1/generate"}') >= 2
+
+
 @pytest.mark.parametrize("stream", [True, False])
 def test_whoever_leaves_frees_the_place(service: Service, stream: bool) -> None:
     before, finished = service.counted("cancelled"), service.counted("finished")

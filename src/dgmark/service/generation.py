@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -64,6 +65,8 @@ class GenerationTask:
     started: Started = field(init=False)
     finished: Finished = field(init=False)
     _outcome: str = "cancelled"
+    _began: float = field(default_factory=time.perf_counter)
+    _first: tuple[float, int] | None = None  # when the first tokens came, and how many
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     def head(self) -> dict[str, Any]:
@@ -170,6 +173,7 @@ class GenerationTask:
             if isinstance(message, DgmarkError):
                 raise self._given_up(message)
             if isinstance(message, Stepped):
+                self._first = self._first or (time.perf_counter(), len(message.positions))
                 self.written, stopped = self._up_to_stop(self.written + message.added)
                 if stopped:  # the rest is not written
                     self._finish(Finished(self.written, True, message.joined, message.step + 1))
@@ -193,7 +197,11 @@ class GenerationTask:
     def _count(self) -> None:
         metrics, marked = self.state.metrics, str(self.marking.key is not None).lower()
         metrics.texts.labels(self.job.model, marked, self._outcome).inc()
+        if self._first is not None:
+            metrics.first_token.labels(self.job.model).observe(self._first[0] - self._began)
         if self._outcome == "finished":
+            if self._first is not None and (more := self.finished.tokens - self._first[1]) > 0:
+                metrics.speed.labels(self.job.model).observe(more / (time.perf_counter() - self._first[0]))
             metrics.tokens.labels(self.job.model, marked).inc(self.finished.tokens)
 
 

@@ -84,6 +84,8 @@ class ServiceState:
             on_lost=self.metrics.lost.inc,
         )
         self.metrics.held.set_function(lambda: pool.held)
+        self.metrics.waiting.labels("checks").set_function(lambda: max(0, pool.held - pool.workers))
+        self.metrics.watch("checks", lambda: pool.pids)
         return pool
 
     def _checker(self) -> Checker:
@@ -125,6 +127,8 @@ class ServiceState:
             on_failed=self._fail,
         )
         self.metrics.writing.set_function(lambda: process.held)
+        self.metrics.waiting.labels("texts").set_function(lambda: max(0, process.held - process.rows))
+        self.metrics.watch("texts", lambda: [process.pid or 0])
         return process
 
     async def start(self) -> None:

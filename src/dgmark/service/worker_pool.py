@@ -65,11 +65,17 @@ class _Worker(ProcessPoolExecutor):
         self._pid = self.submit(os.getpid)
         self.warmed = self.submit(_work, warm, ())
 
+    @property
+    def pid(self) -> int | None:
+        """The number of the process, once it has started."""
+        known = self._pid.done() and not self._pid.cancelled() and self._pid.exception() is None
+        return self._pid.result() if known else None
+
     def kill(self) -> None:
         """End the process now."""
-        if self._pid.done() and not self._pid.cancelled() and self._pid.exception() is None:
+        if self.pid is not None:
             with suppress(ProcessLookupError):
-                os.kill(self._pid.result(), getattr(signal, "SIGKILL", signal.SIGTERM))
+                os.kill(self.pid, getattr(signal, "SIGKILL", signal.SIGTERM))
         stop_writing(self)
         self.shutdown(wait=False, cancel_futures=True)
 
@@ -105,6 +111,11 @@ class WorkerPool:
         self._processes: set[_Worker] = set()
         self._idle: asyncio.Queue[_Worker] = asyncio.Queue()
         self._mean = 0.1
+
+    @property
+    def pids(self) -> list[int]:
+        """The numbers of the processes."""
+        return [worker.pid for worker in self._processes if worker.pid is not None]
 
     async def start(self) -> None:
         """Start the processes, and wait until they are warmed up.
