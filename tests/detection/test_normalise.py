@@ -1,16 +1,20 @@
 """Disguises are undone, honest text of any script stays unchanged, and the p-value pays for both tries."""
 
 import sys
+import textwrap
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dgmark.detection import result as words
 from dgmark.detection.detector import Detector
-from dgmark.detection.normalise import STEPS, nfc, normalise, remove_invisible
+from dgmark.detection.keyring import Keyring
+from dgmark.detection.normalise import STEPS, WRAPPING, nfc, normalise, remove_invisible, unwrap
 from dgmark.errors import MissingExtra, SettingsError
 from support.known_keys import builtin_tokenizer, known_key
 from support.marked_texts import marked_text
+from support.unmarked_texts import PROSE
 
 ALL = tuple(STEPS)
 
@@ -115,3 +119,71 @@ def test_stacked_marks_are_left_and_a_few_are_put_in_order() -> None:
     assert nfc("a\u0315\u0300") == "\u00e0\u0315"
     stacked = "a" + "\u0315\u0300" * 40 + "e\u0301"
     assert nfc(stacked) == stacked[:-2] + "\u00e9"
+
+
+# --- hard wrapping
+
+WILLOWS = (PROSE / "willows.txt").read_text()
+
+
+def wrapped(text: str, width: int) -> str:
+    return "\n".join(textwrap.fill(line, width, break_on_hyphens=False) for line in text.split("\n"))
+
+
+@pytest.mark.parametrize("width", [60, 72, 76])
+def test_unwrapping_restores_what_was_wrapped_and_no_more(width: int) -> None:
+    text = WILLOWS.replace("--", ", ")[:3000].rsplit("\n", 1)[0]
+    found = unwrap(wrapped(text, width))
+    joined = [old for old, new in zip(text, found, strict=True) if old != new]
+    # nothing shows that a paragraph ends where its last line is full; 2 of 11 do so at 60 columns
+    assert joined == ["\n"] * len(joined)
+    assert len(joined) <= 2 < text.count("\n")
+    hyphens = textwrap.fill(WILLOWS[:900], width)
+    assert len(unwrap(hyphens)) == len(hyphens)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        WILLOWS,
+        "",
+        "\n" * 99,
+        "Two lines of the usual width are not enough to say that somebody\nhas wrapped them: chance does it, too.",
+        "\n".join(f"A list with {'many ' * (n % 7)}points" for n in range(40)),
+        "\n".join(f"{'x' * 20},{n:030},{'y' * 10}" for n in range(100, 140)),
+        "\n".join(["def function(argument):", "    return argument", "", "print(function(1))"] * 20),
+        "\n\n".join(["A paragraph of one line that is about as wide as any other here."] * 20),
+    ],
+    ids=["prose", "empty", "blank", "two lines", "list", "table", "code", "paragraphs"],
+)
+def test_what_is_not_wrapped_stays(text: str) -> None:
+    assert unwrap(text) == text
+
+
+@pytest.mark.parametrize("width", [60, 72])
+def test_a_wrapped_mark_is_found_and_both_readings_are_paid_for(width: int) -> None:
+    key, plain = known_key("words"), marked_text(known_key("words"), 60)
+    detector, text = detector_of(()), wrapped(plain, width)
+    found, intact = detector.detect(text), detector.detect(plain)
+    assert (found.verdict, found.normalised) == ("watermarked", (WRAPPING,))
+    assert found.p_value == pytest.approx(2 * intact.p_value)
+    assert "read as spaces" in " ".join(words.meaning(found))
+    assert detector.detect_many([plain, text]) == [intact, found]
+    assert detector.tokens(text, found) == detector.tokens(plain, intact)
+    ring = Keyring([key, known_key("others")], tokenizer=builtin_tokenizer())
+    assert ring.detect(text).p_value == pytest.approx(2 * ring.detect(plain).p_value)
+    (span,), (same,) = detector.spans(text), detector.spans(plain)
+    assert (span.start, span.end) == (same.start, same.end)
+    assert span.p_value == pytest.approx(2 * same.p_value)
+
+
+def test_a_text_that_was_marked_with_its_line_ends_is_found_by_its_first_reading() -> None:
+    text = marked_text(known_key("words"), 100) + "\n" + wrapped("A few further words of no mark. " * 8, 60)
+    assert unwrap(text) != text
+    found = detector_of(()).detect(text)
+    assert (found.verdict, found.normalised) == ("watermarked", ())
+
+
+def test_a_wrapped_disguise_is_undone_in_one_reading() -> None:
+    found = detector_of().detect(wrapped(marked_text(known_key("words"), 120), 72).replace(" ", "\u00a0"))
+    assert (found.verdict, found.normalised, found.disguised) == ("watermarked", ("whitespace", WRAPPING), True)

@@ -98,7 +98,7 @@ def _show_results(scored: Iterator[Scored], scorer: Scorer, options: DetectOptio
 def _with_spans(scorer: Scorer, row: tuple[Item, Detection], options: DetectOptions) -> tuple[Item, Detection]:
     """The row with its spans, where they can be found: in a whole, unchanged text, with one key."""
     item, detection = row
-    if detection.spans is not None or detection.normalised or options.only or not isinstance(scorer, Detector):
+    if detection.spans is not None or detection.disguised or options.only or not isinstance(scorer, Detector):
         return row
     try:
         return item, detection.with_spans(scorer.spans(item.content), item.content)

@@ -5,7 +5,7 @@ false-positive rate holds for any text chosen without knowledge of the key. The 
 here it is on the p-value. Knows nothing of models and prompts, and needs no torch.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -13,13 +13,13 @@ import numpy as np
 
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.edit_test import aligned_test, edited_fraction, sees_all, window_statistic
-from dgmark.detection.exact_test import UNCHANGED, ExactTest, Hypothesis, adjusted_p, bonferroni_p, shares_of, z_score
+from dgmark.detection.exact_test import ExactTest, Hypothesis, adjusted_p, bonferroni_p, shares_of, z_score
 from dgmark.detection.key_search import KeySearch
-from dgmark.detection.normalise import check_steps, normalise
-from dgmark.detection.reader import Ranges, Reader, ScoredIds, TextOrIds, at_words
+from dgmark.detection.normalise import WRAPPING, check_steps, readings, unwrap
+from dgmark.detection.reader import Ranges, Reader, ScoredIds, TextOrIds, at_words, several_texts
 from dgmark.detection.result import Detection, Mode, Phase, ScoredToken, Span, verdict_of
 from dgmark.detection.spans import find_spans
-from dgmark.errors import SettingsError, number, several, whole
+from dgmark.errors import SettingsError, number, whole
 from dgmark.watermark.key import WatermarkKey, check_key
 
 DEFAULT_FPR = 1e-4
@@ -195,9 +195,12 @@ class Detector(KeyTest):
         phase: "any" allows for tokens missing at the front and pays for it; "start" takes the text as complete.
         max_crop: with a rotating key and phase "any", the largest number of tokens that may be missing.
         normalise: steps of `normalise.STEPS` that undo disguises, tried if the unchanged text does not show the mark.
-            A text that they change is tried both ways and pays for both. Ids are never changed.
+            Ids are never changed.
         constant_work: do the same work for every text of a length, so that the time does not tell how near a text is to
             the verdict. No result depends on it.
+
+    A text that the steps change, or that is hard-wrapped, is tried as it is and with all of that undone, and pays for
+    both readings.
 
     Attributes:
         reader: reads texts and ids.
@@ -252,9 +255,9 @@ class Detector(KeyTest):
         """
         if self.normalise and only is not None:
             raise SettingsError("ranges refer to the unchanged text: leave normalisation out")
-        if self.normalise and isinstance(text_or_ids, str):
-            return self._detect_normalised(text_or_ids)
-        return self.score(self.reader.read(text_or_ids, only))
+        if only is not None:
+            return self.score(self.reader.read(text_or_ids, only))
+        return self.detect_many([text_or_ids])[0]
 
     def detect_many(self, texts_or_ids: Iterable[TextOrIds]) -> list[Detection]:
         """Score several texts or responses, encoding the texts together; the detections equal those of `detect`.
@@ -263,9 +266,7 @@ class Detector(KeyTest):
             VocabularyMismatch: an id lies outside the key's vocabulary.
             SettingsError: the input is one text instead of several, or an item is neither a text nor ids.
         """
-        if self.normalise and not isinstance(texts_or_ids, str):
-            return [self.detect(item) for item in several(texts_or_ids, "texts")]
-        return [self.score(tokens) for tokens in self.reader.read_many(texts_or_ids)]
+        return detect_readings(self.reader, self.score, texts_or_ids, self.normalise)
 
     def spans(self, text_or_ids: TextOrIds) -> tuple[Span, ...]:
         """The spans of a text (or of ids) that carry the mark, in order; with sub-keys, the mark of any of them.
@@ -276,13 +277,19 @@ class Detector(KeyTest):
         Raises:
             SettingsError: the text is too long for this key's number of hidden states.
         """
-        tokens, offsets = self.reader.locate(text_or_ids)
-        found = find_spans(self.key, tokens, self.fpr, constant_work=self._constant_work)
+        tried = [content for content, _ in readings(text_or_ids)]
+        found = [self._spans(content, len(tried)) for content in tried]
+        return min(found, key=lambda spans: min((span.p_value for span in spans), default=1.0))
+
+    def _spans(self, content: TextOrIds, tried: int) -> tuple[Span, ...]:
+        """The spans of one of the readings of a text, which share the rate."""
+        tokens, offsets = self.reader.locate(content)
+        found = find_spans(self.key, tokens, self.fpr / tried, constant_work=self._constant_work)
         edges = [(int(offsets[span.first, 0]), int(offsets[span.last - 1, 1])) for _, span in found]
-        if isinstance(text_or_ids, str):
-            edges = at_words(text_or_ids, edges)
+        if isinstance(content, str):
+            edges = at_words(content, edges)
         return tuple(
-            Span(start, end, num_tokens_scored=span.last - span.first, p_value=span.p_value, subkey=subkey)
+            Span(start, end, span.last - span.first, bonferroni_p(span.p_value, tried), subkey)
             for (start, end), (subkey, span) in zip(edges, found, strict=True)
         )
 
@@ -294,7 +301,7 @@ class Detector(KeyTest):
         """
         if not isinstance(detection, Detection):
             raise SettingsError(f"a detection is what detect returns, not a {type(detection).__name__}")
-        ids, offsets = self.reader.encode(text)
+        ids, offsets = self.reader.encode(unwrap(text) if detection.normalised == (WRAPPING,) else text)
         positions, scored = np.arange(len(ids)), self.reader.counts(ids)
         key = self._likeliest(ScoredIds(ids[scored], positions[scored]), detection)
         matched = key.tables.matching(ids, positions + detection.shift)
@@ -303,14 +310,25 @@ class Detector(KeyTest):
             for (start, end), match, counts in zip(offsets.tolist(), matched, scored, strict=True)
         ]
 
-    def _detect_normalised(self, text: str) -> Detection:
-        """Test the unchanged text, then the normalised one, each with its share; test once if they are equal."""
-        changed, steps = normalise(text, self.normalise)
-        unchanged = self.score(self.reader.read(text), UNCHANGED if steps else 1.0)
-        if not steps:
-            return unchanged
-        normalised = replace(self.score(self.reader.read(changed), 1 - UNCHANGED), normalised=steps)
-        return min(unchanged, normalised, key=lambda detection: detection.p_value)
+
+def detect_readings(
+    reader: Reader,
+    score: Callable[[ScoredIds, float], Detection],
+    texts_or_ids: Iterable[TextOrIds],
+    steps: Sequence[str] = (),
+) -> list[Detection]:
+    """The detections of texts, each by its likelier reading; the readings of a text share the rate.
+
+    Args:
+        reader: reads the texts, encoding them together.
+        score: the detection of tokens at a share of the rate.
+        texts_or_ids: the texts or responses.
+        steps: steps that undo disguises.
+    """
+    tried = [readings(item, steps) for item in several_texts(texts_or_ids)]
+    tokens = iter(reader.read_many([content for one in tried for content, _ in one]))
+    found = [[replace(score(next(tokens), 1 / len(one)), normalised=undone) for _, undone in one] for one in tried]
+    return [min(one, key=lambda detection: detection.p_value) for one in found]
 
 
 def detect(text_or_ids: TextOrIds, key: WatermarkKey, **settings: Any) -> Detection:

@@ -11,7 +11,7 @@ a valid p-value (the union bound; weighted Bonferroni). The shares, from the out
 
     1 / keys              each key of a keyring
     1 / sub-keys          each sub-key of a key
-      UNCHANGED, the rest the unchanged and the normalised text (the whole rate if normalising changes nothing)
+      1 / 2                 the text as it is, and with disguises and hard wrapping undone, if it has any
         INTACT            the exact test of the match count; SETTLING where alignment sees all
           1 / period      each phase; with rotation UNCROPPED for the whole text, the rest for its crops
         the rest          the alignment test, which allows for edits                              `edit_test.py`
@@ -33,7 +33,6 @@ from dgmark.watermark.groups import GroupTables, WatermarkSpec
 
 # no p-value is smaller: the smallest normal float
 MIN_P = float(np.finfo(np.float64).tiny)
-UNCHANGED = 0.5
 # Small, as alignment finds intact text as well: enough to settle a clear case without drawing keys, and more where the
 # exact test tries shifts or reads tokens that alignment does not.
 SETTLING, INTACT = 0.01, 0.1

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, KeyTest, setting_of
+from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, KeyTest, detect_readings, setting_of
 from dgmark.detection.key_search import KeySearch
 from dgmark.detection.reader import Reader, ScoredIds, TextOrIds
 from dgmark.detection.result import Detection, Phase
@@ -71,20 +71,20 @@ class Keyring:
         Raises:
             VocabularyMismatch: an id lies outside the keys' vocabulary.
         """
-        return self._detect_scored(self.reader.read(text_or_ids))
+        return self.detect_many([text_or_ids])[0]
 
     def detect_many(self, texts_or_ids: Iterable[TextOrIds]) -> list[Detection]:
         """Score several texts or responses, encoding the texts together; the detections equal those of `detect`."""
-        return [self._detect_scored(tokens) for tokens in self.reader.read_many(texts_or_ids)]
+        return detect_readings(self.reader, self._detect_scored, texts_or_ids)
 
-    def _detect_scored(self, tokens: ScoredIds) -> Detection:
+    def _detect_scored(self, tokens: ScoredIds, share: float) -> Detection:
         detections = []
         for tests in self._by_spec():
             if len(tests) == 1:
-                detections.append(tests[0].score(tokens))
+                detections.append(tests[0].score(tokens, share))
                 continue
             search = KeySearch([test.key for test in tests], tokens, "auto", self.phase, self.max_crop)
-            detections += [tests[place].score(tokens, among=[subkey]) for place, subkey in search.likeliest()]
+            detections += [tests[place].score(tokens, share, among=[subkey]) for place, subkey in search.likeliest()]
         return min(detections, key=lambda detection: detection.p_value)
 
     def _by_spec(self) -> list[list[KeyTest]]:

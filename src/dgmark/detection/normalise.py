@@ -1,7 +1,7 @@
-"""Undo disguises that change a text's tokens but not its looks: look-alike letters, invisible characters, quotes.
+"""Undo what changes a text's tokens but not its words: disguises, such as look-alike letters, and hard wrapping.
 
-Each step is a function in a dict. The detector tries the unchanged text first and reports which steps changed it. Knows
-nothing of tokens and keys. Ours.
+Each step against disguises is a function in a dict. `readings` gives the unchanged text first, and then the text with
+all of it undone and the names of the steps that changed it. Knows nothing of tokens and keys. Ours.
 """
 
 import re
@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from functools import cache
 
+from dgmark.detection.reader import TextOrIds
 from dgmark.errors import MissingExtra, SettingsError, install_hint, several
 
 # format characters that show nothing; joiners are kept beside letters that need them
@@ -23,6 +24,10 @@ _QUOTES = str.maketrans(dict.fromkeys("“”„‟«»＂", '"') | dict.fromkey
 _SPACES = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\t ]+")
 _LINE_ENDS = re.compile("\r\n?|[\u0085\u2028\u2029]")
 _WORD = re.compile(r"\w+")
+WRAPPING = "wrapping"
+# a text is hard-wrapped if its lines are so wide, and as many of them, and such a share of them, end for want of room
+_WIDTHS = range(40, 101)
+_LEAST_WRAPPED, _SHARE_WRAPPED = 3, 1 / 3
 
 
 def nfc(text: str) -> str:
@@ -96,6 +101,29 @@ STEPS: dict[str, Callable[[str], str]] = {
 }
 
 
+def unwrap(text: str) -> str:
+    """Replace the line ends of hard wrapping by spaces, if a text shows it; offsets stay the same.
+
+    The width is that of the longest line, lines of URLs and the like apart. Where the first word of the next line had
+    no room, the line was wrapped; where it had, somebody ended the line.
+    """
+    lines = text.split("\n")
+    sizes = [len(line.rstrip()) for line in lines]
+    width = max((size for size in sizes if size < _WIDTHS.stop), default=0)
+    if width not in _WIDTHS:
+        return text
+    ends, within = [], 0
+    for line, size, after in zip(lines, sizes, lines[1:], strict=False):
+        inside = 0 < size <= width and bool(after[:1].strip())
+        needed = size + 1 + len(after[: width + 1].split(" ", 1)[0])
+        within += inside
+        ends.append(" " if inside and " " in line.strip() and needed > width else "\n")
+    wrapped = ends.count(" ")
+    if wrapped < _LEAST_WRAPPED or wrapped < _SHARE_WRAPPED * within:
+        return text
+    return "".join(map("".join, zip(lines, [*ends, ""], strict=True)))
+
+
 def normalise(text: str, steps: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """Apply steps, which `check_steps` accepts, in their fixed order.
 
@@ -108,6 +136,20 @@ def normalise(text: str, steps: Sequence[str]) -> tuple[str, tuple[str, ...]]:
             text = after
             changed.append(name)
     return text, tuple(changed)
+
+
+def readings(content: TextOrIds, steps: Sequence[str] = ()) -> list[tuple[TextOrIds, tuple[str, ...]]]:
+    """What is scored: a text as it is and, if that changes it, with the steps applied and hard wrapping undone.
+
+    Returns:
+        One or two readings, each with the names of what was undone. Ids have one.
+    """
+    if not isinstance(content, str):
+        return [(content, ())]
+    changed, undone = normalise(content, steps)
+    unwrapped = unwrap(changed)
+    undone += (WRAPPING,) * (unwrapped != changed)
+    return [(content, ()), (unwrapped, undone)] if undone else [(content, ())]
 
 
 def check_steps(steps: Sequence[str]) -> None:

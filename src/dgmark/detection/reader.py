@@ -102,9 +102,7 @@ class Reader:
             VocabularyMismatch: an id lies outside the key's vocabulary.
             SettingsError: the input is one text instead of several, or an item is neither a text nor ids.
         """
-        if isinstance(texts_or_ids, str | bytes):
-            raise SettingsError("this is one text, not a list of texts: give it to detect, or in a list")
-        items = several(texts_or_ids, "texts")
+        items = several_texts(texts_or_ids)
         encoded = iter(self.tokenizer.encode_batch([item for item in items if isinstance(item, str)]) or [])
         return [
             self._counted(np.array(next(encoded), dtype=np.int64) if isinstance(item, str) else self._response(item))
@@ -153,6 +151,17 @@ class Reader:
         table = np.zeros(self._key.spec.table_size, dtype=bool)
         table[list(ids)] = True
         return table
+
+
+def several_texts(texts_or_ids: Iterable[TextOrIds]) -> list[TextOrIds]:
+    """Several texts or responses as a list.
+
+    Raises:
+        SettingsError: they are one text instead of several.
+    """
+    if isinstance(texts_or_ids, str | bytes):
+        raise SettingsError("this is one text, not a list of texts: give it to detect, or in a list")
+    return several(texts_or_ids, "texts")
 
 
 def _inside(tokens: ScoredIds, offsets: Int[np.ndarray, "n 2"], only: Ranges, length: int) -> ScoredIds:

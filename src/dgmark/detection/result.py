@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from dgmark.detection.normalise import WRAPPING
 from dgmark.detection.reader import Reader, TextOrIds
 
 DETECTION_SCHEMA = 1
@@ -64,7 +65,8 @@ class Detection:
         draws: number of keys drawn for the alignment test.
         edited_fraction: estimated insertions and deletions per scored token; None if alignment found no mark.
         z_window: the paper's window statistic (mean squared z of 8 tokens), for comparison; mean 1 on fair coins.
-        normalised: steps that changed the text before it was scored; empty if the text was scored unchanged.
+        normalised: what was undone in the text before it was scored: disguises, by the steps' names, and "wrapping";
+            empty if the text was scored unchanged.
         spans: the spans that carry the mark; None if not requested.
         marked_share: the share of the text that the spans cover, in characters that are no white space (in ids, if
             ids were given); None if not requested.
@@ -122,6 +124,11 @@ class Detection:
         """The verdict, and for a text without the mark that this does not tell who or what wrote it."""
         verdict = verdict_sentence(self)
         return verdict if self.verdict == "watermarked" or self.spans else f"{verdict} {ANY_SOURCE}"
+
+    @property
+    def disguised(self) -> bool:
+        """Whether a disguise was undone, so that places in what was scored are not places in the text."""
+        return self.normalised not in ((), (WRAPPING,))
 
     @property
     def in_part(self) -> bool:
@@ -289,7 +296,7 @@ def where(found: Detection) -> str:
         return "One span carries the watermark by itself; its edges are estimates."
     if spans:
         return f"{spans} spans carry the watermark by themselves; their edges are estimates."
-    if found.verdict == "watermarked" and not found.normalised:
+    if found.verdict == "watermarked" and not found.disguised:
         return "No single span is strong enough to be shown by itself: how much of the text is marked is not known."
     return ""
 
@@ -317,8 +324,11 @@ def meaning(found: Detection) -> list[str]:
                 f"The text is very short: below {MIN_TOKENS} tokens (words or parts of words) even a marked text is "
                 "often missed."
             )
-    if found.normalised:
-        sentences.append(f"The text was cleaned of disguises before it was tested: {', '.join(found.normalised)}.")
+    if found.disguised:
+        undone = ", ".join(step for step in found.normalised if step != WRAPPING)
+        sentences.append(f"The text was cleaned of disguises before it was tested: {undone}.")
+    if WRAPPING in found.normalised:
+        sentences.append("Line ends that only wrap the text's lines were read as spaces.")
     return sentences
 
 

@@ -99,12 +99,12 @@ class Report:
         if not isinstance(text, str):
             raise SettingsError("a report shows the text that was scored, but this input holds token ids only")
         detection = detection or detector.detect(text)
-        spans = () if detection.normalised else detector.spans(text)
+        spans = () if detection.disguised else detector.spans(text)
         return cls(
             name=well_formed(name),
             text=well_formed(text),
             detection=detection.with_spans(spans, text),
-            shares=() if public or detection.normalised else _shares(detector, text, detection),
+            shares=() if public or detection.disguised else _shares(detector, text, detection),
             modulus=detector.key.spec.modulus,
             tokenizer=(detector.tokenizer.name, detector.tokenizer.fingerprint),
             created=datetime.now(UTC).replace(microsecond=0),

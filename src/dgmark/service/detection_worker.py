@@ -257,7 +257,7 @@ class Checker:
         detection = _judged(self._scorer(options), content, document)
         keys = len(options.keys)
         found = self._detector_of(detection, options)
-        spans, unsearched = _spans(found, content) if asked.spans and not detection.normalised else ((), "")
+        spans, unsearched = _spans(found, content) if asked.spans and not detection.disguised else ((), "")
         if unsearched:
             asked = asked.model_copy(update={"spans": False})
         spans = tuple(replace(span, p_value=bonferroni_p(span.p_value, keys)) for span in spans)
