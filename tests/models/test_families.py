@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from transformers import (
 )
 
 from dgmark import generate
-from dgmark.checkpoint.families import BLOCK_LLAMA, DREAM, FAMILIES, LLADA, LLADA2, MASKED_LM, family_of
+from dgmark.checkpoint.families import BLOCK_LLAMA, DREAM, FAMILIES, LLADA, LLADA2, MASKED_LM, Family, family_of
 from dgmark.checkpoint.folder import Checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, wrap
 from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, ModelNotFound, PromptTooLong, SettingsError
@@ -439,6 +440,32 @@ def test_a_chat_prompt_is_the_familys_template(models: dict[str, NetworkDenoiser
     assert chat_prompt(models[family], "  w7 w8\n") == [tokenizer.token_to_id(word) for word in expected.split()]
 
 
+@pytest.mark.parametrize(
+    ("family", "expected"),
+    [
+        (
+            LLADA,
+            "<|startoftext|>[system]be brief<|eot_id|>[user]a<|eot_id|>[assistant]b<|eot_id|>"
+            "[user]c<|eot_id|>[assistant]",
+        ),
+        (
+            DREAM,
+            "[system]be brief<|im_end|>\n[user]a<|im_end|>\n[assistant]b<|im_end|>\n[user]c<|im_end|>\n[assistant]",
+        ),
+        (
+            LLADA2,
+            "[SYSTEM]be brief\ndetailed thinking off<|role_end|>[HUMAN]a<|role_end|>[ASSISTANT]b<|role_end|>"
+            "[HUMAN]c<|role_end|>[ASSISTANT]",
+        ),
+    ],
+)
+def test_a_conversation_is_written_as_the_family_was_trained(family: Family, expected: str) -> None:
+    assert family.chat is not None
+    text = family.chat.text([("system", "be brief "), ("user", "a"), ("assistant", "b"), ("user", "c")])
+    head = r"(?:<\|start_header_id\|>|<\|im_start\|>|<role>)(\w+)(?:<\|end_header_id\|>\n\n|\n|</role>)"
+    assert re.sub(head, r"[\1]", text) == expected
+
+
 def test_a_model_without_a_template_is_no_chat_model(models: dict[str, NetworkDenoiser]) -> None:
     for model in (models["bert"], ToyDenoiser()):
         with pytest.raises(SettingsError, match="has no chat template"):
@@ -604,7 +631,7 @@ def test_the_facts_of_the_families_fit_together() -> None:
         assert all(known.mask_id < size for size, known in family.known_ids.items())
         multiple = family.block_multiple
         assert multiple is None or multiple % family.defaults["block_length"] == 0
-        assert family.chat is None or family.chat.count("{prompt}") == 1
+        assert family.chat is None or family.chat.text([("user", "w7")]).count("w7") == 1
     assert math.isclose(LLADA.published[0].weight_bytes("bf16"), 16.04e9)
 
 

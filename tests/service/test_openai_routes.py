@@ -7,6 +7,7 @@ import openai
 import pytest
 
 import dgmark
+from dgmark.models.chat import chat_prompt
 from dgmark.models.load import NetworkDenoiser, load_model
 from dgmark.service.app import create_app
 from dgmark.service.settings import ModelSource, ServiceSettings
@@ -26,7 +27,7 @@ class Served:
     def __init__(self, client: openai.OpenAI, model: NetworkDenoiser, key: dgmark.WatermarkKey) -> None:
         self.client, self.model, self.key = client, model, key
 
-    def alone(self, prompt: str, *, marked: bool = True, **more: Any) -> Any:
+    def alone(self, prompt: Any, *, marked: bool = True, **more: Any) -> Any:
         key = self.key if marked else None
         return dgmark.generate(self.model, prompt, key=key, **{**SETTINGS, **more})[0]
 
@@ -74,6 +75,14 @@ def test_a_chat_completion(served: Served) -> None:
     unmarked = served.client.completions.create(prompt="w1 w2", **{**SHORT, "extra_body": body})
     assert unmarked.choices[0].text == served.alone("w1 w2", marked=False).text
     assert not unmarked.model_dump()["watermark"]["enabled"]
+
+
+def test_a_conversation_is_put_into_the_template(served: Served) -> None:
+    several = [("system", "w5"), ("user", "w3"), ("assistant", "w6"), ("user", "w4")]
+    messages: Any = [{"role": role, "content": content} for role, content in several]
+    messages[0]["role"] = "developer"
+    answer = served.client.chat.completions.create(messages=messages, **SHORT)
+    assert answer.choices[0].message.content == served.alone([chat_prompt(served.model, several)]).text
 
 
 def test_chunks_add_up_to_the_answer(served: Served) -> None:
@@ -130,7 +139,9 @@ def test_the_models_are_listed(served: Served) -> None:
         ({"stop": "a" * 201}, "stop"),
         ({"max_tokens": 600}, "messages"),
         ({"extra_body": {"watermark": {"key_id": "nobody"}}}, "watermark.key_id"),
-        ({"messages": [{"role": "system", "content": "a"}, *USER]}, "messages"),
+        ({"messages": []}, "messages"),
+        ({"messages": [*USER, {"role": "assistant", "content": "a"}]}, "messages"),
+        ({"messages": [*USER, {"role": "system", "content": "a"}, *USER]}, "messages"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a"}}]}]},
             "messages.0.content",

@@ -3,7 +3,7 @@
 What is needed beside to run them (network classes, names of tensors) stands in `models`; this half knows no torch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -44,6 +44,45 @@ class Published:
         return self.parameters * BYTES_PER_PARAMETER[dtype]
 
 
+_CHATML = "<|im_start|>{role}\n{content}<|im_end|>\n"
+
+
+@dataclass(frozen=True)
+class ChatTemplate:
+    """How a chat model reads messages.
+
+    Attributes:
+        message: a message, with "{role}" and "{content}" in it; the answer begins with what stands before its content.
+        begin: what stands before the messages.
+        roles: what it calls the system, the user and the assistant.
+        system: the system's message where there is none; None to do without.
+        system_end: what follows one that is given.
+    """
+
+    message: str
+    begin: str = ""
+    roles: tuple[str, str, str] = ("system", "user", "assistant")
+    system: str | None = None
+    system_end: str = ""
+
+    def text(self, messages: Sequence[tuple[str, str]]) -> str:
+        """The text of a conversation up to the beginning of the answer.
+
+        Args:
+            messages: role ("system", "user" or "assistant") and content of each; white space around it is removed.
+        """
+        named = dict(zip(("system", "user", "assistant"), self.roles, strict=True))
+        system, rest = self.system, messages
+        if messages[0][0] == "system":
+            system, rest = messages[0][1].strip() + self.system_end, messages[1:]
+        whole = rest if system is None else [("system", system), *rest]
+        told = [self._of(named[role]).replace("{content}", content.strip()) for role, content in whole]
+        return self.begin + "".join(told) + self._of(named["assistant"]).partition("{content}")[0]
+
+    def _of(self, role: str) -> str:
+        return self.message.replace("{role}", role)
+
+
 @dataclass(frozen=True)
 class Family:
     """What the checkpoints of one architecture have in common.
@@ -67,7 +106,7 @@ class Family:
         block_field: the field of config.json that states another `block_multiple` of a checkpoint.
         block_origin: where those blocks are counted from; see `dgmark.models.denoiser.Traits`.
         context_length: most positions it was trained on, where config.json states more.
-        chat: one turn of chat with "{prompt}" in it; None where the family has no one template.
+        chat: how it reads messages; None where the family has no one template.
         published: checkpoints on the hub.
     """
 
@@ -86,7 +125,7 @@ class Family:
     block_field: str | None = None
     block_origin: Literal["response", "canvas"] = "response"
     context_length: int | None = None
-    chat: str | None = None
+    chat: ChatTemplate | None = None
     published: tuple[Published, ...] = ()
 
     def block_of(self, checkpoint: Checkpoint) -> int | None:
@@ -115,10 +154,7 @@ LLADA = Family(
         155136: KnownIds(mask_id=5, end_of_text=2),
     },
     defaults={"length": 256, "block_length": 32, "strategy": "confidence"},
-    chat=(
-        "<|startoftext|><|start_header_id|>user<|end_header_id|>\n\n{prompt}<|eot_id|>"
-        "<|start_header_id|>assistant<|end_header_id|>\n\n"
-    ),
+    chat=ChatTemplate("<|start_header_id|>{role}<|end_header_id|>\n\n{content}<|eot_id|>", begin="<|startoftext|>"),
     published=(
         Published("GSAI-ML/LLaDA-8B-Instruct", 8.02e9, "MIT"),
         Published("GSAI-ML/LLaDA-8B-Base", 8.02e9, "MIT"),
@@ -141,10 +177,7 @@ DREAM = Family(
     network="qwen2",
     shift=1,
     context_length=2048,
-    chat=(
-        "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
-        "<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n"
-    ),
+    chat=ChatTemplate(_CHATML, system="You are a helpful assistant."),
     published=(
         Published("Dream-org/Dream-v0-Instruct-7B", 7.62e9, "Apache-2.0"),
         Published("Dream-org/Dream-v0-Base-7B", 7.62e9, "Apache-2.0"),
@@ -164,9 +197,11 @@ LLADA2 = Family(
     attention="block-causal",
     block_multiple=32,  # of its attention mask in training; config.json does not state it
     block_origin="canvas",
-    chat=(
-        "<role>SYSTEM</role>detailed thinking off<|role_end|><role>HUMAN</role>{prompt}<|role_end|>"
-        "<role>ASSISTANT</role>"
+    chat=ChatTemplate(
+        "<role>{role}</role>{content}<|role_end|>",
+        roles=("SYSTEM", "HUMAN", "ASSISTANT"),
+        system="detailed thinking off",
+        system_end="\ndetailed thinking off",
     ),
     published=(
         Published("inclusionAI/LLaDA2.0-mini", 16.26e9, "Apache-2.0"),
@@ -192,7 +227,6 @@ LLADA_MOE = Family(
 
 # Qwen3's, with the mask token that was added
 _QWEN3_IDS = {151936: KnownIds(mask_id=151669, end_of_text=151643, turn_ends={"<|im_end|>": 151645})}
-_CHATML = "<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n"
 
 SDAR = Family(
     name="sdar",
@@ -208,7 +242,7 @@ SDAR = Family(
     block_multiple=4,
     block_field="block_size",
     block_origin="canvas",
-    chat=_CHATML,
+    chat=ChatTemplate(_CHATML),
     published=(
         Published("JetLM/SDAR-1.7B-Chat", 2.03e9, "Apache-2.0"),
         Published("JetLM/SDAR-4B-Chat", 4.41e9, "see its card"),
@@ -242,7 +276,7 @@ BLOCK_LLAMA = Family(
     network="llama",
     attention="causal-prefix",
     shift=1,
-    chat=_CHATML,
+    chat=ChatTemplate(_CHATML),
 )
 
 FAMILIES: dict[str, Family] = {

@@ -1,16 +1,17 @@
-"""One turn of chat as token ids, from the template of the model's family."""
+"""Messages of a chat as token ids, by the template of the model's family."""
 
 import re
+from collections.abc import Sequence
 
-from dgmark.checkpoint.families import Family
+from dgmark.checkpoint.families import ChatTemplate, Family
 from dgmark.errors import SettingsError
 from dgmark.models.denoiser import Denoiser, traits_of
 
 _MARKERS = re.compile(r"<\|[^|]+\|>")
 
 
-def template_of(model: Denoiser) -> str:
-    """The template of one turn of chat as text, with "{prompt}" in place of the message.
+def template_of(model: Denoiser) -> ChatTemplate:
+    """The chat template of a model.
 
     Raises:
         SettingsError: the model has no chat template, or its tokenizer lacks the template's tokens.
@@ -22,23 +23,24 @@ def template_of(model: Denoiser) -> str:
             f"{traits_of(model).name} has no chat template: give it the prompt as plain text or token ids"
         )
     added = {token.content for token in model.tokenizer.backend.get_added_tokens_decoder().values()}
-    lacking = sorted(set(_MARKERS.findall(template)) - added)
+    lacking = sorted(set(_MARKERS.findall(template.text([("user", "")]))) - added)
     if lacking:
         raise SettingsError(f"the tokenizer of {traits_of(model).name} has no token {lacking[0]}: it is no chat model")
     return template
 
 
-def chat_prompt(model: Denoiser, text: str) -> list[int]:
-    """Encode a user's message as a chat model expects it, up to the beginning of the answer.
+def chat_prompt(model: Denoiser, messages: str | Sequence[tuple[str, str]]) -> list[int]:
+    """Encode messages as a chat model expects them, up to the beginning of the answer.
 
-    The template's markers become special tokens, and no others are added. A marker in `text` also becomes one, as in
+    The template's markers become special tokens, and no others are added. A marker in a message also becomes one, as in
     transformers' chat templates.
 
     Args:
         model: a model with a `family` that has a template.
-        text: the message; surrounding white space is removed.
+        messages: a user's message, or role and content of several; see `ChatTemplate.text`.
 
     Raises:
         SettingsError: the model has no chat template, or its tokenizer lacks the template's tokens.
     """
-    return model.tokenizer.encode(template_of(model).replace("{prompt}", text.strip()))
+    several = [("user", messages)] if isinstance(messages, str) else messages
+    return model.tokenizer.encode(template_of(model).text(several))

@@ -43,18 +43,20 @@ class Message(RequestFields):
     content: str | list[TextPart]
 
     @property
-    def text(self) -> str:
-        """What it says, its parts joined."""
-        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+    def turn(self) -> tuple[str, str]:
+        """The role, as templates call it, and what it says, its parts joined."""
+        text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+        return "system" if self.role == "developer" else self.role, text
 
 
-def _one_of_a_user(messages: list[Message]) -> list[Message]:
-    if [message.role for message in messages] != ["user"]:
-        raise ValueError("give one message, with the role user: the models' templates have one turn of one user")
+def _ends_with_user(messages: list[Message]) -> list[Message]:
+    systems = [place for place, message in enumerate(messages) if message.role in ("system", "developer")]
+    if systems not in ([], [0]) or messages[-1].role != "user":
+        raise ValueError("the last message is a user's, and only the first one may be the system's")
     return messages
 
 
-Messages = Annotated[list[Message], AfterValidator(_one_of_a_user)]
+Messages = Annotated[list[Message], Field(min_length=1), AfterValidator(_ends_with_user)]
 
 
 _DecodingFields = create_model(  # type: ignore[call-overload]
@@ -122,7 +124,7 @@ class SamplingRequest(DecodingRequest):
     def content(self) -> dict[str, Any]:
         """The fields of `Job` that say what is continued, and how long it gets."""
         messages: list[Message] | None = getattr(self, "messages", None)
-        prompt = messages[0].text if messages else getattr(self, "prompt", None)
+        prompt = [one.turn for one in messages] if messages else getattr(self, "prompt", None)
         return {"prompt": prompt, "chat": bool(messages), "max_tokens": self.max_tokens}
 
 
@@ -153,7 +155,7 @@ class GenerateRequest(SamplingRequest):
     """A text to write."""
 
     prompt: str | list[TokenId] | None = Field(None, description="Text, or token ids, to continue.")
-    messages: Messages | None = Field(None, description="A user's message to a chat model, in place of a prompt.")
+    messages: Messages | None = Field(None, description="Messages to a chat model, in place of a prompt.")
     stream: bool = Field(False, description="Answer with an event for each step.")
 
     @model_validator(mode="after")
@@ -265,9 +267,9 @@ class CompletionRequest(_OpenAI):
 
 
 class ChatRequest(_OpenAI):
-    """A message to answer."""
+    """Messages to answer."""
 
-    messages: Messages = Field(description="One message, of a user.")
+    messages: Messages = Field(description="A conversation; the last message is a user's.")
     max_completion_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS, description="Another name for max_tokens.")
     logprobs: Literal[False] | None = None
 

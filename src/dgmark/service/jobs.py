@@ -35,8 +35,9 @@ class Job:
     Attributes:
         id: its id, which no other job has.
         model: the name of the model.
-        prompt: a text, or token ids, to continue; for an infilling, a text with [mask:N] in it, or its parts.
-        chat: put the prompt into the model's chat template.
+        prompt: a text, or token ids, to continue; for an infilling, a text with [mask:N] in it, or its parts; for a
+            chat, role and content of each message.
+        chat: put the messages into the model's chat template.
         key: the name of the key to mark with; None for no mark.
         subkey: the number of the sub-key; None for a key without sub-keys.
         seed: seed of the text.
@@ -49,7 +50,7 @@ class Job:
 
     id: str
     model: str
-    prompt: str | list[int] | list[str | int] = field(repr=False)
+    prompt: Any = field(repr=False)
     chat: bool
     key: str | None
     subkey: int | None = field(repr=False)
@@ -63,6 +64,8 @@ class Job:
     @property
     def size(self) -> int:
         """The characters of the prompt, or its ids and the tokens of its holes."""
+        if self.chat:
+            return sum(len(content) for _, content in self.prompt)
         parts = self.prompt if isinstance(self.prompt, list) else [self.prompt]
         return sum(len(part) if isinstance(part, str) else part if self.fill_from else 1 for part in parts)
 

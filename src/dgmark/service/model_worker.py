@@ -18,7 +18,7 @@ from dgmark.decode.events import BatchEvents, Committed, Completed
 from dgmark.decode.infilling import holed_text, holes_in
 from dgmark.decode.prompts import Prepared, Request, encode_prompt, key_of_text
 from dgmark.errors import DgmarkError, ModelError, PromptTooLong, SettingsError
-from dgmark.models.chat import template_of
+from dgmark.models.chat import chat_prompt, template_of
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.models.load import load_model
 from dgmark.service import jobs
@@ -133,8 +133,7 @@ class ModelWorker:
             length = sum(end - start for start, end in holed.holes)
             request, tokens = Request(holed, job.seed, key), len(holed.ids) - length
         else:
-            assert not isinstance(job.prompt, list) or all(isinstance(token, int) for token in job.prompt)
-            ids = encode_prompt(model, job.prompt, job.max_tokens or 1, chat=job.chat)  # type: ignore[arg-type]
+            ids = encode_prompt(model, chat_prompt(model, job.prompt) if job.chat else job.prompt, job.max_tokens or 1)
             config = config_of_text(model, job, model.context_length - len(ids))
             length, request, tokens = config.length, Request(ids, job.seed, key), len(ids)
         weak = []

@@ -34,7 +34,7 @@ def routes(state: ServiceState) -> APIRouter:
 
     @router.post(
         "/v1/chat/completions",
-        summary="Answer a message, in OpenAI's form",
+        summary="Answer messages, in OpenAI's form",
         responses=EVENTS,
         openapi_extra=json_body(schemas.ChatRequest),
     )

@@ -200,7 +200,7 @@ class DiffusionLM(LM):  # type: ignore[misc]
             raise SettingsError(
                 f"there is no chat template {chat_template!r}: each family has a single one, so give no name"
             )
-        return template_of(self.model) if chat_template else ""
+        return template_of(self.model).text([("user", "{prompt}")]) if chat_template else ""
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         """One turn of chat: the system's message, the user's message, and the beginning of an answer, if any.
@@ -214,7 +214,7 @@ class DiffusionLM(LM):  # type: ignore[misc]
             raise SettingsError(f"the chat templates here hold one turn, not {', '.join(roles)}")
         messages = [message["content"] for message in chat_history if message["role"] != "assistant"]
         answer = "" if add_generation_prompt else chat_history[-1]["content"]
-        return template_of(self.model).replace("{prompt}", "\n\n".join(messages).strip()) + answer
+        return template_of(self.model).text([("user", "\n\n".join(messages))]) + answer
 
     def _prompt(self, context: str, length: int) -> list[int]:
         ids = self.model.tokenizer.encode(context)

@@ -23,7 +23,8 @@ from dgmark_lab.evaluate.diversity import repeated_ngrams
 from dgmark_lab.training.narrator.config import OwnTexts, Sampling
 
 REQUESTS = Path(__file__).parent / "requests.toml"
-TURN = str(BLOCK_LLAMA.chat)
+assert BLOCK_LLAMA.chat is not None
+TURN = BLOCK_LLAMA.chat.text([("user", "{prompt}")])
 
 
 def requests(rng: np.random.Generator) -> Iterator[str]:
