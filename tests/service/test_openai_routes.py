@@ -85,6 +85,24 @@ def test_a_conversation_is_put_into_the_template(served: Served) -> None:
     assert answer.choices[0].message.content == served.alone([chat_prompt(served.model, several)]).text
 
 
+def test_several_texts_of_several_prompts(served: Served) -> None:
+    prompts = ["w1 w2", "w3"]
+    answer = served.client.completions.create(prompt=prompts, n=2, **SHORT)
+    alone = [served.alone(prompt, seed=5 + number) for number, prompt in enumerate(["w1 w2", "w1 w2", "w3", "w3"])]
+    assert [(one.index, one.text) for one in answer.choices] == [(i, one.text) for i, one in enumerate(alone)]
+    assert len({one.model_dump()["id"] for one in answer.choices} | {answer.id}) == 4
+    assert answer.usage is not None
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (3, sum(len(x.token_ids) for x in alone))
+    ids = served.client.completions.create(prompt=[[5, 6]], **SHORT)
+    assert ids.choices[0].text == served.alone([[5, 6]]).text
+    chat = served.client.chat.completions.create(messages=USER, n=2, **SHORT)
+    assert chat.choices[0].message.content == served.alone("w3 w4", chat=True).text
+    with pytest.raises(openai.BadRequestError, match="66 texts"):
+        served.client.completions.create(prompt=prompts, n=33, **SHORT)
+    with pytest.raises(openai.UnprocessableEntityError, match="empty"):
+        served.client.completions.create(prompt=["w1", ""], **SHORT)  # one that cannot be gives all up
+
+
 def test_chunks_add_up_to_the_answer(served: Served) -> None:
     counted = {"include_usage": True}
     chunks = list(
@@ -128,7 +146,8 @@ def test_the_models_are_listed(served: Served) -> None:
 @pytest.mark.parametrize(
     ("changed", "param"),
     [
-        ({"n": 2}, "n"),
+        ({"n": 65}, "n"),
+        ({"n": 2, "stream": True}, "body"),
         ({"logprobs": True}, "logprobs"),
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
         ({"frequency_penalty": 0.5}, "frequency_penalty"),

@@ -111,21 +111,15 @@ class GenerationTask:
             "num_denoising_steps": self.finished.steps,
         }
 
-    async def whole(self, answer: Callable[[], Response]) -> Response:
-        """The answer once the text is written.
+    async def write(self) -> None:
+        """Have the text written.
 
         Raises:
             DgmarkError: it cannot be.
         """
-
-        async def write() -> Response:
-            async with self._stack:
-                async for _ in self.steps(await self._start()):
-                    pass
-            return answer()
-
-        response = await _unless_gone(self.request, write())
-        return Response(status_code=GONE) if response is None else response
+        async with self._stack:
+            async for _ in self.steps(await self._start()):
+                pass
 
     async def stream(self, events: Events) -> Response:
         """The answer as events, once the worker has accepted the text.
@@ -203,6 +197,27 @@ class GenerationTask:
             if self._first is not None and (more := self.finished.tokens - self._first[1]) > 0:
                 metrics.speed.labels(self.job.model).observe(more / (time.perf_counter() - self._first[0]))
             metrics.tokens.labels(self.job.model, marked).inc(self.finished.tokens)
+
+
+async def whole(texts: Sequence[GenerationTask], answer: Callable[[], Response]) -> Response:
+    """The answer once the texts of a request are written.
+
+    Raises:
+        DgmarkError: one of them cannot be; the others are given up.
+    """
+
+    async def write_all() -> Response:
+        tasks = [asyncio.ensure_future(text.write()) for text in texts]
+        try:
+            await asyncio.gather(*tasks)
+            return answer()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    response = await _unless_gone(texts[0].request, write_all())
+    return Response(status_code=GONE) if response is None else response
 
 
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T | None:

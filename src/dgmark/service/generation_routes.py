@@ -12,7 +12,7 @@ from dgmark.errors import DgmarkError
 from dgmark.service import generation_schemas as schemas
 from dgmark.service.bodies import json_body, read_json
 from dgmark.service.errors import Refused, id_of, refusal_of
-from dgmark.service.generation import HEARTBEAT, GenerationTask, event
+from dgmark.service.generation import HEARTBEAT, GenerationTask, event, whole
 from dgmark.service.jobs import Job, Stepped
 from dgmark.service.policy import WEAKENING, MarkingDecision, Offer
 from dgmark.service.state import ServiceState
@@ -41,10 +41,10 @@ def routes(state: ServiceState) -> APIRouter:
         openapi_extra=json_body(schemas.GenerateRequest),
     )
     async def generate(request: Request) -> Response:
-        asked, text = await begin(state, request, schemas.GenerateRequest, "gen")
+        asked, (text,) = await begin(state, request, schemas.GenerateRequest, "gen")
         if asked.stream:
             return await text.stream(_events)
-        return await text.whole(lambda: JSONResponse(text.fields()))
+        return await whole([text], lambda: JSONResponse(text.fields()))
 
     @router.post(
         "/v1/infill",
@@ -53,20 +53,20 @@ def routes(state: ServiceState) -> APIRouter:
         openapi_extra=json_body(schemas.InfillRequest),
     )
     async def infill(request: Request) -> Response:
-        _, text = await begin(state, request, schemas.InfillRequest, "fill")
-        return await text.whole(lambda: JSONResponse(_infilled(text)))
+        _, (text,) = await begin(state, request, schemas.InfillRequest, "fill")
+        return await whole([text], lambda: JSONResponse(_infilled(text)))
 
     return router
 
 
-async def begin(state: ServiceState, request: Request, model: type[D], prefix: str) -> tuple[D, GenerationTask]:
-    """What a request of whoever has the scope `generate` asks for; nothing is written yet.
+async def begin(state: ServiceState, request: Request, model: type[D], prefix: str) -> tuple[D, list[GenerationTask]]:
+    """What a request of whoever has the scope `generate` asks for, and its texts; nothing is written yet.
 
     Args:
         state: what the routes of one service share.
         request: the request.
         model: its fields.
-        prefix: of the text's id.
+        prefix: of the texts' ids.
 
     Raises:
         Refused: they may not, the model is unknown, the prompt is too long, or the policy does not allow it.
@@ -74,19 +74,24 @@ async def begin(state: ServiceState, request: Request, model: type[D], prefix: s
     """
     caller = state.auth.authorize(request, "generate")
     asked = await read_json(request, model)
-    offer, text_id = offer_of(state, asked.model), f"{prefix}-{secrets.token_hex(16)}"
+    offer = offer_of(state, asked.model)
     about: dict[str, Any] = {"model": offer.source.name, "policy": offer.policy, "asked": asked.marking_request.enabled}
     log: Callable[..., None] = partial(state.auth.log, request, caller, **about)
-    try:
-        marking = offer.marking(asked.marking_request, text_id)
-        _check_settings(offer, asked, marking)
-    except Refused as refusal:
-        log("generate refused", param=refusal.param)
-        raise
-    job = _job(offer, asked, marking, text_id)
-    _check_prompt(state, job)
-    on_start = partial(log, "generate", text=text_id, key=marking.key, subkey_chosen=marking.chosen)
-    return asked, GenerationTask(state, request, job, marking, asked.seed, asked.stops, on_start)
+    texts = []
+    for number, content in enumerate(asked.contents()):
+        text_id = f"{prefix}-{secrets.token_hex(16)}"
+        try:
+            marking = offer.marking(asked.marking_request, text_id)
+            _check_settings(offer, asked, marking)
+        except Refused as refusal:
+            log("generate refused", param=refusal.param)
+            raise
+        seed = secrets.randbits(63) if asked.seed is None else asked.seed + number
+        job = _job(offer, asked, marking, id=text_id, seed=seed, **content)
+        on_start = partial(log, "generate", text=text_id, key=marking.key, subkey_chosen=marking.chosen)
+        texts.append(GenerationTask(state, request, job, marking, asked.seed, asked.stops, on_start))
+    _check_prompts(state, [text.job for text in texts])
+    return asked, texts
 
 
 def offer_of(state: ServiceState, name: str | None) -> Offer:
@@ -103,30 +108,29 @@ def offer_of(state: ServiceState, name: str | None) -> Offer:
     return state.offers[name]
 
 
-def _job(offer: Offer, asked: schemas.DecodingRequest, marking: MarkingDecision, text_id: str) -> Job:
+def _job(offer: Offer, asked: schemas.DecodingRequest, marking: MarkingDecision, **own: Any) -> Job:
     return Job(
-        id=text_id,
         model=offer.source.name,
         key=marking.key,
         subkey=marking.subkey,
-        seed=secrets.randbits(63) if asked.seed is None else asked.seed,
         settings=asked.decoding(),
         own=offer.source.unmarked if marking.key is None else offer.source.marked,
         enforced=offer.policy == "enforced",
-        **asked.content(),
+        **own,
     )
 
 
-def _check_prompt(state: ServiceState, job: Job) -> None:
-    """Refuse a prompt that is too long, or that the model does not take.
+def _check_prompts(state: ServiceState, jobs: list[Job]) -> None:
+    """Refuse prompts that are too long together, or that the model does not take.
 
     Raises:
-        Refused: it is.
+        Refused: they are.
     """
+    job = jobs[0]
     facts = state.model_facts(job.model)
     if job.chat and facts is not None and not facts.chat:
         raise Refused(400, f"{job.model} has no chat template: send a prompt", param="messages")
-    if job.size > state.settings.max_chars:
+    if sum(job.size for job in jobs) > state.settings.max_chars:
         raise Refused(413, f"the prompt has more than {state.settings.max_chars:,} characters", param="prompt")
 
 
@@ -150,11 +154,11 @@ def _check_settings(offer: Offer, asked: schemas.DecodingRequest, marking: Marki
 
 def _infilled(text: GenerationTask) -> dict[str, Any]:
     """The fields of `InfillAnswer`."""
-    whole = text.fields()
+    fields = text.fields()
     for name in ("length", "finish_reason"):
-        del whole[name]
-    settings = {name: value for name, value in whole["settings"].items() if name not in ("length", "steps")}
-    return {**whole, "settings": settings, "spans": text.finished.spans, "count_from": text.job.fill_from}
+        del fields[name]
+    settings = {name: value for name, value in fields["settings"].items() if name not in ("length", "steps")}
+    return {**fields, "settings": settings, "spans": text.finished.spans, "count_from": text.job.fill_from}
 
 
 async def _events(text: GenerationTask, steps: AsyncIterator[Stepped | None]) -> AsyncIterator[bytes]:

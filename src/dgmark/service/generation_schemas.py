@@ -10,12 +10,14 @@ from dgmark.watermark.policy import MarkingRequest
 
 MAX_TOKENS = 1_000_000
 MAX_STOPS = 4
+MAX_CHOICES = 64  # texts of one request
 _MOST = {"lookahead": 8}  # each costs a forward a step
 # the settings of `DecodeConfig` that a request may name
 SETTINGS = (
     *("temperature", "top_p", "top_k", "block_length", "strategy", "commit", "threshold", "factor"),
     *("lookahead", "guard", "repetition_guard", "noise"),
 )
+Ids = list[TokenId]
 Stop = Annotated[str, Field(min_length=1, max_length=200)]
 
 
@@ -99,6 +101,10 @@ class DecodingRequest(_DecodingFields):
     def content(self) -> dict[str, Any]:
         """The fields of `Job` that say what is continued or filled, and how long it gets."""
         raise NotImplementedError
+
+    def contents(self) -> list[dict[str, Any]]:
+        """Those of each text that the request asks for."""
+        return [self.content()]
 
     def decoding(self) -> dict[str, Any]:
         """The settings of `DecodeConfig` that the request names."""
@@ -234,7 +240,7 @@ class _OpenAI(SamplingRequest):
     stop: Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS)] | None = Field(
         None, description="What ends the text where it would first stand in it."
     )
-    n: Literal[1] | None = None
+    n: int | None = Field(None, ge=1, le=MAX_CHOICES, description="Texts for each prompt; by default 1.")
     presence_penalty: Literal[0] | None = None
     frequency_penalty: Literal[0] | None = None
     user: str | None = Field(None, description="Whom the text is for; not used.")
@@ -244,8 +250,17 @@ class _OpenAI(SamplingRequest):
     logit_bias: dict[str, float] | None = Field(None, max_length=0)
     response_format: dict[Literal["type"], Literal["text"]] | None = None
 
+    def contents(self) -> list[dict[str, Any]]:
+        """The fields of `Job` for each choice: `n` times the first prompt, then the second."""
+        return [one for one in super().contents() for _ in range(self.n or 1)]
+
     @model_validator(mode="after")
     def _options_of_a_stream(self) -> "_OpenAI":
+        texts = len(self.contents())
+        if texts > MAX_CHOICES:
+            raise ValueError(f"n and the prompts ask for {texts} texts, and {MAX_CHOICES} is the most")
+        if texts > 1 and self.stream:
+            raise ValueError("a stream has one text: leave stream, n or all prompts but one out")
         if self.stream_options is not None and not self.stream:
             raise ValueError("stream_options needs stream")
         return self
@@ -259,11 +274,19 @@ class _OpenAI(SamplingRequest):
 class CompletionRequest(_OpenAI):
     """A text to continue."""
 
-    prompt: str | list[TokenId] = Field(description="Text, or token ids, to continue.")
+    prompt: str | Ids | Annotated[list[str] | list[Ids], Field(min_length=1, max_length=MAX_CHOICES)] = Field(
+        description="Text, or token ids, to continue; or several of those."
+    )
     best_of: Literal[1] | None = None
     echo: Literal[False] | None = None
     logprobs: None = None
     suffix: None = None
+
+    def contents(self) -> list[dict[str, Any]]:
+        """The fields of `Job` for each choice: `n` times the first prompt, then the second."""
+        several = isinstance(self.prompt, list) and self.prompt and not isinstance(self.prompt[0], int)
+        prompts, choices = self.prompt if several else [self.prompt], super().contents()
+        return [one | {"prompt": prompt} for prompt in prompts for one in choices]
 
 
 class ChatRequest(_OpenAI):

@@ -14,7 +14,7 @@ from dgmark.errors import DgmarkError
 from dgmark.service import generation_schemas as schemas
 from dgmark.service.bodies import json_body
 from dgmark.service.errors import id_of, refusal_of
-from dgmark.service.generation import HEARTBEAT, Events, GenerationTask, event
+from dgmark.service.generation import HEARTBEAT, Events, GenerationTask, event, whole
 from dgmark.service.generation_routes import EVENTS, begin, offer_of
 from dgmark.service.jobs import Stepped
 from dgmark.service.policy import Offer
@@ -69,26 +69,37 @@ def _model(offer: Offer, began: int) -> dict[str, Any]:
     return {"id": offer.source.name, "object": "model", "created": began, "owned_by": "dgmark", **own}
 
 
-async def _answer(asked: schemas.CompletionRequest | schemas.ChatRequest, text: GenerationTask) -> Response:
-    created = int(time.time())
+async def _answer(asked: schemas.CompletionRequest | schemas.ChatRequest, texts: list[GenerationTask]) -> Response:
+    created, text = int(time.time()), texts[0]
     if not asked.stream:
-        return await text.whole(lambda: JSONResponse(_whole(text, created)))
+        return await whole(texts, lambda: JSONResponse(_whole(texts, asked.n or 1, created)))
     with_usage = asked.stream_options is not None and asked.stream_options.include_usage
     return await text.stream(_chunks(created, with_usage=with_usage))
 
 
-def _whole(text: GenerationTask, created: int) -> dict[str, Any]:
-    content = text.finished.text
-    choice = {"message": {"role": "assistant", "content": content}} if text.job.chat else {"text": content}
+def _whole(texts: list[GenerationTask], n: int, created: int) -> dict[str, Any]:
+    first = texts[0]
+    # a prompt counts once for all choices of it
+    prompt, completion = (
+        sum(text.started.prompt_tokens for text in texts[::n]),
+        sum(text.finished.tokens for text in texts),
+    )
     return {
-        "id": text.job.id,
-        "object": "chat.completion" if text.job.chat else "text_completion",
+        "id": first.job.id,
+        "object": "chat.completion" if first.job.chat else "text_completion",
         "created": created,
-        "model": text.job.model,
-        "choices": [{"index": 0, **choice, "finish_reason": text.finish_reason, "logprobs": None}],
-        "usage": text.usage(),
-        **_own(text),
+        "model": first.job.model,
+        "choices": [_choice(index, text) for index, text in enumerate(texts)],
+        "usage": {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion},
+        **_own(first),
     }
+
+
+def _choice(index: int, text: GenerationTask) -> dict[str, Any]:
+    """A choice; its id is ours, and that which its sub-key follows from."""
+    content = text.finished.text
+    fields = {"message": {"role": "assistant", "content": content}} if text.job.chat else {"text": content}
+    return {"index": index, "id": text.job.id, **fields, "finish_reason": text.finish_reason, "logprobs": None}
 
 
 def _own(text: GenerationTask) -> dict[str, Any]:
