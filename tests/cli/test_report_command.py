@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def text(tmp_path: Path) -> Path:
 
 def test_signed_reports_verify_until_they_are_changed(tmp_path: Path, key: Path, text: Path) -> None:
     signing, jwks = tmp_path / "signing.json", tmp_path / "jwks.json"
-    assert run("report", "keygen", signing).exit_code == 0
+    assert run("report", "keygen", signing, "--name", "ACME").exit_code == 0
     jwks.write_text(run("report", "jwks", signing).stdout)
     page, document = tmp_path / "report.html", tmp_path / "report.json"
     found = run("detect", "--key", key, "--report", page, "--report", document, "--sign", signing, "--check", text)
@@ -32,7 +33,8 @@ def test_signed_reports_verify_until_they_are_changed(tmp_path: Path, key: Path,
     for report in (page, document):
         verified = run("report", "verify", report, "--jwks", jwks)
         assert verified.exit_code == 0
-        assert "unchanged" in verified.stdout
+        assert "unchanged since ACME signed it with key" in verified.stdout
+        assert re.search(r"made on 20\S+: Watermark found", verified.stdout)
         report.write_bytes(report.read_bytes().replace(b"watermarked", b"not_detected"))
         changed = run("report", "verify", report, "--jwks", jwks)
         assert changed.exit_code == 4

@@ -1,4 +1,4 @@
-"""The pages in a browser: Check, Write and Guess, also on a phone, in the dark and where something fails.
+"""The pages in a browser: Check, Write, Guess and Verify, also on a phone, in the dark and where something fails.
 
 Skipped without a browser.
 """
@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def chromium() -> Iterator[Any]:
 @contextmanager
 def watched_page(browser: Any, address: str) -> Iterator[Any]:
     """A page whose requests go to this address only, and that reports no fault; `page.faults` may be cleared."""
-    context = browser.new_context(accept_downloads=True)
+    context = browser.new_context(accept_downloads=True, permissions=["clipboard-read", "clipboard-write"])
     page = context.new_page()
     faults: list[str] = []
     asked: list[str] = []
@@ -65,15 +66,17 @@ def serious_faults(page: Any) -> list[str]:
 pytestmark = pytest.mark.slow
 
 PLAIN = (PROSE / "willows.txt").read_text()[:900]
-MARKED = marked_text(known_key("one"), 150)
-SIGNER = SigningKey.generate()
+NAMED = replace(known_key("one"), name="ACME")
+MARKED = marked_text(NAMED, 150)
+SIGNER = SigningKey.generate("ACME Trust Services")
 EVENTS = {"content-type": "text/event-stream"}
 COUNT = "() => document.querySelectorAll('#marked .cell:not(.blank)').length"
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    keys = key_folder(tmp_path_factory.mktemp("pages"), "one", "two")
+    keys = key_folder(tmp_path_factory.mktemp("pages"), "two")
+    NAMED.save(keys / "one.json")
     model = ModelSource({"name_or_path": "storyteller", "device": "cpu"})
     settings = ServiceSettings(keys, workers=1, signer=SIGNER, models=(model,), generate_keys=("one",))
     with listening(create_app(settings)) as address:
@@ -111,11 +114,21 @@ def marked(page: Any) -> list[str]:
 
 def test_a_text_is_checked_and_its_span_shown(page: Any) -> None:
     check(page, f"🦔 {PLAIN}{MARKED}{PLAIN}")
-    assert page.inner_text("#heading").startswith("Watermark found in part (")
+    assert page.inner_text("#heading").startswith("Watermark of ACME found in part (")
+    assert "carries the watermark of ACME. " in page.inner_text("#sentence")
+    assert "written by the assistant of ACME" in page.inner_text("#meaning")
+    assert NAMED.fingerprint not in page.inner_text("#verdict") + page.inner_text("#meaning")
+    assert NAMED.fingerprint in page.inner_text("#facts")
+    assert "✓" not in page.inner_text("body")
     (span,) = marked(page)
     assert len(set(span.split()) & set(MARKED.split())) > 0.8 * len(set(MARKED.split()))
     assert page.evaluate("document.activeElement.id") == "verdict"
     assert page.inner_text("#facts").count("\n") >= 4
+    page.click("text=Copy the answer")
+    page.wait_for_selector("text=Copied.")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert page.inner_text("#sentence") in copied
+    assert "SHA-256" in copied
 
 
 def test_the_scale_shows_where_the_text_lies_and_moves_no_verdict(page: Any) -> None:
@@ -137,7 +150,7 @@ def test_a_document_is_checked_and_its_report_is_signed(page: Any, tmp_path: Pat
     assert page.is_hidden("#text")
     page.click("#submit")
     page.wait_for_selector("#result:not([hidden])")
-    assert page.inner_text("#heading") == "Watermark found"
+    assert page.inner_text("#heading") == "Watermark of ACME found"
     assert "essay.html" in page.inner_text("#about-text")
     for kind in ("html", "json"):
         with page.expect_download() as download:
@@ -146,6 +159,75 @@ def test_a_document_is_checked_and_its_report_is_signed(page: Any, tmp_path: Pat
         verify_report((tmp_path / f"report.{kind}").read_bytes(), SIGNER.to_jwks())
     fields = json.loads((tmp_path / "report.json").read_bytes())
     assert (fields["name"], fields["verdict"]) == ("essay.html", "watermarked")
+
+
+def test_several_documents_are_a_table_and_each_shows_its_answer(page: Any, tmp_path: Path) -> None:
+    marked, scan = f"<nav>Home</nav><p>{MARKED}</p>", "\x89PNG\r\n\x1a\n"
+    contents = {"a.html": marked, "b.txt": PLAIN * 2, "c.png": scan, "d.txt": "Few."}
+    for name, content in contents.items():
+        (tmp_path / name).write_text(content, "latin-1")
+    answers = iter([429, 200, 200, 200, 200])
+
+    def limited(route: Any) -> None:
+        wait = next(answers) == 429
+        route.fulfill(status=429, headers={"retry-after": "1"}, json={}) if wait else route.continue_()
+
+    page.route("**/v1/detect", limited)
+    page.set_input_files("#file", [tmp_path / name for name in contents])
+    assert "4 documents" in page.inner_text("#chosen")
+    page.click("#submit")
+    page.wait_for_selector("text=going on in 1 seconds")
+    page.wait_for_selector("#submit[aria-disabled=false]")
+    rows = [row.inner_text().split("\t") for row in page.query_selector_all("#rows tr")]
+    assert [name for name, _ in rows] == list(contents)
+    found, absent, picture, short = (answer for _, answer in rows)
+    assert found.startswith("● Watermark of ACME found, in the part that was read")
+    assert "4 characters of navigation" in found
+    assert (absent, short) == ("○ No watermark found", "? Inconclusive")
+    assert picture.startswith("There is no answer")
+    assert "is a picture" in picture
+    assert page.is_hidden("#result")
+    assert serious_faults(page) == []
+    page.click("text=Copy the table")
+    page.wait_for_selector("text=Copied.")
+    assert "b.txt\t○ No watermark found" in page.evaluate("navigator.clipboard.readText()")
+    page.click("#rows button >> text=b.txt")
+    assert (page.inner_text("#name"), page.inner_text("#heading")) == ("b.txt", "No watermark found")
+    page.faults.clear()  # the browser reports the answers 422 and 429
+
+
+def test_a_check_of_many_documents_is_stopped(page: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(PLAIN)
+    page.route("**/v1/detect", lambda route: route.fulfill(status=429, headers={"retry-after": "999"}, json={}))
+    page.set_input_files("#file", [tmp_path / "a.txt"] * 2)
+    page.click("#submit")
+    page.wait_for_selector("text=going on in 999 seconds")
+    page.click("#stop")
+    page.wait_for_selector("#submit[aria-disabled=false]")
+    assert page.is_hidden("#problem")
+    page.faults.clear()
+
+
+@pytest.mark.parametrize("page", ["/verify"], indirect=True)
+@pytest.mark.parametrize("kind", ["html", "json"])
+def test_the_page_names_who_signed_a_report_and_when(page: Any, address: str, tmp_path: Path, kind: str) -> None:
+    signed = httpx2.post(f"{address}/v1/report", json={"text": MARKED, "format": kind, "name": "essay"}).content
+    (tmp_path / "signed").write_bytes(signed)
+    (tmp_path / "changed").write_bytes(signed.replace(b"essay", b"Essay"))
+    page.set_input_files("#file", tmp_path / "signed")
+    page.wait_for_selector("#verdict.watermarked")
+    assert page.inner_text("#heading") == "Signed by ACME Trust Services, and not changed since"
+    facts = page.inner_text("#facts")
+    for said in ("Watermark of ACME found", "essay", "UTC, by the clock of", SIGNER.key_id, "names no commitment"):
+        assert said in facts
+    page.set_viewport_size({"width": 320, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
+    assert serious_faults(page) == []
+    page.set_input_files("#file", tmp_path / "changed")
+    page.wait_for_selector("#verdict.uncertain")
+    assert page.inner_text("#heading") == "Not verified"
+    assert page.is_hidden("#stated")
+    assert serious_faults(page) == []
 
 
 def test_a_text_that_is_a_page_stays_a_text(page: Any) -> None:
@@ -238,6 +320,9 @@ def test_two_texts_fill_in_the_order_of_decoding_and_one_is_checked(page: Any) -
     write(page)
     page.wait_for_function(f"() => {{ const n = ({COUNT})(); return n > 3 && n < 61; }}")  # it is shown live
     page.wait_for_selector("#replay:not([hidden])")
+    page.click("#marked [data-copy]")
+    page.wait_for_selector("text=Copied.")
+    assert page.evaluate("navigator.clipboard.readText()") == page.text_content("#marked .canvas").strip()
     assert page.evaluate(COUNT) == 64
     assert len(page.evaluate("heard")) <= 7  # a screen reader hears quarters, not words
     assert page.evaluate("document.querySelectorAll('.canvas[aria-live], [aria-live] .canvas').length") == 0
@@ -258,9 +343,9 @@ def test_two_texts_fill_in_the_order_of_decoding_and_one_is_checked(page: Any) -
     page.keyboard.press("Enter")
     assert page.inner_text("#play") == "Play"
 
-    page.click("#marked .check")
+    page.click("#marked .check button")
     page.wait_for_selector("#result:not([hidden])")
-    assert page.inner_text("#heading") == "Watermark found"
+    assert page.inner_text("#heading") == "Watermark of ACME found"
     prompt = "Once upon a time there was a little fox who"
     assert whole == prompt + re.sub(r"start of marked \d+| end of marked \d+ ", "", page.text_content("#scored"))
 
@@ -305,7 +390,7 @@ def test_guessing_is_answered_by_the_detector_and_counted(page: Any, address: st
     page.wait_for_selector("#verdict:not([hidden])")
     letter = {"left": "A", "right": "B"}[marked]
     assert page.inner_text("#heading") == f"{'Right' if right else 'No'}, it was {letter}"
-    assert "The detector says: watermark found." in page.inner_text(f"#{marked} .answer")
+    assert "The detector says: watermark of ACME found." in page.inner_text(f"#{marked} .answer")
     assert "Without the watermark" in page.inner_text(f"#{other} .answer")
     assert page.inner_text("#rows").split("\n")[:1] == [f"You\t{int(right)} of 1 right"]
     assert page.evaluate("document.activeElement.id") == "verdict"

@@ -17,10 +17,12 @@ from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.documents.reading import Limits
 from dgmark.errors import DgmarkError
+from dgmark.report.contents import Report
+from dgmark.report.page import to_html, to_json
 from dgmark.report.signing import SigningKey, verify_report
 from dgmark.service import detection_worker
 from dgmark.service.app import create_app
-from dgmark.service.schemas import BatchAnswer, DetectRequest, FullAnswer, ReportRequest
+from dgmark.service.schemas import BatchAnswer, DetectRequest, FullAnswer, ReportRequest, VerifyAnswer
 from dgmark.service.settings import ServiceSettings
 from dgmark.service.worker_pool import TooSlow
 from dgmark.watermark.commitment import KeyCommitment
@@ -250,6 +252,31 @@ def test_a_report_is_signed_with_the_published_key(client: TestClient, kind: str
         assert fields["key_commitment"]["sha256"] == COMMITMENT.sha256
         other = client.post("/v1/report", json={"text": MIXED, "key": "two", "format": "json"}).json()
         assert "key_commitment" not in other
+
+
+def test_a_report_is_verified_with_the_services_own_keys_and_those_it_trusts(tmp_path: Path) -> None:
+    own, other, stranger = SigningKey.generate(), SigningKey.generate("Other"), SigningKey.generate("Stranger")
+    report = Report.of(Detector(KEY), "essay", MARKED, commitment=KeyCommitment.of(KEY))
+    with service(tmp_path, "one", signer=own, trusted=tuple(other.to_jwks()["keys"])) as client:
+
+        def verify(document: bytes) -> dict[str, Any]:
+            answer = client.post("/v1/report/verify", content=document)
+            assert answer.status_code == 200
+            return VerifyAnswer.model_validate(answer.json()).model_dump()
+
+        for document in (to_html(report), to_json(report)):
+            for signer, detail in ((own, "signed by this service, and"), (other, "signed by Other, and")):
+                answer = verify(signer.sign(document))
+                assert (answer["valid"], answer["own"], answer["key_id"]) == (True, signer is own, signer.key_id)
+                assert answer["detail"].startswith(detail)
+                assert (answer["heading"], answer["created"]) == ("Watermark found", report.created.isoformat())
+                assert answer["key_commitment"]["sha256"] == KeyCommitment.of(KEY).sha256
+            for bad in (document, stranger.sign(document), own.sign(document).replace(b"essay", b"Essay"), b""):
+                assert verify(bad) == VerifyAnswer(valid=False, detail=verify(bad)["detail"]).model_dump()
+        assert "no report of dgmark" in verify(own.sign(b'{"signature": ""}'))["detail"]
+    (tmp_path / "unsigned").mkdir()
+    with service(tmp_path / "unsigned", "one") as client:
+        assert client.post("/v1/report/verify", content=b"").status_code == client.get("/verify").status_code == 404
 
 
 def test_the_well_known_document_names_technique_endpoint_and_keys(client: TestClient) -> None:

@@ -157,6 +157,7 @@ def test_a_port_that_is_taken_is_not_announced(served: tuple[subprocess.Popen[st
     [
         (["--keys", "."], 5, "holds no key file"),
         (["--keys", ".", "--host", "0.0.0.0"], 2, "--tokens"),
+        (["--keys", ".", "--trust", "none.json"], 4, "none.json"),
         (["--keys", ".", "--demo"], 2, "--demo brings its own key"),
         (["--keys", ".", "--enforce", "--device", "cpu"], 2, "--device, --enforce: only for writing texts"),
         ([], 2, "give --keys"),

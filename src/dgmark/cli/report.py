@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from dgmark.cli.console import command_errors, stderr
+from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.options import AllowOpenKey
-from dgmark.errors import InputError
-from dgmark.report.signing import SigningKey, verify_report
+from dgmark.report.signed import read_signed_report
+from dgmark.report.signing import SigningKey, read_key_set
 from dgmark.rows.inputs import read_bytes
 
 report_app = typer.Typer(help="Make keys that sign reports of `dgmark detect --report`, and check signed reports.")
@@ -21,9 +21,10 @@ def report_keygen(
     file: Annotated[
         Path, typer.Argument(help="File to write the key to (mode 0600); an existing file is never overwritten.")
     ],
+    name: Annotated[str | None, typer.Option(help="Who signs with it, such as ACME; whoever verifies sees it.")] = None,
 ) -> None:
     """Make a key that signs reports. It is another kind of key than the one that marks texts."""
-    key = SigningKey.generate()
+    key = SigningKey.generate(name)
     key.save(file)
     print(f"{file}: signing key {key.key_id}")
     stderr().print(
@@ -58,8 +59,7 @@ def report_verify(
 
     Exits with 0 only if both hold.
     """
-    try:
-        keys = json.loads(read_bytes(jwks))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{jwks} is not JSON: give the key set (jwks.json) of whoever signed the report") from error
-    print(f"{file}: unchanged since it was signed with key {verify_report(read_bytes(file), keys)}")
+    report = read_signed_report(read_bytes(file), read_key_set(jwks))
+    signed = f"{report['signer']} signed it" if report["signer"] else "it was signed"
+    print(visible(f"{file}: unchanged since {signed} with key {report['key_id']}"))
+    print(visible(f"It says, made on {report['created']}: {report['heading']} ({report['name']})"))

@@ -23,7 +23,7 @@ from dgmark.cli.options import AllowOpenKey, Loading, loading_options, set_optio
 from dgmark.decode.settings_file import TunedSettings, read_settings_file
 from dgmark.detection.detector import DEFAULT_FPR
 from dgmark.errors import SettingsError
-from dgmark.report.signing import SigningKey
+from dgmark.report.signing import SigningKey, read_key_set
 from dgmark.rows.workers import MAX_WORKERS
 from dgmark.watermark.key import WatermarkKey
 
@@ -79,6 +79,12 @@ def serve(
         Path | None, typer.Option(help="Append policy decisions to this file, without texts and secrets.")
     ] = None,
     sign: Annotated[Path | None, typer.Option(help="Sign reports with this key (`dgmark report keygen`).")] = None,
+    trust: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="JWKS", help="Also verify reports that were signed with these published keys; repeatable."
+        ),
+    ] = None,
     commitments: Annotated[
         Path | None, typer.Option(help="Folder of commitments to keys (`dgmark key commit`), which reports name.")
     ] = None,
@@ -161,6 +167,7 @@ def serve(
         api_token=api_token,
         audit=audit,
         signer=SigningKey.load(sign, allow_open=allow_open_key) if sign else None,
+        trusted=tuple(key for file in trust or () for key in read_key_set(file)["keys"]),
         commitments=commitments,
         allow_open_keys=allow_open_key,
         fpr=fpr,

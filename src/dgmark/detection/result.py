@@ -215,6 +215,7 @@ ANY_SOURCE = "A text without this watermark may come from any other language mod
 _NO_SECRET = "But this key has no secret (it is keyless): anybody can make this mark or remove it."  # noqa: S105
 _SCALES = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
 _RAREST = 10**15
+_HEADINGS = {"watermarked": "Watermark{} found", "not_detected": "No watermark{} found", "uncertain": "Inconclusive"}
 # signs without praise or blame: neither is a marked text right, nor an unmarked one wrong
 _SYMBOLS = {"watermarked": "●", "not_detected": "○", "uncertain": "?"}
 
@@ -238,15 +239,10 @@ def rarity(p_value: float) -> str:
 
 def heading(found: Detection) -> str:
     """The verdict in a few words."""
-    of = f" of {found.key_name}" if found.key_name else ""
-    if found.in_part:
-        words = f"Watermark{of} found in part ({share(found)} of the text)"
-    elif found.verdict == "watermarked":
-        words = f"Watermark{of} found"
-    elif found.verdict == "not_detected":
-        words = f"No watermark{of if found.keys_tested == 1 else ''} found"
-    else:
-        words = "Inconclusive"
+    known = found.verdict == "watermarked" or found.spans or found.keys_tested == 1
+    of = f" of {found.key_name}" if known and found.key_name else ""
+    part = f" in part ({share(found)} of the text)" if found.in_part else ""
+    words = _HEADINGS["watermarked" if part else found.verdict].format(of) + part
     return f"{words}, in the part that was read" if found.incomplete else words
 
 

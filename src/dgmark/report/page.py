@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from dgmark.detection.result import rarity, symbol, where
 from dgmark.errors import MissingExtra, SettingsError, install_hint
 from dgmark.report.contents import Report
+from dgmark.report.signed import stated
 from dgmark.report.signing import SigningKey
 from dgmark.rows.outputs import atomic_write
 
@@ -57,12 +58,14 @@ def to_html(report: Report) -> bytes:
     Raises:
         MissingExtra: jinja2 is not installed.
     """
+    fields = report.to_fields()
     page = _template().render(
         report=report,
         detection=report.detection,
         mark=symbol(report.detection),
         where=where(report.detection),
-        method=report.to_fields()["method"],
+        method=fields["method"],
+        stated=json.dumps(stated(fields), ensure_ascii=False),
         scale=Scale.of(report.detection.fpr),
         rarity=rarity,
     )

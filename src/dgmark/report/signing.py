@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dgmark.errors import InputError, KeyFileFormat, MissingExtra, SettingsError, SignatureInvalid, install_hint
+from dgmark.rows.inputs import read_bytes
 from dgmark.watermark.groups import Secret
-from dgmark.watermark.key_file import read_private, write_private
+from dgmark.watermark.key_file import check_name, read_private, write_private
 
 if TYPE_CHECKING:
     from joserfc.jwk import KeySet, OKPKey
@@ -35,13 +36,19 @@ class SigningKey:
         self._key = key
 
     @classmethod
-    def generate(cls) -> "SigningKey":
+    def generate(cls, name: str | None = None) -> "SigningKey":
         """Make a new key. The operating system draws it.
 
+        Args:
+            name: who signs with it, such as "ACME", for those who verify reports: up to 80 visible characters.
+
         Raises:
+            SettingsError: the name cannot stand in a sentence.
             MissingExtra: joserfc is not installed.
         """
-        return cls(_okp().generate_key("Ed25519"))
+        check_name(name)
+        named: Any = {"name": name} if name else None  # the type of joserfc knows the registered members only
+        return cls(_okp().generate_key("Ed25519", parameters=named))
 
     @property
     def key_id(self) -> str:
@@ -113,6 +120,21 @@ def _imported(text: bytes) -> "OKPKey | None":
     except (JoseError, ValueError, TypeError, KeyError, RecursionError):
         return None
     return key if key.is_private and key.curve_name == "Ed25519" else None
+
+
+def read_key_set(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read the published keys of whoever signs reports.
+
+    Raises:
+        InputError: the file cannot be read, or is not a JSON Web Key Set with Ed25519 keys.
+        MissingExtra: joserfc is not installed.
+    """
+    try:
+        jwks: dict[str, Any] = json.loads(read_bytes(path))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON: give the key set (jwks.json) of whoever signed the report") from error
+    _key_set(jwks)
+    return jwks
 
 
 def verify_report(document: bytes, jwks: object) -> str:

@@ -72,7 +72,8 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         app.include_router(openai_routes.routes(state), responses=_OPENAI_ERRORS)
     app.include_router(_operation(state))
     app.include_router(_well_known(state))
-    app.include_router(pages.routes(generates=bool(state.offers), fpr=settings.fpr))
+    verifies = bool(settings.report_keys["keys"])
+    app.include_router(pages.routes(generates=bool(state.offers), verifies=verifies, fpr=settings.fpr))
     app.add_middleware(
         RequestMiddleware,
         metrics=state.metrics,

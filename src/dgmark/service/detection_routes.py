@@ -7,13 +7,15 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
-from dgmark.errors import DgmarkError
+from dgmark.errors import DgmarkError, SignatureInvalid
+from dgmark.report.signed import read_signed_report
 from dgmark.service import schemas
 from dgmark.service.auth import Caller
 from dgmark.service.bodies import json_or_form_body, read_json_or_form
 from dgmark.service.detection_worker import Answer, Checker, Options, Upload, error_row
 from dgmark.service.errors import Refused
 from dgmark.service.policy import Offer
+from dgmark.service.settings import ServiceSettings
 from dgmark.service.state import ServiceState
 from dgmark.service.worker_pool import OutOfMemory, TooSlow, WorkerLost
 from dgmark.version import __version__
@@ -22,6 +24,7 @@ R = TypeVar("R", bound=schemas.DetectionOptions)
 
 # what the public form may choose: anything else would make its verdict a number
 _PUBLIC_FIELDS = {"key", "keys", "text", "spans", "include_text", "name", "format"}
+_BYTES = {"schema": {"type": "string", "format": "binary"}}
 _KINDS = {"html": "text/html; charset=utf-8", "json": "application/json"}
 
 
@@ -109,7 +112,29 @@ def routes(state: ServiceState) -> APIRouter:
         headers = {"content-disposition": f'attachment; filename="report.{asked.format}"'}
         return Response(content, media_type=_KINDS[asked.format], headers=headers)
 
+    if state.settings.report_keys["keys"]:
+
+        @router.post(
+            "/v1/report/verify",
+            summary="Say who signed a report, and whether it was changed since",
+            openapi_extra={"requestBody": {"required": True, "content": {"application/octet-stream": _BYTES}}},
+        )
+        async def verify(request: Request) -> schemas.VerifyAnswer:
+            """The body is the file of the report, as it was downloaded."""
+            state.auth.authorize(request, "detect", limited=True)
+            return await run_in_threadpool(_verified, await request.body(), state.settings)
+
     return router
+
+
+def _verified(document: bytes, settings: ServiceSettings) -> schemas.VerifyAnswer:
+    try:
+        report = read_signed_report(document, settings.report_keys)
+    except SignatureInvalid as error:
+        return schemas.VerifyAnswer(valid=False, detail=str(error))
+    own = settings.signer is not None and settings.signer.key_id == report["key_id"]
+    signer = report["signer"] or ("this service" if own else f"key {report['key_id']}")
+    return schemas.VerifyAnswer(valid=True, detail=f"signed by {signer}, and not changed since", own=own, **report)
 
 
 def _model(state: ServiceState, offer: Offer) -> schemas.ModelFields:

@@ -199,6 +199,25 @@ class BatchAnswer(AnswerFields):
     results: list[BatchRow | ErrorRow]
 
 
+class VerifyAnswer(AnswerFields):
+    """Whether the signature of a report holds; if it does, who signed it, and what the report states.
+
+    own says whether this service signed it, and created when, by the clock of whoever did.
+    """
+
+    valid: bool
+    detail: str
+    own: bool = False
+    key_id: str | None = None
+    signer: str | None = None
+    created: str | None = None
+    name: str | None = None
+    heading: str | None = None
+    key_fingerprint: str | None = None
+    key_name: str | None = None
+    key_commitment: dict[str, str] | None = None
+
+
 class KeyFields(AnswerFields):
     """The public contents of a key: name is that of its file, key_name whose texts it marks."""
 

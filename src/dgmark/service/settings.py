@@ -58,6 +58,7 @@ class ServiceSettings:
             service that only this machine can reach.
         public: let requests without a token check texts in the public form: verdict and spans, no numbers.
         signer: signs reports; None leaves them unsigned.
+        trusted: published keys of others, and former ones of its own, whose reports it verifies beside `signer`'s.
         commitments: folder of commitments to these keys and to former ones, which reports and discovery name.
         fpr: false-positive rate of verdicts; answers to requests at another one say so in their headings.
         tokenizer: the keys' tokenizer, or its folder or file; None for the ones that the keys name.
@@ -94,6 +95,7 @@ class ServiceSettings:
     tokens: Path | None = None
     public: bool = False
     signer: SigningKey | None = None
+    trusted: tuple[Mapping[str, Any], ...] = ()
     commitments: Path | None = None
     fpr: float = DEFAULT_FPR
     tokenizer: str | None = None
@@ -127,6 +129,11 @@ class ServiceSettings:
     def needs_token(self) -> bool:
         """Whether whoever has no token may not do everything."""
         return self.tokens is not None or self.api_token is not None
+
+    @property
+    def report_keys(self) -> dict[str, Any]:
+        """The key set that reports are verified with; it has no keys if the service verifies none."""
+        return {"keys": [*(self.signer.to_jwks()["keys"] if self.signer else ()), *self.trusted]}
 
     def __post_init__(self) -> None:
         check_fpr(self.fpr)

@@ -1,8 +1,11 @@
 // The page that checks a text. All words about a verdict come from the server, at its own false-positive rate.
 "use strict";
 
+const CHECKING = "Checking …";
+
 let service = null; // what the service says of itself
-let file = null; // the chosen document
+let files = []; // the chosen documents
+let stop = null; // ends the checks under way
 let shown = null; // {answer, source, characters}: the check whose result is shown
 
 // --- asking the service ---
@@ -30,36 +33,95 @@ async function meet() {
 
 async function check(event) {
   event.preventDefault();
-  if ($("submit").ariaDisabled === "true") return;
-  const source = file ? { file } : { text: $("text").value };
-  if (!source.file && !source.text.trim()) {
+  if (stop) return;
+  const sources = files.length ? files.map((file) => ({ file })) : [{ text: $("text").value }];
+  if (!files.length && !sources[0].text.trim()) {
     fail(new Error("There is no text yet: paste one, or choose a document."));
     $("text").focus();
     return;
   }
   busy(true);
+  $("several").hidden = sources.length === 1;
   try {
     if (!service) await meet();
     if (!service) throw new Error("This service answers those who have an access token. Enter yours above.");
-    const fields = { spans: true, include_text: true };
-    if ($("key").value) fields.key = $("key").value;
-    const answer = await (await ask("/v1/detect", bodyOf(source, fields))).json();
-    shown = { answer, source, key: fields.key, characters: Array.from(answer.text.content) };
-    show();
+    if (sources.length === 1) show(await answered(sources[0]));
+    else await checkAll(sources);
   } catch (error) {
     if (error.status === 401) {
       service = null;
       forgetToken();
     }
-    fail(error);
+    if (error.name !== "AbortError") fail(error);
   } finally {
     busy(false);
   }
 }
 
+/** What the service answers about a text or a document. */
+async function answered(source) {
+  const fields = { spans: true, include_text: true };
+  if ($("key").value) fields.key = $("key").value;
+  const answer = await (await ask("/v1/detect", bodyOf(source, fields), stop.signal)).json();
+  return { answer, source, key: fields.key, characters: Array.from(answer.text.content) };
+}
+
+async function checkAll(sources) {
+  $("result").hidden = true;
+  $("rows").replaceChildren();
+  for (const [place, source] of sources.entries()) {
+    $("progress").value = place / sources.length;
+    let checked;
+    try {
+      checked = await inTime(() => answered(source));
+    } catch (error) {
+      if (error.status === 401 || error.name === "AbortError") throw error;
+      checked = { source, error };
+    }
+    addRow(checked);
+  }
+}
+
+/** Try again where the service wants one to wait. */
+async function inTime(work) {
+  for (;;) {
+    try {
+      return await work();
+    } catch (error) {
+      if (error.status !== 429 || !error.wait) throw error;
+      $("status").textContent = `The service takes no more for now: going on in ${number(error.wait)} seconds …`;
+      await new Promise((later) => {
+        setTimeout(later, 1000 * error.wait);
+        stop.signal.addEventListener("abort", later);
+      });
+      stop.signal.throwIfAborted();
+      $("status").textContent = CHECKING;
+    }
+  }
+}
+
+function addRow(checked) {
+  const { answer, source, error } = checked;
+  const head = make("th", "", source.file.name);
+  const cell = make("td", "", make("span", "", error ? "There is no answer" : `${answer.symbol} ${answer.heading}`));
+  head.scope = "row";
+  for (const note of error ? [error.message] : answer.document.notes) cell.append(" ", make("small", "hint", sentence(note)));
+  if (!error) {
+    const button = make("button", "link", source.file.name);
+    button.type = "button";
+    button.addEventListener("click", () => show(checked));
+    head.replaceChildren(button);
+  }
+  $("rows").append(make("tr", "", head, cell));
+}
+
 function busy(on) {
+  stop = on ? new AbortController() : null;
   $("submit").ariaDisabled = String(on);
-  $("status").textContent = on ? "Checking …" : "";
+  const hadFocus = document.activeElement === $("stop");
+  $("stop").hidden = $("progress").hidden = !on;
+  if (!on && hadFocus) $("submit").focus();
+  $("status").textContent = on ? CHECKING : "";
   if (on) $("problem").hidden = true;
 }
 
@@ -72,9 +134,11 @@ function fail(error) {
 
 // --- showing the answer ---
 
-function show() {
-  const { answer } = shown;
+function show(checked) {
+  shown = checked;
+  const { answer, source } = shown;
   $("result").hidden = false;
+  $("name").textContent = source.file?.name ?? "";
   $("verdict").className = `verdict ${answer.in_part ? "partly" : answer.verdict}`;
   for (const part of ["symbol", "heading", "sentence"]) $(part).textContent = answer[part];
   $("meaning").replaceChildren(...answer.meaning.map((one) => make("li", "", one)));
@@ -129,7 +193,6 @@ function renderText(answer) {
 }
 
 function renderFacts(answer) {
-  const code = (text) => make("code", "", text);
   const whose = answer.key_name ? `${answer.key_name}, key ` : "";
   const key = answer.key ? [whose, code(answer.key), ", fingerprint ", code(answer.key_fingerprint)] : [`none of ${answer.keys_tested} keys`];
   const rows = [["Watermark key", ...key]];
@@ -139,13 +202,7 @@ function renderFacts(answer) {
     rows.push(["Matching tokens", `${number(answer.num_tokens_matched)} of ${number(answer.num_tokens_scored)}`]);
   }
   rows.push(["Text", `${number(answer.text.length)} characters, SHA-256 `, code(answer.text.sha256)]);
-  $("facts").replaceChildren(
-    ...rows.map(([name, ...values]) => {
-      const head = make("th", "", name);
-      head.scope = "row";
-      return make("tr", "", head, make("td", "", ...values));
-    }),
-  );
+  showFacts($("facts"), rows);
 }
 
 async function download(format) {
@@ -167,47 +224,32 @@ async function download(format) {
 
 // --- choosing what is checked ---
 
-function choose(one) {
-  file = one ?? null;
-  $("chosen").hidden = !file;
-  $("text").hidden = Boolean(file);
-  if (file) {
-    $("file-name").textContent = file.name;
-    $("file-size").textContent = file.size < 1e6 ? `${number(Math.ceil(file.size / 1e3))} kB` : `${(file.size / 1e6).toFixed(1)} MB`;
-  } else {
-    $("file").value = "";
-  }
-  $("submit").textContent = file ? "Check the document" : "Check the text";
+function choose(some) {
+  files = some;
+  $("chosen").hidden = !files.length;
+  $("text").hidden = Boolean(files.length);
+  const size = files.reduce((sum, file) => sum + file.size, 0);
+  $("file-name").textContent = files.length > 1 ? `${number(files.length)} documents` : files[0]?.name;
+  $("file-size").textContent = size < 1e6 ? `${number(Math.ceil(size / 1e3))} kB` : `${(size / 1e6).toFixed(1)} MB`;
+  $("file").value = ""; // the same document may be chosen again
+  $("submit").textContent = files.length > 1 ? "Check the documents" : files.length ? "Check the document" : "Check the text";
 }
 
 $("form").addEventListener("submit", check);
 $("token").addEventListener("change", () => {
   service = null; // another one may get another form of answers
 });
+$("stop").addEventListener("click", () => stop?.abort());
 $("text").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("form").requestSubmit();
 });
-$("file").addEventListener("change", () => $("file").files.length && choose($("file").files[0]));
 $("remove").addEventListener("click", () => {
-  choose(null);
+  choose([]);
   $("text").focus();
 });
-for (const name of ["dragenter", "dragover"]) {
-  document.addEventListener(name, (event) => {
-    event.preventDefault();
-    $("drop").classList.add("over");
-  });
-}
-document.addEventListener("dragleave", (event) => event.relatedTarget ?? $("drop").classList.remove("over"));
-document.addEventListener("drop", (event) => {
-  event.preventDefault();
-  $("drop").classList.remove("over");
-  const [dropped] = event.dataTransfer.files;
-  if (dropped) choose(dropped);
-  else if (event.dataTransfer.getData("text")) {
-    choose(null);
-    $("text").value = event.dataTransfer.getData("text");
-  }
+takeFiles(choose, (text) => {
+  choose([]);
+  $("text").value = text;
 });
 for (const tick of document.querySelectorAll("[data-place]")) tick.style.left = `${tick.dataset.place}%`;
 for (const button of document.querySelectorAll("[data-format]")) {

@@ -42,13 +42,14 @@ async function ask(path, body, signal) {
     throw new Error("The service cannot be reached. Is it running?");
   }
   if (response.ok) return response;
+  const wait = Number(response.headers.get("retry-after"));
   let problem = {};
   try {
     problem = await response.json();
   } catch {
     // not an answer of the service, but of something before it
   }
-  throw errorOf(problem, response.status);
+  throw Object.assign(errorOf(problem, response.status), { wait });
 }
 
 /** What the service says of itself; null if it wants a token first, for which the page then has a place. */
@@ -63,6 +64,53 @@ async function about() {
     forgetToken();
     return null;
   }
+}
+
+/** Fill the rows of a table of facts; each is a name and its values. */
+function showFacts(body, rows) {
+  body.replaceChildren(
+    ...rows.map(([name, ...values]) => {
+      const head = make("th", "", name);
+      head.scope = "row";
+      return make("tr", "", head, make("td", "", ...values));
+    }),
+  );
+}
+
+const code = (text) => make("code", "", text);
+
+/** Give the files that somebody chooses or drops to `take`, and a dropped text to `takeText`. */
+function takeFiles(take, takeText) {
+  $("file").addEventListener("change", () => $("file").files.length && take([...$("file").files]));
+  for (const name of ["dragenter", "dragover"]) {
+    document.addEventListener(name, (event) => {
+      event.preventDefault();
+      $("drop").classList.add("over");
+    });
+  }
+  document.addEventListener("dragleave", (event) => event.relatedTarget ?? $("drop").classList.remove("over"));
+  document.addEventListener("drop", (event) => {
+    event.preventDefault();
+    $("drop").classList.remove("over");
+    const { files } = event.dataTransfer;
+    const text = event.dataTransfer.getData("text");
+    if (files.length) take([...files]);
+    else if (text) takeText?.(text);
+  });
+}
+
+// only a page that came over TLS or from this machine may write to the clipboard
+for (const button of document.querySelectorAll("[data-copy]")) {
+  button.hidden = !navigator.clipboard;
+  button.addEventListener("click", async () => {
+    const parts = button.dataset.copy.split(" ").map((id) => $(id).innerText.trim());
+    try {
+      await navigator.clipboard.writeText(parts.join("\n\n"));
+      $("status").textContent = "Copied.";
+    } catch {
+      $("status").textContent = "The browser does not let this page copy: select the text instead.";
+    }
+  });
 }
 
 function forgetToken() {

@@ -148,7 +148,7 @@ function reveal(side, answers) {
     part(one, ".pick-one").hidden = true;
     part(one, ".answer").replaceChildren(
       make("strong", marked ? "was-marked" : "", marked ? "With the watermark" : "Without the watermark"),
-      make("span", "", `${one === side ? "Your guess. " : ""}The detector says: ${answers[one].heading.toLowerCase()}.`),
+      make("span", "", `${one === side ? "Your guess. " : ""}The detector says: ${answers[one].heading.charAt(0).toLowerCase()}${answers[one].heading.slice(1)}.`),
     );
     part(one, ".answer").hidden = false;
     $(one).classList.toggle("chosen-one", one === side);
@@ -182,13 +182,7 @@ function count(right, found) {
 function showTally() {
   const { rounds, you, detector } = tally();
   $("tally").hidden = rounds === 0;
-  $("rows").replaceChildren(
-    ...[["You", you], ["The detector", detector]].map(([who, times]) => {
-      const head = make("th", "", who);
-      head.scope = "row";
-      return make("tr", "", head, make("td", "", `${times} of ${rounds} right`));
-    }),
-  );
+  showFacts($("rows"), [["You", you], ["The detector", detector]].map(([who, times]) => [who, `${times} of ${rounds} right`]));
   if (rounds) $("submit").textContent = "Write two more";
 }
 

@@ -16,7 +16,7 @@ class Sheet {
     );
     this.canvas = new Canvas(canvas);
     Object.assign(this, { problem, facts, check });
-    check.addEventListener("click", () => {
+    check.querySelector("button").addEventListener("click", () => {
       sessionStorage.setItem(HANDED, this.text);
       location.href = "./";
     });
