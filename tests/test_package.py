@@ -4,6 +4,7 @@ import importlib
 import json
 import pkgutil
 import re
+import textwrap
 import tomllib
 from pathlib import Path
 
@@ -56,6 +57,23 @@ def test_no_module_of_a_light_package_needs_a_heavy_one(package: str) -> None:
 
 def test_the_check_notices_a_heavy_package() -> None:
     assert "scipy" in heavy_after("import dgmark, scipy")
+
+
+def test_an_interruption_while_modules_load_is_no_traceback() -> None:
+    code = """
+    import importlib.abc, sys
+    class Interrupt(importlib.abc.MetaPathFinder):
+        def find_spec(self, name, path, target=None):
+            if name == "numpy":
+                raise KeyboardInterrupt
+    sys.meta_path.insert(0, Interrupt())
+    from dgmark.__main__ import main
+    try:
+        main()
+    except SystemExit as stop:
+        print(stop.code)
+    """
+    assert run_fresh(textwrap.dedent(code)).split() == ["130"]
 
 
 # --- what there is

@@ -1,28 +1,15 @@
 """dgmark: the watermark for text written by diffusion language models.
 
-Keys and detection need numpy and tokenizers only. Names that need torch are imported at their first use.
+Keys and detection need numpy and tokenizers only. Every name is imported at its first use.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
-from dgmark.detection.detect_files import detect_file
-from dgmark.detection.detector import Detector, detect
-from dgmark.detection.keyring import Keyring, load_keys
-from dgmark.detection.result import Detection, ScoredToken, Span
-from dgmark.documents.document import Document, read_document
-from dgmark.errors import DgmarkError, install_hint
-from dgmark.report.contents import Report
-from dgmark.report.page import write_report
-from dgmark.report.signing import SigningKey, verify_report
 from dgmark.version import __version__
-from dgmark.watermark.commitment import KeyCommitment
-from dgmark.watermark.groups import WatermarkSpec
-from dgmark.watermark.key import WatermarkKey, subkey_of
-from dgmark.watermark.key_file import KeyFilePermissionWarning
 
 if TYPE_CHECKING:
+    from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
     from dgmark.decode import (
         DecodeConfig,
         Generation,
@@ -34,23 +21,58 @@ if TYPE_CHECKING:
         stream_generate,
     )
     from dgmark.decode.settings_file import read_settings
+    from dgmark.detection.detect_files import detect_file
+    from dgmark.detection.detector import Detector, detect
+    from dgmark.detection.keyring import Keyring, load_keys
+    from dgmark.detection.result import Detection, ScoredToken, Span
+    from dgmark.documents.document import Document, read_document
+    from dgmark.errors import DgmarkError
     from dgmark.models.convert import convert_checkpoint
     from dgmark.models.denoiser import Denoiser
     from dgmark.models.load import load_model
+    from dgmark.report.contents import Report
+    from dgmark.report.page import write_report
+    from dgmark.report.signing import SigningKey, verify_report
+    from dgmark.watermark.commitment import KeyCommitment
+    from dgmark.watermark.groups import WatermarkSpec
+    from dgmark.watermark.key import WatermarkKey, subkey_of
+    from dgmark.watermark.key_file import KeyFilePermissionWarning
 
-_NEED_TORCH = {
+_MODULES = {
     "DecodeConfig": "dgmark.decode",
     "Denoiser": "dgmark.models.denoiser",
+    "Detection": "dgmark.detection.result",
+    "Detector": "dgmark.detection.detector",
+    "DgmarkError": "dgmark.errors",
+    "Document": "dgmark.documents.document",
     "Generation": "dgmark.decode",
     "Infilling": "dgmark.decode",
+    "KeyCommitment": "dgmark.watermark.commitment",
+    "KeyFilePermissionWarning": "dgmark.watermark.key_file",
+    "Keyring": "dgmark.detection.keyring",
+    "Report": "dgmark.report.contents",
+    "ScoredToken": "dgmark.detection.result",
+    "SigningKey": "dgmark.report.signing",
+    "Span": "dgmark.detection.result",
+    "Tokenizer": "dgmark.checkpoint.tokenizer",
     "Trace": "dgmark.decode",
+    "WatermarkKey": "dgmark.watermark.key",
+    "WatermarkSpec": "dgmark.watermark.groups",
     "convert_checkpoint": "dgmark.models.convert",
+    "detect": "dgmark.detection.detector",
+    "detect_file": "dgmark.detection.detect_files",
     "generate": "dgmark.decode",
     "infill": "dgmark.decode",
+    "load_keys": "dgmark.detection.keyring",
     "load_model": "dgmark.models.load",
+    "load_tokenizer": "dgmark.checkpoint.tokenizer",
+    "read_document": "dgmark.documents.document",
     "read_settings": "dgmark.decode.settings_file",
     "select_positions": "dgmark.decode",
     "stream_generate": "dgmark.decode",
+    "subkey_of": "dgmark.watermark.key",
+    "verify_report": "dgmark.report.signing",
+    "write_report": "dgmark.report.page",
 }
 
 __all__ = [
@@ -93,11 +115,15 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _NEED_TORCH:
+    if name not in _MODULES:
         raise AttributeError(f"module 'dgmark' has no attribute {name!r}")
     try:
-        value = getattr(import_module(_NEED_TORCH[name]), name)
+        value = getattr(import_module(_MODULES[name]), name)
     except ModuleNotFoundError as error:
+        if not _MODULES[name].startswith(("dgmark.decode", "dgmark.models")):
+            raise
+        from dgmark.errors import install_hint
+
         raise ImportError(f"dgmark.{name} needs torch and transformers: {install_hint('generate')}") from error
     globals()[name] = value
     return value

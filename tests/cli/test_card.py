@@ -157,3 +157,14 @@ def test_statistics_of_other_formats_are_there_anyway(key_file: Path, texts: Pat
     refused = run("detect", "--key", key_file, "--verbose", "--format", "jsonl", texts / "human.txt")
     assert refused.exit_code == 2
     assert "--verbose" in refused.stderr
+
+
+def test_names_of_files_break_behind_signs(key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("an-essay-with-quite-a-long-name-2026.txt", "another_essay_of_" + 60 * "x" + ".txt"):
+        (tmp_path / name).write_text("Too short.")
+    monkeypatch.chdir(tmp_path)
+    table = shown("--key", key_file, *sorted(path.name for path in tmp_path.iterdir()), monkeypatch=monkeypatch)
+    lines = [line.split("│")[1].strip() for line in table.splitlines() if line.startswith("│")]
+    assert lines[:2] == ["an-essay-with-quite-a-", "long-name-2026.txt"]
+    assert "".join(lines[2:]) == "another_essay_of_" + 60 * "x" + ".txt"
+    assert max(map(len, table.splitlines())) <= 80

@@ -128,6 +128,10 @@ class Family:
     chat: ChatTemplate | None = None
     published: tuple[Published, ...] = ()
 
+    def defaults_with(self, block: int | None) -> Mapping[str, Any]:
+        """Decoding settings, with the block length of a checkpoint that states its own blocks (see `block_of`)."""
+        return {**self.defaults, **({} if block == self.block_multiple else {"block_length": block})}
+
     def block_of(self, checkpoint: Checkpoint) -> int | None:
         """Positions of a block of the checkpoint's attention mask.
 

@@ -99,7 +99,10 @@ def _single_text(items: Iterable[Item | BadRow], option: str) -> list[Item | Bad
     """The only text. More than one is refused before any is scored."""
     first = list(islice(items, 2))
     if len(first) > 1:
-        raise SettingsError(f"{option} takes one text, but the input holds more: give one text, or leave {option} out")
+        raise SettingsError(
+            f"{option} takes one text, but the input holds more: give one text at a time, or list the verdicts on all "
+            f"of them with --format csv in place of {option}"
+        )
     return first
 
 

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dgmark.checkpoint.families import family_of
+from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.cli import options as opt
 from dgmark.cli.baselines import BaselineToMark
 from dgmark.cli.console import command_errors, needed_extra, stderr, visible
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.row_output import RowOutput, make_rows
-from dgmark.decode.config import Settings
+from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.settings_file import read_settings
 from dgmark.errors import DgmarkError, SettingsError
 from dgmark.rows.inputs import MAX_LINE_BYTES, STDIN, STDIN_NAME, checked_size, decode, open_input
@@ -103,6 +105,7 @@ def generate(
     tasks = tasks_of(prompt_rows, partial(_task, subkey=subkey), seed=seed, purpose="prompt to continue")
     if live and (len(tasks) != 1 or out is not None):
         raise SettingsError("--stream shows one text: give a single prompt, and leave --out out")
+    _check_settings(loading, baseline, settings)
     with needed_extra("generate", "generating"):
         from dgmark.decode.generation import GENERATION_SCHEMA
     prepared = _prepared(tasks, key, baseline, settings, loading, subkey=subkey, chat=chat, pad=pad)
@@ -120,6 +123,19 @@ def generate(
         return
     work = partial(_decode, prepared, [task.row_id for task in tasks if isinstance(task, Task)], trace)
     make_rows(tasks, work, output, batch_size=batch_size, tokens_each=prepared.config.length)
+
+
+def _check_settings(loading: opt.Loading, baseline: "Baseline | None", settings: Settings) -> None:
+    """Refuse what no model of this family can decode with, before the model is loaded.
+
+    Raises:
+        ModelError: there is no such model, or it belongs to no family.
+        SettingsError: the settings are invalid.
+    """
+    checkpoint = find_checkpoint(loading.get("name_or_path", BUILTIN), loading.get("revision"))
+    family = family_of(checkpoint, loading.get("family"))
+    defaults = {**family.defaults_with(family.block_of(checkpoint)), **(baseline.defaults if baseline else {})}
+    DecodeConfig(**{**defaults, **settings})
 
 
 def _prepared(

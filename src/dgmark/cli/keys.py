@@ -74,12 +74,12 @@ def keygen(
 def _next_steps(file: Path, model: str, key: WatermarkKey) -> str:
     quoted = shlex.quote(str(file))
     named = model_option(model)
-    if model == BUILTIN and key.spec.code_length == DEFAULT_CODE:
+    if model == BUILTIN and (key.spec.code_length == DEFAULT_CODE or key.spec.subkeys > 1):
         named = " --temperature 0.6"  # a mark makes text more diverse: lab/docs/results/frontier
     return (
         "Next:\n"
         f"  dgmark generate --key {quoted}{named} --prompt 'Once upon a time' > text.txt   write a marked text\n"
-        f"  dgmark detect --key {quoted} text.txt   look for the mark\n"
+        f"  dgmark detect --key {quoted}{' --payload' * (key.spec.subkeys > 1)} text.txt   look for the mark\n"
         "Keep a copy of the file in a safe place: without it the mark cannot be detected, and with it anybody can\n"
         "forge the mark."
     )

@@ -5,6 +5,7 @@ The sentences are those of the report. Statistics are shown on request only.
 
 import csv
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -42,6 +43,7 @@ _SUBKEY_COLUMNS = ["subkeys_tested", *PAYLOAD_FIELDS]
 _STYLES = {"watermarked": "bold green", "not_detected": "bold", "uncertain": "bold yellow"}
 _REASONS = {"empty": "nothing to test", "short": "too short", "repetitive": "too repetitive"}
 _SURE = 0.9  # probability below which one payload is not stated for a text
+_ID_SHARE = 0.275  # of the width of a terminal, for the names of texts in a table
 _NUMBERS = {"tokens", "p-value", "z", "matching"}
 
 
@@ -208,15 +210,26 @@ def _print_table(console: Console, rows: list[Scored], options: DetectOptions) -
     detections = [row[1] for row in rows if not isinstance(row, BadRow)]
     names = list(dict.fromkeys(name for row in cells for name in row))
     table = Table()
+    ids = [visible(row.row_id if isinstance(row, BadRow) else row[0].row_id) for row in rows]
     table.add_column("text", overflow="fold")
     for name in names:
         table.add_column(name, overflow="fold", justify="right" if name in _NUMBERS else "left")
-    for row, values in zip(rows, cells, strict=True):
-        row_id = row.row_id if isinstance(row, BadRow) else row[0].row_id
-        table.add_row(Text(visible(row_id)), *(values.get(name, Text()) for name in names))
+    width = int(_ID_SHARE * console.width)
+    for row_id, values in zip(ids, cells, strict=True):
+        table.add_row(Text(_broken(row_id, width)), *(values.get(name, Text()) for name in names))
     console.print(table)
     if any(detection.verdict != "watermarked" and not detection.spans for detection in detections):
         console.print(Text(ANY_SOURCE))
+
+
+def _broken(name: str, width: int) -> str:
+    """A name on lines of `width` characters that end behind a sign: names of files hold no spaces to break at."""
+    lines = [""]
+    for piece in re.findall(r"[^/_\s.-]*[/_\s.-]|[^/_\s.-]+", name):
+        if lines[-1] and len(lines[-1] + piece) > width:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(lines)
 
 
 def _cells(row: Scored, options: DetectOptions) -> dict[str, Text]:

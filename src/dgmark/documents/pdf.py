@@ -85,7 +85,8 @@ def _lines(page: Any, index_of: Any) -> list[PdfLine]:
         if text:
             ends = [index_of(content, at) for at in (start, start + length - 1)]
             boxes = [content.get_charbox(at, loose=True) if at >= 0 else (0.0,) * 4 for at in ends]
-            lines.append(PdfLine(text, boxes[0][0], boxes[1][2]))
+            left, right = sorted((boxes[0][0], boxes[1][2]))  # text may stand upside down
+            lines.append(PdfLine(text, left, right))
         start += length + 2
     return lines
 

@@ -63,8 +63,7 @@ class NetworkDenoiser:
     @property
     def defaults(self) -> Mapping[str, Any]:
         """Decoding settings of the family, with the block length of a checkpoint that states its own blocks."""
-        own = {} if self.block == self.family.block_multiple else {"block_length": self.block}
-        return {**self.family.defaults, **own}
+        return self.family.defaults_with(self.block)
 
     @property
     def device(self) -> torch.device:
