@@ -121,7 +121,7 @@ def test_writing_needs_the_scope(client: TestClient, folder: Path) -> None:
         ({"threshold": 0.5}, 400, "threshold"),
         *(
             ({"prompt": None, "messages": [{"role": role, "content": "a"} for role in roles]}, 400, "messages")
-            for roles in (["system", "user"], ["user", "assistant", "user"], ["assistant"], [])
+            for roles in (["user", "system", "user"], ["user", "assistant"], ["assistant"], [])
         ),
         ({"commit": "threshold", "factor": 1.0}, 400, "factor"),
     ],

@@ -145,7 +145,8 @@ class TokenFile:
 def find(secret: str, tokens: Iterable[Token]) -> Token | None:
     """The token of this secret; the time that this takes does not tell how near a guess is."""
     digest = _hash(secret)
-    return next(iter([token for token in tokens if hmac.compare_digest(token.sha256, digest)]), None)
+    found = [token for token in tokens if hmac.compare_digest(token.sha256, digest)]
+    return found[0] if found else None
 
 
 def environment_token() -> Token | None:
