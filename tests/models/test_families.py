@@ -65,7 +65,7 @@ def models(tmp_path_factory: pytest.TempPathFactory, states: dict[str, tiny.Stat
     for family, made in encoders().items():
         made.save_pretrained(folder / family)
         tiny.tokenizer(family).save(str(folder / family / "tokenizer.json"))
-    return {path.name: load(path) for path in folder.iterdir()}
+    return {path.name: load(path, family=tiny.STATED.get(path.name)) for path in folder.iterdir()}
 
 
 def encoders() -> dict[str, Any]:
@@ -188,6 +188,12 @@ def test_each_family_states_its_traits_ids_and_context(models: dict[str, Network
             "block-llama": ("model", "response", None, True, 0, (1, 2), 256),
             "sdar": ("sampling", "canvas", 4, False, 0, (1, 2), 512),
             "sdar-moe": ("sampling", "canvas", 4, False, 0, (1, 2), 512),
+            "fast-dllm-v2": ("sampling", "canvas", 16, False, 0, (1, 2), 512),
+            "stable-diffcoder": ("model", "canvas", 4, False, 0, (2,), 512),
+            "rnd1": ("sampling", "response", None, True, 0, (1, 2), 512),
+            "a2d-mdlm": ("model", "response", None, True, 0, (1, 2), 512),
+            "a2d-bd3lm": ("model", "response", 32, True, 0, (1, 2), 512),
+            "nemotron": ("sampling", "response", None, True, 0, (1, 2), 512),
             "llada2": ("sampling", "canvas", BLOCK, False, 0, (1, 2), 512),
             "llada-moe": ("model", "response", None, True, 0, (1, 2), 512),
             "bert": ("model", "response", None, True, 0, (1,), 256),
@@ -206,6 +212,9 @@ def test_each_family_states_its_traits_ids_and_context(models: dict[str, Network
     [
         ("llada2", [(40, 64), (64, 96), (96, 100)]),
         ("sdar", [(41, 44), (44, 48), (60, 64)]),
+        ("fast-dllm-v2", [(41, 48), (48, 56), (56, 64)]),
+        ("a2d-bd3lm", [(41, 73), (73, 89), (89, 99)]),
+        ("nemotron", [(10, 26), (26, 42), (50, 70)]),
         ("block-llama", [(10, 26), (26, 42), (50, 70)]),  # given tokens lie between the last two
     ],
 )
@@ -306,6 +315,10 @@ def test_an_exact_cache_changes_no_text(models: dict[str, NetworkDenoiser], look
         ("dream", "prefix"),
         ("block-llama", "none"),
         ("block-llama", "prefix"),
+        ("rnd1", "dual"),
+        ("a2d-bd3lm", "none"),
+        ("a2d-bd3lm", "prefix"),
+        ("nemotron", "prefix"),
     ],
 )
 def test_padded_rows_answer_as_they_do_alone(models: dict[str, NetworkDenoiser], family: str, cache: Any) -> None:
@@ -317,12 +330,12 @@ def test_padded_rows_answer_as_they_do_alone(models: dict[str, NetworkDenoiser],
     session.keep(torch.tensor([1, 2]))
     third = session.begin(ids[1:], 40, 48)
     for row, columns in enumerate(padding.tolist()):
-        alone = ids[row, None, columns:]
-        expected = model.session("none").begin(alone, 30 - columns, 40 - columns)[0]
+        alone, own = ids[row, None, columns:], model.session("none")
+        expected = own.begin(alone, 30 - columns, 40 - columns)[0]
         assert (first[row] - expected).abs().max() < CLOSE
         if row:
             assert (second[row] - expected).abs().max() < CLOSE
-            expected = model.session("none").begin(alone, 40 - columns, 48 - columns)[0]
+            expected = own.begin(alone, 40 - columns, 48 - columns)[0]
             assert (third[row - 1] - expected).abs().max() < CLOSE
 
 
@@ -432,6 +445,12 @@ def test_the_mask_token_of_the_tokenizers_configuration_counts(tmp_path: Path) -
             "llada2",
             "<role> w0 </role> w0 w0 w0 <|role_end|> <role> w0 </role> w7 w8 <|role_end|> <role> w0 </role>",
         ),
+        ("sdar", "<|im_start|> w0 w7 w8 <|im_end|> <|im_start|> w0"),
+        ("a2d-mdlm", "<|im_start|> w0 w7 w8 <|im_end|> <|im_start|> w0 w0 w0"),
+        (
+            "stable-diffcoder",
+            "<[begin\u2581of\u2581sentence]> w0 w7 w8 <[end\u2581of\u2581sentence]> <[begin\u2581of\u2581sentence]> w0",
+        ),
     ],
 )
 def test_a_chat_prompt_is_the_familys_template(models: dict[str, NetworkDenoiser], family: str, expected: str) -> None:
@@ -512,6 +531,21 @@ def test_code_of_a_checkpoint_is_never_run(tmp_path: Path) -> None:
         ("sdar", {"mask_token_id": 9}, "config.json says mask id 9, the tokenizer 0"),
         ("sdar", {"num_experts": 6}, "lacks 'num_experts_per_tok'"),
         ("sdar-moe", {"mlp_only_layers": [0]}, r"mlp_only_layers is \[0\], only \[\]"),
+        ("fast-dllm-v2", {"bd_size": "32"}, "bd_size is '32', which is no number"),
+        ("stable-diffcoder", {"architectures": ["LlamaForCausalLM"]}, "model_type 'llama'; families"),
+        ("stable-diffcoder", {"mlp_bias": True}, "mlp_bias is True, only False"),
+        ("rnd1", {"decoder_sparse_step": 2}, "decoder_sparse_step is 2, only 1"),
+        ("rnd1", {"num_experts": ...}, r"tensors missing .*mlp\.down_proj"),
+        ("a2d-mdlm", {}, "may be of the family a2d-mdlm or a2d-bd3lm"),
+        ("nemotron", {"dlm_paradigm": "autoregressive"}, "dlm_paradigm is 'autoregressive', only 'bidirectional'"),
+        ("nemotron", {"sliding_window": 4096}, "sliding_window is 4096, only None"),
+        ("nemotron", {"rope_parameters": {"rope_theta": 1e6}}, "rope_parameters lacks llama_4_scaling_beta"),
+        (
+            "nemotron",
+            {"model_type": "nemotron_labs_diffusion_vlm", "architectures": []},
+            "'nemotron_labs_diffusion_vlm'",
+        ),
+        ("llada2", {"expert_capacity": 48}, "states expert_capacity and cannot be decoded: LLaDA 2.2"),
         ("llada2", {"score_function": "softmax"}, "score_function is 'softmax', only 'sigmoid'"),
         ("llada2", {"rope_scaling": {"type": "yarn"}}, "rope_scaling"),
         ("llada2", {"num_experts": ..., "n_group": ...}, "lacks 'n_group'"),
@@ -543,21 +577,22 @@ def test_missing_extra_and_resized_tensors_are_named(tmp_path: Path, family: str
     state = tiny.write(tmp_path, family)
     name = next(name for name in sorted(state) if "layer.1" in name or "layers.1" in name)
     save_file({other: t for other, t in state.items() if other != name}, tmp_path / "model.safetensors")
-    with pytest.raises(CheckpointFormat, match="missing"):
-        load(tmp_path)
+    stated = tiny.STATED.get(family)
+    with pytest.raises(CheckpointFormat, match=r"(tensors missing \['|does not fit the weights)"):
+        load(tmp_path, family=stated)
     save_file(state | {"model.layers.1.odd.weight": torch.zeros(2)}, tmp_path / "model.safetensors")
     with pytest.raises(CheckpointFormat, match="odd"):
-        load(tmp_path)
+        load(tmp_path, family=stated)
     save_file(state | {"model.layers.46.odd.weight": torch.zeros(2)}, tmp_path / "model.safetensors")
     with pytest.raises(CheckpointFormat, match=r"layers\.46"):  # which transformers would ignore in a Glm4Moe
-        load(tmp_path)
+        load(tmp_path, family=stated)
     norm = next(name for name in sorted(state) if "norm" in name.lower())
     save_file(state | {norm: torch.ones(9)}, tmp_path / "model.safetensors")
     with pytest.raises(CheckpointFormat, match=r"\[9\] instead of"):
-        load(tmp_path)
+        load(tmp_path, family=stated)
 
 
-@pytest.mark.parametrize("family", ["llada2", "llada-moe", "sdar-moe"])
+@pytest.mark.parametrize("family", ["llada2", "llada-moe", "sdar-moe", "rnd1"])
 def test_every_expert_must_be_there(tmp_path: Path, family: str) -> None:
     state = tiny.write(tmp_path, family)
     del state["model.layers.1.mlp.experts.3.up_proj.weight"]
@@ -615,6 +650,19 @@ def test_the_family_can_be_stated(tmp_path: Path, models: dict[str, NetworkDenoi
     assert torch.equal(load(tmp_path, family="dream")(random_ids(20)), models["dream"](random_ids(20)))
     with pytest.raises(SettingsError, match="family 'gpt' is not one of: llada, dream"):
         load(tmp_path, family="gpt")
+
+
+def test_a_family_that_config_does_not_tell_is_known_by_the_published_name(tmp_path: Path) -> None:
+    for kind, sees_all in (("mdlm", True), ("bd3lm", False)):
+        folder = tmp_path / f"models--dllm-hub--Qwen3-0.6B-diffusion-{kind}-v0.1"
+        tiny.write(folder, f"a2d-{kind}")
+        assert (load(folder).family.attention == "bidirectional") == sees_all
+
+
+def test_a_tied_output_matrix_may_be_stored_as_well(tmp_path: Path, models: dict[str, NetworkDenoiser]) -> None:
+    state = tiny.write(tmp_path, "fast-dllm-v2")
+    save_file(state | {"lm_head.weight": state["model.embed_tokens.weight"].clone()}, tmp_path / "model.safetensors")
+    assert torch.equal(load(tmp_path)(random_ids(20)), models["fast-dllm-v2"](random_ids(20)))
 
 
 def test_a_checkpoint_without_model_type_is_known_by_its_architecture() -> None:

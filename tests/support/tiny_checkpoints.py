@@ -28,6 +28,14 @@ SPECIAL = {
     "block-llama": ("<|mask|>", "<|endoftext|>", "<|im_end|>", "<|im_start|>"),
     "sdar": ("<|MASK|>", "<|endoftext|>", "<|im_end|>", "<|im_start|>"),
     "sdar-moe": ("<|MASK|>", "<|endoftext|>", "<|im_end|>", "<|im_start|>"),
+    "fast-dllm-v2": ("|<MASK>|", "<|endoftext|>", "<|im_end|>", "<|im_start|>"),
+    "stable-diffcoder": (
+        "<[MASK_TOKEN]>", "<[PAD]>", "<[end\u2581of\u2581sentence]>", "<[begin\u2581of\u2581sentence]>",
+    ),
+    "rnd1": ("<|mask|>", "<|endoftext|>", "<|im_end|>", "<|im_start|>"),
+    "a2d-mdlm": ("<|mask|>", "<|endoftext|>", "<|im_end|>", "<|im_start|>"),
+    "a2d-bd3lm": ("<|mask|>", "<|endoftext|>", "<|im_end|>", "<|im_start|>"),
+    "nemotron": ("<SPECIAL_100>", "</s>", "<|im_end|>", "<|im_start|>"),
     "llada2": ("<|mask|>", "<|endoftext|>", "<|role_end|>", "<role>", "</role>"),
     "llada-moe": ("<|mask|>", "<|endoftext|>", "<|role_end|>", "<role>", "</role>"),
     "bert": ("[MASK]", "[SEP]", "[CLS]", "[PAD]"),
@@ -59,6 +67,13 @@ EXPERTS: Config = {
     "norm_topk_prob": True,
     "decoder_sparse_step": 1,
     "mlp_only_layers": [],
+}
+A2D: Config = DECODER | {
+    "model_type": "a2d-qwen3",
+    "architectures": ["A2DQwen3LMHeadModel"],
+    "auto_map": {"AutoModelForMaskedLM": "modeling_qwen3.A2DQwen3LMHeadModel"},
+    "head_dim": 16,
+    "tie_word_embeddings": True,
 }
 SDAR: Config = DECODER | {"attention_bias": False, "head_dim": 16, "block_size": 4, "mask_token_id": 0}
 
@@ -106,6 +121,62 @@ CONFIGS: dict[str, Config] = {
     },
     "sdar": SDAR | {"model_type": "sdar", "architectures": ["SDARForCausalLM"]},
     "sdar-moe": SDAR | EXPERTS | {"model_type": "sdar_moe", "architectures": ["SDARMoeForCausalLM"]},
+    "fast-dllm-v2": DECODER
+    | {
+        "model_type": "Fast_dLLM_Qwen",
+        "architectures": ["Fast_dLLM_QwenForCausalLM"],
+        "auto_map": {"AutoModelForCausalLM": "modeling.Fast_dLLM_QwenForCausalLM"},
+        "bd_size": 16,
+        "sliding_window": 32768,
+        "tie_word_embeddings": True,
+    },
+    "stable-diffcoder": DECODER
+    | {
+        "model_type": "llama",
+        "architectures": ["StableDiffcoderForCausalLM"],
+        "auto_map": {"AutoModelForCausalLM": "modeling_stable_diffcoder.StableDiffcoderForCausalLM"},
+        "attention_bias": False,
+        "mlp_bias": False,
+        "eos_token_id": 2,
+    },
+    "rnd1": DECODER
+    | EXPERTS
+    | {
+        "model_type": "rnd1",
+        "architectures": ["RND1LM"],
+        "auto_map": {"AutoModelForMaskedLM": "modeling_rnd.RND1LM"},
+        "attention_bias": False,
+        "head_dim": 16,
+        "mask_token_id": 0,
+        "moe_backend": "hf",
+        "rope_scaling": False,
+        "sliding_window": False,
+    },
+    "a2d-mdlm": A2D,
+    "a2d-bd3lm": A2D,
+    "nemotron": {name: value for name, value in DECODER.items() if not name.startswith("rope")}
+    | {
+        "model_type": "nemotron_labs_diffusion",
+        "architectures": ["NemotronLabsDiffusionModel"],
+        "auto_map": {"AutoModel": "modeling_nemotron_labs_diffusion.NemotronLabsDiffusionModel"},
+        "attention_bias": False,
+        "block_size": 32,
+        "dlm_paradigm": "bidirectional",
+        "head_dim": 16,
+        "mask_token_id": 0,
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 10000.0,
+            "factor": 16.0,
+            "original_max_position_embeddings": 16,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+            "llama_4_scaling_beta": 0.1,
+        },
+        "sliding_window": None,
+    },
     "llada2": {
         "model_type": "llada2_moe",
         "architectures": ["LLaDA2MoeModelLM"],
@@ -175,6 +246,10 @@ CONFIGS: dict[str, Config] = {
         "vocab_size": VOCABULARY,
     },
 }
+
+
+# the family to state where config.json does not tell it
+STATED = {name: name for name in ("a2d-mdlm", "a2d-bd3lm")}
 
 
 def tokenizer(family: str) -> tokenizers.Tokenizer:
@@ -353,6 +428,12 @@ def bert_state(config: Config) -> State:
     return state | {"cls.predictions.bias": r.bias(rows)}
 
 
+def nemotron_state(config: Config) -> State:
+    names = {"model.": "encoder.", "lm_head.": "diffusion_head."}
+    state = decoder_state(config)
+    return {new + name.removeprefix(old): t for name, t in state.items() for old, new in names.items() if old in name}
+
+
 qwen2_state, qwen3_state = partial(decoder_state, biases=True), partial(decoder_state, head_norms=True)
 
 STATES: dict[str, Callable[[Config], State]] = {
@@ -361,6 +442,12 @@ STATES: dict[str, Callable[[Config], State]] = {
     "block-llama": decoder_state,
     "sdar": qwen3_state,
     "sdar-moe": qwen3_state,
+    "fast-dllm-v2": qwen2_state,
+    "stable-diffcoder": decoder_state,
+    "rnd1": qwen3_state,
+    "a2d-mdlm": qwen3_state,
+    "a2d-bd3lm": qwen3_state,
+    "nemotron": nemotron_state,
     "llada2": llada2_state,
     "llada-moe": qwen3_state,
     "bert": bert_state,
@@ -381,8 +468,35 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
 
 def rotated(x: Tensor, theta: float) -> Tensor:
     """Rotary embedding: pairs (i, i + half) turned by position / theta**(i / half)."""
-    length, half = x.shape[-2], x.shape[-1] // 2
-    angles = torch.arange(length)[:, None] / theta ** (torch.arange(half) / half)
+    half = x.shape[-1] // 2
+    return turned(x, theta ** -(torch.arange(half) / half))
+
+
+def rotary(fields: Config, half: int, length: int) -> tuple[Tensor, Tensor]:
+    """Frequencies of the pairs, and the factor of the queries at each position.
+
+    YaRN divides by `factor` the frequencies that turn less than `beta_slow` times within the original positions, leaves
+    those that turn more than `beta_fast` times, and goes linearly by the number of the pair between them. Queries grow
+    with the logarithm of the number of times that the original positions fit before them.
+    """
+    frequencies, place = fields["rope_theta"] ** -(torch.arange(half) / half), torch.arange(length)
+    if fields.get("rope_type", "default") == "default":
+        return frequencies, torch.ones(length)
+    original = fields["original_max_position_embeddings"]
+    low, high = (
+        half * math.log(original / (turns * 2 * math.pi)) / math.log(fields["rope_theta"])
+        for turns in (fields["beta_fast"], fields["beta_slow"])
+    )
+    low, high = max(math.floor(low), 0), min(math.ceil(high), 2 * half - 1)
+    share = ((torch.arange(half) - low) / (high - low)).clamp(0, 1)
+    lengths = 1 + fields["llama_4_scaling_beta"] * torch.log(1 + place // original)
+    return frequencies * (1 - share) + frequencies / fields["factor"] * share, lengths
+
+
+def turned(x: Tensor, frequencies: Tensor) -> Tensor:
+    """Pairs (i, i + half) turned by position * frequency."""
+    half = x.shape[-1] // 2
+    angles = torch.arange(x.shape[-2])[:, None] * frequencies
     first, second = x[..., :half], x[..., half:]
     cos, sin = angles.cos(), angles.sin()
     return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
@@ -432,6 +546,12 @@ READINGS = {
     "block-llama": ("text", 0, "before"),
     "sdar": ("blocks", 4, "own"),
     "sdar-moe": ("blocks", 4, "own"),
+    "fast-dllm-v2": ("blocks", 16, "before"),
+    "stable-diffcoder": ("blocks", 4, "own"),
+    "rnd1": ("all", 0, "before"),
+    "a2d-mdlm": ("all", 0, "own"),
+    "a2d-bd3lm": ("response", 32, "own"),
+    "nemotron": ("text", 0, "first before"),
     "llada-moe": ("all", 0, "own"),
 }
 
@@ -462,9 +582,11 @@ def window_logits(family: str, state: State, config: Config, ids: Tensor, start:
 
 def decoder_logits(state: State, config: Config, ids: Tensor, allowed: Tensor) -> Tensor:
     """Pre-norm blocks: rotary attention, then SwiGLU; biases, norms of heads and experts where they have tensors."""
+    state = {n.replace("encoder.", "model.").replace("diffusion_head.", "lm_head."): t for n, t in state.items()}
     heads = {"q": config["num_attention_heads"], "k": config["num_key_value_heads"], "v": config["num_key_value_heads"]}
     eps = config["rms_norm_eps"]
-    theta = config.get("rope_theta") or config["rope_parameters"]["rope_theta"]
+    dim = config.get("head_dim") or config["hidden_size"] // heads["q"]
+    frequencies, lengths = rotary(config.get("rope_parameters") or config, dim // 2, ids.shape[1])
     x = state["model.embed_tokens.weight"][ids]
     for n in range(config["num_hidden_layers"]):
         at = f"model.layers.{n}."
@@ -474,7 +596,8 @@ def decoder_logits(state: State, config: Config, ids: Tensor, allowed: Tensor) -
         q, k, v = (heads_of(t, heads[p]) for p, t in projected.items())
         if "self_attn.q_norm.weight" in w:
             q, k = (rms_norm(t, w[f"self_attn.{p}_norm.weight"], eps) for p, t in (("q", q), ("k", k)))
-        x = x + attend(rotated(q, theta), rotated(k, theta), v, allowed) @ w["self_attn.o_proj.weight"].T
+        q, k = turned(q, frequencies) * lengths[:, None], turned(k, frequencies)
+        x = x + attend(q, k, v, allowed) @ w["self_attn.o_proj.weight"].T
         h = rms_norm(x, w["post_attention_layernorm.weight"], eps)
         x = x + (experts(h, w, config) if "mlp.gate.weight" in w else swiglu(h, w, "mlp"))
     head = state.get("lm_head.weight", state["model.embed_tokens.weight"])

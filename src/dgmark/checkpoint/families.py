@@ -4,7 +4,7 @@ What is needed beside to run them (network classes, names of tensors) stands in 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from dgmark.checkpoint.folder import Checkpoint
@@ -57,6 +57,7 @@ class ChatTemplate:
         roles: what it calls the system, the user and the assistant.
         system: the system's message where there is none; None to do without.
         system_end: what follows one that is given.
+        answer: what the answer begins with, such as a thought that is left empty.
     """
 
     message: str
@@ -64,6 +65,7 @@ class ChatTemplate:
     roles: tuple[str, str, str] = ("system", "user", "assistant")
     system: str | None = None
     system_end: str = ""
+    answer: str = ""
 
     def text(self, messages: Sequence[tuple[str, str]]) -> str:
         """The text of a conversation up to the beginning of the answer.
@@ -77,7 +79,7 @@ class ChatTemplate:
             system, rest = messages[0][1].strip() + self.system_end, messages[1:]
         whole = rest if system is None else [("system", system), *rest]
         told = [self._of(named[role]).replace("{content}", content.strip()) for role, content in whole]
-        return self.begin + "".join(told) + self._of(named["assistant"]).partition("{content}")[0]
+        return self.begin + "".join(told) + self._of(named["assistant"]).partition("{content}")[0] + self.answer
 
     def _of(self, role: str) -> str:
         return self.message.replace("{role}", role)
@@ -171,7 +173,7 @@ LLADA = Family(
 
 DREAM = Family(
     name="dream",
-    title="Dream, Dream-Coder",
+    title="Dream, Dream-Coder, DiffuCoder",
     model_types=("Dream", "dream"),
     architectures=("DreamModel",),
     mask_tokens=("<|mask|>",),
@@ -186,6 +188,9 @@ DREAM = Family(
         Published("Dream-org/Dream-v0-Instruct-7B", 7.62e9, "Apache-2.0"),
         Published("Dream-org/Dream-v0-Base-7B", 7.62e9, "Apache-2.0"),
         Published("Dream-org/Dream-Coder-v0-Instruct-7B", 7.62e9, "see its card"),
+        Published("apple/DiffuCoder-7B-cpGRPO", 7.62e9, "see its card"),
+        Published("apple/DiffuCoder-7B-Instruct", 7.62e9, "see its card"),
+        Published("apple/DiffuCoder-7B-Base", 7.62e9, "see its card"),
     ),
 )
 
@@ -257,6 +262,108 @@ SDAR = Family(
     ),
 )
 
+FAST_DLLM = Family(
+    name="fast-dllm-v2",
+    title="Fast-dLLM v2",
+    model_types=("Fast_dLLM_Qwen",),
+    architectures=("Fast_dLLM_QwenForCausalLM",),
+    mask_tokens=("|<MASK>|",),
+    known_ids={  # of the 1.5B and of the 7B
+        size: KnownIds(mask_id=151665, end_of_text=151643, turn_ends={"<|im_end|>": 151645})
+        for size in (151936, 152064)
+    },
+    defaults={"length": 256, "block_length": 8, "strategy": "confidence", "cache": "prefix"},
+    confidence_source="sampling",
+    network="qwen2",
+    attention="block-causal",
+    shift=1,
+    block_multiple=32,
+    block_field="bd_size",
+    block_origin="canvas",
+    chat=ChatTemplate(_CHATML, system="You are Qwen, created by Alibaba Cloud. You are a helpful assistant."),
+    published=(
+        Published("Efficient-Large-Model/Fast_dLLM_v2_1.5B", 1.54e9, "Apache-2.0"),
+        Published("Efficient-Large-Model/Fast_dLLM_v2_7B", 7.62e9, "see its card"),
+    ),
+)
+
+DIFFCODER = Family(
+    name="stable-diffcoder",
+    title="Stable-DiffCoder",
+    model_types=(),  # it states Llama's
+    architectures=("StableDiffcoderForCausalLM",),
+    mask_tokens=("<[MASK_TOKEN]>",),
+    known_ids={155136: KnownIds(mask_id=5, end_of_text=2)},
+    defaults={"length": 256, "block_length": 4, "strategy": "confidence", "cache": "prefix"},
+    network="llama",
+    attention="block-causal",
+    block_multiple=4,
+    block_origin="canvas",
+    # unverified: that it is Seed-Coder's
+    chat=ChatTemplate("<[begin\u2581of\u2581sentence]>{role}\n{content}<[end\u2581of\u2581sentence]>"),
+    published=(
+        Published("ByteDance-Seed/Stable-DiffCoder-8B-Instruct", 8.25e9, "MIT"),
+        Published("ByteDance-Seed/Stable-DiffCoder-8B-Base", 8.25e9, "MIT"),
+    ),
+)
+
+RND1 = Family(
+    name="rnd1",
+    title="RND1",
+    model_types=("rnd1",),
+    architectures=("RND1LM",),
+    mask_tokens=("<|mask|>", "<|MASK|>"),
+    known_ids=_QWEN3_IDS,
+    defaults={"length": 256, "block_length": 32, "strategy": "entropy"},
+    confidence_source="sampling",
+    network="qwen3",
+    shift=1,
+    published=(Published("radicalnumerics/RND1-Base-0910", 30.53e9, "see its card"),),
+)
+
+# Tiny-A2D: two kinds of training, whose config.json is the same
+A2D_MDLM = Family(
+    name="a2d-mdlm",
+    title="Tiny-A2D (MDLM)",
+    model_types=("a2d-qwen3",),
+    architectures=("A2DQwen3LMHeadModel",),
+    mask_tokens=("<|mask|>", "<|MASK|>"),
+    known_ids=_QWEN3_IDS,
+    defaults={"length": 256, "block_length": 32, "strategy": "confidence"},
+    network="qwen3",
+    chat=ChatTemplate(_CHATML, answer="<think>\n\n</think>\n\n"),
+    published=(Published("dllm-hub/Qwen3-0.6B-diffusion-mdlm-v0.1", 0.6e9, "Apache-2.0"),),
+)
+A2D_BD3LM = replace(
+    A2D_MDLM,
+    name="a2d-bd3lm",
+    title="Tiny-A2D (BD3LM)",
+    defaults={**A2D_MDLM.defaults, "cache": "prefix"},
+    attention="block-causal",
+    block_multiple=32,
+    published=(Published("dllm-hub/Qwen3-0.6B-diffusion-bd3lm-v0.1", 0.6e9, "Apache-2.0"),),
+)
+
+NEMOTRON = Family(
+    name="nemotron",
+    title="Nemotron-Labs-Diffusion",
+    model_types=("nemotron_labs_diffusion",),
+    architectures=("NemotronLabsDiffusionModel",),
+    mask_tokens=("<SPECIAL_100>",),
+    known_ids={131072: KnownIds(mask_id=100, end_of_text=2, turn_ends={"<|im_end|>": 11})},
+    defaults={"length": 256, "block_length": 32, "strategy": "confidence", "cache": "prefix"},
+    confidence_source="sampling",
+    network="ministral3",
+    attention="causal-prefix",
+    chat=ChatTemplate(_CHATML, answer="<think></think>"),
+    published=(
+        # unverified: the parameters of the 14B
+        Published("nvidia/Nemotron-Labs-Diffusion-3B", 3.83e9, "see its card"),
+        Published("nvidia/Nemotron-Labs-Diffusion-8B", 8.49e9, "see its card"),
+        Published("nvidia/Nemotron-Labs-Diffusion-14B", 13.5e9, "see its card"),
+    ),
+)
+
 MASKED_LM = Family(
     name="masked-lm",
     title="BERT, RoBERTa, ModernBERT and others",
@@ -284,13 +391,24 @@ BLOCK_LLAMA = Family(
 )
 
 FAMILIES: dict[str, Family] = {
-    family.name: family for family in (LLADA, DREAM, LLADA2, LLADA_MOE, SDAR, MASKED_LM, BLOCK_LLAMA)
+    family.name: family
+    for family in (
+        *(LLADA, DREAM, LLADA2, LLADA_MOE, SDAR, FAST_DLLM, DIFFCODER, NEMOTRON, A2D_MDLM, A2D_BD3LM, RND1),
+        *(MASKED_LM, BLOCK_LLAMA),
+    )
 }
 
 # What people try and dgmark does not decode, by model_type or architecture: the reason.
 REFUSED = {
     "diffusion_gemma": "DiffusionGemma predicts every position anew at every step and outputs the last prediction, so "
     "the choice of positions decides no token of the text, and leaves no mark there (docs/models.md)",
+}
+
+
+# A field of config.json that makes another model of the same model_type: the reason.
+REFUSED_FIELDS = {
+    "expert_capacity": "LLaDA 2.2 lets each block choose the experts that may serve its positions, and edits text by "
+    "inserting and deleting tokens; dgmark does neither (docs/models.md)",
 }
 
 
@@ -323,10 +441,21 @@ def family_of(checkpoint: Checkpoint, name: str | None = None) -> Family:
     for known in (model_type, *architectures):
         if known in REFUSED:
             raise CheckpointFormat(f"{checkpoint.folder} cannot be decoded: {REFUSED[known]}")
+    for field_name, reason in REFUSED_FIELDS.items():
+        if checkpoint.config.get(field_name) is not None:
+            raise CheckpointFormat(f"{checkpoint.folder} states {field_name} and cannot be decoded: {reason}")
     by_architecture = [family for family in FAMILIES.values() if set(architectures) & set(family.architectures)]
     by_model_type = [family for family in FAMILIES.values() if model_type in family.model_types]
-    for family in (*by_architecture, *by_model_type):  # LLaDA-MoE bears LLaDA's model_type
-        return family
+    found = by_architecture or by_model_type  # LLaDA-MoE bears LLaDA's model_type
+    if len(found) > 1:
+        found = [family for family in found if _bears_name_of(checkpoint, family)] or found
+    if len(found) > 1:
+        names = " or ".join(family.name for family in found)
+        raise CheckpointFormat(
+            f"{checkpoint.folder} may be of the family {names}: config.json is the same, so name the family (--family)"
+        )
+    if found:
+        return found[0]
     if "auto_map" not in checkpoint.config and any(name.endswith("ForMaskedLM") for name in architectures):
         return MASKED_LM
     code = "; its auto_map names Python files, and dgmark runs no code of a checkpoint"
@@ -334,3 +463,9 @@ def family_of(checkpoint: Checkpoint, name: str | None = None) -> Family:
         f"{checkpoint.folder} is of model_type {model_type!r}; families that can be loaded: {', '.join(FAMILIES)}"
         f"{code if 'auto_map' in checkpoint.config else ''}"
     )
+
+
+def _bears_name_of(checkpoint: Checkpoint, family: Family) -> bool:
+    """Whether the checkpoint, or a folder that it is in, has the name of one that the family published."""
+    place = f"{checkpoint.name} {checkpoint.folder}"
+    return any(one.hub_id.rpartition("/")[2] in place for one in family.published)

@@ -17,7 +17,10 @@ from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.errors import CheckpointFormat, ModelNotFound, as_path
 
 # End-of-text and end-of-turn tokens of all families; a vocabulary that lacks one ignores it.
-END_TOKENS = ("<|endoftext|>", "<|eot_id|>", "<|im_end|>", "<|role_end|>", "</s>", "[SEP]")
+END_TOKENS = (
+    *("<|endoftext|>", "<|eot_id|>", "<|im_end|>", "<|role_end|>", "</s>", "[SEP]"),
+    *("<[end\u2581of\u2581sentence]>", "<|dlm_pad|>"),  # Seed-Coder's, and what DiffuCoder writes behind a text
+)
 
 # Text whose ids tell normalisers and pre-tokenizers apart; part of the fingerprint's version, so it never changes.
 PROBE = (

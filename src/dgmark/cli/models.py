@@ -27,7 +27,7 @@ def models(ctx: typer.Context, as_json: OneObject = False) -> None:
         rows = [asdict(family) for family in families]
         print(json.dumps({"builtin": BUILTIN, "builtins": BUILTINS, "families": rows, "schema": 1}))
         return
-    line = "{:<12} {:<36} {:>10} {:>8} {:>6}  {}"
+    line = "{:<16} {:<43} {:>10} {:>8} {:>6}  {}"
     print(line.format("family", "checkpoint", "parameters", "GB bf16", "block", "licence"))
     for family in families:
         for one in family.published:

@@ -7,7 +7,7 @@ from dgmark.checkpoint.families import ChatTemplate, Family
 from dgmark.errors import SettingsError
 from dgmark.models.denoiser import Denoiser, traits_of
 
-_MARKERS = re.compile(r"<\|[^|]+\|>")
+_MARKERS = re.compile(r"<\|[^|]+\|>|<\[[^\]]+\]>")
 
 
 def template_of(model: Denoiser) -> ChatTemplate:

@@ -16,7 +16,7 @@ from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.architecture import Architecture
 from dgmark.models.assembly import BASE, assemble
 from dgmark.models.denoiser import CacheMode, Session, Traits
-from dgmark.models.families import llada, llada2, llada_moe, masked_lm
+from dgmark.models.families import llada, llada2, llada_moe, masked_lm, nemotron
 from dgmark.models.families.decoder import decoder
 from dgmark.models.families.masked_lm import first_position
 from dgmark.models.special_ids import check_vocabulary, find_end_ids, find_mask_id
@@ -36,7 +36,10 @@ DTYPES = {
 # transformers under its own names.
 ARCHITECTURES: dict[str, Architecture] = {
     **{family.name: decoder(family) for family in FAMILIES.values() if family.network is not None},
-    **{module.ARCHITECTURE.family.name: module.ARCHITECTURE for module in (llada, llada2, llada_moe, masked_lm)},
+    **{
+        module.ARCHITECTURE.family.name: module.ARCHITECTURE
+        for module in (llada, llada2, llada_moe, masked_lm, nemotron)
+    },
 }
 
 

@@ -64,6 +64,7 @@ _FIELDS = (
 )
 # The only values of these switches that the Glm4Moe class supports.
 _ONLY: dict[str, tuple[Any, ...]] = {
+    "expert_capacity": (None,),  # LLaDA 2.2's
     "hidden_act": ("silu",),
     "moe_router_enable_expert_bias": (True,),
     "norm_head": (False,),
