@@ -58,7 +58,7 @@ def read_pdf(file: BinaryIO, limits: Limits) -> Reading:
 
 @dataclass(frozen=True)
 class PdfLine:
-    """A line of a page, and where it begins and ends from left to right, in points."""
+    """A line of a page, and where it begins and ends in the direction of its text, in points."""
 
     text: str
     left: float
@@ -85,8 +85,9 @@ def _lines(page: Any, index_of: Any) -> list[PdfLine]:
         if text:
             ends = [index_of(content, at) for at in (start, start + length - 1)]
             boxes = [content.get_charbox(at, loose=True) if at >= 0 else (0.0,) * 4 for at in ends]
-            left, right = sorted((boxes[0][0], boxes[1][2]))  # text may stand upside down
-            lines.append(PdfLine(text, left, right))
+            begin, end = boxes[0][0], boxes[1][2]
+            # mirrored where it runs to the left: upside down, or in a script from right to left
+            lines.append(PdfLine(text, begin, end) if begin <= end else PdfLine(text, -begin, -end))
         start += length + 2
     return lines
 
