@@ -54,7 +54,9 @@ def test_a_mark_is_made_and_found_with_every_family(
 ) -> None:
     monkeypatch.setattr("secrets.token_bytes", lambda count: bytes(range(count)))  # the same key in every run
     key, prompts = tmp_path / "key.json", tmp_path / "in.jsonl"
-    assert run("keygen", key, "--model", folder).exit_code == 0
+    keygen = run("keygen", key, "--model", folder)
+    assert keygen.exit_code == 0
+    assert "warning" not in keygen.stderr
     # prompts of several lengths, none a whole number of LLaDA 2's blocks
     prompts.write_text(
         "".join(json.dumps({"id": f"p{i}", "prompt": " ".join(["w1", "w2"] * (3 + i))}) + "\n" for i in range(12))
@@ -82,6 +84,34 @@ def test_a_checkpoint_that_needs_code_is_refused_with_the_reason(tmp_path: Path)
     result = run("generate", "--no-watermark", "--model", tmp_path / "model", "--prompt", "w1")
     assert result.exit_code == 6
     assert "runs no code of a checkpoint" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "reason"),
+    [
+        ("dream", {"model_type": "wedlm", "architectures": ["WeDLMForCausalLM"]}, "model_type 'wedlm'; families"),
+        ("bert", {"model_type": "diffusion_gemma"}, "DiffusionGemma"),
+        ("llada2", {"expert_capacity": 48}, "LLaDA 2.2"),
+        ("sdar", {"mask_token_id": 9}, "config.json says mask id 9, the tokenizer 0"),
+        ("dream", {}, None),
+    ],
+)
+def test_keygen_says_that_generate_would_refuse_the_model(
+    tmp_path: Path, family: str, changes: dict[str, Any], reason: str | None
+) -> None:
+    """The key is made all the same: an engine may mark with it, and detection needs its tokenizer only."""
+    tiny.write(tmp_path / "model", family, **changes)
+    made = run("keygen", tmp_path / "key.json", "--model", tmp_path / "model")
+    assert made.exit_code == 0
+    assert (tmp_path / "key.json").exists()
+    said = " ".join(made.stderr.split())
+    assert ("warning: dgmark generate will refuse this model" in said) == (reason is not None)
+    assert ("dgmark generate --key" in said) == (reason is None)
+    assert (reason or "") in said
+    asked = run(
+        "generate", "--model", tmp_path / "model", "--key", tmp_path / "key.json", "--length", 8, "--prompt", "w1"
+    )
+    assert (asked.exit_code, (reason or "") in " ".join(asked.stderr.split())) == (6 if reason else 0, True)
 
 
 def test_the_models_are_listed_with_what_they_need() -> None:

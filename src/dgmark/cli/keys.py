@@ -8,10 +8,13 @@ from typing import Annotated, Literal
 
 import typer
 
-from dgmark.checkpoint.folder import BUILTIN, model_option
+from dgmark.checkpoint.families import family_of
+from dgmark.checkpoint.folder import BUILTIN, BUILTINS, find_checkpoint, model_option
+from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.cli.options import AllowOpenKey, OneObject
-from dgmark.errors import SettingsError
+from dgmark.errors import CheckpointFormat, SettingsError
+from dgmark.models.special_ids import find_end_ids, find_mask_id
 from dgmark.rows.inputs import read_bytes
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.groups import DEFAULT_CODE
@@ -67,18 +70,41 @@ def keygen(
             "warning: a token-id key has no secret: anybody can detect and forge its mark, "
             "and its p-values are not guaranteed"
         )
+    refusal = _refusal(model)
+    if refusal is not None:
+        stderr().print(
+            f"warning: dgmark generate will refuse this model: {refusal}\n"
+            "The key fits its tokenizer: with it an engine or a loop of your own can mark texts (docs/integrating.md), "
+            "and they are detected",
+            markup=False,
+        )
     print(f"{file}: key {key.fingerprint} for {model}")
-    stderr().print(_next_steps(file, model, key), markup=False)
+    stderr().print(_next_steps(file, model, key, can_generate=refusal is None), markup=False)
 
 
-def _next_steps(file: Path, model: str, key: WatermarkKey) -> str:
+def _refusal(model: str) -> str | None:
+    """Why `generate` would refuse a model, as far as config.json and the tokenizer show it; None if they do not."""
+    if model in BUILTINS:
+        return None
+    checkpoint, tokenizer = find_checkpoint(model), load_tokenizer(model)
+    try:
+        family = family_of(checkpoint)
+        find_mask_id(checkpoint, tokenizer, family)
+        find_end_ids(checkpoint, tokenizer, family)
+    except CheckpointFormat as error:
+        return str(error)
+    return None
+
+
+def _next_steps(file: Path, model: str, key: WatermarkKey, can_generate: bool) -> str:
     quoted = shlex.quote(str(file))
     named = model_option(model)
     if model == BUILTIN and (key.spec.code_length == DEFAULT_CODE or key.spec.subkeys > 1):
         named = " --temperature 0.6"  # a mark makes text more diverse: lab/docs/results/frontier
+    write = f"  dgmark generate --key {quoted}{named} --prompt 'Once upon a time' > text.txt   write a marked text\n"
     return (
         "Next:\n"
-        f"  dgmark generate --key {quoted}{named} --prompt 'Once upon a time' > text.txt   write a marked text\n"
+        f"{write if can_generate else ''}"
         f"  dgmark detect --key {quoted}{' --payload' * (key.spec.subkeys > 1)} text.txt   look for the mark\n"
         "Keep a copy of the file in a safe place: without it the mark cannot be detected, and with it anybody can\n"
         "forge the mark."
