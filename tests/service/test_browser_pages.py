@@ -177,7 +177,7 @@ def test_several_documents_are_a_table_and_each_shows_its_answer(page: Any, tmp_
     assert "4 documents" in page.inner_text("#chosen")
     page.click("#submit")
     page.wait_for_selector("text=going on in 1 seconds")
-    page.wait_for_selector("#submit[aria-disabled=false]")
+    page.wait_for_selector("text=4 documents are checked.")
     rows = [row.inner_text().split("\t") for row in page.query_selector_all("#rows tr")]
     assert [name for name, _ in rows] == list(contents)
     found, absent, picture, short = (answer for _, answer in rows)
@@ -203,7 +203,7 @@ def test_a_check_of_many_documents_is_stopped(page: Any, tmp_path: Path) -> None
     page.click("#submit")
     page.wait_for_selector("text=going on in 999 seconds")
     page.click("#stop")
-    page.wait_for_selector("#submit[aria-disabled=false]")
+    page.wait_for_selector("text=Stopped.")
     assert page.is_hidden("#problem")
     page.faults.clear()
 

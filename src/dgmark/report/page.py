@@ -59,7 +59,7 @@ def to_html(report: Report) -> bytes:
         MissingExtra: jinja2 is not installed.
     """
     fields = report.to_fields()
-    page = _template().render(
+    page = template("dgmark.report", ".", "page").render(
         report=report,
         detection=report.detection,
         mark=symbol(report.detection),
@@ -73,19 +73,24 @@ def to_html(report: Report) -> bytes:
 
 
 @cache
-def _template() -> "Template":
+def template(package: str, folder: str, name: str) -> "Template":
+    """The template of a page in a folder of a package.
+
+    Raises:
+        MissingExtra: jinja2 is not installed.
+    """
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ModuleNotFoundError as error:
         raise MissingExtra(f"report pages need jinja2: {install_hint('report')}") from error
     environment = Environment(
-        loader=PackageLoader("dgmark.report", "."),
+        loader=PackageLoader(package, folder),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("page.html.jinja")
+    return environment.get_template(f"{name}.html.jinja")
 
 
 _WRITERS = {".html": to_html, ".json": to_json}

@@ -5,10 +5,9 @@ from importlib.resources import files
 
 from fastapi import APIRouter
 from fastapi.responses import Response
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dgmark.detection.result import rarity
-from dgmark.report.page import Scale
+from dgmark.report.page import Scale, template
 
 _KINDS = {
     ".html": "text/html; charset=utf-8",
@@ -37,22 +36,14 @@ def routes(*, generates: bool, verifies: bool, fpr: float) -> APIRouter:
         fpr: the service's false-positive rate, which the pages explain.
     """
     router = APIRouter(include_in_schema=False)
-    environment = Environment(
-        loader=PackageLoader("dgmark.service", "page"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
     left_out = (() if generates else _GENERATION) + (() if verifies else _VERIFYING)
     pages = {path: page for path, page in _PAGES.items() if path not in left_out}
     links = [(f".{path}", name) for path, (name, _, _) in pages.items()]
     # the report's style is the pages' as well
     shown = {"links": links, "scale": Scale.of(fpr), "rate": rarity(fpr)}
     served = {"/report.css": (files("dgmark.report").joinpath("report.css").read_bytes(), ".css")}
-    for path, (_, template, scripts) in pages.items():
-        page = environment.get_template(f"{template}.html.jinja").render(here=f".{path}", scripts=scripts, **shown)
+    for path, (_, name, scripts) in pages.items():
+        page = template("dgmark.service", "page", name).render(here=f".{path}", scripts=scripts, **shown)
         served[path] = (page.encode(), ".html")
         for file in ("/page.css", "/mark.svg", *scripts):
             served[file] = (files("dgmark.service").joinpath(f"page{file}").read_bytes(), file[file.rindex(".") :])

@@ -42,19 +42,28 @@ async function check(event) {
   }
   busy(true);
   $("several").hidden = sources.length === 1;
+  let told = "";
   try {
     if (!service) await meet();
     if (!service) throw new Error("This service answers those who have an access token. Enter yours above.");
     if (sources.length === 1) show(await answered(sources[0]));
-    else await checkAll(sources);
+    else {
+      await checkAll(sources);
+      told = `${number(sources.length)} documents are checked.`;
+    }
   } catch (error) {
     if (error.status === 401) {
       service = null;
       forgetToken();
     }
     if (error.name !== "AbortError") fail(error);
+    else {
+      $("result").hidden = true; // it is not about what was to be checked
+      told = "Stopped.";
+    }
   } finally {
     busy(false);
+    $("status").textContent = told;
   }
 }
 
