@@ -26,7 +26,7 @@ CLOSE = {"layout.rtf": 1, "layout.html": 50, "columns.pdf": 40, "layout.pdf": 45
 TABLES = ["table.csv", "table.xlsx"]
 UNREADABLE = {
     "picture.png": "is a picture",
-    "scan.pdf": "1 of its 1 pages are pictures, as a scanner makes them",
+    "scan.pdf": "1 page of pictures .page 1. is left out; it holds no text",
     "locked.pdf": "is encrypted with a password",
     "locked.docx": "is encrypted with a password",
 }

@@ -10,18 +10,22 @@ PAGE = """<!DOCTYPE html><html><head><title>Title</title><style>p {color: red}</
 <p>One&nbsp;day <b>two</b><i>three</i>
 four.<br>Five<wbr>six<sup><a href="#n1">1</a></sup> <sup>2</sup>.</p>
 <script>if (a < b) document.write("<p>never</p>")</script><noscript>never</noscript><!-- never -->
-<p hidden>never</p><p style="display: none">never</p><p aria-hidden="true">never</p>
+<p hidden>never</p><p style="display: none">never</p><p aria-hidden="true">seen</p>
 <table><tr><td>left</td><td>right</td></tr></table><ul><li>first</li><li>second</li></ul>
 <pre>  for x in y:
     z</pre></article></main>
 <aside>Read also</aside><footer>Imprint</footer></body></html>"""
-TEXT = "A tale\n\nOne\xa0day twothree four.\nFivesix 2.\n\nleft\nright\n\nfirst\nsecond\n\n  for x in y:\n    z"
+TEXT = "A tale\n\nOne\xa0day twothree four.\nFivesix 2.\n\nseen\n\nleft\nright\n\nfirst\nsecond\n\n  for x in y:\n    z"
 
 
 def test_a_page_is_its_own_text() -> None:
     reading = read_html(PAGE.encode())
     assert reading.text == TEXT
-    assert reading.notes == ("33 characters of navigation, page header and page footer are left out",)
+    assert reading.notes == (
+        "33 characters of navigation, page header and page footer are left out",
+        "1 script is left out",
+        "10 characters of hidden parts are left out",
+    )
 
 
 @pytest.mark.parametrize(

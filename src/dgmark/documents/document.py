@@ -46,7 +46,8 @@ class Document:
 def read_document(
     path: str | os.PathLike[str], *, text_column: str = TEXT_COLUMN, limits: Limits | None = None
 ) -> Document:
-    """Read the text of a file: plain text, Markdown, HTML, PDF, RTF, .docx, .odt, .epub, .csv or .xlsx.
+    """Read the text of a file: plain text, Markdown, HTML, PDF, RTF, .docx, .odt, .epub, .eml, .mht,
+    .csv or .xlsx.
 
     The kind is recognised by the content, then by the name. All kinds but plain text need the extra `documents`. They
     are parsed in a process of their own, without keys and with limits.
@@ -60,7 +61,8 @@ def read_document(
         SettingsError: `path` is neither a text nor a path.
         NoTexts: the file cannot be opened.
         InputError: it holds no text.
-        InputError: it is a picture, a scan, encrypted, damaged, of a kind that is not read, or beyond a limit.
+        InputError: most of it cannot be read, as of a scan.
+        InputError: it is a picture, encrypted, damaged, of a kind that is not read, or beyond a limit.
         MissingExtra: the extra `documents` is not installed.
     """
     as_path(path, "a document")

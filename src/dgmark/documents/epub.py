@@ -1,10 +1,11 @@
 """EPUB books to text: the chapters in the order of the spine."""
 
 import posixpath
+from typing import Any
 from urllib.parse import unquote
 
 from dgmark.documents.html_text import add_html
-from dgmark.documents.reading import Limits, Reading, Refusal
+from dgmark.documents.reading import PAGE_CHARS, Limits, Reading, Refusal, Unread
 from dgmark.documents.text_builder import TextBuilder
 from dgmark.documents.zip_archive import ZipArchive
 
@@ -12,39 +13,54 @@ _ENCRYPTION = "META-INF/encryption.xml"
 
 
 def read_epub(archive: ZipArchive, limits: Limits) -> Reading:
-    """Read the chapters of an EPUB; its table of contents is not read.
+    """Read the chapters of an EPUB in the order of its spine; its table of contents is not read.
 
     Raises:
-        Refusal: the book is damaged, protected, or has too many chapters.
+        Refusal: the book is damaged, protected, has too many chapters, or most of it is not read.
     """
-    chapters = _chapters(archive)
+    chapters, outside = _chapters(archive)
     if len(chapters) > limits.pages:
         raise Refusal(f"has {len(chapters)} chapters; the limit is {limits.pages}")
-    encrypted = archive.read(_ENCRYPTION).decode("utf-8", "replace") if _ENCRYPTION in archive.names else ""
-    builder = TextBuilder()
-    for name in chapters:
-        if name in encrypted:
+    if _ENCRYPTION in archive.names:
+        encrypted = {
+            unquote(one.get("URI") or "") for one in archive.xml(_ENCRYPTION).iterfind(".//{*}CipherReference")
+        }
+        if encrypted & {*chapters, *outside}:
             raise Refusal("is protected against reading (DRM): its chapters are encrypted")
+    builder, unread = TextBuilder(), Unread()
+    for name, kind in chapters.items():
         builder.block(2)
-        add_html(builder, archive.read(name))
-    return Reading(builder.text, pages=len(chapters))
+        if "html" in kind or "svg" in kind:
+            add_html(builder, archive.read(name), unread)
+        else:
+            unread.add("chapters of pictures", weight=PAGE_CHARS)
+    for name in outside:
+        chapter = TextBuilder()
+        add_html(chapter, archive.read(name), unread)
+        unread.add_text("chapters outside the reading order", chapter.text)
+    return unread.reading(builder.text, pages=len(chapters))
 
 
-def _chapters(archive: ZipArchive) -> list[str]:
-    """The names of the chapters, in reading order."""
+def _chapters(archive: ZipArchive) -> tuple[dict[str, str], list[str]]:
+    """The names of the chapters, in reading order, with their kinds; and those that stand in no order."""
     container = archive.xml("META-INF/container.xml")
     root = next((one.get("full-path") for one in container.iterfind(".//{*}rootfile")), None)
     if not root:
         raise Refusal("is damaged: it does not say where its contents stand")
     contents = archive.xml(root)
     folder = posixpath.dirname(root)
-    places = {
-        item.get("id"): posixpath.normpath(posixpath.join(folder, unquote(item.get("href") or "")))
+
+    def place(item: Any) -> str:
+        return posixpath.normpath(posixpath.join(folder, unquote(item.get("href") or "")))
+
+    items = {
+        item.get("id"): item
         for item in contents.iterfind(".//{*}manifest/{*}item")
-        if "html" in (item.get("media-type") or "") and "nav" not in (item.get("properties") or "").split()
+        if "nav" not in (item.get("properties") or "").split()
     }
-    spine = [item.get("idref") for item in contents.iterfind(".//{*}spine/{*}itemref") if item.get("linear") != "no"]
-    chapters = [places[one] for one in spine if one in places]
+    spine = [one.get("idref") for one in contents.iterfind(".//{*}spine/{*}itemref")]
+    chapters = {place(items[one]): items[one].get("media-type") or "" for one in spine if one in items}
     if not chapters:
         raise Refusal("holds no chapter")
-    return chapters
+    pages = {place(item) for item in items.values() if "html" in (item.get("media-type") or "")}
+    return chapters, sorted(pages - chapters.keys())

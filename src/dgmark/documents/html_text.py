@@ -1,4 +1,4 @@
-"""HTML to text, as a browser shows it: also the chapters of an EPUB, and what becomes of a Word document.
+"""HTML to text, as a browser shows it: also the chapters of an EPUB, and pages in Word documents and e-mails.
 
 The parser is lxml's, which loads nothing and runs nothing.
 """
@@ -7,14 +7,20 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from dgmark.documents.reading import Reading, Refusal
+from dgmark.documents.reading import Reading, Refusal, Unread
 from dgmark.documents.text_builder import TextBuilder
 
 # not text for a reader, wherever it stands
 _NEVER = frozenset((
-    "head", "script", "style", "template", "noscript", "svg", "math", "iframe", "object", "embed", "audio", "video",
-    "canvas", "map", "button", "select", "input", "textarea", "datalist", "dialog", "progress", "meter", "rp", "rt",
+    "head", "script", "style", "template", "noscript", "title", "desc", "annotation", "annotation-xml", "map",
+    "datalist", "progress", "meter", "rp", "rt",
 ))  # fmt: skip
+# seen, and not read
+_MEDIA = frozenset(("iframe", "frame", "object", "embed", "audio", "video", "canvas"))
+_PICTURES = frozenset(("img", "image"))
+_LETTERS = 2000  # a drawing's path is as long if it draws letters; a sign's is shorter
+_PROGRAMS = re.compile("$|module$|.*(java|ecma)script")  # the types of scripts that browsers run
+_FIELDS = frozenset((None, "text", "search", "email", "tel", "url", "button", "submit", "reset"))
 # the parts of a page around its text
 _AROUND = frozenset(("nav", "aside", "menu"))
 _ENDS = frozenset(("header", "footer"))
@@ -28,7 +34,8 @@ _BLOCKS = frozenset((
 _PARAGRAPHS = frozenset((
     "p", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "dl", "pre", "blockquote", "table",
 ))  # fmt: skip
-_HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden")
+_HIDDEN = re.compile(r"display\s*:\s*none")
+_VISIBILITY = re.compile(r"visibility\s*:\s*(\w+)")
 _EXACT = re.compile(r"white-space\s*:\s*(pre|break-spaces)")
 
 
@@ -36,28 +43,21 @@ def read_html(content: bytes, encoding: str | None = None) -> Reading:
     """Read a page of HTML: its text without scripts, hidden parts, navigation, page header and page footer.
 
     Raises:
-        Refusal: the page is nested too deeply.
+        Refusal: the page is nested too deeply, or most of it is not read.
     """
-    builder = TextBuilder()
-    left_out = add_html(builder, content, encoding=encoding)
-    notes = (f"{left_out} characters of navigation, page header and page footer are left out",) if left_out else ()
-    return Reading(builder.text, notes)
+    builder, unread = TextBuilder(), Unread()
+    add_html(builder, content, unread, encoding=encoding)
+    return unread.reading(builder.text)
 
 
-def add_html(
-    builder: TextBuilder, content: bytes, *, encoding: str | None = None, gap: int = 2, exact: bool = False
-) -> int:
-    """Add the text of a page to `builder`.
+def add_html(builder: TextBuilder, content: bytes, unread: Unread, *, encoding: str | None = None) -> None:
+    """Add the text of a page to `builder`. Paragraphs have an empty line between them, as browsers copy them.
 
     Args:
         builder: where the text goes.
         content: the page.
+        unread: counts what is left out.
         encoding: its character set; by default the one that it names.
-        gap: line ends between paragraphs; 2 leaves an empty line between them, as browsers copy them.
-        exact: keep white space as it stands.
-
-    Returns:
-        The number of characters that are left out as navigation, page header and page footer.
 
     Raises:
         Refusal: the page is nested too deeply.
@@ -69,38 +69,83 @@ def add_html(
     fatal = [entry for entry in parser.error_log if entry.type_name == "ERR_RESOURCE_LIMIT"]
     if fatal:
         raise Refusal(f"is nested too deeply to be read ({fatal[0].message})")
-    if root is None:
-        return 0
-    return _walk(etree.iterwalk(root, events=("start", "end", "comment", "pi")), builder, gap, exact)
+    if root is not None:
+        _walk(etree.iterwalk(root, events=("start", "end", "comment", "pi")), builder, unread)
 
 
-def _walk(events: Any, builder: TextBuilder, gap: int, exact: bool) -> int:
-    left_out, preserved = 0, 0
+def _walk(events: Any, builder: TextBuilder, unread: Unread) -> None:
+    preserved = 0
     skipped = None
+    visible = [True]
+
+    def add(text: str | None) -> None:
+        if visible[-1]:
+            builder.add(text, exact=preserved > 0)
+        else:
+            unread.add_text("hidden parts", text or "", own=False)
+
     for event, element in events:
         tag = element.tag if isinstance(element.tag, str) else None
         if event == "start":
-            if _around(element):
-                left_out += sum(len(piece.strip()) for piece in element.itertext())
-            if tag in _NEVER or _around(element) or _hidden(element) or _is_reference(element):
+            if _leave_out(element, tag, builder, unread):
                 events.skip_subtree()
                 skipped = element
                 continue
             if tag in _BLOCKS:
-                builder.block(gap if tag in _PARAGRAPHS else 1)
+                builder.block(2 if tag in _PARAGRAPHS else 1)
             if tag == "br":
                 builder.end_line()
             preserved += _is_exact(element)
-            builder.add(element.text, exact=exact or preserved > 0)
+            stated = _VISIBILITY.search(_style(element))
+            visible.append(stated[1] not in ("hidden", "collapse") if stated else visible[-1])
+            add(element.text)
             continue
         if event == "end":
             if element is not skipped:
                 preserved -= _is_exact(element)
+                visible.pop()
                 if tag in _BLOCKS:
-                    builder.block(gap if tag in _PARAGRAPHS else 1)
+                    builder.block(2 if tag in _PARAGRAPHS else 1)
             skipped = None
-        builder.add(element.tail, exact=exact or preserved > 0)
-    return left_out
+        add(element.tail)
+
+
+def _leave_out(element: Any, tag: str | None, builder: TextBuilder, unread: Unread) -> bool:
+    """Whether the text of an element is not read; what is seen of it is counted."""
+    if _around(element):
+        unread.add_text("navigation, page header and page footer", _text(element), own=False)
+        unread.add("pictures", sum(1 for _ in element.iter(*_PICTURES)))
+    elif _hidden(element):
+        unread.add_text("hidden parts", _text(element), own=False)
+    elif tag == "select":
+        unread.add_text("lists of choices", _text(element), own=False)
+    elif tag == "script":
+        unread.add("scripts", int(bool(_PROGRAMS.match(element.get("type", "").lower()))))
+    elif tag == "iframe" and element.get("srcdoc"):
+        add_html(builder, element.get("srcdoc").encode(), unread, encoding="utf-8")
+    elif tag in _MEDIA:
+        unread.add("embedded objects", weight=Unread.UNKNOWN)
+    elif tag == "template" and element.get("shadowrootmode"):
+        return False
+    elif tag not in _NEVER:
+        drawn = sum(len(path.get("d", "")) for path in element.iter("path")) if tag == "svg" else 0
+        if tag in _PICTURES or drawn > _LETTERS:
+            unread.add_picture(*_size(element))
+        elif tag == "input" and element.get("type") in _FIELDS:
+            builder.add(element.get("value"))
+        return _is_reference(element)
+    return True
+
+
+def _size(element: Any) -> tuple[float | None, float | None]:
+    """Width and height of a picture in points, if the page says a side of it in pixels."""
+    stated = [element.get(side, "").removesuffix("px") for side in ("width", "height")]
+    sides = [int(side) * 0.75 for side in stated if side.isdecimal()]
+    return (sides[0], sides[-1]) if sides else (None, None)
+
+
+def _text(element: Any) -> str:
+    return "".join(piece.strip() for piece in element.itertext())
 
 
 def _around(element: Any) -> bool:
@@ -111,12 +156,12 @@ def _around(element: Any) -> bool:
 
 
 def _hidden(element: Any) -> bool:
-    style = element.get("style")
-    return (
-        "hidden" in element.attrib
-        or element.get("aria-hidden") == "true"
-        or bool(style and _HIDDEN.search(style.lower()))
-    )
+    closed = element.tag == "dialog" and "open" not in element.attrib
+    return closed or "hidden" in element.attrib or bool(_HIDDEN.search(_style(element)))
+
+
+def _style(element: Any) -> str:
+    return str(element.get("style") or "").lower()
 
 
 def _is_reference(element: Any) -> bool:
@@ -125,7 +170,7 @@ def _is_reference(element: Any) -> bool:
         return _covers(element, [one for one in element.iter("a") if "#" in (one.get("href") or "")])
     if element.tag != "a" or "#" not in (element.get("href") or ""):
         return False
-    return element.get("href").startswith(("#footnote-ref", "#endnote-ref")) or _covers(element, element.iter("sup"))
+    return _covers(element, element.iter("sup"))
 
 
 def _covers(element: Any, parts: Iterable[Any]) -> bool:
@@ -135,4 +180,4 @@ def _covers(element: Any, parts: Iterable[Any]) -> bool:
 
 
 def _is_exact(element: Any) -> int:
-    return int(element.tag in ("pre", "listing") or bool(_EXACT.search((element.get("style") or "").lower())))
+    return int(element.tag in ("pre", "listing") or bool(_EXACT.search(_style(element))))

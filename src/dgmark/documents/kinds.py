@@ -3,6 +3,7 @@
 Knows nothing of how a kind is read.
 """
 
+import re
 from enum import StrEnum
 from pathlib import PurePath
 
@@ -20,6 +21,7 @@ class Kind(StrEnum):
     DOCX = "Word document"
     ODT = "OpenDocument text"
     EPUB = "EPUB"
+    MAIL = "e-mail or web archive"
     CSV = "table as text"
     XLSX = "Excel workbook"
 
@@ -37,6 +39,9 @@ SUFFIXES = {
     ".docx": Kind.DOCX,
     ".odt": Kind.ODT,
     ".epub": Kind.EPUB,
+    ".eml": Kind.MAIL,
+    ".mht": Kind.MAIL,
+    ".mhtml": Kind.MAIL,
     ".csv": Kind.CSV,
     ".tsv": Kind.CSV,
     ".xlsx": Kind.XLSX,
@@ -45,7 +50,8 @@ OLD_OFFICE = (".doc", ".xls", ".ppt")  # never read, and refused with a reason
 TABLES = (Kind.CSV, Kind.XLSX)
 HEAD = 4096  # bytes that recognition needs
 
-_NAMED_TEXTS = {Kind.TEXT, Kind.MARKDOWN, Kind.HTML, Kind.CSV}
+_NAMED_TEXTS = {Kind.TEXT, Kind.MARKDOWN, Kind.HTML, Kind.CSV, Kind.MAIL}
+_MAIL = re.compile(rb"[!-9;-~]+:[^\n]*\n([!-9;-~]+:[^\n]*\n|[ \t][^\n]*\n)*?MIME-Version:", re.IGNORECASE)
 _PICTURE = "is a picture, which holds no text that can be read: give the text in it as text"
 _OLD_OFFICE = (
     "is an Office file of the form before 2007 (.doc, .xls, .ppt), or is encrypted with a password: save it as .docx, "
@@ -90,14 +96,16 @@ def recognise(name: str, head: bytes) -> Kind | None:
 def _kind_of_text(name: str, head: bytes) -> Kind:
     """The kind of a file whose first bytes are text.
 
-    The name decides among the kinds that are text. HTML is recognised by its first tag if the name says none of them:
-    a .txt or .py file may well hold a web page's source as its text.
+    The name decides among the kinds that are text. HTML is recognised by its first tag, and an e-mail by its header, if
+    the name says none of them: a .txt or .py file may well hold a web page's source as its text.
     """
     named = _named(name)
     if named in _NAMED_TEXTS:
         return named
     if PurePath(name).suffix and named is None:
         return Kind.TEXT
+    if _MAIL.match(head):
+        return Kind.MAIL
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     return Kind.HTML if start.startswith((b"<!doctype html", b"<html")) else Kind.TEXT
 

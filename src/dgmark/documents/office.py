@@ -1,130 +1,205 @@
-"""Office documents to text: .docx through mammoth, .odt with lxml, .rtf through striprtf.
+"""Office documents to text with lxml: .docx and .odt.
 
-Body, tables, lists and notes are read; macros, pictures, headers and footers are not.
+Body, text boxes, tables, lists and notes are read; what else a reader sees is counted. Elements go by their local
+names, of which the two kinds share those that mean the same.
 """
 
+import posixpath
 import re
-from typing import Any, BinaryIO
+from dataclasses import dataclass
+from typing import Any
 
+from dgmark.documents.charsets import decode
 from dgmark.documents.html_text import add_html
-from dgmark.documents.reading import Reading, Refusal
-from dgmark.documents.text_builder import TextBuilder, without_bullets
+from dgmark.documents.reading import Reading, Refusal, Unread
+from dgmark.documents.text_builder import TextBuilder
 from dgmark.documents.zip_archive import LOCKED, ZipArchive
 
-_TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
-_OFFICE = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
-_SVG = "{urn:oasis:names:tc:opendocument:xmlns:svg-compatible:1.0}"
-_BLOCKS = frozenset((f"{_TEXT}p", f"{_TEXT}h"))
-_SKIPPED = frozenset(
-    [f"{_TEXT}{name}" for name in ("tracked-changes", "note-citation", "ruby-text", "sequence-decls")]
-    + [f"{_OFFICE}{name}" for name in ("annotation", "annotation-end", "forms", "binary-data")]
-    + [f"{_SVG}{name}" for name in ("title", "desc")]
-)
-# striprtf writes "|" for the end of a table's cell; a paragraph instead keeps "|" for texts that hold it
-_RTF_CELL = re.compile(r"(\\\\)|\\(?:nest)?cell(?![a-z])")
+_SIGNS = {"tab": "\t", "ptab": "\t", "noBreakHyphen": "\u2011"}
+_COUNTED = {
+    "del": "tracked deletions", "moveFrom": "tracked deletions", "tracked-changes": "tracked deletions",
+    "annotation": "comments",
+}  # fmt: skip
+# tab stops, how a character sounds, and what Word shows where it does not know a newer element
+_SKIPPED = frozenset((
+    "tabs", "rt", "Fallback", "note", "note-citation", "ruby-text", "sequence-decls", "annotation-end", "forms",
+    "binary-data", "title", "desc",
+))  # fmt: skip
+_LENGTH = re.compile(r"(\d+\.?\d*|\.\d+)(pt|in|cm|mm|px)?")
+_POINTS = {"pt": 1.0, "in": 72.0, "cm": 72 / 2.54, "mm": 7.2 / 2.54, "px": 0.75, None: 1 / 12700}  # by default Word's
 
 
-def read_docx(file: BinaryIO, archive: ZipArchive) -> Reading:
+def read_docx(archive: ZipArchive) -> Reading:
     """Read a Word document; notes stand after the body. Tracked insertions are read, tracked deletions are not.
 
     Raises:
-        Refusal: the document is damaged.
+        Refusal: the document is damaged, or most of it is not read.
     """
-    import mammoth
+    builder, unread = TextBuilder(), Unread()
+    _add_docx(archive, builder, unread)
+    return unread.reading(builder.text)
 
+
+def _add_docx(archive: ZipArchive, builder: TextBuilder, unread: Unread) -> None:
     archive.check_xml()
-    file.seek(0)
-    try:
-        page = mammoth.convert_to_html(
-            file,
-            convert_image=lambda _image: [],
-            include_embedded_style_map=False,
-            ignore_empty_paragraphs=False,
-            external_file_access=False,
-        ).value
-    except Exception as error:  # mammoth has no error of its own for damaged files
-        raise Refusal(f"is damaged: {type(error).__name__}: {error}") from error
-    builder = TextBuilder()
-    # in a <body> of its own, as the parser drops white space before the first tag
-    add_html(builder, f"<body>{page}</body>".encode(), encoding="utf-8", gap=1, exact=True)
-    return Reading(builder.text)
+    main = next((part for kind, part in _related(archive, "").values() if kind == "officeDocument"), None)
+    if main is None:
+        raise Refusal("is damaged: it does not say where its text stands")
+    related = _related(archive, main)
+    document = _Document(builder, unread, archive, related)
+    document.add(archive.xml(main))
+    for kind, part in sorted(related.values()):
+        if kind in ("footnotes", "endnotes"):
+            builder.block()
+            document.add(archive.xml(part))
+        elif kind in ("header", "footer", "comments"):
+            aside = TextBuilder()
+            _Document(aside, unread, archive, related).add(archive.xml(part))
+            unread.add_text("comments" if kind == "comments" else "headers and footers", aside.text)
+
+
+def _related(archive: ZipArchive, part: str) -> dict[str, tuple[str, str]]:
+    """Of the parts that a part names, by their ids: the kind of relation and the name."""
+    folder, name = posixpath.split(part)
+    names = posixpath.join(folder, "_rels", f"{name}.rels")
+    links = archive.xml(names).iterfind("{*}Relationship") if names in archive.names else ()
+    return {
+        link.get("Id", ""): (
+            link.get("Type", "").rsplit("/", 1)[-1],
+            posixpath.normpath(posixpath.join("/", folder, link.get("Target", ""))).lstrip("/"),
+        )
+        for link in links
+    }
 
 
 def read_odt(archive: ZipArchive) -> Reading:
     """Read an OpenDocument text: paragraphs, headings, lists and tables in order, then the notes.
 
     Raises:
-        Refusal: the document is damaged or encrypted.
+        Refusal: the document is damaged or encrypted, or most of it is not read.
     """
     manifest = "META-INF/manifest.xml"
     locked = manifest in archive.names and b"encryption-data" in archive.read(manifest)
     if locked or "encrypted-package" in archive.names:
         raise Refusal(LOCKED)
     archive.check_xml()
-    body = archive.xml("content.xml").find(f"{_OFFICE}body/{_OFFICE}text")
+    body = archive.xml("content.xml").find("{*}body/{*}text")
     if body is None:
         raise Refusal("is damaged: it has no body of text")
-    builder = TextBuilder()
-    for note in _add_odt(builder, body):
+    builder, unread = TextBuilder(), Unread()
+    document = _Document(builder, unread, archive)
+    for top in (body, *body.iterfind(".//{*}note/{*}note-body")):
         builder.block()
-        _add_odt(builder, note)
-    return Reading(builder.text)
+        document.add(top)
+    if "styles.xml" in archive.names:
+        for part in archive.xml("styles.xml").iter("{*}header", "{*}header-left", "{*}footer", "{*}footer-left"):
+            unread.add_text("headers and footers", _text(part))
+    return unread.reading(builder.text)
 
 
-def _add_odt(builder: TextBuilder, top: Any) -> list[Any]:
-    """Add the text of a tree; return the bodies of the notes in it."""
-    from lxml import etree
+@dataclass(frozen=True)
+class _Document:
+    """Adds trees of a document to a builder.
 
-    notes: list[Any] = []
-    events = etree.iterwalk(top, events=("start", "end", "comment", "pi"))
-    for event, element in events:
-        if event == "start":
-            if element.tag == f"{_TEXT}note":
-                notes += element.findall(f"{_TEXT}note-body")
-            if element.tag in _SKIPPED or element.tag == f"{_TEXT}note":
-                events.skip_subtree()
-                continue
-            if element.tag in _BLOCKS:
-                builder.block()
-            _add_odt_space(builder, element)
-            builder.add(element.text)
-            continue
-        if event == "end" and element.tag in _BLOCKS:
-            builder.block()
-        if element is not top:
-            builder.add(element.tail)
-    return notes
-
-
-def _add_odt_space(builder: TextBuilder, element: Any) -> None:
-    """White space that an element stands for."""
-    if element.tag == f"{_TEXT}s":
-        count = element.get(f"{_TEXT}c", "1")
-        builder.add(" " * min(int(count), 1000) if count.isdecimal() else " ", exact=True)
-    elif element.tag == f"{_TEXT}tab":
-        builder.add("\t", exact=True)
-    elif element.tag == f"{_TEXT}line-break":
-        builder.end_line()
-
-
-def read_rtf(content: bytes) -> Reading:
-    """Read an RTF file, without its footnotes.
-
-    Raises:
-        Refusal: it is damaged.
+    Attributes:
+        builder: where the text goes.
+        unread: counts what is not read.
+        archive: the document.
+        related: of a Word document, what its main part names; its text stands only in elements of its own.
     """
-    from striprtf.striprtf import rtf_to_text
 
-    if not content.rstrip(b"\0\r\n \t").endswith(b"}"):
-        raise Refusal("is cut off: its last bracket is missing")
-    source = _RTF_CELL.sub(lambda found: found[1] or "\\par ", content.decode("latin-1"))
-    try:
-        text = str(rtf_to_text(source, errors="replace"))  # type: ignore[no-untyped-call]
-    except Exception as error:  # striprtf has no error of its own for damaged files
-        raise Refusal(f"is damaged: {type(error).__name__}: {error}") from error
-    builder = TextBuilder()
-    for line in without_bullets(text).split("\n"):
-        builder.add(line.strip(), exact=True)
-        builder.end_line()
-    notes = ("its footnotes are left out",) if "{\\footnote" in source else ()
-    return Reading(builder.text, notes)
+    builder: TextBuilder
+    unread: Unread
+    archive: ZipArchive
+    related: dict[str, tuple[str, str]] | None = None
+
+    def add(self, top: Any) -> None:
+        """Add the text of a tree."""
+        from lxml import etree
+
+        word = self.related is not None
+        events = etree.iterwalk(top, events=("start", "end", "comment", "pi"))
+        for event, element in events:
+            name = etree.QName(element).localname if isinstance(element.tag, str) else ""
+            if event == "start":
+                if name in _SKIPPED or self._leave_out(element, name):
+                    events.skip_subtree()
+                    continue
+                if name in ("p", "h"):
+                    self.builder.block()
+                if name == "t" or not word:
+                    self.builder.add(element.text, exact=word)
+                continue
+            if event == "end" and name in ("p", "h"):
+                self.builder.block()
+            if element is not top and not word:
+                self.builder.add(element.tail)
+
+    def _leave_out(self, element: Any, name: str) -> bool:
+        """Add what an element stands for; whether its contents are not read."""
+        kind = _get(element, "type")
+        if name in _COUNTED:
+            self.unread.add_text(_COUNTED[name], _text(element))
+        elif name == "object":
+            self.unread.add("embedded objects", weight=Unread.UNKNOWN)
+        elif name == "frame" and any(element.iterchildren("{*}object", "{*}object-ole", "{*}plugin")):
+            self._add_picture(element, "width", "height", "embedded objects")
+        else:
+            self._add_sign(element, name, kind)
+            return kind in ("separator", "continuationSeparator")  # the line above notes
+        return True
+
+    def _add_sign(self, element: Any, name: str, kind: str | None) -> None:
+        if name in _SIGNS:
+            self.builder.add(_SIGNS[name], exact=True)
+        elif name == "s":
+            count = _get(element, "c") or "1"
+            self.builder.add(" " * min(int(count), 1000) if count.isdecimal() else " ", exact=True)
+        elif name in ("line-break", "cr") or (name == "br" and kind in (None, "textWrapping")):
+            self.builder.end_line()
+        elif name == "drawing":
+            size = next(element.iter("{*}extent"), element)
+            for _ in element.iter("{*}pic", "{*}chart", "{*}custGeom"):
+                self._add_picture(size, "cx", "cy")
+        elif name == "imagedata":
+            style = dict(part.split(":", 1) for part in element.getparent().get("style", "").split(";") if ":" in part)
+            self.unread.add_picture(_points(style.get("width")), _points(style.get("height")))
+        elif name == "frame" and element.find("{*}image") is not None:
+            self._add_picture(element, "width", "height")
+        elif name == "section-source" and not _text(element.getparent()):
+            self.unread.add("linked sections", weight=Unread.UNKNOWN)
+        elif name in ("altChunk", "relIds"):
+            self._add_linked(
+                *(self.related or {}).get(_get(element, "id" if name == "altChunk" else "dm") or "", ("", ""))
+            )
+
+    def _add_linked(self, kind: str, part: str) -> None:
+        """Add the part that stands for a place of the text: a document of another kind, or a diagram."""
+        ending = posixpath.splitext(part)[1].lower() if part in self.archive.names else ""
+        self.builder.block()
+        if ending and kind == "diagramData":
+            self.add(self.archive.xml(part))
+        elif ending in (".html", ".htm", ".xhtml"):
+            add_html(self.builder, self.archive.read(part), self.unread)
+        elif ending == ".txt":
+            self.builder.add(decode(self.archive.read(part))[0], exact=True)
+        else:
+            self.unread.add("embedded objects", weight=Unread.UNKNOWN)
+        self.builder.block()
+
+    def _add_picture(self, element: Any, width: str, height: str, what: str = "pictures") -> None:
+        self.unread.add_picture(_points(_get(element, width)), _points(_get(element, height)), what)
+
+
+def _text(top: Any) -> str:
+    return "".join(piece for piece in top.itertext() if piece.strip())
+
+
+def _get(element: Any, name: str) -> str | None:
+    """An attribute by its local name."""
+    return next((value for key, value in element.attrib.items() if key.rpartition("}")[2] == name), None)
+
+
+def _points(length: str | None) -> float | None:
+    found = _LENGTH.fullmatch((length or "").strip())
+    return float(found[1]) * _POINTS[found[2]] if found else None

@@ -16,9 +16,11 @@ from dgmark.documents.charsets import check_legible, unify_line_ends
 from dgmark.documents.epub import read_epub
 from dgmark.documents.html_text import read_html
 from dgmark.documents.kinds import Kind
-from dgmark.documents.office import read_docx, read_odt, read_rtf
+from dgmark.documents.mail import read_mail
+from dgmark.documents.office import read_docx, read_odt
 from dgmark.documents.pdf import read_pdf
 from dgmark.documents.reading import MB, Limits, Reading, Refusal
+from dgmark.documents.rtf import read_rtf
 from dgmark.documents.tables import read_csv, read_workbook
 from dgmark.documents.zip_archive import ZipArchive
 
@@ -74,7 +76,7 @@ def _read(file: BinaryIO, request: dict[str, Any], limits: Limits) -> tuple[Kind
     if kind is Kind.XLSX:
         return kind, read_workbook(file, archive, request["column"])
     if kind is Kind.DOCX:
-        return kind, _checked(read_docx(file, archive))
+        return kind, _checked(read_docx(archive))
     if kind is Kind.ODT:
         return kind, _checked(read_odt(archive))
     return kind, _checked(read_epub(archive, limits))
@@ -87,7 +89,7 @@ def _read_plain(kind: Kind, file: BinaryIO, column: str, limits: Limits) -> Read
         return read_rtf(file.read())
     if kind is Kind.CSV:
         return read_csv(file.read(), column)
-    return read_html(file.read())
+    return read_mail(file.read()) if kind is Kind.MAIL else read_html(file.read())
 
 
 def _checked(reading: Reading) -> Reading:

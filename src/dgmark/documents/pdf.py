@@ -4,15 +4,21 @@ A PDF knows where letters stand, and neither words nor paragraphs. PDFium finds 
 ended a paragraph, what stands at the head and foot of every page, and what is a picture of text is found here.
 """
 
+import ctypes
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, islice, pairwise
+from statistics import median
 from typing import Any, BinaryIO
 
 from dgmark.documents.charsets import check_legible
-from dgmark.documents.reading import Limits, Reading, Refusal
+from dgmark.documents.reading import PAGE_CHARS, Limits, Reading, Refusal, Unread
 from dgmark.documents.text_builder import without_bullets
 from dgmark.documents.zip_archive import LOCKED
+
+Box = tuple[float, float, float, float]  # left, bottom, right, top, in points
 
 _HYPHEN = "\ufffe"  # PDFium's sign for a hyphen at the end of a line
 _NUMBER = re.compile(r"\d+|\b[ivxlc]+\b")
@@ -23,7 +29,18 @@ _ROOM = 1.1  # a line ends a paragraph if the next word, and a tenth more, had f
 _INDENT = 0.015  # a first line begins at least this share of the column's width further in
 _FLUSH = 1.0  # points by which the ends of justified lines differ at most
 _NEIGHBOURS = 4  # lines before and after that show where a column ends
-_PICTURE_SHARE, _MIN_CHARS = 0.4, 100  # a page is a picture if one covers so much of it and it has fewer characters
+# a page with fewer characters than its pictures could hold is a picture; one that covers nearly all of it may be a scan
+# with its text layer, and then so many characters are enough
+_NEARLY_ALL, _MIN_CHARS = 0.9, 100
+# shapes of so many segments draw letters (others draw lines and boxes); a page with so many of them is drawn text
+_SHAPE_SEGMENTS, _PAGE_SEGMENTS, _MAX_SHAPES = 10, 1000, 50_000
+_WORD = re.compile("[a-z]{3,}")
+_VOWEL = re.compile("[aeiouy]")
+# of that many different words, more have no vowel than in any of 10,000 human texts in prose or code (at most 7 %)
+_MIN_WORDS, _WITHOUT_VOWEL = 60, 0.1
+# of columns that are drawn line by line: lines, and heights of a line to the gap between them and for their width
+_COLUMN_LINES, _GAP, _COLUMN_WIDTH = 5, 1.5, 9
+_FREE_TEXT, _WIDGET, _STAMP, _FILE = 3, 20, 13, 17  # PDFium's kinds of annotations
 
 
 def read_pdf(file: BinaryIO, limits: Limits) -> Reading:
@@ -41,19 +58,27 @@ def read_pdf(file: BinaryIO, limits: Limits) -> Reading:
         raise Refusal(LOCKED if "password" in str(error).lower() else f"is damaged: {error}") from error
     if count > limits.pages:
         raise Refusal(f"has {count} pages; the limit is {limits.pages}")
-    index_of = pypdfium2.raw.FPDFText_GetCharIndexFromTextIndex
+    unread = Unread()
+    unread.add("attachments", document.count_attachments(), weight=Unread.UNKNOWN * document.count_attachments())
+    pages, shapes, texts = [], [], []
     try:
-        pages = [_lines(document[number], index_of) for number in range(count)]
+        for page in (document[number] for number in range(count)):
+            pages.append(_lines(page, pypdfium2.raw))
+            shapes.append(_shapes(page, pypdfium2.raw))
+            texts += _annotations(page, pypdfium2.raw, unread)
     except pypdfium2.PdfiumError as error:
         raise Refusal(f"is damaged: {error}") from error
-    lines, left_out = without_headers(pages)
-    pictures = [
-        number
-        for number, page in enumerate(lines)
-        if sum(len(line.text) for line in page) < _MIN_CHARS
-        and _is_picture(document[number], pypdfium2.raw.FPDF_PAGEOBJ_IMAGE)
+    lines, repeated = without_headers(pages)
+    read = [
+        line for number, page in enumerate(lines) if _is_read(number + 1, page, shapes[number], unread) for line in page
     ]
-    return _reading(lines, left_out, pictures)
+    unread.add("lines that repeat at the head and foot of pages", repeated)
+    text = "\n".join([join_lines(read), *texts]).strip("\n")
+    reading = unread.reading(text, pages=count)
+    if not text:
+        raise Refusal(f"holds no text on its {count} pages")
+    check_legible(text)
+    return reading
 
 
 @dataclass(frozen=True)
@@ -70,20 +95,17 @@ class PdfLine:
         return shared > 0.5 * min(self.right - self.left, other.right - other.left)
 
 
-def _lines(page: Any, index_of: Any) -> list[PdfLine]:
-    """The lines of a page, in the order of its text.
-
-    Args:
-        page: a page of PDFium.
-        index_of: its function from a place in the text to the place of a letter.
-    """
+def _lines(page: Any, raw: Any) -> list[PdfLine]:
+    """The lines of a page, in the order of its text; of columns that are drawn line by line, column by column."""
     content = page.get_textpage()
-    lines, start = [], 0
+    lines, start = _columns(content), 0
+    if lines:
+        return lines
     for line in content.get_text_range(errors="replace").split("\r\n"):
         length = len(line.encode("utf-16-le", "surrogatepass")) // 2
         text = line.strip(" \t\0\n")
         if text:
-            ends = [index_of(content, at) for at in (start, start + length - 1)]
+            ends = [raw.FPDFText_GetCharIndexFromTextIndex(content, at) for at in (start, start + length - 1)]
             boxes = [content.get_charbox(at, loose=True) if at >= 0 else (0.0,) * 4 for at in ends]
             begin, end = boxes[0][0], boxes[1][2]
             # mirrored where it runs to the left: upside down, or in a script from right to left
@@ -92,14 +114,94 @@ def _lines(page: Any, index_of: Any) -> list[PdfLine]:
     return lines
 
 
-def _is_picture(page: Any, image: int) -> bool:
-    """Whether pictures cover much of a page."""
-    size = page.get_width() * page.get_height()
-    covered = 0.0
-    for shape in page.get_objects(filter=[image], max_depth=3):
-        left, bottom, right, top = shape.get_bounds()
-        covered += max(0.0, right - left) * max(0.0, top - bottom)
-    return bool(covered > _PICTURE_SHARE * size)
+def _columns(content: Any) -> list[PdfLine]:
+    """The lines of a page whose two columns are drawn line by line across both; none of any other page."""
+    boxes = [content.get_rect(number) for number in range(content.count_rects())]
+    pairs = [
+        (one, two) for one, two in pairwise(boxes) if two[0] - one[2] > _GAP * (two[3] - two[1]) and _level(one, two)
+    ]
+    if len(pairs) < _COLUMN_LINES:
+        return []
+    middle = median(two[0] for _, two in pairs) - 1
+    beside = [(one, two) for one, two in pairs if one[2] < middle < two[0]]
+    left, right = min(one[0] for one, _ in pairs), max(two[2] for _, two in pairs)
+    width = _COLUMN_WIDTH * median(two[3] - two[1] for _, two in pairs)
+    if len(beside) < max(_COLUMN_LINES, 0.8 * len(pairs)) or min(middle - left, right - middle) < width:
+        return []
+    bands = list(accumulate(box[0] < middle < box[2] for box in boxes))  # a heading over both columns begins a band
+    ordered = sorted(zip(bands, boxes, strict=True), key=lambda found: (found[0], found[1][0] > middle))
+    lines: list[Box] = []
+    for _, box in ordered:
+        if lines and _level(lines[-1], box) and (lines[-1][0] > middle) == (box[0] > middle):
+            lines[-1] = (lines[-1][0], min(lines[-1][1], box[1]), box[2], max(lines[-1][3], box[3]))
+        else:
+            lines.append(box)
+    return [PdfLine(content.get_text_bounded(*box).strip(), box[0], box[2]) for box in lines]
+
+
+def _level(one: Box, two: Box) -> bool:
+    """Whether boxes stand on one line."""
+    return min(one[3], two[3]) - max(one[1], two[1]) > 0.5 * (two[3] - two[1])
+
+
+def _annotations(page: Any, raw: Any, unread: Unread) -> list[str]:
+    """The texts that were typed onto a page or into its form; comments, stamps and files are counted."""
+    texts = []
+    for number in range(raw.FPDFPage_GetAnnotCount(page)):
+        one = raw.FPDFPage_GetAnnot(page, number)
+        kind = raw.FPDFAnnot_GetSubtype(one)
+        name = b"V" if kind == _WIDGET else b"Contents"
+        content = ctypes.create_string_buffer(raw.FPDFAnnot_GetStringValue(one, name, None, 0))
+        raw.FPDFAnnot_GetStringValue(one, name, ctypes.cast(content, ctypes.POINTER(raw.FPDF_WCHAR)), len(content))
+        raw.FPDFPage_CloseAnnot(one)
+        text = content.raw.decode("utf-16-le", "replace").rstrip("\0")
+        if kind in (_FREE_TEXT, _WIDGET):
+            texts.append(text)
+        elif kind in (_STAMP, _FILE):
+            unread.add("stamps" if kind == _STAMP else "attachments", weight=Unread.UNKNOWN)
+        else:
+            unread.add_text("comments", text)
+    return [text for text in texts if text.strip()]
+
+
+def _is_read(number: int, lines: list[PdfLine], shapes: tuple[float, int, int], unread: Unread) -> bool:
+    """Whether the text of a page is read; what the page shows beside it is counted."""
+    text = " ".join(line.text for line in lines)
+    covered, pictures, segments = shapes
+    if _makes_no_words(text):
+        unread.add("pages of letters that make no words", weight=len(text), place=number)
+        return False
+    if covered > Unread.PICTURE and len(text) < (_MIN_CHARS if covered > _NEARLY_ALL else PAGE_CHARS * covered):
+        unread.add("pages of pictures", weight=PAGE_CHARS, place=number)
+    elif segments > _PAGE_SEGMENTS:
+        unread.add("pages of drawn letters", weight=PAGE_CHARS if len(text) < _MIN_CHARS else 0, place=number)
+    elif pictures:
+        unread.add("pictures", pictures, place=number)
+    return True
+
+
+def _shapes(page: Any, raw: Any) -> tuple[float, int, int]:
+    """The share of a page that pictures cover, their number, and the segments of shapes that may be letters."""
+    covered, pictures, segments = 0.0, 0, 0
+    kinds = [raw.FPDF_PAGEOBJ_IMAGE, raw.FPDF_PAGEOBJ_PATH]
+    for shape in islice(page.get_objects(filter=kinds), _MAX_SHAPES):
+        if shape.type == raw.FPDF_PAGEOBJ_PATH:
+            drawn = raw.FPDFPath_CountSegments(shape)
+            segments += drawn if drawn > _SHAPE_SEGMENTS else 0
+            continue
+        box, form = shape.get_bounds(), shape.container
+        while form:
+            box, form = form.get_matrix().on_rect(*box), form.container
+        share = max(0.0, box[2] - box[0]) * max(0.0, box[3] - box[1]) / (page.get_width() * page.get_height())
+        covered += share
+        pictures += share > Unread.STAMP
+    return covered, pictures, segments
+
+
+def _makes_no_words(text: str) -> bool:
+    """Whether many words have no vowel: the file's table of letters shows other letters than readers see."""
+    words = set(_WORD.findall(unicodedata.normalize("NFKD", text)))
+    return len(words) > _MIN_WORDS and sum(not _VOWEL.search(word) for word in words) > _WITHOUT_VOWEL * len(words)
 
 
 def without_headers(pages: list[list[PdfLine]]) -> tuple[list[list[PdfLine]], int]:
@@ -126,25 +228,6 @@ def _around(at: int, distance: int, count: int) -> range:
     return range(max(0, at - distance), min(count, at + distance + 1))
 
 
-def _reading(pages: list[list[PdfLine]], left_out: int, pictures: list[int]) -> Reading:
-    text = join_lines([line for page in pages for line in page])
-    if not text or 2 * len(pictures) > len(pages):
-        raise Refusal(
-            f"holds no text that can be read: {len(pictures) or 'none'} of its {len(pages)} pages are pictures, "
-            "as a scanner makes them. Run a program for character recognition (OCR) on it first"
-            if pictures
-            else f"holds no text on its {len(pages)} pages"
-        )
-    check_legible(text)
-    notes = []
-    if left_out:
-        notes.append(f"{left_out} lines that repeat at the head and foot of pages are left out")
-    if pictures:
-        numbers = ", ".join(str(number + 1) for number in pictures[:20])
-        notes.append(f"{len(pictures)} pages are pictures without text and are not read (page {numbers})")
-    return Reading(text, tuple(notes), len(pages))
-
-
 def join_lines(lines: Sequence[PdfLine]) -> str:
     """Lines to paragraphs, one a line; words that a hyphen cuts are joined."""
     text = "".join(_pieces(lines))
@@ -167,7 +250,8 @@ def _ends_paragraph(lines: Sequence[PdfLine], at: int) -> bool:
     line, after = lines[at], lines[at + 1]
     if _BULLET.match(after.text):
         return True
-    column = [lines[near] for near in _around(at, _NEIGHBOURS, len(lines)) if line.beside(lines[near])]
+    near = [lines[place] for place in _around(at, _NEIGHBOURS, len(lines))]
+    column = [line, *(one for one in near if line.beside(one))]
     left, right = min(one.left for one in column), max(one.right for one in column)
     if any(one is not line and abs(one.right - line.right) < _FLUSH for one in column):
         right = line.right  # both sides are straight, and the line reaches the right one

@@ -67,11 +67,22 @@ def read_workbook(file: BinaryIO, archive: ZipArchive, column: str) -> Reading:
 
 
 def _texts(header: list[str], rows: Iterable[list[str]], column: str, sheet: str) -> Iterable[tuple[str, str]]:
-    """The id of each row (its own, or its place) and its text. Empty rows are skipped."""
+    """The id of each row (its own, or its place) and its text. Empty rows are skipped.
+
+    Raises:
+        Refusal: it is not clear which cells are the texts.
+    """
+    if header.count(column) > 1:
+        raise Refusal(f'has {header.count(column)} columns "{column}": give each column a name of its own')
     text_at, id_at = header.index(column), header.index(_ID) if _ID in header else None
     for number, row in enumerate(rows, 2):
         if not any(cell.strip() for cell in row):
             continue
+        if any(cell.strip() for cell in row[len(header) :]):
+            raise Refusal(
+                f"is damaged: row {sheet}{number} has more cells than the first row names, as where a text that holds "
+                "the separator stands without quotation marks: save the table again with them"
+            )
         own = row[id_at] if id_at is not None and id_at < len(row) else ""
         yield own or f"{sheet}{number}", row[text_at] if text_at < len(row) else ""
 
