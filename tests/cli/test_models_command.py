@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from transformers import ModernBertConfig, ModernBertForMaskedLM
 
 from dgmark.checkpoint.families import FAMILIES
 from dgmark.checkpoint.tokenizer import END_TOKENS
@@ -23,21 +21,9 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     family: str = request.param
     path = tmp_path / (f"Qwen3-0.6B-diffusion-{family[4:]}-v0.1" if family.startswith("a2d") else family)
     if family == "modernbert":
-        torch.manual_seed(0)
-        sizes: dict[str, Any] = {"vocab_size": 80, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
-        encoder = ModernBertForMaskedLM(
-            ModernBertConfig(
-                **sizes,
-                num_attention_heads=4,
-                max_position_embeddings=512,
-                pad_token_id=3,
-                eos_token_id=None,
-                sep_token_id=None,
-                initializer_range=0.4,
-                initializer_cutoff_factor=3.0,
-            )
-        )
-        encoder.save_pretrained(path)
+        tiny.encoders()[family].save_pretrained(path)
+        config = json.loads((path / "config.json").read_text())
+        (path / "config.json").write_text(json.dumps(config | {"eos_token_id": None, "sep_token_id": None}))
         tiny.tokenizer(family).save(str(path / "tokenizer.json"))
     else:
         tiny.write(path, family, eos_token_id=...)

@@ -19,12 +19,8 @@ from transformers import (
     DistilBertForMaskedLM,
     EsmConfig,
     EsmForMaskedLM,
-    ModernBertConfig,
-    ModernBertForMaskedLM,
     MPNetConfig,
     MPNetForMaskedLM,
-    RobertaConfig,
-    RobertaForMaskedLM,
 )
 
 from dgmark import generate
@@ -62,28 +58,10 @@ def models(tmp_path_factory: pytest.TempPathFactory, states: dict[str, tiny.Stat
     folder = tmp_path_factory.mktemp("models")
     for family, state in states.items():
         tiny.write(folder / family, family, state)
-    for family, made in encoders().items():
+    for family, made in tiny.encoders().items():
         made.save_pretrained(folder / family)
         tiny.tokenizer(family).save(str(folder / family / "tokenizer.json"))
     return {path.name: load(path, family=tiny.STATED.get(path.name)) for path in folder.iterdir()}
-
-
-def encoders() -> dict[str, Any]:
-    torch.manual_seed(0)
-    sizes: dict[str, Any] = {"vocab_size": 80, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3}
-    roberta = RobertaConfig(
-        **sizes, num_attention_heads=4, max_position_embeddings=260, pad_token_id=3, initializer_range=0.4
-    )
-    modernbert = ModernBertConfig(
-        **sizes,
-        num_attention_heads=4,
-        max_position_embeddings=256,
-        pad_token_id=3,
-        local_attention=8,
-        initializer_range=0.4,
-        initializer_cutoff_factor=3.0,
-    )
-    return {"roberta": RobertaForMaskedLM(roberta), "modernbert": ModernBertForMaskedLM(modernbert)}
 
 
 # ---- logits ----

@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import AddedToken, models, pre_tokenizers
 from torch import Tensor
+from transformers import ModernBertConfig, ModernBertForMaskedLM, RobertaConfig, RobertaForMaskedLM
 
 State = dict[str, Tensor]
 Config = dict[str, Any]
@@ -105,19 +106,12 @@ CONFIGS: dict[str, Config] = {
         "auto_map": {"AutoModel": "modeling_dream.DreamModel"},
         "max_position_embeddings": 131072,
     },
-    "block-llama": {
+    "block-llama": {name: value for name, value in DECODER.items() if not name.startswith("rope")}
+    | {
         "model_type": "block_llama",
         "architectures": ["BlockLlamaModelLM"],
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
         "max_position_embeddings": 256,
-        "rms_norm_eps": 1e-6,
         "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
-        "tie_word_embeddings": False,
-        "vocab_size": VOCABULARY,
     },
     "sdar": SDAR | {"model_type": "sdar", "architectures": ["SDARForCausalLM"]},
     "sdar-moe": SDAR | EXPERTS | {"model_type": "sdar_moe", "architectures": ["SDARMoeForCausalLM"]},
@@ -164,6 +158,7 @@ CONFIGS: dict[str, Config] = {
         "dlm_paradigm": "bidirectional",
         "head_dim": 16,
         "mask_token_id": 0,
+        "max_position_embeddings": 256,
         "rope_parameters": {
             "rope_type": "yarn",
             "rope_theta": 10000.0,
@@ -208,28 +203,20 @@ CONFIGS: dict[str, Config] = {
         "use_qkv_bias": False,
         "vocab_size": VOCABULARY,
     },
-    "llada-moe": {
+    "llada-moe": DECODER
+    | {
         "model_type": "llada",
         "architectures": ["LLaDAMoEModelLM"],
         "auto_map": {"AutoModelForCausalLM": "modeling_lladamoe.LLaDAMoEModelLM"},
-        "hidden_size": 32,
         "expert_intermediate_size": 16,
         "dense_intermediate_size": 48,
         "shared_expert_intermediate_size": None,
         "moe_layer_freq": [1, 1, 1],
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
         "num_experts": 6,
         "num_experts_per_tok": 2,
         "qk_layernorm": True,
         "clip_qkv": None,
         "norm_topk_prob": None,
-        "rope_theta": 50000.0,
-        "rms_norm_eps": 1e-5,
-        "max_position_embeddings": 512,
-        "tie_word_embeddings": False,
-        "vocab_size": VOCABULARY,
     },
     "bert": {
         "model_type": "bert",
@@ -250,6 +237,18 @@ CONFIGS: dict[str, Config] = {
 
 # the family to state where config.json does not tell it
 STATED = {name: name for name in ("a2d-mdlm", "a2d-bd3lm")}
+
+
+def encoders() -> dict[str, Any]:
+    """Random encoders, as transformers makes them."""
+    torch.manual_seed(0)
+    sizes: Config = {name: DECODER[name] for name in ("vocab_size", "hidden_size", "intermediate_size")}
+    sizes |= {"num_hidden_layers": 3, "num_attention_heads": 4, "pad_token_id": 3, "initializer_range": 0.4}
+    roberta = RobertaConfig(**sizes, max_position_embeddings=260)
+    modernbert = ModernBertConfig(
+        **sizes, max_position_embeddings=256, local_attention=8, initializer_cutoff_factor=3.0
+    )
+    return {"roberta": RobertaForMaskedLM(roberta), "modernbert": ModernBertForMaskedLM(modernbert)}
 
 
 def tokenizer(family: str) -> tokenizers.Tokenizer:
@@ -296,6 +295,10 @@ class Random:
     def norm(self, width: int) -> Tensor:
         return 0.5 + torch.rand(width, generator=self.generator)
 
+    def mlp(self, prefix: str, hidden: int, width: int) -> State:
+        sizes = {"gate": (hidden, width), "up": (hidden, width), "down": (width, hidden)}
+        return {f"{prefix}.{name}_proj.weight": self.matrix(*size) for name, size in sizes.items()}
+
     def bias(self, width: int, scale: float = 0.3) -> Tensor:
         return scale * torch.randn(width, generator=self.generator)
 
@@ -331,10 +334,6 @@ def decoder_state(config: Config, *, biases: bool = False, head_norms: bool = Fa
     if not config["tie_word_embeddings"]:
         state["lm_head.weight"] = r.matrix(rows, width, 3)
 
-    def mlp(prefix: str, hidden: int) -> State:
-        sizes = {"gate": (hidden, width), "up": (hidden, width), "down": (width, hidden)}
-        return {f"{prefix}.{name}_proj.weight": r.matrix(*size) for name, size in sizes.items()}
-
     for n in range(config["num_hidden_layers"]):
         layer = {
             "input_layernorm.weight": r.norm(width),
@@ -352,9 +351,9 @@ def decoder_state(config: Config, *, biases: bool = False, head_norms: bool = Fa
             layer["mlp.gate.weight"] = r.matrix(config["num_experts"], width, 3)
             hidden = config.get("moe_intermediate_size") or config["expert_intermediate_size"]
             for expert in range(config["num_experts"]):
-                layer |= mlp(f"mlp.experts.{expert}", hidden)
+                layer |= r.mlp(f"mlp.experts.{expert}", hidden, width)
         else:
-            layer |= mlp("mlp", config["intermediate_size"])
+            layer |= r.mlp("mlp", config["intermediate_size"], width)
         state |= {f"model.layers.{n}.{name}": tensor for name, tensor in layer.items()}
     return state
 
@@ -368,13 +367,6 @@ def llada2_state(config: Config) -> State:
         "lm_head.weight": r.matrix(rows, width, 3),
     }
 
-    def mlp(prefix: str, hidden: int) -> State:
-        return {
-            f"{prefix}.gate_proj.weight": r.matrix(hidden, width),
-            f"{prefix}.up_proj.weight": r.matrix(hidden, width),
-            f"{prefix}.down_proj.weight": r.matrix(width, hidden),
-        }
-
     for n in range(config["num_hidden_layers"]):
         at = f"model.layers.{n}."
         state |= {
@@ -386,13 +378,13 @@ def llada2_state(config: Config) -> State:
             at + "attention.key_layernorm.weight": r.norm(dim),
         }
         if n < config["first_k_dense_replace"]:
-            state |= mlp(at + "mlp", config["intermediate_size"])
+            state |= r.mlp(at + "mlp", config["intermediate_size"], width)
             continue
         state[at + "mlp.gate.weight"] = r.matrix(config["num_experts"], width, 3)
         state[at + "mlp.gate.expert_bias"] = r.bias(config["num_experts"])
-        state |= mlp(at + "mlp.shared_experts", config["moe_intermediate_size"] * config["num_shared_experts"])
+        state |= r.mlp(at + "mlp.shared_experts", config["moe_intermediate_size"] * config["num_shared_experts"], width)
         for expert in range(config["num_experts"]):
-            state |= mlp(f"{at}mlp.experts.{expert}", config["moe_intermediate_size"])
+            state |= r.mlp(f"{at}mlp.experts.{expert}", config["moe_intermediate_size"], width)
     return state
 
 
