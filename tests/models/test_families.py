@@ -251,15 +251,12 @@ def test_caches_that_a_family_does_not_have_are_refused(models: dict[str, Networ
         open_session(models["llada2"], "prefix", torch.tensor([0, 3]))
 
 
-def test_a_checkpoint_may_state_blocks_of_its_own(tmp_path: Path) -> None:
-    state = tiny.write(tmp_path, "sdar", block_size=8)
-    model, ids = load(tmp_path), random_ids(40)
-    assert (model.traits.block_multiple, model.defaults["block_length"]) == (8, 8)
-    place = torch.arange(40) // 8
-    expected = tiny.decoder_logits(state, tiny.CONFIGS["sdar"], ids, place[None] <= place[:, None])
-    assert (model(ids) - expected).abs().max() < CLOSE
-    with pytest.raises(SettingsError, match="attends in blocks of 8: block length 16 does not divide it"):
-        generate(model, [[5, 6]], key=None, length=32, block_length=16)
+def test_a_checkpoint_may_state_blocks_of_its_own(models: dict[str, NetworkDenoiser]) -> None:
+    model = models["fast-dllm-v2"]
+    blocks = model.family.block_multiple, model.traits.block_multiple, model.defaults["block_length"]
+    assert blocks == (32, 16, 16)
+    with pytest.raises(SettingsError, match="attends in blocks of 16: block length 32 does not divide it"):
+        generate(model, [[5, 6]], key=None, length=32, block_length=32)
 
 
 def test_going_back_is_refused(models: dict[str, NetworkDenoiser]) -> None:

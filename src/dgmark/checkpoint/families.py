@@ -448,7 +448,9 @@ def family_of(checkpoint: Checkpoint, name: str | None = None) -> Family:
     by_model_type = [family for family in FAMILIES.values() if model_type in family.model_types]
     found = by_architecture or by_model_type  # LLaDA-MoE bears LLaDA's model_type
     if len(found) > 1:
-        found = [family for family in found if _bears_name_of(checkpoint, family)] or found
+        place = f"{checkpoint.name} {checkpoint.folder}"
+        named = [one for one in found if any(known.hub_id.split("/")[1] in place for known in one.published)]
+        found = named or found
     if len(found) > 1:
         names = " or ".join(family.name for family in found)
         raise CheckpointFormat(
@@ -463,9 +465,3 @@ def family_of(checkpoint: Checkpoint, name: str | None = None) -> Family:
         f"{checkpoint.folder} is of model_type {model_type!r}; families that can be loaded: {', '.join(FAMILIES)}"
         f"{code if 'auto_map' in checkpoint.config else ''}"
     )
-
-
-def _bears_name_of(checkpoint: Checkpoint, family: Family) -> bool:
-    """Whether the checkpoint, or a folder that it is in, has the name of one that the family published."""
-    place = f"{checkpoint.name} {checkpoint.folder}"
-    return any(one.hub_id.rpartition("/")[2] in place for one in family.published)

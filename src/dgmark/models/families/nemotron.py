@@ -24,12 +24,7 @@ _SCALING = ("llama_4_scaling_beta", "original_max_position_embeddings")
 _DECODER = decoder(NEMOTRON, _RENAMINGS, _ONLY)
 
 
-def ministral3_config(checkpoint: Checkpoint) -> PretrainedConfig:
-    """The checkpoint's configuration for transformers' Ministral3 class.
-
-    Raises:
-        CheckpointFormat: a switch has a value that cannot be loaded, or a field is missing.
-    """
+def _config(checkpoint: Checkpoint) -> PretrainedConfig:
     (rotary,) = checkpoint.require("rope_parameters")
     missing = [name for name in _SCALING if name not in rotary]
     if missing:
@@ -37,4 +32,4 @@ def ministral3_config(checkpoint: Checkpoint) -> PretrainedConfig:
     return _DECODER.config(checkpoint)
 
 
-ARCHITECTURE = Architecture(NEMOTRON, ministral3_config, _DECODER.network, _RENAMINGS)
+ARCHITECTURE = Architecture(NEMOTRON, _config, _DECODER.network, _RENAMINGS)
