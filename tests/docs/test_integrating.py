@@ -104,13 +104,26 @@ def test_the_loop_stops_once_every_row_has_ended() -> None:
     assert len(blocks) < 8
 
 
-@pytest.mark.parametrize("rule", [{}, {"steps": 6, "strategy": "entropy"}], ids=["one a step", "three a step"])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {},
+        {"steps": 6},
+        {"strategy": "entropy", "guard": 0.3, "steps": 9},
+        {"strategy": "margin"},
+        {"commit": "threshold"},
+        {"commit": "factor", "factor": 0.5},
+    ],
+    ids=str,
+)
 def test_the_loop_writes_what_our_loop_writes(rule: dict[str, Any]) -> None:
+    """Rows with keys of their own, one without, several blocks."""
     config = DecodeConfig(length=18, block_length=6, temperature=0, **rule)
-    prompts, keys = torch.tensor([PROMPT] * 2), [toy_key(1, code_length=8), None]
+    keys = [toy_key(1, code_length=8), None, toy_key(2, modulus=3, code_length=9), toy_key(3, subkeys=16).subkey(3)]
+    prompts, seeds = torch.tensor([PROMPT, [4, 4, 4, 4], [9, 3, 2, 2], [5, 6, 7, 8]]), [0] * 4
     generate, store = defined(recipe(LOOP), "generate"), GroupStore(TOY.vocab_size, "cpu")
-    *_, canvas = generate(TOY, prompts, keys, [0, 0], config, store, mask_id=0, end_ids=())
-    ours = decode(TOY, prompts, config, KeyMatching(keys, CPU), seeds=[0, 0])
+    *_, canvas = generate(SHARP, prompts, keys, seeds, config, store, mask_id=0, end_ids=())
+    ours = decode(SHARP, prompts, config, KeyMatching(keys, CPU), seeds=seeds)
     assert canvas[:, 4:].tolist() == [response.token_ids for response in ours]
 
 

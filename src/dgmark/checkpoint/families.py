@@ -400,8 +400,10 @@ FAMILIES: dict[str, Family] = {
 
 # What people try and dgmark does not decode, by model_type or architecture: the reason.
 REFUSED = {
-    "diffusion_gemma": "DiffusionGemma predicts every position anew at every step and outputs the last prediction, so "
-    "the choice of positions decides no token of the text, and leaves no mark there (docs/models.md)",
+    "diffusion_gemma": "the sampler of DiffusionGemma's card outputs the most likely token of every position under the "
+    "last forward, so the choice of positions decides no token of the text, and leaves no mark there; write with "
+    "diffusers' DiffusionGemmaPipeline and dgmark's MarkingBlockRefinementScheduler, which commits tokens "
+    "(docs/models.md)",
 }
 
 

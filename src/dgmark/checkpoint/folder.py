@@ -43,7 +43,8 @@ class Checkpoint:
     @property
     def vocab_size(self) -> int:
         """Rows of the output matrix (LLaDA pads `vocab_size` to `embedding_size`)."""
-        sizes = [self.config.get("vocab_size")]
+        configs = self.config, self.config.get("text_config")  # models that read images have it in the second
+        sizes = [config.get("vocab_size") for config in configs if isinstance(config, dict)]
         if self.config.get("model_type") == "llada":
             sizes.append(self.config.get("embedding_size"))
         size = max((size for size in sizes if isinstance(size, int)), default=0)

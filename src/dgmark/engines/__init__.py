@@ -5,6 +5,6 @@ used.
 """
 
 from dgmark.decode.matching import GroupStore, Keys, matching
-from dgmark.engines.core import mark, propose_block, uniform_draws
+from dgmark.engines.core import mark, mark_edits, propose_block, uniform_draws
 
-__all__ = ["GroupStore", "Keys", "mark", "matching", "propose_block", "uniform_draws"]
+__all__ = ["GroupStore", "Keys", "mark", "mark_edits", "matching", "propose_block", "uniform_draws"]

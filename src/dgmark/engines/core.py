@@ -40,8 +40,8 @@ def mark(
         candidates: the tokens v_j that would be committed.
         positions: 0-based, counted from the row's first generated token; in the prompt they are negative.
         keys: the keys of the rows.
-        quota: how many positions each row commits under commit "quota". A row with fewer masked positions commits them
-            all. Commit "threshold" and "factor" find their own number, at least one.
+        quota: how many positions each row commits under commit "quota", and the fewest under commit "threshold" and
+            "factor", which find their own number. A row with fewer masked positions commits them all.
         config: the rule: `commit`, `threshold`, `factor`, `guard` and `strategy` are read.
         readable: whether the candidate survives re-tokenization (`RoundTrip`); None if no candidate goes last.
 
@@ -52,8 +52,27 @@ def mark(
     preferred, pool = preferences(confidence, masked, matched, config, readable)
     preferred = preferred | (keys.rows < 0)[:, None]  # a guard of the mark has nothing to say in rows without one
     if config.commit != "quota":
-        quota = confident_count(confidence, pool, preferred, config).clamp(min=1)
+        quota = confident_count(confidence, pool, preferred, config).clamp(min=quota)
     return select_positions(confidence, masked, preferred, quota, readable)
+
+
+def mark_edits(
+    edits: Bool[Tensor, "batch block"],
+    tokens: Int[Tensor, "batch block"],
+    candidates: Int[Tensor, "batch block"],
+    positions: Int[Tensor, "batch block"],
+    keys: Keys,
+) -> Bool[Tensor, "batch block"]:
+    """Of the edits of committed tokens that a loop would make, those that lose no match; in rows without a mark all.
+
+    Args:
+        edits: places whose committed token the loop would replace.
+        tokens: the committed tokens.
+        candidates: the tokens that would replace them.
+        positions: 0-based, counted from the row's first generated token.
+        keys: the keys of the rows.
+    """
+    return edits & (matching(candidates, positions, keys) | ~matching(tokens, positions, keys))
 
 
 def propose_block(

@@ -1,0 +1,237 @@
+"""The scheduler for diffusers in diffusers' own pipelines, with tiny random networks."""
+
+import json
+import sys
+from functools import cache, partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    DiffusionGemmaConfig,
+    DiffusionGemmaForBlockDiffusion,
+    DiffusionGemmaTextConfig,
+    Gemma4VisionConfig,
+)
+
+from dgmark.detection.detector import Detector
+from dgmark.errors import MissingExtra, SettingsError, VocabularyMismatch
+from dgmark.models.toy import ToyDenoiser
+from dgmark.watermark.key import WatermarkKey
+from support import tiny_checkpoints as tiny
+from support.known_keys import bound_key, matches
+from support.unchecked import unchecked
+
+diffusers = pytest.importorskip("diffusers")
+from dgmark.engines.diffusers import MarkingBlockRefinementScheduler  # noqa: E402
+
+# torch's own, when the pipeline for DiffusionGemma imports its compiler
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
+
+TOY = ToyDenoiser(words=190, padding=0)  # its words and its tokenizer; the networks are others
+KEY, MANY = bound_key("one", TOY), bound_key("many", TOY, subkeys=16)
+PROMPTS = torch.randint(2, 180, (4, 12), generator=torch.Generator().manual_seed(1))
+SMALL: Any = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+SMALL["initializer_range"] = 0.5
+
+
+class Processor:
+    """Prompts are ids in decimal."""
+
+    eos_token_id = None
+
+    def apply_chat_template(self, messages: Any, **_: Any) -> dict[str, Tensor]:
+        return {"input_ids": torch.tensor([[int(word) for word in one[0]["content"].split()] for one in messages])}
+
+
+@cache
+def network(kind: str) -> Any:
+    """A network of random weights in which words alone have a chance, called as the published ones are."""
+    torch.manual_seed(0)
+    made: Any = (
+        gemma() if kind == "gemma" else BertForMaskedLM(BertConfig(vocab_size=TOY.vocab_size, **SMALL)).train(False)
+    )
+
+    def only_words(module: Any, given: Any, output: Any) -> None:
+        output.logits = output.logits * made.spread
+        output.logits[..., :2] = -1e4  # neither the mask nor an end
+
+    made.register_forward_hook(only_words)
+    return made
+
+
+def gemma() -> Any:
+    layers: Any = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 64}
+    heads: Any = {"num_key_value_heads": 2, "head_dim": 16, "global_head_dim": 16}
+    experts: Any = {"num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 16}
+    ids: Any = {"boi_token_id": 187, "eoi_token_id": 188, "image_token_id": 189}
+    text = DiffusionGemmaTextConfig(vocab_size=TOY.vocab_size, **SMALL, **layers, **heads, **experts)
+    vision = Gemma4VisionConfig(num_key_value_heads=2, head_dim=16, **SMALL)
+    config = DiffusionGemmaConfig(text_config=text, vision_config=vision, canvas_length=48, **ids)
+    return DiffusionGemmaForBlockDiffusion(config).train(False)
+
+
+def write(kind: str, scheduler: Any, spread: float = 0.5, **settings: Any) -> Any:
+    """The ids (rows, length) that diffusers' own pipeline writes with this scheduler."""
+    model = network(kind)
+    model.spread = spread
+    shared = {"temperature": 1.0, "generator": torch.Generator().manual_seed(2), "output_type": "seq"}
+    if kind == "llada2":
+        pipe = diffusers.LLaDA2Pipeline(model, scheduler)
+        call = partial(pipe, input_ids=PROMPTS, gen_length=84, editing_threshold=None, mask_token_id=TOY.mask_id)
+    else:
+        pipe = diffusers.DiffusionGemmaPipeline(model, scheduler, Processor())
+        prompt = [" ".join(map(str, row)) for row in PROMPTS.tolist()]
+        call = partial(pipe, prompt, gen_length=96, num_inference_steps=24, confidence_threshold=None)
+    pipe.set_progress_bar_config(disable=True)
+    return call(**{**shared, **settings}).sequences
+
+
+@pytest.mark.parametrize(
+    ("kind", "spread", "settings"),
+    [
+        ("llada2", 0.7, {"threshold": 0.4, "num_inference_steps": 8}),
+        ("llada2", 0.7, {"threshold": 0.4, "num_inference_steps": 8, "editing_threshold": 0.5}),
+        ("llada2", 0.5, {"temperature": 0.0, "num_inference_steps": 40}),
+        ("gemma", 30.0, {}),
+        ("gemma", 30.0, {"temperature": 0.0, "confidence_threshold": 1e9}),
+    ],
+)
+def test_without_a_key_the_text_is_that_of_the_ordinary_scheduler(
+    kind: str, spread: float, settings: dict[str, Any]
+) -> None:
+    ordinary = diffusers.BlockRefinementScheduler(threshold=0.4)
+    marking = MarkingBlockRefinementScheduler.from_config(ordinary.config, keys=None)
+    expected = write(kind, ordinary, spread, **settings)
+    assert torch.equal(write(kind, marking, spread, **settings), expected)
+    marking.begin(KEY)
+    assert not torch.equal(write(kind, marking, spread, **settings), expected)
+
+
+@pytest.mark.parametrize(("kind", "steps"), [("llada2", 32), ("llada2", 12), ("gemma", 24), ("gemma", 10)])
+def test_a_row_without_a_key_is_not_changed_by_its_neighbours_marks(kind: str, steps: int) -> None:
+    """At thresholds that no confidence reaches, so that all rows take the same number of steps."""
+    settings = {"num_inference_steps": steps} | ({"threshold": 2.0} if kind == "llada2" else {})
+    expected = write(kind, diffusers.BlockRefinementScheduler(threshold=2.0), **settings)
+    found = write(kind, MarkingBlockRefinementScheduler([KEY, None, MANY, None], threshold=2.0), **settings)
+    assert [torch.equal(*rows) for rows in zip(found, expected, strict=True)] == [False, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("kind", "spread", "settings"),
+    [
+        ("llada2", 0.5, {"gen_length": 180}),
+        ("llada2", 0.5, {"gen_length": 180, "editing_threshold": 0.5}),
+        ("llada2", 0.5, {"gen_length": 180, "editing_threshold": 0.2}),
+        ("gemma", 1.0, {}),
+        ("gemma", 30.0, {"temperature": 0.0}),
+    ],
+)
+def test_the_mark_of_each_row_is_found_in_its_text(kind: str, spread: float, settings: dict[str, Any]) -> None:
+    scheduler = MarkingBlockRefinementScheduler([KEY, None, MANY, KEY])
+    ids = write(kind, scheduler, spread, **settings).tolist()
+    assert sum(matches(KEY, token, position) for position, token in enumerate(ids[0])) > 0.8 * len(ids[0])
+    texts = [TOY.tokenizer.decode(row) for row in ids]
+    one, many = (Detector(key, phase="start", tokenizer=TOY.tokenizer) for key in (KEY, MANY))
+    assert [one.detect(text).verdict == "watermarked" for text in texts] == [True, False, False, True]
+    assert [many.detect(text).verdict == "watermarked" for text in texts] == [False, False, True, False]
+    assert scheduler.rows[2] is not None
+    assert many.detect(texts[2]).subkey == scheduler.rows[2].number
+
+
+class Watched(MarkingBlockRefinementScheduler):
+    """Keeps what stands at the committed places after each step, by the block's first position; -1 elsewhere."""
+
+    def step(self, model_output: Tensor, timestep: Any, sample: Any, **named: Any) -> Any:
+        output = super().step(model_output, timestep, sample, **named)
+        committed = self._committed if named["mask_token_id"] is None else output.prev_sample != TOY.mask_id
+        self.seen = [*getattr(self, "seen", []), (self._start, output.prev_sample.masked_fill(~committed, -1))]
+        return output
+
+    step.__wrapped__ = MarkingBlockRefinementScheduler.step  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("kind", "spread", "config", "settings"),
+    [
+        ("llada2", 0.7, {}, {"editing_threshold": 0.2}),
+        ("gemma", 30.0, {"editing_threshold": 0.5}, {}),
+        ("gemma", 30.0, {"threshold": 0.3}, {"confidence_threshold": 1e9}),
+    ],
+    ids=["edits of LLaDA 2.1", "edits of DiffusionGemma", "early stop of DiffusionGemma"],
+)
+def test_no_edit_and_no_early_stop_loses_a_match(
+    kind: str, spread: float, config: dict[str, Any], settings: dict[str, Any]
+) -> None:
+    """All rows are edited, and the row without a key loses matches, as it may."""
+    scheduler = Watched([KEY, None, KEY, KEY], **config)
+    text = write(kind, scheduler, spread, **settings).tolist()
+    changed, lost = [0] * 4, [0] * 4
+    for start, tokens in scheduler.seen:
+        for row, place in (tokens >= 0).nonzero().tolist():
+            position, token = start + place, int(tokens[row, place])
+            if 0 <= position < len(text[row]) and token != text[row][position]:
+                changed[row] += 1
+                lost[row] += matches(KEY, token, position) and not matches(KEY, text[row][position], position)
+    assert all(changed)
+    assert [count > 0 for count in lost] == [False, True, False, False]
+
+
+@pytest.mark.parametrize("mode", [{"mask_token_id": 0}, {"mask_token_id": None}], ids=str)
+def test_a_step_returns_the_confidences_that_were_drawn(mode: dict[str, Any]) -> None:
+    logits = torch.randn(2, 32, TOY.vocab_size, generator=torch.manual_seed(0))
+    given: Any = logits, 0, torch.zeros(2, 32, dtype=torch.long)
+    outputs = []
+    for scheduler in (diffusers.BlockRefinementScheduler(), MarkingBlockRefinementScheduler([KEY, None])):
+        scheduler.set_timesteps(4, block_length=32)
+        outputs.append(scheduler.step(*given, return_dict=False, generator=torch.manual_seed(3), **mode))
+    assert [torch.equal(*pair) for pair in zip(*outputs, strict=True)] == [False, False, True, True, True, True]
+    assert [commits.sum(1).tolist() for _, commits, *_ in outputs] == [[8, 8], [8, 8]]
+
+
+def test_the_keys_are_saved_nowhere_and_no_scheduler_is_made_without_them(tmp_path: Path) -> None:
+    made = MarkingBlockRefinementScheduler.from_config({"threshold": 0.7}, keys=KEY)
+    made.save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "scheduler_config.json").read_text())
+    assert saved["threshold"] == 0.7
+    assert "keys" not in saved
+    with pytest.raises(TypeError, match="keys"):
+        MarkingBlockRefinementScheduler.from_pretrained(tmp_path)
+    assert MarkingBlockRefinementScheduler.from_pretrained(tmp_path, keys=KEY).config.threshold == 0.7
+
+
+@pytest.mark.parametrize(
+    ("keys", "error", "problem"),
+    [
+        ([KEY, None], SettingsError, "has 2 keys and this call 4 rows"),
+        (bound_key("rotating", TOY, rotation=8), SettingsError, "rotates every 8 positions"),
+        (bound_key("other", ToyDenoiser()), VocabularyMismatch, "the model predicts"),
+        ([KEY, "key.json"], SettingsError, "a key is a WatermarkKey, not a str"),
+    ],
+)
+def test_keys_that_cannot_mark_stop_a_text_before_its_first_token(
+    keys: Any, error: type[Exception], problem: str
+) -> None:
+    with unchecked(), pytest.raises(error, match=problem):
+        write("llada2", MarkingBlockRefinementScheduler(keys))
+
+
+def test_a_key_is_made_for_a_checkpoint_whose_vocabulary_stands_in_its_text_config(tmp_path: Path) -> None:
+    tiny.write(tmp_path, "bert", model_type="diffusion_gemma", text_config={"vocab_size": 90})
+    assert WatermarkKey.generate(str(tmp_path)).spec.table_size == 90
+
+
+def test_without_diffusers_or_a_schedule_the_error_says_what_to_do() -> None:
+    given = torch.zeros(1, 4, TOY.vocab_size), 0, torch.zeros(1, 4, dtype=torch.long)
+    with pytest.raises(SettingsError, match="call set_timesteps before the first step"):
+        MarkingBlockRefinementScheduler(KEY).step(*given, mask_token_id=0)
+    with patch.dict(sys.modules, {"diffusers": None}):
+        del sys.modules["dgmark.engines.diffusers"]
+        with pytest.raises(MissingExtra, match=r"pip install '.\[diffusers\]'"):
+            import_module("dgmark.engines.diffusers")
