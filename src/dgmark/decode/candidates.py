@@ -1,4 +1,4 @@
-"""From a forward's logits to candidates on whole canvases: the rows' draws, a watermark's bias and noise, matching.
+"""From a forward's logits to candidates on whole canvases: the rows' draws, a watermark's bias and noise.
 
 The draws of a row depend on its seed and on the number of earlier draws for it, never on its neighbours.
 """
@@ -19,27 +19,23 @@ from dgmark.models.denoiser import Denoiser, traits_of
 
 @dataclass
 class Candidates:
-    """Proposals at a window of several canvases, and whether each matches."""
+    """Proposals at a window of several canvases, and whether each matched when a step last chose among them."""
 
     tokens: Int[Tensor, "canvases window"]
     rewards: Float[Tensor, "canvases window"]
-    matched: Bool[Tensor, "canvases window"]
+    matched: Bool[Tensor, "canvases window"] | None = None
 
     def at(self, rows: Tensor) -> "Candidates":
         """The candidates of some canvases."""
-        return Candidates(self.tokens[rows], self.rewards[rows], self.matched[rows])
+        return Candidates(self.tokens[rows], self.rewards[rows])
 
     def where(self, places: Bool[Tensor, "canvases window"], new: "Candidates") -> "Candidates":
         """These candidates, with the new ones at some places."""
-        return Candidates(
-            torch.where(places, new.tokens, self.tokens),
-            torch.where(places, new.rewards, self.rewards),
-            torch.where(places, new.matched, self.matched),
-        )
+        return Candidates(torch.where(places, new.tokens, self.tokens), torch.where(places, new.rewards, self.rewards))
 
     def put(self, rows: Tensor, new: "Candidates") -> None:
         """Replace the candidates of some canvases."""
-        self.tokens[rows], self.rewards[rows], self.matched[rows] = new.tokens, new.rewards, new.matched
+        self.tokens[rows], self.rewards[rows] = new.tokens, new.rewards
 
 
 class _FixedNoise:
@@ -128,7 +124,7 @@ class Proposer:
         if self._config.strategy == "left_to_right":
             places = torch.arange(masked.shape[1], device=masked.device, dtype=rewards.dtype)
             rewards = -places.expand_as(masked) * masked
-        return Candidates(tokens, rewards, self._steering.matching_of(rows)(tokens, positions))
+        return Candidates(tokens, rewards)
 
     def _uniforms(self, rows: Tensor, masked: Tensor) -> Float[Tensor, "k 2"]:
         """Two numbers for each masked place; each row's generator draws for the whole window, masked or not."""

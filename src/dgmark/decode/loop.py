@@ -25,9 +25,11 @@ from dgmark.decode.selection import (
     preferences,
     prolongs_loop,
     quotas,
+    renewed_levels,
     select_positions,
+    without_preference,
 )
-from dgmark.decode.steering import Matching, Steering
+from dgmark.decode.steering import Levels, Matching, Steering, Window
 from dgmark.models.denoiser import Denoiser, check_logits, open_session, traits_of
 
 
@@ -122,6 +124,7 @@ class _Loop:
         steering.check(config)
         device, rows = canvas.ids.device, len(canvas.ids)
         self.model, self.config = model, config
+        self.steering, self.positions = steering, canvas.positions
         self.session = open_session(model, config.cache, canvas.padding)
         self.proposer = Proposer(model, canvas, config, steering, seeds)
         traits = traits_of(model)
@@ -228,7 +231,8 @@ class _Loop:
             logits = self.session.step(ids[ahead], seats, self.start + self.low, self.start + self.high)
             seen = self._read(logits, ids[ahead], places, rows[ahead])
             score = torch.full_like(sets[:, :, 0], -1, dtype=torch.long)
-            score[owner[ahead], rank[ahead]] = (seen.matched & places).sum(1)
+            matches = self._levels(rows[ahead], ids[ahead], places, seen).levels > 0
+            score[owner[ahead], rank[ahead]] = (matches & places).sum(1)
             winner = first + score.argmax(1)  # the first of equals: the best reward, then the lowest position
             which = torch.searchsorted(ahead, winner).clamp(max=len(ahead) - 1)
             computed = ahead[which] == winner
@@ -255,14 +259,14 @@ class _Loop:
         """The sets of places among which this step chooses, and which entries of the array are sets of a row."""
         readable = None
         if self.round_trip is None:
-            preferred, quota, width = self._choice(live, now, count)
+            levels, quota, width = self._choice(live, now, count)
         else:
-            (preferred, quota, width), readable = self._surviving(self.round_trip, live, now, count)
+            (levels, quota, width), readable = self._surviving(self.round_trip, live, now, count)
         masked = self._in_block(self.masked)[live]
         if self.lookahead == 1:
-            only = select_positions(now.rewards, masked, preferred, quota, readable)[:, None]
+            only = select_positions(now.rewards, masked, levels, quota, readable)[:, None]
             return only, torch.ones_like(only[:, :, 0])
-        return alternatives(now.rewards, masked, preferred, quota, width, readable)
+        return alternatives(now.rewards, masked, levels, quota, width, readable)
 
     def _choice(
         self, live: Tensor, now: Candidates, count: int, readable: Tensor | None = None
@@ -270,18 +274,29 @@ class _Loop:
         """What the settings and the guards make of these candidates.
 
         Returns:
-            Which are preferred; for each row, how many are committed, and among how many the last of them is chosen.
+            Their levels; for each row, how many are committed, and among how many the last of them is chosen.
         """
         masked, rows = self._in_block(self.masked)[live], self.row[live]
-        preferred, masked = preferences(now.rewards, masked, now.matched, self.config, readable)
+        levels, links = self._levels(live, self.ids[live], masked, now)
+        now.matched = levels > 0
+        levels, masked = preferences(now.rewards, masked, levels, self.config, readable)
         if self.periods is not None:
             at = self.start + self.low
-            preferred = preferred & ~prolongs_loop(now.tokens, self.ids[live], at, self.periods[rows])
+            levels = without_preference(levels, prolongs_loop(now.tokens, self.ids[live], at, self.periods[rows]))
         quota, width = torch.full_like(live, count), self.widths[rows]
         if self.config.commit != "quota":
-            sure = confident_count(now.rewards, masked, preferred, self.config)
+            sure = confident_count(now.rewards, masked, levels > 0, self.config)
             quota, width = sure.clamp(min=1), torch.where(sure == 0, width, 1)
-        return preferred, quota, width
+            # of several commits those that match go by their rewards, which is what they were counted by
+            levels = torch.where(sure[:, None] > 1, levels.sign(), levels)
+        if links is not None:
+            levels = renewed_levels(now.rewards, masked, levels, links, quota)
+        return levels, quota, width
+
+    def _levels(self, rows: Tensor, ids: Tensor, masked: Tensor, candidates: Candidates) -> Levels:
+        """The levels of candidates on canvases of these rows."""
+        window = Window(ids, self.start + self.low, masked, self.text, self.model.mask_id)
+        return self.steering.levels(candidates.tokens, window, self.positions[self.low : self.high], self.row[rows])
 
     def _surviving(
         self, guard: RoundTrip, live: Tensor, now: Candidates, count: int
@@ -294,8 +309,8 @@ class _Loop:
         masked, at = self._in_block(self.masked)[live], self.start + self.low
         canvas, refused = self.ids[live], None
         for redraw in range(_REDRAWS + 1):
-            preferred, quota, width = self._choice(live, now, count)
-            order = order_of(now.rewards, masked, preferred)
+            levels, quota, width = self._choice(live, now, count)
+            order = order_of(now.rewards, masked, levels)
             lost, short = guard.unreadable(now.tokens, canvas, self.text, at, order, masked.sum(1), quota, width)
             if redraw == _REDRAWS or not short.any():
                 break
@@ -305,9 +320,9 @@ class _Loop:
             if not self._redraw(live, now, again, refused):
                 break
         if not lost.any():
-            return (preferred, quota, width), None
-        preferred, after, width = self._choice(live, now, count, ~lost)
-        return (preferred, torch.minimum(after, quota), width), ~lost  # no more than were looked at
+            return (levels, quota, width), None
+        levels, after, width = self._choice(live, now, count, ~lost)
+        return (levels, torch.minimum(after, quota), width), ~lost  # no more than were looked at
 
     def _redraw(self, live: Tensor, now: Candidates, again: Tensor, refused: Tensor) -> bool:
         """Draw these places again from the same logits, without the refused tokens; False if no token is left."""
@@ -339,6 +354,7 @@ class _Loop:
 
     def _commits(self, live: Tensor, now: Candidates, chosen: Tensor, finished: Tensor) -> Commits:
         index, place = chosen.nonzero(as_tuple=True)
+        matched = chosen if now.matched is None else now.matched
         commits = Commits(
             step=self.steps,
             block=self.block,
@@ -346,7 +362,7 @@ class _Loop:
             place=self.low + place,
             token=now.tokens[index, place],
             reward=now.rewards[index, place],
-            matched=now.matched[index, place],
+            matched=matched[index, place],
             finished=self.row[live[finished]],
             forwards=self.forwards,
         )

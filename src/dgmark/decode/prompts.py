@@ -13,6 +13,7 @@ from dgmark.decode.canvas import Canvas, Commits
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.loop import decode_steps
 from dgmark.decode.matching import KeyMatching
+from dgmark.decode.pair_levels import KeyPairs, is_bigram
 from dgmark.decode.round_trip import RoundTrip
 from dgmark.decode.steering import Steering
 from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, SettingsError
@@ -265,7 +266,8 @@ class Prepared:
         """Rows of one kind are decoded together: they share the layout, and their steerings can be combined."""
         key = self.requests[row].key
         canvas = self.canvases[row]
-        return None if self.baseline is None else key, None if self.pad else canvas.start, canvas.layout
+        distances = (key.spec.nearest, key.spec.farthest) if is_bigram(key) else None
+        return None if self.baseline is None else key, distances, None if self.pad else canvas.start, canvas.layout
 
     def _steering(self, rows: Sequence[int]) -> Steering:
         keys = [self.requests[row].key for row in rows]
@@ -273,7 +275,9 @@ class Prepared:
             return self._steerings[keys[0]]
         if all(key is None for key in keys):
             return Steering()
-        return Steering(KeyMatching(keys, traits_of(self.model).device))
+        device = traits_of(self.model).device
+        matching = KeyMatching([None if is_bigram(key) else key for key in keys], device)
+        return Steering(matching, KeyPairs(keys, device) if any(map(is_bigram, keys)) else None)
 
 
 def requests_of(

@@ -16,18 +16,22 @@ from torch import Tensor
 from dgmark.decode.config import DecodeConfig
 
 _DREAM_EPSILON = 1e-3
+# no level is as large, nor as small with the other sign
+MAX_LEVEL = 2**16
+# whether each candidate matches, or its level
+Levelled = Bool[Tensor, "batch block"] | Int[Tensor, "batch block"]
 
 
 def order_of(
     rewards: Float[Tensor, "batch block"],
     masked: Bool[Tensor, "batch block"],
-    matching: Bool[Tensor, "batch block"],
+    levels: Levelled,
     readable: Bool[Tensor, "batch block"] | None = None,
 ) -> Int[Tensor, "batch block"]:
     """The places of a block in the order of `select_positions`; those that are not masked come last."""
     by_reward = rewards.sort(dim=-1, descending=True, stable=True).indices
     good = masked if readable is None else masked & readable
-    preference = masked.to(torch.int8) + good.to(torch.int8) + (good & matching).to(torch.int8)
+    preference = masked + good * (MAX_LEVEL + levels.to(torch.int32))
     by_preference = preference.gather(-1, by_reward).sort(dim=-1, descending=True, stable=True).indices
     return by_reward.gather(-1, by_preference)
 
@@ -35,25 +39,25 @@ def order_of(
 def select_positions(
     rewards: Float[Tensor, "batch block"],
     masked: Bool[Tensor, "batch block"],
-    matching: Bool[Tensor, "batch block"],
+    levels: Levelled,
     quota: Int[Tensor, " batch"] | int,
     readable: Bool[Tensor, "batch block"] | None = None,
 ) -> Bool[Tensor, "batch block"]:
     """Choose the positions to commit in this step.
 
-    Masked positions are taken in this order: readable before not readable, matching before not matching, then higher
-    reward, then lower position.
+    Masked positions are taken in this order: readable before not readable, higher level before lower (matching before
+    not matching), then higher reward, then lower position.
     With quota 1 these are lines 4 to 6 of Algorithm 2, including the fall-back for an empty matching set.
 
     Args:
         rewards: the rewards r_j; those of positions that are not masked have no effect.
         masked: positions not yet committed.
-        matching: whether the candidate v_j is in G_j (and may be preferred).
+        levels: whether the candidate v_j is in G_j (and may be preferred), or its level under the bigram rule.
         quota: how many positions to commit in each row; rows with fewer masked positions commit them all.
         readable: whether the candidate survives re-tokenization (`RoundTrip`); None if no candidate goes last.
     """
     quota = _of_each_row(quota, masked)
-    order = order_of(rewards, masked, matching, readable)
+    order = order_of(rewards, masked, levels, readable)
     first = torch.arange(rewards.shape[-1], device=rewards.device) < quota[:, None]
     return torch.zeros_like(masked).scatter(-1, order, first) & masked
 
@@ -61,7 +65,7 @@ def select_positions(
 def alternatives(
     rewards: Float[Tensor, "batch block"],
     masked: Bool[Tensor, "batch block"],
-    matching: Bool[Tensor, "batch block"],
+    levels: Levelled,
     quota: Int[Tensor, " batch"] | int,
     width: Int[Tensor, " batch"] | int,
     readable: Bool[Tensor, "batch block"] | None = None,
@@ -75,7 +79,7 @@ def alternatives(
     Args:
         rewards: the rewards r_j.
         masked: positions not yet committed.
-        matching: whether the candidate may be preferred.
+        levels: whether the candidate may be preferred, or its level; a level above 0 is a match.
         quota: number of positions in each set of a row, at least 1.
         width: largest number of sets of a row, at least 1.
         readable: whether the candidate survives re-tokenization; None if no candidate goes last.
@@ -85,11 +89,11 @@ def alternatives(
         a row.
     """
     quota, width = _of_each_row(quota, masked), _of_each_row(width, masked)
-    order = order_of(rewards, masked, matching, readable)
+    order = order_of(rewards, masked, levels, readable)
     members = masked.sum(-1)
     last = torch.minimum(quota, members) - 1
     good = masked if readable is None else masked & readable
-    matches, others = (good & matching).sum(-1), good.sum(-1)
+    matches, others = (good & (levels > 0)).sum(-1), good.sum(-1)
     # the last position is replaced by its own kind only
     end = torch.where(last < matches, matches, torch.where(last < others, others, members))
     count = torch.minimum(end - last, width)
@@ -109,32 +113,69 @@ def _of_each_row(number: Tensor | int, masked: Tensor) -> Int[Tensor, " batch"]:
 # --- which matches are preferred ---
 
 
+def renewed_levels(
+    rewards: Float[Tensor, "batch block"],
+    masked: Bool[Tensor, "batch block"],
+    levels: Int[Tensor, "batch block"],
+    links: Int[Tensor, "batch block block"],
+    quota: Int[Tensor, " batch"],
+) -> Int[Tensor, "batch block"]:
+    """The levels for a step of several commits, chosen one by one, each with the levels that those before it leave.
+
+    All but the last of a row are raised above every other level, the first the most.
+
+    Args:
+        rewards: the rewards r_j.
+        masked: positions that may be committed.
+        levels: the level of each candidate.
+        links: what a commit at one place adds to the level at another.
+        quota: how many positions each row commits.
+    """
+    raised, left = torch.zeros_like(levels), masked
+    for number in range(int(quota.max()) - 1):
+        first = order_of(rewards, left, levels)[:, 0]
+        goes_on = (quota > number + 1) & (left.sum(1) > 1)
+        chosen = torch.zeros_like(masked).scatter(1, first[:, None], goes_on[:, None])
+        raised = raised + chosen * (MAX_LEVEL - 1 - number)
+        levels = levels + (links * chosen[:, None]).sum(2)
+        left = left & ~chosen
+    return torch.where(raised > 0, raised, levels)
+
+
 def preferences(
     rewards: Float[Tensor, "batch block"],
     masked: Bool[Tensor, "batch block"],
-    matched: Bool[Tensor, "batch block"],
+    levels: Int[Tensor, "batch block"],
     config: DecodeConfig,
     readable: Bool[Tensor, "batch block"] | None = None,
-) -> tuple[Bool[Tensor, "batch block"], Bool[Tensor, "batch block"]]:
-    """Which matches keep their preference, and among which positions a step commits.
+) -> tuple[Int[Tensor, "batch block"], Bool[Tensor, "batch block"]]:
+    """Which candidates keep their level, and among which positions a step commits.
 
     Args:
         rewards: the rewards r_j.
         masked: positions not yet committed.
-        matched: whether the candidate v_j is in G_j.
+        levels: the level of each candidate v_j; a match has 1.
         config: the guard and the strategy.
         readable: whether the candidate survives re-tokenization; None if no candidate goes last.
 
     Returns:
-        The preferred candidates; and the masked positions, without those that do not survive unless a row has no
-        others.
+        The levels, at most 0 where a candidate loses its preference; and the masked positions, without those that do
+        not survive unless a row has no others.
     """
     if readable is not None:
-        matched, good = matched & readable, masked & readable
+        levels, good = without_preference(levels, ~readable), masked & readable
         masked = torch.where(good.any(1, keepdim=True), good, masked)
     if config.guard:
-        matched = matched & good_enough(rewards, masked, config.guard, logarithmic=config.strategy == "entropy")
-    return matched, masked
+        enough = good_enough(rewards, masked, config.guard, logarithmic=config.strategy == "entropy")
+        levels = without_preference(levels, ~enough)
+    return levels, masked
+
+
+def without_preference(
+    levels: Int[Tensor, "batch block"], places: Bool[Tensor, "batch block"]
+) -> Int[Tensor, "batch block"]:
+    """The levels, at most 0 at these places."""
+    return torch.where(places, levels.clamp(max=0), levels)
 
 
 def good_enough(

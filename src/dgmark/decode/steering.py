@@ -6,7 +6,7 @@ This module knows no watermark by name and no key.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -29,6 +29,52 @@ class MatchingByRow(Protocol):
 
     def periods(self, rows: int) -> Int[Tensor, " rows"]:
         """The period of the position code of each row of a batch; 0 for a row without a mark."""
+        ...
+
+
+class Levels(NamedTuple):
+    """What the pairs say of the candidates of a window.
+
+    Attributes:
+        levels: matching pairs less the others, over the pairs of each candidate with committed tokens.
+        links: what committing the candidate at one place adds to the level of that at another place; None for nothing.
+    """
+
+    levels: Int[Tensor, "batch window"]
+    links: Int[Tensor, "batch window window"] | None
+
+
+@dataclass(frozen=True)
+class Window:
+    """The part of a canvas that a step fills.
+
+    Attributes:
+        ids: whole canvases; places that are not committed hold the mask id.
+        start: the canvas column of the window's first place.
+        masked: which places of the window are not committed.
+        text: the columns [first, stop) that are read as one text.
+        mask_id: the id of a position that is not committed.
+    """
+
+    ids: Int[Tensor, "batch length"]
+    start: int
+    masked: Bool[Tensor, "batch window"]
+    text: tuple[int, int]
+    mask_id: int
+
+
+@runtime_checkable
+class PairLevels(Protocol):
+    """What the bigram rule says of candidates; it may hold rows of other rules, of which it says nothing."""
+
+    def __call__(
+        self, tokens: Int[Tensor, "canvases window"], window: Window, rows: Int[Tensor, " canvases"]
+    ) -> Levels:
+        """The levels of candidates on canvases of these rows of the batch."""
+        ...
+
+    def steers(self, rows: Int[Tensor, " canvases"]) -> Bool[Tensor, " canvases"]:
+        """Which of these rows are under the bigram rule."""
         ...
 
 
@@ -89,11 +135,13 @@ class Steering:
 
     Attributes:
         matching: tells which candidates are preferred.
+        pairs: gives candidates levels in its rows, in place of the matching.
         bias: makes the logits from which candidates are drawn and rewarded.
         noise: makes the Gumbel noise that draws candidates; it does not enter the rewards.
     """
 
     matching: Matching = match_all
+    pairs: PairLevels | None = None
     bias: Bias | None = None
     noise: Noise | None = None
 
@@ -106,11 +154,30 @@ class Steering:
         """The matching of these rows of the batch."""
         return self.matching.of_rows(rows) if isinstance(self.matching, MatchingByRow) else self.matching
 
+    def levels(
+        self, tokens: Int[Tensor, "canvases window"], window: Window, positions: Int[Tensor, " window"], rows: Tensor
+    ) -> Levels:
+        """The level of each candidate, higher before lower: a match has level 1, other candidates have 0 or less.
+
+        Args:
+            tokens: the candidates at the masked places of a window.
+            window: the canvases.
+            positions: the window's positions as the mark counts them.
+            rows: the row of the batch that each canvas comes from.
+        """
+        matched = self.matching_of(rows)(tokens, positions).to(torch.int32)
+        if self.pairs is None:
+            return Levels(matched, None)
+        levels, links = self.pairs(tokens, window, rows)
+        return Levels(torch.where(self.pairs.steers(rows)[:, None], levels, matched), links)
+
     def marked(self, rows: int, device: torch.device) -> Bool[Tensor, " rows"]:
         """Which rows of the batch have matching sets; only for these a lookahead has something to compare."""
         if isinstance(self.matching, MatchingByRow):
-            return self.periods(rows, device) > 0
-        return torch.full((rows,), self.matching is not match_all, device=device)
+            marked = self.periods(rows, device) > 0
+        else:
+            marked = torch.full((rows,), self.matching is not match_all, device=device)
+        return marked if self.pairs is None else marked | self.pairs.steers(torch.arange(rows, device=device))
 
     def periods(self, rows: int, device: torch.device) -> Int[Tensor, " rows"]:
         """The period of each row's position code; 0 if the row has no code or the matching states no periods."""
@@ -128,7 +195,7 @@ class Steering:
             raise SettingsError("a Gumbel-max watermark draws by keyed noise: it needs a temperature above 0")
         if self.noise is not None and config.noise == "fixed":
             raise SettingsError("a Gumbel-max watermark brings its own noise, which it keeps anyway: leave noise out")
-        if self.matching is not match_all or (self.bias is None and self.noise is None):
+        if self.matching is not match_all or self.pairs or (self.bias is None and self.noise is None):
             return
         needs = "needs a matching set, and this watermark prefers no candidate"
         if config.lookahead > 1:

@@ -48,12 +48,12 @@ def mark(
     Returns:
         The positions to commit, all of them masked.
     """
-    matched = matching(candidates, positions, keys)
-    preferred, pool = preferences(confidence, masked, matched, config, readable)
-    preferred = preferred | (keys.rows < 0)[:, None]  # a guard of the mark has nothing to say in rows without one
+    levels = matching(candidates, positions, keys).to(torch.int32)
+    levels, pool = preferences(confidence, masked, levels, config, readable)
+    levels = levels.masked_fill((keys.rows < 0)[:, None], 1)  # a guard of the mark has nothing to say without one
     if config.commit != "quota":
-        quota = confident_count(confidence, pool, preferred, config).clamp(min=quota)
-    return select_positions(confidence, masked, preferred, quota, readable)
+        quota = confident_count(confidence, pool, levels > 0, config).clamp(min=quota)
+    return select_positions(confidence, masked, levels, quota, readable)
 
 
 def mark_edits(

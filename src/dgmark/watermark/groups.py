@@ -17,7 +17,9 @@ import numpy as np
 from jaxtyping import Bool, Int, UInt8
 
 from dgmark.errors import SettingsError, VocabularyMismatch, whole
+from dgmark.watermark.bigrams import MAX_DISTANCE, MAX_TABLE
 
+Rule = Literal["position", "bigram"]
 Grouping = Literal["keyed", "token-id"]
 PRF: Final = "shake256-rank-v1"
 SECRET_BYTES = 32
@@ -26,6 +28,8 @@ MAX_CODE_LENGTH = 64
 # i mod 2 rewards loops: as diverse, its texts have a higher perplexity (lab/docs/results/decoding.md)
 DEFAULT_CODE = 16
 MAX_SUBKEYS = 65_536
+# what has a meaning under one rule only; the rule itself is left out where it is the paper's
+_POSITION_FIELDS, _PAIR_FIELDS = ("modulus", "rotation", "grouping", "code_length"), ("rule", "nearest", "farthest")
 _CODE_DRAWS = 64
 _CACHED_BYTES = 2**28
 _MAX_INT = 2**31 - 1
@@ -54,6 +58,10 @@ class WatermarkSpec:
         code_length: period of a keyed position code, a multiple of m up to 64; 0 = the paper's i mod m.
         subkeys: number of sub-keys, a power of two up to 65,536; each text is marked with one of them. 1 = the paper's
             method: all texts share their groups.
+        rule: "position": the group of a token must be the one that its position wants (the paper). "bigram": the bit of
+            a pair of nearby tokens must be 1.
+        nearest: rule "bigram": the smallest distance of a pair, in tokens; 0 with rule "position".
+        farthest: rule "bigram": the largest, up to 64; 0 with rule "position".
     """
 
     modulus: int = 2
@@ -64,10 +72,15 @@ class WatermarkSpec:
     tokenizer_fingerprint: str = ""
     code_length: int = 0
     subkeys: int = 1
+    rule: Rule = "position"
+    nearest: int = 0
+    farthest: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("modulus", "rotation", "code_length", "table_size", "subkeys"):
+        for name in ("modulus", "rotation", "code_length", "table_size", "subkeys", "nearest", "farthest"):
             object.__setattr__(self, name, whole(name.replace("_", " "), getattr(self, name)))
+        if not isinstance(self.rule, str) or self.rule not in get_args(Rule):
+            raise SettingsError(f"rule {self.rule!r} is not one of: {', '.join(get_args(Rule))}")
         if self.modulus not in MODULI:
             raise SettingsError(f"modulus {self.modulus} is not in 2..16")
         if not 0 <= self.rotation <= _MAX_INT:
@@ -89,10 +102,31 @@ class WatermarkSpec:
             raise SettingsError(
                 f"subkeys {self.subkeys} is not a power of two from 1 to {MAX_SUBKEYS}; 1 marks all texts alike"
             )
+        self._check_rule()
+
+    def _check_rule(self) -> None:
+        """Refuse what has no meaning under the spec's rule."""
+        if self.rule == "position":
+            if self.nearest or self.farthest:
+                raise SettingsError("distances of pairs have a meaning under rule bigram only: leave them out")
+            return
+        if (self.modulus, self.rotation, self.code_length, self.grouping) != (2, 0, 0, "keyed"):
+            raise SettingsError(
+                "rule bigram has neither groups nor positions: leave modulus, rotation, code length and scheme out, or "
+                "choose rule position"
+            )
+        if not 1 <= self.nearest <= self.farthest <= MAX_DISTANCE:
+            raise SettingsError(
+                f"the distances of pairs, {self.nearest} to {self.farthest}, are not a range in 1..{MAX_DISTANCE}"
+            )
+        if self.table_size > MAX_TABLE:
+            raise SettingsError(f"rule bigram takes vocabularies of up to {MAX_TABLE} ids, not {self.table_size}")
 
     def to_fields(self) -> dict[str, Any]:
-        """The spec as the fields of key files and of `dgmark key show`, where the grouping is called "scheme"."""
+        """The fields of key files and of `dgmark key show` under the spec's rule; the grouping is called "scheme"."""
         fields = asdict(self)
+        for name in _PAIR_FIELDS if self.rule == "position" else _POSITION_FIELDS:
+            del fields[name]
         return {("scheme" if name == "grouping" else name): value for name, value in fields.items()}
 
     @classmethod

@@ -15,8 +15,10 @@ from typing import Protocol, runtime_checkable
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.errors import KeyFileFormat, SettingsError, TokenizerMismatch, VocabularyMismatch, as_path
-from dgmark.watermark.groups import DEFAULT_CODE, SECRET_BYTES, Grouping, GroupTables, Secret, WatermarkSpec
+from dgmark.watermark.bigrams import DISTANCES, hash_key
+from dgmark.watermark.groups import DEFAULT_CODE, SECRET_BYTES, Grouping, GroupTables, Rule, Secret, WatermarkSpec
 from dgmark.watermark.key_file import check_name, read_key_file, write_key_file
+from dgmark.watermark.siphash import SipHashKey
 from dgmark.watermark.subkeys import Subkeys, SubkeyTables, prf_of
 
 # ids of a padded vocabulary beside twice the tokenizer's own; a table beyond that costs memory and serves no model
@@ -66,24 +68,30 @@ class WatermarkKey:
         cls,
         model: "str | ModelLike" = BUILTIN,
         *,
+        rule: Rule = "position",
         modulus: int = 2,
         rotation: int = 0,
         grouping: Grouping = "keyed",
         code_length: int | None = None,
         subkeys: int = 1,
+        nearest: int | None = None,
+        farthest: int | None = None,
         name: str | None = None,
     ) -> "WatermarkKey":
         """Make a new key for `model` (a name, a folder, or a loaded model). The operating system draws its secret.
 
         Args:
             model: whose tokenizer and padded vocabulary the key is bound to.
-            modulus: number of groups, 2..16.
+            rule: "bigram" (pairs of nearby tokens; it survives insertions and deletions), or "position" (the paper's).
+            modulus: number of groups, 2..16; this and the next three are of rule "position".
             rotation: positions after which the groups change; 0 = never.
             grouping: "keyed", or "token-id" for the paper's keyless rule.
             code_length: period of a keyed position code, a multiple of the modulus up to 64; 0 = the paper's i mod m.
                 None: 16 for a keyed key of modulus 2 without rotation and sub-keys, else 0.
             subkeys: number of sub-keys, a power of two up to 65,536: each text is marked with one of them, drawn at
                 random, so that texts do not share their groups. 1 = the paper's method.
+            nearest: rule "bigram": the smallest distance of a pair, in tokens; None: 1.
+            farthest: rule "bigram": the largest distance; None: 4.
             name: whose texts it marks, such as "ACME", for the sentences of verdicts: up to 80 visible characters.
 
         Raises:
@@ -96,7 +104,10 @@ class WatermarkKey:
             tokenizer, table_size = model.tokenizer, model.vocab_size
         else:
             raise SettingsError(f"a model is a name, a folder or a loaded model, not a {type(model).__name__}")
+        if rule == "bigram":
+            nearest, farthest = nearest or DISTANCES[0], farthest or DISTANCES[1]
         spec = WatermarkSpec(
+            rule=rule,
             modulus=modulus,
             rotation=rotation,
             grouping=grouping,
@@ -105,8 +116,10 @@ class WatermarkKey:
             tokenizer_fingerprint=tokenizer.fingerprint,
             code_length=0 if code_length is None else code_length,
             subkeys=subkeys,
+            nearest=nearest or 0,
+            farthest=farthest or 0,
         )
-        if code_length is None and (modulus, rotation, grouping, subkeys) == (2, 0, "keyed", 1):
+        if code_length is None and (rule, modulus, rotation, grouping, subkeys) == ("position", 2, 0, "keyed", 1):
             spec = replace(spec, code_length=DEFAULT_CODE)
         secret = Secret(secrets.token_bytes(SECRET_BYTES)) if grouping == "keyed" else None
         key = cls(spec=spec, key_id=secrets.token_hex(8), secret=secret, name=name)
@@ -135,8 +148,10 @@ class WatermarkKey:
         """The groups of this key, or of this sub-key.
 
         Raises:
-            SettingsError: the key has sub-keys, so it has no groups of its own.
+            SettingsError: the key has sub-keys, so it has no groups of its own, or is of rule "bigram".
         """
+        if self.spec.rule == "bigram":
+            raise SettingsError(f"key {self.fingerprint} is of rule bigram, which has no groups")
         if self.spec.subkeys == 1:
             return GroupTables(self.spec, self.secret or b"")
         if self.number is None:
@@ -145,6 +160,11 @@ class WatermarkKey:
                 "take one with key.subkey(n)"
             )
         return SubkeyTables(self.spec, self.secret or b"", subkeys=self.subkeys, number=self.number)
+
+    @cached_property
+    def pair_key(self) -> SipHashKey:
+        """The key of the hash of pairs, for a key of rule "bigram"."""
+        return hash_key(self.secret or b"", self.spec.nearest, self.spec.farthest)
 
     @cached_property
     def subkeys(self) -> Subkeys:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dgmark.errors import KeyFileError, KeyFileExists, KeyFileFormat, KeyFileNotFound, SettingsError
 from dgmark.rows.inputs import open_file
-from dgmark.watermark.groups import Grouping, Secret, WatermarkSpec
+from dgmark.watermark.groups import Grouping, Rule, Secret, WatermarkSpec
 from dgmark.watermark.subkeys import Prf, prf_of
 
 KEY_FILE_VERSION: Final = 1
@@ -57,7 +57,7 @@ def write_key_file(
         **spec.to_fields(),
         fingerprint=fingerprint,
     )
-    write_private(path, Secret(content.model_dump_json(indent=2).encode() + b"\n"))
+    write_private(path, Secret(content.model_dump_json(indent=2, exclude_unset=True).encode() + b"\n"))
 
 
 def read_key_file(path: Path, *, allow_open: bool = False) -> tuple[WatermarkSpec, str, str | None, bytes | None, str]:
@@ -127,14 +127,17 @@ class _KeyFile(BaseModel):
     name: str | None = None
     secret: str | None = Field(repr=False)
     prf: Prf
-    scheme: Grouping
-    modulus: int
-    rotation: int
+    scheme: Grouping = "keyed"
+    modulus: int = 2
+    rotation: int = 0
     table_size: int
     tokenizer: str
     tokenizer_fingerprint: str
-    code_length: int
+    code_length: int = 0
     subkeys: int
+    rule: Rule = "position"
+    nearest: int = 0
+    farthest: int = 0
     fingerprint: str
 
 
@@ -147,7 +150,7 @@ def _parse(text: bytes, path: Path) -> tuple[WatermarkSpec, str, str | None, byt
         spec = WatermarkSpec.from_fields(fields)
         spec.check_secret(secret)
         if content.prf != prf_of(spec):
-            raise ValueError(f"it states prf {content.prf}, but a key with subkeys {spec.subkeys} has {prf_of(spec)}")
+            raise ValueError(f"it states prf {content.prf}, but a key of its rule and sub-keys has {prf_of(spec)}")
         check_name(content.name)
         return spec, content.key_id, content.name, secret, content.fingerprint
     except ValidationError as error:

@@ -15,9 +15,10 @@ import numpy as np
 from jaxtyping import Int, UInt8, UInt16
 
 from dgmark.errors import SettingsError, whole
+from dgmark.watermark.bigrams import BIGRAM_PRF
 from dgmark.watermark.groups import PRF, ArrayCache, GroupTables, Secret, WatermarkSpec, check_ids, least_like_itself
 
-Prf = Literal["shake256-rank-v1", "shake256-token-v2"]
+Prf = Literal["shake256-rank-v1", "shake256-token-v2", "siphash24-pairs-v1"]
 SUBKEY_PRF: Final = "shake256-token-v2"
 # sub-keys of one chunk of the stream
 AT_ONCE = 4096
@@ -31,6 +32,8 @@ _COLUMN_BYTES = 2**26
 
 def prf_of(spec: WatermarkSpec) -> Prf:
     """The name of the function that gives the groups of this spec, as key files state it."""
+    if spec.rule == "bigram":
+        return BIGRAM_PRF
     return SUBKEY_PRF if spec.subkeys > 1 else PRF
 
 

@@ -1,0 +1,93 @@
+"""The bigram rule: a keyed bit for each pair of tokens that stand near each other, so that no position matters.
+
+A pair is two tokens of a text, the second a number of places behind the first that lies in the key's range of distances
+(a skip-bigram); it matches if its bit is 1. An insertion or a deletion changes few pairs. The bits are those of
+SipHash-2-4 over (left, right, sub-key), so the bits of different pairs, and of one pair under different sub-keys, are
+independent. Ours. Other marks for diffusion models that hash neighbours bias the logits (Gloaguen et al. 2025; LR-DWM).
+"""
+
+import hashlib
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+from jaxtyping import Int, UInt8
+
+from dgmark.watermark.siphash import KEY_BYTES, SipHashKey, siphash
+from dgmark.watermark.splitmix64 import Words
+
+BIGRAM_PRF: Final = "siphash24-pairs-v1"
+MAX_DISTANCE: Final = 64
+# of a new key: evidence and quality of text were best among 1 to 1, 2, 3, 4, 8 and 16 (lab/docs/results/decoding.md)
+DISTANCES: Final = (1, 4)
+# ids fill 24 bits of the hashed word, and the number of a sub-key without its last six bits the 16 bits above them
+MAX_TABLE: Final = 2**24
+_ID_BITS, _OUTPUT_BITS = 24, 64
+# hashes in memory at once
+_AT_ONCE = 2**18
+
+
+@lru_cache(maxsize=256)
+def hash_key(secret: bytes, nearest: int, farthest: int) -> SipHashKey:
+    """The key of the hash: 16 bytes of SHAKE-256 over (version, distances, secret)."""
+    message = b"dgmark/pairs/" + BIGRAM_PRF.encode() + b"\0" + bytes([nearest, farthest]) + secret
+    return SipHashKey.of(hashlib.shake_256(message).digest(KEY_BYTES))
+
+
+def pairs_of(
+    positions: Int[np.ndarray, " n"], nearest: int, farthest: int
+) -> tuple[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]]:
+    """The indices of the left and of the right token of each pair, in the order of the right tokens.
+
+    Args:
+        positions: positions of the scored tokens in the text, ascending: one that is not scored takes its place.
+        nearest: the smallest distance of a pair, in positions.
+        farthest: the largest.
+    """
+    right, back = np.divmod(np.arange(len(positions) * farthest), farthest)
+    left = right - 1 - back
+    left, right = left[left >= 0], right[left >= 0]
+    distance = positions[right] - positions[left]
+    near = (nearest <= distance) & (distance <= farthest)
+    return left[near], right[near]
+
+
+def pair_words(left: Words, right: Words) -> Words:
+    """One 64-bit word for each pair of token ids, int64 arrays or tensors; equal pairs have equal words."""
+    words: Words = left | right << _ID_BITS
+    return words
+
+
+def matching_pairs(words: Words, key: SipHashKey | tuple[Words, Words], number: Any = 0) -> Words:
+    """Whether each pair matches under one sub-key: booleans, of the kind of the words.
+
+    Args:
+        words: the pairs as `pair_words`.
+        key: the key of the hash.
+        number: the number of the sub-key, or of each pair's; 0 for a key without sub-keys.
+    """
+    hashes = siphash(words | number // _OUTPUT_BITS << 2 * _ID_BITS, key)
+    matches: Words = (hashes >> number % _OUTPUT_BITS) & 1 == 1
+    return matches
+
+
+def count_by_subkey(words: Int[np.ndarray, " n"], key: SipHashKey, subkeys: int) -> Int[np.ndarray, " subkeys"]:
+    """How many of the pairs match under each of the sub-keys 0, 1, ...; each hash answers for 64 of them."""
+    blocks = np.arange((subkeys + _OUTPUT_BITS - 1) // _OUTPUT_BITS) << 2 * _ID_BITS
+    at_once = max(1, _AT_ONCE // max(1, len(words)))
+    counts = []
+    for begin in range(0, len(blocks), at_once):
+        some = blocks[begin : begin + at_once, None]
+        hashes = siphash(some | words, key).astype("<i8").view(np.uint8).reshape(len(some), len(words), 8)
+        counts.append(_sums_of_bits(hashes).reshape(-1))
+    return np.concatenate(counts)[:subkeys]
+
+
+def _sums_of_bits(hashes: UInt8[np.ndarray, "blocks n 8"]) -> Int[np.ndarray, "blocks 64"]:
+    """For each of the 64 bits, lowest first, in how many hashes of a block it is set."""
+    blocks, n = hashes.shape[:2]
+    total = np.zeros((blocks, _OUTPUT_BITS), dtype=np.int64)
+    for begin in range(0, n, 255):  # sums of up to 255 bits fit a byte
+        bits = np.unpackbits(hashes[:, begin : begin + 255], axis=-1, bitorder="little")
+        total += bits.sum(axis=1, dtype=np.uint8)
+    return total

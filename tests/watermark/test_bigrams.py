@@ -1,0 +1,77 @@
+"""The keyed bits of pairs: the reference vectors of SipHash, numpy against torch, counts against single sub-keys."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dgmark import WatermarkKey
+from dgmark.errors import SettingsError
+from dgmark.watermark.bigrams import count_by_subkey, hash_key, matching_pairs, pair_words, pairs_of
+from dgmark.watermark.groups import WatermarkSpec
+from dgmark.watermark.siphash import SipHashKey, siphash
+
+RNG = np.random.default_rng(1)
+KEY = hash_key(bytes(range(32)), 1, 4)
+
+
+def test_the_hash_has_the_published_value() -> None:
+    # vectors.h of the reference implementation: key 00..0f, message 00..07
+    message = np.frombuffer(bytes(range(8)), dtype="<i8")
+    assert siphash(message, SipHashKey.of(bytes(range(16)))).tobytes() == bytes.fromhex("6224939a79f5f593")
+
+
+def test_numpy_and_torch_hash_alike() -> None:
+    words = RNG.integers(-(2**63), 2**63, 1000)
+    assert np.array_equal(siphash(torch.from_numpy(words), KEY).numpy(), siphash(words, KEY))
+    keys = RNG.integers(-(2**63), 2**63, (2, 1000))
+    each = siphash(words, (keys[0], keys[1]))
+    assert each[7] == siphash(words[7:8], SipHashKey(*keys[:, 7].tolist()))[0]
+
+
+def test_bits_of_pairs_are_held_by_golden_values() -> None:
+    left, right = np.arange(20), np.arange(20)[::-1]
+    assert SipHashKey(8527659295047123245, 1039868331369461291) == KEY
+    bits = "".join("01"[bit] for bit in matching_pairs(pair_words(left, right), KEY).astype(int))
+    assert bits == "10000000110011101010"
+
+
+@pytest.mark.parametrize(("nearest", "farthest"), [(1, 1), (1, 4), (3, 5)])
+def test_pairs_are_those_of_a_plain_loop(nearest: int, farthest: int) -> None:
+    positions = np.array([0, 1, 2, 4, 5, 9, 10, 12])
+    n = range(len(positions))
+    expected = [(i, j) for j in n for i in n if nearest <= positions[j] - positions[i] <= farthest]
+    left, right = pairs_of(positions, nearest, farthest)
+    assert sorted(zip(left.tolist(), right.tolist(), strict=True)) == sorted(expected)
+    assert (np.diff(right) >= 0).all()
+
+
+@pytest.mark.parametrize("subkeys", [1, 2, 256])
+def test_counts_by_subkey_are_those_of_each_subkey(subkeys: int) -> None:
+    words = pair_words(RNG.integers(0, 5000, 700), RNG.integers(0, 5000, 700))
+    counts = [int(matching_pairs(words, KEY, number).sum()) for number in range(subkeys)]
+    assert count_by_subkey(words, KEY, subkeys).tolist() == counts
+
+
+def test_bits_are_fair_and_differ_between_subkeys() -> None:
+    # false alarms: 7 standard deviations, 3e-12 each
+    words = pair_words(*np.divmod(np.arange(2**16), 256))
+    bits = [matching_pairs(words, KEY, number) for number in (0, 1, 64)]
+    for bit in bits:
+        assert abs(bit.mean() - 0.5) < 7 * 0.5 / 256
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        assert abs((bits[one] == bits[other]).mean() - 0.5) < 7 * 0.5 / 256
+
+
+@pytest.mark.parametrize(
+    "options", [{"modulus": 4}, {"rotation": 8}, {"code_length": 16}, {"nearest": 3, "farthest": 2}, {"farthest": 65}]
+)
+def test_options_without_meaning_for_pairs_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError, match=r"bigram has neither|are not a range"):
+        WatermarkSpec(rule="bigram", table_size=100, **({"nearest": 1, "farthest": 4} | options))
+
+
+def test_a_key_of_pairs_has_no_groups() -> None:
+    with pytest.raises(SettingsError, match="no groups"):
+        _ = WatermarkKey.generate(rule="bigram").tables
