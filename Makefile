@@ -57,11 +57,9 @@ bench-quick: .venv/.dev
 
 # HUMAN is a JSON Lines file of unmarked text with id, domain, lang and text; none comes with the package.
 bench-detect: .venv/.dev
-	$(BIN)/python lab/benchmarks/quality.py --sampling multinomial --texts-only
 	$(BIN)/python lab/benchmarks/detect_speed.py
 	$(BIN)/python lab/benchmarks/level.py $(HUMAN)
 	$(BIN)/python lab/benchmarks/baselines.py $(HUMAN)
-	$(BIN)/python lab/benchmarks/spans.py runs/multinomial-marked.jsonl $(HUMAN)
 
 # Looks every pinned version up in the Python advisory database, which takes a network; --strict fails if it cannot.
 audit: .venv/release/.tools

@@ -8,14 +8,14 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from statistics import mean, median
+from statistics import median
 
 import numpy as np
 
-from dgmark import Detector, Keyring, WatermarkKey
+from dgmark import Detector, Keyring
 from dgmark.detection.exact_test import MatchNull, residue_counts
 from dgmark.watermark.groups import SECRET_BYTES, group_table
-from keys_and_tables import bench_key, builtin_prompts, random_key, simulated
+from keys_and_tables import bench_key, builtin_prompts, random_key
 
 ROUNDS = 15
 
@@ -23,7 +23,7 @@ ROUNDS = 15
 def main() -> None:
     """Print the figures."""
     key = bench_key()
-    detector = Detector(key, mode="intact")
+    detector = Detector(key)
     tokenizer = detector.tokenizer
 
     prose = tokenizer.encode(" ".join(builtin_prompts()))
@@ -42,14 +42,10 @@ def main() -> None:
     print(f"exact p-value, n = 256: {1e3 * took / len(windows):.3f} ms")
 
     took = rounds(lambda: [detector.detect(ids) for ids in windows])
-    print(
-        f"ids to verdict, mode intact, n = 256: {1e3 * took / len(windows):.3f} ms ({len(windows) / took:.0f} texts/s)"
-    )
-
-    print("position code 16:")
-    mode_auto(random_key(replace(key.spec, code_length=16), 0), windows)
-    print("i mod 2:")
-    mode_auto(key, windows)
+    print(f"ids to verdict, i mod 2, n = 256: {1e3 * took / len(windows):.3f} ms ({len(windows) / took:.0f} texts/s)")
+    coded = Detector(random_key(replace(key.spec, code_length=16), 0))
+    took = rounds(lambda: [coded.detect(ids) for ids in windows])
+    print(f"ids to verdict, position code 16, n = 256: {1e3 * took / len(windows):.3f} ms")
 
     ring = Keyring([random_key(key.spec, number) for number in range(1000)])
     took = median(once(lambda: ring.detect(windows[0])) for _ in range(3))
@@ -63,9 +59,8 @@ def main() -> None:
         print(f"100 keys, {name}, n = 256: {took:.2f} s")
 
     million = np.resize(np.array(prose), 1_000_000)
-    auto = Detector(key)
-    took = median(once(lambda: auto.detect(million)) for _ in range(3))
-    print(f"a text of 1,000,000 tokens, mode auto: {took:.2f} s")
+    took = median(once(lambda: detector.detect(million)) for _ in range(3))
+    print(f"a text of 1,000,000 tokens: {took:.2f} s")
 
     texts = [tokenizer.decode(ids.tolist()) for ids in windows]
     fast = tokenizer.backend.encode_batch_fast
@@ -84,20 +79,6 @@ def main() -> None:
         lambda: detector.detect_many(texts),
         lambda: tokenizer.backend.encode_batch(texts),
     )
-
-
-def mode_auto(key: WatermarkKey, windows: list[np.ndarray]) -> None:
-    """Print the times of the default mode, for unmarked texts and for marked ones from which tokens were cut."""
-    auto, rng = Detector(key), np.random.default_rng(0)
-    each = [median(once(lambda: auto.detect(ids)) for _ in range(5)) for ids in windows]  # noqa: B023 (called at once)
-    print(
-        f"ids to verdict, mode auto, unmarked, n = 256: median {1e3 * median(each):.1f}, mean {1e3 * mean(each):.1f} ms"
-    )
-    marked = [simulated(key, 256, 0.8, rng) for _ in range(40)]
-    for cut in (0, 0.05, 0.1, 0.2, 0.3):
-        texts_cut = [ids[rng.random(256) >= cut] for ids in marked]
-        each = [once(lambda: auto.detect(ids)) for ids in texts_cut]  # noqa: B023
-        print(f"mode auto, {cut:.0%} cut out: median {1e3 * median(each):.1f} ms, max {1e3 * max(each):.0f} ms")
 
 
 def ratio(name: str, ours: Callable[[], object], bare: Callable[[], object]) -> None:

@@ -1,6 +1,6 @@
 """Plan for many texts and keys: false alarms, tokens needed, and processor time, for `docs/scale.md`.
 
-Run `python lab/benchmarks/plan.py`. Tokens are exact for mode intact: the smallest number of different tokens whose
+Run `python lab/benchmarks/plan.py`. Tokens are exact: the smallest number of different tokens whose
 matches have a binomial p-value, times the number of phases, keys and sub-keys, at most the rate with probability .9.
 Times are measured here, on unmarked texts of 256 tokens.
 """
@@ -10,7 +10,6 @@ from dataclasses import replace
 import numpy as np
 from scipy.stats import binom
 
-from dgmark.detection.result import Mode
 from keys_and_tables import bench_key, print_header, print_row, random_key, simulated
 from subkeys import milliseconds
 
@@ -20,7 +19,6 @@ MATCH_RATES = (0.74, 0.89, 0.94)
 # keys, sub-keys of each
 SEARCHES = ((1, 1), (1, 4096), (400, 4096), (10_000, 4096))
 VOCABULARY, TOKENS, TEXTS, POWER = 126_464, 256, 20, 0.9
-MODES: tuple[Mode, ...] = ("intact", "auto")
 PHASES, DAY = 2, 86_400
 
 
@@ -34,15 +32,14 @@ def main() -> None:
         ]
         print_row([f"{rate:g}", f"{rate * DOCUMENTS:,.4g}", *cells])
     print()
-    print_header(["sub-keys of a key", "mode", "ms a document and key", "core-days for 1, 400, 10,000 keys"])
+    print_header(["sub-keys of a key", "ms a document and key", "core-days for 1, 400, 10,000 keys"])
     for subkeys in (1, 4096):
         key = random_key(replace(bench_key().spec, subkeys=subkeys, table_size=VOCABULARY), 1)
         rng, own = np.random.default_rng(0), key.for_text(None if subkeys == 1 else 7)
         texts = [simulated(own, TOKENS, 0.5, rng) for _ in range(TEXTS)]
-        for mode in MODES:
-            took = float(np.mean([milliseconds(key, mode, ids) for ids in texts])) / 1000
-            days = " / ".join(f"{keys * took * DOCUMENTS / DAY:,.0f}" for keys in (1, 400, 10_000))
-            print_row([f"{subkeys:,}", mode, f"{1000 * took:.2f}", days])
+        took = float(np.mean([milliseconds(key, ids) for ids in texts])) / 1000
+        days = " / ".join(f"{keys * took * DOCUMENTS / DAY:,.0f}" for keys in (1, 400, 10_000))
+        print_row([f"{subkeys:,}", f"{1000 * took:.2f}", days])
 
 
 def name(search: tuple[int, int]) -> str:

@@ -63,10 +63,10 @@ def make_texts(sampling: str, mark: str, limit: int) -> None:
 
 def table(cells: Sequence[tuple[str, str]]) -> None:
     """Print the figures of the cells."""
-    detector = Detector(bench_key(), mode="intact")
+    detector = Detector(bench_key())
     spec, rng = bench_key().spec, np.random.default_rng(0)
     others = [
-        Detector(WatermarkKey(spec, "null", rng.bytes(SECRET_BYTES)), tokenizer=detector.tokenizer, mode="intact")
+        Detector(WatermarkKey(spec, "null", rng.bytes(SECRET_BYTES)), tokenizer=detector.tokenizer)
         for _ in range(NULL_KEYS)
     ]
     rates = [f"p <= {rate:g}" for rate in RATES]

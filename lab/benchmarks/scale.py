@@ -17,14 +17,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pyarrow as arrow
 import pyarrow.parquet as parquet
 
 from dgmark.detection.detector import Detector
-from dgmark.detection.result import Mode
 from dgmark.scale import detect_files
 from keys_and_tables import bench_key, builtin_prompts, family, print_header, print_row
 
@@ -39,10 +38,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--short", type=int, default=40_000, help="rows of the runs that compare numbers of workers")
     parser.add_argument("--ids", type=int, default=0, help="token ids of a row, in place of a text")
-    parser.add_argument("--mode", choices=get_args(Mode), default="auto")
     parser.add_argument("--workers", type=int, default=2, help="workers of the long run")
     args = parser.parse_args()
-    scorer = Detector(bench_key(), mode=args.mode)
+    scorer = Detector(bench_key())
     print_header(["rows", "workers", "seconds", "rows/s", "memory in the second quarter, MB", "in the last"])
     for rows, workers in ((args.short, 1), (args.short, 2), (args.rows, args.workers)):
         if not rows:

@@ -256,7 +256,7 @@ def simulated_table(
     for rotation in rotations:
         key = _key(spec, rotation, 0, 0)
         # tokens are only replaced; without rotation a forger takes the closest phase
-        detector = Detector(key, mode="intact", phase="start" if rotation else "any")
+        detector = Detector(key, phase="start" if rotation else "any")
         test = list(simulate_texts(key, law, len(hosts), LENGTH, match, np.random.default_rng([4, rotation])))
         kind = f"rotation {rotation}" if rotation else "plain"
 

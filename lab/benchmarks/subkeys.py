@@ -21,7 +21,6 @@ from jaxtyping import Int
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.detection.detector import KeyTest
 from dgmark.detection.reader import ScoredIds
-from dgmark.detection.result import Mode
 from dgmark.watermark.groups import WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
 from keys_and_tables import bench_key, edited, print_header, print_row, random_key, simulated
@@ -47,32 +46,28 @@ ROUNDS = 9
 
 def cost() -> None:
     """Print processor time and memory of one text of 256 tokens, unmarked and marked."""
-    print_header(["sub-keys", "intact, unmarked", "intact, marked", "auto, unmarked", "auto, 5 % cut out", "memory"])
+    print_header(["sub-keys", "unmarked", "marked", "memory"])
     for number in (*SUBKEYS, 65_536):
         key = random_key(replace(bench_key().spec, subkeys=number, table_size=VOCABULARY), 1)
         rng = np.random.default_rng(0)
         plain = simulated(key.for_text(None if number == 1 else 7), 256, 0.5, rng)
         marked = simulated(key.for_text(None if number == 1 else 7), 256, 0.8, rng)
-        cut = marked[rng.random(256) >= 0.05]
-        took = [
-            *(milliseconds(key, "intact", ids) for ids in (plain, marked)),
-            *(milliseconds(key, "auto", ids) for ids in (plain, cut)),
-        ]
-        print_row([f"{number:,}", *(f"{each:.0f} ms" for each in took), f"{_megabytes(key, plain):.0f} MB"])
+        took = [f"{milliseconds(key, ids):.1f} ms" for ids in (plain, marked)]
+        print_row([f"{number:,}", *took, f"{_megabytes(key, plain):.0f} MB"])
 
 
-def milliseconds(key: WatermarkKey, mode: Mode, ids: Int[np.ndarray, " n"]) -> float:
+def milliseconds(key: WatermarkKey, ids: Int[np.ndarray, " n"]) -> float:
     """Processor time of one text and one key, the median of several rounds."""
     tokens, times = ScoredIds(ids, np.arange(len(ids))), []
     for _ in range(ROUNDS):
         begin = time.process_time()
-        KeyTest(key, mode=mode).score(tokens)
+        KeyTest(key).score(tokens)
         times.append(time.process_time() - begin)
     return 1e3 * median(times[1:])
 
 
 def _megabytes(key: WatermarkKey, ids: Int[np.ndarray, " n"]) -> float:
-    """The most memory that a detection in mode auto has allocated at a time."""
+    """The most memory that a detection has allocated at a time."""
     tracemalloc.start()
     KeyTest(key).score(ScoredIds(ids, np.arange(len(ids))))
     peak = tracemalloc.get_traced_memory()[1]

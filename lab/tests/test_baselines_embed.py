@@ -377,7 +377,6 @@ def test_a_file_of_detections_belongs_to_one_baseline_and_its_options(folder: Pa
         (("--baseline-option", "delta=1"), "name it with --baseline"),
         (("--baseline", "kgw", "--baseline-option", "delta"), "is not NAME=VALUE"),
         (("--baseline", "kgw", "--spans"), "looked for in whole texts with one --key"),
-        (("--baseline", "kgw", "--mode", "intact"), "looked for in whole texts with one --key"),
     ],
 )
 def test_what_the_command_cannot_do_is_refused(folder: Path, options: tuple[str, ...], message: str) -> None:

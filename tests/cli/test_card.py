@@ -9,6 +9,7 @@ import pytest
 
 from support.command_line import run
 from support.known_keys import known_key
+from support.known_spans import find
 from support.marked_texts import marked_text
 
 KEY = known_key("card")
@@ -21,6 +22,11 @@ def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("keys") / "key.json"
     KEY.save(path)
     return path
+
+
+@pytest.fixture
+def known_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+    find(monkeypatch, MARKED)
 
 
 @pytest.fixture
@@ -49,6 +55,7 @@ def on_one_line(text: str) -> str:
     return " ".join(text.split())
 
 
+@pytest.mark.usefixtures("known_spans")
 def test_the_card_begins_with_the_verdict_and_quotes_the_span(key_file: Path, texts: Path) -> None:
     card = shown("--key", key_file, texts / "mixed.txt")
     said = on_one_line(card)
@@ -60,8 +67,7 @@ def test_the_card_begins_with_the_verdict_and_quotes_the_span(key_file: Path, te
     place = re.search(r"characters (\d+) to ([\d,]+) \(\d+% of the text\)", said)
     assert place
     start, end = (int(number.replace(",", "")) for number in place.groups())
-    assert abs(start - 901) < 40
-    assert abs(end - 901 - len(MARKED)) < 80
+    assert (start, end) == (901, 901 + len(MARKED))
     assert " ".join(mixed()[start:end].split())[:60] in said
     assert f"no mark was found in characters 0 to {start}, {place[2]} to {len(mixed()):,}" in said
     assert "p-value" not in card
@@ -89,6 +95,7 @@ def test_a_text_without_the_mark_may_come_from_anybody(key_file: Path, texts: Pa
     assert "may come from any other language model or from a person." in said
 
 
+@pytest.mark.usefixtures("known_spans")
 def test_the_table_has_a_column_for_the_key_and_for_spans_if_asked(
     key_file: Path, texts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +124,7 @@ def test_a_file_that_cannot_be_read_has_a_row(key_file: Path, tmp_path: Path) ->
     assert "not tested: " in table
 
 
+@pytest.mark.usefixtures("known_spans")
 def test_a_terminal_obeys_no_text_and_no_id(key_file: Path, tmp_path: Path) -> None:
     hostile = "\x1b[2J\x1b]0;title\x07\b\r\x7f\x9b1m\u202e"
     signs = "␛[2J␛]0;title␇␈␍␡\ufffd1m\ufffd"
@@ -136,14 +144,23 @@ def test_a_terminal_obeys_no_text_and_no_id(key_file: Path, tmp_path: Path) -> N
     assert not set(run("detect", "--key", key_file, "--format", "jsonl", path).stdout) & set("\x1b\x7f\x9b")
 
 
+def test_a_key_that_finds_no_spans_shows_none_and_refuses_to_list_them(key_file: Path, texts: Path) -> None:
+    card = on_one_line(shown("--key", key_file, "--show", texts / "mixed.txt"))
+    assert f"The watermark of key {KEY.fingerprint} was found in this text." in card
+    assert "No single span" not in card
+    assert "its marked spans are not looked for" in card
+    refused = run("detect", "--key", key_file, "--spans", texts / "mixed.txt")
+    assert (refused.exit_code, "spans need a key of the bigram rule" in on_one_line(refused.stderr)) == (2, True)
+
+
+@pytest.mark.usefixtures("known_spans")
 def test_a_text_shows_its_spans_between_plain_characters(
     key_file: Path, texts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = shown("--key", key_file, "--show", texts / "mixed.txt")
     assert "\x1b" not in text
     (span,) = re.findall(r"\[\[marked 1: (.*?)\]\]", text, flags=re.DOTALL)
-    assert span in mixed()
-    assert len(span) == pytest.approx(len(MARKED), rel=0.1)
+    assert span == MARKED
     assert "[[marked" not in shown("--key", key_file, "--show", texts / "human.txt")
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")

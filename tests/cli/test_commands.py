@@ -196,18 +196,6 @@ def test_detect_prefers_the_text_of_a_generated_row_unless_told_otherwise(key_fi
     assert rows(by_ids.stdout)[0]["verdict"] == "watermarked"
 
 
-def test_spans_are_reported_on_request(key_file: Path, marked: list[int]) -> None:
-    row = json.dumps({"id": "a", "token_ids": [*range(300, 400), *marked[:100], *range(5000, 5100)]})
-    (found,) = rows(run("detect", "--key", key_file, "--format", "jsonl", "--spans", stdin=row).stdout)
-    (span,) = found["spans"]
-    assert abs(span["start"] - 100) < 8
-    assert abs(span["end"] - 200) < 8
-    assert rows(run("detect", "--key", key_file, "--format", "jsonl", stdin=row).stdout)[0]["spans"] is None
-    place = f"{span['start']} to {span['end']}"
-    assert f"token ids {place} (" in run("detect", "--key", key_file, "--spans", stdin=row).stdout
-    assert place in run("detect", "--key", key_file, "--spans", stdin=row + "\n" + row).stdout
-
-
 def test_the_one_of_many_keys_that_marked_the_text_is_named(tmp_path: Path, marked: list[int]) -> None:
     keys = [known_key("command line"), known_key("another"), known_key("third")]
     for number, key in enumerate(keys):

@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_document_is_scored_and_what_it_leaves_out_is_said(key_file: Path) -> None:
     found = run("detect", "--key", key_file, "--check", CORPUS / "pages.pdf")
     assert found.exit_code == 0
-    assert "carries the watermark" in found.stdout
+    assert "was found in" in found.stdout
     assert "pages.pdf: 4 lines that repeat at the head and foot of pages are left out" in found.stderr
 
 
@@ -58,7 +58,7 @@ def test_a_verdict_speaks_of_the_part_that_was_read(key_file: Path, tmp_path: Pa
     assert note in page
     assert "Watermark found, in the part that was read</h1>" in page
     assert fields["notes"] == [note]
-    assert fields["sentence"].startswith("The part of this text that was read carries the watermark")
+    assert "was found in the part of this text that was read. " in fields["sentence"]
     several = rows(run("detect", "--key", key_file, "--format", "jsonl", *map(CORPUS.joinpath, NAMES)).stdout)
     assert ["found in the part of this text that was read" in row["summary"] for row in several] == [True, False, False]
     table = run("detect", "--key", key_file, *map(CORPUS.joinpath, NAMES)).stdout
@@ -87,9 +87,9 @@ def test_what_cannot_be_read_has_no_verdict(name: str, by_name: bool, key_file: 
 
 
 def test_standard_input_may_be_a_document(key_file: Path) -> None:
-    for name in ("story.odt", "story.html", "latin.txt"):
+    for name in ("story.odt", "story.docx", "latin.txt"):
         found = run("detect", "--key", key_file, "--check", "-", stdin=(CORPUS / name).read_bytes())
-        assert (found.exit_code, "carries the watermark" in found.stdout) == (0, True)
+        assert (found.exit_code, "was found in" in found.stdout) == (0, True)
 
 
 def test_a_folder_is_read_and_the_rest_is_named(key_file: Path, folder: Path, tmp_path: Path) -> None:

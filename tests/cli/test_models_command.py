@@ -49,7 +49,7 @@ def test_a_mark_is_made_and_found_with_every_family(
     )
     # hot and in any order, or the tiny random model says the same few words again and again
     temperature = 8 if folder.name in TIED else 3
-    length = 256 if folder.name in BLOCKS_OF_4 else 96
+    length = 320 if folder.name in BLOCKS_OF_4 else 96
     settings = ["--length", length, "--temperature", temperature, "--strategy", "random", "--dtype", "fp32"]
     marked = run("generate", "--model", folder, "--key", key, "--prompts", prompts, "--json", *settings)
     assert marked.exit_code == 0, marked.stderr

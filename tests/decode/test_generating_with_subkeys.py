@@ -117,7 +117,7 @@ def test_the_mark_is_found_under_its_sub_key_and_under_no_other() -> None:
     key = bound_key("found", TOY, subkeys=4096, code_length=4)
     (row,) = dgmark.generate(model, "w1 w2", key=key, subkey=4000, length=160, block_length=20)
     verdicts = [
-        dgmark.Detector(key.subkey(number), tokenizer=model.tokenizer, mode="intact").detect(row.token_ids).verdict
+        dgmark.Detector(key.subkey(number), tokenizer=model.tokenizer).detect(row.token_ids).verdict
         for number in (4000, 4001, 0, 4095)
     ]
     assert [verdict == "watermarked" for verdict in verdicts] == [True, False, False, False]

@@ -96,7 +96,7 @@ def test_a_torn_file_is_resumed_where_it_stopped(source: Path, tmp_path: Path, c
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"spans": True}, {"only": [(2, 25)]}], ids=repr)
+@pytest.mark.parametrize("options", [{}, {"only": [(2, 25)]}], ids=repr)
 def test_two_processes_write_what_one_does(source: Path, tmp_path: Path, options: dict[str, Any]) -> None:
     one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
     tally = detect_file(DETECTOR, source, one, **options)
@@ -107,26 +107,21 @@ def test_two_processes_write_what_one_does(source: Path, tmp_path: Path, options
 def test_the_command_writes_the_same_file(source: Path, tmp_path: Path) -> None:
     key_file, one, two = tmp_path / "key.json", tmp_path / "one.jsonl", tmp_path / "two.jsonl"
     KEY.save(key_file)
-    detect_file(KEY, source, one, spans=True)
-    assert run("detect", "--key", key_file, "--out", two, "--spans", source).exit_code == 0
+    detect_file(KEY, source, one, only=[(2, 25)])
+    assert run("detect", "--key", key_file, "--out", two, "--only", "2:25", source).exit_code == 0
     assert one.read_bytes() == two.read_bytes()
 
 
-def test_ids_ranges_and_spans_are_those_of_the_detector(tmp_path: Path) -> None:
+def test_ids_and_ranges_are_those_of_the_detector(tmp_path: Path) -> None:
     ids = marked_ids(KEY, 200).tolist()
     source = tmp_path / "in.jsonl"
     source.write_text(json.dumps({"id": "a", "text": "Only a few words.", "token_ids": ids}) + "\n")
     detect_file(DETECTOR, source, tmp_path / "text.jsonl")
-    detect_file(DETECTOR, source, tmp_path / "ids.jsonl", ids=True, spans=True)
+    detect_file(DETECTOR, source, tmp_path / "ids.jsonl", ids=True)
     detect_file(DETECTOR, source, tmp_path / "only.jsonl", ids=True, only=[(10, 60)])
     text, whole, part = (rows((tmp_path / f"{name}.jsonl").read_text())[0] for name in ("text", "ids", "only"))
     assert text["num_tokens_scored"] < 10
-    (span,) = DETECTOR.spans(ids)
-    assert (whole["verdict"], whole["spans"][0]["start"], whole["spans"][0]["end"]) == (
-        "watermarked",
-        span.start,
-        span.end,
-    )
+    assert whole["p_value"] == DETECTOR.detect(ids).p_value
     assert part["p_value"] == DETECTOR.detect(ids, only=[(10, 60)]).p_value
 
 
@@ -158,12 +153,10 @@ def test_a_file_of_other_inputs_is_not_resumed(source: Path, tmp_path: Path, inp
         (Detector(KEY, fpr=0.5), {}),
         (Detector(known_key("another")), {}),
         (Detector(KEY, phase="start"), {}),
-        (Detector(KEY, mode="edited"), {}),
         (Detector(KEY, max_crop=3), {}),
         (Detector(KEY, normalise=["nfc"]), {}),
         (Keyring([KEY, known_key("another")]), {}),
         (baseline("kgw").detector(KEY), {}),
-        (DETECTOR, {"spans": True}),
         (DETECTOR, {"only": [(0, 3)]}),
         (DETECTOR, {"ids": True}),
     ],
@@ -227,6 +220,12 @@ def test_spans_and_ranges_need_one_key(
 ) -> None:
     with pytest.raises(SettingsError, match=message):
         detect_file(scorer, source, tmp_path / "out.jsonl", **options)
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_spans_need_a_key_that_finds_them(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="spans need a key of the bigram rule"):
+        detect_file(DETECTOR, source, tmp_path / "out.jsonl", spans=True)
     assert not (tmp_path / "out.jsonl").exists()
 
 

@@ -1,6 +1,6 @@
-"""The detector: three verdicts, any crop, ids and texts, and a detection for any text. Mode "intact" unless stated.
+"""The detector: three verdicts, any crop, ids and texts, and a detection for any text.
 
-`test_match_null.py` tests that the p-value is exact, and `test_level.py` that it holds its level.
+`test_exact_test.py` tests that the p-value is exact, and `test_level.py` that it holds its level.
 """
 
 import json
@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from dgmark.detection.detector import DEFAULT_FPR, Detector, detect
 from dgmark.detection.result import Detection, Phase
@@ -25,9 +26,8 @@ END, START, MASK = 0, 1, 2  # of the built-in tokenizer
 FIRST = 4  # the ids below are special
 ROW = [
     "id", "verdict", "p_value", "z_score", "green_fraction", "num_tokens_scored", "num_tokens_matched", "fpr", "shift",
-    "shifts_tested", "key_fingerprint", "guaranteed", "summary", "mode", "p_intact", "p_aligned", "draws",
-    "edited_fraction", "z_window", "normalised", "spans", "marked_share", "keys_tested", "baseline", "p_published",
-    "uncertain_because", "schema",
+    "shifts_tested", "key_fingerprint", "guaranteed", "summary", "z_window", "normalised", "spans", "marked_share",
+    "keys_tested", "baseline", "p_published", "uncertain_because", "schema",
 ]  # fmt: skip
 
 
@@ -35,7 +35,7 @@ def detector_of(
     name: str = "detector", *, modulus: int = 2, rotation: int = 0, grouping: Grouping = "keyed", **options: Any
 ) -> Detector:
     key = known_key(name, modulus=modulus, rotation=rotation, grouping=grouping)
-    return Detector(key, tokenizer=builtin_tokenizer(), **{"mode": "intact", **options})
+    return Detector(key, tokenizer=builtin_tokenizer(), **options)
 
 
 def plain_ids(length: int, seed: int = 0) -> Ids:
@@ -78,6 +78,35 @@ def test_the_verdict_is_watermarked_exactly_when_p_is_at_most_fpr(
     found = detector.detect(marked_ids(detector.key, length, rate=rate, seed=seed))
     assert found.fpr == fpr
     assert (found.verdict == "watermarked") == (found.p_value <= fpr)
+
+
+@pytest.mark.parametrize("fpr", [1e-4, 1e-6])
+def test_a_text_is_uncertain_if_a_typical_mark_would_be_missed(fpr: float) -> None:
+    for length in (0, 1, 7, *range(24, 130, 3)):
+        found = detector_of(fpr=fpr).detect(np.arange(300, 300 + length))  # a binomial null, at two phases
+        detectable = 2 * stats.binom.sf(np.ceil(0.75 * length) - 1, length, 0.5) <= fpr
+        assert found.verdict == ("not_detected" if detectable else "uncertain"), length
+
+
+def test_the_p_value_does_not_depend_on_the_rate() -> None:
+    ids = marked_ids(known_key("detector"), 120, rate=0.7)
+    found = [detector_of(fpr=fpr).detect(ids) for fpr in (0.3, 1e-2, 1e-4, 1e-9, 1e-200)]
+    assert len({each.p_value for each in found}) == 1
+    assert len({each.verdict for each in found}) >= 2
+
+
+@pytest.mark.slow
+def test_a_million_tokens_have_a_verdict() -> None:
+    """A mark of one in a hundred tokens, in a text whose null is far too wide to convolve."""
+    detector = detector_of()
+    ids = np.random.default_rng(1).integers(300, 8000, 1_000_000)
+    wrong = np.flatnonzero(~detector.key.tables.matching(ids, np.arange(len(ids))))[::50]
+    table = detector.key.tables.table()
+    some = [np.flatnonzero(table[300:8000] == parity)[:50] + 300 for parity in (0, 1)]
+    ids[wrong] = [some[at % 2][at % 50] for at in wrong]
+    with unchecked():
+        assert detector.detect(ids).verdict == "watermarked"
+        assert detector_of("another").detect(ids).verdict == "not_detected"
 
 
 # --- crops ---------------------------------------------------------------------------------------
@@ -164,6 +193,17 @@ def test_the_counts_are_those_of_the_definition(ids: list[int], modulus: int, ro
     assert found.z_score == pytest.approx((sum(matched) - len(matched) / modulus) / spread if matched else 0.0)
 
 
+def test_only_the_ranges_given_are_scored_at_their_positions() -> None:
+    detector = detector_of(phase="start")
+    ids = marked_ids(detector.key, 240, rate=1.0)
+    dice = np.random.default_rng(0)
+    text = np.concatenate([dice.integers(300, 8000, 101), ids[101:201], dice.integers(300, 8000, 80)])
+    found = detector.detect(text, only=[(101, 151), (151, 201)])
+    assert (found.num_tokens_scored, found.num_tokens_matched) == (100, 100)
+    assert found.p_value < 1e-20
+    assert detector.detect(text, only=[(102, 201)]).num_tokens_matched == 99
+
+
 # --- settings ------------------------------------------------------------------------------------
 
 
@@ -171,7 +211,6 @@ def test_the_counts_are_those_of_the_definition(ids: list[int], modulus: int, ro
     ("setting", "wrong", "message"),
     [
         *(("fpr", rate, "is not between 0 and 1") for rate in (0.0, 1.0, -0.1, 2.0, math.nan)),
-        ("mode", "both", "mode 'both' is not one of: auto, intact, edited"),
         ("phase", "end", "phase 'end' is not one of: any, start"),
         ("max_crop", -1, "max crop -1 is negative"),
         ("normalise", ["shout"], "nfc, invisible, homoglyphs, quotes, whitespace"),
@@ -182,7 +221,7 @@ def test_an_invalid_setting_is_refused_by_name(setting: str, wrong: Any, message
         detector_of(**{setting: wrong})
 
 
-@pytest.mark.parametrize("setting", ["key", "fpr", "mode", "phase", "max_crop", "normalise", "reader"])
+@pytest.mark.parametrize("setting", ["key", "fpr", "phase", "max_crop", "normalise", "reader"])
 def test_the_settings_of_a_detector_cannot_be_changed(setting: str) -> None:
     detector = detector_of()
     before = getattr(detector, setting)
@@ -193,11 +232,18 @@ def test_the_settings_of_a_detector_cannot_be_changed(setting: str) -> None:
 
 def test_the_function_detect_takes_what_the_detector_takes() -> None:
     text = marked_text(known_key("words"), 40) + "\u00a0"
-    options: Any = {"fpr": 1e-3, "phase": "start", "mode": "auto", "max_crop": 7, "normalise": ["whitespace"]}
+    options: Any = {"fpr": 1e-3, "phase": "start", "max_crop": 7, "normalise": ["whitespace"]}
     tokenizer = builtin_tokenizer()
     assert detect(text, known_key("words"), tokenizer=tokenizer, **options) == detector_of("words", **options).detect(
         text
     )
+
+
+def test_spans_need_a_key_of_the_bigram_rule() -> None:
+    detector = detector_of()
+    assert not detector.finds_spans
+    with pytest.raises(SettingsError, match="spans need a key of the bigram rule"):
+        detector.spans("Once upon a time.")
 
 
 # --- tokens for display --------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """The match count's null is exact: against enumeration of all keys, closed forms and whole-number arithmetic."""
 
+import itertools
 import math
 import sys
 from collections import Counter
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dgmark.detection.detector import Detector
-from dgmark.detection.exact_test import MIN_P, MatchNull, residue_counts, z_score
+from dgmark.detection.exact_test import MIN_P, MatchNull, residue_counts, window_statistic, z_score
 from dgmark.detection.result import Phase
 from dgmark.watermark.key import WatermarkKey
 from support.known_keys import builtin_tokenizer, known_key
@@ -76,7 +77,7 @@ def numbered_key(number: int, modulus: int, rotation: int = 0) -> WatermarkKey:
 
 def p_value(key: WatermarkKey, ids: list[int], phase: Phase) -> float:
     """The exact p-value, less what it pays for the balance of the group tables (`test_alpha_spending.py`)."""
-    detector = Detector(key, tokenizer=builtin_tokenizer(), mode="intact", phase=phase)
+    detector = Detector(key, tokenizer=builtin_tokenizer(), phase=phase)
     with patch("dgmark.detection.exact_test.balance_of", return_value=1.0):
         return detector.detect(ids).p_value
 
@@ -305,3 +306,31 @@ def test_residue_counts_are_those_of_a_counter(pairs: list[tuple[int, int]], mod
     counted = Counter(standing)
     expected = [[counted[item, residue] for residue in range(modulus)] for item in sorted(set(items.tolist()))]
     assert residue_counts(items, residues, modulus).tolist() == expected
+
+
+# --- the paper's windows -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("length", "window"), [(20, 8), (8, 8), (9, 1), (30, 7)])
+@pytest.mark.parametrize("modulus", [2, 5])
+def test_the_scores_are_the_definitions(length: int, window: int, modulus: int) -> None:
+    matched = np.random.default_rng(length).random(length) < 0.6
+    chance = 1 / modulus
+    scores = [
+        (matched[s : s + window].sum() - window * chance) / np.sqrt(window * chance * (1 - chance))
+        for s in range(length - window + 1)
+    ]
+    assert window_statistic(np.stack([~matched, matched], axis=1), modulus, window)[1] == pytest.approx(
+        np.mean(np.square(scores))
+    )
+    assert float(window_statistic(matched, modulus, window)) == pytest.approx(np.mean(np.square(scores)))
+
+
+@pytest.mark.parametrize(("length", "window"), [(12, 4), (12, 8), (10, 10), (12, 1), (11, 7)])
+def test_the_mean_over_all_sequences_of_coins_is_1(length: int, window: int) -> None:
+    coins = np.array(list(itertools.product((False, True), repeat=length))).T
+    assert window_statistic(coins, 2, window).mean() == pytest.approx(1)
+
+
+def test_a_text_shorter_than_a_window_scores_its_mean() -> None:
+    assert float(window_statistic(np.ones(5, dtype=bool), 2, 8)) == 1.0

@@ -12,7 +12,7 @@ from dgmark.detection.keyring import Keyring, load_keys
 from dgmark.errors import KeyFileNotFound, SettingsError, TokenizerMismatch
 from dgmark.watermark.key import WatermarkKey
 from support.known_keys import builtin_tokenizer, known_key
-from support.marked_texts import cut, marked_ids
+from support.marked_texts import marked_ids
 from support.unchecked import unchecked
 
 RIGHT = known_key("ring 3")
@@ -23,9 +23,9 @@ def ring(keys: list[WatermarkKey] = KEYS, fpr: float = 1e-4) -> Keyring:
     return Keyring(keys, tokenizer=builtin_tokenizer(), fpr=fpr)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.08])
-def test_the_right_key_of_many_is_named(share: float) -> None:
-    ids = cut(marked_ids(RIGHT, 260), share)
+@pytest.mark.parametrize("missing", [0, 7])
+def test_the_right_key_of_many_is_named(missing: int) -> None:
+    ids = marked_ids(RIGHT, 260)[missing:]
     found = ring().detect(ids)
     assert (found.verdict, found.key_fingerprint, found.keys_tested) == ("watermarked", RIGHT.fingerprint, 20)
     assert RIGHT.fingerprint in found.summary
@@ -41,7 +41,7 @@ def test_the_right_key_of_many_is_named(share: float) -> None:
 def test_a_keyring_holds_keys_of_different_specs(specs: list[dict[str, Any]]) -> None:
     keys = [known_key(f"mixed {k}", modulus=2) for k in range(3)]
     keys += [known_key(f"spec {k}", **spec) for k, spec in enumerate(specs)]
-    found = ring(keys).detect(cut(marked_ids(keys[3], 280), 0.03))
+    found = ring(keys).detect(marked_ids(keys[3], 280)[3:])
     assert found.key_fingerprint == keys[3].fingerprint
     assert found.verdict == "watermarked"
 

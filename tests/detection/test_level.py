@@ -45,9 +45,7 @@ def detections(kind: str, modulus: int, rotation: int, phase: Phase) -> list[Det
     turns = texts(kind, 180 if rotation else None)  # a rotating key has a table a segment, which takes its time
     with unchecked():
         return [
-            Detector(key, tokenizer=builtin_tokenizer(), mode="intact", phase=phase, max_crop=CROP).detect(
-                turns[n % len(turns)]
-            )
+            Detector(key, tokenizer=builtin_tokenizer(), phase=phase, max_crop=CROP).detect(turns[n % len(turns)])
             for n, key in enumerate(keys(modulus, rotation))
         ]
 

@@ -112,3 +112,4 @@ def test_a_text_marked_in_part_says_so_with_the_share_and_what_the_rest_may_be(d
     # nothing is known of how much is marked
     assert verdict_sentence(found.with_spans([], "x")).startswith("The watermark of key ")
     assert "how much of the text is marked is not known" in where(found.with_spans([], "x"))
+    assert where(found) == ""  # spans were not looked for

@@ -23,7 +23,7 @@ def baseline(name: str, **options: Any) -> Scorer:
 
 SCORERS: dict[str, Scorer] = {
     "key": Detector(KEY, tokenizer=builtin_tokenizer()),
-    "intact": Detector(KEY, tokenizer=builtin_tokenizer(), mode="intact", phase="start", fpr=1e-3),
+    "start": Detector(KEY, tokenizer=builtin_tokenizer(), phase="start", fpr=1e-3),
     "ring": Keyring([KEY, OTHER], tokenizer=builtin_tokenizer()),
     "kgw": baseline("kgw"),
     "gloaguen": baseline("gloaguen"),
@@ -35,7 +35,7 @@ each_scorer = pytest.mark.parametrize("scorer", SCORERS.values(), ids=list(SCORE
 
 @each_scorer
 def test_the_settings_are_plain_json_with_the_same_fields(scorer: Scorer) -> None:
-    assert list(scorer.settings) == ["keys", "fpr", "mode", "baseline", "phase", "max_crop", "normalise"]
+    assert list(scorer.settings) == ["keys", "fpr", "baseline", "phase", "max_crop", "normalise"]
     assert json.loads(json.dumps(scorer.settings)) == scorer.settings
     assert isinstance(scorer, Scorer)
 

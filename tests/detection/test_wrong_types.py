@@ -33,7 +33,6 @@ def detector(**settings: Any) -> Detector:
 CALLS: dict[str, tuple[Callable[[Any], object], Callable[[Any], bool]]] = {
     "key": (Detector, lambda _: False),
     "fpr": (lambda value: detector(fpr=value), lambda _: False),
-    "mode": (lambda value: detector(mode=value), lambda _: False),
     "phase": (lambda value: detector(phase=value), lambda _: False),
     "max_crop": (lambda value: detector(max_crop=value), lambda value: value == 10**30),
     "tokenizer": (lambda value: detector(tokenizer=value), lambda value: value is None),
@@ -45,7 +44,6 @@ CALLS: dict[str, tuple[Callable[[Any], object], Callable[[Any], bool]]] = {
         lambda value: value in SEVERAL,
     ),
     "only": (lambda value: detector().detect("The king.", only=value), lambda value: value is None),
-    "spans": (lambda value: detector().spans(value), lambda value: value == (1, 2, 3)),
     "tokens": (lambda value: detector().tokens("The king.", value), lambda _: False),
     "keyring": (Keyring, lambda _: False),
     "keyring's fpr": (lambda value: Keyring([KEY], fpr=value), lambda _: False),

@@ -42,9 +42,7 @@ def test_every_block_of_the_tutorial_runs_and_the_marks_are_found(
         else:
             shown |= {line: run_line(line) for line in source.splitlines()}
     detections = {line.split()[-1]: output for line, output in shown.items() if line.startswith("dgmark detect")}
-    assert {
-        name: "This text carries the watermark" in " ".join(output.split()) for name, output in detections.items()
-    } == {
+    assert {name: "was found in this text" in " ".join(output.split()) for name, output in detections.items()} == {
         "text.txt": True,
         "plain.txt": False,
         "own-text.txt": True,
@@ -81,8 +79,6 @@ def test_every_cell_runs_and_shows_what_its_text_says(
     detector = session["detector"]
     assert detector.detect(session["marked"]).verdict == "watermarked"
     assert detector.detect(session["plain"]).verdict == "not_detected"
-    (span,) = detector.spans(session["quoting"])
-    assert abs(span.start - session["quoting"].index(session["marked"])) < 60
     assert "Watermark found" in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert session["tried"][-1][0] < session["tried"][0][0]  # the largest guard gives the better text
     assert len(session["plt"].get_fignums()) == 4

@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from dgmark.detection.detector import Detector
-from dgmark.report.contents import Report, quote
+from dgmark.report.contents import Report
 from dgmark.report.page import to_html, to_json
 from support.known_keys import known_key
+from support.known_spans import find
 from support.marked_texts import marked_text
 from support.unmarked_texts import PROSE
 
 KEY = known_key("report")
+MARKED = marked_text(KEY, 250)
 WILLOWS = (PROSE / "willows.txt").read_text()
 HOSTILE = '<script>alert(1)</script> & "quoted" <mark>not ours</mark> <meta name="dgmark-signature" content="">'
 
@@ -59,32 +61,29 @@ def detector() -> Detector:
 
 @pytest.fixture(scope="module")
 def text() -> str:
-    return f"{WILLOWS[:900]} {HOSTILE} {marked_text(KEY, 250)} {WILLOWS[900:1500]}"
+    return f"{WILLOWS[:900]} {HOSTILE} {MARKED} {WILLOWS[900:1500]}"
 
 
+@pytest.fixture
+def known_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+    find(monkeypatch, MARKED)
+
+
+@pytest.mark.usefixtures("known_spans")
 @pytest.mark.parametrize("public", [False, True])
 def test_page_shows_the_exact_text_and_its_spans(detector: Detector, text: str, public: bool) -> None:
     report = Report.of(detector, HOSTILE, text, public=public)
     page = Page(to_html(report))
     assert "".join(page.text) == text
-    assert page.marked == [text[one.start : one.end] for one in report.spans]
-    assert len(report.spans) == 1
+    assert page.marked == [MARKED]
+    assert report.quote(report.spans[0]).startswith(" ".join(MARKED.split())[:100])
     # it needs no script and no network
     assert not page.links
     assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
     assert page.tags.count("main") == 1
 
 
-def test_span_covers_the_marked_text(detector: Detector, text: str) -> None:
-    (span,) = Report.of(detector, "a.txt", text).spans
-    marked = marked_text(KEY, 250)
-    start = text.index(marked)
-    overlap = min(span.end, start + len(marked)) - max(span.start, start)
-    assert overlap > 0.9 * len(marked)
-    assert span.end - span.start < 1.15 * len(marked)
-    assert quote(text[span.start : span.end]).startswith(" ".join(text[span.start : span.end].split())[:100])
-
-
+@pytest.mark.usefixtures("known_spans")
 def test_json_repeats_the_detection(detector: Detector, text: str) -> None:
     detection = detector.detect(text)
     report = Report.of(detector, "a.txt", text, detection=detection)
@@ -127,7 +126,7 @@ def test_public_report_leaves_out_what_guides_removal(detector: Detector, text: 
             return set(fields).union(*map(names, fields.values()))
         return set().union(*map(names, fields)) if isinstance(fields, list) else set()
 
-    secret = {"p_value", "z_score", "num_tokens_matched", "green_fraction", "p_intact", "evidence"}
+    secret = {"p_value", "z_score", "num_tokens_matched", "green_fraction", "evidence"}
     assert secret <= names(private.to_fields())
     assert not secret & names(public.to_fields())
     numbers = [f"{private.detection.p_value:.3g}", f"{private.detection.num_tokens_matched} of", "Along the text"]
@@ -136,6 +135,19 @@ def test_public_report_leaves_out_what_guides_removal(detector: Detector, text: 
     assert public.sentence in to_html(public).decode()
 
 
+def test_a_report_of_a_key_that_finds_no_spans_says_nothing_of_them(detector: Detector, text: str) -> None:
+    report = Report.of(detector, "a.txt", text)
+    assert report.heading == "Watermark found"
+    fields = json.loads(to_json(report))
+    assert (fields["spans"], fields["marked_share"]) == (None, None)
+    assert "span of" not in fields["sentence"]
+    page = to_html(report).decode()
+    assert not Page(page.encode()).marked
+    assert "Marked spans" not in page
+    assert "single span" not in page
+
+
+@pytest.mark.usefixtures("known_spans")
 @pytest.mark.parametrize(
     ("content", "verdict"), [(WILLOWS[:6000], "not_detected"), ("Too short.", "uncertain"), ("", "uncertain")]
 )

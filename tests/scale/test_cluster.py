@@ -79,7 +79,7 @@ class Run(NamedTuple):
 
 @pytest.fixture(scope="module")
 def found(nodes: Any, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run over good and bad rows and files, with spans."""
+    """A run over good and bad rows and files."""
     folder = tmp_path_factory.mktemp("found")
     write_rows(
         folder / "in" / "a.jsonl", range(20), "not JSON", '{"id": "no text"}', '{"id": "half", "text": "\\ud800"}'
@@ -88,13 +88,13 @@ def found(nodes: Any, tmp_path_factory: pytest.TempPathFactory) -> Run:
     pyarrow.parquet.write_table(table, folder / "in" / "b.parquet")
     (folder / "in" / "c.parquet").write_bytes(b"not Parquet")
     (folder / "in" / "notes.txt").write_text("mine")
-    tally = detect_files(KEY, str(folder / "in"), str(folder / "out"), address="auto", workers=1, spans=True)
+    tally = detect_files(KEY, str(folder / "in"), str(folder / "out"), address="auto", workers=1)
     return Run(folder / "in", folder / "out", tally)
 
 
 def test_rows_equal_those_of_one_process(found: Run, tmp_path: Path) -> None:
     files = [found.inputs / name for name in ("a.jsonl", "b.parquet", "c.parquet")]
-    dgmark.detect_file(KEY, files, tmp_path / "local.jsonl", spans=True)
+    dgmark.detect_file(KEY, files, tmp_path / "local.jsonl")
     expected = {row["id"]: row for row in map(json.loads, (tmp_path / "local.jsonl").read_text().splitlines())}
     rows = {row["id"]: row for row in rows_in(found.out)}
     assert rows.keys() == expected.keys()
@@ -105,7 +105,6 @@ def test_rows_equal_those_of_one_process(found: Run, tmp_path: Path) -> None:
         elif "error" in expected[row_id]:
             assert row["error"] == expected[row_id]["error"]
         else:
-            row["spans"] = [{name: value for name, value in span.items() if name != "subkey"} for span in row["spans"]]
             assert {name: row[name] for name in expected[row_id]} == expected[row_id]
     assert Counter(row["kind"] for row in rows.values()) == {"done": 22, "error": 4}
     assert (found.tally.scored, found.tally.unusable) == (22, 4)
@@ -221,11 +220,11 @@ def test_folders_of_others_are_refused(found: Run, tmp_path: Path) -> None:
     with pytest.raises(InputError):
         detect_files(KEY, str(found.inputs), str(tmp_path / "file" / "out"))
     with pytest.raises(ResumeMismatch, match="differs in settings"):
-        detect_files(KEY, str(found.inputs), str(found.out))
+        detect_files(dgmark.Detector(KEY, phase="start"), str(found.inputs), str(found.out))
     with open(found.out / "run.json", "r+b", buffering=0) as file:
         lock(file, found.out / "run.json")
         with pytest.raises(InputError):
-            detect_files(KEY, str(found.inputs), str(found.out), spans=True)
+            detect_files(KEY, str(found.inputs), str(found.out))
 
 
 def test_bad_inputs(nodes: Any, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import pytest
 from starlette.testclient import TestClient
 
 from dgmark import WatermarkKey
-from dgmark.detection import spans
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.documents.reading import Limits
@@ -22,11 +21,19 @@ from dgmark.report.page import to_html, to_json
 from dgmark.report.signing import SigningKey, verify_report
 from dgmark.service import detection_worker
 from dgmark.service.app import create_app
-from dgmark.service.schemas import BatchAnswer, DetectRequest, FullAnswer, ReportRequest, VerifyAnswer
+from dgmark.service.schemas import (
+    BatchAnswer,
+    DetectRequest,
+    FullAnswer,
+    PublicAnswer,
+    ReportRequest,
+    VerifyAnswer,
+)
 from dgmark.service.settings import ServiceSettings
 from dgmark.service.worker_pool import TooSlow
 from dgmark.watermark.commitment import KeyCommitment
 from support.known_keys import known_key
+from support.known_spans import SPAN_P, find
 from support.marked_texts import marked_ids, marked_text
 from support.services import service
 from support.unmarked_texts import PROSE
@@ -36,6 +43,7 @@ COMMITMENT = KeyCommitment.of(KEY)
 MARKED = marked_text(KEY, 300)
 PLAIN = (PROSE / "willows.txt").read_text()[:3000]
 MIXED = PLAIN + MARKED + PLAIN
+CHECKER = detection_worker.Checker({"one": KEY, "two": OTHER}, None, 10**6, 9, Limits(), {})
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +57,10 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
 
 
 def test_the_answer_is_the_librarys(client: TestClient) -> None:
-    answer = client.post("/v1/detect", json={"text": MARKED, "key": "one", "mode": "intact"})
+    answer = client.post("/v1/detect", json={"text": MARKED, "key": "one"})
     assert answer.status_code == 200
     fields = answer.json()
-    row = Detector(KEY, mode="intact").detect(MARKED).to_row("x")
+    row = Detector(KEY).detect(MARKED).to_row("x")
     for name in row.keys() - {"id", "spans"}:
         assert fields[name] == row[name], name
     assert (fields["is_watermarked"], fields["key"], fields["form"]) == (True, "one", "full")
@@ -76,12 +84,9 @@ def test_an_answer_for_a_key_with_sub_keys_hides_the_payload(tmp_path: Path) -> 
 
 
 def test_without_a_name_all_keys_are_looked_for(client: TestClient) -> None:
-    fields = client.post("/v1/detect", json={"text": MARKED, "spans": True}).json()
+    fields = client.post("/v1/detect", json={"text": MARKED}).json()
     assert (fields["key"], fields["keys_tested"]) == ("one", 2)
     assert fields["p_value"] == Keyring([KEY, OTHER]).detect(MARKED).p_value
-    (span,) = fields["spans"]
-    alone = Detector(KEY, fpr=0.5e-4).spans(MARKED)[0]
-    assert span["p_value"] == pytest.approx(2 * alone.p_value)
     unmarked = client.post("/v1/detect", json={"text": PLAIN}).json()
     assert (unmarked["verdict"], unmarked["key"]) == ("not_detected", None)
     assert "2 keys" in unmarked["sentence"]
@@ -96,17 +101,36 @@ def test_ids_are_scored_as_ids(client: TestClient) -> None:
     assert outside.status_code == 400
 
 
-def test_spans_are_characters_of_the_text_that_is_answered(client: TestClient) -> None:
-    request = {"text": "🦔" + MIXED, "key": "one", "spans": True, "include_text": True}
-    fields = client.post("/v1/detect", json=request).json()
-    assert fields["text"]["content"] == "🦔" + MIXED
+@pytest.mark.parametrize("public", [False, True])
+def test_spans_are_characters_of_the_text_and_pay_for_all_keys(monkeypatch: pytest.MonkeyPatch, public: bool) -> None:
+    find(monkeypatch, MARKED)
+    text = "🦔" + MIXED
+    fields = checked(text, keys=("one", "two"), public=public)
+    (PublicAnswer if public else FullAnswer).model_validate(fields)
     (span,) = fields["spans"]
-    start, end = len(PLAIN) + 1, len(PLAIN) + 1 + len(MARKED)
-    assert abs(span["start"] - start) < 200
-    assert abs(span["end"] - end) < 200
-    share = (span["end"] - span["start"]) / len("🦔" + MIXED)
-    assert (fields["in_part"], fields["marked_share"]) == (True, pytest.approx(share, abs=0.02))
+    assert text[span["start"] : span["end"]] == MARKED
+    assert span.get("p_value") == (None if public else 2 * SPAN_P)
+    assert public == ({"start", "end"} == set(span))
+    share = len("".join(MARKED.split())) / len("".join(text.split()))
+    assert (fields["in_part"], fields["marked_share"]) == (True, pytest.approx(share))
     assert fields["heading"].startswith("Watermark found in part (")
+
+
+def test_a_key_that_finds_no_spans_has_a_verdict_without_them(client: TestClient) -> None:
+    fields = client.post("/v1/detect", json={"text": MIXED, "key": "one", "spans": True}).json()
+    FullAnswer.model_validate(fields)
+    assert (fields["verdict"], fields["in_part"], fields["where"]) == ("watermarked", False, "")
+    assert (fields.get("spans"), fields["marked_share"]) == (None, None)
+
+
+def checked(text: str, *, keys: tuple[str, ...] = ("one",), public: bool = False) -> Any:
+    """The answer for a text whose spans are asked for."""
+    answer = CHECKER.detect(DetectRequest(text=text, spans=True), None, options_of(keys, public=public))
+    return json.loads(answer.content)
+
+
+def options_of(keys: tuple[str, ...], *, public: bool = False) -> detection_worker.Options:
+    return detection_worker.Options(keys, public, 1e-4, 1e-4, "any", 0)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +138,7 @@ def test_spans_are_characters_of_the_text_that_is_answered(client: TestClient) -
     [
         (None, "service", ""),
         (1e-4, "service", ""),
-        (0.05, "request", ", asked at a looser rate than the service's"),
+        (0.01, "request", ", asked at a looser rate than the service's"),
         (1e-6, "request", ", asked at a stricter rate than the service's"),
     ],
 )
@@ -137,30 +161,22 @@ def test_answers_and_reports_say_who_chose_the_rate(
         assert "before the test" not in page
 
 
-def test_the_verdict_is_that_at_the_asked_rate_and_spans_hold_there(client: TestClient) -> None:
+def test_the_verdict_is_that_at_the_asked_rate(client: TestClient) -> None:
     for fpr in (0.3, 1e-2, 1e-6, 1e-12):
         for text in (MARKED, PLAIN, MIXED, "Five words are too few."):
-            answer = client.post("/v1/detect", json={"text": text, "key": "one", "fpr": fpr, "spans": True}).json()
-            detector = Detector(KEY, fpr=fpr)
-            assert answer["verdict"] == detector.detect(text).verdict
-            assert [one["p_value"] for one in answer["spans"]] == [one.p_value for one in detector.spans(text)]
-            assert all(one["p_value"] <= fpr for one in answer["spans"])
+            answer = client.post("/v1/detect", json={"text": text, "key": "one", "fpr": fpr}).json()
+            assert answer["verdict"] == Detector(KEY, fpr=fpr).detect(text).verdict
 
 
-@pytest.mark.parametrize(("module", "limit"), [(detection_worker, "MAX_SPAN_CHARS"), (spans, "MAX_CELLS")])
-def test_a_text_too_long_for_spans_has_a_verdict_and_says_so(
-    monkeypatch: pytest.MonkeyPatch, module: Any, limit: str
-) -> None:
-    monkeypatch.setattr(module, limit, 100)
-    checker = detection_worker.Checker({"one": KEY}, None, 10**6, 9, Limits(), {})
-    asked = DetectRequest(text=MARKED, spans=True)
-    options = detection_worker.Options(("one",), False, 1e-4, 1e-4, "auto", "any", 0)
-    fields = json.loads(checker.detect(asked, None, options).content)
+def test_a_text_too_long_for_spans_has_a_verdict_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    find(monkeypatch, MARKED)
+    monkeypatch.setattr(detection_worker, "MAX_SPAN_CHARS", 100)
+    fields = checked(MARKED)
     FullAnswer.model_validate(fields)
     assert (fields["verdict"], fields.get("spans")) == ("watermarked", None)
     assert fields["where"].startswith("Marked spans were not looked for: ")
     with pytest.raises(DgmarkError, match="spans"):
-        checker.report(ReportRequest(text=MARKED), None, options)
+        CHECKER.report(ReportRequest(text=MARKED), None, options_of(("one",)))
 
 
 def test_a_document_is_read_and_its_text_answered(client: TestClient) -> None:
@@ -226,7 +242,7 @@ def test_a_batch_answers_what_is_finished(client: TestClient, monkeypatch: pytes
     monkeypatch.setattr(workers, "run_each", late)
     done, lost = client.post("/v1/detect/batch", json={"texts": texts, "key": "one"}).json()["results"]
     assert (done["id"], done["verdict"], lost) == ("a", "not_detected", {"id": "b", "error": "not done"})
-    wrong = client.post("/v1/detect/batch", json={"texts": texts, "mode": "intact"})  # all keys, which have no mode
+    wrong = client.post("/v1/detect/batch", json={"texts": texts, "normalise": ["nfc"]})  # which needs one key
     assert wrong.status_code == 400
 
 
@@ -248,7 +264,7 @@ def test_a_report_is_signed_with_the_published_key(client: TestClient, kind: str
     if kind == "json":
         fields = json.loads(answer.content)
         assert (fields["name"], fields["text"]["content"]) == ("essay", MIXED)
-        assert len(fields["spans"]) == 1
+        assert fields["spans"] is None
         assert fields["key_commitment"]["sha256"] == COMMITMENT.sha256
         other = client.post("/v1/report", json={"text": MIXED, "key": "two", "format": "json"}).json()
         assert "key_commitment" not in other

@@ -40,7 +40,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
         ({"text": "a", "fpr": 0}, "fpr"),
         ({"text": "a", "key": "nobody"}, "key"),
         ({"text": "a", "key": "one", "keys": ["one"]}, "body"),
-        ({"text": "a", "mode": "quick"}, "mode"),
+        ({"text": "a", "phase": "end"}, "phase"),
         ({"text": "a", "normalise": ["magic"]}, "normalise.0"),
         ({"token_ids": [-1]}, "token_ids.0"),
         ({"token_ids": [1.5]}, "token_ids.0"),
@@ -83,7 +83,7 @@ FILE = ("a.txt", b"some text")
         ({"files": {"other": FILE}}, 400),
         ({"files": {"document": FILE}, "data": {"text": "too"}}, 400),
         ({"files": {"document": FILE}, "data": {"fpr": "much"}}, 400),
-        ({"files": {"document": FILE}, "data": {"mode": ["auto", "intact"]}}, 400),
+        ({"files": {"document": FILE}, "data": {"phase": ["any", "start"]}}, 400),
         ({"files": [("document", FILE), ("document", FILE)]}, 400),
     ],
 )

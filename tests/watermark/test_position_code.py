@@ -108,7 +108,7 @@ def test_the_mark_is_found_wherever_its_text_begins(modulus: int, length: int, r
 def test_the_phases_are_paid_for() -> None:
     key = coded_key("paid", 32)
     ids = matching_ids(key, 200, 0.6, seed=3)
-    any_phase, start = Detector(key, mode="intact").detect(ids), Detector(key, mode="intact", phase="start").detect(ids)
+    any_phase, start = Detector(key).detect(ids), Detector(key, phase="start").detect(ids)
     assert any_phase.shift == 0
     assert any_phase.p_value == pytest.approx(32 * start.p_value)
 

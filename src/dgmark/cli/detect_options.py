@@ -14,7 +14,7 @@ from dgmark.detection.detector import DEFAULT_FPR, DEFAULT_MAX_CROP, Detector
 from dgmark.detection.keyring import Keyring, load_keys
 from dgmark.detection.normalise import STEPS
 from dgmark.detection.reader import Ranges
-from dgmark.detection.result import Mode, Phase, Scorer
+from dgmark.detection.result import Phase, Scorer
 from dgmark.errors import SettingsError
 from dgmark.report.page import check_report_path
 from dgmark.report.signing import SigningKey
@@ -44,7 +44,6 @@ class DetectOptions:
         None
     )
     fpr: Annotated[float, typer.Option(help="False-positive rate that verdicts are held to.")] = DEFAULT_FPR
-    mode: Annotated[Mode, typer.Option(help="Allow for a crop, for edits, or test for both.")] = "auto"
     phase: Annotated[Phase, typer.Option(help="start: no token is missing at the front.")] = "any"
     max_crop: Annotated[int, typer.Option(help="With a rotating key: how long a crop may be.")] = DEFAULT_MAX_CROP
     normalise: Annotated[
@@ -99,9 +98,9 @@ class DetectOptions:
             self._check_baseline(self.chosen_baseline.name)
         elif self.key is not None and self.steps and (self.spans or self.show or self.only):
             raise SettingsError("--normalise changes the text: leave --spans, --show and --only out")
-        elif self.keys is not None and (self.mode != "auto" or self._needs_one_key()):
+        elif self.keys is not None and self._needs_one_key():
             raise SettingsError(
-                "--keys needs --mode auto and excludes --normalise, --spans, --show, --only and --report: "
+                "--keys excludes --normalise, --spans, --show, --only and --report: "
                 "find the key first, then give it with --key (its p-value alone does not pay for the other keys)"
             )
 
@@ -119,11 +118,11 @@ class DetectOptions:
             )
 
     def _check_baseline(self, name: str) -> None:
-        plain = (self.mode, self.phase, self.max_crop) == ("auto", "any", DEFAULT_MAX_CROP)
+        plain = (self.phase, self.max_crop) == ("any", DEFAULT_MAX_CROP)
         if self.key is None or not plain or self.payload or self._needs_one_key():
             raise SettingsError(
-                f"baseline {name} is looked for in whole texts with one --key: leave --mode, --phase, "
-                "--max-crop, --normalise, --spans, --payload, --show, --only and --report out"
+                f"baseline {name} is looked for in whole texts with one --key: leave --phase, --max-crop, "
+                "--normalise, --spans, --payload, --show, --only and --report out"
             )
 
     def _needs_one_key(self) -> bool:
@@ -196,7 +195,7 @@ class DetectOptions:
         key = WatermarkKey.load(self.key, allow_open=self.allow_open_key)
         if self.chosen_baseline is not None:
             return self.chosen_baseline.detector(key, fpr=self.fpr, tokenizer=self.tokenizer)
-        return Detector(key, mode=self.mode, normalise=self.steps, **shared)
+        return Detector(key, normalise=self.steps, **shared)
 
     @cached_property
     def chosen_baseline(self) -> "DetectableBaseline | None":

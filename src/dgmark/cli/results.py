@@ -100,7 +100,9 @@ def _show_results(scored: Iterator[Scored], scorer: Scorer, options: DetectOptio
 def _with_spans(scorer: Scorer, row: tuple[Item, Detection], options: DetectOptions) -> tuple[Item, Detection]:
     """The row with its spans, where they can be found: in a whole, unchanged text, with one key."""
     item, detection = row
-    if detection.spans is not None or detection.disguised or options.only or not isinstance(scorer, Detector):
+    if detection.spans is not None or detection.disguised or options.only:
+        return row
+    if not isinstance(scorer, Detector) or not scorer.finds_spans:
         return row
     try:
         return item, detection.with_spans(scorer.spans(item.content), item.content)
@@ -183,25 +185,13 @@ def _statistics(detection: Detection) -> Iterator[tuple[str, str]]:
     yield "p-value", f"{detection.p_value:.3g}, held to a false-positive rate of {detection.fpr:g}"
     if detection.p_published is not None:
         yield "baseline", f"{detection.baseline}; the p-value of its publication is {detection.p_published:.3g}"
-    else:
-        yield "tests", _tests(detection)
     matches = f"{detection.num_tokens_matched:,} of {detection.num_tokens_scored:,}"
     yield "matching", f"{matches} ({detection.green_fraction:.1%})"
     yield "z-score", f"{detection.z_score:.2f}, as in the paper, for comparison only"
-    if detection.edited_fraction is not None:
-        yield "edits", f"about {detection.edited_fraction:.0%} of the tokens inserted or deleted"
     tried = f", the likeliest of {detection.keys_tested:,}" if detection.keys_tested > 1 else ""
     if detection.subkeys_tested > 1:
         tried += f"; {detection.subkeys_tested:,} sub-keys tried, which the p-value pays for"
     yield "key", detection.key_fingerprint + tried
-
-
-def _tests(detection: Detection) -> str:
-    """The tests that the p-value pays for."""
-    exact = "exact count of matches" * (detection.p_intact is not None)
-    aligned = f"alignment, which follows edits ({detection.draws:,} keys drawn)" * (detection.p_aligned is not None)
-    tests = [test for test in (exact, aligned) if test]
-    return " and ".join(tests) + ("; the p-value pays for both" if len(tests) == 2 else "")
 
 
 def _print_table(console: Console, rows: list[Scored], options: DetectOptions) -> None:
@@ -277,7 +267,8 @@ def _print_text(console: Console, item: Item, detection: Detection) -> None:
         shown.append(text[last : span.start])
         shown.append(f"[[marked {number}: {text[span.start : span.end]}]]", style="green")
         last = span.end
-    console.print(Text("\n" + visible(item.row_id), style="bold"))
+    unknown = "" if detection.spans is not None else ": its marked spans are not looked for"
+    console.print(Text(f"\n{visible(item.row_id)}{unknown}", style="bold"))
     console.print(shown.append(text[last:]), soft_wrap=True)
 
 

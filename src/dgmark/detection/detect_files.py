@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import cast
 
-from dgmark.detection.detector import Detector
+from dgmark.detection.detector import NO_SPANS, Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.reader import Ranges, checked_ranges
 from dgmark.detection.result import DETECTION_SCHEMA, STATISTICS_VERSION, Detection, Scorer
@@ -68,7 +68,8 @@ class Extras:
 
         Raises:
             SettingsError: it is neither a scorer nor a key; ranges or spans are requested without one dgMARK key, or
-                together with normalisation; or payloads without keys that have sub-keys.
+                together with normalisation; spans with a key of the position rule; or payloads without keys that have
+                sub-keys.
             ModelNotFound: the tokenizer is unavailable.
         """
         if not isinstance(scorer, Scorer):
@@ -82,6 +83,8 @@ class Extras:
             )
         if not self.plain and one_key(scorer).normalise:
             raise SettingsError("ranges and spans refer to the unchanged text: leave normalisation out")
+        if self.spans and not one_key(scorer).finds_spans:
+            raise SettingsError(NO_SPANS)
         scorer.reader.tokenizer  # noqa: B018 (a wrong tokenizer is an error of the key, not of each row)
         return scorer
 

@@ -1,8 +1,8 @@
 """The detector: from a text and a key to a verdict with a stated error rate (paper section 3.5).
 
-`KeyTest` runs the tests of one key on scored tokens, each at its share of the rate; `Detector` reads texts for it. The
-false-positive rate holds for any text chosen without knowledge of the key. The paper puts a threshold on the z-score;
-here it is on the p-value. Knows nothing of models and prompts, and needs no torch.
+`KeyTest` runs the test of one key on scored tokens; `Detector` reads texts for it. The false-positive rate holds for
+any text chosen without knowledge of the key. The paper puts a threshold on the z-score; here it is on the p-value.
+Knows nothing of models and prompts, and needs no torch.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,35 +12,33 @@ from typing import Any, get_args
 import numpy as np
 
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.detection.edit_test import aligned_test, edited_fraction, sees_all, window_statistic
-from dgmark.detection.exact_test import ExactTest, Hypothesis, adjusted_p, bonferroni_p, shares_of, z_score
+from dgmark.detection.exact_test import ExactTest, adjusted_p, bonferroni_p, window_statistic, z_score
 from dgmark.detection.key_search import KeySearch
 from dgmark.detection.normalise import WRAPPING, check_steps, readings, unwrap
-from dgmark.detection.reader import Ranges, Reader, ScoredIds, TextOrIds, at_words, several_texts
-from dgmark.detection.result import Detection, Mode, Phase, ScoredToken, Span, verdict_of
-from dgmark.detection.spans import find_spans
+from dgmark.detection.reader import Ranges, Reader, ScoredIds, TextOrIds, several_texts
+from dgmark.detection.result import Detection, Phase, ScoredToken, Span, verdict_of
 from dgmark.errors import SettingsError, number, whole
 from dgmark.watermark.key import WatermarkKey, check_key
 
 DEFAULT_FPR = 1e-4
 DEFAULT_MAX_CROP = 1024
-# a p-value that no drawn keys need to make smaller; a constant, so that no p-value depends on the rate asked for
-SETTLED = 1e-12
+NO_SPANS = (
+    "spans need a key of the bigram rule, and this key is of the position rule: leave spans out, or give ranges that "
+    "were chosen without the key"
+)
 # no p-value is below the smallest normal float, and shares of the rate must be representable as well
 MIN_FPR = 1e-300
 
 
 class KeyTest:
-    """The tests of one key, or of all sub-keys of one key, held to one false-positive rate.
+    """The test of one key, or of all sub-keys of one key, held to one false-positive rate.
 
     Args:
         key: the key.
         fpr: the false-positive rate over all keys that are tried.
-        mode: which tests are computed; see `Detector`, also for the next two.
-        phase: whether tokens may be missing at the front.
+        phase: whether tokens may be missing at the front; see `Detector`.
         max_crop: how many.
         keys: how many keys are tried, including this one.
-        constant_work: see `Detector`.
 
     Raises:
         SettingsError: `key` is not a key, or a setting is invalid.
@@ -51,22 +49,19 @@ class KeyTest:
         key: WatermarkKey,
         *,
         fpr: float = DEFAULT_FPR,
-        mode: Mode = "auto",
         phase: Phase = "any",
         max_crop: int = DEFAULT_MAX_CROP,
         keys: int = 1,
-        constant_work: bool = False,
     ) -> None:
         check_key(key)
-        self.key, self.fpr, self.mode, self.phase, self.max_crop = key, fpr, mode, phase, max_crop
-        self._keys_tested, self._constant_work = keys, constant_work
+        self.key, self.fpr, self.phase, self.max_crop = key, fpr, phase, max_crop
+        self._keys_tested = keys
         self._subkeys_tested = key.num_subkeys
         # what each p-value pays for
         self._tried = keys * self._subkeys_tested
         check_fpr(fpr, self._tried)
-        for name, value, known in (("mode", mode, get_args(Mode)), ("phase", phase, get_args(Phase))):
-            if not isinstance(value, str) or value not in known:
-                raise SettingsError(f"{name} {value!r} is not one of: {', '.join(known)}")
+        if not isinstance(phase, str) or phase not in get_args(Phase):
+            raise SettingsError(f"phase {phase!r} is not one of: {', '.join(get_args(Phase))}")
         if whole("max crop", max_crop) < 0:
             raise SettingsError(f"max crop {max_crop} is negative")
 
@@ -82,39 +77,33 @@ class KeyTest:
         return {
             "keys": [setting_of(self.key)],
             "fpr": self.fpr,
-            "mode": self.mode,
             "baseline": None,
             "phase": self.phase,
             "max_crop": self.max_crop,
             "normalise": [],
         }
 
-    def score(self, tokens: ScoredIds, share: float = 1.0, *, among: Sequence[int] | None = None) -> Detection:
+    def score(self, tokens: ScoredIds, share: float = 1.0, *, subkey: int | None = None) -> Detection:
         """The detection of scored tokens: of the key, or of the likeliest of its sub-keys.
 
         Args:
             tokens: the scored tokens.
             share: the share of the rate that this text has.
-            among: numbers of the sub-keys to test, if they were found already.
+            subkey: the number of the likeliest sub-key, if it was found already.
         """
         search = self._search(tokens) if self._subkeys_tested > 1 else None
-        keys = [self.key]
+        key = self.key
         if search:
-            numbers = [number for _, number in search.likeliest()] if among is None else among
-            keys = [self.key.subkey(number) for number in numbers]
-        tests = [(*self._test(key, tokens, share), key) for key in keys]
-        p, hypotheses, p_aligned, draws, key = min(tests, key=lambda test: test[0])
+            key = key.subkey(search.likeliest()[1] if subkey is None else subkey)
+        exact = ExactTest(key.tables, self.phase, self.max_crop)
+        hypotheses = exact.hypotheses(tokens.ids, tokens.positions)
         best = min(hypotheses, key=lambda hypothesis: hypothesis.p_value)
-        scored, level, limit = len(tokens.ids), self.fpr / self._tried, None
+        p, level = adjusted_p(best.p_value, share), self.fpr / self._tried
+        scored, limit = len(tokens.ids), None
         if p > level:
-            # at the larger share of the two tests, because alignment finds intact text as well
-            limit = hypotheses[0].limit(scored, max(self._shares(scored, share)), level)
+            limit = hypotheses[0].limit(scored, share, level)
         verdict = verdict_of(p, level, detectable=limit is None)
-        found = verdict == "watermarked"
-        subkey = key.number if found else None
-        edited, fraction = found and p_aligned is not None, None
-        if edited or (found and self._constant_work):
-            fraction = edited_fraction(key.tables, tokens.ids, tokens.positions, self.phase)
+        found = key.number if verdict == "watermarked" else None
         matched = key.tables.matching(tokens.ids, tokens.positions + best.shift)
         return Detection(
             verdict=verdict,
@@ -125,62 +114,28 @@ class KeyTest:
             num_tokens_matched=best.matched,
             fpr=self.fpr,
             shift=best.shift,
-            shifts_tested=self._exact(key).shifts_tested,
+            shifts_tested=exact.shifts_tested,
             key_fingerprint=self.key.fingerprint,
             key_name=self.key.name,
             guaranteed=not self.key.keyless,
-            mode=self.mode,
-            p_intact=None if self.mode == "edited" else best.p_value,
-            p_aligned=p_aligned,
-            draws=draws,
-            edited_fraction=fraction if edited else None,
             z_window=float(window_statistic(matched, key.spec.modulus)),
             keys_tested=self._keys_tested,
             uncertain_because=limit,
             subkeys_tested=self._subkeys_tested,
-            subkey=subkey,
-            subkey_confidence=search.confidence(subkey) if search and subkey is not None else None,
+            subkey=found,
+            subkey_confidence=search.confidence(found, best.shift) if search and found is not None else None,
             subkey_tested=key.number,
         )
 
-    def _likeliest(self, tokens: ScoredIds, detection: Detection | None = None) -> WatermarkKey:
-        """The key, or the likeliest of its sub-keys: the one that a detection of these tokens tested, if given."""
+    def _search(self, tokens: ScoredIds) -> KeySearch:
+        return KeySearch([self.key], tokens, self.phase, self.max_crop)
+
+    def _tested(self, tokens: ScoredIds, detection: Detection) -> WatermarkKey:
+        """The key, or the sub-key that a detection of these tokens tested."""
         if self._subkeys_tested == 1:
             return self.key
-        tested = detection.subkey_tested if detection else None
-        return self.key.subkey(self._search(tokens).likeliest()[0][1] if tested is None else tested)
-
-    def _shares(self, scored: int, share: float = 1.0) -> tuple[float, float]:
-        """The shares of the exact test and of the alignment test. They depend on the length of the text alone."""
-        alignment_sees_all = sees_all(self.key.spec, self.phase, self.max_crop, scored)
-        return shares_of(self.mode, share, sees_all=alignment_sees_all)
-
-    def _search(self, tokens: ScoredIds) -> KeySearch:
-        return KeySearch([self.key], tokens, self.mode, self.phase, self.max_crop)
-
-    def _exact(self, key: WatermarkKey) -> ExactTest:
-        return ExactTest(key.tables, self.phase, self.max_crop)
-
-    def _test(
-        self, key: WatermarkKey, tokens: ScoredIds, share: float
-    ) -> tuple[float, list[Hypothesis], float | None, int]:
-        """Test for one key. Keys are drawn unless the exact test settles the case: leaving a test out is safe.
-
-        Returns:
-            The smallest p-value of the tests, adjusted for their shares; the hypotheses of the exact test; the p-value
-            of the alignment test, if it was needed; the number of drawn keys.
-        """
-        for_exact, for_aligned = self._shares(len(tokens.ids), share)
-        hypotheses = self._exact(key).hypotheses(tokens.ids, tokens.positions)
-        p = adjusted_p(min(hypothesis.p_value for hypothesis in hypotheses), for_exact)
-        settled = p <= SETTLED
-        if not for_aligned or (settled and not self._constant_work):
-            return p, hypotheses, None, 0
-        options = {"intact": self.mode != "edited", "constant_work": self._constant_work}
-        p_aligned, draws = aligned_test(key.tables, tokens.ids, tokens.positions, self.phase, **options)
-        if settled:
-            return p, hypotheses, None, 0
-        return min(p, adjusted_p(p_aligned, for_aligned)), hypotheses, p_aligned, draws
+        tested = detection.subkey_tested
+        return self.key.subkey(self._search(tokens).likeliest()[1] if tested is None else tested)
 
 
 class Detector(KeyTest):
@@ -190,14 +145,10 @@ class Detector(KeyTest):
         key: the key.
         tokenizer: the model's tokenizer, or its folder or file; by default the one the key names.
         fpr: false-positive rate to hold, from 1e-300 to below 1.
-        mode: "auto" allows for text edited or not; "intact" is the exact test, which allows only for a crop; "edited"
-            expects edits.
         phase: "any" allows for tokens missing at the front and pays for it; "start" takes the text as complete.
         max_crop: with a rotating key and phase "any", the largest number of tokens that may be missing.
         normalise: steps of `normalise.STEPS` that undo disguises, tried if the unchanged text does not show the mark.
             Ids are never changed.
-        constant_work: do the same work for every text of a length, so that the time does not tell how near a text is to
-            the verdict. No result depends on it.
 
     A text that the steps change, or that is hard-wrapped, is tried as it is and with all of that undone, and pays for
     both readings.
@@ -217,13 +168,11 @@ class Detector(KeyTest):
         *,
         tokenizer: Tokenizer | str | None = None,
         fpr: float = DEFAULT_FPR,
-        mode: Mode = "auto",
         phase: Phase = "any",
         max_crop: int = DEFAULT_MAX_CROP,
         normalise: Sequence[str] = (),
-        constant_work: bool = False,
     ) -> None:
-        super().__init__(key, fpr=fpr, mode=mode, phase=phase, max_crop=max_crop, constant_work=constant_work)
+        super().__init__(key, fpr=fpr, phase=phase, max_crop=max_crop)
         check_steps(normalise)
         self.normalise = tuple(normalise)
         self.reader = Reader(key, tokenizer)
@@ -268,30 +217,21 @@ class Detector(KeyTest):
         """
         return detect_readings(self.reader, self.score, texts_or_ids, self.normalise)
 
-    def spans(self, text_or_ids: TextOrIds) -> tuple[Span, ...]:
+    @property
+    def finds_spans(self) -> bool:
+        """Whether `spans` can find spans with this key; with a key of the position rule it cannot."""
+        return False
+
+    def spans(self, text_or_ids: TextOrIds) -> tuple[Span, ...]:  # noqa: ARG002
         """The spans of a text (or of ids) that carry the mark, in order; with sub-keys, the mark of any of them.
 
         The chance to report any span without marked text is at most `fpr`. The ends of a span are estimates; in a text
         they are moved outwards to where words begin and end.
 
         Raises:
-            SettingsError: the text is too long for this key's number of hidden states.
+            SettingsError: the key is of the position rule.
         """
-        tried = [content for content, _ in readings(text_or_ids)]
-        found = [self._spans(content, len(tried)) for content in tried]
-        return min(found, key=lambda spans: min((span.p_value for span in spans), default=1.0))
-
-    def _spans(self, content: TextOrIds, tried: int) -> tuple[Span, ...]:
-        """The spans of one of the readings of a text, which share the rate."""
-        tokens, offsets = self.reader.locate(content)
-        found = find_spans(self.key, tokens, self.fpr / tried, constant_work=self._constant_work)
-        edges = [(int(offsets[span.first, 0]), int(offsets[span.last - 1, 1])) for _, span in found]
-        if isinstance(content, str):
-            edges = at_words(content, edges)
-        return tuple(
-            Span(start, end, span.last - span.first, bonferroni_p(span.p_value, tried), subkey)
-            for (start, end), (subkey, span) in zip(edges, found, strict=True)
-        )
+        raise SettingsError(NO_SPANS)
 
     def tokens(self, text: str, detection: Detection) -> list[ScoredToken]:
         """Each token of `text`, and whether it matches at the shift (and sub-key) of `detection`, for display.
@@ -303,7 +243,7 @@ class Detector(KeyTest):
             raise SettingsError(f"a detection is what detect returns, not a {type(detection).__name__}")
         ids, offsets = self.reader.encode(unwrap(text) if detection.normalised == (WRAPPING,) else text)
         positions, scored = np.arange(len(ids)), self.reader.counts(ids)
-        key = self._likeliest(ScoredIds(ids[scored], positions[scored]), detection)
+        key = self._tested(ScoredIds(ids[scored], positions[scored]), detection)
         matched = key.tables.matching(ids, positions + detection.shift)
         return [
             ScoredToken(start, end, bool(match) if counts else None)
@@ -337,7 +277,7 @@ def detect(text_or_ids: TextOrIds, key: WatermarkKey, **settings: Any) -> Detect
     Args:
         text_or_ids: the text or ids.
         key: the key.
-        settings: those of `Detector`: tokenizer, fpr, mode, phase, max_crop, normalise.
+        settings: those of `Detector`: tokenizer, fpr, phase, max_crop, normalise.
     """
     return Detector(key, **settings).detect(text_or_ids)
 

@@ -1,8 +1,9 @@
-"""The exact test for intact text: the match count at one shift against its exact null. Allows for a crop, not edits.
+"""The exact test: the match count at one shift against its exact null. Allows for a crop, not for other edits.
 
 The null holds the text fixed and lets the key vary, so the p-value is valid for any text chosen without knowledge of
 the key: for tables, loops and poems alike, where the z-score's fair coins are not. Knows tokens, positions and residues
-only. Takes the place of the paper's global z-test (section 3.5, Eq. 1), whose z-score is here for comparison.
+only. Takes the place of the paper's global z-test (section 3.5, Eq. 1), whose z-score is here for comparison, as is
+its statistic of sliding windows.
 
 Alpha spending: how the tests of one text share the false-positive rate, and what each p-value pays.
 
@@ -12,9 +13,7 @@ a valid p-value (the union bound; weighted Bonferroni). The shares, from the out
     1 / keys              each key of a keyring
     1 / sub-keys          each sub-key of a key
       1 / 2                 the text as it is, and with disguises and hard wrapping undone, if it has any
-        INTACT            the exact test of the match count; SETTLING where alignment sees all
-          1 / period      each phase; with rotation UNCROPPED for the whole text, the rest for its crops
-        the rest          the alignment test, which allows for edits                              `edit_test.py`
+        1 / period        each phase; with rotation UNCROPPED for the whole text, the rest for its crops
 
 All p-values also pay for the balance of the group tables (`balance_of`). Each of the paper's tests has a threshold of
 its own.
@@ -26,17 +25,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
-from jaxtyping import Float, Int, Integer
+from jaxtyping import Bool, Float, Int, Integer
 
-from dgmark.detection.result import Limit, Mode, Phase
+from dgmark.detection.result import Limit, Phase
 from dgmark.watermark.groups import GroupTables, WatermarkSpec
 
 # no p-value is smaller: the smallest normal float
 MIN_P = float(np.finfo(np.float64).tiny)
-# Small, as alignment finds intact text as well: enough to settle a clear case without drawing keys, and more where the
-# exact test tries shifts or reads tokens that alignment does not.
-SETTLING, INTACT = 0.01, 0.1
 UNCROPPED = 0.5
+DEFAULT_WINDOW = 8
 # the first tokens of a text, from which a rotating key's crop is found; more would not find it better
 _SEARCHED = 4096
 # Beyond these limits the convolution is slow or leaves the range of a float; the Fourier path has neither limit.
@@ -45,25 +42,13 @@ _CONVOLVED_BITS = 1000.0
 
 
 def adjusted_p(p_value: float, share: float) -> float:
-    """The p-value that a test with this share of the rate reports; 1 if the share is 0."""
-    return min(1.0, max(MIN_P, p_value / share)) if share else 1.0
+    """The p-value that a test with this share of the rate reports."""
+    return min(1.0, max(MIN_P, p_value / share))
 
 
 def bonferroni_p(p_value: float, tests: float) -> float:
     """The smallest p-value of several tests, adjusted for their number."""
     return min(1.0, tests * p_value)
-
-
-def shares_of(mode: Mode, share: float = 1.0, *, sees_all: bool = False) -> tuple[float, float]:
-    """The shares of the exact test and of the alignment test, out of the share of one text.
-
-    Args:
-        mode: the detector's mode.
-        share: the share of the text.
-        sees_all: whether alignment covers all that the exact test tries: the whole text, and every shift.
-    """
-    intact = share * {"auto": SETTLING if sees_all else INTACT, "intact": 1.0, "edited": 0.0}[mode]
-    return intact, share - intact
 
 
 def balance_of(spec: WatermarkSpec, distinct: Iterable[int]) -> float:
@@ -100,6 +85,26 @@ def z_score(matched: int, scored: int, modulus: int) -> float:
         return 0.0
     chance = 1 / modulus
     return (matched - scored * chance) / math.sqrt(scored * chance * (1 - chance))
+
+
+def window_statistic(
+    matched: Bool[np.ndarray, "n *keys"], modulus: int, window: int = DEFAULT_WINDOW
+) -> Float[np.ndarray, " *keys"]:
+    """The paper's z_win: the mean squared z-score of the n - window + 1 windows; 1, its mean under fair coins, if none.
+
+    Args:
+        matched: whether each token matches.
+        modulus: number of groups m.
+        window: tokens of each window.
+    """
+    if len(matched) < window:
+        return np.ones(matched.shape[1:])
+    counts = np.cumsum(matched, axis=0, dtype=np.int64)
+    sums = counts[window - 1 :].copy()
+    sums[1:] -= counts[:-window]
+    chance = 1 / modulus
+    scores = (sums - window * chance) / math.sqrt(window * chance * (1 - chance))
+    return np.asarray(np.square(scores).sum(axis=0) / len(scores))
 
 
 def residue_counts(

@@ -1,8 +1,8 @@
 """Which of many keys or sub-keys a text is likeliest marked with, and how surely it is this one.
 
-All candidates are ranked by a quick statistic, the block statistic or the match count, and the few best by the
-statistic of the alignment test. The first are tested as keys by themselves, and their p-values pay for all candidates.
-So the ranking decides what is found, and never whether a p-value is valid. Knows tokens and their positions only. Ours.
+Sub-keys are ranked by their match counts over all phases, and keys by their p-values. The first is tested as a key by
+itself, and its p-value pays for all candidates. So the ranking decides what is found, and never whether a p-value is
+valid. Knows tokens and their positions only. Ours.
 """
 
 import math
@@ -13,34 +13,30 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-from dgmark.detection.edit_test import block_statistics, front_model, sees_all
 from dgmark.detection.exact_test import ExactTest
-from dgmark.detection.hidden_markov import HiddenMarkovModel
-from dgmark.detection.importance_sampling import Proposal
 from dgmark.detection.reader import ScoredIds
-from dgmark.detection.result import Mode, Phase
+from dgmark.detection.result import Phase
 from dgmark.watermark.groups import GroupTables, WatermarkSpec
 from dgmark.watermark.key import WatermarkKey
 
-# candidates of each spec that are ranked by the full statistic: sub-keys, fewer where each has a position code of its
-# own, and keys without sub-keys
-MAX_RANKED, MAX_RANKED_CODED, MAX_RANKED_KEYS = 64, 8, 4
+# sub-keys that are looked at closely: fewer where each has a position code, and so a null, of its own
+MAX_RANKED, MAX_RANKED_CODED = 64, 8
+# strengths of the mark that the confidence averages over: of the tokens that chance misses, the share that matches
+STRENGTHS = (0.2, 0.45, 0.85)
 # statistics that differ by less are equal: rounding, which differs between machines, decides no rank
 _ROUNDED = 9
 # rows whose groups are in memory as floats
 _ROWS_AT_ONCE = 512
-# residues in memory at once, which limits how many position codes are scored in one pass
-_RESIDUES_AT_ONCE = 2**22
 
 
 @dataclass(frozen=True)
 class KeyCandidates:
-    """Some of the candidates, all of one spec.
+    """Some of the sub-keys of keys of one spec.
 
     Attributes:
-        numbers: the candidates' numbers.
-        groups: each candidate's group of each row of the model's `distinct`.
-        codes: each candidate's position code; None if they all have the paper's.
+        numbers: the sub-keys' numbers.
+        groups: each sub-key's group of each row: of a token, or with rotation of a token and its segment.
+        codes: each sub-key's position code; None if they all have the paper's.
     """
 
     numbers: Int[np.ndarray, " count"]
@@ -101,29 +97,6 @@ def best_of(
     return best
 
 
-def _by_code(
-    model: HiddenMarkovModel, candidates: KeyCandidates
-) -> Iterator[tuple[HiddenMarkovModel, UInt8[np.ndarray, "rows some"]]]:
-    """The candidates that share a position code: the model with this code, and their groups."""
-    if candidates.codes is None:
-        yield model, candidates.groups
-        return
-    for place, code in enumerate(candidates.codes):
-        yield replace(model, wanted=code[model.places]), candidates.groups[:, place : place + 1]
-
-
-def _by_blocks(model: HiddenMarkovModel, part: KeyCandidates) -> Float[np.ndarray, " count"]:
-    if part.codes is None:
-        return block_statistics(model, part.groups)
-    at_once = max(1, _RESIDUES_AT_ONCE // model.wanted.size)
-    return np.concatenate(
-        [
-            block_statistics(model, part.groups[:, some], np.moveaxis(part.codes[some][:, model.places], 0, 2))
-            for some in (slice(begin, begin + at_once) for begin in range(0, len(part.numbers), at_once))
-        ]
-    )
-
-
 def _descending(values: Float[np.ndarray, " count"]) -> Int[np.ndarray, " count"]:
     return np.argsort(-np.round(values, _ROUNDED), kind="stable")
 
@@ -135,106 +108,72 @@ class KeySearch:
     Attributes:
         keys: keys of one spec, all of them or none with sub-keys to try.
         tokens: the scored tokens.
-        mode: which tests are computed.
         phase: "any" allows for tokens missing at the front.
         max_crop: with rotating keys and phase "any", the largest number of tokens that may be missing.
     """
 
     keys: Sequence[WatermarkKey]
     tokens: ScoredIds
-    mode: Mode
     phase: Phase
     max_crop: int
 
-    def likeliest(self) -> list[tuple[int, int]]:
-        """What to test: places of keys among `keys`, each with the number of a sub-key (0 without sub-keys).
-
-        Where alignment does not see all, or is not used, the one with the best match count is tested too.
-        """
+    def likeliest(self) -> tuple[int, int]:
+        """What to test: the place of a key among `keys`, and the number of a sub-key (0 without sub-keys)."""
         if not len(self.tokens.ids):
-            return [(0, 0)]
-        cropped = self._spec.rotation and self.phase == "any" and self.max_crop
-        numbers = [] if self.mode == "intact" and not cropped else self._aligned.numbers[:1].tolist()
-        alignment_sees_all = sees_all(self._spec, self.phase, self.max_crop, len(self.tokens.ids))
-        if self.mode == "intact" or (self.mode == "auto" and not alignment_sees_all):
-            numbers.append(self._likeliest_by_count())
-        return [divmod(number, self._subkeys) for number in dict.fromkeys(numbers)]
+            return 0, 0
+        numbers = np.arange(len(self.keys)) if self._subkeys == 1 else self._best.numbers
+        if self._subkeys > 1 and not self._spec.code_length:
+            numbers = numbers[:1]  # all sub-keys have the same null, so the best count has the smallest p-value
+        if len(numbers) > 1:
+            numbers = numbers[_descending(np.array([-math.log(self._exact_p(number)) for number in numbers.tolist()]))]
+        place, subkey = divmod(int(numbers[0]), self._subkeys)
+        return place, subkey
 
-    def confidence(self, subkey: int) -> float:
+    def confidence(self, subkey: int, shift: int) -> float:
         """The probability that a text with the first key's mark has it from this sub-key and no other of the key.
 
-        By Bayes, the sub-keys equally likely before. The likelihood ratios are computed for the few that rank best.
-        All others count 1 each, their mean over random groups, which the others do not reach as the best are taken out.
+        By Bayes, the sub-keys equally likely before. The likelihood ratios are computed for the few with the best match
+        counts. All others count 1 each, their mean over random groups, which the others do not reach as the best are
+        taken out.
+
+        Args:
+            subkey: the number of the sub-key; the result is 0 if it is not among the few.
+            shift: the shift at which it was found. With a rotating key, this is the one that is looked at.
         """
-        some = self._aligned if self.mode != "intact" else self._columns(self._counted)
-        if subkey not in some.numbers:
-            some = some.joined(self._columns(np.array([subkey])))
-        logs = self._log_ratios(some)
+        if self._spec.rotation and shift:
+            tokens = ScoredIds(self.tokens.ids, self.tokens.positions + shift)
+            return replace(self, tokens=tokens).confidence(subkey, 0)
+        some = self._best
+        logs = _log_ratios(self._spec, self._counted[1], some, self._shifts)
         others = self._subkeys - len(some.numbers)
         total = np.logaddexp.reduce([*logs, math.log(others) if others else -math.inf])
-        return float(np.exp(logs[some.numbers == subkey][0] - total))
-
-    @cached_property
-    def _aligned(self) -> KeyCandidates:
-        """The few candidates with the best alignment: all ranked by blocks, the few by the full statistic."""
-        best = best_of(self._candidates(), lambda part: _by_blocks(self._model, part), self._few)
-        statistics = [one.sample(groups).statistics for one, groups in self._proposals(best)]
-        return best[_descending(np.concatenate(statistics))]
-
-    def _proposals(self, some: KeyCandidates) -> Iterator[tuple[Proposal, UInt8[np.ndarray, "rows some"]]]:
-        """A proposal for the candidates that share a position code, with their groups."""
-        for model, groups in _by_code(self._model, some):
-            yield Proposal(model, self.mode != "edited"), groups
-
-    def _log_ratios(self, some: KeyCandidates) -> Float[np.ndarray, " some"]:
-        """Logarithm of the likelihood ratio of each candidate; the mean ratio over random groups is 1."""
-        if self.mode == "intact":
-            return np.concatenate([one.log_ratio_intact(groups) for one, groups in self._proposals(some)])
-        ratios = [one.sample(groups).log_ratios - np.log(sum(one.shares)) for one, groups in self._proposals(some)]
-        return np.concatenate(ratios)
-
-    @cached_property
-    def _model(self) -> HiddenMarkovModel:
-        return front_model(self._tables(0), self.tokens.ids, self.tokens.positions, self.phase)
-
-    def _candidates(self) -> Iterable[KeyCandidates]:
-        """All candidates, with their groups of the model's rows."""
-        if self._subkeys > 1:
-            return subkeys_of(self.keys, self._model.distinct)
-        groups, codes = [], []
-        for number in range(len(self.keys)):
-            tables = self._tables(number)
-            groups.append(self._model.groups(tables))
-            codes.append(tables.code)
-        coded = np.stack(codes) if self._spec.code_length else None
-        return [KeyCandidates(np.arange(len(self.keys)), np.stack(groups, axis=1), coded)]
-
-    def _likeliest_by_count(self) -> int:
-        """The candidate with the smallest exact p-value; of sub-keys, among the few with the best match counts."""
-        if self._subkeys == 1:
-            numbers = np.arange(len(self.keys))
-        elif self._spec.code_length:
-            numbers = self._counted
-        else:  # all sub-keys have the same null
-            return int(self._counted[0])
-        p = [self._exact_p(number) for number in numbers.tolist()]
-        return int(numbers[_descending(-np.log(p))[0]])
+        return float(np.exp(logs[some.numbers == subkey] - total).sum())
 
     def _exact_p(self, number: int) -> float:
         test = ExactTest(self._tables(number), self.phase, self.max_crop)
         return min(h.p_value for h in test.hypotheses(self.tokens.ids, self.tokens.positions))
 
     @cached_property
-    def _counted(self) -> Int[np.ndarray, " few"]:
+    def _best(self) -> KeyCandidates:
         """The few sub-keys with the best match counts. Crops of rotating keys are left out."""
+        distinct, counts = self._counted
+        few = MAX_RANKED_CODED if self._spec.code_length else MAX_RANKED
+        subkeys = subkeys_of(self.keys, distinct)
+        return best_of(subkeys, lambda part: _standardised(self._spec, counts, part, self._shifts), few)
+
+    @property
+    def _shifts(self) -> int:
+        """How many shifts the match counts are taken at."""
+        return 1 if self.phase == "start" or self._spec.rotation else self._spec.period
+
+    @cached_property
+    def _counted(self) -> tuple[Int[np.ndarray, "rows 2"], Float[np.ndarray, "period rows"]]:
+        """The text's distinct tokens with their segments, and how often each is at each place of the code's period."""
         spec, ids, positions = self._spec, self.tokens.ids, self.tokens.positions
         items, row = np.unique(spec.segment(positions) * spec.table_size + ids, return_inverse=True)
         flat = np.bincount(positions % spec.period * len(items) + row, minlength=spec.period * len(items))
-        counts = flat.reshape(spec.period, len(items)).astype(np.float32)
-        shifts = 1 if self.phase == "start" or spec.rotation else spec.period
         distinct = np.stack([items % spec.table_size, items // spec.table_size], axis=1)
-        subkeys = subkeys_of(self.keys, distinct)
-        return best_of(subkeys, lambda part: _standardised(spec, counts, part, shifts), self._few).numbers
+        return distinct, flat.reshape(spec.period, len(items)).astype(np.float32)
 
     @property
     def _spec(self) -> WatermarkSpec:
@@ -245,12 +184,6 @@ class KeySearch:
         """Sub-keys of each key that are tried; 1 if it has none."""
         return self.keys[0].num_subkeys
 
-    @property
-    def _few(self) -> int:
-        if self._subkeys == 1:
-            return MAX_RANKED_KEYS
-        return MAX_RANKED_CODED if self._spec.code_length else MAX_RANKED
-
     def _tables(self, number: int) -> GroupTables:
         """The groups of a candidate. They are not a key's own, which would keep whole tables in memory."""
         place, subkey = divmod(int(number), self._subkeys)
@@ -258,10 +191,6 @@ class KeySearch:
         if key.spec.subkeys == 1:
             return GroupTables(key.spec, key.secret or b"")
         return (key if self._subkeys == 1 else key.subkey(subkey)).tables
-
-    def _columns(self, numbers: Int[np.ndarray, " some"]) -> KeyCandidates:
-        """Some candidates, with their groups of the model's rows."""
-        return best_of(self._candidates(), lambda part: np.isin(part.numbers, numbers).astype(np.float64), len(numbers))
 
 
 def _standardised(
@@ -291,6 +220,34 @@ def _standardised(
     deviation = np.sqrt(np.maximum(variance, 1e-3))
     standardised: Float[np.ndarray, " count"] = (matched.max(axis=0) - counts.sum() / spec.modulus) / deviation
     return standardised
+
+
+def _log_ratios(
+    spec: WatermarkSpec, counts: Float[np.ndarray, "period rows"], some: KeyCandidates, shifts: int
+) -> Float[np.ndarray, " some"]:
+    """Logarithm of each sub-key's likelihood ratio if nobody edited the text; the mean over random groups is 1.
+
+    Args:
+        spec: the sub-keys' spec.
+        counts: how often each row stands at each place of the code's period.
+        some: the sub-keys, with their groups of the rows.
+        shifts: how many shifts are equally likely.
+    """
+    at = (np.arange(spec.period) + np.arange(shifts)[:, None]) % spec.period
+    codes = np.arange(spec.modulus, dtype=np.uint8)[None] if some.codes is None else some.codes
+    rows = np.arange(len(some.groups))
+    logs = np.empty((len(STRENGTHS), shifts, len(some.numbers)))
+    for of_code, code in enumerate(codes):
+        ours = slice(None) if some.codes is None else slice(of_code, of_code + 1)
+        # how many tokens of each row want each residue, at each shift
+        wanted = np.tensordot(counts.T.astype(np.float64), np.eye(spec.modulus)[code[at]], axes=(1, 1))
+        for part, strength in enumerate(STRENGTHS):
+            odds = wanted * (np.log1p((spec.modulus - 1) * strength) - np.log1p(-strength))
+            odds -= odds.max(axis=2, keepdims=True)
+            odds -= np.log(np.exp(odds).mean(axis=2, keepdims=True))
+            logs[part, :, ours] = odds[rows[:, None], :, some.groups[:, ours]].sum(axis=0).T
+    total: Float[np.ndarray, " some"] = np.logaddexp.reduce(logs, axis=(0, 1)) - np.log(len(STRENGTHS) * shifts)
+    return total
 
 
 def _counts_by_group(

@@ -32,7 +32,6 @@ class Keyring:
         fpr: false-positive rate to hold over all keys together.
         phase: see `Detector`.
         max_crop: see `Detector`.
-        constant_work: see `Detector`.
 
     Raises:
         SettingsError: there is no key, an item is not a key, or a setting is invalid.
@@ -47,12 +46,10 @@ class Keyring:
         fpr: float = DEFAULT_FPR,
         phase: Phase = "any",
         max_crop: int = DEFAULT_MAX_CROP,
-        constant_work: bool = False,
     ) -> None:
         self.keys = _checked_keys(keys)
         self.fpr, self.phase, self.max_crop = fpr, phase, max_crop
         shared: dict[str, Any] = {"fpr": fpr, "phase": phase, "max_crop": max_crop, "keys": len(self.keys)}
-        shared["constant_work"] = constant_work
         self._tests = [KeyTest(key, **shared) for key in self.keys]
         self.reader = Reader(self.keys[0], tokenizer)
         self.reader.tokenizer  # noqa: B018 (loaded here: a wrong tokenizer is an error of the keys, not of a text)
@@ -83,8 +80,8 @@ class Keyring:
             if len(tests) == 1:
                 detections.append(tests[0].score(tokens, share))
                 continue
-            search = KeySearch([test.key for test in tests], tokens, "auto", self.phase, self.max_crop)
-            detections += [tests[place].score(tokens, share, among=[subkey]) for place, subkey in search.likeliest()]
+            place, subkey = KeySearch([test.key for test in tests], tokens, self.phase, self.max_crop).likeliest()
+            detections.append(tests[place].score(tokens, share, subkey=subkey))
         return min(detections, key=lambda detection: detection.p_value)
 
     def _by_spec(self) -> list[list[KeyTest]]:

@@ -19,7 +19,6 @@ STATISTICS_VERSION = 1
 PAYLOAD_FIELDS = ("subkey", "subkey_confidence")
 
 Verdict = Literal["watermarked", "not_detected", "uncertain"]
-Mode = Literal["auto", "intact", "edited"]
 Phase = Literal["any", "start"]
 Limit = Literal["empty", "short", "repetitive"]
 
@@ -59,11 +58,6 @@ class Detection:
         shifts_tested: how many shifts were tried; the p-value pays for them.
         key_fingerprint: identifies the key.
         guaranteed: whether the p-value rests on a secret key; false for scheme token-id.
-        mode: what the p-value allows for: "intact" (a crop), "edited" (edits), or "auto" (a text edited or not).
-        p_intact: p-value of the matches at one shift alone; None in mode "edited".
-        p_aligned: p-value of the alignment test alone; None if not needed (p_intact settles it) or not requested.
-        draws: number of keys drawn for the alignment test.
-        edited_fraction: estimated insertions and deletions per scored token; None if alignment found no mark.
         z_window: the paper's window statistic (mean squared z of 8 tokens), for comparison; mean 1 on fair coins.
         normalised: what was undone in the text before it was scored: disguises, by the steps' names, and "wrapping";
             empty if the text was scored unchanged.
@@ -99,11 +93,6 @@ class Detection:
     shifts_tested: int
     key_fingerprint: str
     guaranteed: bool
-    mode: Mode = "intact"
-    p_intact: float | None = None
-    p_aligned: float | None = None
-    draws: int = 0
-    edited_fraction: float | None = None
     z_window: float = 1.0
     normalised: tuple[str, ...] = ()
     spans: tuple[Span, ...] | None = None
@@ -190,7 +179,7 @@ class Scorer(Protocol):
     def settings(self) -> dict[str, Any]:
         """Everything that a detection depends on except the text, as plain JSON values.
 
-        Every scorer has the fields keys (fingerprints), fpr, mode, baseline, phase, max_crop and normalise.
+        Every scorer has the fields keys (fingerprints), fpr, baseline, phase, max_crop and normalise.
         """
         ...
 
@@ -286,13 +275,15 @@ def verdict_sentence(found: Detection, *, public: bool = False) -> str:
 
 
 def where(found: Detection) -> str:
-    """Whether spans carry the mark by themselves; empty if this need not be said."""
-    spans = len(found.spans or ())
+    """Whether spans carry the mark by themselves; empty if they were not looked for, or this need not be said."""
+    if found.spans is None:
+        return ""
+    spans = len(found.spans)
     if spans == 1:
         return "One span carries the watermark by itself; its edges are estimates."
     if spans:
         return f"{spans} spans carry the watermark by themselves; their edges are estimates."
-    if found.verdict == "watermarked" and not found.disguised:
+    if found.verdict == "watermarked":
         return "No single span is strong enough to be shown by itself: how much of the text is marked is not known."
     return ""
 

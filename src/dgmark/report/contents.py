@@ -42,7 +42,8 @@ class Report:
     Attributes:
         name: what the text is called, such as its file name.
         text: the exact text that was scored.
-        detection: the detection with the spans; they are empty if a disguise was undone first.
+        detection: the detection with the spans; these are None if a disguise was undone first, or if this key finds
+            none.
         shares: the share of matching tokens along the text; empty in a public report.
         modulus: number of groups; without the mark, one token in `modulus` matches.
         tokenizer: name and fingerprint of the tokenizer.
@@ -78,7 +79,7 @@ class Report:
         commitment: KeyCommitment | None = None,
         service_fpr: float | None = None,
     ) -> "Report":
-        """Report a text's detection, with the spans that carry the mark.
+        """Report a text's detection, with the spans that carry the mark if the key finds spans.
 
         Args:
             detector: the detector of one key.
@@ -99,11 +100,12 @@ class Report:
         if not isinstance(text, str):
             raise SettingsError("a report shows the text that was scored, but this input holds token ids only")
         detection = detection or detector.detect(text)
-        spans = () if detection.disguised else detector.spans(text)
+        if detector.finds_spans and not detection.disguised:
+            detection = detection.with_spans(detector.spans(text), text)
         return cls(
             name=well_formed(name),
             text=well_formed(text),
-            detection=detection.with_spans(spans, text),
+            detection=detection,
             shares=() if public or detection.disguised else _shares(detector, text, detection),
             modulus=detector.key.spec.modulus,
             tokenizer=(detector.tokenizer.name, detector.tokenizer.fingerprint),
@@ -164,12 +166,11 @@ class Report:
             "meaning": self.meaning,
             "notes": list(self.notes),
             "marked_share": detection.marked_share,
-            "spans": [self._span_fields(span) for span in self.spans],
+            "spans": None if detection.spans is None else [self._span_fields(span) for span in detection.spans],
             "text": {"sha256": self.text_sha256, "characters": len(self.text), "content": self.text},
             "key_fingerprint": detection.key_fingerprint,
             "key_name": detection.key_name,
             "method": {
-                "mode": detection.mode,
                 "fpr": detection.fpr,
                 "fpr_chosen_by": self.rate.chosen_by,
                 "service_fpr": self.service_fpr,

@@ -19,15 +19,15 @@ from dgmark.watermark.key import WatermarkKey
 # some hundred texts for a worker at a time, some thousand rows for a file
 BLOCK_BYTES, FILE_ROWS, _BATCH = 2**17, 4096, 64
 _TEXTS = (
-    *(ROW, "id", KIND, ERROR, "verdict", "key_fingerprint", "summary", "mode", "baseline", "uncertain_because"),
+    *(ROW, "id", KIND, ERROR, "verdict", "key_fingerprint", "summary", "baseline", "uncertain_because"),
     *("source_sha256", "settings"),
 )
 _NUMBERS = (
-    *("p_value", "z_score", "green_fraction", "fpr", "p_intact", "p_aligned", "edited_fraction", "z_window"),
+    *("p_value", "z_score", "green_fraction", "fpr", "z_window"),
     *("p_published", "subkey_confidence", "marked_share"),
 )
 _COUNTS = (
-    *("num_tokens_scored", "num_tokens_matched", "shift", "shifts_tested", "draws", "keys_tested", "subkeys_tested"),
+    *("num_tokens_scored", "num_tokens_matched", "shift", "shifts_tested", "keys_tested", "subkeys_tested"),
     *("subkey", "schema"),
 )
 _SPAN = dict.fromkeys(("start", "end", "num_tokens_scored", "subkey"), arrow.int64()) | {"p_value": arrow.float64()}

@@ -175,7 +175,7 @@ async def _read(
         own *= len(keys) / len(state.keys)
     fpr = own if asked.fpr is None else asked.fpr
     normalise = tuple(asked.normalise)
-    return asked, upload, Options(keys, caller.public, fpr, own, asked.mode, asked.phase, asked.max_crop, normalise)
+    return asked, upload, Options(keys, caller.public, fpr, own, asked.phase, asked.max_crop, normalise)
 
 
 def _check_one_text(*given: object) -> None:
@@ -218,6 +218,5 @@ def _note(state: ServiceState, request: Request, caller: Caller, options: Option
         form="public" if caller.public else "full",
         keys=list(options.keys),
         fpr=options.fpr,
-        mode=options.mode,
         texts=len(answers),
     )

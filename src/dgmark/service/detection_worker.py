@@ -18,7 +18,6 @@ from dgmark.detection.exact_test import bonferroni_p
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.result import (
     Detection,
-    Mode,
     Phase,
     Scorer,
     Span,
@@ -69,10 +68,9 @@ class Options:
 
     Attributes:
         keys: names of the keys to look for.
-        public: leave out what guides the removal of the mark, and do the same work for every text.
+        public: leave out what guides the removal of the mark.
         fpr: false-positive rate over all of them.
         service_fpr: the service's own rate over all of them, which is that of requests that name none.
-        mode: which tests are computed.
         phase: whether the front may be missing.
         max_crop: with a rotating key, how many tokens may be missing.
         normalise: steps that undo disguises.
@@ -82,7 +80,6 @@ class Options:
     public: bool
     fpr: float
     service_fpr: float
-    mode: Mode
     phase: Phase
     max_crop: int
     normalise: tuple[str, ...] = ()
@@ -163,7 +160,7 @@ class Checker:
             detection = _judged(scorer, content, document)
         except DgmarkError as error:
             return error_row(item, error)
-        fields = self._fields(content, detection, (), options, DetectRequest())
+        fields = self._fields(content, detection, options, DetectRequest())
         return Answer(_encoded({"id": item, **fields, **_about(document)}), detection.verdict)
 
     def report(self, asked: ReportRequest, upload: Upload | None, options: Options) -> Answer:
@@ -175,16 +172,16 @@ class Checker:
         """
         content, document = self._read(upload or asked.text or "")
         name = upload.name if upload and "name" not in asked.model_fields_set else asked.name
-        _check_span_size(content)
         detection = _judged(self._scorer(options), content, document)
         found = self._detector_of(detection, options)
+        if found.finds_spans:
+            _check_span_size(content)
         about: dict[str, Any] = {"public": options.public, "service_fpr": options.service_fpr}
         about["notes"] = document.notes if document else ()
         about["commitment"] = self.commitments.get(found.key.fingerprint)
         report = Report.of(found, name, content, detection=detection, **about)
-        if len(options.keys) > 1 and not options.public:
-            spans = (replace(one, p_value=bonferroni_p(one.p_value, len(options.keys))) for one in report.spans)
-            report = replace(report, detection=replace(report.detection, spans=tuple(spans)))
+        if report.spans:
+            report = replace(report, detection=replace(report.detection, spans=_paid(report.spans, options)))
         return Answer((to_html if asked.format == "html" else to_json)(report), detection.verdict)
 
     # --- reading ---
@@ -232,12 +229,11 @@ class Checker:
             "fpr": options.fpr,
             "phase": options.phase,
             "max_crop": options.max_crop,
-            "constant_work": options.public,
         }
         if len(keys) == 1:
-            return Detector(keys[0], mode=options.mode, normalise=options.normalise, **shared)
-        if options.mode != "auto" or options.normalise:
-            raise SettingsError("a mode other than auto, and normalise, need one key: name it with `key`")
+            return Detector(keys[0], normalise=options.normalise, **shared)
+        if options.normalise:
+            raise SettingsError("normalise needs one key: name it with `key`")
         return Keyring(keys, **shared)
 
     def _detector_of(self, detection: Detection, options: Options) -> Detector:
@@ -255,22 +251,19 @@ class Checker:
         self, content: Content, document: Document | None, options: Options, asked: DetectRequest
     ) -> dict[str, Any]:
         detection = _judged(self._scorer(options), content, document)
-        keys = len(options.keys)
-        found = self._detector_of(detection, options)
-        spans, unsearched = _spans(found, content) if asked.spans and not detection.disguised else ((), "")
-        if unsearched:
-            asked = asked.model_copy(update={"spans": False})
-        spans = tuple(replace(span, p_value=bonferroni_p(span.p_value, keys)) for span in spans)
-        fields = self._fields(content, detection, spans, options, asked) | _about(document)
+        found, unsearched = self._detector_of(detection, options), ""
+        if asked.spans and found.finds_spans and not detection.disguised:
+            try:
+                _check_span_size(content)
+                detection = detection.with_spans(_paid(found.spans(content), options), content)
+            except (TooLong, SettingsError) as error:
+                unsearched = f"Marked spans were not looked for: {error}."
+        fields = self._fields(content, detection, options, asked) | _about(document)
         return fields | {"where": unsearched} if unsearched else fields
 
     # --- answers ---
 
-    def _fields(
-        self, content: Content, detection: Detection, spans: tuple[Span, ...], options: Options, asked: DetectRequest
-    ) -> dict[str, Any]:
-        if asked.spans:
-            detection = detection.with_spans(spans, content)
+    def _fields(self, content: Content, detection: Detection, options: Options, asked: DetectRequest) -> dict[str, Any]:
         named = detection.verdict == "watermarked" or detection.spans or len(options.keys) == 1
         fields: dict[str, Any] = {
             "form": "public" if options.public else "full",
@@ -290,8 +283,8 @@ class Checker:
             row = detection.to_row("")
             del row["id"], row["spans"]
             fields |= {**row, "rarity": rarity(detection.p_value)}
-        if asked.spans:
-            fields["spans"] = [_span_fields(span, public=options.public) for span in spans]
+        if detection.spans is not None:
+            fields["spans"] = [_span_fields(span, public=options.public) for span in detection.spans]
         return fields
 
 
@@ -308,13 +301,9 @@ def _judged(scorer: Scorer, content: Content, document: Document | None) -> Dete
     return replace(scorer.detect(content), incomplete=document is not None and document.incomplete)
 
 
-def _spans(found: Detector, content: Content) -> tuple[tuple[Span, ...], str]:
-    """The spans of a text; or none, and why they are not looked for: the verdict holds without them."""
-    try:
-        _check_span_size(content)
-        return found.spans(content), ""
-    except (TooLong, SettingsError) as error:
-        return (), f"Marked spans were not looked for: {error}."
+def _paid(spans: tuple[Span, ...], options: Options) -> tuple[Span, ...]:
+    """The spans, whose p-values pay for all keys that were looked for."""
+    return tuple(replace(span, p_value=bonferroni_p(span.p_value, len(options.keys))) for span in spans)
 
 
 def _check_span_size(content: Content) -> None:
@@ -346,7 +335,7 @@ def _worded(detection: Detection, options: Options) -> dict[str, Any]:
         "symbol": symbol(detection),
         "sentence": verdict_sentence(detection, public=options.public),
         "meaning": meaning(detection),
-        "where": where(detection) if detection.spans is not None else "",
+        "where": where(detection),
         "marked_share": detection.marked_share,
         "in_part": detection.in_part,
     }

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from dgmark.detection.detector import DEFAULT_MAX_CROP, MIN_FPR
 from dgmark.detection.normalise import STEPS
-from dgmark.detection.result import DETECTION_FIELDS, Detection, Mode, Phase, Verdict
+from dgmark.detection.result import DETECTION_FIELDS, Detection, Phase, Verdict
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Rate = Annotated[float, Field(ge=MIN_FPR * 1000, lt=1)]
@@ -38,7 +38,6 @@ class DetectionOptions(RequestFields):
     fpr: Rate | None = Field(
         None, description="False-positive rate over all keys; if not the service's, the heading says so."
     )
-    mode: Mode = Field("auto", description="auto: text edited or not; intact: only a crop; edited: expects edits.")
     phase: Phase = Field("any", description="any: tokens may be missing at the front; start: the text is complete.")
     max_crop: int = Field(
         DEFAULT_MAX_CROP, ge=0, le=100_000, description="With a rotating key: how many tokens may be missing."

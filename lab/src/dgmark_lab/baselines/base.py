@@ -32,7 +32,6 @@ class Score:
         detectable: whether a typical mark would be detected in a text like this.
         shift: the shift that fits best.
         shifts_tested: how many shifts were tried.
-        draws: how many keys were re-drawn.
     """
 
     scored: int
@@ -43,7 +42,6 @@ class Score:
     detectable: bool
     shift: int = 0
     shifts_tested: int = 1
-    draws: int = 0
 
 
 @dataclass(frozen=True)
@@ -133,7 +131,6 @@ class BaselineDetector:
         return {
             "keys": [self.key.fingerprint],
             "fpr": self.fpr,
-            "mode": "auto",
             "baseline": self.baseline.to_dict(),
             "phase": "any",
             "max_crop": DEFAULT_MAX_CROP,
@@ -169,8 +166,6 @@ class BaselineDetector:
             shifts_tested=score.shifts_tested,
             key_fingerprint=self.key.fingerprint,
             guaranteed=True,
-            p_intact=score.p_value,
-            draws=score.draws,
             baseline=self.baseline.name,
             p_published=score.p_published,
             uncertain_because=_limit(score, len(tokens.ids)) if verdict == "uncertain" else None,

@@ -3,6 +3,7 @@
 Chen et al., ICLR 2025: a watermark for order-agnostic language models.
 """
 
+import hashlib
 import math
 from collections.abc import Callable
 from functools import lru_cache
@@ -16,7 +17,6 @@ from scipy.stats import binom, norm
 
 from dgmark.decode.steering import Steering
 from dgmark.detection.exact_test import MIN_P
-from dgmark.detection.importance_sampling import DeterministicDraws
 from dgmark.models.denoiser import Denoiser
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.baselines.base import Baseline, Score
@@ -69,12 +69,12 @@ class PatternMark(Baseline):
         observed = self.parts(key, distinct)
         windows = max(len(ids) - self.pattern_length + 1, 0)
         matched = int(count_alternating(observed[place][:, None], self.pattern_length)[0])
-        p_value, draws = 1.0, 0
+        p_value = 1.0
         if windows:
-            p_value, draws = redrawn_p(
+            p_value, _ = redrawn_p(
                 lambda parts: count_alternating(parts[place], self.pattern_length),
                 observed,
-                DeterministicDraws("redraw/v1", ids, positions, key.secret),
+                RandomParts("redraw/v1", ids, positions, key.secret),
                 most=_max_draws(fpr, len(ids)),
             )
         return Score(
@@ -84,7 +84,6 @@ class PatternMark(Baseline):
             p_value=p_value,
             p_published=published_tail(len(ids), self.pattern_length, matched),
             detectable=p_value <= fpr or self._is_detectable(len(ids), len(distinct), fpr),
-            draws=draws,
         )
 
     def _is_detectable(self, tokens: int, distinct: int, fpr: float) -> bool:
@@ -99,8 +98,30 @@ class PatternMark(Baseline):
 # --- the p-value by re-drawn keys ---
 
 
+class RandomParts:
+    """A stream of random parts of the vocabulary that depends on a text and a secret only, on every machine.
+
+    It is Philox's raw output (the same in every version of numpy), keyed by a SHA-256 of the purpose, the token ids,
+    their positions and the secret. So a text always has the same p-value.
+    """
+
+    def __init__(
+        self, purpose: str, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], secret: bytes | None = None
+    ) -> None:
+        header = f"dgmark/{purpose}".encode() + b"\0" + len(ids).to_bytes(8, "little")
+        text = ids.astype("<i8").tobytes() + positions.astype("<i8").tobytes()
+        seed = hashlib.sha256(header + text + (secret or b"")).digest()
+        self._words = np.random.Philox(key=int.from_bytes(seed[:16], "little"))
+
+    def draw(self, tokens: int, keys: int) -> UInt8[np.ndarray, "tokens keys"]:
+        """Draw the part, 0 or 1, of each token under each key: fair and independent coins."""
+        count = tokens * keys
+        octets = self._words.random_raw(-(-count // 64)).astype("<u8").view(np.uint8)
+        return np.unpackbits(octets, count=count).reshape(tokens, keys)
+
+
 def redrawn_p(
-    statistic: Statistic, observed: UInt8[np.ndarray, " tokens"], draws: DeterministicDraws, *, most: int
+    statistic: Statistic, observed: UInt8[np.ndarray, " tokens"], random: RandomParts, *, most: int
 ) -> tuple[float, int]:
     """Return the p-value of the real key's statistic by its rank among random keys, and how many keys were drawn.
 
@@ -110,14 +131,14 @@ def redrawn_p(
     Args:
         statistic: computes the statistic from the groups of many keys; larger if the mark is present.
         observed: the real key's groups.
-        draws: the source of random keys.
+        random: the source of random keys.
         most: number of draws after which to stop in any case.
     """
     drawn, exceedances, size = 0, 0, _FIRST_BATCH
     value = statistic(observed[:, None])[0]
     while drawn < most:
         size = min(size, most - drawn)
-        above = np.flatnonzero(statistic(draws.groups(len(observed), size, 2)) >= value)
+        above = np.flatnonzero(statistic(random.draw(len(observed), size)) >= value)
         if exceedances + len(above) >= ENOUGH:
             drawn += int(above[ENOUGH - exceedances - 1]) + 1
             return ENOUGH / drawn, drawn

@@ -128,7 +128,7 @@ class CellRows:
         """Score any texts under the cell's watermark and its key, or another key.
 
         dgmark's detector assumes that the text begins at position 0, like the paper's z-test: one phase, exact test.
-        With `deployed` it assumes nothing, like `dgmark detect` (mode auto). Baselines make no such difference.
+        With `deployed` it tries all phases, like `dgmark detect`. Baselines make no such difference.
         """
         own, tokenizer = self._reading
         detector = self._scorer(key or own, tokenizer, deployed=deployed)
@@ -146,7 +146,7 @@ class CellRows:
             return other.detector(key, fpr=_FPR, tokenizer=tokenizer)
         if deployed:
             return Detector(key, tokenizer=tokenizer, fpr=_FPR)
-        return Detector(key, tokenizer=tokenizer, fpr=_FPR, mode="intact", phase="start")
+        return Detector(key, tokenizer=tokenizer, fpr=_FPR, phase="start")
 
     @property
     def _reading(self) -> tuple[WatermarkKey, Tokenizer]:

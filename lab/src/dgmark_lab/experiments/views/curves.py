@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool, Float
 
-from dgmark.detection.edit_test import window_statistic
+from dgmark.detection.exact_test import window_statistic
 from dgmark_lab.experiments.cells import DGMARK, CellRows, StoredRun
 from dgmark_lab.experiments.estimates import Estimate, auc
 from dgmark_lab.experiments.figures import Line, line_figure, roc

@@ -30,7 +30,7 @@ def detection(run: StoredRun) -> Section:
         ("Error rates at the paper's thresholds", error_rates),
         (f"TPR in percent, {exact}", _at("exact p <=", "TPR p<=")),
         (f"FPR in percent, {exact}", _at("exact p <=", "FPR p<=")),
-        ("TPR in percent, p-value of dgmark detect as it comes (mode auto)", _at("p <=", "TPR deployed p<=")),
+        ("TPR in percent, p-value of dgmark detect as it comes", _at("p <=", "TPR deployed p<=")),
         ("TPR in percent, exact p-value of the ids that the model wrote", _at("p <=", "TPR ids p<=")),
         (f"TPR in percent, {normal}", _at("z at", "TPR z at ")),
         ("The texts", texts),

@@ -1,6 +1,6 @@
 """Quality, diversity and evidence over temperatures: tables at equal diversity, and two pictures.
 
-dgMARK is scored as `dgmark detect` comes (mode auto), from the text; the baselines by their own detectors.
+dgMARK is scored as `dgmark detect` comes, from the text; the baselines by their own detectors.
 """
 
 from collections.abc import Mapping, Sequence
