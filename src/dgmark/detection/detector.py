@@ -12,11 +12,12 @@ from typing import Any, get_args
 import numpy as np
 
 from dgmark.checkpoint.tokenizer import Tokenizer
+from dgmark.detection.bigram_test import PairTest, find_spans
 from dgmark.detection.exact_test import ExactTest, adjusted_p, bonferroni_p, window_statistic, z_score
 from dgmark.detection.key_search import KeySearch
 from dgmark.detection.normalise import WRAPPING, check_steps, readings, unwrap
-from dgmark.detection.reader import Ranges, Reader, ScoredIds, TextOrIds, several_texts
-from dgmark.detection.result import Detection, Phase, ScoredToken, Span, verdict_of
+from dgmark.detection.reader import Ranges, Reader, ScoredIds, TextOrIds, at_words, several_texts
+from dgmark.detection.result import Detection, Limit, Phase, ScoredToken, Span, verdict_of
 from dgmark.errors import SettingsError, number, whole
 from dgmark.watermark.key import WatermarkKey, check_key
 
@@ -91,6 +92,8 @@ class KeyTest:
             share: the share of the rate that this text has.
             subkey: the number of the likeliest sub-key, if it was found already.
         """
+        if self.key.spec.rule == "bigram":
+            return self._score_pairs(tokens, share)
         search = self._search(tokens) if self._subkeys_tested > 1 else None
         key = self.key
         if search:
@@ -107,25 +110,57 @@ class KeyTest:
         matched = key.tables.matching(tokens.ids, tokens.positions + best.shift)
         return Detection(
             verdict=verdict,
-            p_value=bonferroni_p(p, self._tried),
             z_score=z_score(best.matched, scored, key.spec.modulus),
             green_fraction=best.matched / scored if scored else 0.0,
-            num_tokens_scored=scored,
             num_tokens_matched=best.matched,
-            fpr=self.fpr,
             shift=best.shift,
             shifts_tested=exact.shifts_tested,
-            key_fingerprint=self.key.fingerprint,
-            key_name=self.key.name,
-            guaranteed=not self.key.keyless,
             z_window=float(window_statistic(matched, key.spec.modulus)),
-            keys_tested=self._keys_tested,
-            uncertain_because=limit,
-            subkeys_tested=self._subkeys_tested,
             subkey=found,
             subkey_confidence=search.confidence(found, best.shift) if search and found is not None else None,
             subkey_tested=key.number,
+            **self._common(tokens, p, limit),
         )
+
+    def _score_pairs(self, tokens: ScoredIds, share: float) -> Detection:
+        """The detection of scored tokens by a key of rule "bigram"."""
+        test, level = PairTest(self.key, tokens), self.fpr / self._tried
+        number = self.key.number if self._subkeys_tested == 1 else test.likeliest()[0]
+        part = test.best_part(number)
+        p, limit = adjusted_p(part.p_value, share), None
+        if p > level:
+            limit = test.limit(share, level)
+        verdict = verdict_of(p, level, detectable=limit is None)
+        found = number if verdict == "watermarked" else None
+        matched = int(test.matches(number).sum())
+        return Detection(
+            verdict=verdict,
+            z_score=z_score(matched, test.pairs, 2),
+            green_fraction=matched / test.pairs if test.pairs else 0.0,
+            num_tokens_matched=int(np.count_nonzero(test.levels(number) > 0)),
+            shift=0,
+            shifts_tested=1,
+            num_pairs_scored=test.pairs,
+            num_pairs_matched=matched,
+            subkey=found,
+            subkey_confidence=test.confidence(found, part) if self._subkeys_tested > 1 and found is not None else None,
+            subkey_tested=number,
+            **self._common(tokens, p, limit),
+        )
+
+    def _common(self, tokens: ScoredIds, p: float, limit: Limit | None) -> dict[str, Any]:
+        """The fields of a detection that are the same under every rule; `p` has not paid for the keys yet."""
+        return {
+            "p_value": bonferroni_p(p, self._tried),
+            "num_tokens_scored": len(tokens.ids),
+            "fpr": self.fpr,
+            "key_fingerprint": self.key.fingerprint,
+            "key_name": self.key.name,
+            "guaranteed": not self.key.keyless,
+            "keys_tested": self._keys_tested,
+            "subkeys_tested": self._subkeys_tested,
+            "uncertain_because": limit,
+        }
 
     def _search(self, tokens: ScoredIds) -> KeySearch:
         return KeySearch([self.key], tokens, self.phase, self.max_crop)
@@ -135,6 +170,8 @@ class KeyTest:
         if self._subkeys_tested == 1:
             return self.key
         tested = detection.subkey_tested
+        if tested is None and self.key.spec.rule == "bigram":
+            tested = PairTest(self.key, tokens).likeliest()[0]
         return self.key.subkey(self._search(tokens).likeliest()[1] if tested is None else tested)
 
 
@@ -220,9 +257,9 @@ class Detector(KeyTest):
     @property
     def finds_spans(self) -> bool:
         """Whether `spans` can find spans with this key; with a key of the position rule it cannot."""
-        return False
+        return self.key.spec.rule == "bigram"
 
-    def spans(self, text_or_ids: TextOrIds) -> tuple[Span, ...]:  # noqa: ARG002
+    def spans(self, text_or_ids: TextOrIds) -> tuple[Span, ...]:
         """The spans of a text (or of ids) that carry the mark, in order; with sub-keys, the mark of any of them.
 
         The chance to report any span without marked text is at most `fpr`. The ends of a span are estimates; in a text
@@ -231,10 +268,28 @@ class Detector(KeyTest):
         Raises:
             SettingsError: the key is of the position rule.
         """
-        raise SettingsError(NO_SPANS)
+        if not self.finds_spans:
+            raise SettingsError(NO_SPANS)
+        tried = [content for content, _ in readings(text_or_ids)]
+        found = [self._spans(content, len(tried)) for content in tried]
+        return min(found, key=lambda spans: min((span.p_value for span in spans), default=1.0))
+
+    def _spans(self, content: TextOrIds, tried: int) -> tuple[Span, ...]:
+        """The spans of one of the readings of a text, which share the rate."""
+        tokens, offsets = self.reader.locate(content)
+        found = find_spans(self.key, tokens, self.fpr / tried)
+        edges = [(int(offsets[span.first, 0]), int(offsets[span.last - 1, 1])) for _, span in found]
+        if isinstance(content, str):
+            edges = at_words(content, edges)
+        return tuple(
+            Span(start, end, span.last - span.first, bonferroni_p(span.p_value, tried), number)
+            for (start, end), (number, span) in zip(edges, found, strict=True)
+        )
 
     def tokens(self, text: str, detection: Detection) -> list[ScoredToken]:
         """Each token of `text`, and whether it matches at the shift (and sub-key) of `detection`, for display.
+
+        Under rule "bigram" a token matches if more of its pairs match than do not.
 
         Raises:
             SettingsError: `detection` is not a detection.
@@ -244,7 +299,11 @@ class Detector(KeyTest):
         ids, offsets = self.reader.encode(unwrap(text) if detection.normalised == (WRAPPING,) else text)
         positions, scored = np.arange(len(ids)), self.reader.counts(ids)
         key = self._tested(ScoredIds(ids[scored], positions[scored]), detection)
-        matched = key.tables.matching(ids, positions + detection.shift)
+        matched = np.zeros(len(ids), dtype=bool)
+        if key.spec.rule == "bigram":
+            matched[scored] = PairTest(key, ScoredIds(ids[scored], positions[scored])).levels(key.number) > 0
+        else:
+            matched = key.tables.matching(ids, positions + detection.shift)
         return [
             ScoredToken(start, end, bool(match) if counts else None)
             for (start, end), match, counts in zip(offsets.tolist(), matched, scored, strict=True)

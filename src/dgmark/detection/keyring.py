@@ -77,8 +77,8 @@ class Keyring:
     def _detect_scored(self, tokens: ScoredIds, share: float) -> Detection:
         detections = []
         for tests in self._by_spec():
-            if len(tests) == 1:
-                detections.append(tests[0].score(tokens, share))
+            if len(tests) == 1 or tests[0].key.spec.rule == "bigram":
+                detections += [test.score(tokens, share) for test in tests]
                 continue
             place, subkey = KeySearch([test.key for test in tests], tokens, self.phase, self.max_crop).likeliest()
             detections.append(tests[place].score(tokens, share, subkey=subkey))

@@ -50,15 +50,18 @@ class Detection:
         verdict: "watermarked" (p <= fpr), "not_detected", or "uncertain" (too short or too repetitive to decide).
         p_value: chance that a random key fits this very text as well, adjusted for all that was tried; in (0, 1].
         z_score: the paper's z-score at the best phase; for comparison, not for the verdict.
-        green_fraction: matched / scored.
+        green_fraction: matched / scored, of tokens; under rule "bigram" of pairs, as the z-score.
         num_tokens_scored: number of scored tokens of the response; special tokens are not scored.
-        num_tokens_matched: number of tokens in their position's matching set, at the best phase.
+        num_tokens_matched: number of tokens in their position's matching set, at the best phase; under rule "bigram"
+            those of which more pairs match than do not.
         fpr: false-positive rate that the verdict was held to.
         shift: how many tokens are taken to be missing at the front (modulo the code's period without rotation).
         shifts_tested: how many shifts were tried; the p-value pays for them.
         key_fingerprint: identifies the key.
         guaranteed: whether the p-value rests on a secret key; false for scheme token-id.
         z_window: the paper's window statistic (mean squared z of 8 tokens), for comparison; mean 1 on fair coins.
+        num_pairs_scored: rule "bigram": number of distinct pairs of tokens; 0 with rule "position".
+        num_pairs_matched: rule "bigram": number of them that match.
         normalised: what was undone in the text before it was scored: disguises, by the steps' names, and "wrapping";
             empty if the text was scored unchanged.
         spans: the spans that carry the mark; None if not requested.
@@ -94,6 +97,8 @@ class Detection:
     key_fingerprint: str
     guaranteed: bool
     z_window: float = 1.0
+    num_pairs_scored: int = 0
+    num_pairs_matched: int = 0
     normalised: tuple[str, ...] = ()
     spans: tuple[Span, ...] | None = None
     marked_share: float | None = None

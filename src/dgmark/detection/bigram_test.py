@@ -1,0 +1,252 @@
+"""The test of the bigram rule: how many distinct pairs of a text match, in the whole text and in each of its parts.
+
+Over random keys the bits of distinct pairs are independent fair coins, for any text, so each count has an exact
+binomial tail. The whole text has half of the false-positive rate, and the parts share the other half. The parts that
+pass are the spans: they and the verdict come from one test, and their p-values depend on no rate. Knows tokens and
+positions only. Ours; a scan on multi-scale grids as in Walther (2010).
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from dgmark.detection.exact_test import MIN_P, adjusted_p, bonferroni_p
+from dgmark.detection.reader import ScoredIds
+from dgmark.detection.result import Limit
+from dgmark.watermark.bigrams import count_by_subkey, matching_pairs, pair_words, pairs_of
+from dgmark.watermark.groups import check_ids
+from dgmark.watermark.key import WatermarkKey
+
+WHOLE_SHARE = 0.5
+# A part begins and ends at multiples of 8, 16, 32, ... tokens; it is up to 8 such units long, and on all grids but the
+# first more than 4.
+UNIT, UNITS, FEWEST = 8, 8, 5
+# the share of matching pairs in a typical marked text, by which `uncertain` is decided
+TYPICAL = 0.65
+# strengths of the mark that the confidence in a sub-key averages over: twice the share of matching pairs, less 1
+STRENGTHS = (0.1, 0.3, 0.5)
+# sub-keys are ranked by the counts of runs of blocks of this many tokens
+_BLOCK = 32
+# sub-keys whose spans are looked for
+_MAX_SEARCHED = 16
+
+
+@dataclass(frozen=True)
+class TokenSpan:
+    """Scored tokens [first, last) that carry the mark, and the p-value of this part, which pays for all parts."""
+
+    first: int
+    last: int
+    p_value: float
+
+
+def binomial_tail(matched: int, pairs: int) -> float:
+    """P(at least `matched` of `pairs` fair coins), at least the smallest normal float."""
+    if matched <= 0:
+        return 1.0
+    if 2 * matched < pairs:  # sum the shorter tail
+        return 1.0 - binomial_tail(pairs - matched + 1, pairs)
+    log = math.lgamma(pairs + 1) - math.lgamma(matched + 1) - math.lgamma(pairs - matched + 1) - pairs * math.log(2)
+    rest = np.arange(matched, pairs)
+    terms = 1.0 + float(np.cumprod((pairs - rest) / (rest + 1.0)).sum())
+    return max(MIN_P, min(1.0, math.exp(log + math.log(terms))))
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """All parts of one grid.
+
+    Attributes:
+        unit: tokens of a unit.
+        matched: matching pairs of the part of each beginning and length, both in units.
+        pairs: its distinct pairs.
+    """
+
+    unit: int
+    matched: Int[np.ndarray, "beginnings lengths"]
+    pairs: Int[np.ndarray, "beginnings lengths"]
+
+
+class PairTest:
+    """The test of one key on one text.
+
+    Args:
+        key: a key of rule "bigram".
+        tokens: the scored tokens.
+
+    Raises:
+        VocabularyMismatch: an id lies outside the key's vocabulary.
+    """
+
+    def __init__(self, key: WatermarkKey, tokens: ScoredIds) -> None:
+        check_ids(tokens.ids, key.spec.table_size)
+        self.key, self.tokens = key, tokens
+        self._left, self._right = pairs_of(tokens.positions, key.spec.nearest, key.spec.farthest)
+        self._words = pair_words(tokens.ids[self._left], tokens.ids[self._right])
+        self.words, self._first, self._place = np.unique(self._words, return_index=True, return_inverse=True)
+
+    @property
+    def pairs(self) -> int:
+        """How many distinct pairs the text has."""
+        return len(self.words)
+
+    def matches(self, subkey: int | None) -> Bool[np.ndarray, " pairs"]:
+        """Whether each distinct pair matches under a sub-key; None for a key without sub-keys."""
+        return matching_pairs(self.words, self.key.pair_key, subkey or 0)
+
+    def levels(self, subkey: int | None) -> Int[np.ndarray, " n"]:
+        """The level of each token: its pairs that match less those that do not, on both sides."""
+        signs = np.where(self.matches(subkey)[self._place], 1, -1)
+        n = len(self.tokens.ids)
+        levels = np.bincount(self._left, signs, n) + np.bincount(self._right, signs, n)
+        return levels.astype(np.int64)
+
+    def best_part(self, subkey: int | None) -> TokenSpan:
+        """The part of the text, or the whole of it, with the smallest p-value."""
+        return min(self._candidates(self.matches(subkey)), key=lambda span: span.p_value)
+
+    def limit(self, share: float, level: float) -> Limit | None:
+        """Why this test would not find a typical mark in a text like this; None if it would."""
+        if not len(self.tokens.ids):
+            return "empty"
+        typical, different = (
+            adjusted_p(binomial_tail(math.ceil(TYPICAL * pairs), pairs), WHOLE_SHARE * share)
+            for pairs in (self.pairs, len(self._words))
+        )
+        return None if typical <= level else "repetitive" if different <= level else "short"
+
+    # --- parts ---
+
+    def spans(self, subkey: int | None, level: float) -> list[TokenSpan]:
+        """The parts with a p-value of at most `level` that do not overlap, the best first."""
+        n, kept = len(self.tokens.ids), list[TokenSpan]()
+        free = np.ones(n, dtype=bool)
+        for span in sorted(self._candidates(self.matches(subkey), level), key=lambda one: one.p_value):
+            if free[span.first : span.last].all():
+                free[span.first : span.last] = False
+                kept.append(span)
+        return kept
+
+    def _candidates(self, matches: Bool[np.ndarray, " pairs"], level: float | None = None) -> Iterator[TokenSpan]:
+        """The whole text, and the parts with a p-value of at most `level`, or those that may have the smallest."""
+        n = len(self.tokens.ids)
+        whole = adjusted_p(binomial_tail(int(matches.sum()), self.pairs), WHOLE_SHARE)
+        if level is None or whole <= level:
+            yield TokenSpan(0, n, whole)
+        grids = self._grids(matches)
+        for grid in grids:
+            share = (1 - WHOLE_SHARE) / (len(grids) * max(1, int(np.count_nonzero(grid.pairs))))
+            bounds = _log_bounds(grid.matched, grid.pairs)
+            # the bound of Chernoff is larger than the tail by a factor of at most sqrt(8 n)
+            least = bounds - 0.5 * np.log(8.0 * np.maximum(grid.pairs, 1))
+            wanted = bounds.min(initial=0.0) if level is None else math.log(max(level * share, MIN_P))
+            for beginning, length in np.argwhere((least <= wanted) & (bounds < 0)).tolist():
+                tail = binomial_tail(int(grid.matched[beginning, length]), int(grid.pairs[beginning, length]))
+                p = adjusted_p(tail, share)
+                if level is None or p <= level:
+                    first = beginning * grid.unit
+                    yield TokenSpan(first, min(n, first + (length + 1) * grid.unit), p)
+
+    def _grids(self, matches: Bool[np.ndarray, " pairs"]) -> list[_Parts]:
+        """The counts of all parts. A pair counts once in a part, by the earliest of its places there."""
+        grids, unit = list[_Parts](), UNIT
+        matched = matches[self._place]
+        while unit < len(self.tokens.ids):
+            beginnings = -(-len(self.tokens.ids) // unit)
+            begin = self._left[:, None] // unit - np.arange(UNITS)
+            length = self._right[:, None] // unit - begin
+            counted = (begin >= 0) & (length < UNITS) & (begin * unit > self._left_before[:, None])
+            cells = (begin * UNITS + length)[counted]
+            hits = cells[np.broadcast_to(matched[:, None], counted.shape)[counted]]
+            pairs, matching = (
+                np.bincount(some, minlength=beginnings * UNITS).reshape(beginnings, UNITS).cumsum(axis=1)
+                for some in (cells, hits)
+            )
+            # shorter parts are on the grid before, and those that reach beyond the text are not longer than others
+            left_out = np.arange(beginnings)[:, None] + np.arange(UNITS) >= beginnings
+            left_out[:, : FEWEST - 1] |= unit > UNIT
+            pairs[left_out] = matching[left_out] = 0
+            grids.append(_Parts(unit, matching, pairs))
+            unit *= 2
+        return grids
+
+    @cached_property
+    def _left_before(self) -> Int[np.ndarray, " places"]:
+        """For each place of a pair the last of the left tokens of equal pairs before it; -1 for none."""
+        order = np.argsort(self._place, kind="stable")
+        place, left, n = self._place[order], self._left[order], len(self.tokens.ids)
+        so_far = np.maximum.accumulate(place * n + left) - place * n
+        before = np.full(len(place), -1)
+        again = place[1:] == place[:-1]
+        before[order[1:][again]] = so_far[:-1][again]
+        return before
+
+    # --- sub-keys ---
+
+    def likeliest(self) -> list[int]:
+        """The sub-keys with the best counts over any run of 1, 2, 4, ... blocks or the whole text, the best first."""
+        best = np.full(self.key.spec.subkeys, -np.inf)
+        by_block = self._right[self._first] // _BLOCK
+        blocks = max(1, -(-len(self.tokens.ids) // _BLOCK))
+        pairs = np.concatenate([[0], np.bincount(by_block, minlength=blocks).cumsum()])
+        counts = np.zeros((blocks + 1, len(best)), dtype=np.int32)
+        for block in range(blocks):
+            words = self.words[by_block == block]
+            counts[block + 1] = counts[block] + count_by_subkey(words, self.key.pair_key, len(best))
+        length = 1
+        while length < 2 * blocks:
+            run = min(length, blocks)
+            of_run = np.maximum(pairs[run:] - pairs[:-run], 1)[:, None]
+            scores = (2.0 * (counts[run:] - counts[:-run]) - of_run) / np.sqrt(of_run)
+            best = np.maximum(best, scores.max(axis=0))
+            length *= 2
+        first: list[int] = np.argsort(-best, kind="stable")[:_MAX_SEARCHED].tolist()
+        return first
+
+    def confidence(self, subkey: int, span: TokenSpan) -> float:
+        """The probability that a part with the key's mark has it from this sub-key and no other of the key.
+
+        By Bayes, the sub-keys equally likely before.
+        """
+        inside = (self._left >= span.first) & (self._right < span.last)
+        words = np.unique(self._words[inside])
+        counts = count_by_subkey(words, self.key.pair_key, self.key.spec.subkeys)
+        ratios = [counts * math.log1p(s) + (len(words) - counts) * math.log1p(-s) for s in STRENGTHS]
+        logs = np.logaddexp.reduce(ratios, axis=0)
+        return float(np.exp(logs[subkey] - np.logaddexp.reduce(logs)))
+
+
+def _log_bounds(
+    matched: Int[np.ndarray, "beginnings lengths"], pairs: Int[np.ndarray, "beginnings lengths"]
+) -> Float[np.ndarray, "beginnings lengths"]:
+    """Chernoff's bound of each binomial tail, as a natural logarithm; 0 where no more than half of the pairs match."""
+    share = matched / np.maximum(pairs, 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        entropy = share * np.log(2 * share) + np.where(share < 1, (1 - share) * np.log(2 - 2 * share), 0.0)
+    return np.where(share > 0.5, -pairs * entropy, 0.0)
+
+
+def find_spans(key: WatermarkKey, tokens: ScoredIds, fpr: float) -> list[tuple[int | None, TokenSpan]]:
+    """The spans that carry the mark of a key or of any of its sub-keys, each with its sub-key, in order.
+
+    Spans do not overlap: of two that would, the one with the smaller p-value is kept.
+
+    Args:
+        key: a key of rule "bigram".
+        tokens: the scored tokens.
+        fpr: the largest chance to report any span without marked text, over all sub-keys.
+    """
+    test, tried = PairTest(key, tokens), key.num_subkeys
+    numbers = [key.number] if tried == 1 else test.likeliest()
+    found = [(number, span) for number in numbers for span in test.spans(number, fpr / tried)]
+    free = np.ones(len(tokens.ids), dtype=bool)
+    kept = list[tuple[int | None, TokenSpan]]()
+    for number, span in sorted(found, key=lambda one: one[1].p_value):
+        if free[span.first : span.last].all():
+            free[span.first : span.last] = False
+            kept.append((number, TokenSpan(span.first, span.last, bonferroni_p(span.p_value, tried))))
+    return sorted(kept, key=lambda one: one[1].first)
